@@ -1,0 +1,82 @@
+# Everything one does with a clone; `make` alone lists it.
+
+VENV := .venv
+BIN := $(VENV)/bin
+# The first of these that will do; or the one that is given: make PYTHON=/somewhere/bin/python3.12
+PYTHON ?= python3.13 python3.12 python3.11 python3
+# Stamps: the packages of the lock are in the environment; this clone is installed in it, as it lies.
+LOCKED := $(VENV)/locked
+INSTALLED := $(VENV)/installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+# PySpark's build takes 2.3 GB of scratch space: not of a /tmp that may lie in memory.
+SCRATCH := $(VENV)/scratch
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+# Targets are steps of one small machine's work, and their output is read by people: never two at once.
+.NOTPARALLEL:
+.PHONY: help demo test check lint format docs lock wheel clean preflight
+
+help:  ## list the commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: preflight $(INSTALLED)  ## real Kafka brokers, a flow, a killed driver, a verdict: on this machine
+	@$(BIN)/headrace demo
+
+test: lint  ## lint, then all tests that need no Kubernetes (real brokers among them)
+	$(BIN)/pytest tests/unit tests/property tests/integration
+
+check: lint  ## lint, then the tests that need nothing: under two minutes
+	$(BIN)/pytest tests/unit tests/property
+
+lint: $(INSTALLED)  ## format, style, types and the contracts between the rooms
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(INSTALLED)  ## put the code into the form that lint asks for
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+docs: $(INSTALLED)  ## write the generated pages anew
+	$(BIN)/python -m headrace.api.reference > docs/reference.md
+
+lock: $(INSTALLED)  ## pin the newest packages that pyproject.toml allows
+	$(BIN)/uv pip compile pyproject.toml --extra dev --output-file requirements.lock --upgrade \
+	  --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+	  --custom-compile-command 'make lock' --quiet
+
+wheel: $(INSTALLED)  ## build the distribution into dist/
+	$(BIN)/hatchling build --target wheel
+
+clean:  ## remove what was made here, the environment too; the user's caches stay
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find operator spark-jobs tests -name __pycache__ -prune -exec rm -rf {} +
+
+preflight:
+	@$(python) -I operator/headrace/toolchain/preflight.py $(LOCKED) requirements.lock
+
+# PySpark is published as source only. What builds it is installed first, from the lock like all the
+# rest: pip would fetch the newest, without a hash.
+$(LOCKED): requirements.lock
+	$(python) -m venv --clear $(VENV)
+	@mkdir $(SCRATCH)
+	@sed -n '/^setuptools==/,/[^\\]$$/p' requirements.lock > $(SCRATCH)/build.txt
+	TMPDIR="$(CURDIR)/$(SCRATCH)" $(PIP) install --require-hashes -r $(SCRATCH)/build.txt
+	TMPDIR="$(CURDIR)/$(SCRATCH)" $(PIP) install --require-hashes --no-build-isolation --use-pep517 -r requirements.lock
+	@rm -r $(SCRATCH)
+	@touch $@
+
+$(INSTALLED): pyproject.toml $(LOCKED)
+	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# "good", or what is wrong with it. Debian's python3 has venv without the ensurepip that venv needs.
+LOOK := import sys; v = sys.version_info; \
+  print("is %d.%d.%d" % v[:3] if not (3, 11) <= v[:2] <= (3, 13) else \
+  "good" if __import__("importlib.util").util.find_spec("ensurepip") else "has no venv module")
+look = $(shell $(1) -c '$(LOOK)' 2>/dev/null || echo cannot be run)
+python = $(or $(firstword $(foreach p,$(PYTHON),$(if $(filter good,$(call look,$p)),$p))),$(error \
+  headrace needs Python 3.11, 3.12 or 3.13 with its venv module (Debian, Ubuntu: python3-venv); \
+  $(foreach p,$(PYTHON),$p $(call look,$p);) `make PYTHON=...` takes one that lies elsewhere))

@@ -1,0 +1,110 @@
+"""The custom resources as types, and their files.
+
+A module a kind (``flow``, ``mirror_test``, ``task``, ``secret``) and what they share (``model``,
+``meta``, ``cluster``, ``partitions`` ...); ``loader`` reads files of them, ``unbuilt`` says what
+this version cannot do yet, ``reference`` writes docs/reference.md.
+"""
+
+from headrace.api.cluster import ClusterSpec, TargetClusterSpec
+from headrace.api.flow import (
+    Delivery,
+    FlowState,
+    Mover,
+    Policy,
+    ReplicationFlow,
+    ReplicationFlowSpec,
+    StartFrom,
+    Topics,
+)
+from headrace.api.flow_status import Lag, ReplicationFlowStatus, TaskCounts
+from headrace.api.load import MIN_MESSAGE_BYTES, Load, MessageFormat
+from headrace.api.loader import InvalidManifest, Manifest, load
+from headrace.api.meta import (
+    API_VERSION,
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    ObjectMeta,
+    Reason,
+)
+from headrace.api.mirror_test import (
+    Budgets,
+    ChaosAction,
+    ChaosStep,
+    MirrorTest,
+    MirrorTestSpec,
+    Partitioning,
+)
+from headrace.api.mirror_test_status import (
+    LatencyMs,
+    MirrorTestCounts,
+    MirrorTestPhase,
+    MirrorTestStatus,
+    Verdict,
+)
+from headrace.api.mistakes import Mistake
+from headrace.api.partitions import TopicPartition, TopicPartitions
+from headrace.api.ranges import format_ranges, parse_ranges
+from headrace.api.secret import Secret
+from headrace.api.task import (
+    ReplicationTask,
+    ReplicationTaskSpec,
+    ReplicationTaskStatus,
+    TaskError,
+    TaskPhase,
+    TaskType,
+)
+from headrace.api.unbuilt import Unbuilt, unbuilt
+
+__all__ = [
+    "API_VERSION",
+    "MIN_MESSAGE_BYTES",
+    "Budgets",
+    "ChaosAction",
+    "ChaosStep",
+    "ClusterSpec",
+    "Condition",
+    "ConditionStatus",
+    "ConditionType",
+    "Delivery",
+    "FlowState",
+    "InvalidManifest",
+    "Lag",
+    "LatencyMs",
+    "Load",
+    "Manifest",
+    "MessageFormat",
+    "MirrorTest",
+    "MirrorTestCounts",
+    "MirrorTestPhase",
+    "MirrorTestSpec",
+    "MirrorTestStatus",
+    "Mistake",
+    "Mover",
+    "ObjectMeta",
+    "Partitioning",
+    "Policy",
+    "Reason",
+    "ReplicationFlow",
+    "ReplicationFlowSpec",
+    "ReplicationFlowStatus",
+    "ReplicationTask",
+    "ReplicationTaskSpec",
+    "ReplicationTaskStatus",
+    "Secret",
+    "StartFrom",
+    "TargetClusterSpec",
+    "TaskCounts",
+    "TaskError",
+    "TaskPhase",
+    "TaskType",
+    "TopicPartition",
+    "TopicPartitions",
+    "Topics",
+    "Unbuilt",
+    "Verdict",
+    "format_ranges",
+    "load",
+    "parse_ranges",
+    "unbuilt",
+]

@@ -1,0 +1,55 @@
+"""Kafka client settings that headrace decides, because the guarantees hang on them."""
+
+_TLS = "use tls"
+_PLACEMENT = "headrace assigns partitions itself and joins no consumer group"
+_POSITION = "headrace keeps positions itself; see startFrom and onDataLoss"
+_ACKNOWLEDGED = "a record counts only when all in-sync replicas have it"
+_ONCE = "headrace sends idempotently and gives out transactional ids; see delivery"
+_FOR_EVER = "headrace never gives a record up: one that timed out may have been written"
+_CODE = "it runs code in a driver"
+
+OWNED = {
+    "bootstrap.servers": "use bootstrapServers",
+    "metadata.broker.list": "use bootstrapServers",
+    "security.protocol": "use tls and authentication",
+    "enable.ssl.certificate.verification": _TLS,
+    "isolation.level": "headrace reads committed records only",
+    "check.crcs": "headrace always checks them",
+    "group.id": _PLACEMENT,
+    "group.instance.id": _PLACEMENT,
+    "group.protocol": _PLACEMENT,
+    "group.remote.assignor": _PLACEMENT,
+    "partition.assignment.strategy": _PLACEMENT,
+    "enable.auto.commit": _POSITION,
+    "auto.commit.interval.ms": _POSITION,
+    "enable.auto.offset.store": _POSITION,
+    "auto.offset.reset": _POSITION,
+    "enable.partition.eof": _POSITION,
+    "acks": _ACKNOWLEDGED,
+    "request.required.acks": _ACKNOWLEDGED,
+    "delivery.report.only.error": _ACKNOWLEDGED,
+    "enable.idempotence": _ONCE,
+    "enable.gapless.guarantee": _ONCE,
+    "transactional.id": _ONCE,
+    "message.timeout.ms": _FOR_EVER,
+    "delivery.timeout.ms": _FOR_EVER,
+    "retries": _FOR_EVER,
+    "message.send.max.retries": _FOR_EVER,
+    "partitioner": "a record keeps the partition it has on the source",
+    "allow.auto.create.topics": "headrace creates topics itself, with the source's partitions",
+    "plugin.library.paths": _CODE,
+    "on_delivery": _CODE,
+    "logger": _CODE,
+}
+"""Setting -> why it is refused, or what to use instead."""
+
+
+def owner_of(setting: str) -> str | None:
+    """Why a user may not set ``setting``, or what to use instead; None where it is free."""
+    if setting.startswith("ssl."):
+        return _TLS
+    if setting.startswith("sasl."):
+        return "use authentication"
+    if setting.endswith("_cb"):
+        return _CODE
+    return OWNED.get(setting)

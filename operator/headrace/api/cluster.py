@@ -1,0 +1,144 @@
+"""A Kafka cluster as a flow or a test names it: where it is, and how to get in."""
+
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from headrace.api.client_settings import owner_of
+from headrace.api.model import (
+    Breach,
+    Label,
+    Model,
+    Name,
+    Text,
+    Unquoted,
+    Whole,
+    matching,
+    refusal,
+)
+
+
+def _servers(text: str) -> str:
+    for server in text.split(","):
+        match = re.fullmatch(r"\s*([\w.-]+|\[[0-9a-fA-F:.]+\]):(\d{1,5})\s*", server, re.ASCII)
+        if not match or not 0 < int(match[2]) < 65536:
+            raise refusal("must be host:port, or several of them separated by commas")
+    return text
+
+
+Servers = Annotated[str, Field(max_length=4096), AfterValidator(_servers)]
+SecretKey = Annotated[
+    str,
+    Field(max_length=253),
+    AfterValidator(
+        matching(r"[-._a-zA-Z0-9]+", "must be a Secret's key: letters, digits, '-', '_', '.'")
+    ),
+]
+
+
+class SecretKeyRef(Model):
+    """One value in a Secret of the same namespace."""
+
+    secret_name: Name
+    """Name of the Secret."""
+    key: SecretKey
+    """Key in the Secret's data."""
+
+
+class ClientCertificate(Model):
+    """A certificate and its private key (mutual TLS)."""
+
+    secret_name: Name
+    """Name of the Secret that holds both."""
+    certificate_key: SecretKey = "tls.crt"
+    """Key of the certificate chain, PEM."""
+    private_key_key: SecretKey = "tls.key"
+    """Key of the private key, PEM."""
+
+
+class Tls(Model):
+    """Encrypted connections; an empty mapping trusts the system's certificate authorities."""
+
+    trusted_certificates: Annotated[tuple[SecretKeyRef, ...], Field(max_length=32)] = ()
+    """Certificate authorities to trust, PEM; none: the system's."""
+    client_certificate: ClientCertificate | None = None
+    """The client's own certificate, where brokers ask for one."""
+
+
+class AuthenticationType(StrEnum):
+    """SASL mechanism."""
+
+    PLAIN = "Plain"
+    SCRAM_SHA_256 = "ScramSha256"
+    SCRAM_SHA_512 = "ScramSha512"
+    OAUTH_BEARER = "OAuthBearer"
+
+
+class Authentication(Model):
+    """How a client says who it is (SASL)."""
+
+    type: AuthenticationType
+    """Mechanism."""
+    username: Annotated[Text, Field(min_length=1)] | None = None
+    """User; required by Plain, ScramSha256 and ScramSha512."""
+    password: SecretKeyRef | None = None
+    """Where the password is; required by Plain, ScramSha256 and ScramSha512."""
+
+    def _breaches(self) -> Iterator[Breach]:
+        if self.type is not AuthenticationType.OAUTH_BEARER:
+            for field, value in (("username", self.username), ("password", self.password)):
+                if value is None:
+                    yield Breach((field,), f"is required with type: {self.type}")
+
+
+class ClusterSpec(Model):
+    """A Kafka cluster and how to reach it."""
+
+    alias: Label
+    """Name of the cluster in topic names and in MirrorMaker 2's records; a DNS label; immutable."""
+    bootstrap_servers: Servers
+    """Brokers to ask first: host:port, several separated by commas."""
+    tls: Tls | None = None
+    """Encrypted connections; absent: plain text."""
+    authentication: Authentication | None = None
+    """How to log in; absent: not at all, or by the client certificate in tls."""
+    config: Annotated[dict[str, Unquoted], Field(max_length=200)] = Field(default_factory=dict)
+    """Further client settings, in librdkafka's names; those that headrace owns are refused by
+    name."""
+
+    def _breaches(self) -> Iterator[Breach]:
+        for setting in self.config:
+            if owner := owner_of(setting):
+                yield Breach(("config", setting), f"cannot be set here: {owner}")
+
+
+class TargetClusterSpec(ClusterSpec):
+    """The cluster that is written to."""
+
+    replication_factor: Whole = -1
+    """Replicas of the topics that headrace creates; -1 is the brokers' default."""
+
+    def _breaches(self) -> Iterator[Breach]:
+        yield from super()._breaches()
+        if self.replication_factor != -1 and not 1 <= self.replication_factor <= 32767:
+            yield Breach(
+                ("replicationFactor",), "must be -1 (the brokers' default) or from 1 to 32767"
+            )
+
+
+def breaches_between(source: ClusterSpec, target: ClusterSpec) -> Iterator[Breach]:
+    """What keeps ``spec.source`` and ``spec.target`` from being two clusters."""
+    if source.alias == target.alias:
+        yield Breach(("target", "alias"), "must differ from spec.source.alias")
+    if _addresses(source) == _addresses(target):
+        yield Breach(
+            ("target", "bootstrapServers"),
+            "must differ from spec.source.bootstrapServers: a mirror joins two clusters",
+        )
+
+
+def _addresses(cluster: ClusterSpec) -> set[str]:
+    return {server.strip().lower() for server in cluster.bootstrap_servers.split(",")}

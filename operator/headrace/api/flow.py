@@ -1,0 +1,315 @@
+"""ReplicationFlow: topics of one cluster, copied to another for as long as the object exists."""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from headrace.api.cluster import ClusterSpec, TargetClusterSpec, breaches_between
+from headrace.api.drivers import Drivers
+from headrace.api.flow_status import ReplicationFlowStatus
+from headrace.api.meta import API_VERSION, ObjectMeta
+from headrace.api.model import (
+    AtLeastOne,
+    Breach,
+    Count,
+    Flag,
+    Model,
+    Regex,
+    Share,
+    Timestamp,
+    Topic,
+    matching,
+)
+from headrace.api.partitions import TopicPartitions
+
+PluginName = Annotated[
+    str,
+    Field(max_length=63),
+    AfterValidator(
+        matching(r"[a-zA-Z0-9]([a-zA-Z0-9._-]*[a-zA-Z0-9])?", "must be a plug-in's name")
+    ),
+]
+Separator = Annotated[
+    str,
+    Field(min_length=1, max_length=16),
+    AfterValidator(
+        matching(
+            r"[a-zA-Z0-9._-]+", "must be legal in a topic's name: letters, digits, '.', '_', '-'"
+        )
+    ),
+]
+
+
+class Delivery(StrEnum):
+    """What is promised about repetitions; both read committed records only."""
+
+    AT_LEAST_ONCE = "AtLeastOnce"
+    EXACTLY_ONCE = "ExactlyOnce"
+
+
+class Mover(StrEnum):
+    """How data is carried."""
+
+    AUTO = "Auto"
+    BATCH = "Batch"
+    RECORD = "Record"
+
+
+class BatchVerification(StrEnum):
+    """How many of the batches that are copied whole are decoded and checked as well."""
+
+    OFF = "Off"
+    SAMPLED = "Sampled"
+    FULL = "Full"
+
+
+class StartFrom(StrEnum):
+    """Where a partition without progress begins."""
+
+    EARLIEST = "Earliest"
+    LATEST = "Latest"
+    TIMESTAMP = "Timestamp"
+
+
+class Location(StrEnum):
+    """Which of the two clusters."""
+
+    TARGET = "Target"
+    SOURCE = "Source"
+
+
+class OnDataLoss(StrEnum):
+    """What to do when records were gone from the source before they were copied."""
+
+    FAIL = "Fail"
+    RESTART = "Restart"
+    CONTINUE = "Continue"
+
+
+class OnRecordError(StrEnum):
+    """What to do with a record that the target refuses."""
+
+    FAIL = "Fail"
+    DEAD_LETTER = "DeadLetter"
+    SKIP = "Skip"
+
+
+class FlowState(StrEnum):
+    """What the flow is to do."""
+
+    RUNNING = "Running"
+    PAUSED = "Paused"
+    STOPPED = "Stopped"
+
+
+class Topics(Model):
+    """Which topics are copied."""
+
+    include: Annotated[tuple[Regex, ...], Field(min_length=1, max_length=1000)]
+    """Regular expressions; a topic is copied when its whole name matches one. No default."""
+    exclude: Annotated[tuple[Regex, ...], Field(max_length=1000)] = (
+        r".*[\-\.]internal",
+        r".*\.replica",
+        r"__.*",
+    )
+    """Regular expressions; a topic that matches one is not copied. Wins over include."""
+
+
+class Groups(Model):
+    """Which consumer groups are followed by checkpoints."""
+
+    include: Annotated[tuple[Regex, ...], Field(max_length=1000)] = (".*",)
+    """Regular expressions; a group is followed when its whole name matches one."""
+    exclude: Annotated[tuple[Regex, ...], Field(max_length=1000)] = (
+        "console-consumer-.*",
+        "connect-.*",
+        "__.*",
+    )
+    """Regular expressions; a group that matches one is not followed. Wins over include."""
+
+
+class Policy(Model):
+    """How target topics are named."""
+
+    type: PluginName = "Default"
+    """Default puts the source's alias before the name, Identity keeps the name; or the name of a
+    plug-in (entry point headrace.policies)."""
+    separator: Separator = "."
+    """What the Default policy puts between alias and name."""
+
+
+class Tasks(Model):
+    """How the work is split, and who runs it."""
+
+    max: AtLeastOne = 8
+    """At most so many source tasks, and so many checkpoint tasks."""
+    standbys: Count = 0
+    """Drivers beside the running one that keep a task restored, ready to take over."""
+    assignor: PluginName = "sticky"
+    """Who decides which driver runs what: sticky, round-robin, cooperative, or a plug-in's name
+    (entry point headrace.assignors)."""
+    movement_budget: Share = 0.1
+    """Largest share of the flow's units that one round moves for balance; at most one such round a
+    minute; units without an owner never count."""
+
+
+class Discovery(Model):
+    """How often the source is looked at."""
+
+    topics_seconds: AtLeastOne = 10
+    """Seconds between looks for new topics and partitions. MirrorMaker 2: 600."""
+    groups_seconds: AtLeastOne = 10
+    """Seconds between looks for new consumer groups. MirrorMaker 2: 600."""
+
+
+class TopicConfigs(Model):
+    """Settings of topics, carried from source to target."""
+
+    sync: Flag = True
+    """Keep the settings of target topics like those of their sources."""
+    interval_seconds: AtLeastOne = 60
+    """Seconds between two looks. MirrorMaker 2: 600."""
+    exclude: Annotated[tuple[Regex, ...], Field(max_length=1000)] = (
+        r"follower\.replication\.throttled\.replicas",
+        r"leader\.replication\.throttled\.replicas",
+        r"message\.timestamp\.difference\.max\.ms",
+        r"message\.timestamp\.type",
+        r"unclean\.leader\.election\.enable",
+        r"min\.insync\.replicas",
+    )
+    """Regular expressions; settings that are left alone."""
+
+
+class Acls(Model):
+    """Access rules of topics, carried from source to target."""
+
+    sync: Flag = False
+    """Keep read rights on target topics like those on their sources."""
+    interval_seconds: AtLeastOne = 600
+    """Seconds between two looks."""
+
+
+class Checkpoints(Model):
+    """Positions of consumer groups, translated to the target."""
+
+    enabled: Flag = True
+    """Write checkpoints, in MirrorMaker 2's format."""
+    interval_seconds: AtLeastOne = 60
+    """Seconds between two checkpoints of a group."""
+    apply_to_groups: Flag = False
+    """Also set the positions of the same group on the target, as long as it has no members
+    there."""
+
+
+class Heartbeats(Model):
+    """Signs of life, in MirrorMaker 2's format."""
+
+    enabled: Flag = True
+    """Write heartbeats."""
+    interval_seconds: AtLeastOne = 1
+    """Seconds between two heartbeats."""
+    on_source: Flag = True
+    """Write them on the source too, where MirrorClient's upstreamClusters() looks for them; false
+    for a read-only source."""
+
+
+class OffsetSyncs(Model):
+    """Pairs of source and target offset, from which group positions are translated."""
+
+    location: Location = Location.TARGET
+    """Where they are kept. Source is MirrorMaker 2's default, and needs write access there."""
+
+
+class ReplicationFlowSpec(Model):
+    """What is copied, from where to where, and how."""
+
+    source: ClusterSpec
+    """The cluster that is read."""
+    target: TargetClusterSpec
+    """The cluster that is written."""
+    topics: Topics
+    """Which topics are copied."""
+    groups: Groups = Groups()
+    """Which consumer groups are followed by checkpoints."""
+    policy: Policy = Policy()
+    """How target topics are named."""
+    delivery: Delivery = Delivery.AT_LEAST_ONCE
+    """AtLeastOnce may repeat records after a failure, ExactlyOnce never does; both read committed
+    records only (MirrorMaker 2 copies aborted ones by default)."""
+    mover: Mover = Mover.AUTO
+    """How data is carried: whole batches (Batch), record by record (Record), or whichever fits
+    (Auto)."""
+    batch_verification: BatchVerification = BatchVerification.SAMPLED
+    """How many of the batches that are copied whole are decoded and checked as well."""
+    start_from: StartFrom = StartFrom.EARLIEST
+    """Where a partition without progress begins."""
+    start_timestamp: Timestamp | None = None
+    """With startFrom Timestamp: the first record not older than this moment, in RFC 3339."""
+    tasks: Tasks = Tasks()
+    """How the work is split, and who runs it."""
+    discovery: Discovery = Discovery()
+    """How often the source is looked at."""
+    topic_configs: TopicConfigs = TopicConfigs()
+    """Settings of topics, carried from source to target."""
+    acls: Acls = Acls()
+    """Access rules of topics, carried from source to target."""
+    checkpoints: Checkpoints = Checkpoints()
+    """Positions of consumer groups, translated to the target."""
+    heartbeats: Heartbeats = Heartbeats()
+    """Signs of life."""
+    offset_syncs: OffsetSyncs = OffsetSyncs()
+    """Pairs of source and target offset, from which group positions are translated."""
+    on_data_loss: OnDataLoss = OnDataLoss.FAIL
+    """When records were gone from the source before they were copied: Fail stops the task, Restart
+    goes on from the earliest offset there is, Continue goes on after the gap."""
+    on_record_error: OnRecordError = OnRecordError.FAIL
+    """When the target refuses a record: Fail stops the task, DeadLetter puts it into
+    deadLetterTopic, Skip leaves it out; always counted."""
+    dead_letter_topic: Topic | None = None
+    """With onRecordError DeadLetter: the target topic for refused records."""
+    drivers: Drivers = Drivers()
+    """The processes that carry the data."""
+    state: FlowState = FlowState.RUNNING
+    """Running; Paused keeps the tasks and their connections; Stopped ends them."""
+    paused_partitions: Annotated[tuple[TopicPartitions, ...], Field(max_length=1000)] = ()
+    """Partitions of the source that are left alone for now."""
+
+    def _breaches(self) -> Iterator[Breach]:
+        yield from breaches_between(self.source, self.target)
+        yield from _together(
+            "startTimestamp",
+            self.start_timestamp,
+            "startFrom: Timestamp",
+            self.start_from is StartFrom.TIMESTAMP,
+        )
+        yield from _together(
+            "deadLetterTopic",
+            self.dead_letter_topic,
+            "onRecordError: DeadLetter",
+            self.on_record_error is OnRecordError.DEAD_LETTER,
+        )
+
+
+def _together(field: str, value: object, choice: str, chosen: bool) -> Iterator[Breach]:
+    """A field that stands beside one choice, and beside no other."""
+    if chosen and value is None:
+        yield Breach((field,), f"is required with {choice}")
+    if not chosen and value is not None:
+        yield Breach((field,), f"goes with {choice} only")
+
+
+class ReplicationFlow(Model):
+    """Copies topics of one Kafka cluster to another for as long as it exists."""
+
+    api_version: Literal["headrace.dev/v1alpha1"] = API_VERSION
+    """Version of the API."""
+    kind: Literal["ReplicationFlow"] = "ReplicationFlow"
+    """Kind of the object."""
+    metadata: ObjectMeta
+    """Name, namespace, labels."""
+    spec: ReplicationFlowSpec
+    """What is copied, from where to where, and how."""
+    status: ReplicationFlowStatus | None = None
+    """What headrace sees; written by headrace."""

@@ -1,0 +1,53 @@
+"""What headrace sees of a flow, written where people and tools look for it."""
+
+from headrace.api.meta import Condition
+from headrace.api.model import Count, Model, Text
+
+
+class TaskCounts(Model):
+    """Active tasks of a flow, by state."""
+
+    total: Count = 0
+    """All of them."""
+    running: Count = 0
+    """Those that carry data."""
+    restoring: Count = 0
+    """Those that are finding their positions."""
+    paused: Count = 0
+    """Those that a user paused."""
+    failed: Count = 0
+    """Those that stopped with an error."""
+
+
+class Lag(Model):
+    """How far the target is behind."""
+
+    records: Count = 0
+    """Records on the source that the target has not acknowledged."""
+    seconds: Count = 0
+    """Age of the oldest of them."""
+
+
+class ReplicationFlowStatus(Model):
+    """What headrace sees of a flow."""
+
+    observed_generation: Count | None = None
+    """The metadata.generation that this status speaks of."""
+    conditions: tuple[Condition, ...] = ()
+    """Ready, Reconciling, Stalled, DataLossDetected, ForeignWriter, TombstonesAtRisk."""
+    topics: Count | None = None
+    """Topics that are copied."""
+    partitions: Count | None = None
+    """Partitions that are copied."""
+    tasks: TaskCounts | None = None
+    """Active tasks, by state."""
+    lag: Lag | None = None
+    """How far the target is behind."""
+    bytes_per_second: Count | None = None
+    """Bytes of keys and values copied a second."""
+    drivers: Count | None = None
+    """Drivers that are alive."""
+    selector: Text | None = None
+    """Labels of the driver pods (scale subresource)."""
+    replicas: Count | None = None
+    """Driver pods there are (scale subresource)."""

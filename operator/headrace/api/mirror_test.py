@@ -1,0 +1,210 @@
+"""MirrorTest: a load, faults on purpose, and a verdict about a mirror, ours or another."""
+
+import re
+import string
+from collections.abc import Iterator
+from enum import StrEnum
+from itertools import pairwise
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from headrace.api.cluster import ClusterSpec, breaches_between
+from headrace.api.load import Load
+from headrace.api.meta import API_VERSION, ObjectMeta
+from headrace.api.mirror_test_status import MirrorTestStatus
+from headrace.api.model import (
+    TOPIC,
+    AtLeastOne,
+    Breach,
+    Count,
+    Flag,
+    Model,
+    Name,
+    Text,
+    Whole,
+    matching,
+    refusal,
+)
+
+BY_SOURCE = "{source}.{topic}"
+"""How MirrorMaker 2 names topics."""
+
+
+class Partitioning(StrEnum):
+    """What the mirror promises about partitions."""
+
+    PRESERVED = "Preserved"
+    BY_KEY = "ByKey"
+    ANY = "Any"
+
+
+class ChaosAction(StrEnum):
+    """What a step breaks."""
+
+    KILL_DRIVER = "KillDriver"
+    DELETE_DRIVER_POD = "DeleteDriverPod"
+    FREEZE_DRIVER = "FreezeDriver"
+    SCALE_DRIVERS = "ScaleDrivers"
+    KILL_OPERATOR = "KillOperator"
+    ROLL_DRIVERS = "RollDrivers"
+
+
+def _target_topic(template: str) -> str:
+    """``template.format(source=..., topic=...)`` gives a topic's name, another for each topic."""
+    try:
+        fields = [part[1:] for part in string.Formatter().parse(template) if part[1] is not None]
+    except ValueError:
+        fields = []
+    plain = {("source", "", None), ("topic", "", None)}
+    if (
+        ("topic", "", None) not in fields
+        or not plain.issuperset(fields)
+        or not re.fullmatch(TOPIC, template.format(source="s", topic="t"))
+    ):
+        raise refusal(
+            "must be a topic's name with {topic} in it, and perhaps {source} for the source's alias"
+        )
+    return template
+
+
+Template = Annotated[str, Field(max_length=249), AfterValidator(_target_topic)]
+Cron = Annotated[
+    Text,
+    AfterValidator(
+        matching(
+            r"@(yearly|annually|monthly|weekly|daily|midnight|hourly)|\S+( +\S+){4}",
+            "must be a cron schedule of five fields, like 0 * * * *",
+        )
+    ),
+]
+
+
+class Budgets(Model):
+    """What may go wrong before the verdict is Failed."""
+
+    missing: Count = 0
+    """Messages that never arrived."""
+    reordered: Count = 0
+    """Messages whose first arrival is out of order, by topic, producer and key."""
+    corrupted: Count = 0
+    """Messages that arrived changed."""
+    duplicated: Count | None = None
+    """Messages that arrived again; absent: any number with AtLeastOnce (they are counted), none
+    with ExactlyOnce."""
+    latency_p99_ms: Count | None = None
+    """Milliseconds that 99 % of the messages may take at most; absent: any."""
+    recovery_seconds: Count | None = None
+    """Seconds that the recovery from each step of chaos may take; absent: any."""
+
+
+class ChaosStep(Model):
+    """One thing that is broken on purpose."""
+
+    action: ChaosAction
+    """What is broken."""
+    at_percent: Annotated[Whole, Field(ge=0, le=100)] | None = None
+    """When so many percent of the load's messages are acknowledged."""
+    at_seconds: Count | None = None
+    """So many seconds after the first message."""
+
+    def _breaches(self) -> Iterator[Breach]:
+        if (self.at_percent is None) == (self.at_seconds is None):
+            yield Breach((), "must have either atPercent or atSeconds")
+
+
+class SparkSpec(Model):
+    """The test's Spark jobs."""
+
+    executors: AtLeastOne = 2
+    """Executors of each job. Kubernetes only."""
+
+
+class MirrorTestSpec(Model):
+    """Which mirror, what load, and what may go wrong."""
+
+    flow_name: Name | None = None
+    """The flow to judge; or source and target of a mirror that someone else runs."""
+    source: ClusterSpec | None = None
+    """The cluster that another mirror reads."""
+    target: ClusterSpec | None = None
+    """The cluster that another mirror writes."""
+    target_topic: Template = BY_SOURCE
+    """How another mirror names topics: {topic} is the source topic, {source} the source's alias."""
+    partitioning: Partitioning = Partitioning.PRESERVED
+    """What the mirror promises: the same partition (Preserved), one partition for a key (ByKey), or
+    nothing (Any)."""
+    load: Load = Load()
+    """What is sent while the mirror runs."""
+    budgets: Budgets = Budgets()
+    """What may go wrong before the verdict is Failed."""
+    settle_seconds: Count = 120
+    """Seconds that the target may take after the last message."""
+    chaos: Annotated[tuple[ChaosStep, ...], Field(max_length=100)] = ()
+    """What is broken on purpose, in this order."""
+    schedule: Cron | None = None
+    """Run again and again, at these times (cron). Kubernetes only."""
+    suspend: Flag = False
+    """Start no further scheduled runs. Kubernetes only."""
+    successful_tests_history_limit: Count = 3
+    """Scheduled runs to keep that passed. Kubernetes only."""
+    failed_tests_history_limit: Count = 1
+    """Other scheduled runs to keep. Kubernetes only."""
+    spark: SparkSpec = SparkSpec()
+    """The Spark jobs. Kubernetes only."""
+
+    def _breaches(self) -> Iterator[Breach]:
+        clusters = {"source": self.source, "target": self.target}
+        if self.flow_name is None:
+            for field, cluster in clusters.items():
+                if cluster is None:
+                    yield Breach((field,), "is required where there is no flowName")
+            if self.chaos:
+                yield Breach(("chaos",), "needs flowName: nobody else's mirror is broken")
+        else:
+            for field, cluster in clusters.items():
+                if cluster is not None:
+                    yield Breach((field,), "must be left out beside flowName: the flow has it")
+            if self.target_topic != BY_SOURCE:
+                yield Breach(
+                    ("targetTopic",), "must be left out beside flowName: the flow's policy has it"
+                )
+        if self.source and self.target:
+            yield from breaches_between(self.source, self.target)
+        yield from self._chaos_breaches()
+
+    def _chaos_breaches(self) -> Iterator[Breach]:
+        steps = list(enumerate(self.chaos))
+        percents = [(i, step.at_percent) for i, step in steps if step.at_percent is not None]
+        seconds = [(i, step.at_seconds) for i, step in steps if step.at_seconds is not None]
+        for field, moments in (("atPercent", percents), ("atSeconds", seconds)):
+            for (_, before), (index, moment) in pairwise(moments):
+                if moment < before:
+                    yield Breach(("chaos", index, field), f"must not be before {before}, above it")
+        if self.load.messages is None:
+            for index, _ in percents:
+                yield Breach(
+                    ("chaos", index, "atPercent"),
+                    "needs load.messages to be a part of; beside durationSeconds use atSeconds",
+                )
+        for index, moment in seconds:
+            if self.load.duration_seconds and moment > self.load.duration_seconds:
+                yield Breach(
+                    ("chaos", index, "atSeconds"),
+                    f"must not be after the end of the load, at {self.load.duration_seconds}",
+                )
+
+
+class MirrorTest(Model):
+    """Judges a mirror: sends a load, breaks things on purpose, compares the clusters."""
+
+    api_version: Literal["headrace.dev/v1alpha1"] = API_VERSION
+    """Version of the API."""
+    kind: Literal["MirrorTest"] = "MirrorTest"
+    """Kind of the object."""
+    metadata: ObjectMeta
+    """Name, namespace, labels."""
+    spec: MirrorTestSpec
+    """Which mirror, what load, and what may go wrong."""
+    status: MirrorTestStatus | None = None
+    """What the test found; written by headrace."""

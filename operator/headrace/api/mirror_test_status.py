@@ -1,0 +1,72 @@
+"""How far a mirror test is, and what it found."""
+
+from enum import StrEnum
+
+from headrace.api.meta import Condition
+from headrace.api.model import Count, Model, Text
+
+
+class Verdict(StrEnum):
+    """What a test found."""
+
+    PASSED = "Passed"
+    FAILED = "Failed"
+    INCONCLUSIVE = "Inconclusive"
+
+
+class MirrorTestPhase(StrEnum):
+    """How far a test is."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    VERIFYING = "Verifying"
+    FINISHED = "Finished"
+
+
+class MirrorTestCounts(Model):
+    """Messages, by what became of them."""
+
+    acknowledged: Count = 0
+    """Acknowledged by the source's brokers: what the target must have."""
+    missing: Count = 0
+    """Never arrived."""
+    duplicated: Count = 0
+    """Arrived again."""
+    reordered: Count = 0
+    """Arrived out of order."""
+    corrupted: Count = 0
+    """Arrived changed."""
+    alien: Count = 0
+    """Bear this run's name, and nobody sent them."""
+
+
+class LatencyMs(Model):
+    """Quantiles of the mirror's latency, in milliseconds."""
+
+    p50: Count
+    """Median."""
+    p99: Count
+    """99 % took at most this."""
+    p999: Count
+    """99.9 % took at most this."""
+    max: Count
+    """The slowest."""
+
+
+class MirrorTestStatus(Model):
+    """How far the test is, and what it found."""
+
+    observed_generation: Count | None = None
+    """The metadata.generation that this status speaks of."""
+    phase: MirrorTestPhase | None = None
+    """How far the test is."""
+    verdict: Verdict | None = None
+    """What it found."""
+    counts: MirrorTestCounts | None = None
+    """Messages, by what became of them."""
+    latency_ms: LatencyMs | None = None
+    """Quantiles of the mirror's latency."""
+    report: Text | None = None
+    """Where the report is."""
+    conditions: tuple[Condition, ...] = ()
+    """Observations about the test."""

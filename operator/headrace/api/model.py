@@ -1,0 +1,161 @@
+"""What every type of a manifest has in common, and the scalar types their fields share.
+
+Fields are snake_case in Python and camelCase in a manifest. What a user wrote stays known
+(pydantic's ``model_fields_set``): defaults are filled in on reading, never written back.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    ValidationError,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+
+@dataclass(frozen=True)
+class Breach:
+    """A rule about more than one field that an object breaks."""
+
+    at: tuple[str | int, ...]
+    """The field to blame, in the manifest's spelling, from the object that states the rule."""
+    allowed: str
+    """What is allowed, to follow ``got 0, ``: ``must be at least 1``."""
+
+
+def refusal(allowed: str) -> PydanticCustomError:
+    """The error of a field that breaks a rule; ``allowed`` as in :class:`Breach`."""
+    return PydanticCustomError("rule", "{allowed}", {"allowed": allowed})
+
+
+class Model(BaseModel):
+    """Frozen, closed (an unknown field is a mistake), camelCase outside."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,  # the docstring below a field is its description
+    )
+
+    def _breaches(self) -> Iterator[Breach]:
+        """Every rule between fields that this object breaks; types that have such rules say."""
+        return iter(())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, data: Any) -> Any:
+        """As in Kubernetes; an unknown field is a mistake with a null too, so that one stays."""
+        if not isinstance(data, dict):
+            return data
+        fields = {name for field, info in cls.model_fields.items() for name in (field, info.alias)}
+        return {
+            name: value for name, value in data.items() if value is not None or name not in fields
+        }
+
+    @model_validator(mode="after")
+    def _keep_rules(self) -> Self:
+        errors = [
+            InitErrorDetails(type=refusal(breach.allowed), loc=breach.at, input=None)
+            for breach in self._breaches()
+        ]
+        if errors:
+            raise ValidationError.from_exception_data(type(self).__name__, errors)
+        return self
+
+
+def matching(regex: str, allowed: str) -> Callable[[str], str]:
+    """A validator: the whole text matches, else the sentence ``allowed``."""
+    compiled = re.compile(regex)
+
+    def check(text: str) -> str:
+        if not compiled.fullmatch(text):
+            raise refusal(allowed)
+        return text
+
+    return check
+
+
+def _moment(value: Any) -> Any:
+    """Kubernetes' ``date-time``: RFC 3339, with its offset from UTC."""
+    if isinstance(value, datetime):
+        return value
+    shape = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)"
+    try:
+        if isinstance(value, str) and re.fullmatch(shape, value, re.ASCII):
+            return datetime.fromisoformat(value)
+    except ValueError:
+        pass  # the 31st of February: as wrong as a wrong shape
+    raise refusal("must be a moment in RFC 3339, like 2026-01-31T12:00:00Z")
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _is_regex(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        where = "" if error.pos is None else f" at position {error.pos}"
+        raise refusal(f"must be a regular expression: {error.msg}{where}") from None
+    return pattern
+
+
+LABEL = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
+"""A DNS label (RFC 1123), at most 63 characters long."""
+TOPIC = r"(?!\.{1,2}$)[a-zA-Z0-9._-]+"
+"""A topic's name (``org.apache.kafka.common.internals.Topic``), at most 249 characters long."""
+
+Flag = StrictBool
+Whole = StrictInt
+Count = Annotated[StrictInt, Field(ge=0)]
+AtLeastOne = Annotated[StrictInt, Field(ge=1)]
+Share = Annotated[StrictFloat, Field(ge=0, le=1)]
+Text = Annotated[str, Field(max_length=1024)]
+Unquoted = Annotated[str, Field(max_length=4096), BeforeValidator(_as_text)]
+"""Text that may be a number or a boolean in YAML, without quotes."""
+Timestamp = Annotated[AwareDatetime, BeforeValidator(_moment)]
+
+Label = Annotated[
+    str,
+    Field(max_length=63),
+    AfterValidator(
+        matching(LABEL, "must be a DNS label: a-z, 0-9 and '-', a letter or digit at both ends")
+    ),
+]
+Name = Annotated[
+    str,
+    Field(max_length=253),
+    AfterValidator(
+        matching(
+            rf"{LABEL}(\.{LABEL})*",
+            "must be a name as Kubernetes takes it: a-z, 0-9, '-' and '.', "
+            "a letter or digit at both ends",
+        )
+    ),
+]
+Topic = Annotated[
+    str,
+    Field(max_length=249),
+    AfterValidator(matching(TOPIC, "must be a topic's name: letters, digits, '.', '_', '-'")),
+]
+Regex = Annotated[str, Field(max_length=1024), AfterValidator(_is_regex)]
+"""Applied to whole names (``re.fullmatch``)."""

@@ -1,0 +1,46 @@
+"""Kubernetes' Secret, as far as headrace reads one from a file; its values are never shown."""
+
+import base64
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from headrace.api.meta import ObjectMeta
+from headrace.api.model import Breach, Flag, Model
+
+
+class Secret(Model):
+    """Passwords and certificates, by key."""
+
+    api_version: Literal["v1"] = "v1"
+    """Version of Kubernetes' API."""
+    kind: Literal["Secret"] = "Secret"
+    """Kind of the object."""
+    metadata: ObjectMeta
+    """Name, namespace, labels."""
+    type: str = "Opaque"
+    """What kind of content it is, in Kubernetes' names."""
+    immutable: Flag = False
+    """Whether Kubernetes keeps it from being changed."""
+    data: dict[str, str] = Field(default_factory=dict, repr=False)
+    """Values in base64, by key."""
+    string_data: dict[str, str] = Field(default_factory=dict, repr=False)
+    """Values as they are, by key; win over data."""
+
+    @property
+    def values(self) -> dict[str, bytes]:
+        """The values themselves, by key."""
+        decoded = {key: _decode(text) for key, text in self.data.items()}
+        return decoded | {key: text.encode() for key, text in self.string_data.items()}
+
+    def _breaches(self) -> Iterator[Breach]:
+        for key, text in self.data.items():
+            try:
+                _decode(text)
+            except ValueError:  # binascii.Error is one
+                yield Breach(("data", key), "must be base64 (stringData takes plain text)")
+
+
+def _decode(text: str) -> bytes:
+    return base64.b64decode("".join(text.split()), validate=True)  # lines may be wrapped

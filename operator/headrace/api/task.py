@@ -1,0 +1,118 @@
+"""ReplicationTask: one unit of work of a flow; written by headrace, read by people."""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from headrace.api.meta import API_VERSION, Condition, ObjectMeta
+from headrace.api.model import Count, Model, Name, Text, Timestamp
+from headrace.api.partitions import TopicPartitions
+
+
+class TaskType(StrEnum):
+    """What kind of unit: a connector, or a task of one."""
+
+    SOURCE_CONNECTOR = "SourceConnector"
+    CHECKPOINT_CONNECTOR = "CheckpointConnector"
+    HEARTBEAT_CONNECTOR = "HeartbeatConnector"
+    SOURCE_TASK = "SourceTask"
+    CHECKPOINT_TASK = "CheckpointTask"
+    HEARTBEAT_TASK = "HeartbeatTask"
+
+    @property
+    def is_connector(self) -> bool:
+        """Whether it watches the source and writes the tasks of its kind."""
+        return self.value.endswith("Connector")
+
+
+class TaskPhase(StrEnum):
+    """State of a unit, on the driver that holds it."""
+
+    CREATED = "Created"
+    RESTORING = "Restoring"
+    RUNNING = "Running"
+    PAUSED = "Paused"
+    SUSPENDED = "Suspended"
+    FAILED = "Failed"
+    CLOSED = "Closed"
+
+
+class ReplicationTaskSpec(Model):
+    """What the unit is to do (written by its connector), and where (written by the operator)."""
+
+    flow_name: Name
+    """The flow it belongs to."""
+    type: TaskType
+    """What kind of unit it is."""
+    index: Count = 0
+    """Number of the task among those of its type; 0 for a connector."""
+    partitions: Annotated[tuple[TopicPartitions, ...], Field(max_length=10000)] = ()
+    """Partitions of the source that a source task copies."""
+    groups: Annotated[tuple[Text, ...], Field(max_length=10000)] = ()
+    """Consumer groups that a checkpoint task follows."""
+    driver_name: Text = ""
+    """The driver that is to run it; written by the operator only, as a scheduler writes
+    nodeName."""
+    standby_driver_names: Annotated[tuple[Text, ...], Field(max_length=16)] = ()
+    """Drivers that keep it restored, ready to take over."""
+    lost_incarnation: Text = ""
+    """Incarnation of the last holder that the operator has seen lost; written with an
+    assignment."""
+    connector_epoch: Count = 0
+    """Epoch of the connector that wrote the split; never falls."""
+
+
+class TaskError(Model):
+    """The last error of a unit."""
+
+    reason: Text
+    """One word for machines."""
+    message: Annotated[str, Field(max_length=4096)]
+    """A sentence for people: what was tried, on what, and what to do."""
+    time: Timestamp
+    """When it happened."""
+
+
+class ReplicationTaskStatus(Model):
+    """What the holder says; an empty driverName means that nobody holds the unit."""
+
+    driver_name: Text = ""
+    """The driver that holds the unit."""
+    driver_incarnation: Text = ""
+    """Which life of that driver: a restarted process is another one."""
+    epoch: Count = 0
+    """Counts the claims; each is higher than any before."""
+    phase: TaskPhase | None = None
+    """State of the unit."""
+    partitions: Annotated[tuple[TopicPartitions, ...], Field(max_length=10000)] = ()
+    """Partitions that are held."""
+    lag_records: Count | None = None
+    """Records on the source that the target has not acknowledged."""
+    lag_seconds: Count | None = None
+    """Age of the oldest of them."""
+    bytes_per_second: Count | None = None
+    """Bytes of keys and values copied a second."""
+    restarts: Count = 0
+    """Restarts after errors."""
+    last_error: TaskError | None = None
+    """Why it failed last."""
+    observed_generation: Count | None = None
+    """The metadata.generation that this status speaks of."""
+    conditions: tuple[Condition, ...] = ()
+    """Observations about the unit."""
+
+
+class ReplicationTask(Model):
+    """A connector or a task of a flow: what it does, which driver runs it, how far behind it is."""
+
+    api_version: Literal["headrace.dev/v1alpha1"] = API_VERSION
+    """Version of the API."""
+    kind: Literal["ReplicationTask"] = "ReplicationTask"
+    """Kind of the object."""
+    metadata: ObjectMeta
+    """Name, namespace, labels."""
+    spec: ReplicationTaskSpec
+    """What the unit is to do, and where."""
+    status: ReplicationTaskStatus = ReplicationTaskStatus()
+    """What the driver that holds it says."""

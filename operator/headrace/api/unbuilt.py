@@ -1,0 +1,157 @@
+"""What a manifest may ask for and this version does not do yet.
+
+A value that a user chose is refused by ``headrace run`` and ``headrace verify``; a default is left
+out, and one warning names it. What only Kubernetes uses (drivers.resources, drivers.podTemplate,
+schedule, spark ...) is neither: standalone has no use for it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headrace.api.flow import (
+    BatchVerification,
+    Delivery,
+    FlowState,
+    Mover,
+    OnDataLoss,
+    OnRecordError,
+    ReplicationFlow,
+)
+from headrace.api.load import MessageFormat
+from headrace.api.mirror_test import ChaosAction, MirrorTest, Partitioning
+from headrace.api.mistakes import Key, path_text
+from headrace.api.model import Model
+
+
+@dataclass(frozen=True)
+class Part:
+    """A field below spec, in Python's spelling, of which not every value is built."""
+
+    field: str
+    built: tuple[object, ...] = ()
+    """The values that are built, or that ask for nothing."""
+    details: tuple[str, ...] = ()
+    """Fields that say more about the same: they ask for something when this one does."""
+    unless: tuple[str, object] | None = None
+    """(field, value) with which this one asks for nothing."""
+
+
+FLOW = (
+    Part("source.tls", built=(None,)),
+    Part("source.authentication", built=(None,)),
+    Part("target.tls", built=(None,)),
+    Part("target.authentication", built=(None,)),
+    Part("policy.type", built=("Default", "Identity")),
+    Part("delivery", built=(Delivery.AT_LEAST_ONCE,)),
+    Part("mover", built=(Mover.RECORD, Mover.AUTO)),
+    Part("batch_verification", built=(BatchVerification.OFF,), unless=("mover", Mover.RECORD)),
+    Part("tasks.standbys", built=(0,)),
+    Part("tasks.assignor", built=("round-robin",), details=("tasks.movement_budget",)),
+    Part(
+        "topic_configs.sync",
+        built=(False,),
+        details=("topic_configs.interval_seconds", "topic_configs.exclude"),
+    ),
+    Part("acls.sync", built=(False,)),
+    Part(
+        "checkpoints.enabled",
+        built=(False,),
+        details=(
+            "checkpoints.interval_seconds",
+            "checkpoints.apply_to_groups",
+            "groups.include",
+            "groups.exclude",
+            "discovery.groups_seconds",
+        ),
+    ),
+    Part("offset_syncs.location", unless=("checkpoints.enabled", False)),
+    Part("on_data_loss", built=(OnDataLoss.FAIL,)),
+    Part("on_record_error", built=(OnRecordError.FAIL,)),
+    Part("state", built=(FlowState.RUNNING,)),
+    Part("paused_partitions", built=((),)),
+)
+
+TEST = (
+    Part("source.tls", built=(None,)),
+    Part("source.authentication", built=(None,)),
+    Part("target.tls", built=(None,)),
+    Part("target.authentication", built=(None,)),
+    Part("partitioning", built=(Partitioning.PRESERVED,)),
+    Part("load.message_format", built=(MessageFormat.HEADERS,)),
+    Part("chaos.action", built=(ChaosAction.KILL_DRIVER,)),
+)
+
+
+@dataclass(frozen=True)
+class Unbuilt:
+    """What one object asks for in vain."""
+
+    refused: tuple[str, ...]
+    """A sentence for each value that was chosen and has to be changed."""
+    warned: tuple[str, ...]
+    """The defaults that are left out, as ``spec.checkpoints.enabled: true``."""
+
+    @property
+    def warning(self) -> str | None:
+        """One sentence that names the defaults; None where there is nothing to warn of."""
+        return f"not built yet, and left out: {', '.join(self.warned)}" if self.warned else None
+
+
+def unbuilt(subject: ReplicationFlow | MirrorTest) -> Unbuilt:
+    """What ``subject`` asks for that this version does not do."""
+    refused: list[str] = []
+    warned: list[str] = []
+    for part in FLOW if isinstance(subject, ReplicationFlow) else TEST:
+        if part.unless and _values(subject.spec, part.unless[0])[0].value == part.unless[1]:
+            continue
+        for asked in _values(subject.spec, part.field):
+            if asked.value in part.built:
+                continue
+            if asked.value == asked.default:
+                warned.append(f"{asked.where}: {_text(asked.value)}")
+            else:
+                refused.append(_sentence(asked, part.built))
+            for detail in part.details:
+                refused += [
+                    _sentence(more)
+                    for more in _values(subject.spec, detail)
+                    if more.value != more.default
+                ]
+    return Unbuilt(tuple(refused), tuple(warned))
+
+
+@dataclass(frozen=True)
+class _Value:
+    where: str
+    value: object
+    default: object
+
+
+def _values(spec: Model, field: str) -> list[_Value]:
+    """The field's value, or one for each item of a list on the way; none inside what is absent."""
+    return list(_walk(spec, field.split("."), ("spec",)))
+
+
+def _walk(model: Model, names: list[str], path: tuple[Key, ...]) -> Iterator[_Value]:
+    name, *rest = names
+    info = type(model).model_fields[name]
+    value = getattr(model, name)
+    here = (*path, info.alias or name)
+    if not rest:
+        default = info.get_default(call_default_factory=True, validated_data={})
+        yield _Value(path_text(here), value, default)
+    elif isinstance(value, Model):
+        yield from _walk(value, rest, here)
+    elif isinstance(value, tuple):
+        for index, item in enumerate(value):
+            yield from _walk(item, rest, (*here, index))
+
+
+def _sentence(asked: _Value, built: tuple[object, ...] = ()) -> str:
+    words = " or ".join(_text(value) for value in built if isinstance(value, str | int))
+    value = f": {_text(asked.value)}" if isinstance(asked.value, str | int | float) else ""
+    return f"{asked.where}{value} is not built yet; {f'use {words}' if words else 'leave it out'}"
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,1 @@
+"""The command ``headrace``: one module a command, found by its name."""

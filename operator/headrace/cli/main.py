@@ -1,0 +1,64 @@
+"""Entry point: finds the command, turns every error into one sentence and an exit code."""
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+import click
+
+from headrace import __version__
+from headrace.cli.exits import Exit, exit_for
+from headrace.errors import HeadraceError
+
+COMMANDS = {
+    "demo": "real brokers on this machine, a flow, a mirror test, a verdict",
+    "run": "run replication flows on this machine",
+    "status": "print the status of a running flow",
+    "verify": "run a mirror test and give a verdict",
+    "validate": "check manifests and say every mistake",
+    "sandbox": "real Kafka clusters on this machine",
+}
+HIDDEN = {"driver"}  # started by the herder, not by people
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module when it is called: ``headrace --help`` loads no Kafka client."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS and cmd_name not in HIDDEN:
+            return None
+        command: click.Command = importlib.import_module(f"headrace.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="headrace")
+def group() -> None:
+    """Kafka replication flows, and proof that nothing was lost, doubled or reordered."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code (``cli/exits.py``)."""
+    try:
+        result = group.main(args=argv, prog_name="headrace", standalone_mode=False)
+    except click.exceptions.Abort:
+        return 130  # Ctrl-C where a command has nothing to finish: the shell's own convention
+    except click.ClickException as error:
+        error.show()
+        return Exit.USAGE
+    except HeadraceError as error:
+        click.echo(f"headrace: {error}", err=True)
+        return exit_for(error)
+    return int(result or 0)
+
+
+def entry() -> None:
+    """What the console script calls."""
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""``headrace run``: the flows of some manifests, on this machine."""
+
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headrace import logs
+from headrace.api import ReplicationFlow, load, unbuilt
+from headrace.cli.exits import Exit
+from headrace.cli.view import show
+from headrace.errors import Fatal, GaveUp, InvalidSpec
+from headrace.herder import StandaloneHerder, control
+from headrace.herder.catch_up import caught_up, complaint, standing
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--drivers",
+    type=click.IntRange(min=1),
+    help="Driver processes, shared by all flows. [default: the largest spec.drivers.replicas]",
+)
+@click.option(
+    "--until-caught-up",
+    is_flag=True,
+    help="Stop when all that was on the source at the start is on the target.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --until-caught-up: give up when nothing moved for so long.",
+)
+def command(
+    files: Sequence[Path], drivers: int | None, until_caught_up: bool, timeout: float
+) -> int:
+    """Run the ReplicationFlows in FILES until Ctrl-C.
+
+    Data survives any end of this command, kill -9 included: the next run goes on where it stopped.
+    """
+    flows = _flows(files)
+    count = drivers or max(1, *(flow.spec.drivers.replicas for flow in flows))
+    logs.configure(level=None if not sys.stderr.isatty() else "ERROR")
+    herder = StandaloneHerder(flows, count)
+    give_up_after_s = timeout if until_caught_up else None
+    return asyncio.run(_run(herder, [flow.metadata.name for flow in flows], give_up_after_s))
+
+
+def _flows(files: Sequence[Path]) -> list[ReplicationFlow]:
+    """The flows to run; ``InvalidSpec`` for mistakes and for what is not built yet."""
+    flows = list(load(files).flows)
+    if not flows:
+        raise InvalidSpec(f"there is no ReplicationFlow in {', '.join(map(str, files))}")
+    refused = []
+    for flow in flows:
+        asked = unbuilt(flow)
+        refused += [f"flow {flow.metadata.name}: {sentence}" for sentence in asked.refused]
+        if asked.warned:
+            click.echo(
+                f"headrace: flow {flow.metadata.name}: not built yet, left out: "
+                f"{', '.join(asked.warned)}",
+                err=True,
+            )
+    if refused:
+        raise InvalidSpec("\n".join(refused))
+    return flows
+
+
+async def _run(herder: StandaloneHerder, flows: list[str], give_up_after_s: float | None) -> int:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with AsyncExitStack() as sockets:
+        for flow in flows:
+            await sockets.enter_async_context(control.serve(flow, partial(_answer, herder, flow)))
+        running = asyncio.create_task(herder.run(stop))
+        viewing = asyncio.create_task(show(herder, flows))
+        watching = asyncio.create_task(_watch(herder, flows, give_up_after_s))
+        try:
+            await asyncio.wait({running, watching}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stop.set()
+            viewing.cancel()
+            await asyncio.wait({running, viewing})
+        running.result()
+        if watching.done():
+            watching.result()
+        watching.cancel()
+    return Exit.OK
+
+
+async def _watch(herder: StandaloneHerder, flows: list[str], give_up_after_s: float | None) -> None:
+    """Return when all is caught up, if that was asked for; raise what cannot go on."""
+    last, since = None, time.monotonic()
+    while True:
+        await asyncio.sleep(0.2)
+        units = {flow: herder.tasks(flow) for flow in flows}
+        for tasks in units.values():
+            _raise_mistakes(tasks, give_up_after_s is not None)
+        if give_up_after_s is None:
+            continue
+        if all(caught_up(tasks) for tasks in units.values()):
+            return
+        now = [standing(tasks) for tasks in units.values()]
+        if now != last:
+            last, since = now, time.monotonic()
+        elif time.monotonic() - since > give_up_after_s:
+            behind = [flow for flow in flows if not caught_up(units[flow])]
+            why = "; ".join(f"{flow}: {complaint(units[flow])}" for flow in behind)
+            raise GaveUp(f"not caught up, and nothing moved for {give_up_after_s:.0f} s: {why}")
+
+
+def _raise_mistakes(tasks: Sequence[Any], once: bool) -> None:
+    """A mistake in the manifest that only Kafka could tell ends the run: nothing here mends it."""
+    for task in tasks:
+        error = task.status.last_error
+        if task.status.phase != "Failed" or error is None:
+            continue
+        if error.reason in ("InvalidSpec", "TargetTaken"):
+            raise InvalidSpec(error.message)
+        if once and task.status.restarts:
+            raise Fatal(f"{task.metadata.name} failed: {error.message}")
+
+
+async def _answer(
+    herder: StandaloneHerder, flow: str, command: str, _: dict[str, Any]
+) -> dict[str, Any]:
+    """The verbs of the control socket."""
+    match command:
+        case "status":
+            return {**_dump(herder.status(flow)), "units": [_unit(t) for t in herder.tasks(flow)]}
+        case "flow":
+            return _dump(herder.flow(flow))
+        case "kill-driver":
+            return herder.kill_driver(flow)
+    raise InvalidSpec(f"unknown command {command}: this run is of another version of headrace")
+
+
+def _unit(task: Any) -> dict[str, Any]:
+    return {
+        "name": task.metadata.name,
+        "type": str(task.spec.type),
+        "assignedTo": task.spec.driver_name,
+        **_dump(task.status),
+    }
+
+
+def _dump(model: Any) -> dict[str, Any]:
+    dumped: dict[str, Any] = model.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return dumped

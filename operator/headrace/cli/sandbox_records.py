@@ -1,0 +1,154 @@
+"""``headrace sandbox produce`` and ``consume``: lines into a topic, records out of one."""
+
+import sys
+import time
+from collections.abc import Iterator
+from itertools import islice
+
+import click
+
+from headrace.api import ClusterSpec
+from headrace.api.partitions import TopicPartition
+from headrace.errors import GaveUp, InvalidSpec
+from headrace.kafka import (
+    Admin,
+    KafkaError,
+    Message,
+    Position,
+    assign,
+    make_consumer,
+    make_producer,
+    translate,
+)
+from headrace.sandbox import Cluster, Sandbox
+
+DELIVERY_TIMEOUT_MS = 30_000
+"""A broker that was killed and started again is back in 12 s."""
+
+cluster_option = click.option("--cluster", metavar="NAME", help="The cluster.")
+sandbox_option = click.option("--sandbox", metavar="NAME", help="The sandbox, when several run.")
+
+
+@click.command()
+@click.argument("topic")
+@cluster_option
+@sandbox_option
+@click.option("--partitions", type=click.IntRange(1), default=1, help="When the topic is created.")
+def produce(topic: str, cluster: str | None, sandbox: str | None, partitions: int) -> None:
+    """Write each line of standard input to TOPIC, by default on the sandbox's first cluster.
+
+    A topic that is not there is created.
+    """
+    where = _spec(_clusters(sandbox, cluster)[0])
+    if Admin(where).create_topic(topic, partitions):
+        click.echo(f"Topic {topic} was not there: created on {where.alias}.", err=True)
+    if sys.stdin.isatty():
+        click.echo("Each line becomes a record; Ctrl-D ends.", err=True)
+
+    failures: list[KafkaError] = []
+
+    def acknowledged(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            failures.append(error)
+
+    producer = make_producer(where, {"message.timeout.ms": DELIVERY_TIMEOUT_MS})
+    written = 0
+    for line in sys.stdin.buffer:
+        while True:
+            try:
+                producer.produce(topic, line.rstrip(b"\r\n"), on_delivery=acknowledged)
+                break
+            except BufferError:
+                producer.poll(1)  # until a record of the full queue is acknowledged
+        producer.poll(0)
+        written += 1
+    producer.flush()
+    if failures:
+        tried = f"write {len(failures)} of {written} records to {topic} on {where.alias}"
+        raise translate(failures[0], tried)
+    click.echo(f"{written} records written to {topic} on {where.alias}.", err=True)
+
+
+@click.command()
+@click.argument("topic")
+@cluster_option
+@sandbox_option
+@click.option("--from-beginning", is_flag=True, help="Also what is there already.")
+@click.option("--max-messages", type=click.IntRange(1), help="End after so many.")
+@click.option("--timeout", type=click.FloatRange(0), help="End after so many seconds without one.")
+def consume(
+    topic: str,
+    *,
+    cluster: str | None,
+    sandbox: str | None,
+    from_beginning: bool,
+    max_messages: int | None,
+    timeout: float | None,
+) -> None:
+    """Print the values of TOPIC's records, by default on the sandbox's last cluster, until Ctrl-C.
+
+    Waits for a topic that is not there yet.
+    """
+    where = _spec(_clusters(sandbox, cluster)[-1])
+    seen = 0
+    for value in islice(_values(where, topic, from_beginning, timeout), max_messages):
+        click.echo("null" if value is None else value)
+        seen += 1
+    if max_messages is not None and seen < max_messages:
+        raise GaveUp(
+            f"{seen} of {max_messages} records came from {topic} on {where.alias} before there was "
+            f"none for {timeout:g} s"
+        )
+
+
+def _values(
+    where: ClusterSpec, topic: str, from_beginning: bool, timeout_s: float | None
+) -> Iterator[bytes | None]:
+    """The values of a topic's records, until none came for ``timeout_s``."""
+    last = time.monotonic()
+
+    def waiting() -> bool:
+        return timeout_s is None or time.monotonic() < last + timeout_s
+
+    admin = Admin(where)
+    if topic not in admin.topics():
+        from_beginning = True  # whatever comes is new
+        click.echo(f"Waiting for topic {topic} on {where.alias} ...", err=True)
+    while topic not in (topics := admin.topics()):
+        if not waiting():
+            return
+        time.sleep(0.5)
+    partitions = [TopicPartition(topic, number) for number in range(topics[topic])]
+    start = Position.EARLIEST if from_beginning else Position.LATEST
+    consumer = make_consumer(where)
+    try:
+        assign(consumer, admin.offsets(partitions, start).items())
+        while waiting():
+            message = consumer.poll(0.1)
+            if message is None:
+                continue
+            if error := message.error():
+                if error.code() == KafkaError._PARTITION_EOF:
+                    continue
+                raise translate(error, f"read {topic} on {where.alias}")
+            last = time.monotonic()
+            yield message.value()
+    finally:
+        consumer.close()
+
+
+def _clusters(sandbox: str | None, cluster: str | None) -> tuple[Cluster, ...]:
+    """The clusters of the sandbox that is meant, or the one that is named."""
+    running = [there for there in Sandbox.all() if there.running]
+    if sandbox is not None:
+        running = [Sandbox.open(sandbox)]
+    if not running:
+        raise InvalidSpec("no sandbox runs: `headrace sandbox up` starts one")
+    if len(running) > 1:
+        names = ", ".join(there.name for there in running)
+        raise InvalidSpec(f"several sandboxes run ({names}): say which one with --sandbox")
+    return (running[0].cluster(cluster),) if cluster is not None else running[0].clusters
+
+
+def _spec(cluster: Cluster) -> ClusterSpec:
+    return ClusterSpec(alias=cluster.name, bootstrap_servers=cluster.bootstrap_servers)

@@ -1,0 +1,7 @@
+"""What runs on a driver: Worker, connectors and tasks, their states, and the Herder port."""
+
+from headrace.connect.handover import DriverIdentity, may_claim
+from headrace.connect.herder import Conflict, Herder, TargetTaken
+from headrace.connect.worker import Worker
+
+__all__ = ["Conflict", "DriverIdentity", "Herder", "TargetTaken", "Worker", "may_claim"]

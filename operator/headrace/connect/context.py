@@ -1,0 +1,57 @@
+"""What every unit of one flow shares on one driver."""
+
+from functools import cached_property
+
+from headrace.api import ReplicationFlow, ReplicationFlowSpec
+from headrace.api.partitions import TopicPartition
+from headrace.connect.handover import DriverIdentity
+from headrace.kafka import Admin
+from headrace.movers import ProgressLog
+from headrace.replication import TopicFilter, policy_for
+from headrace.replication.progress import ProgressKey
+
+
+class FlowContext:
+    """Clients and names of a flow. Cluster ids are asked for once, when first needed."""
+
+    def __init__(self, flow: ReplicationFlow, driver: DriverIdentity) -> None:
+        self.flow = flow
+        self.driver = driver
+        spec = flow.spec
+        self.policy = policy_for(spec.policy, spec.source.alias)
+        self.topics = TopicFilter(
+            spec.topics.include, spec.topics.exclude, self.policy, spec.target.alias
+        )
+        self.source = Admin(spec.source)
+        self.target = Admin(spec.target)
+        self.progress = ProgressLog(spec.target, spec.source.alias)
+
+    @property
+    def spec(self) -> ReplicationFlowSpec:
+        """The flow's spec."""
+        return self.flow.spec
+
+    @property
+    def name(self) -> str:
+        """The flow's name."""
+        return self.flow.metadata.name
+
+    @cached_property
+    def source_cluster_id(self) -> str:
+        """Raises ``Retriable`` while no broker answers."""
+        return self.source.cluster_id()
+
+    @cached_property
+    def target_cluster_id(self) -> str:
+        """Raises ``Retriable`` while no broker answers."""
+        return self.target.cluster_id()
+
+    def progress_key(self, at: TopicPartition) -> ProgressKey:
+        """Where the progress of a partition is stored."""
+        return ProgressKey(
+            self.source_cluster_id, at.topic, at.partition, self.policy.target_topic(at.topic)
+        )
+
+    def close(self) -> None:
+        """Stop following progress."""
+        self.progress.close()

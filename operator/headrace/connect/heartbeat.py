@@ -1,0 +1,73 @@
+"""Heartbeats: MirrorMaker 2's signs of life, by which MirrorClient tells who is upstream."""
+
+import time
+from typing import Any
+
+from headrace.api import ClusterSpec, TaskType
+from headrace.connect.unit import Unit
+from headrace.kafka import Admin, KafkaError, Message, Producer, make_producer, translate
+from headrace.replication.heartbeats import Heartbeat
+from headrace.replication.policies import HEARTBEATS
+
+
+class HeartbeatConnector(Unit):
+    """Writes the one heartbeat task, or none."""
+
+    def restore(self) -> None:
+        """Nothing to restore."""
+
+    def turn(self) -> float:
+        """Publish; there is nothing to watch."""
+        wanted = {0: ()} if self.context.spec.heartbeats.enabled else {}
+        self.herder.publish(self.task, TaskType.HEARTBEAT_TASK, wanted, {})
+        return 60.0
+
+
+class HeartbeatTask(Unit):
+    """One record a second on the target and, for MirrorClient's ``upstreamClusters()``, on the
+    source; there as if the reverse flow wrote it, as MirrorMaker 2's reverse herder does."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._error: KafkaError | None = None
+        self._beats: list[tuple[Producer, str, str]] = []
+
+    def restore(self) -> None:
+        """Make the topics and the producers."""
+        self.close()
+        spec = self.context.spec
+        sides: list[tuple[Admin, ClusterSpec, ClusterSpec]] = [
+            (self.context.target, spec.target, spec.source)
+        ]
+        if spec.heartbeats.on_source:
+            sides.append((self.context.source, spec.source, spec.target))
+        for admin, _, _ in sides:
+            admin.create_topic(HEARTBEATS, 1, config={"cleanup.policy": "compact"})
+        self._error = None
+        self._beats = [(make_producer(at), of.alias, at.alias) for _, at, of in sides]
+
+    def turn(self) -> float:
+        """One heartbeat a side."""
+        for producer, source, target in self._beats:
+            heartbeat = Heartbeat(source, target, int(time.time() * 1000))
+            if not len(producer):  # a broker that is away must not pile them up
+                producer.produce(
+                    HEARTBEATS,
+                    heartbeat.value(),
+                    heartbeat.key(),
+                    partition=0,
+                    on_delivery=self._delivered,
+                )
+            producer.poll(0)
+        if self._error is not None:
+            raise translate(self._error, f"write heartbeats to topic {HEARTBEATS}")
+        return float(self.context.spec.heartbeats.interval_seconds)
+
+    def close(self) -> None:
+        """Let the last one out."""
+        for producer, _, _ in self._beats:
+            producer.purge()
+            producer.flush(1)
+
+    def _delivered(self, error: KafkaError | None, _: Message) -> None:
+        self._error = self._error or error

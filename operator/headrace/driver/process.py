@@ -1,0 +1,88 @@
+"""The main loop of a driver: hears the herder, keeps a Worker per flow, stops in order."""
+
+import os
+import queue
+import signal
+import socket
+import threading
+from collections import defaultdict
+from typing import Any
+
+from headrace.api import ReplicationFlow, ReplicationTask
+from headrace.connect import DriverIdentity, Worker
+from headrace.errors import Retriable
+from headrace.herder.link import HerderLink
+from headrace.logs import get_logger
+
+_STOP_TIMEOUT_S = 4.0
+"""Of the 4.5 s that the herder waits before it kills."""
+
+log = get_logger(__name__)
+
+_Event = dict[str, Any]
+_CLOSED: _Event = {"event": "closed"}
+_STOP: _Event = {"event": "stop"}
+
+
+def run_driver(line: socket.socket, identity: DriverIdentity, lease_s: float) -> None:
+    """Serve the herder at the other end of ``line`` until it says stop, or is gone."""
+    events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
+    signal.signal(signal.SIGTERM, lambda *_: events.put(_STOP))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the herder's to hear
+    link = HerderLink(line, on_event=events.put, on_closed=lambda: events.put(_CLOSED))
+    _beat(link, lease_s / 6)
+
+    workers: dict[str, Worker] = {}
+    while True:
+        event = events.get()
+        match event["event"]:
+            case "flows":
+                for document in event["flows"]:
+                    flow = ReplicationFlow.model_validate(document)
+                    if flow.metadata.name not in workers:
+                        workers[flow.metadata.name] = Worker(flow, link, identity)
+            case "tasks":
+                _share_out(event["tasks"], workers)
+            case "stop":
+                break
+            case "closed":
+                log.warning("the herder is gone: stopping", driver=identity.name)
+                break
+    _stop(workers)
+
+
+def _beat(link: HerderLink, interval_s: float) -> None:
+    """Heartbeats on a thread of their own: they say that the process lives, not that work flows."""
+    stop = threading.Event()
+
+    def beat() -> None:
+        while not stop.wait(interval_s):
+            try:
+                link.beat()
+            except Retriable:
+                return  # the line is closed, and the reader has said so
+
+    link.beat()
+    threading.Thread(target=beat, name="heartbeat", daemon=True).start()
+
+
+def _share_out(documents: list[_Event], workers: dict[str, Worker]) -> None:
+    by_flow: dict[str, list[ReplicationTask]] = defaultdict(list)
+    for document in documents:
+        task = ReplicationTask.model_validate(document)
+        by_flow[task.spec.flow_name].append(task)
+    for name, worker in workers.items():
+        worker.update(by_flow[name])
+
+
+def _stop(workers: dict[str, Worker]) -> None:
+    threads = [
+        threading.Thread(target=worker.stop, args=(_STOP_TIMEOUT_S,), daemon=True)
+        for worker in workers.values()
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(_STOP_TIMEOUT_S + 0.5)
+    # Client threads of librdkafka that wait for a broker must not keep the process.
+    os._exit(0)

@@ -1,0 +1,186 @@
+"""The driver processes of a run: started, heard of, replaced, stopped."""
+
+import asyncio
+import itertools
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from headrace.herder.link import encode
+from headrace.logs import get_logger
+from headrace.toolchain import leash
+
+log = get_logger(__name__)
+
+_LINE_LIMIT = 64 << 20
+_RESPAWN_DELAY_S = 1.0
+_MAX_RESPAWN_DELAY_S = 30.0
+_HEALTHY_S = 10.0
+"""A driver that lived so long did not die of its start."""
+
+Called = Callable[["DriverProcess", str, Mapping[str, Any]], dict[str, Any]]
+
+
+class DriverProcess:
+    """One driver process and the line to it."""
+
+    def __init__(
+        self,
+        name: str,
+        incarnation: str,
+        process: "subprocess.Popen[bytes]",
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self.name = name
+        self.incarnation = incarnation
+        self.process = process
+        self.last_beat: float | None = None
+        """Monotonic seconds; ``None`` until it was heard of, and when it is taken for lost."""
+        self._writer = writer
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self.process.pid
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Queue a message; a line that is closed shows by its end, not here."""
+        if not self._writer.is_closing():
+            self._writer.write(encode(message))
+
+    def kill(self) -> None:
+        """Kill -9."""
+        self.process.kill()
+
+    def hang_up(self) -> None:
+        """Close the line: the driver stops."""
+        self._writer.close()
+
+
+class Fleet:
+    """Keeps ``size`` drivers. A dead one is replaced under a new name, so that its units move at
+    once and are not held for it."""
+
+    def __init__(
+        self,
+        size: int,
+        lease_s: float,
+        joined: Callable[[DriverProcess], None],
+        left: Callable[[DriverProcess], None],
+        called: Called,
+    ) -> None:
+        self._size = size
+        self._lease_s = lease_s
+        self._joined, self._left, self._called = joined, left, called
+        self._drivers: dict[str, DriverProcess] = {}
+        self._numbers = itertools.count(1)
+        self._serving: set[asyncio.Task[None]] = set()
+        self._stopping = False
+
+    def alive(self) -> list[DriverProcess]:
+        """Drivers that were heard of within the lease."""
+        return [driver for driver in self._drivers.values() if driver.last_beat is not None]
+
+    def get(self, name: str) -> DriverProcess | None:
+        """A driver that was not lost."""
+        return self._drivers.get(name)
+
+    async def start(self) -> None:
+        """Start them all."""
+        for _ in range(self._size):
+            self._keep(self._spawn_and_serve())
+
+    def expire(self, now: float, forgive: bool) -> None:
+        """Take silent drivers for lost; with ``forgive`` their time starts anew."""
+        for driver in self.alive():
+            if forgive:
+                driver.last_beat = now
+            elif driver.last_beat is not None and now - driver.last_beat > self._lease_s:
+                driver.last_beat = None
+                self._left(driver)
+
+    async def stop(self, timeout_s: float) -> None:
+        """Ask all to stop; kill what did not within ``timeout_s``."""
+        self._stopping = True
+        for driver in self._drivers.values():
+            driver.send({"event": "stop"})
+        deadline = time.monotonic() + timeout_s
+        while self._drivers and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+        for driver in list(self._drivers.values()):
+            log.warning("driver did not stop in time, killed", driver=driver.name)
+            driver.kill()
+        for task in list(self._serving):
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+
+    def _keep(self, coroutine: Any) -> None:
+        task = asyncio.create_task(coroutine)
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    async def _spawn_and_serve(self) -> None:
+        """Serve one driver after another in this place of the fleet."""
+        delay_s = _RESPAWN_DELAY_S
+        while not self._stopping:
+            started = time.monotonic()
+            reader, driver = await self._spawn()
+            self._drivers[driver.name] = driver
+            try:
+                await self._serve(reader, driver)
+            finally:
+                await self._ended(driver)
+            if time.monotonic() - started > _HEALTHY_S:
+                delay_s = _RESPAWN_DELAY_S
+            if not self._stopping:
+                await asyncio.sleep(delay_s)
+                delay_s = min(2 * delay_s, _MAX_RESPAWN_DELAY_S)
+
+    async def _spawn(self) -> tuple[asyncio.StreamReader, DriverProcess]:
+        ours, theirs = socket.socketpair()
+        name, incarnation = f"driver-{next(self._numbers)}", uuid.uuid4().hex[:8]
+        command = [sys.executable, "-m", "headrace", "driver", "--link", str(theirs.fileno())]
+        command += ["--name", name, "--incarnation", incarnation, "--lease", str(self._lease_s)]
+        with theirs:
+            # At our death it reads the end of the line and stops in order; a stopped (frozen) one
+            # cannot, so the kernel wakes it with CONT.
+            process = leash.spawn(
+                command, at_parents_death=signal.SIGCONT, pass_fds=[theirs.fileno()]
+            )
+        reader, writer = await asyncio.open_connection(sock=ours, limit=_LINE_LIMIT)
+        return reader, DriverProcess(name, incarnation, process, writer)
+
+    async def _serve(self, reader: asyncio.StreamReader, driver: DriverProcess) -> None:
+        with suppress(ConnectionError):
+            while line := await reader.readline():
+                message = json.loads(line)
+                known = driver.last_beat is not None
+                driver.last_beat = time.monotonic()
+                if not known:
+                    self._joined(driver)
+                if message["call"] != "beat":
+                    answer = self._called(driver, message["call"], message)
+                    driver.send({"id": message["id"], **answer})
+
+    async def _ended(self, driver: DriverProcess) -> None:
+        driver.hang_up()
+        with suppress(asyncio.CancelledError):
+            await asyncio.to_thread(self._reap, driver)
+        del self._drivers[driver.name]
+        if not self._stopping:
+            driver.last_beat = None
+            self._left(driver)
+
+    def _reap(self, driver: DriverProcess) -> None:
+        try:
+            driver.process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            driver.kill()  # its line is closed: it is of no use any more
+            driver.process.wait()

@@ -1,0 +1,177 @@
+"""The status of a flow, from its units: a list of checks, first hit wins (as in cert-manager)."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from headrace.api import (
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    Lag,
+    Reason,
+    ReplicationFlow,
+    ReplicationFlowStatus,
+    ReplicationTask,
+    TaskCounts,
+    TaskPhase,
+    TaskType,
+    TopicPartitions,
+)
+from headrace.replication.policies import HEARTBEATS
+
+
+class Verdict(NamedTuple):
+    """Whether the flow is ready, and why."""
+
+    ready: bool
+    stalled: bool
+    reason: Reason
+    message: str
+
+
+def flow_status(
+    flow: ReplicationFlow, tasks: Sequence[ReplicationTask], drivers: int, now: datetime
+) -> ReplicationFlowStatus:
+    """What there is to say of ``flow``; ``drivers`` are those that are alive.
+
+    ``flow.status`` is what was said before: a condition whose status did not change keeps its time.
+    """
+    copying = [task for task in tasks if task.spec.type is TaskType.SOURCE_TASK]
+    partitions = [
+        at
+        for task in copying
+        for at in TopicPartitions.unpack(task.spec.partitions)
+        if at.topic != HEARTBEATS
+    ]
+    verdict = _judge(tasks, drivers)
+    phases = [task.status.phase for task in tasks if not task.spec.type.is_connector]
+    return ReplicationFlowStatus(
+        observed_generation=flow.metadata.generation,
+        conditions=_since(_conditions(verdict, copying), flow.status, now),
+        topics=len({at.topic for at in partitions}),
+        partitions=len(partitions),
+        tasks=TaskCounts(
+            total=len(phases),
+            running=phases.count(TaskPhase.RUNNING),
+            restoring=phases.count(TaskPhase.RESTORING),
+            paused=phases.count(TaskPhase.PAUSED),
+            failed=phases.count(TaskPhase.FAILED),
+        ),
+        lag=Lag(
+            records=sum(task.status.lag_records or 0 for task in copying),
+            seconds=max((task.status.lag_seconds or 0 for task in copying), default=0),
+        ),
+        bytes_per_second=sum(task.status.bytes_per_second or 0 for task in copying),
+        drivers=drivers,
+        replicas=drivers,
+    )
+
+
+def condition(of: Iterable[Condition], type: ConditionType) -> Condition | None:
+    """The condition of this type, if there is one."""
+    return next((condition for condition in of if condition.type is type), None)
+
+
+def _judge(tasks: Sequence[ReplicationTask], drivers: int) -> Verdict:
+    return (
+        _no_drivers(drivers)
+        or _failed(tasks)
+        or _connector_says_no(tasks)
+        or _starting(tasks)
+        or _running(tasks)
+    )
+
+
+def _no_drivers(drivers: int) -> Verdict | None:
+    if drivers:
+        return None
+    return Verdict(False, False, Reason.NO_DRIVERS, "no driver is alive; units wait for one")
+
+
+def _failed(tasks: Sequence[ReplicationTask]) -> Verdict | None:
+    failed = [task for task in tasks if task.status.phase is TaskPhase.FAILED]
+    if not failed:
+        return None
+    first = failed[0]
+    error = first.status.last_error
+    said = condition(first.status.conditions, ConditionType.READY)
+    reason = Reason.TASK_FAILED if said is None else said.reason
+    others = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+    message = (
+        f"{first.metadata.name} failed{others}: {error.message if error else 'no reason given'}"
+    )
+    return Verdict(False, first.spec.type.is_connector, reason, message)
+
+
+def _connector_says_no(tasks: Sequence[ReplicationTask]) -> Verdict | None:
+    for task in tasks:
+        said = condition(task.status.conditions, ConditionType.READY)
+        if said is not None and said.status is ConditionStatus.FALSE:
+            return Verdict(False, False, said.reason, said.message)
+    return None
+
+
+def _starting(tasks: Sequence[ReplicationTask]) -> Verdict | None:
+    connector = next((t for t in tasks if t.spec.type is TaskType.SOURCE_CONNECTOR), None)
+    said = connector and condition(connector.status.conditions, ConditionType.READY)
+    if not said:
+        return Verdict(False, False, Reason.STARTING, "the source connector takes its first look")
+    waiting = [task for task in tasks if task.status.phase is not TaskPhase.RUNNING]
+    if not waiting:
+        return None
+    errors = (f": {error.message}" for task in waiting if (error := task.status.last_error))
+    return Verdict(
+        False,
+        False,
+        Reason.STARTING,
+        f"{len(waiting)} of {len(tasks)} units do not run yet{next(errors, '')}",
+    )
+
+
+def _running(tasks: Sequence[ReplicationTask]) -> Verdict:
+    """All run: say what is worth knowing all the same."""
+    for task in tasks:
+        if error := task.status.last_error:
+            return Verdict(True, False, Reason.RUNNING, f"{task.metadata.name}: {error.message}")
+    warned = (
+        said
+        for task in tasks
+        if (said := condition(task.status.conditions, ConditionType.READY))
+        and said.reason is not Reason.RUNNING
+    )
+    if said := next(warned, None):
+        return Verdict(True, False, said.reason, said.message)
+    return Verdict(True, False, Reason.RUNNING, f"all {len(tasks)} units run")
+
+
+def _conditions(verdict: Verdict, copying: Sequence[ReplicationTask]) -> list[Condition]:
+    """Ready always; the others when they are true (kstatus)."""
+
+    def holds(type: ConditionType, holds: bool = True) -> Condition:
+        status = ConditionStatus.TRUE if holds else ConditionStatus.FALSE
+        return Condition(type=type, status=status, reason=verdict.reason, message=verdict.message)
+
+    conditions = [holds(ConditionType.READY, verdict.ready)]
+    if verdict.stalled:
+        conditions.append(holds(ConditionType.STALLED))
+    elif not verdict.ready:
+        conditions.append(holds(ConditionType.RECONCILING))
+    for type in (ConditionType.DATA_LOSS_DETECTED, ConditionType.FOREIGN_WRITER):
+        said = [c for t in copying if (c := condition(t.status.conditions, type))]
+        if said:
+            messages = "; ".join(dict.fromkeys(c.message for c in said))
+            conditions.append(said[0].model_copy(update={"message": messages[:4096]}))
+    return conditions
+
+
+def _since(
+    conditions: Iterable[Condition], before: ReplicationFlowStatus | None, now: datetime
+) -> tuple[Condition, ...]:
+    timed = []
+    for new in conditions:
+        old = condition(before.conditions, new.type) if before else None
+        kept = old is not None and old.status is new.status
+        since = old.last_transition_time if old is not None and kept else now
+        timed.append(new.model_copy(update={"last_transition_time": since}))
+    return tuple(timed)

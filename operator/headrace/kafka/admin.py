@@ -1,0 +1,208 @@
+"""What is on a cluster: its id, topics, partitions and offsets; and making more of them."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from enum import Enum
+from typing import Any, NamedTuple, TypeVar
+
+import confluent_kafka
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec  # type: ignore[attr-defined]
+
+from headrace.api import ClusterSpec
+from headrace.api.partitions import TopicPartition
+from headrace.errors import Retriable
+from headrace.kafka.clients import client_config
+from headrace.kafka.errors import translate
+
+T = TypeVar("T")
+
+# Right after a topic was made or a leader moved, brokers answer these for some 100 ms.
+_SETTLING = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError._UNKNOWN_PARTITION,
+}
+
+
+class Topic(NamedTuple):
+    """A topic as a cluster knows it; ``topic_id`` changes when it is deleted and made again."""
+
+    name: str
+    partitions: int
+    topic_id: str
+
+
+class Position(Enum):
+    """Named offsets of a partition. The last stable offset bounds what read_committed may see."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    LAST_STABLE = "last stable"
+
+
+class Admin:
+    """Blocking calls, each of at most ``timeout_s``; they raise ``Retriable`` or ``Fatal``."""
+
+    def __init__(self, cluster: ClusterSpec, timeout_s: float = 10.0) -> None:
+        self._cluster = cluster
+        self._timeout_s = timeout_s
+        # The address family of a name is tried in turn; a dead one must not eat the whole time-out.
+        self._client = AdminClient(
+            client_config(cluster) | {"socket.connection.setup.timeout.ms": 5_000}
+        )
+
+    @property
+    def name(self) -> str:
+        """Alias and address, for messages."""
+        return f"{self._cluster.alias} ({self._cluster.bootstrap_servers})"
+
+    def cluster_id(self) -> str:
+        """The id that the cluster was formatted with: equal ids are one cluster."""
+        tried = f"read the cluster id of {self.name}"
+        future = self._call(
+            tried, lambda: self._client.describe_cluster(request_timeout=self._timeout_s)
+        )
+        return str(self._result(tried, future).cluster_id)
+
+    def brokers(self) -> int:
+        """How many brokers there are."""
+        tried = f"count the brokers of {self.name}"
+        return len(
+            self._call(tried, lambda: self._client.list_topics(timeout=self._timeout_s)).brokers
+        )
+
+    def topics(self) -> dict[str, int]:
+        """Number of partitions by topic, of every topic, in one metadata request."""
+        tried = f"list the topics of {self.name}"
+        metadata = self._call(tried, lambda: self._client.list_topics(timeout=self._timeout_s))
+        return {name: len(t.partitions) for name, t in metadata.topics.items() if not t.error}
+
+    def describe(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Those of the named topics that exist, with their ids."""
+        wanted = sorted(set(names))
+        if not wanted:
+            return {}
+        tried = f"describe topics of {self.name}"
+        futures = self._call(
+            tried,
+            lambda: self._client.describe_topics(
+                TopicCollection(wanted), request_timeout=self._timeout_s
+            ),
+        )
+        found = {}
+        for name, future in futures.items():
+            try:
+                described = self._result(f"describe topic {name} of {self.name}", future)
+            except Retriable as error:
+                if _code(error) in _SETTLING:
+                    continue
+                raise
+            found[name] = Topic(name, len(described.partitions), str(described.topic_id))
+        return found
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int = -1,
+        config: Mapping[str, str] | None = None,
+    ) -> bool:
+        """Make a topic; ``False`` when it was there already. -1 is the broker's default factor."""
+        tried = f"create topic {name} with {partitions} partitions on {self.name}"
+        new = NewTopic(name, partitions, replication_factor, config=dict(config or {}))
+        return self._created(
+            tried, name, lambda: self._client.create_topics([new], **self._timeouts())
+        )
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Grow a topic to ``total`` partitions."""
+        tried = f"grow topic {name} to {total} partitions on {self.name}"
+        self._created(
+            tried,
+            name,
+            lambda: self._client.create_partitions(
+                [NewPartitions(name, total)], **self._timeouts()
+            ),
+        )
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic (the sandbox and the tests do; a flow never does)."""
+        tried = f"delete topic {name} on {self.name}"
+        futures = self._call(tried, lambda: self._client.delete_topics([name], **self._timeouts()))
+        self._result(tried, futures[name])
+
+    def offsets(
+        self, partitions: Iterable[TopicPartition], position: Position
+    ) -> dict[TopicPartition, int]:
+        """The named offset of each partition; waits out the moment after a topic was made."""
+        spec = OffsetSpec.earliest() if position is Position.EARLIEST else OffsetSpec.latest()
+        committed = position is Position.LAST_STABLE
+        return self._list_offsets(partitions, spec, committed, f"read {position.value} offsets")
+
+    def offsets_at(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int]:
+        """The first offset at or after a time in ms; -1 where there is no such record."""
+        spec = OffsetSpec.for_timestamp(timestamp_ms)
+        return self._list_offsets(partitions, spec, False, f"read offsets at {timestamp_ms} ms")
+
+    def _list_offsets(
+        self, partitions: Iterable[TopicPartition], spec: OffsetSpec, committed: bool, what: str
+    ) -> dict[TopicPartition, int]:
+        missing = set(partitions)
+        found: dict[TopicPartition, int] = {}
+        isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        deadline = time.monotonic() + self._timeout_s
+        while missing:
+            asked = {confluent_kafka.TopicPartition(*at): spec for at in missing}
+            futures = self._call(
+                f"{what} on {self.name}",
+                lambda asked=asked: self._client.list_offsets(  # type: ignore[misc]
+                    asked, isolation_level=isolation, request_timeout=self._timeout_s
+                ),
+            )
+            for at, future in futures.items():
+                ours = TopicPartition(at.topic, at.partition)
+                try:
+                    found[ours] = self._result(f"{what} of {ours} on {self.name}", future).offset
+                except Retriable as error:
+                    if _code(error) not in _SETTLING or time.monotonic() > deadline:
+                        raise
+            missing -= found.keys()
+            if missing:
+                time.sleep(0.1)
+        return found
+
+    def _created(
+        self, tried: str, name: str, call: Callable[[], Mapping[str, "Future[Any]"]]
+    ) -> bool:
+        try:
+            self._result(tried, self._call(tried, call)[name])
+        except Retriable as error:
+            if _code(error) == KafkaError.TOPIC_ALREADY_EXISTS:
+                return False
+            raise
+        return True
+
+    def _timeouts(self) -> dict[str, float]:
+        return {"operation_timeout": self._timeout_s, "request_timeout": self._timeout_s}
+
+    def _call(self, tried: str, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except KafkaException as error:
+            raise translate(error, tried) from error
+
+    def _result(self, tried: str, future: "Future[T]") -> T:
+        try:
+            return future.result(timeout=self._timeout_s + 5)  # the client's own time-out is first
+        except KafkaException as error:
+            raise translate(error, tried) from error
+
+
+def _code(error: Retriable) -> int | None:
+    cause = error.__cause__
+    return cause.args[0].code() if isinstance(cause, KafkaException) else None

@@ -1,0 +1,93 @@
+"""Consumers and producers with the settings that integrity needs, and nothing left to librdkafka's
+defaults where those would hide a loss."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaError, Producer
+
+from headrace.api import ClusterSpec
+from headrace.api.partitions import TopicPartition
+
+Settings = dict[str, Any]
+OnError = Callable[[KafkaError], None]
+
+# librdkafka's own log lines are not ours to show: what matters arrives as an error, in a sentence.
+_SILENT = logging.getLogger("headrace.librdkafka")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+
+def client_config(cluster: ClusterSpec) -> Settings:
+    """What every client of this cluster needs: addresses, and the user's own settings."""
+    return {
+        **cluster.config,
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "client.id": "headrace",
+        "logger": _SILENT,
+        # A killed broker is back in seconds: never wait librdkafka's ten before the next look.
+        "reconnect.backoff.max.ms": 1_000,
+    }
+
+
+def make_consumer(
+    cluster: ClusterSpec,
+    settings: Mapping[str, Any] | None = None,
+    on_error: OnError | None = None,
+) -> Consumer:
+    """A consumer that is assigned by hand and never commits, resets or skips on its own.
+
+    ``settings`` are librdkafka's, and win. ``auto.offset.reset=error``: an offset that is gone
+    surfaces as an error message, because a silent reset would hide a loss.
+    """
+    config = client_config(cluster) | {
+        "group.id": "headrace",  # never joined: assign() only
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "isolation.level": "read_committed",
+        "check.crcs": True,
+        "enable.partition.eof": True,  # the only sign of a position behind trailing markers
+        "fetch.wait.max.ms": 100,
+        # The default of 1,000 ms stalls a fetcher for a second when its queue was full once.
+        "fetch.queue.backoff.ms": 20,
+    }
+    return Consumer(_with_error(config, on_error) | dict(settings or {}))
+
+
+def make_producer(
+    cluster: ClusterSpec,
+    settings: Mapping[str, Any] | None = None,
+    on_error: OnError | None = None,
+) -> Producer:
+    """An idempotent producer that never gives a record up by the clock.
+
+    ``message.timeout.ms=0``: a record that timed out may have been written all the same, and sending
+    it again would double or reorder it; so it stays queued until the broker answers.
+    """
+    config = client_config(cluster) | {
+        "enable.idempotence": True,
+        "acks": "all",
+        "message.timeout.ms": 0,
+        "linger.ms": 5,
+        "retry.backoff.ms": 100,
+        "retry.backoff.max.ms": 500,
+    }
+    return Producer(_with_error(config, on_error) | dict(settings or {}))
+
+
+def assign(consumer: Consumer, positions: Iterable[tuple[TopicPartition, int]]) -> None:
+    """Read these partitions from these offsets on, and no others."""
+    consumer.assign([confluent_kafka.TopicPartition(*at, offset) for at, offset in positions])
+
+
+def fetched_end(consumer: Consumer, at: TopicPartition) -> int | None:
+    """The partition's end as the last fetch told it, without asking; ``None`` before the first."""
+    known = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(*at), cached=True)
+    return known[1] if known and known[1] >= 0 else None
+
+
+def _with_error(config: Settings, on_error: OnError | None) -> Settings:
+    return config if on_error is None else config | {"error_cb": on_error}

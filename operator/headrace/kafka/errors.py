@@ -1,0 +1,47 @@
+"""The client's errors, as ours: what was tried, on what, what to do."""
+
+from confluent_kafka import KafkaError, KafkaException
+
+from headrace.errors import Fatal, HeadraceError, Retriable
+
+# Nobody but an administrator can mend these; sending again cannot.
+_FATAL = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the principal rights on this topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant the principal rights on this group",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant the principal rights on the cluster",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant rights on the transactional id",
+    KafkaError.SASL_AUTHENTICATION_FAILED: "check user name, password and mechanism",
+    KafkaError._AUTHENTICATION: "check user name, password and mechanism",
+    KafkaError.MSG_SIZE_TOO_LARGE: "raise max.message.bytes of the topic on that cluster",
+    KafkaError.RECORD_LIST_TOO_LARGE: "raise max.message.bytes of the topic on that cluster",
+    KafkaError.INVALID_RECORD: "the broker refused the record: look at its log for the rule",
+    KafkaError.POLICY_VIOLATION: "the cluster's policy forbids this: ask its administrator",
+    KafkaError.INVALID_CONFIG: "change the setting that the broker names",
+    KafkaError.INVALID_REPLICATION_FACTOR: "ask for no more replicas than there are brokers",
+    KafkaError.INVALID_PARTITIONS: "the broker refuses this number of partitions",
+    KafkaError._INVALID_ARG: "change the client setting that is named",
+}
+_AWAY = {
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,
+    KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
+}
+
+
+def translate(error: KafkaError | KafkaException, tried: str) -> HeadraceError:
+    """Our error for the client's; ``tried`` says what and where: ``"read topics of east (host:9092)"``."""
+    kafka_error = error.args[0] if isinstance(error, KafkaException) else error
+    if not isinstance(kafka_error, KafkaError):
+        return Fatal(f"could not {tried}: {kafka_error}")
+    code = kafka_error.code()
+    if code in _AWAY:
+        return Retriable(
+            f"could not {tried}: no broker answered ({kafka_error.str()}); "
+            "check that the address is right and the brokers run"
+        )
+    said = f"could not {tried}: {kafka_error.str()} ({kafka_error.name()})"
+    if advice := _FATAL.get(code):
+        return Fatal(f"{said}; {advice}")
+    return Fatal(said) if kafka_error.fatal() else Retriable(said)

@@ -1,0 +1,171 @@
+"""The progress topic, tailed into a table and written by one Worker."""
+
+import threading
+import time
+from collections.abc import Mapping
+
+from headrace.api import TargetClusterSpec
+from headrace.api.partitions import TopicPartition
+from headrace.errors import HeadraceError, Retriable
+from headrace.kafka import (
+    Admin,
+    KafkaError,
+    Message,
+    Position,
+    Producer,
+    assign,
+    make_consumer,
+    make_producer,
+    translate,
+)
+from headrace.logs import get_logger
+from headrace.replication.progress import Progress, ProgressKey, progress_topic
+
+log = get_logger(__name__)
+
+# Fixed for good: a key's partition follows from this number.
+PARTITIONS = 8
+
+
+class Storing:
+    """Progress on its way to the target."""
+
+    def __init__(self, producer: Producer, tried: str) -> None:
+        self._producer = producer
+        self._tried = tried
+        self._error: KafkaError | None = None
+        self.outstanding = 0
+
+    def delivered(self, error: KafkaError | None, _: Message) -> None:
+        """The producer's delivery report."""
+        self._error = self._error or error
+        self.outstanding -= 1
+
+    def done(self) -> bool:
+        """Whether all of it is acknowledged; raises when some of it was refused."""
+        self._producer.poll(0)
+        if self._error is not None:
+            raise translate(self._error, self._tried)
+        return self.outstanding == 0
+
+    def wait(self, timeout_s: float) -> None:
+        """Until ``done``; ``Retriable`` when that takes longer."""
+        deadline = time.monotonic() + timeout_s
+        while not self.done():
+            if time.monotonic() > deadline:
+                raise Retriable(f"could not {self._tried}: no answer within {timeout_s:.0f} s")
+            self._producer.poll(0.05)
+
+
+class ProgressLog:
+    """Thread-safe. Reading needs ``start``; a table lookup is only as fresh as ``read_to_end``."""
+
+    def __init__(self, target: TargetClusterSpec, source_alias: str) -> None:
+        self.topic = progress_topic(source_alias)
+        self._target = target
+        self._admin = Admin(target)
+        # murmur2, as Java's clients: any other writer must put a key where compaction finds it.
+        self._producer = make_producer(target, {"partitioner": "murmur2", "linger.ms": 0})
+        self._table: dict[ProgressKey, Progress] = {}
+        self._read: dict[int, int] = {}
+        self._changed = threading.Condition()
+        self._stop = threading.Event()
+        self._tail: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Make the topic when it is absent, and follow it. Call again until it does not raise."""
+        with self._changed:
+            if self._tail is not None:
+                return
+            self._ensure_topic()
+            self._read = dict.fromkeys(range(PARTITIONS), 0)
+            self._tail = threading.Thread(
+                target=self._follow, name=f"tail-{self.topic}", daemon=True
+            )
+            self._tail.start()
+
+    def read_to_end(self, timeout_s: float = 10.0) -> None:
+        """Wait until all that is there now is in the table; ``Retriable`` when it takes longer."""
+        ends = self._admin.offsets(
+            [TopicPartition(self.topic, number) for number in range(PARTITIONS)], Position.LATEST
+        )
+        with self._changed:
+            if not self._changed.wait_for(
+                lambda: all(self._read[at.partition] >= end for at, end in ends.items()), timeout_s
+            ):
+                raise Retriable(
+                    f"could not read {self.topic} on {self._admin.name} to its end "
+                    f"within {timeout_s:.0f} s"
+                )
+
+    def get(self, key: ProgressKey) -> Progress | None:
+        """What was stored last for this partition."""
+        with self._changed:
+            return self._table.get(key)
+
+    def send(self, entries: Mapping[ProgressKey, Progress]) -> "Storing":
+        """Store without waiting; ask the answer whether every replica that must has it."""
+        storing = Storing(self._producer, f"write progress to {self.topic} on {self._admin.name}")
+        for key, progress in entries.items():
+            storing.outstanding += 1
+            self._producer.produce(
+                self.topic, progress.encode(), key.encode(), on_delivery=storing.delivered
+            )
+        return storing
+
+    def write(self, entries: Mapping[ProgressKey, Progress], timeout_s: float = 10.0) -> None:
+        """Store and wait; ``Retriable`` when it is not acknowledged in time."""
+        self.send(entries).wait(timeout_s)
+
+    def close(self) -> None:
+        """Stop following."""
+        self._stop.set()
+        if self._tail is not None:
+            self._tail.join(timeout=2)
+
+    def _ensure_topic(self) -> None:
+        replicas = min(3, self._admin.brokers())
+        config = {"cleanup.policy": "compact"}
+        if replicas == 3:
+            config["min.insync.replicas"] = "2"
+        if self._admin.create_topic(self.topic, PARTITIONS, replicas, config):
+            log.info("created progress topic", topic=self.topic, replicas=replicas)
+
+    def _follow(self) -> None:
+        consumer = make_consumer(self._target, {"auto.offset.reset": "earliest"})
+        assign(consumer, [(TopicPartition(self.topic, p), 0) for p in self._read])
+        while not self._stop.is_set():
+            message = consumer.poll(0.2)
+            if message is not None:
+                self._take(message)
+        consumer.close()
+
+    def _take(self, message: Message) -> None:
+        partition, offset = message.partition(), message.offset()
+        if partition is None or offset is None:
+            return
+        if (error := message.error()) is not None:
+            if error.code() == KafkaError._PARTITION_EOF:
+                self._advance(partition, offset)
+            else:
+                log.info("reading progress failed, client retries", reason=error.str())
+            return
+        try:
+            key = ProgressKey.decode(message.key() or b"")
+            value = message.value()
+            progress = Progress.decode(value) if value is not None else None
+        except (ValueError, HeadraceError) as error:
+            log.error("unreadable progress record", topic=self.topic, offset=offset, why=str(error))
+        else:
+            with self._changed:
+                if progress is None:
+                    self._table.pop(key, None)
+                elif (known := self._table.get(key)) is None or progress.epoch >= known.epoch:
+                    # A frozen owner that thawed may write after its successor: epochs decide.
+                    self._table[key] = progress
+        self._advance(partition, offset + 1)
+
+    def _advance(self, partition: int, offset: int) -> None:
+        with self._changed:
+            self._read[partition] = max(self._read[partition], offset)
+            self._changed.notify_all()

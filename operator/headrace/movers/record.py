@@ -1,0 +1,214 @@
+"""The record mover: consume and produce, record by record, through librdkafka."""
+
+import time
+from collections.abc import Callable, Mapping
+
+from headrace.api import ClusterSpec
+from headrace.api.partitions import TopicPartition
+from headrace.errors import Fatal, Retriable
+from headrace.kafka import (
+    KafkaError,
+    Message,
+    Producer,
+    assign,
+    fetched_end,
+    make_consumer,
+    make_producer,
+    translate,
+)
+from headrace.logs import get_logger
+from headrace.movers.flight import Flight
+
+log = get_logger(__name__)
+
+# Backpressure: stop reading above these, so that a slow target costs bounded memory. A batch adds at
+# most what the consumer has prefetched (16 MiB), and the producer's own queue (100,000 records) is
+# larger than both together, so that it never refuses a record.
+_MAX_IN_FLIGHT_RECORDS = 20_000
+_MAX_IN_FLIGHT_BYTES = 32 << 20
+_BATCH_RECORDS = 2_000
+_PREFETCH_KIB = 16_384
+
+
+class OffsetGone(Fatal):
+    """The source no longer holds the offset that was to be copied next."""
+
+    def __init__(self, at: TopicPartition, offset: int, message: str) -> None:
+        super().__init__(message)
+        self.at = at
+        self.offset = offset
+
+
+class RecordMover:
+    """Copies partitions of one task: key, value, headers, timestamp and partition stay as they are.
+
+    One consumer and one producer of its own, so that what it has queued can be dropped without
+    touching another task. Not thread-safe: one loop calls ``move`` again and again.
+    """
+
+    def __init__(
+        self,
+        source: ClusterSpec,
+        target: ClusterSpec,
+        target_topic: Callable[[str], str],
+        on_error: Callable[[str], None],
+    ) -> None:
+        """``target_topic`` names topics on the target; ``on_error`` hears that brokers are away."""
+        self._source = source
+        self._target = target
+        self._target_topic = target_topic
+        self._consumer = make_consumer(
+            source,
+            {
+                "queued.max.messages.kbytes": _PREFETCH_KIB,
+                "fetch.message.max.bytes": 1 << 20,
+            },
+            on_error=lambda error: on_error(f"{source.alias}: {error.str()}"),
+        )
+        self._on_error = on_error
+        self._producer = self._make_producer()
+        self.flights: dict[TopicPartition, Flight] = {}
+
+    def add(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Start copying these partitions from these source offsets."""
+        for at, position in positions.items():
+            self.flights[at] = Flight(at, position, self._target_topic(at.topic))
+        self._assign()
+
+    def remove(self, partitions: frozenset[TopicPartition]) -> None:
+        """Stop reading these; call ``drain`` first for what is in flight."""
+        for at in partitions:
+            self.flights.pop(at, None)
+        self._assign()
+
+    def move(self, wait_s: float) -> int:
+        """One turn: read what is there (waiting at most ``wait_s`` for it), send it, hear acks.
+
+        Returns the number of records sent. Raises ``OffsetGone``, ``Fatal`` or ``Retriable``.
+        """
+        self._hear(0)
+        if self._full():
+            self._hear(wait_s)
+            return 0
+        first = self._consumer.poll(wait_s)
+        if first is None:
+            return 0
+        sent = self._handle(first)
+        for message in self._consumer.consume(_BATCH_RECORDS, 0):
+            sent += self._handle(message)
+        return sent
+
+    def drain(self, timeout_s: float) -> bool:
+        """Wait until nothing is in flight; whether that came in time."""
+        deadline = time.monotonic() + timeout_s
+        while any(flight.in_flight for flight in self.flights.values()):
+            if time.monotonic() > deadline:
+                return False
+            self._hear(0.02)
+        return True
+
+    def drop_queued(self, timeout_s: float) -> None:
+        """Drop what was not sent yet, hear of what was, and read again from the acknowledged.
+
+        For a loop that stood still: others may have taken its partitions meanwhile. Raises
+        ``Retriable`` when the target does not answer for what is on its way within ``timeout_s``.
+        """
+        dropping, self._producer = self._producer, self._make_producer()
+        dropping.purge(in_queue=True, in_flight=False)
+        left = dropping.flush(timeout_s)
+        for flight in self.flights.values():
+            flight.rewind()
+        self._assign()
+        if left:
+            dropping.purge()
+            raise Retriable(
+                f"{self._target.alias} did not acknowledge {left} records that were on their way"
+            )
+
+    def lag_records(self, at: TopicPartition) -> int:
+        """Records on the source that are not acknowledged on the target, as last fetched."""
+        end = self._end(at)
+        return max(0, end - self.flights[at].acknowledged) if end is not None else 0
+
+    def lag_s(self, at: TopicPartition, now_s: float) -> float:
+        """Age of the oldest record not yet acknowledged, in seconds; 0 when there is none."""
+        flight = self.flights[at]
+        oldest = flight.oldest_timestamp_ms
+        if oldest is None or not self.lag_records(at):
+            return 0.0
+        return max(0.0, now_s - oldest / 1000)
+
+    def close(self) -> None:
+        """Drop what is queued and leave."""
+        self._producer.purge()
+        self._producer.flush(1)
+        self._consumer.close()
+
+    def _make_producer(self) -> Producer:
+        return make_producer(
+            self._target,
+            on_error=lambda error: self._on_error(f"{self._target.alias}: {error.str()}"),
+        )
+
+    def _assign(self) -> None:
+        assign(self._consumer, [(at, flight.position) for at, flight in self.flights.items()])
+
+    def _full(self) -> bool:
+        flights = self.flights.values()
+        return (
+            sum(flight.in_flight for flight in flights) > _MAX_IN_FLIGHT_RECORDS
+            or sum(flight.bytes_in_flight for flight in flights) > _MAX_IN_FLIGHT_BYTES
+        )
+
+    def _end(self, at: TopicPartition) -> int | None:
+        return fetched_end(self._consumer, at)
+
+    def _hear(self, wait_s: float) -> None:
+        self._producer.poll(wait_s)
+        for flight in self.flights.values():
+            if flight.error is not None:
+                raise translate(
+                    flight.error,
+                    f"write {flight.at} offset {flight.acknowledged} of {self._source.alias} "
+                    f"to {flight.target_topic} on {self._target.alias}",
+                )
+
+    def _handle(self, message: Message) -> int:
+        at = TopicPartition(message.topic() or "", message.partition() or 0)
+        flight = self.flights.get(at)
+        if flight is None:
+            return 0  # removed while it lay in the consumer's queue
+        if (error := message.error()) is not None:
+            self._handle_error(flight, message, error)
+            return 0
+        offset = message.offset()
+        if offset is None or offset < flight.position:
+            return 0  # fetched before the position was set back
+        _, timestamp_ms = message.timestamp()
+        key, value = message.key(), message.value()
+        self._producer.produce(
+            flight.target_topic,
+            value,
+            key,
+            at.partition,
+            on_delivery=flight.delivered,
+            timestamp=max(0, timestamp_ms),
+            headers=message.headers(),
+        )
+        flight.sent(offset, timestamp_ms, len(key or b"") + len(value or b""))
+        leader_epoch = message.leader_epoch()
+        flight.leader_epoch = -1 if leader_epoch is None else leader_epoch
+        return 1
+
+    def _handle_error(self, flight: Flight, message: Message, error: KafkaError) -> None:
+        if error.code() == KafkaError._PARTITION_EOF:
+            flight.passed(message.offset() or 0)
+            return
+        where = f"{flight.at} of {self._source.alias}"
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            raise OffsetGone(flight.at, flight.position, f"{where}: {error.str()}")
+        failure = translate(error, f"read {where}")
+        if isinstance(failure, Retriable):
+            log.info("read failed, client retries", partition=str(flight.at), reason=str(failure))
+            return
+        raise failure

@@ -1,0 +1,45 @@
+"""Which topics a flow replicates."""
+
+import re
+from collections.abc import Sequence
+
+from headrace.replication.policies import HEARTBEATS, ReplicationPolicy
+
+_INTERNAL = re.compile(r"__.*|\..*|.*[-.]internal")
+"""Never replicated, whatever a flow says (MirrorMaker 2's isInternalTopic): a copy of another
+cluster's bookkeeping would be taken for one's own."""
+
+
+class TopicFilter:
+    """Full match of the name; exclude wins; heartbeats always pass, internal topics never."""
+
+    def __init__(
+        self,
+        include: Sequence[str],
+        exclude: Sequence[str],
+        policy: ReplicationPolicy,
+        target_alias: str,
+    ) -> None:
+        self._include = [re.compile(pattern) for pattern in include]
+        self._exclude = [re.compile(pattern) for pattern in exclude]
+        self._policy = policy
+        self._target_alias = target_alias
+
+    def matches(self, topic: str) -> bool:
+        """Whether this topic of the source is replicated."""
+        if topic == HEARTBEATS:
+            return True
+        if _INTERNAL.fullmatch(topic) or self._policy.came_from(topic, self._target_alias):
+            return False
+        if any(pattern.fullmatch(topic) for pattern in self._exclude):
+            return False
+        return any(pattern.fullmatch(topic) for pattern in self._include)
+
+    def unmatched(self, topics: Sequence[str]) -> list[str]:
+        """The include patterns that match none of these topics."""
+        replicated = [topic for topic in topics if self.matches(topic)]
+        return [
+            pattern.pattern
+            for pattern in self._include
+            if not any(pattern.fullmatch(topic) for topic in replicated)
+        ]

@@ -1,0 +1,83 @@
+"""Progress records: how far each partition was copied, kept on the target.
+
+Topic ``headrace-progress.<source alias>.internal``, compacted. The key names no namespace and no
+flow: the same flow goes on on Kubernetes where standalone stopped, and two flows of one source that
+write one target topic meet here.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Self, TypeVar
+
+T = TypeVar("T")
+
+_VERSION = 1
+
+
+def progress_topic(source_alias: str) -> str:
+    """The progress topic of flows from this source."""
+    return f"headrace-progress.{source_alias}.internal"
+
+
+@dataclass(frozen=True)
+class ProgressKey:
+    """One partition of the source, on its way into one topic of the target."""
+
+    source_cluster_id: str
+    topic: str
+    partition: int
+    target_topic: str
+
+    def encode(self) -> bytes:
+        """Canonical JSON: equal keys are equal bytes, or compaction would keep both."""
+        return _encode(asdict(self))
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Raises ``ValueError`` when it is no progress key."""
+        return _decode(cls, data)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where to go on, and who says so."""
+
+    source_topic_id: str
+    source_offset: int
+    """The next offset to copy: all below it is acknowledged on the target."""
+    leader_epoch: int
+    """Of the last copied record; -1 when unknown."""
+    target_topic_id: str
+    target_offset: int
+    """The next offset on the target after the last acknowledged record."""
+    epoch: int
+    """Of the task that owns the partition; rises with each claim, never falls."""
+    filter_generation: int
+    owner: str
+    """Task and driver incarnation, for people and for fencing."""
+    version: int = _VERSION
+
+    def encode(self) -> bytes:
+        """JSON."""
+        return _encode(asdict(self))
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Raises ``ValueError`` for a version this headrace cannot read."""
+        progress = _decode(cls, data)
+        if progress.version != _VERSION:
+            raise ValueError(
+                f"progress record of version {progress.version}, this headrace reads {_VERSION}"
+            )
+        return progress
+
+
+def _encode(fields: dict[str, object]) -> bytes:
+    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _decode(cls: type[T], data: bytes) -> T:
+    try:
+        return cls(**json.loads(data))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"not a {cls.__name__} record: {error}") from error

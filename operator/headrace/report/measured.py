@@ -1,0 +1,52 @@
+"""What the probe measured while the test ran: ``probe.json``."""
+
+from headrace.api.model import Model
+
+
+class Second(Model):
+    """One second of the target, as a consumer saw it."""
+
+    second: int
+    """Seconds since 1970."""
+    visible: int
+    """Messages that became visible."""
+    p50_ms: int
+    """Median of their latency."""
+    p99_ms: int
+    """99 % of them took at most this."""
+    max_ms: int
+    """The slowest."""
+
+
+class Measured(Model):
+    """Latency from a message's timestamp to its being visible on the target."""
+
+    histogram: tuple[tuple[int, int], ...] = ()
+    """Pairs of milliseconds and messages, ascending; exact to 1 ms. Repetitions count as well."""
+    seconds: tuple[Second, ...] = ()
+    """Ascending; seconds without a message are left out. Their latency has two digits."""
+    before_sent: int = 0
+    """Messages seen before their timestamp (counted as 0 ms): the clocks differ."""
+    unmeasured_topics: tuple[str, ...] = ()
+    """Topics that were not on the target when the load began."""
+
+    @property
+    def count(self) -> int:
+        """Messages measured."""
+        return sum(messages for _, messages in self.histogram)
+
+    def quantile_ms(self, share: float) -> int:
+        """The least latency that ``share`` of the messages did not exceed; 0 without messages."""
+        return quantile(self.histogram, share)
+
+
+def quantile(histogram: tuple[tuple[int, int], ...], share: float) -> int:
+    """Of ascending pairs of value and count: the least value that reaches ``share`` of them."""
+    wanted = share * sum(count for _, count in histogram)
+    reached = 0
+    value = 0
+    for value, count in histogram:  # noqa: B007 - the last value is the answer for share 1
+        reached += count
+        if reached >= wanted:
+            break
+    return value

@@ -1,0 +1,13 @@
+"""Real Kafka clusters on this machine, as local processes on 127.0.0.1.
+
+``Sandbox.start(name, [ClusterPlan("east"), ClusterPlan("west", brokers=3)])`` gives clusters whose
+brokers can be stopped, killed and started one by one, and ends them with its ``with`` block.
+"""
+
+from headrace.sandbox.broker import Broker
+from headrace.sandbox.cluster import Cluster
+from headrace.sandbox.disk import require_disk
+from headrace.sandbox.plan import ClusterPlan
+from headrace.sandbox.sandbox import Sandbox, sandboxes_home
+
+__all__ = ["Broker", "Cluster", "ClusterPlan", "Sandbox", "require_disk", "sandboxes_home"]

@@ -1,0 +1,154 @@
+"""One real Kafka broker: a JVM, its port, its log and its data."""
+
+import signal
+import socket
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from headrace.errors import Fatal, GaveUp
+from headrace.sandbox.ports import HOST
+from headrace.sandbox.processes import ProcessRecord, end
+from headrace.toolchain import JarSet, Java, jars, spawn
+
+START_TIMEOUT_S = 60
+"""Three brokers at once take 6 s on two busy cores: ten times that."""
+
+STOP_TIMEOUT_S = 30
+"""A clean stop takes 0.3 to 3 s, the last of a cluster, who finds nobody to hand over to, 6 s."""
+
+LOGGING = (
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSXXX",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.log.kafka.server=info",
+)
+
+
+@dataclass
+class Broker:
+    """A broker of a sandbox, running or not.
+
+    What is known of it lies in its folder, so that any process can act on it.
+    """
+
+    cluster: str
+    node_id: int
+    """Counts from 1."""
+    port: int
+    folder: Path
+    java: Java
+    heap_mb: int
+    leashed: bool
+    """Does a broker that is started here die with this process?"""
+    _child: "subprocess.Popen[bytes] | None" = field(default=None, repr=False, compare=False)
+
+    @property
+    def address(self) -> str:
+        """Where clients reach it: ``host:port``."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def log(self) -> Path:
+        """What the JVM wrote, of all its starts."""
+        return self.folder / "broker.log"
+
+    @property
+    def data(self) -> Path:
+        """Kafka's ``log.dirs``."""
+        return self.folder / "data"
+
+    @property
+    def process(self) -> psutil.Process | None:
+        """The JVM, while it runs."""
+        if self._child:
+            self._child.poll()  # a child that has ended stays a zombie until it is asked for
+        record = ProcessRecord.read(self.folder / "process.json")
+        return record.find() if record else None
+
+    def start(self) -> None:
+        """Start it, again or for the first time, and wait until it takes connections."""
+        self.launch()
+        self.wait_until_up()
+
+    def stop(self) -> None:
+        """End it cleanly: its leaderships move first."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it as a power cut does (kill -9)."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Stop it cleanly and start it."""
+        self.stop()
+        self.start()
+
+    def format(self, cluster_id: str) -> "subprocess.Popen[bytes]":
+        """Begin to make its data folder; ``wait_until_formatted`` ends it."""
+        arguments = ["-t", cluster_id, "-c", str(self.folder / "server.properties")]
+        # Half a second of Java: compiling well would not pay.
+        return self._jvm("-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool", "format", *arguments)
+
+    def wait_until_formatted(self, formatting: "subprocess.Popen[bytes]") -> None:
+        """Raise Fatal when the data folder could not be made."""
+        if formatting.wait() != 0:
+            raise Fatal(f"The data folder of {self} could not be made: {self._last_words()}")
+
+    def launch(self) -> None:
+        """Begin to start it; ``wait_until_up`` ends it."""
+        if self.process:
+            return
+        settings = str(self.folder / "server.properties")
+        self._child = self._jvm(f"-Xmx{self.heap_mb}m", "kafka.Kafka", settings)
+        ProcessRecord.of(self._child.pid, str(self)).write(self.folder / "process.json")
+
+    def wait_until_up(self) -> None:
+        """Wait for the port, which a KRaft broker opens last.
+
+        Raises Fatal when the broker ended instead, GaveUp when it takes too long.
+        """
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not self._answers():
+            if not self.process:
+                raise Fatal(f"{self} ended while it started: {self._last_words()}")
+            if time.monotonic() > deadline:
+                raise GaveUp(
+                    f"{self} does not listen on {self.address} after {START_TIMEOUT_S} s: "
+                    f"{self._last_words()}"
+                )
+            time.sleep(0.05)
+
+    def __str__(self) -> str:
+        return f"broker {self.node_id} of cluster {self.cluster}"
+
+    def _jvm(self, *arguments: str) -> "subprocess.Popen[bytes]":
+        classpath = ":".join(map(str, jars(JarSet.KAFKA_BROKER, self.java)))
+        command: list[str | Path] = [self.java.executable, "-XX:+ExitOnOutOfMemoryError", *LOGGING]
+        command += ["-cp", classpath, *arguments]
+        with self.log.open("ab") as log:
+            return spawn(
+                command,
+                at_parents_death=signal.SIGKILL if self.leashed else None,
+                stdout=log,
+                stderr=log,
+            )
+
+    def _end(self, how: signal.Signals) -> None:
+        end(filter(None, [self.process]), how, STOP_TIMEOUT_S)
+
+    def _answers(self) -> bool:
+        try:
+            socket.create_connection((HOST, self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+    def _last_words(self) -> str:
+        """The last error in the log, and where the rest can be read."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        telling = [line for line in lines if "ERROR" in line or "Exception" in line] or lines[-1:]
+        return f"{telling[-1] if telling else 'without a word'}. Its log: {self.log}"

@@ -1,0 +1,76 @@
+"""Processes remembered in a file, so that another process finds them, and never a stranger."""
+
+import signal
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+from pydantic import BaseModel, ConfigDict
+
+from headrace.errors import Fatal
+from headrace.toolchain.files import write_whole
+
+
+class ProcessRecord(BaseModel):
+    """A process by its id and its start, which together name it for ever."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    label: str
+    pid: int
+    started: str
+    """The boot's id and the start in ticks since the boot, which no change of the clock moves."""
+
+    @classmethod
+    def of(cls, pid: int, label: str) -> "ProcessRecord":
+        """The record of a process that runs now."""
+        started = _started(pid)
+        if started is None:
+            raise Fatal(f"{label}: process {pid} is not there any more")
+        return cls(label=label, pid=pid, started=started)
+
+    @classmethod
+    def read(cls, path: Path) -> "ProcessRecord | None":
+        """What ``path`` remembers; None without such a file."""
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
+            return None
+
+    def write(self, path: Path) -> None:
+        """Remember it in ``path``."""
+        write_whole(path, self.model_dump_json().encode())
+
+    def find(self) -> psutil.Process | None:
+        """The process, when it still runs; never another one that got its id."""
+        try:
+            process = psutil.Process(self.pid)
+            if _started(self.pid) == self.started and process.status() != psutil.STATUS_ZOMBIE:
+                return process
+        except psutil.NoSuchProcess:
+            pass
+        return None
+
+
+def _started(pid: int) -> str | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # proc_pid_stat(5): starttime is field 22; the name before field 3 may hold spaces and brackets.
+    ticks = stat.rpartition(")")[2].split()[19]
+    return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}:{ticks}"
+
+
+def end(processes: Iterable[psutil.Process], how: signal.Signals, grace_s: float) -> None:
+    """Signal all ``processes`` at once and wait; kill those that are left after ``grace_s``."""
+    ending = list(processes)
+    for process in ending:
+        with suppress(psutil.NoSuchProcess):  # it may end by itself just now
+            process.send_signal(how)
+    _, left = psutil.wait_procs(ending, timeout=grace_s)
+    for process in left:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(left)

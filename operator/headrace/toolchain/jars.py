@@ -1,0 +1,101 @@
+"""The jars that headrace starts a JVM with: a pinned list, each file checked by its SHA-256."""
+
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from hashlib import file_digest
+from importlib.resources import files
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from headrace.errors import Fatal
+from headrace.toolchain import ivy
+from headrace.toolchain.folders import cache_home
+from headrace.toolchain.java import Java, find_java
+from headrace.toolchain.locks import file_lock
+
+
+class JarSet(StrEnum):
+    """What the jars are for; the tables of ``jars.toml``."""
+
+    KAFKA_BROKER = "kafka-broker"
+    SPARK_KAFKA = "spark-kafka"
+
+
+@dataclass(frozen=True)
+class Jar:
+    """One file of a Maven repository."""
+
+    group: str
+    name: str
+    version: str
+    sha256: str
+    size_bytes: int
+
+    @property
+    def file_name(self) -> str:
+        """The name it has in a Maven repository."""
+        return f"{self.name}-{self.version}.jar"
+
+    @property
+    def path(self) -> Path:
+        """Where it lies once it was fetched."""
+        return cache_home() / "jars" / self.file_name
+
+    def is_at(self, path: Path) -> bool:
+        """Is the file at ``path`` this jar, by its content?"""
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return file_digest(file, "sha256").hexdigest() == self.sha256
+
+
+@cache
+def pinned(jar_set: JarSet) -> tuple[Jar, ...]:
+    """The jars of a set, as ``jars.toml`` pins them."""
+    table = tomllib.loads(files(__package__).joinpath("jars.toml").read_text())[jar_set]
+    found = []
+    for coordinates, facts in table.items():
+        group, name, version = coordinates.split(":")
+        found.append(Jar(group, name, version, facts["sha256"], facts["bytes"]))
+    return tuple(found)
+
+
+def missing(*jar_sets: JarSet) -> tuple[Jar, ...]:
+    """The jars of these sets that are still to be downloaded; a damaged one is among them."""
+    wanted = dict.fromkeys(jar for jar_set in jar_sets for jar in pinned(jar_set))
+    return tuple(jar for jar in wanted if not jar.is_at(jar.path))
+
+
+def jars(jar_set: JarSet, java: Java | None = None) -> tuple[Path, ...]:
+    """The files of a set; missing ones are fetched first (by Ivy, on ``java`` or a found one).
+
+    With all of them there, nothing is downloaded and no JVM is started. Processes that need the
+    same jars at once wait for the first of them. Raises Fatal when a jar cannot be had or is not
+    what was pinned.
+    """
+    if missing(jar_set):
+        with file_lock(cache_home() / "jars.lock"):
+            if absent := missing(jar_set):  # another process may have fetched them meanwhile
+                _fetch(absent, java or find_java())
+    return tuple(jar.path for jar in pinned(jar_set))
+
+
+def _fetch(absent: Iterable[Jar], java: Java) -> None:
+    """Download beside the cache, check, and only then move into it."""
+    folder = cache_home() / "jars"
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=cache_home(), prefix="ivy-") as name:
+        fetched = ivy.retrieve(tuple(absent), Path(name), java)
+        for jar in absent:
+            if not jar.is_at(fetched / jar.file_name):
+                raise Fatal(
+                    f"{jar.group}:{jar.name}:{jar.version} as downloaded from "
+                    f"{ivy.repository()} is not the jar that headrace was made with: its SHA-256 "
+                    f"is not {jar.sha256}. Nothing was kept. Whoever runs that repository, or a "
+                    "proxy on the way, can say why"
+                )
+        for jar in absent:
+            (fetched / jar.file_name).replace(jar.path)

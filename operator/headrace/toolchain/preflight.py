@@ -1,0 +1,144 @@
+"""What `make demo` needs of this machine: said before it begins, refused when it is not there.
+
+Make runs this file by its path on a bare Python, when nothing is installed yet: it needs the
+standard library only and imports nothing of ours.
+"""
+
+import os
+import runpy
+import shutil
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+MB, GB = 10**6, 10**9
+
+# Measured with the lock of 0.1.0 on Python 3.11 to 3.13, rounded up.
+PACKAGES_DOWNLOAD = 580 * MB
+"""PySpark's source distribution is 434 MB of it."""
+ENVIRONMENT = 3_300 * MB
+"""0.98 GB stay; PySpark's source, its build and the wheel made of it take 2.33 GB meanwhile."""
+PIP_CACHE = 1 * GB
+"""What was downloaded, and the wheel of PySpark: 415 MB."""
+
+DEMO_DATA = 3 * GB
+"""Logs of both clusters, the report, Spark's scratch files."""
+DEMO_MEMORY = 3 * GB
+"""Two brokers, two drivers, Spark with its Python workers, `headrace` itself."""
+
+# A sibling, by its path: see above.
+_FOLDERS = runpy.run_path(str(Path(__file__).with_name("folders.py")))
+
+
+@dataclass(frozen=True)
+class Need:
+    """Room on a disk."""
+
+    purpose: str
+    folder: Path
+    """Need not exist yet."""
+    size_bytes: int
+
+
+def environment_needs(environment: Path) -> tuple[Need, ...]:
+    """What pip takes to fill ``environment``, the folder of a virtual environment."""
+    home_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    pip_cache = Path(os.environ.get("PIP_CACHE_DIR") or home_cache / "pip")
+    return (
+        Need("the Python environment and its making", environment.absolute(), ENVIRONMENT),
+        Need("pip's cache", pip_cache, PIP_CACHE),
+    )
+
+
+def absent_jars() -> dict[str, int]:
+    """File names and sizes in bytes of the pinned jars that are not in the cache folder yet."""
+    folder = _FOLDERS["cache_home"]() / "jars"
+    pinned = tomllib.loads(Path(__file__).with_name("jars.toml").read_text(encoding="utf-8"))
+    absent = {}
+    for jars in pinned.values():
+        for coordinates, facts in jars.items():
+            _, name, version = coordinates.split(":")
+            file = f"{name}-{version}.jar"
+            if not (folder / file).is_file():
+                absent[file] = int(facts["bytes"])
+    return absent
+
+
+def demo_needs() -> tuple[Need, ...]:
+    """What the demo takes of the disk, beside the environment it runs in."""
+    jars = sum(absent_jars().values())
+    return (
+        # Twice: Ivy has a cache of its own while it fetches.
+        *([Need("jars", _FOLDERS["cache_home"](), 2 * jars)] if jars else []),
+        Need("two clusters with their data", _FOLDERS["state_home"](), DEMO_DATA),
+    )
+
+
+def shortages(needs: Iterable[Need], memory_bytes: int) -> Iterator[str]:
+    """A sentence for each disk, and for the memory, that has too little of what is needed."""
+    for _, group in groupby(sorted(needs, key=_device), key=_device):
+        wanted = list(group)
+        total = sum(need.size_bytes for need in wanted)
+        free = shutil.disk_usage(_existing(wanted[0].folder)).free
+        if free < total:
+            parts = ", ".join(f"{_size(n.size_bytes)} in {n.folder} ({n.purpose})" for n in wanted)
+            yield (
+                f"Too little disk: {parts} would be needed, and {_size(free)} are free there. "
+                "Make room, or point XDG_CACHE_HOME, XDG_STATE_HOME or the clone itself elsewhere."
+            )
+    if (available := _available_memory()) < memory_bytes:
+        yield (
+            f"Too little memory: {_size(memory_bytes)} would be needed, and {_size(available)} are "
+            "available. End something that holds memory, or use a larger machine."
+        )
+
+
+def main(stamp: Path, lock: Path) -> int:
+    """Say what the demo needs, return 3 when that is not there, else 0.
+
+    The environment is complete when ``stamp`` is no older than ``lock``: make's rule.
+    """
+    ready = stamp.exists() and stamp.stat().st_mtime >= lock.stat().st_mtime
+    jars = sum(absent_jars().values())
+    downloads = [] if ready else [f"up to {_size(PACKAGES_DOWNLOAD)} of Python packages (pip)"]
+    downloads += [f"{_size(jars)} of jars (Ivy)"] if jars else []
+    if downloads:
+        _say(f"Downloads, once: {' and '.join(downloads)}.")
+    needs = (() if ready else environment_needs(stamp.parent)) + demo_needs()
+    disk = ", ".join(f"{_size(need.size_bytes)} in {need.folder}" for need in needs)
+    _say(f"Needs: {_size(DEMO_MEMORY)} of memory and, on disk, {disk}.")
+    lacking = list(shortages(needs, DEMO_MEMORY))
+    for sentence in lacking:
+        _say(sentence)
+    return 3 if lacking else 0
+
+
+def _device(need: Need) -> int:
+    return _existing(need.folder).stat().st_dev
+
+
+def _existing(folder: Path) -> Path:
+    return next(place for place in (folder, *folder.parents) if place.exists())
+
+
+def _available_memory() -> int:
+    """Bytes that can be had without swapping, as the kernel estimates them."""
+    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    facts = dict(line.split(":", 1) for line in lines)
+    return int(facts["MemAvailable"].split()[0]) * 1024
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / GB:.1f} GB" if size_bytes >= GB else f"{size_bytes / MB:.0f} MB"
+
+
+def _say(sentence: str) -> None:
+    sys.stdout.write(f"{sentence}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(Path, sys.argv[1:])))

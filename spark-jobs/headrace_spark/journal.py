@@ -1,0 +1,123 @@
+"""The topic by which the jobs of a run tell each other how far they are.
+
+It lies on the source, compacted, one record a fact: ``<run>/<producer>/progress``,
+``<run>/probe-<n>/ready``, ``<run>/probe-<n>/sentinels``, ``<run>/manifest``. Mirrors leave it out: its name ends in ``.internal``.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from headrace.api import ClusterSpec
+from headrace.api.partitions import TopicPartition
+from headrace.errors import Fatal, GaveUp
+from headrace.kafka import (
+    Admin,
+    KafkaError,
+    Message,
+    Position,
+    assign,
+    make_consumer,
+    make_producer,
+    translate,
+)
+
+TOPIC = "headrace-tests.internal"
+MANIFEST = "manifest"
+PROGRESS = "progress"
+READY = "ready"
+SENTINELS = "sentinels"
+
+_PARTITION = TopicPartition(TOPIC, 0)
+_CONFIG = {
+    "cleanup.policy": "compact,delete",
+    "retention.ms": str(7 * 24 * 3_600_000),  # runs of last week are of no use to anybody
+    "max.message.bytes": str(16 << 20),  # a manifest of 10,000 streams and partitions is 1 MB
+}
+_FLUSH_S = 30.0  # a leader election takes 10 s; three of them are not a moment any more
+
+
+def create(cluster: ClusterSpec) -> None:
+    """Make the topic on the source if it is not there."""
+    Admin(cluster).create_topic(TOPIC, 1, config=_CONFIG)
+
+
+def key(run: str, *path: str) -> str:
+    """Key of a fact."""
+    return "/".join((run, *path))
+
+
+def write(cluster: ClusterSpec, fact: str, value: str) -> None:
+    """Write one fact; raises ``GaveUp`` when the broker does not take it."""
+    failures: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            failures.append(error)
+
+    producer = make_producer(cluster, {"message.max.bytes": 16 << 20, "compression.type": "gzip"})
+    producer.produce(TOPIC, value.encode(), fact.encode(), partition=0, on_delivery=delivered)
+    if producer.flush(_FLUSH_S):
+        raise GaveUp(f"could not write {fact} to {TOPIC} of {cluster.alias} in {_FLUSH_S:.0f} s")
+    if failures:
+        raise translate(failures[0], f"write {fact} to {TOPIC} of {cluster.alias}")
+
+
+class Tail:
+    """Follows what is written about one run, from now on or from the beginning."""
+
+    def __init__(self, cluster: ClusterSpec, run: str, from_start: bool = False) -> None:
+        self._prefix = f"{run}/".encode()
+        self._consumer = make_consumer(cluster)
+        position = Position.EARLIEST if from_start else Position.LATEST
+        offsets = Admin(cluster).offsets([_PARTITION], position)
+        assign(self._consumer, offsets.items())
+        self.at_end = False
+        """Whether everything that was there has been read."""
+
+    def poll(self, timeout_s: float) -> Iterator[tuple[str, Any]]:
+        """Facts that are there, as (key without the run, value); waits at most ``timeout_s``."""
+        while (message := self._consumer.poll(timeout_s)) is not None:
+            timeout_s = 0
+            if not is_record(message, f"read {TOPIC}"):
+                self.at_end = True
+                continue
+            fact, value = message.key() or b"", message.value()
+            if fact.startswith(self._prefix) and value is not None:
+                yield fact.removeprefix(self._prefix).decode(), json.loads(value)
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._consumer.close()
+
+
+def read(cluster: ClusterSpec, run: str, fact: str, timeout_s: float = 30.0) -> Any:
+    """The latest value of a fact, or ``None``; raises ``GaveUp`` after ``timeout_s``."""
+    if TOPIC not in Admin(cluster).topics():
+        return None
+    tail = Tail(cluster, run, from_start=True)
+    deadline = time.monotonic() + timeout_s
+    found = None
+    try:
+        while not tail.at_end:
+            if time.monotonic() > deadline:
+                raise GaveUp(f"could not read {TOPIC} of {cluster.alias} in {timeout_s:.0f} s")
+            for at, value in tail.poll(0.5):
+                found = value if at == fact else found
+    finally:
+        tail.close()
+    return found
+
+
+def is_record(message: Message, tried: str) -> bool:
+    """True for a record, False for the end of a partition; raises what cannot heal by itself."""
+    error = message.error()
+    if error is None:
+        return True
+    if error.code() == KafkaError._PARTITION_EOF:
+        return False
+    problem = translate(error, tried)
+    if isinstance(problem, Fatal) or error.code() == KafkaError._AUTO_OFFSET_RESET:
+        raise problem
+    return False  # the client goes on trying by itself

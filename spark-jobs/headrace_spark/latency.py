@@ -1,0 +1,56 @@
+"""Latencies as counts: exact where a verdict needs it, two digits where a plot does."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+
+from headrace.report import Second
+from headrace.report.measured import quantile
+
+LONGEST_MS = 3_600_000
+"""An hour or more counts as an hour: keeps the number of buckets bounded."""
+
+
+class Arrivals:
+    """What one consumer saw; memory grows with time and spread, never with messages."""
+
+    def __init__(self) -> None:
+        self.histogram: Counter[int] = Counter()
+        self.seconds: dict[int, Counter[int]] = defaultdict(Counter)
+        self.before_sent = 0
+
+    def add(self, sent_ms: int, seen_ms: int) -> None:
+        """One message."""
+        latency_ms = min(seen_ms - sent_ms, LONGEST_MS)
+        if latency_ms < 0:
+            self.before_sent += 1
+            latency_ms = 0
+        self.histogram[latency_ms] += 1
+        self.seconds[seen_ms // 1000][two_digits(latency_ms)] += 1
+
+
+def two_digits(number: int) -> int:
+    """Rounded down to two significant digits: 1234 is 1200."""
+    step = 1
+    while number >= 100 * step:
+        step *= 10
+    return number // step * step
+
+
+def merged(parts: Iterable[Mapping[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Histograms as one, ascending."""
+    total: Counter[int] = Counter()
+    for part in parts:
+        total.update(part)
+    return tuple(sorted(total.items()))
+
+
+def second(at: int, parts: Iterable[Mapping[int, int]]) -> Second:
+    """One second of every consumer as one."""
+    histogram = merged(parts)
+    return Second(
+        second=at,
+        visible=sum(count for _, count in histogram),
+        p50_ms=quantile(histogram, 0.5),
+        p99_ms=quantile(histogram, 0.99),
+        max_ms=histogram[-1][0],
+    )

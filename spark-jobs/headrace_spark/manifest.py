@@ -1,0 +1,56 @@
+"""What the source's brokers acknowledged: the truth that a mirror is judged by.
+
+Written beside the report and into the journal. A run without it cannot be judged: what was sent and
+not acknowledged may or may not be on the source.
+"""
+
+from typing import Literal
+
+from headrace.api.model import Model
+
+
+class PartitionSummary(Model):
+    """What one producer got acknowledged in one partition."""
+
+    partition: int
+    first: int
+    """Lowest acknowledged sequence number."""
+    last: int
+    """Highest."""
+    count: int
+    checksum: int
+    """Sum of the CRC-32 of every acknowledged value: the same in whatever order one adds them."""
+
+
+class Stream(Model):
+    """What one producer sent to one topic: 0 up to ``sent``, without the ends."""
+
+    producer: str
+    topic: str
+    sent: int
+    failed: tuple[tuple[int, int], ...] = ()
+    """Ranges (both ends in) that were never acknowledged; they may have been written."""
+    partitions: tuple[PartitionSummary, ...] = ()
+
+
+class Manifest(Model):
+    """All streams of a run."""
+
+    version: Literal[1] = 1
+    run: str
+    streams: tuple[Stream, ...]
+    started_ms: int
+    """First message, in ms since 1970."""
+    finished_ms: int
+    """Last acknowledgement; ``settleSeconds`` counts from here."""
+    acknowledged_per_second: tuple[tuple[int, int], ...]
+    """Pairs of a second since 1970 and messages acknowledged in it, ascending."""
+    end_offsets: dict[str, tuple[int, ...]]
+    """Of each partition of each source topic, behind its end sentinel."""
+    errors: tuple[str, ...] = ()
+    """Why producers stopped early or lost messages, in sentences."""
+
+    @property
+    def acknowledged(self) -> int:
+        """Messages that the target must have."""
+        return sum(p.count for stream in self.streams for p in stream.partitions)

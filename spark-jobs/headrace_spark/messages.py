@@ -1,0 +1,121 @@
+"""What a message of a mirror test looks like: kafka-mirror-tester's formats, and who sends what.
+
+A producer sends a dense sequence 0, 1, 2 ... to every topic. The value is
+``id;seq;timestamp;payload`` (timestamp in ms since 1970, UTC; cut to the size asked for) in both
+formats; ``Headers`` adds the headers ``id`` and ``seq``. The body is a second witness: a mirror that
+drops headers is then found corrupting records, not losing all of them.
+"""
+
+import random
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+HEADER_ID = "id"
+HEADER_SEQ = "seq"
+HEADER_SENTINEL = "sentinel"
+"""On the last record of a partition: the partition's number; ``id`` is then the run's."""
+
+_STARTS = 8_192  # payloads that one producer can tell apart; beside them the prefix tells
+
+Headers = list[tuple[str, bytes]]
+
+
+def producer_id(run: str, index: int, attempt: int) -> str:
+    """Who sends: a task that Spark ran a second time is another producer."""
+    return f"{run}-{index}-{attempt}"
+
+
+def key_of(seq: int, keys: int) -> int:
+    """The number that is a message's key (as decimal digits)."""
+    return seq % keys
+
+
+def partition_of(seq: int, keys: int, partitions: int) -> int:
+    """Where a message goes on the source: chosen, since hashing leaves some partitions empty."""
+    return key_of(seq, keys) % partitions
+
+
+def share(total: int, parts: int, index: int) -> int:
+    """The part of ``total`` that falls to number ``index`` of ``parts``, as even as can be."""
+    return total // parts + (index < total % parts)
+
+
+@dataclass(frozen=True)
+class Message:
+    """One record to send; ``checksum`` is the CRC-32 of the value."""
+
+    value: bytes
+    headers: Headers
+    checksum: int
+
+
+class Writer:
+    """Makes one producer's messages; cheap, and no two values of 64 bytes or more are equal."""
+
+    def __init__(self, producer: str, size_bytes: int) -> None:
+        self._id = producer.encode()
+        self._size = size_bytes
+        # Slices of one block of noise: making 1 KiB of it for each message would cost more than
+        # sending it. Seeded, so that a run can be repeated.
+        self._noise = random.Random(producer).randbytes(size_bytes + _STARTS)
+
+    def message(self, seq: int, timestamp_ms: int) -> Message:
+        """The message with this number, sent at this time."""
+        prefix = b"%b;%d;%d;" % (self._id, seq, timestamp_ms)
+        start = seq % _STARTS
+        value = (prefix + self._noise[start : start + self._size])[: self._size]
+        headers = [(HEADER_ID, self._id), (HEADER_SEQ, b"%d" % seq)]
+        return Message(value, headers, zlib.crc32(value))
+
+
+def sentinel(run: str, partition: int, timestamp_ms: int) -> Message:
+    """The last record of a partition: whoever sees it has seen all that was sent there."""
+    value = f"{run};{HEADER_SENTINEL}-{partition};{timestamp_ms};".encode()
+    headers = [(HEADER_ID, run.encode()), (HEADER_SENTINEL, b"%d" % partition)]
+    return Message(value, headers, zlib.crc32(value))
+
+
+class Sighting(NamedTuple):
+    """A record of a run, recognised."""
+
+    timestamp_ms: int
+    """When it was sent."""
+    sentinel: int | None
+    """Of an end sentinel: the source partition that it ends."""
+
+
+def recognise(record: "Record", run: bytes) -> Sighting | None:
+    """A record of this run, or ``None``; by its body, or by its headers where the body is too short
+    for that. A target that stamps records itself does not spoil the time in the body."""
+    value = record.value() or b""
+    if value.startswith(run):
+        fields = value.split(b";", 3)
+        if len(fields) == 4 and fields[2].isdigit():
+            _, dash, partition = fields[1].partition(b"-")
+            return Sighting(int(fields[2]), int(partition) if dash else None)
+    headers = dict(record.headers() or ())
+    if not (headers.get(HEADER_ID) or b"").startswith(run):
+        return None
+    sentinel = headers.get(HEADER_SENTINEL)
+    return Sighting(record.timestamp()[1], int(sentinel) if sentinel else None)
+
+
+class Record(Protocol):
+    """What a consumer hands out."""
+
+    def value(self) -> bytes | None: ...
+    def headers(self) -> Headers | None: ...
+    def timestamp(self) -> tuple[int, int]: ...
+
+
+def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Numbers as ranges, both ends in: ``{1, 2, 3, 7}`` is ``[(1, 3), (7, 7)]``."""
+    found: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][1] + 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return found

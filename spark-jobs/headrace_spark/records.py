@@ -1,0 +1,139 @@
+"""Both clusters and the manifest as narrow DataFrames: the only Spark I/O.
+
+Payloads are hashed where they are read, so what Spark shuffles and keeps is about a hundred bytes a
+record, whatever the size of the messages.
+"""
+
+import json
+from collections.abc import Iterator
+from itertools import chain
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headrace.api import ClusterSpec
+from headrace_spark.manifest import Manifest, Stream
+from headrace_spark.messages import HEADER_ID, HEADER_SENTINEL, HEADER_SEQ
+
+Offsets = dict[str, tuple[int, ...]]
+"""An offset of each partition, by topic."""
+
+_BODY_BYTES = 64  # enough for id, number and time
+_CHUNK = 1_000_000  # sequence numbers that one row stands for: 8 MB when a task unfolds it
+
+
+def read(
+    spark: SparkSession,
+    cluster: ClusterSpec,
+    source_names: dict[str, str],
+    start: Offsets,
+    end: Offsets,
+    run: str,
+) -> DataFrame:
+    """The committed records of a run between two offsets of each partition.
+
+    ``source_names`` has the topics to read, and what each is called on the source. Fails when a part
+    of the range is gone. Columns: ``topic`` (its name on the source), ``producer``, ``seq`` (null
+    when neither headers nor body tell it); ``sentinel`` (the source partition that this record ends,
+    else null); ``partition``, ``offset``; ``key``, ``value_hash``, ``headers_hash``,
+    ``timestamp_ms``; ``checksum`` (CRC-32 of the value).
+    """
+    records = (
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", cluster.bootstrap_servers)
+        .option("kafka.isolation.level", "read_committed")
+        .option("subscribe", ",".join(source_names))
+        .option("startingOffsets", _as_json(start))
+        .option("endingOffsets", _as_json(end))
+        .option("includeHeaders", "true")
+        .option("failOnDataLoss", "true")
+        .load()
+    )
+    names = F.create_map(*(F.lit(name) for name in chain(*source_names.items())))
+    body = F.split(F.substring("value", 1, _BODY_BYTES).cast("string"), ";")
+    id_in_body, number_in_body = F.get(body, 0), F.get(body, 1)
+    id_in_header = _header(HEADER_ID)
+    return records.select(
+        names[F.col("topic")].alias("topic"),
+        F.when(id_in_header.startswith(run), id_in_header)
+        .when(id_in_body.startswith(run), id_in_body)
+        .alias("producer"),
+        F.coalesce(
+            _header(HEADER_SEQ).try_cast("bigint"), number_in_body.try_cast("bigint")
+        ).alias("seq"),
+        F.coalesce(
+            _header(HEADER_SENTINEL),
+            F.when(
+                number_in_body.startswith(f"{HEADER_SENTINEL}-"),
+                F.substring_index(number_in_body, "-", -1),
+            ),
+        )
+        .try_cast("int")
+        .alias("sentinel"),
+        "partition",
+        "offset",
+        "key",
+        F.xxhash64("value").alias("value_hash"),
+        F.xxhash64("headers").alias("headers_hash"),
+        F.unix_millis("timestamp").alias("timestamp_ms"),
+        F.crc32("value").alias("checksum"),
+    ).where(F.col("producer").isNotNull())
+
+
+def acknowledged(spark: SparkSession, manifest: Manifest) -> DataFrame:
+    """Every acknowledged message: ``topic``, ``producer``, ``seq``."""
+    return _unfolded(spark, ((s, r) for s in manifest.streams for r in _between(s)))
+
+
+def refused(spark: SparkSession, manifest: Manifest) -> DataFrame:
+    """Every message that was sent and not acknowledged: ``topic``, ``producer``, ``seq``."""
+    return _unfolded(spark, ((s, r) for s in manifest.streams for r in s.failed))
+
+
+def summaries(spark: SparkSession, manifest: Manifest) -> DataFrame:
+    """The manifest's sums: ``topic``, ``producer``, ``partition``, ``count``, ``checksum``."""
+    return spark.createDataFrame(
+        [
+            (stream.topic, stream.producer, p.partition, p.count, p.checksum)
+            for stream in manifest.streams
+            for p in stream.partitions
+        ],
+        "topic string, producer string, partition int, count bigint, checksum bigint",
+    )
+
+
+def _header(name: str) -> Column:
+    """The first header of this name, as text; null without one."""
+    return F.get(F.filter("headers", lambda h: h["key"] == name), 0)["value"].cast("string")
+
+
+def _as_json(offsets: Offsets) -> str:
+    """As Spark's Kafka source takes offsets."""
+    return json.dumps(
+        {topic: {str(p): at for p, at in enumerate(ats)} for topic, ats in offsets.items()}
+    )
+
+
+def _between(stream: Stream) -> Iterator[tuple[int, int]]:
+    """The ranges of a stream that did not fail."""
+    first = 0
+    for failed_first, failed_last in stream.failed:
+        if first < failed_first:
+            yield first, failed_first - 1
+        first = failed_last + 1
+    if first < stream.sent:
+        yield first, stream.sent - 1
+
+
+def _unfolded(
+    spark: SparkSession, ranges: Iterator[tuple[Stream, tuple[int, int]]]
+) -> DataFrame:
+    chunks = [
+        (stream.topic, stream.producer, at, min(at + _CHUNK - 1, last))
+        for stream, (first, last) in ranges
+        for at in range(first, last + 1, _CHUNK)
+    ]
+    schema = "topic string, producer string, first bigint, last bigint"
+    return spark.createDataFrame(chunks, schema).select(
+        "topic", "producer", F.explode(F.sequence("first", "last")).alias("seq")
+    )

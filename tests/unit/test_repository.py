@@ -1,0 +1,47 @@
+"""What the clone itself has to keep to."""
+
+import re
+import tomllib
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+LOCK = (ROOT / "requirements.lock").read_text()
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_operator_is_no_package() -> None:
+    """With operator/__init__.py, `import collections` fails in a process started in the clone."""
+    assert not (ROOT / "operator" / "__init__.py").exists()
+
+
+def test_the_lock_names_no_index_and_pins_everything_by_hash() -> None:
+    entries = re.split(r"\n(?=\S)", re.sub(r"(?m)^ *#.*\n", "", LOCK).strip())
+    assert len(entries) > 30
+    assert [entry for entry in entries if "==" not in entry or "--hash=sha256:" not in entry] == []
+    assert "://" not in LOCK
+
+
+def test_the_lock_has_what_the_project_asks_for() -> None:
+    pinned = dict(re.findall(r"(?m)^([a-z0-9-]+)==(\S+)", LOCK))
+    asked = [*PROJECT["dependencies"], *chain(*PROJECT["optional-dependencies"].values())]
+    wanted = [one for one in map(Requirement, asked) if one.name != PROJECT["name"]]
+    unmet = [
+        str(one)
+        for one in wanted
+        if not one.specifier.contains(pinned.get(one.name.lower().replace("_", "-"), "0"))
+    ]
+    assert unmet == [], "run `make lock`"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_name_make_targets_and_files_that_exist(page: Path) -> None:
+    text = page.read_text()
+    targets = set(re.findall(r"(?m)^([a-z]+):", (ROOT / "Makefile").read_text()))
+    assert set(re.findall(r"(?m)(?:`|^ *)make ([a-z]+)", text)) <= targets
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
+    assert [link for link in links if not (page.parent / link).exists()] == []

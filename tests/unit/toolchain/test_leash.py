@@ -1,0 +1,107 @@
+"""Children that die with their parent, and those that do not."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+from headrace.toolchain import leash, spawn
+
+PARENT = """
+import signal, sys, time
+from headrace.toolchain import spawn
+child = spawn([sys.executable, "-c", sys.argv[2]], at_parents_death=signal.Signals[sys.argv[1]]
+              if sys.argv[1] else None, stdout=1)
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+SLEEP = "import time; time.sleep(60)"
+
+
+def _killed_parent(death_signal: str, child: str) -> tuple[psutil.Process, subprocess.Popen[str]]:
+    """The child of a process that was killed with -9, and what is left of that process."""
+    command = [sys.executable, "-c", PARENT, death_signal, child]
+    parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    process = psutil.Process(int(parent.stdout.readline()))
+    if "ready" in child:
+        assert parent.stdout.readline() == "ready\n"
+    parent.kill()
+    parent.wait()
+    return process, parent
+
+
+def test_child_dies_when_its_parent_is_killed() -> None:
+    child, _ = _killed_parent("SIGKILL", SLEEP)
+    psutil.wait_procs([child], timeout=10)
+    assert not child.is_running()
+
+
+def test_child_is_told_by_the_signal_that_was_asked_for() -> None:
+    listens = (
+        "import signal\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCONT])\n"
+        "print('ready', flush=True)\n"
+        "print('got', signal.sigtimedwait([signal.SIGCONT], 10).si_signo, flush=True)\n"
+    )
+    _, parent = _killed_parent("SIGCONT", listens)
+    assert parent.stdout is not None
+    assert parent.stdout.read() == f"got {int(signal.SIGCONT)}\n"
+
+
+def test_child_without_a_leash_lives_on() -> None:
+    child, _ = _killed_parent("", "import time; print('ready', flush=True); time.sleep(60)")
+    try:
+        assert child.is_running()
+        assert child.status() != psutil.STATUS_ZOMBIE
+    finally:
+        child.kill()
+
+
+def test_child_outlives_the_thread_that_asked_for_it() -> None:
+    children: list[subprocess.Popen[bytes]] = []
+    command = [sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(60)"]
+    thread = threading.Thread(
+        target=lambda: children.append(spawn(command, stdout=subprocess.PIPE))
+    )
+    thread.start()
+    thread.join()
+    (child,) = children
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        # The signal would have come with the thread's end, before the child could say a word.
+        assert child.poll() is None
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_child_of_a_parent_that_is_gone_does_not_start(tmp_path: Path) -> None:
+    mark = tmp_path / "started"
+    nobody = str(os.getpid() + 1)
+    run = [sys.executable, leash.__file__, str(int(signal.SIGKILL)), nobody, "touch", str(mark)]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "ended before it could hold the leash of touch" in done.stderr
+    assert not mark.exists()
+
+
+def test_child_is_in_a_session_of_its_own() -> None:
+    child = spawn(["sleep", "60"])
+    try:
+        assert os.getsid(child.pid) == child.pid
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_command_that_is_not_there() -> None:
+    assert spawn(["/nowhere/java"], stderr=subprocess.DEVNULL).wait() == 127
+    with pytest.raises(FileNotFoundError):
+        spawn(["/nowhere/java"], at_parents_death=None)
