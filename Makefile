@@ -33,7 +33,7 @@ lint: $(INSTALLED)  ## format, style, types and the contracts between the rooms
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 format: $(INSTALLED)  ## put the code into the form that lint asks for
 	$(BIN)/ruff check --fix-only .

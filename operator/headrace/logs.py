@@ -13,7 +13,7 @@ import structlog
 
 
 def configure(level: str | None = None, stream: TextIO | None = None) -> None:
-    """Write events at or above ``level`` (default: ``HEADRACE_LOG_LEVEL``, else INFO) to ``stream``."""
+    """Write events from ``level`` on (default: ``HEADRACE_LOG_LEVEL``, else INFO) to ``stream``."""
     name = (level or os.environ.get("HEADRACE_LOG_LEVEL") or "INFO").upper()
     threshold = logging.getLevelNamesMapping().get(name, logging.INFO)
     out = stream or sys.stderr

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from headrace.report import Second
-from headrace.report.measured import quantile
+from headrace.report.measured import quantile, two_digits
 
 LONGEST_MS = 3_600_000
 """An hour or more counts as an hour: keeps the number of buckets bounded."""
@@ -26,14 +26,6 @@ class Arrivals:
             latency_ms = 0
         self.histogram[latency_ms] += 1
         self.seconds[seen_ms // 1000][two_digits(latency_ms)] += 1
-
-
-def two_digits(number: int) -> int:
-    """Rounded down to two significant digits: 1234 is 1200."""
-    step = 1
-    while number >= 100 * step:
-        step *= 10
-    return number // step * step
 
 
 def merged(parts: Iterable[Mapping[int, int]]) -> tuple[tuple[int, int], ...]:

@@ -33,11 +33,31 @@ class Stream(Model):
     partitions: tuple[PartitionSummary, ...] = ()
 
 
+class LoadedTopic(Model):
+    """A topic of the source as the load found it, and left it."""
+
+    name: str
+    keys: int
+    """Different keys: enough to reach every partition of the source, and of the target."""
+    start_offsets: tuple[int, ...]
+    """End of each partition before the load."""
+    end_offsets: tuple[int, ...]
+    """End of each partition behind its end sentinel."""
+    target_start_offsets: tuple[int, ...]
+    """End of each partition of the target's topic before the load; empty: it was not there yet."""
+
+    @property
+    def partitions(self) -> int:
+        """Partitions on the source."""
+        return len(self.start_offsets)
+
+
 class Manifest(Model):
     """All streams of a run."""
 
     version: Literal[1] = 1
     run: str
+    topics: tuple[LoadedTopic, ...]
     streams: tuple[Stream, ...]
     started_ms: int
     """First message, in ms since 1970."""
@@ -45,10 +65,10 @@ class Manifest(Model):
     """Last acknowledgement; ``settleSeconds`` counts from here."""
     acknowledged_per_second: tuple[tuple[int, int], ...]
     """Pairs of a second since 1970 and messages acknowledged in it, ascending."""
-    end_offsets: dict[str, tuple[int, ...]]
-    """Of each partition of each source topic, behind its end sentinel."""
     errors: tuple[str, ...] = ()
-    """Why producers stopped early or lost messages, in sentences."""
+    """Why producers stopped early, in sentences."""
+    warnings: tuple[str, ...] = ()
+    """What a reader of the report should know, in sentences."""
 
     @property
     def acknowledged(self) -> int:

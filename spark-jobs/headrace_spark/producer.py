@@ -9,28 +9,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from threading import Event, Thread
-from typing import Any
 
 from pyspark import BarrierTaskContext
 from pyspark.sql import SparkSession
 
-from headrace.api.partitions import TopicPartition
 from headrace.errors import GaveUp
-from headrace.kafka import (
-    Admin,
-    KafkaError,
-    KafkaException,
-    Message,
-    Position,
-    make_producer,
-    translate,
-)
-from headrace.report import Plan, PlannedTopic
-from headrace_spark import journal, messages
-from headrace_spark.manifest import Manifest, PartitionSummary, Stream
+from headrace.kafka import KafkaError, KafkaException, Message, make_producer, translate
+from headrace.report import Run
+from headrace_spark import journal, messages, topics
+from headrace_spark.manifest import LoadedTopic, Manifest, PartitionSummary, Stream
 from headrace_spark.pace import Pace
+from headrace_spark.topics import LoadTopic
 
 PROGRESS_S = 0.5
 STUCK_S = 120.0
@@ -47,48 +39,71 @@ _PRODUCER = {
 OnProgress = Callable[[int], None]
 
 
-def produce(spark: SparkSession, plan: Plan, on_progress: OnProgress) -> Manifest:
+def produce(spark: SparkSession, run: Run, on_progress: OnProgress) -> Manifest:
     """Send the whole load, then a sentinel to every partition; what was acknowledged.
 
     ``on_progress`` gets the number of acknowledged messages, about twice a second, from a thread.
     Raises ``GaveUp`` when sentinels are not acknowledged.
     """
-    count = plan.test.spec.load.producers
-    document = plan.model_dump_json(by_alias=True)
+    topics.prepare(run)
+    load_topics = topics.look(run)
+    partitions = {t.name: t.partitions for t in load_topics}
+    starts = topics.ends(run.source, partitions)
+    target_starts = topics.ends(run.target, topics.on_target(run))
+    reports = _run_stage(spark, run, load_topics, on_progress)
+    _send_sentinels(run, partitions)
+    ends = topics.ends(run.source, partitions)
+    seconds: Counter[int] = Counter()
+    for report in reports:
+        seconds.update(report.seconds)
+    return Manifest(
+        run=run.name,
+        topics=tuple(
+            LoadedTopic(
+                name=t.name,
+                keys=t.keys,
+                start_offsets=starts[t.name],
+                end_offsets=ends[t.name],
+                target_start_offsets=target_starts.get(t.target, ()),
+            )
+            for t in load_topics
+        ),
+        streams=tuple(stream for report in reports for stream in report.streams),
+        started_ms=min(report.started_ms for report in reports),
+        finished_ms=max(report.finished_ms for report in reports),
+        acknowledged_per_second=tuple(sorted(seconds.items())),
+        errors=tuple(error for report in reports for error in report.errors),
+        warnings=_unlike(run, load_topics),
+    )
+
+
+def _run_stage(
+    spark: SparkSession, run: Run, load_topics: tuple[LoadTopic, ...], on_progress: OnProgress
+) -> "list[_Report]":
+    count = run.test.spec.load.producers
+    tail = journal.Tail(run.source, run.name)
     done = Event()
-    journal.create(plan.source)
-    tail = journal.Tail(plan.source, plan.run)
     follower = Thread(target=_follow, args=(tail, on_progress, done))
     follower.start()
     try:
-        rows = (
+        return (
             spark.sparkContext.parallelize(range(count), count)
             .barrier()
-            .mapPartitions(partial(_run_producer, document))
-            .collect()  # a few lines a producer, whatever the number of records
+            .mapPartitions(partial(_run_producer, run, load_topics))
+            .collect()  # a report a producer, whatever the number of records
         )
     finally:
         done.set()
         follower.join()
-    reports = [json.loads(row) for row in rows]
-    streams = tuple(Stream.model_validate(s) for report in reports for s in report["streams"])
-    seconds: Counter[int] = Counter()
-    for report in reports:
-        seconds.update(dict(report["seconds"]))
-    _send_sentinels(plan)
-    partitions = [TopicPartition(t.source, p) for t in plan.topics for p in range(t.partitions)]
-    ends = Admin(plan.source).offsets(partitions, Position.LAST_STABLE)
-    return Manifest(
-        run=plan.run,
-        streams=streams,
-        started_ms=min(report["startedMs"] for report in reports),
-        finished_ms=max(report["finishedMs"] for report in reports),
-        acknowledged_per_second=tuple(sorted(seconds.items())),
-        end_offsets={
-            t.source: tuple(ends[TopicPartition(t.source, p)] for p in range(t.partitions))
-            for t in plan.topics
-        },
-        errors=tuple(error for report in reports for error in report["errors"]),
+
+
+def _unlike(run: Run, load_topics: tuple[LoadTopic, ...]) -> tuple[str, ...]:
+    """Topics that were there already, with another number of partitions than asked for."""
+    wanted = run.test.spec.load.partitions
+    return tuple(
+        f"topic {t.name} was there with {t.partitions} partitions; the load's {wanted} is for new ones"
+        for t in load_topics
+        if t.partitions != wanted
     )
 
 
@@ -103,15 +118,25 @@ def _follow(tail: journal.Tail, on_progress: OnProgress, done: Event) -> None:
     tail.close()
 
 
-def _run_producer(document: str, indices: Iterable[int]) -> Iterator[str]:
-    """A Spark task; its one row is JSON: the streams, and what their sums cannot tell."""
+def _run_producer(
+    run: Run, load_topics: tuple[LoadTopic, ...], indices: Iterable[int]
+) -> "Iterator[_Report]":
+    """A Spark task."""
     context = BarrierTaskContext.get()
-    plan = Plan.model_validate_json(document)
     for index in indices:
         context.barrier()  # all producers begin together
-        load = _Load(plan, index, context.attemptNumber())
-        load.send()
-        yield json.dumps(load.report())
+        yield _Load(run, load_topics, index, context.attemptNumber()).send()
+
+
+@dataclass(frozen=True)
+class _Report:
+    """What a producer did; bounded, whatever the number of records."""
+
+    streams: tuple[Stream, ...]
+    seconds: Counter[int]
+    started_ms: int
+    finished_ms: int
+    errors: tuple[str, ...]
 
 
 class _Acknowledged:
@@ -135,12 +160,15 @@ class _Acknowledged:
 class _Load:
     """One producer's part of the load."""
 
-    def __init__(self, plan: Plan, index: int, attempt: int) -> None:
-        load = plan.test.spec.load
-        self._plan = plan
-        self._id = messages.producer_id(plan.run, index, attempt)
+    def __init__(
+        self, run: Run, load_topics: tuple[LoadTopic, ...], index: int, attempt: int
+    ) -> None:
+        load = run.test.spec.load
+        self._topics = load_topics
+        self._id = messages.producer_id(run.name, index, attempt)
+        self._progress_key = journal.key(run.name, self._id, journal.PROGRESS).encode()
         self._writer = messages.Writer(self._id, load.message_size_bytes)
-        self._producer = make_producer(plan.source, _PRODUCER)
+        self._producer = make_producer(run.source, _PRODUCER)
         rate = load.messages_per_second
         self._pace = Pace(None if rate is None else rate / load.producers)
         self._duration_s = load.duration_seconds
@@ -148,20 +176,20 @@ class _Load:
             None
             if load.messages is None
             else messages.share(
-                load.messages, load.producers * len(plan.topics), index * len(plan.topics) + topic
+                load.messages, load.producers * len(load_topics), index * len(load_topics) + topic
             )
-            for topic in range(len(plan.topics))
+            for topic in range(len(load_topics))
         ]
-        self._sent = [0] * len(plan.topics)
-        self._failed: list[set[int]] = [set() for _ in plan.topics]
-        self._acknowledged = [[_Acknowledged() for _ in range(t.partitions)] for t in plan.topics]
+        self._sent = [0] * len(load_topics)
+        self._failed: list[set[int]] = [set() for _ in load_topics]
+        self._acknowledged = [[_Acknowledged() for _ in range(t.partitions)] for t in load_topics]
         self._errors: list[str] = []
         self._seconds: Counter[int] = Counter()
         self._counted = 0
         self._progress_at = 0.0
         self._started_ms = self._finished_ms = 0
 
-    def send(self) -> None:
+    def send(self) -> _Report:
         """Send everything and wait for every acknowledgement; stops at the first refusal.
 
         A refusal is final: what can heal, the client tries again by itself.
@@ -171,14 +199,15 @@ class _Load:
         while not self._errors and (end_s is None or time.monotonic() < end_s):
             granted = self._pace.grant()
             before = sum(self._sent)
-            for number, topic in enumerate(self._plan.topics):
+            for number, topic in enumerate(self._topics):
                 self._send_some(number, topic, granted)
             self._observe(0)
             if sum(self._sent) == before:
                 break
         self._wait_for_the_rest()
+        return self._report()
 
-    def _send_some(self, number: int, topic: PlannedTopic, granted: int) -> None:
+    def _send_some(self, number: int, topic: LoadTopic, granted: int) -> None:
         first = self._sent[number]
         limit = self._limits[number]
         beyond = first + granted if limit is None else min(first + granted, limit)
@@ -193,7 +222,7 @@ class _Load:
             while True:
                 try:
                     self._producer.produce(
-                        topic.source,
+                        topic.name,
                         message.value,
                         b"%d" % key,
                         partition=partition,
@@ -205,7 +234,7 @@ class _Load:
                     self._observe(0.05)
                     continue
                 except KafkaException as error:
-                    self._errors.append(str(translate(error, f"send to {topic.source}")))
+                    self._errors.append(str(translate(error, f"send to {topic.name}")))
                     return
                 break
             self._sent[number] = seq + 1
@@ -240,7 +269,7 @@ class _Load:
                 self._producer.produce(
                     journal.TOPIC,
                     json.dumps({"acknowledged": total}).encode(),
-                    journal.key(self._plan.run, self._id, journal.PROGRESS).encode(),
+                    self._progress_key,
                     partition=0,
                 )
                 self._progress_at = now + PROGRESS_S
@@ -259,12 +288,11 @@ class _Load:
         self._observe(0)
         self._producer.flush(5)
 
-    def report(self) -> dict[str, Any]:
-        """What ``produce`` puts together into the manifest."""
-        streams = [
+    def _report(self) -> _Report:
+        streams = tuple(
             Stream(
                 producer=self._id,
-                topic=topic.source,
+                topic=topic.name,
                 sent=self._sent[number],
                 failed=tuple(messages.ranges(self._failed[number])),
                 partitions=tuple(
@@ -279,18 +307,14 @@ class _Load:
                     if a.count
                 ),
             )
-            for number, topic in enumerate(self._plan.topics)
-        ]
-        return {
-            "streams": [stream.model_dump(mode="json") for stream in streams],
-            "seconds": sorted(self._seconds.items()),
-            "startedMs": self._started_ms,
-            "finishedMs": self._finished_ms,
-            "errors": self._errors,
-        }
+            for number, topic in enumerate(self._topics)
+        )
+        return _Report(
+            streams, self._seconds, self._started_ms, self._finished_ms, tuple(self._errors)
+        )
 
 
-def _send_sentinels(plan: Plan) -> None:
+def _send_sentinels(run: Run, partitions: dict[str, int]) -> None:
     """The last record of every partition, after everything else is acknowledged."""
     failures: list[KafkaError] = []
 
@@ -298,13 +322,13 @@ def _send_sentinels(plan: Plan) -> None:
         if error is not None:
             failures.append(error)
 
-    producer = make_producer(plan.source)
-    for topic in plan.topics:
-        for partition in range(topic.partitions):
+    producer = make_producer(run.source)
+    for topic, count in partitions.items():
+        for partition in range(count):
             now_ms = _now_ms()
-            message = messages.sentinel(plan.run, partition, now_ms)
+            message = messages.sentinel(run.name, partition, now_ms)
             producer.produce(
-                topic.source,
+                topic,
                 message.value,
                 b"%d" % partition,
                 partition=partition,
@@ -313,9 +337,9 @@ def _send_sentinels(plan: Plan) -> None:
                 on_delivery=delivered,
             )
     if producer.flush(STUCK_S):
-        raise GaveUp(f"could not write the end sentinels to {plan.source.alias} in {STUCK_S:.0f} s")
+        raise GaveUp(f"could not write the end sentinels to {run.source.alias} in {STUCK_S:.0f} s")
     if failures:
-        raise translate(failures[0], f"write the end sentinels to {plan.source.alias}")
+        raise translate(failures[0], f"write the end sentinels to {run.source.alias}")
 
 
 def _now_ms() -> int:

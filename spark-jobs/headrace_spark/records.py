@@ -58,9 +58,9 @@ def read(
         F.when(id_in_header.startswith(run), id_in_header)
         .when(id_in_body.startswith(run), id_in_body)
         .alias("producer"),
-        F.coalesce(
-            _header(HEADER_SEQ).try_cast("bigint"), number_in_body.try_cast("bigint")
-        ).alias("seq"),
+        F.coalesce(_header(HEADER_SEQ).try_cast("bigint"), number_in_body.try_cast("bigint")).alias(
+            "seq"
+        ),
         F.coalesce(
             _header(HEADER_SENTINEL),
             F.when(
@@ -125,9 +125,7 @@ def _between(stream: Stream) -> Iterator[tuple[int, int]]:
         yield first, stream.sent - 1
 
 
-def _unfolded(
-    spark: SparkSession, ranges: Iterator[tuple[Stream, tuple[int, int]]]
-) -> DataFrame:
+def _unfolded(spark: SparkSession, ranges: Iterator[tuple[Stream, tuple[int, int]]]) -> DataFrame:
     chunks = [
         (stream.topic, stream.producer, at, min(at + _CHUNK - 1, last))
         for stream, (first, last) in ranges

@@ -1,5 +1,7 @@
 """Kafka client settings that headrace decides, because the guarantees hang on them."""
 
+from fnmatch import fnmatchcase
+
 _TLS = "use tls"
 _PLACEMENT = "headrace assigns partitions itself and joins no consumer group"
 _POSITION = "headrace keeps positions itself; see startFrom and onDataLoss"
@@ -43,13 +45,13 @@ OWNED = {
 }
 """Setting -> why it is refused, or what to use instead."""
 
+OWNED_FAMILIES = {"ssl.*": _TLS, "sasl.*": "use authentication", "*_cb": _CODE}
+"""The same for settings whose names begin or end alike."""
+
 
 def owner_of(setting: str) -> str | None:
     """Why a user may not set ``setting``, or what to use instead; None where it is free."""
-    if setting.startswith("ssl."):
-        return _TLS
-    if setting.startswith("sasl."):
-        return "use authentication"
-    if setting.endswith("_cb"):
-        return _CODE
+    for family, why in OWNED_FAMILIES.items():
+        if fnmatchcase(setting, family):
+            return why
     return OWNED.get(setting)

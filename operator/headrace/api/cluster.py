@@ -33,9 +33,7 @@ Servers = Annotated[str, Field(max_length=4096), AfterValidator(_servers)]
 SecretKey = Annotated[
     str,
     Field(max_length=253),
-    AfterValidator(
-        matching(r"[-._a-zA-Z0-9]+", "must be a Secret's key: letters, digits, '-', '_', '.'")
-    ),
+    matching(r"[-._a-zA-Z0-9]+", "must be a Secret's key: letters, digits, '-', '_', '.'"),
 ]
 
 

@@ -79,8 +79,8 @@ class _Builder:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._scalars = _Loader("")
-        self._inside: list[yaml.Node] = []
-        self._merged: list[yaml.Node] = []
+        self._inside: set[yaml.Node] = set()
+        self._merged: set[yaml.Node] = set()
         self.lines: dict[tuple[Key, ...], int] = {}
         self.mistakes: list[Mistake] = []
 
@@ -90,7 +90,7 @@ class _Builder:
         if node in self._inside:
             self._wrong(path, "is part of itself")
             return None
-        self._inside.append(node)
+        self._inside.add(node)
         try:
             match node:
                 case yaml.MappingNode(tag=tag) if tag == _MAPPING:
@@ -102,11 +102,11 @@ class _Builder:
             self._wrong(path, f"has the tag {node.tag}, which is not known here")
             return None
         finally:
-            self._inside.pop()
+            self._inside.discard(node)
 
     def _mapping(self, node: yaml.MappingNode, path: tuple[Key, ...]) -> dict[str, Any]:
         if node not in self._merged:  # a node with an anchor is met again at every alias
-            self._merged.append(node)
+            self._merged.add(node)
             self._refuse_doubles(node, path)
             self._scalars.flatten_mapping(node)
         data = {}

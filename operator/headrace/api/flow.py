@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from headrace.api.cluster import ClusterSpec, TargetClusterSpec, breaches_between
 from headrace.api.drivers import Drivers
@@ -24,21 +24,17 @@ from headrace.api.model import (
 )
 from headrace.api.partitions import TopicPartitions
 
-PluginName = Annotated[
-    str,
-    Field(max_length=63),
-    AfterValidator(
-        matching(r"[a-zA-Z0-9]([a-zA-Z0-9._-]*[a-zA-Z0-9])?", "must be a plug-in's name")
-    ),
+_PLUGIN = r"[a-zA-Z0-9]([a-zA-Z0-9._-]*[a-zA-Z0-9])?"
+PolicyType = Annotated[
+    str, Field(max_length=63), matching(_PLUGIN, "must be Default, Identity or a plug-in's name")
+]
+AssignorName = Annotated[
+    str, Field(max_length=63), matching(_PLUGIN, "must be an assignor's name, like sticky")
 ]
 Separator = Annotated[
     str,
     Field(min_length=1, max_length=16),
-    AfterValidator(
-        matching(
-            r"[a-zA-Z0-9._-]+", "must be legal in a topic's name: letters, digits, '.', '_', '-'"
-        )
-    ),
+    matching(r"[a-zA-Z0-9._-]+", "must be legal in a topic's name: letters, digits, '.', '_', '-'"),
 ]
 
 
@@ -133,7 +129,7 @@ class Groups(Model):
 class Policy(Model):
     """How target topics are named."""
 
-    type: PluginName = "Default"
+    type: PolicyType = "Default"
     """Default puts the source's alias before the name, Identity keeps the name; or the name of a
     plug-in (entry point headrace.policies)."""
     separator: Separator = "."
@@ -147,7 +143,7 @@ class Tasks(Model):
     """At most so many source tasks, and so many checkpoint tasks."""
     standbys: Count = 0
     """Drivers beside the running one that keep a task restored, ready to take over."""
-    assignor: PluginName = "sticky"
+    assignor: AssignorName = "sticky"
     """Who decides which driver runs what: sticky, round-robin, cooperative, or a plug-in's name
     (entry point headrace.assignors)."""
     movement_budget: Share = 0.1

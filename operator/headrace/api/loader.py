@@ -99,16 +99,16 @@ def _object(document: Document) -> Object | list[Mistake]:
         return [_mistake(document, (), "is no object: it has no fields")]
     name = document.data.get("kind")
     if name == "ReplicationTask":
-        what = f"is written by headrace itself; here it {one_of(tuple(KINDS), None)}"
+        what = f"is written by headrace itself; here it {one_of(tuple(KINDS))}"
         return [_mistake(document, ("kind",), what, name)]
     if name not in KINDS:
         return [_mistake(document, ("kind",), one_of(tuple(KINDS), name), name)]
     version, kind = KINDS[name]
     given = document.data.get("apiVersion")
     if given != version:
-        return [_mistake(document, ("apiVersion",), one_of([version], None), given)]
+        return [_mistake(document, ("apiVersion",), one_of([version]), given)]
     try:
-        return kind.model_validate(document.data)
+        return kind.model_validate(document.data, by_alias=True, by_name=False)
     except ValidationError as error:
         return [
             Mistake(document.file, document.line(path), path, allowed, given)

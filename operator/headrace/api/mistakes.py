@@ -75,7 +75,7 @@ def shown(value: object) -> str | None:
     return text if len(text) <= 80 else f'{text[:76]}..."'
 
 
-def one_of(words: Sequence[str], given: object) -> str:
+def one_of(words: Sequence[str], given: object = None) -> str:
     """``must be A, B or C``, and which of them a misspelt ``given`` probably meant."""
     *most, last = words
     meant = _nearest(given, words) if isinstance(given, str) else None
@@ -93,6 +93,8 @@ def explain(
         inside = (other["loc"] for other in details if len(other["loc"]) > len(path))
         if detail["type"] == "too_short" and any(loc[: len(path)] == path for loc in inside):
             continue  # it is not empty: its items are wrong, and each is said to be
+        if detail["type"] == "default_factory_not_called":
+            continue  # it was not reached, for a mistake in a field before it
         yield path, _allowed(detail, kind), _given(detail, data)
 
 

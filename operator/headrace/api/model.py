@@ -5,7 +5,7 @@ Fields are snake_case in Python and camelCase in a manifest. What a user wrote s
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Self
@@ -79,8 +79,8 @@ class Model(BaseModel):
         return self
 
 
-def matching(regex: str, allowed: str) -> Callable[[str], str]:
-    """A validator: the whole text matches, else the sentence ``allowed``."""
+def matching(regex: str, allowed: str) -> AfterValidator:
+    """The whole text matches ``regex``; ``allowed`` says so in words, as in :class:`Breach`."""
     compiled = re.compile(regex)
 
     def check(text: str) -> str:
@@ -88,7 +88,7 @@ def matching(regex: str, allowed: str) -> Callable[[str], str]:
             raise refusal(allowed)
         return text
 
-    return check
+    return AfterValidator(check)
 
 
 def _moment(value: Any) -> Any:
@@ -113,9 +113,10 @@ def _as_text(value: Any) -> Any:
 def _is_regex(pattern: str) -> str:
     try:
         re.compile(pattern)
-    except re.error as error:
-        where = "" if error.pos is None else f" at position {error.pos}"
-        raise refusal(f"must be a regular expression: {error.msg}{where}") from None
+    except (re.error, OverflowError) as error:
+        raise refusal(f"must be a regular expression: {error}") from None
+    except RecursionError:
+        raise refusal("must be a regular expression, and not nested so deeply") from None
     return pattern
 
 
@@ -137,25 +138,21 @@ Timestamp = Annotated[AwareDatetime, BeforeValidator(_moment)]
 Label = Annotated[
     str,
     Field(max_length=63),
-    AfterValidator(
-        matching(LABEL, "must be a DNS label: a-z, 0-9 and '-', a letter or digit at both ends")
-    ),
+    matching(LABEL, "must be a DNS label: a-z, 0-9 and '-', a letter or digit at both ends"),
 ]
 Name = Annotated[
     str,
     Field(max_length=253),
-    AfterValidator(
-        matching(
-            rf"{LABEL}(\.{LABEL})*",
-            "must be a name as Kubernetes takes it: a-z, 0-9, '-' and '.', "
-            "a letter or digit at both ends",
-        )
+    matching(
+        rf"{LABEL}(\.{LABEL})*",
+        "must be a name as Kubernetes takes it: a-z, 0-9, '-' and '.', "
+        "a letter or digit at both ends",
     ),
 ]
 Topic = Annotated[
     str,
     Field(max_length=249),
-    AfterValidator(matching(TOPIC, "must be a topic's name: letters, digits, '.', '_', '-'")),
+    matching(TOPIC, "must be a topic's name: letters, digits, '.', '_', '-'"),
 ]
 Regex = Annotated[str, Field(max_length=1024), AfterValidator(_is_regex)]
 """Applied to whole names (``re.fullmatch``)."""

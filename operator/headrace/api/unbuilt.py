@@ -93,8 +93,8 @@ class Unbuilt:
 
     @property
     def warning(self) -> str | None:
-        """One sentence that names the defaults; None where there is nothing to warn of."""
-        return f"not built yet, and left out: {', '.join(self.warned)}" if self.warned else None
+        """One sentence that names the defaults; None where there are none."""
+        return f"not built yet, left out: {', '.join(self.warned)}" if self.warned else None
 
 
 def unbuilt(subject: ReplicationFlow | MirrorTest) -> Unbuilt:
@@ -108,7 +108,7 @@ def unbuilt(subject: ReplicationFlow | MirrorTest) -> Unbuilt:
             if asked.value in part.built:
                 continue
             if asked.value == asked.default:
-                warned.append(f"{asked.where}: {_text(asked.value)}")
+                warned.append(f"{asked.where}: {_word(asked.value)}")
             else:
                 refused.append(_sentence(asked, part.built))
             for detail in part.details:
@@ -138,8 +138,7 @@ def _walk(model: Model, names: list[str], path: tuple[Key, ...]) -> Iterator[_Va
     value = getattr(model, name)
     here = (*path, info.alias or name)
     if not rest:
-        default = info.get_default(call_default_factory=True, validated_data={})
-        yield _Value(path_text(here), value, default)
+        yield _Value(path_text(here), value, info.get_default(call_default_factory=True))
     elif isinstance(value, Model):
         yield from _walk(value, rest, here)
     elif isinstance(value, tuple):
@@ -148,10 +147,15 @@ def _walk(model: Model, names: list[str], path: tuple[Key, ...]) -> Iterator[_Va
 
 
 def _sentence(asked: _Value, built: tuple[object, ...] = ()) -> str:
-    words = " or ".join(_text(value) for value in built if isinstance(value, str | int))
-    value = f": {_text(asked.value)}" if isinstance(asked.value, str | int | float) else ""
-    return f"{asked.where}{value} is not built yet; {f'use {words}' if words else 'leave it out'}"
+    value = f": {_word(asked.value)}" if isinstance(asked.value, str | int | float) else ""
+    instead = f"use {' or '.join(words(built))}" if words(built) else "leave it out"
+    return f"{asked.where}{value} is not built yet; {instead}"
 
 
-def _text(value: object) -> str:
+def words(values: tuple[object, ...]) -> list[str]:
+    """Those of ``values`` that can be written in a manifest, as they are written there."""
+    return [_word(value) for value in values if isinstance(value, str | int)]
+
+
+def _word(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -25,15 +25,18 @@ class LazyGroup(click.Group):
     """Imports a command's module when it is called: ``headrace --help`` loads no Kafka client."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands, as help lists them."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return one."""
         if cmd_name not in COMMANDS and cmd_name not in HIDDEN:
             return None
         command: click.Command = importlib.import_module(f"headrace.cli.{cmd_name}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list without importing any."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 

@@ -65,12 +65,8 @@ def _flows(files: Sequence[Path]) -> list[ReplicationFlow]:
     for flow in flows:
         asked = unbuilt(flow)
         refused += [f"flow {flow.metadata.name}: {sentence}" for sentence in asked.refused]
-        if asked.warned:
-            click.echo(
-                f"headrace: flow {flow.metadata.name}: not built yet, left out: "
-                f"{', '.join(asked.warned)}",
-                err=True,
-            )
+        if asked.warning:
+            click.echo(f"headrace: flow {flow.metadata.name}: {asked.warning}", err=True)
     if refused:
         raise InvalidSpec("\n".join(refused))
     return flows

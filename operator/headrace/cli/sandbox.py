@@ -101,16 +101,14 @@ def _show(sandbox: Sandbox) -> None:
 
 
 def _brokers(cluster: Cluster) -> str:
-    down = [str(broker.node_id) for broker in cluster.brokers if not broker.process]
-    if not down:
-        return _count(len(cluster.brokers), "runs", "run")
-    up = len(cluster.brokers) - len(down)
-    return f"{up} of {len(cluster.brokers)} run (down: {', '.join(down)})"
+    running = _running(cluster)
+    down = [str(broker.node_id) for broker in cluster.brokers if broker not in running]
+    return f"{len(running)} up" + (f", down: {', '.join(down)}" if down else "")
 
 
 def _running(cluster: Cluster) -> list[Broker]:
     return [broker for broker in cluster.brokers if broker.process]
 
 
-def _count(number: int, one: str, many: str | None = None) -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -49,7 +49,7 @@ class Herder(Protocol):
         """Write the tasks of this connector's kind, by index; those not named are deleted.
 
         ``target_topics`` names, by target cluster id, the topics that they write. Raises
-        ``TargetTaken`` when another flow writes one of them, ``Conflict`` when the connector's epoch
-        is not the highest any more.
+        ``TargetTaken`` when another flow writes one of them, ``Conflict`` when the connector's
+        epoch is not the highest any more.
         """
         ...

@@ -92,6 +92,7 @@ class SourceTask(Unit):
         self._running.add(positions)
         self.log.info("copying", partitions=len(partitions), epoch=self.epoch)
         self._last_turn = time.monotonic()
+        self._look(self._last_turn)
 
     def _identify(self, topics: Set[str]) -> None:
         """Ids of the topics on both sides: they change when a topic is deleted and made again."""

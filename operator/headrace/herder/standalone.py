@@ -1,8 +1,8 @@
 """The herder of ``headrace run``: places units on local driver processes and watches over them.
 
-What Kubernetes' API server, Deployment and Leases are to the operator, this process is to standalone
-drivers: it keeps the units (``store``), starts the drivers (``fleet``), and decides by heartbeats who
-is alive. It carries no data.
+What Kubernetes' API server, Deployment and Leases are to the operator, this process is to
+standalone drivers: it keeps the units (``store``), starts the drivers (``fleet``), and decides by
+heartbeats who is alive. It carries no data.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ log = get_logger(__name__)
 
 _CONNECTORS = (TaskType.SOURCE_CONNECTOR, TaskType.HEARTBEAT_CONNECTOR)
 _FIRST_PLACEMENT_S = 5.0
-"""Wait at most so long for the first drivers to come together, or the first would get everything."""
+"""Wait at most so long for the drivers to come together, or the first would get everything."""
 _STOP_TIMEOUT_S = 4.5
 """Of the 5 s that a graceful stop may take."""
 

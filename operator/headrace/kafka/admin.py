@@ -24,6 +24,7 @@ _SETTLING = {
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError._UNKNOWN_PARTITION,
+    KafkaError._NOENT,  # librdkafka: no leaders found
 }
 
 
@@ -138,7 +139,8 @@ class Admin:
         self, partitions: Iterable[TopicPartition], position: Position
     ) -> dict[TopicPartition, int]:
         """The named offset of each partition; waits out the moment after a topic was made."""
-        spec = OffsetSpec.earliest() if position is Position.EARLIEST else OffsetSpec.latest()
+        earliest = position is Position.EARLIEST
+        spec = OffsetSpec.earliest() if earliest else OffsetSpec.latest()  # type: ignore[no-untyped-call]
         committed = position is Position.LAST_STABLE
         return self._list_offsets(partitions, spec, committed, f"read {position.value} offsets")
 

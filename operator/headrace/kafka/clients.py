@@ -23,12 +23,12 @@ _SILENT.propagate = False
 def client_config(cluster: ClusterSpec) -> Settings:
     """What every client of this cluster needs: addresses, and the user's own settings."""
     return {
-        **cluster.config,
-        "bootstrap.servers": cluster.bootstrap_servers,
         "client.id": "headrace",
-        "logger": _SILENT,
         # A killed broker is back in seconds: never wait librdkafka's ten before the next look.
         "reconnect.backoff.max.ms": 1_000,
+        **cluster.config,
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "logger": _SILENT,
     }
 
 
@@ -42,7 +42,12 @@ def make_consumer(
     ``settings`` are librdkafka's, and win. ``auto.offset.reset=error``: an offset that is gone
     surfaces as an error message, because a silent reset would hide a loss.
     """
-    config = client_config(cluster) | {
+    tuning = {
+        "fetch.wait.max.ms": 100,
+        # The default of 1,000 ms stalls a fetcher for a second when its queue was full once.
+        "fetch.queue.backoff.ms": 20,
+    }
+    integrity = {
         "group.id": "headrace",  # never joined: assign() only
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
@@ -50,11 +55,8 @@ def make_consumer(
         "isolation.level": "read_committed",
         "check.crcs": True,
         "enable.partition.eof": True,  # the only sign of a position behind trailing markers
-        "fetch.wait.max.ms": 100,
-        # The default of 1,000 ms stalls a fetcher for a second when its queue was full once.
-        "fetch.queue.backoff.ms": 20,
     }
-    return Consumer(_with_error(config, on_error) | dict(settings or {}))
+    return Consumer(_config(cluster, tuning, integrity, settings, on_error))
 
 
 def make_producer(
@@ -64,18 +66,12 @@ def make_producer(
 ) -> Producer:
     """An idempotent producer that never gives a record up by the clock.
 
-    ``message.timeout.ms=0``: a record that timed out may have been written all the same, and sending
-    it again would double or reorder it; so it stays queued until the broker answers.
+    ``message.timeout.ms=0``: a record that timed out may have been written all the same, and
+    sending it again would double or reorder it; so it stays queued until the broker answers.
     """
-    config = client_config(cluster) | {
-        "enable.idempotence": True,
-        "acks": "all",
-        "message.timeout.ms": 0,
-        "linger.ms": 5,
-        "retry.backoff.ms": 100,
-        "retry.backoff.max.ms": 500,
-    }
-    return Producer(_with_error(config, on_error) | dict(settings or {}))
+    tuning = {"linger.ms": 5, "retry.backoff.ms": 100, "retry.backoff.max.ms": 500}
+    integrity = {"enable.idempotence": True, "acks": "all", "message.timeout.ms": 0}
+    return Producer(_config(cluster, tuning, integrity, settings, on_error))
 
 
 def assign(consumer: Consumer, positions: Iterable[tuple[TopicPartition, int]]) -> None:
@@ -89,5 +85,13 @@ def fetched_end(consumer: Consumer, at: TopicPartition) -> int | None:
     return known[1] if known and known[1] >= 0 else None
 
 
-def _with_error(config: Settings, on_error: OnError | None) -> Settings:
-    return config if on_error is None else config | {"error_cb": on_error}
+def _config(
+    cluster: ClusterSpec,
+    tuning: Settings,
+    integrity: Settings,
+    settings: Mapping[str, Any] | None,
+    on_error: OnError | None,
+) -> Settings:
+    """The user's settings win over our tuning, never over what integrity needs."""
+    hears = {} if on_error is None else {"error_cb": on_error}
+    return tuning | client_config(cluster) | integrity | dict(settings or {}) | hears

@@ -31,7 +31,7 @@ _AWAY = {
 
 
 def translate(error: KafkaError | KafkaException, tried: str) -> HeadraceError:
-    """Our error for the client's; ``tried`` says what and where: ``"read topics of east (host:9092)"``."""
+    """Our error for the client's; ``tried`` says what, and where: ``"read topics of east"``."""
     kafka_error = error.args[0] if isinstance(error, KafkaException) else error
     if not isinstance(kafka_error, KafkaError):
         return Fatal(f"could not {tried}: {kafka_error}")

@@ -11,9 +11,9 @@ from headrace.kafka import KafkaError, Message
 class Flight:
     """The window between the source's read position and the target's last acknowledgement.
 
-    Flushless (Brooklin's word): nothing waits for a flush, the position that may be stored is always
-    the end of what is acknowledged without a gap. An idempotent producer acknowledges a partition in
-    order, so the oldest record in flight is the next to be acknowledged.
+    Flushless (Brooklin's word): nothing waits for a flush, the position that may be stored is
+    always the end of what is acknowledged without a gap. An idempotent producer acknowledges a
+    partition in order, so the oldest record in flight is the next to be acknowledged.
     """
 
     __slots__ = (

@@ -30,23 +30,26 @@ PARTITIONS = 8
 class Storing:
     """Progress on its way to the target."""
 
-    def __init__(self, producer: Producer, tried: str) -> None:
+    def __init__(self, producer: Producer, tried: str, records: int) -> None:
         self._producer = producer
         self._tried = tried
         self._error: KafkaError | None = None
-        self.outstanding = 0
+        self._outstanding = records
+        # The producer is shared: any unit's thread may hear the report of another's record.
+        self._counting = threading.Lock()
 
     def delivered(self, error: KafkaError | None, _: Message) -> None:
         """The producer's delivery report."""
-        self._error = self._error or error
-        self.outstanding -= 1
+        with self._counting:
+            self._error = self._error or error
+            self._outstanding -= 1
 
     def done(self) -> bool:
         """Whether all of it is acknowledged; raises when some of it was refused."""
         self._producer.poll(0)
         if self._error is not None:
             raise translate(self._error, self._tried)
-        return self.outstanding == 0
+        return self._outstanding == 0
 
     def wait(self, timeout_s: float) -> None:
         """Until ``done``; ``Retriable`` when that takes longer."""
@@ -105,9 +108,9 @@ class ProgressLog:
 
     def send(self, entries: Mapping[ProgressKey, Progress]) -> "Storing":
         """Store without waiting; ask the answer whether every replica that must has it."""
-        storing = Storing(self._producer, f"write progress to {self.topic} on {self._admin.name}")
+        tried = f"write progress to {self.topic} on {self._admin.name}"
+        storing = Storing(self._producer, tried, len(entries))
         for key, progress in entries.items():
-            storing.outstanding += 1
             self._producer.produce(
                 self.topic, progress.encode(), key.encode(), on_delivery=storing.delivered
             )

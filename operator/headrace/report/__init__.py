@@ -1,13 +1,12 @@
 """A mirror test's documents, and the page made from them. Pure: no cluster, no Spark.
 
-``plan`` (what will be done), ``measured`` (what the probe saw) and ``chaos`` (what was broken) go
-from process to process as files in the report's folder; ``result`` is the judgement, ``report.json``;
+``run`` (the resolved test), ``measured`` (what the probe saw) and ``chaos`` (what was broken) go from
+process to process as files in the report's folder; ``result`` is the judgement, ``report.json``;
 ``page`` and ``plots`` turn it into ``report.html``.
 """
 
 from headrace.report.chaos import Fault, Faults
 from headrace.report.measured import Measured, Second
-from headrace.report.plan import Plan, PlannedTopic
 from headrace.report.result import (
     MAX_EXAMPLES,
     MAX_POINTS,
@@ -17,9 +16,14 @@ from headrace.report.result import (
     Latency,
     Point,
     Result,
+    TestedTopic,
 )
+from headrace.report.page import page
+from headrace.report.run import FLOW, Run
+from headrace.report.summary import latency, points
 
 __all__ = [
+    "FLOW",
     "MAX_EXAMPLES",
     "MAX_POINTS",
     "Counts",
@@ -29,9 +33,12 @@ __all__ = [
     "Kind",
     "Latency",
     "Measured",
-    "Plan",
-    "PlannedTopic",
     "Point",
     "Result",
+    "Run",
     "Second",
+    "TestedTopic",
+    "latency",
+    "page",
+    "points",
 ]

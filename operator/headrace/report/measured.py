@@ -50,3 +50,11 @@ def quantile(histogram: tuple[tuple[int, int], ...], share: float) -> int:
         if reached >= wanted:
             break
     return value
+
+
+def two_digits(number: int) -> int:
+    """Rounded down to two significant digits: 1234 is 1200. Bounds the bins of a histogram."""
+    step = 1
+    while number >= 100 * step:
+        step *= 10
+    return number // step * step

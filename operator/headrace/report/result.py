@@ -9,10 +9,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from headrace.api import Budgets, LatencyMs, MirrorTestCounts, Verdict
+from headrace.api import LatencyMs, MirrorTest, MirrorTestCounts, Verdict
 from headrace.api.model import Model
 from headrace.report.chaos import Fault
-from headrace.report.plan import Plan
 
 MAX_EXAMPLES = 10
 """Of each class."""
@@ -89,8 +88,15 @@ class Point(Model):
     max_ms: int | None = None
 
 
-class Contents(Model):
-    """What a verdict is made of, before it is given."""
+class TestedTopic(Model):
+    """A topic of the load."""
+
+    source: str
+    """Its name on the source."""
+    target: str
+    """Its name on the target."""
+    partitions: int
+    """Partitions on the source."""
 
 
 class Result(Model):
@@ -102,10 +108,12 @@ class Result(Model):
     """Why, in sentences; the heaviest first."""
     warnings: tuple[str, ...] = ()
     """What a reader should know beside the verdict."""
-    plan: Plan
-    """What was tested, and how."""
-    budgets: Budgets
-    """What would have been allowed, with every default filled in."""
+    run: str
+    """Name of this run."""
+    test: MirrorTest
+    """What was tested, and how: resolved, with every default filled in."""
+    topics: tuple[TestedTopic, ...] = ()
+    """Where the load went."""
     counts: Counts | None = None
     """Absent: the clusters could not be compared."""
     examples: dict[Kind, Annotated[tuple[Example, ...], Field(max_length=MAX_EXAMPLES)]] = {}

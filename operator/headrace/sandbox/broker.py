@@ -96,7 +96,7 @@ class Broker:
     def wait_until_formatted(self, formatting: "subprocess.Popen[bytes]") -> None:
         """Raise Fatal when the data folder could not be made."""
         if formatting.wait() != 0:
-            raise Fatal(f"The data folder of {self} could not be made: {self._last_words()}")
+            raise Fatal(f"could not make the data folder of {self}: {self._last_words()}")
 
     def launch(self) -> None:
         """Begin to start it; ``wait_until_up`` ends it."""

@@ -39,7 +39,7 @@ def _hold_given(port: int, held: ExitStack) -> int:
     except OSError as error:
         why = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be had: {error.strerror}"
         raise InvalidSpec(
-            f"Port {port} on {HOST} {why}. Give another one, or none: free ports are then picked"
+            f"port {port} on {HOST} {why}. Give another one, or none: free ports are then picked"
         ) from error
     return port
 
@@ -62,4 +62,4 @@ def _hold_any(held: ExitStack) -> int:
         held.enter_context(holder)
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         return port
-    raise Fatal(f"No port between {LOWEST} and {lowest_ephemeral} on {HOST} is free")
+    raise Fatal(f"no port between {LOWEST} and {lowest_ephemeral} on {HOST} is free")

@@ -1,6 +1,7 @@
 """Processes remembered in a file, so that another process finds them, and never a stranger."""
 
 import signal
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +11,9 @@ from pydantic import BaseModel, ConfigDict
 
 from headrace.errors import Fatal
 from headrace.toolchain.files import write_whole
+
+KILL_PATIENCE_S = 10
+"""A killed process is gone at once, unless the kernel waits for a disk."""
 
 
 class ProcessRecord(BaseModel):
@@ -65,12 +69,24 @@ def _started(pid: int) -> str | None:
 
 def end(processes: Iterable[psutil.Process], how: signal.Signals, grace_s: float) -> None:
     """Signal all ``processes`` at once and wait; kill those that are left after ``grace_s``."""
-    ending = list(processes)
-    for process in ending:
-        with suppress(psutil.NoSuchProcess):  # it may end by itself just now
-            process.send_signal(how)
-    _, left = psutil.wait_procs(ending, timeout=grace_s)
-    for process in left:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(left)
+    left = list(processes)
+    for signal_number, patience_s in ((how, grace_s), (signal.SIGKILL, KILL_PATIENCE_S)):
+        for process in left:
+            with suppress(psutil.NoSuchProcess):  # it may end by itself just now
+                process.send_signal(signal_number)
+        deadline = time.monotonic() + patience_s
+        while (left := [p for p in left if not _ended(p)]) and time.monotonic() < deadline:
+            time.sleep(0.02)
+    if left:
+        raise Fatal(f"kill -9 did not end process {', '.join(str(p.pid) for p in left)}")
+
+
+def _ended(process: psutil.Process) -> bool:
+    """Also of a zombie: one that is not our child may stay that as long as its parent likes."""
+    try:
+        with suppress(psutil.TimeoutExpired):
+            process.wait(timeout=0)  # reaps it when it is our child
+            return True
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True

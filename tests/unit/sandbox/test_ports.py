@@ -17,7 +17,7 @@ def taken() -> Iterator[int]:
 
 def test_a_given_port_in_use_is_named(taken: int) -> None:
     with (
-        pytest.raises(InvalidSpec, match=f"Port {taken} on {HOST} is in use. Give another one"),
+        pytest.raises(InvalidSpec, match=f"port {taken} on {HOST} is in use. Give another one"),
         held_ports([None, taken]),
     ):
         pass

@@ -12,7 +12,12 @@ import pytest
 from headrace.errors import Fatal
 from headrace.sandbox.processes import ProcessRecord, end
 
-STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); signal.pause()"
+STUBBORN = """
+import signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print(flush=True)
+signal.pause()
+"""
 
 
 @pytest.fixture

@@ -107,6 +107,6 @@ def test_no_java_at_all_is_a_sentence(
     with pytest.raises(Fatal) as caught:
         find_java()
     said = str(caught.value)
-    assert said.startswith("No Java 17 or 21 was found: JAVA_HOME is not set; `java` on PATH is")
+    assert said.startswith("no Java 17 or 21 was found: JAVA_HOME is not set; `java` on PATH is")
     assert f"{on_path} is Java 11" in said
     assert "pip install 'headrace[sandbox]'" in said

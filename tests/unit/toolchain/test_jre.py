@@ -105,5 +105,5 @@ def test_a_bundle_without_certificates_is_refused(bundle: Path) -> None:
 
 def test_ssl_cert_file_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/ca.pem")
-    with pytest.raises(InvalidSpec, match="SSL_CERT_FILE is /nowhere/ca.pem, which is no file"):
+    with pytest.raises(InvalidSpec, match=r"SSL_CERT_FILE is /nowhere/ca\.pem, which is no file"):
         ca_bundle()

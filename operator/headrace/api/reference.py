@@ -1,0 +1,154 @@
+"""docs/reference.md, out of the types: ``python -m headrace.api.reference > docs/reference.md``."""
+
+import sys
+from collections.abc import Iterator
+
+import yaml
+from pydantic.alias_generators import to_camel
+
+from headrace.api.client_settings import OWNED, OWNED_FAMILIES
+from headrace.api.cluster import ClusterSpec, TargetClusterSpec
+from headrace.api.fields import FieldAt, Schema, fields_of
+from headrace.api.flow import ReplicationFlow
+from headrace.api.meta import API_VERSION, Condition, ObjectMeta
+from headrace.api.mirror_test import MirrorTest
+from headrace.api.model import Model
+from headrace.api.partitions import TopicPartitions
+from headrace.api.task import ReplicationTask
+from headrace.api.unbuilt import FLOW, TEST, Part, words
+
+KINDS: tuple[tuple[type[Model], tuple[Part, ...]], ...] = (
+    (ReplicationFlow, FLOW),
+    (MirrorTest, TEST),
+    (ReplicationTask, ()),
+)
+SHARED: tuple[type[Model], ...] = (
+    ClusterSpec,
+    TargetClusterSpec,
+    TopicPartitions,
+    Condition,
+    ObjectMeta,
+)
+"""Types that stand in more than one place: described once, and linked to."""
+
+INTRODUCTION = f"""\
+<!-- Generated from operator/headrace/api by `make docs`: change the types, not this page. -->
+
+# Reference of the manifests
+
+Every field of every kind of `{API_VERSION}`. A manifest is YAML, of one or more
+documents; beside these kinds it may hold Kubernetes' `Secret`. `headrace validate FILE` says what
+is wrong with one.
+
+A null counts as absent, as in Kubernetes. Durations are whole numbers, with their unit in the name.
+Regular expressions are Python's, and are applied to whole names.
+"""
+
+NOT_BUILT = """\
+What this version cannot do yet. `headrace run` and `headrace verify` refuse a value of these fields
+that was set; where it is the default, they leave it out and say so.
+"""
+
+SETTINGS = """\
+## Settings that headrace owns
+
+They are refused in the `config` of a cluster, because the guarantees hang on them:
+"""
+
+
+def reference() -> str:
+    """The whole page, in Markdown."""
+    sections = [INTRODUCTION]
+    for kind, parts in KINDS:
+        sections += [f"## {kind.__name__}\n\n{kind.__doc__}\n", _fields(kind)]
+        if parts:
+            sections += [NOT_BUILT, _list(map(_part, parts))]
+    for shared in SHARED:
+        sections += [f"## {shared.__name__}\n\n{shared.__doc__}\n", _fields(shared)]
+    sections += [SETTINGS, _list(f"`{name}`: {why}" for name, why in _settings())]
+    return "\n".join(sections)
+
+
+def _list(lines: Iterator[str]) -> str:
+    return "".join(f"- {line}\n" for line in lines)
+
+
+def _fields(kind: type[Model]) -> str:
+    lines = ["| Field | Type | Default | What it is |", "|---|---|---|---|"]
+    inherited: set[str | None] = set()
+    for base in kind.__bases__:
+        if issubclass(base, Model) and base is not Model:
+            inherited |= {info.alias for info in base.model_fields.values()}
+            lines.insert(0, f"Everything of {_link(base.__name__)}, and:\n")
+    for field in _described_here(kind):
+        if field.path[0] not in inherited:
+            name = ".".join(field.path)
+            what = field.description.replace("<", "&lt;")
+            lines.append(f"| `{name}` | {_type(field)} | {_default(field)} | {what} |")
+    return "\n".join(lines) + "\n"
+
+
+def _link(title: str) -> str:
+    return f"[{title}](#{title.lower()})"
+
+
+def _described_here(kind: type[Model]) -> Iterator[FieldAt]:
+    """All but what is inside the shared types, which have tables of their own."""
+    elsewhere: list[tuple[str, ...]] = []
+    for field in fields_of(kind):
+        if not any(field.path[: len(path)] == path for path in elsewhere):
+            yield field
+        if _is_shared(field.item):
+            elsewhere.append(field.path)
+
+
+def _is_shared(schema: Schema) -> bool:
+    return schema.get("title") in {model.__name__ for model in SHARED}
+
+
+def _type(field: FieldAt) -> str:
+    match field.item:
+        case {"title": str(title)} if _is_shared(field.item):
+            text = _link(title)
+        case {"enum": choices}:
+            text = ", ".join(f"`{choice}`" for choice in choices)
+        case {"const": value}:
+            text = f"`{value}`"
+        case {"format": "date-time"}:
+            text = "moment (RFC 3339)"
+        case {"minimum": low, "maximum": high, "type": name}:
+            text = f"{name} from {low} to {high}"
+        case {"minimum": low, "type": name}:
+            text = f"{name}, at least {low}"
+        case {"type": "object", "additionalProperties": {"type": "string"}}:
+            text = "mapping of text"
+        case {"type": "string"}:
+            text = "text"
+        case {"type": name}:
+            text = str(name)
+    return text if field.item is field.schema else f"list of {text}"
+
+
+def _default(field: FieldAt) -> str:
+    if field.required or "const" in field.schema:  # files have to name kind and apiVersion
+        return "required"
+    value = field.schema.get("default")
+    if value is None or isinstance(value, dict):
+        return ""
+    written = yaml.safe_dump([value], default_flow_style=True, width=10_000).strip()
+    return f"`{written[1:-1]}`"
+
+
+def _part(part: Part) -> str:
+    field = ".".join(map(to_camel, ("spec", *part.field.split("."))))
+    built = " and ".join(f"`{word}`" for word in words(part.built))
+    return f"`{field}`" + (f", except {built}" if built else "")
+
+
+def _settings() -> Iterator[tuple[str, str]]:
+    yield from OWNED.items()
+    yield from OWNED_FAMILIES.items()
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())

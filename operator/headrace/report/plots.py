@@ -1,0 +1,180 @@
+"""The plots of a report, as inline SVG in the page's own colours.
+
+Matplotlib draws with stand-in colours; they become CSS variables, so that a plot follows the page
+into dark mode and onto paper. Text stays text, in the page's font.
+"""
+
+import io
+import re
+from collections.abc import Callable, Sequence
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, FuncFormatter
+
+from headrace.report.chaos import Fault
+from headrace.report.result import Latency, Point
+
+_STAND_INS = {
+    "#010101": "var(--ink)",
+    "#020202": "var(--faint)",
+    "#030303": "var(--sent)",
+    "#040404": "var(--seen)",
+    "#050505": "var(--warm)",
+    "#060606": "var(--fault)",
+}
+_INK, _FAINT, _SENT, _SEEN, _WARM, _FAULT = _STAND_INS
+
+_STYLE = {
+    "svg.fonttype": "none",
+    "font.size": 9.5,
+    "axes.edgecolor": _FAINT,
+    "axes.labelcolor": _INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.xmargin": 0.01,
+    "grid.color": _FAINT,
+    "grid.linewidth": 0.6,
+    "grid.alpha": 0.6,
+    "text.color": _INK,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "xtick.minor.size": 0,
+    "ytick.minor.size": 0,
+    "legend.frameon": False,
+    "lines.linewidth": 1.6,
+    "lines.solid_joinstyle": "round",
+}
+_WIDTH_IN, _HEIGHT_IN = 9.2, 2.5
+
+
+def throughput(points: Sequence[Point], faults: Sequence[Fault], started_ms: int) -> str:
+    """Messages a second: acknowledged on the source, visible on the target."""
+
+    def draw(axes: Axes) -> None:
+        at = [p.at_seconds for p in points]
+        sent = [p.acknowledged_per_second for p in points]
+        axes.fill_between(at, sent, color=_SENT, alpha=0.15, linewidth=0)
+        axes.plot(at, sent, color=_SENT, label="acknowledged on the source")
+        axes.plot(at, [p.visible_per_second for p in points], color=_SEEN, label="visible on the target")
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+        _over_time(axes, faults, started_ms, "messages/s")
+
+    return _svg("Throughput over time", draw)
+
+
+def backlog(points: Sequence[Point], faults: Sequence[Fault], started_ms: int) -> str:
+    """Messages acknowledged on the source and not yet visible on the target."""
+
+    def draw(axes: Axes) -> None:
+        at, behind = [p.at_seconds for p in points], [p.behind for p in points]
+        axes.fill_between(at, behind, color=_WARM, alpha=0.2, linewidth=0)
+        axes.plot(at, behind, color=_WARM)
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+        _over_time(axes, faults, started_ms, "messages")
+
+    return _svg("Messages on their way over time", draw)
+
+
+def latency_over_time(points: Sequence[Point], faults: Sequence[Fault], started_ms: int) -> str:
+    """Latency of what became visible in each second."""
+
+    def draw(axes: Axes) -> None:
+        seen = [p for p in points if p.p50_ms is not None]
+        at = [p.at_seconds for p in seen]
+        # 0 ms has no place on a logarithmic axis; the clock's grain is 1 ms anyway.
+        for label, color, values in (
+            ("max", _FAINT, [max(p.max_ms or 0, 1) for p in seen]),
+            ("p99", _WARM, [max(p.p99_ms or 0, 1) for p in seen]),
+            ("p50", _SEEN, [max(p.p50_ms or 0, 1) for p in seen]),
+        ):
+            axes.plot(at, values, color=color, label=label, marker=".", markersize=3)
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(FuncFormatter(_duration))
+        _over_time(axes, faults, started_ms, "latency")
+
+    return _svg("Latency over time", draw)
+
+
+def histogram(latency: Latency) -> str:
+    """How many messages took how long."""
+
+    def draw(axes: Axes) -> None:
+        # A bin reaches to the next one; 0 ms is drawn from half a millisecond on.
+        lows = [max(low, 0.5) for low, _ in latency.histogram]
+        counts = [count for _, count in latency.histogram]
+        widths = [_bin_end(low) - max(low, 0.5) for low, _ in latency.histogram]
+        axes.bar(lows, counts, widths, align="edge", color=_SEEN, alpha=0.75, linewidth=0)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_ylim(bottom=0.7)
+        for label, value in (("p50", latency.p50), ("p99", latency.p99), ("max", latency.max)):
+            axes.axvline(max(value, 0.5), color=_INK, linewidth=0.9, linestyle=(0, (2, 3)))
+            _mark(axes, max(value, 0.5), label, _INK)
+        axes.xaxis.set_major_formatter(FuncFormatter(_duration))
+        axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.set_xlabel("latency")
+        axes.set_ylabel("messages")
+
+    return _svg("Latency of all messages", draw)
+
+
+def _over_time(axes: Axes, faults: Sequence[Fault], started_ms: int, what: str) -> None:
+    axes.set_xlabel("seconds since the first message")
+    axes.set_ylabel(what)
+    for fault in faults:
+        if fault.at_ms is None:
+            continue
+        at = (fault.at_ms - started_ms) / 1000
+        axes.axvline(at, color=_FAULT, linewidth=1.2)
+        if fault.recovery_seconds is not None:
+            axes.axvspan(at, at + fault.recovery_seconds, color=_FAULT, alpha=0.12, linewidth=0)
+        _mark(axes, at, fault.step.action, _FAULT)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=3, borderaxespad=0.2)
+
+
+def _mark(axes: Axes, at: float, text: str, color: str) -> None:
+    """A word above the axes."""
+    axes.annotate(
+        text,
+        (at, 1),
+        xycoords=("data", "axes fraction"),
+        xytext=(0, 3),
+        textcoords="offset points",
+        ha="center",
+        color=color,
+    )
+
+
+def _bin_end(low: int) -> int:
+    """Where a bin of two digits ends: 1200 is 1200 to 1299."""
+    return low + 10 ** max(0, len(str(low)) - 2)
+
+
+def _duration(milliseconds: float, _: int | None = None) -> str:
+    if milliseconds < 1_000:
+        return f"{milliseconds:g} ms"
+    return f"{milliseconds / 1_000:g} s"
+
+
+def _svg(title: str, draw: Callable[[Axes], None]) -> str:
+    # A constant salt: the same result gives the same page, byte for byte.
+    with rc_context({**_STYLE, "svg.hashsalt": title}):
+        figure = Figure(figsize=(_WIDTH_IN, _HEIGHT_IN), layout="constrained")
+        draw(figure.add_subplot())
+        drawn = io.StringIO()
+        figure.savefig(drawn, format="svg", transparent=True, metadata={"Date": None})
+    svg = drawn.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', rf'<svg viewBox="\1" role="img" aria-label="{title}">', svg, count=1)
+    svg = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", svg)
+    return re.sub("|".join(_STAND_INS), lambda found: _STAND_INS[found[0]], svg)

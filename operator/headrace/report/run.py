@@ -1,0 +1,57 @@
+"""One run of a MirrorTest, as every job of it is told: the test, resolved, and a name.
+
+A resolved test names its clusters: of one with ``flowName``, ``headrace verify`` fills in the flow's
+source, target and topic names first.
+"""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from headrace.api import ClusterSpec, MirrorTest
+from headrace.api.model import Model
+from headrace.errors import InvalidSpec
+
+FLOW = "headrace.dev/flow"
+"""Annotation of a resolved test: the flow that it was resolved from."""
+
+
+class Run(Model):
+    """A resolved test and the name of this run of it."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,20}$")]
+    """Begins the ids of the run's producers."""
+    test: MirrorTest
+
+    @property
+    def source(self) -> ClusterSpec:
+        """Where the load is written."""
+        return self._resolved(self.test.spec.source)
+
+    @property
+    def target(self) -> ClusterSpec:
+        """Where the mirror is expected to carry it."""
+        return self._resolved(self.test.spec.target)
+
+    @property
+    def flow(self) -> str | None:
+        """Name of the flow under test; ``None``: a mirror that someone else runs."""
+        return self.test.metadata.annotations.get(FLOW)
+
+    @property
+    def topics(self) -> dict[str, str]:
+        """Topics of the load: the target's name by the source's."""
+        load = self.test.spec.load
+        names = load.names or tuple(
+            f"{self.test.metadata.name}-{n}" for n in range(load.topics or 0)
+        )
+        template = self.test.spec.target_topic
+        return {name: template.format(source=self.source.alias, topic=name) for name in names}
+
+    def _resolved(self, cluster: ClusterSpec | None) -> ClusterSpec:
+        if cluster is None:
+            raise InvalidSpec(
+                f"test {self.test.metadata.name} names a flow instead of its clusters: "
+                "`headrace verify` finds the flow and resolves it; a job alone cannot"
+            )
+        return cluster

@@ -1,0 +1,257 @@
+"""The command lines of the three scripts, and what their exit codes mean.
+
+0 done (``verify``: Passed), 1 Failed, 2 Inconclusive, gave up or crashed, 3 bad usage or input.
+Events are printed on standard output, a JSON object a line; sentences on standard error.
+"""
+
+import argparse
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from platform import python_version
+from typing import Never
+
+from py4j.protocol import Py4JError
+from pydantic import BaseModel, ValidationError
+from pyspark.errors import PySparkException
+
+from headrace.api import MirrorTest, Verdict, load
+from headrace.errors import GaveUp, HeadraceError, InvalidSpec
+from headrace.report import Faults, Measured, Result, Run, TestedTopic, latency, page, points
+from headrace_spark import journal, producer, verifier
+from headrace_spark import probe as watching
+from headrace_spark.manifest import Manifest
+from headrace_spark.session import session
+from headrace_spark.verdict import Evidence, acknowledged_per_second, judge
+
+DONE, FAILED, INCONCLUSIVE, USAGE = range(4)
+_CODES = {Verdict.PASSED: DONE, Verdict.FAILED: FAILED, Verdict.INCONCLUSIVE: INCONCLUSIVE}
+
+MANIFEST, MEASURED, FAULTS = "manifest.json", "probe.json", "chaos.json"
+REPORT, PAGE = "report.json", "report.html"
+
+
+def produce() -> int:
+    """Send the load; writes ``manifest.json`` into the folder, and the same into the journal."""
+    return _end(_produce, _parser("send the load of a mirror test"))
+
+
+def probe() -> int:
+    """Measure the load's arrival; writes ``probe.json`` into the folder."""
+    parser = _parser("watch the load of a mirror test arrive on the target")
+    parser.add_argument(
+        "--timeout", type=float, default=60.0, help="seconds to wait for the target's topics (60)"
+    )
+    return _end(_probe, parser)
+
+
+def verify() -> int:
+    """Compare and judge; writes ``report.json`` and ``report.html`` into the folder."""
+    return _end(_verify, _parser("compare both clusters and judge the mirror between them"))
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> Never:
+        self.print_usage(sys.stderr)
+        self.exit(USAGE, f"{self.prog}: {message}\n")
+
+
+def _parser(does: str) -> argparse.ArgumentParser:
+    parser = _Parser(description=does)
+    parser.add_argument(
+        "--test", type=Path, required=True, help="file with a MirrorTest that has source and target"
+    )
+    parser.add_argument("--name", help="which MirrorTest, where the file has several")
+    parser.add_argument("--run", required=True, help="name of this run, the same for all its jobs")
+    parser.add_argument("--out", type=Path, required=True, help="folder of this run's documents")
+    return parser
+
+
+def _end(job: Callable[[Run, argparse.Namespace], int], parser: argparse.ArgumentParser) -> int:
+    """Run a job; every way it can end gets its code, and every error a sentence."""
+    arguments = parser.parse_args()
+    try:
+        run = _run(arguments)
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        return job(run, arguments)
+    except InvalidSpec as error:
+        _say(str(error))
+        return USAGE
+    except HeadraceError as error:
+        _say(str(error))
+    except (PySparkException, Py4JError) as error:
+        _say(_spark_sentence(error))
+    except Exception:  # noqa: BLE001 - the border of the process: Python's own code is 1, Failed
+        traceback.print_exc()
+    return INCONCLUSIVE
+
+
+def _run(arguments: argparse.Namespace) -> Run:
+    tests = [t for t in load([arguments.test]).tests if arguments.name in (None, t.metadata.name)]
+    if len(tests) != 1:
+        asked = f" named {arguments.name}" if arguments.name else ""
+        raise InvalidSpec(
+            f"{arguments.test} has {len(tests)} MirrorTests{asked}: say which with --name"
+        )
+    try:
+        run = Run(name=arguments.run, test=tests[0])
+    except ValidationError:
+        raise InvalidSpec(
+            f"--run {arguments.run}: must be 1 to 20 of a-z, 0-9 and '-'"
+        ) from None
+    _ = run.source  # a test that is not resolved is bad input for every job
+    return run
+
+
+def _produce(run: Run, arguments: argparse.Namespace) -> int:
+    with session("produce", run.name) as spark:
+        manifest = producer.produce(
+            spark, run, lambda acknowledged: _event("progress", acknowledged=acknowledged)
+        )
+    _write(arguments.out / MANIFEST, manifest)
+    fact = journal.key(run.name, journal.MANIFEST)
+    journal.write(run.source, fact, manifest.model_dump_json(by_alias=True))
+    _event("manifest", acknowledged=manifest.acknowledged)
+    for error in manifest.errors:
+        _say(error)
+    return INCONCLUSIVE if manifest.errors else DONE
+
+
+def _probe(run: Run, arguments: argparse.Namespace) -> int:
+    with session("probe", run.name) as spark:
+        measured = watching.probe(
+            spark, run, arguments.timeout, lambda missing: _event("ready", missing=missing)
+        )
+    _write(arguments.out / MEASURED, measured)
+    return DONE
+
+
+def _verify(run: Run, arguments: argparse.Namespace) -> int:
+    folder: Path = arguments.out
+    (folder / REPORT).unlink(missing_ok=True)  # an old verdict must not outlive a crash
+    try:
+        result = _judged(run, folder)
+    except InvalidSpec:
+        raise
+    except HeadraceError as error:
+        result = _inconclusive(run, str(error))
+    except (PySparkException, Py4JError) as error:
+        result = _inconclusive(run, _spark_sentence(error))
+    (folder / PAGE).write_text(page(result), encoding="utf-8")
+    _write(folder / REPORT, result)
+    _event("verdict", verdict=result.verdict, reasons=result.reasons)
+    return _CODES[result.verdict]
+
+
+def _judged(run: Run, folder: Path) -> Result:
+    manifest = _manifest(run, folder)
+    verifier.wait_for_sentinels(run, manifest, lambda count: _event("waiting", sentinels=count))
+    _event("reading")
+    with session("verify", run.name) as spark:
+        comparison = verifier.compare(spark, run, manifest)
+    measured = _read(folder / MEASURED, Measured)
+    faults = (_read(folder / FAULTS, Faults) or Faults()).faults
+    verdict, reasons, warnings = judge(
+        Evidence(
+            run=run,
+            manifest=manifest,
+            counts=comparison.counts,
+            examples=comparison.examples,
+            open_sentinels=comparison.open_sentinels,
+            contradictions=comparison.contradictions,
+            measured=measured,
+            faults=faults,
+        )
+    )
+    return Result(
+        verdict=verdict,
+        reasons=reasons,
+        warnings=warnings,
+        run=run.name,
+        test=run.test,
+        topics=tuple(
+            TestedTopic(source=t.name, target=run.topics[t.name], partitions=t.partitions)
+            for t in manifest.topics
+        ),
+        counts=comparison.counts,
+        examples=comparison.examples,
+        latency_ms=latency(measured),
+        acknowledged_per_second=acknowledged_per_second(manifest),
+        points=points(manifest.started_ms, manifest.acknowledged_per_second, measured),
+        faults=faults,
+        started_ms=manifest.started_ms,
+        finished_ms=manifest.finished_ms,
+        judged_ms=_now_ms(),
+        versions=_versions() | comparison.spark_versions,
+    )
+
+
+def _inconclusive(run: Run, reason: str) -> Result:
+    return Result(
+        verdict=Verdict.INCONCLUSIVE,
+        reasons=(reason,),
+        run=run.name,
+        test=run.test,
+        judged_ms=_now_ms(),
+        versions=_versions(),
+    )
+
+
+def _manifest(run: Run, folder: Path) -> Manifest:
+    """The manifest of this run: the file's, else the journal's; raises ``GaveUp`` without one."""
+    manifest = _read(folder / MANIFEST, Manifest)
+    if manifest is None and (fact := journal.read(run.source, run.name, journal.MANIFEST)):
+        manifest = Manifest.model_validate(fact)
+    if manifest is None or manifest.run != run.name:
+        raise GaveUp(
+            f"there is no manifest of run {run.name}, neither in {folder / MANIFEST} nor in "
+            f"{journal.TOPIC} of {run.source.alias}: the load did not end as it should, so nobody "
+            "knows what the target must have"
+        )
+    return manifest
+
+
+def _read[Document: BaseModel](path: Path, kind: type[Document]) -> Document | None:
+    """A document of the folder; ``None`` without one, ``GaveUp`` when it is damaged."""
+    try:
+        return kind.model_validate_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        raise GaveUp(f"{path} cannot be read: {error.errors()[0]['msg']}") from error
+
+
+def _write(path: Path, document: BaseModel) -> None:
+    """Whole or not at all."""
+    unfinished = path.with_suffix(".part")
+    unfinished.write_text(document.model_dump_json(by_alias=True, indent=1), encoding="utf-8")
+    unfinished.replace(path)
+
+
+def _versions() -> dict[str, str]:
+    libraries = ("headrace", "pyspark", "confluent-kafka")
+    return {"python": python_version()} | {name: version(name) for name in libraries}
+
+
+def _spark_sentence(error: Exception) -> str:
+    """The first lines of Spark's error, without its stack."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = " ".join(line for line in lines[:3] if not line.startswith("at "))
+    return f"Spark could not do it: {said[:600]}"
+
+
+def _event(event: str, **facts: object) -> None:
+    sys.stdout.write(json.dumps({"event": event, **facts}) + "\n")
+    sys.stdout.flush()
+
+
+def _say(sentence: str) -> None:
+    sys.stderr.write(f"headrace: {sentence}\n")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,66 @@
+"""The topics of a load: made where they are missing, and looked at."""
+
+import time
+from dataclasses import dataclass
+
+from headrace.api import ClusterSpec
+from headrace.api.partitions import TopicPartition
+from headrace.errors import GaveUp
+from headrace.kafka import Admin, Position
+from headrace.report import Run
+from headrace_spark import journal
+
+CREATION_S = 30.0
+"""Brokers show a new topic after 100 ms; three leader elections are no moment any more."""
+
+
+@dataclass(frozen=True)
+class LoadTopic:
+    """A topic of the source, before the load."""
+
+    name: str
+    target: str
+    partitions: int
+    keys: int
+
+
+def prepare(run: Run) -> None:
+    """Make the journal and the topics that the source lacks; every job of a run begins with this."""
+    journal.create(run.source)
+    admin = Admin(run.source)
+    for name in run.topics.keys() - admin.topics().keys():
+        admin.create_topic(name, run.test.spec.load.partitions)
+    deadline = time.monotonic() + CREATION_S
+    while absent := {*run.topics, journal.TOPIC} - admin.topics().keys():
+        if time.monotonic() > deadline:
+            names = ", ".join(sorted(absent))
+            raise GaveUp(
+                f"{run.source.alias} does not show {names} {CREATION_S:.0f} s after creation"
+            )
+        time.sleep(0.1)
+
+
+def look(run: Run) -> tuple[LoadTopic, ...]:
+    """What the load has to know. As many keys as the larger side has partitions: a mirror that
+    spreads by key can then reach all of the target's."""
+    source, target = Admin(run.source).topics(), on_target(run)
+    return tuple(
+        LoadTopic(name, mirrored, source[name], max(source[name], target.get(mirrored, 0)))
+        for name, mirrored in run.topics.items()
+    )
+
+
+def on_target(run: Run) -> dict[str, int]:
+    """The target's topics of this run that are there, with their partitions."""
+    there = Admin(run.target).topics()
+    return {name: there[name] for name in run.topics.values() if name in there}
+
+
+def ends(cluster: ClusterSpec, topics: dict[str, int]) -> dict[str, tuple[int, ...]]:
+    """Last stable offset of each partition of the topics, given with their partitions."""
+    partitions = [TopicPartition(name, p) for name, count in topics.items() for p in range(count)]
+    offsets = Admin(cluster).offsets(partitions, Position.LAST_STABLE)
+    return {
+        name: tuple(offsets[TopicPartition(name, p)] for p in range(count))
+        for name, count in topics.items()
+    }

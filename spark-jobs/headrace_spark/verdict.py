@@ -1,0 +1,224 @@
+"""Passed, Failed or Inconclusive: rules over the evidence, each a small pure function.
+
+A rule yields objections: sentences, each with the verdict that it forces. Failed outweighs
+Inconclusive: a record that the source has and the target lacks is missing, whatever else is not known.
+Inconclusive outweighs Passed: what could not be seen is never taken for good.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from headrace.api import Verdict
+from headrace.report import Counts, Example, Fault, Kind, Measured, Run
+from headrace_spark.manifest import Manifest
+
+RATE_REACHED = 0.95
+"""Of messagesPerSecond: below it, a reader should know that the load was lighter than asked for."""
+
+_WORDS = {
+    Kind.MISSING: "missing on the target",
+    Kind.REORDERED: "out of order on the target",
+    Kind.CORRUPTED: "changed on the target",
+    Kind.DUPLICATED: "repeated on the target",
+    Kind.ALIEN: "on the target although nobody sent them",
+}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that a verdict is made of."""
+
+    run: Run
+    manifest: Manifest
+    counts: Counts
+    examples: dict[Kind, tuple[Example, ...]]
+    open_sentinels: tuple[str, ...]
+    """Partitions of the source whose end sentinel is not on the target, as ``topic-partition``."""
+    contradictions: tuple[str, ...]
+    """Streams of which the source does not hold what was acknowledged, in words."""
+    measured: Measured | None
+    """``None``: the probe gave no result."""
+    faults: tuple[Fault, ...]
+
+
+@dataclass(frozen=True)
+class Objection:
+    """Why it is not simply Passed; a verdict of Passed makes it a mere warning."""
+
+    verdict: Verdict
+    sentence: str
+
+
+def judge(evidence: Evidence) -> tuple[Verdict, tuple[str, ...], tuple[str, ...]]:
+    """The verdict, the reasons for it with the heaviest first, and warnings."""
+    objections = [objection for rule in RULES for objection in rule(evidence)]
+
+    def sentences(verdict: Verdict) -> tuple[str, ...]:
+        return tuple(o.sentence for o in objections if o.verdict is verdict)
+
+    failed, unclear = sentences(Verdict.FAILED), sentences(Verdict.INCONCLUSIVE)
+    warnings = (*evidence.manifest.warnings, *sentences(Verdict.PASSED))
+    if failed or unclear:
+        verdict = Verdict.FAILED if failed else Verdict.INCONCLUSIVE
+        return verdict, (*failed, *unclear), warnings
+    acknowledged = evidence.counts.acknowledged
+    passed = f"all {acknowledged:,} acknowledged messages are on the target, within every budget"
+    return Verdict.PASSED, (passed,), warnings
+
+
+def _records(evidence: Evidence) -> Iterator[Objection]:
+    """Counts of records against what the test allows."""
+    budgets = evidence.run.test.spec.budgets
+    allowed = {
+        Kind.MISSING: budgets.missing,
+        Kind.REORDERED: budgets.reordered,
+        Kind.CORRUPTED: budgets.corrupted,
+        Kind.DUPLICATED: budgets.duplicated,
+        Kind.ALIEN: 0,
+    }
+    for kind, most in allowed.items():
+        found = getattr(evidence.counts, kind)
+        if found and (most is None or found <= most):
+            yield Objection(Verdict.PASSED, f"{_messages(found)} {_WORDS[kind]} (allowed)")
+        elif found:
+            yield Objection(
+                Verdict.FAILED,
+                f"{_messages(found)} {_WORDS[kind]} (allowed: {most:,})"
+                f"{_for_example(evidence.examples.get(kind, ()))}",
+            )
+
+
+def _sentinels(evidence: Evidence) -> Iterator[Objection]:
+    """A partition whose end did not arrive has not arrived."""
+    if evidence.open_sentinels:
+        yield Objection(
+            Verdict.FAILED,
+            f"the last record of {_few(evidence.open_sentinels)} did not arrive within "
+            f"{evidence.run.test.spec.settle_seconds} s (settleSeconds)",
+        )
+
+
+def _load(evidence: Evidence) -> Iterator[Objection]:
+    """A mirror cannot be judged by what was never there to be mirrored."""
+    counts, manifest = evidence.counts, evidence.manifest
+    for error in manifest.errors:
+        yield Objection(Verdict.INCONCLUSIVE, f"the load stopped early: {error}")
+    if counts.acknowledged == 0:
+        yield Objection(Verdict.INCONCLUSIVE, "the source acknowledged no message at all")
+    if counts.unacknowledged:
+        yield Objection(
+            Verdict.PASSED,
+            f"{_messages(counts.unacknowledged)} on the source without an acknowledgement: "
+            "the mirror may have carried them or not",
+        )
+
+
+def _source(evidence: Evidence) -> Iterator[Objection]:
+    """The source's own losses are not the mirror's."""
+    if lost := evidence.counts.source_lost:
+        yield Objection(
+            Verdict.INCONCLUSIVE,
+            f"{_messages(lost)} acknowledged by the source and no longer on it: the source lost "
+            f"them, no mirror can be blamed{_for_example(evidence.examples[Kind.SOURCE_LOST])}",
+        )
+    elif evidence.contradictions:
+        yield Objection(
+            Verdict.INCONCLUSIVE,
+            "the source does not hold what it acknowledged (by number and checksum): "
+            f"{_few(evidence.contradictions)}",
+        )
+
+
+def _latency(evidence: Evidence) -> Iterator[Objection]:
+    most = evidence.run.test.spec.budgets.latency_p99_ms
+    unsaid = Verdict.PASSED if most is None else Verdict.INCONCLUSIVE
+    measured = evidence.measured
+    if measured is None:
+        yield Objection(unsaid, "latency was not measured: the probe gave no result (probe.log)")
+        return
+    if measured.unmeasured_topics:
+        yield Objection(
+            unsaid,
+            f"latency of {_few(measured.unmeasured_topics)} was not measured: "
+            "not on the target when the load began",
+        )
+    if measured.before_sent:
+        yield Objection(
+            unsaid,
+            f"{_messages(measured.before_sent)} seen before they were sent: the clocks of the "
+            "machines differ, so latencies are wrong by as much",
+        )
+    p99 = measured.quantile_ms(0.99)
+    if most is not None and measured.count and p99 > most:
+        yield Objection(Verdict.FAILED, f"latency p99 is {p99:,} ms (allowed: {most:,} ms)")
+    if most is not None and not measured.count:
+        yield Objection(Verdict.INCONCLUSIVE, "latency was not measured: the probe saw no message")
+
+
+def _recovery(evidence: Evidence) -> Iterator[Objection]:
+    most = evidence.run.test.spec.budgets.recovery_seconds
+    for fault in evidence.faults:
+        action = fault.step.action
+        if fault.at_ms is None:
+            yield Objection(
+                Verdict.INCONCLUSIVE, f"{action} was asked for and not done: {fault.error}"
+            )
+        elif fault.recovery_seconds is None:
+            yield Objection(
+                Verdict.PASSED if most is None else Verdict.FAILED,
+                f"recovery from {action} was not seen: {fault.error}",
+            )
+        elif most is not None and fault.recovery_seconds > most:
+            yield Objection(
+                Verdict.FAILED,
+                f"recovery from {action} took {fault.recovery_seconds:.1f} s (allowed: {most} s)",
+            )
+
+
+def _rate(evidence: Evidence) -> Iterator[Objection]:
+    asked = evidence.run.test.spec.load.messages_per_second
+    reached = acknowledged_per_second(evidence.manifest)
+    if asked is None or reached is None:
+        return
+    topics = len(evidence.manifest.topics)
+    if reached < RATE_REACHED * asked * topics:
+        yield Objection(
+            Verdict.PASSED,
+            f"the load reached {reached / topics:,.0f} messages/s a topic, not the {asked:,} "
+            "asked for: the producers or the source could not go faster",
+        )
+
+
+RULES: tuple[Callable[[Evidence], Iterator[Objection]], ...] = (
+    _records,
+    _sentinels,
+    _source,
+    _load,
+    _latency,
+    _recovery,
+    _rate,
+)
+
+
+def acknowledged_per_second(manifest: Manifest) -> float | None:
+    """Rate of the whole load from its first message to the last acknowledgement."""
+    took_ms = manifest.finished_ms - manifest.started_ms
+    return manifest.acknowledged * 1000 / took_ms if took_ms > 0 else None
+
+
+def _messages(count: int) -> str:
+    return f"{count:,} message is" if count == 1 else f"{count:,} messages are"
+
+
+def _for_example(examples: tuple[Example, ...]) -> str:
+    if not examples:
+        return ""
+    first = examples[0]
+    what = f" ({first.differs})" if first.differs else ""
+    at = "" if first.offset is None else f" at {first.topic}-{first.partition} offset {first.offset}"
+    return f", for example number {first.seq} of producer {first.producer}{at}{what}"
+
+
+def _few(names: tuple[str, ...], most: int = 3) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

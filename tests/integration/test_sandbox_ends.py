@@ -1,0 +1,77 @@
+"""However the process ends that started a sandbox, nothing is left of it."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from headrace.sandbox import Sandbox
+from headrace.sandbox.processes import ProcessRecord
+
+WaitUntil = Callable[..., object]
+
+STARTER = """
+import signal, sys
+from pathlib import Path
+from headrace.sandbox import ClusterPlan, Sandbox
+with Sandbox.start("mine", [ClusterPlan("east")], home=Path(sys.argv[1])) as sandbox:
+    print("started", flush=True)
+    signal.pause()
+"""
+
+
+def _start(home: Path) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", STARTER, str(home)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def _wait_for_start(starter: "subprocess.Popen[str]") -> None:
+    assert starter.stdout is not None
+    assert starter.stdout.readline() == "started\n"
+
+
+def _children(starter: "subprocess.Popen[str]", command: str = "") -> list[ProcessRecord]:
+    children = psutil.Process(starter.pid).children(recursive=True)
+    return [ProcessRecord.of(c.pid, "child") for c in children if command in " ".join(c.cmdline())]
+
+
+def _none_runs(records: list[ProcessRecord]) -> bool:
+    return not any(record.find() for record in records)
+
+
+def test_parent_killed_leaves_no_broker(tmp_path: Path, wait_until: WaitUntil) -> None:
+    with _start(tmp_path) as starter:
+        _wait_for_start(starter)
+        brokers = _children(starter)
+        assert len(brokers) == 1
+        starter.kill()
+    wait_until(lambda: _none_runs(brokers), within_s=10)
+    assert not Sandbox.open("mine", home=tmp_path).running
+
+
+def test_ctrl_c_leaves_no_broker(tmp_path: Path) -> None:
+    with _start(tmp_path) as starter:
+        _wait_for_start(starter)
+        brokers = _children(starter)
+        assert len(brokers) == 1
+        starter.send_signal(signal.SIGINT)
+        starter.wait(timeout=20)
+    assert _none_runs(brokers)
+    assert not list(tmp_path.rglob("data"))
+
+
+@pytest.mark.parametrize("moment", ["kafka.tools.StorageTool", "kafka.Kafka"])
+def test_ctrl_c_while_it_starts_leaves_no_jvm(
+    moment: str, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    with _start(tmp_path) as starter:
+        wait_until(lambda: _children(starter, moment), within_s=60)
+        children = _children(starter)
+        starter.send_signal(signal.SIGINT)
+        starter.wait(timeout=20)
+    assert _none_runs(children)
+    assert not Sandbox.open("mine", home=tmp_path).running

@@ -1,0 +1,109 @@
+"""A running ``headrace run``, as a person has it: a process, its output, its status."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+from headrace.api import ClusterSpec
+from headrace.herder import control
+from headrace.sandbox import Cluster
+
+
+def spec(cluster: Cluster) -> ClusterSpec:
+    """A sandbox cluster as a flow names it."""
+    return ClusterSpec(alias=cluster.name, bootstrap_servers=cluster.bootstrap_servers)
+
+
+def manifest(
+    name: str, source: Cluster, target: Cluster, *topics: str, **more: Any
+) -> dict[str, Any]:
+    """A ReplicationFlow; ``more`` are further fields of the spec."""
+    return {
+        "apiVersion": "headrace.dev/v1alpha1",
+        "kind": "ReplicationFlow",
+        "metadata": {"name": name},
+        "spec": {
+            "source": {"alias": source.name, "bootstrapServers": source.bootstrap_servers},
+            "target": {"alias": target.name, "bootstrapServers": target.bootstrap_servers},
+            "topics": {"include": list(topics)},
+            **more,
+        },
+    }
+
+
+class FlowRun:
+    """``headrace run`` on one manifest file; ends with its ``with`` block."""
+
+    def __init__(self, folder: Path, flows: Sequence[Mapping[str, Any]], *options: str) -> None:
+        self.name: str = flows[0]["metadata"]["name"]
+        self.file = folder / f"{self.name}.yaml"
+        self.file.write_text(yaml.safe_dump_all(flows))
+        self.log = folder / f"{self.name}.log"
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "headrace", "run", str(self.file), *options],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "HEADRACE_LOG_LEVEL": "DEBUG"},
+            )
+
+    def __enter__(self) -> "FlowRun":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+
+    @property
+    def output(self) -> str:
+        """What it printed so far."""
+        return self.log.read_text()
+
+    def end(self, within_s: float) -> int:
+        """Wait for its end; the exit code."""
+        return self.process.wait(within_s)
+
+    def stop(self, within_s: float = 20) -> int:
+        """End it as a service manager does; the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.end(within_s)
+
+    def drivers(self) -> list[psutil.Process]:
+        """Its driver processes."""
+        return psutil.Process(self.process.pid).children()
+
+    def status(self) -> dict[str, Any]:
+        """What ``headrace status`` shows; empty while it does not answer yet."""
+        try:
+            return control.request(self.name, "status")
+        except Exception as error:
+            if self.process.poll() is not None:
+                raise AssertionError(
+                    f"run ended ({self.process.returncode}): {self.output}"
+                ) from error
+            return {}
+
+    def condition(self, type: str) -> dict[str, Any]:
+        """A condition of the status, or an empty one."""
+        conditions = self.status().get("conditions", [])
+        return next((c for c in conditions if c["type"] == type), {})
+
+    def ready(self) -> bool:
+        """Whether the flow is Ready."""
+        return self.condition("Ready").get("status") == "True"
+
+    def units(self, type: str = "SourceTask") -> list[dict[str, Any]]:
+        """Its units of a type."""
+        return [unit for unit in self.status().get("units", []) if unit["type"] == type]

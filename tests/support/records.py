@@ -1,0 +1,168 @@
+"""Records on real topics: made, read back, compared."""
+
+import itertools
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from headrace.api import ClusterSpec
+from headrace.api.partitions import TopicPartition
+from headrace.kafka import Admin, Position, assign, make_consumer, make_producer
+
+
+class Record(NamedTuple):
+    """All that a mirror has to preserve."""
+
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp_ms: int
+
+
+_names = itertools.count(1)
+
+# Not in the past: a broker deletes by the records' timestamps, and looks 30 s after its start.
+_NOW_MS = int(time.time() * 1000)
+
+
+def unique(word: str) -> str:
+    """A name that no other test uses."""
+    return f"{word}-{time.time_ns() % 10**9}-{next(_names)}"
+
+
+def make_topic(cluster: ClusterSpec, name: str, partitions: int, **config: str) -> str:
+    """Create a topic and wait until its partitions can be used."""
+    admin = Admin(cluster)
+    admin.create_topic(name, partitions, config=config)
+    admin.offsets([TopicPartition(name, n) for n in range(partitions)], Position.LATEST)
+    return name
+
+
+def produce(cluster: ClusterSpec, topic: str, records: Iterable[Record]) -> None:
+    """Write these, and wait until all are acknowledged."""
+    producer = make_producer(cluster)
+    failed = []
+    for record in records:
+        while len(producer) > 50_000:
+            producer.poll(0.1)
+        producer.produce(
+            topic,
+            record.value,
+            record.key,
+            record.partition,
+            on_delivery=lambda error, _: failed.append(error) if error else None,
+            timestamp=record.timestamp_ms,
+            headers=list(record.headers),
+        )
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    assert not failed
+
+
+def numbered(count: int, partitions: int, first: int = 0) -> list[Record]:
+    """Records that differ, over all partitions."""
+    return [
+        Record(n % partitions, b"key-%d" % n, b"value-%d" % n, (("n", b"%d" % n),), _NOW_MS + n)
+        for n in range(first, first + count)
+    ]
+
+
+def read(cluster: ClusterSpec, topic: str) -> dict[int, list[Record]]:
+    """All committed records of a topic, by partition, in order; empty when it is not there."""
+    admin = Admin(cluster)
+    partitions = [TopicPartition(topic, n) for n in range(admin.topics().get(topic, 0))]
+    if not partitions:
+        return {}
+    ends = admin.offsets(partitions, Position.LAST_STABLE)
+    starts = admin.offsets(partitions, Position.EARLIEST)
+    consumer = make_consumer(cluster)
+    assign(consumer, list(starts.items()))
+    found: dict[int, list[Record]] = defaultdict(list)
+    waiting = {at.partition for at in partitions if ends[at] > starts[at]}
+    while waiting:
+        message = consumer.poll(10)
+        assert message is not None, f"no record within 10 s, waiting for {waiting} of {topic}"
+        partition = message.partition()
+        if message.error():
+            waiting.discard(partition)  # the end of a partition
+            continue
+        found[partition].append(
+            Record(
+                partition,
+                message.key(),
+                message.value(),
+                tuple(message.headers() or ()),
+                message.timestamp()[1],
+            )
+        )
+    consumer.close()
+    return dict(found)
+
+
+def count(cluster: ClusterSpec, topic: str) -> int:
+    """How many offsets a topic holds."""
+    admin = Admin(cluster)
+    partitions = [TopicPartition(topic, n) for n in range(admin.topics().get(topic, 0))]
+    return sum(admin.offsets(partitions, Position.LATEST).values()) if partitions else 0
+
+
+class Comparison(NamedTuple):
+    """What a mirror did: nothing may be missing or out of order; repeats are counted."""
+
+    missing: int
+    repeated: int
+    in_order: bool
+
+
+def compare(source: dict[int, list[Record]], target: dict[int, list[Record]]) -> Comparison:
+    """By partition: first occurrences on the target must be the source, in its order."""
+    missing = repeated = 0
+    in_order = True
+    for partition, expected in source.items():
+        got = target.get(partition, [])
+        firsts = list(dict.fromkeys(got))
+        missing += len(set(expected) - set(firsts))
+        repeated += len(got) - len(firsts)
+        present = set(firsts)
+        in_order &= firsts == [record for record in expected if record in present]
+    return Comparison(missing, repeated, in_order)
+
+
+class Load:
+    """Writes numbered records at a steady rate until its ``with`` block ends."""
+
+    def __init__(self, cluster: ClusterSpec, topic: str, partitions: int, per_second: int) -> None:
+        self._cluster, self._topic = cluster, topic
+        self._partitions, self._per_second = partitions, per_second
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.sent = 0
+
+    def __enter__(self) -> "Load":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        producer = make_producer(self._cluster)
+        started = time.monotonic()
+        while not self._stop.wait(0.01):
+            due = int((time.monotonic() - started) * self._per_second)
+            for record in numbered(due - self.sent, self._partitions, first=self.sent):
+                producer.produce(
+                    self._topic,
+                    record.value,
+                    record.key,
+                    record.partition,
+                    timestamp=record.timestamp_ms,
+                    headers=list(record.headers),
+                )
+            self.sent = due
+            producer.poll(0)
+        assert producer.flush(60) == 0

@@ -1,0 +1,20 @@
+"""The examples are what a newcomer copies: valid, and nothing in them is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from headrace.api import load, unbuilt
+
+EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_is_valid_and_runs(example):
+    manifest = load([example])
+    assert manifest.objects
+    assert [s for found in (*manifest.flows, *manifest.tests) for s in unbuilt(found).refused] == []
+
+
+def test_there_are_examples():
+    assert EXAMPLES

@@ -1,0 +1,170 @@
+"""ReplicationFlow: its defaults, and the sentences for what makes no flow."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from headrace.api import ReplicationFlow
+
+SOURCE = {"alias": "east", "bootstrapServers": "east:9092"}
+TARGET = {"alias": "west", "bootstrapServers": "west:9092"}
+
+
+def flow(**spec: Any) -> dict[str, Any]:
+    smallest = {"source": SOURCE, "target": TARGET, "topics": {"include": ["orders"]}}
+    return {
+        "apiVersion": "headrace.dev/v1alpha1",
+        "kind": "ReplicationFlow",
+        "metadata": {"name": "orders"},
+        "spec": smallest | spec,
+    }
+
+
+def test_defaults_are_those_of_the_design():
+    spec = ReplicationFlow.model_validate(flow()).spec
+    written = spec.model_dump(mode="json", by_alias=True, exclude={"source", "target", "drivers"})
+    defaults = """
+    topics: {include: [orders], exclude: ['.*[\\-\\.]internal', '.*\\.replica', '__.*']}
+    groups: {include: [".*"], exclude: ["console-consumer-.*", "connect-.*", "__.*"]}
+    policy: {type: Default, separator: "."}
+    delivery: AtLeastOnce
+    mover: Auto
+    batchVerification: Sampled
+    startFrom: Earliest
+    startTimestamp: null
+    tasks: {max: 8, standbys: 0, assignor: sticky, movementBudget: 0.1}
+    discovery: {topicsSeconds: 10, groupsSeconds: 10}
+    topicConfigs:
+      sync: true
+      intervalSeconds: 60
+      exclude:
+      - follower\\.replication\\.throttled\\.replicas
+      - leader\\.replication\\.throttled\\.replicas
+      - message\\.timestamp\\.difference\\.max\\.ms
+      - message\\.timestamp\\.type
+      - unclean\\.leader\\.election\\.enable
+      - min\\.insync\\.replicas
+    acls: {sync: false, intervalSeconds: 600}
+    checkpoints: {enabled: true, intervalSeconds: 60, applyToGroups: false}
+    heartbeats: {enabled: true, intervalSeconds: 1, onSource: true}
+    offsetSyncs: {location: Target}
+    onDataLoss: Fail
+    onRecordError: Fail
+    deadLetterTopic: null
+    state: Running
+    pausedPartitions: []
+    """
+    assert written == yaml.safe_load(defaults)
+    assert spec.target.replication_factor == -1
+    assert (spec.drivers.replicas, spec.drivers.lease_seconds) == (2, 6)
+
+
+def test_what_a_user_set_stays_known():
+    spec = ReplicationFlow.model_validate(flow(tasks={"max": 8}, state=None)).spec
+    assert spec.model_fields_set == {"source", "target", "topics", "tasks"}
+    assert spec.tasks.model_fields_set == {"max"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        (
+            {"target": TARGET | {"alias": "east"}},
+            'spec.target.alias: got "east", must differ from spec.source.alias',
+        ),
+        (
+            {
+                "source": SOURCE | {"bootstrapServers": "a:1, B:2"},
+                "target": TARGET | {"bootstrapServers": "b:2,A:1"},
+            },
+            'spec.target.bootstrapServers: got "b:2,A:1", must differ from '
+            "spec.source.bootstrapServers: a mirror joins two clusters",
+        ),
+        ({"topics": {}}, "spec.topics.include: is required"),
+        ({"topics": {"include": []}}, "spec.topics.include: must not be empty"),
+        (
+            {"topics": {"include": ["orders", "a(b"]}},
+            'spec.topics.include[1]: got "a(b", must be a regular expression: '
+            "missing ), unterminated subpattern at position 1",
+        ),
+        (
+            {"topics": {"include": ["a"], "exclude": ["*"]}},
+            'spec.topics.exclude[0]: got "*", must be a regular expression: '
+            "nothing to repeat at position 0",
+        ),
+        (
+            {"groups": {"include": ["a{99999999999999}"]}},
+            'spec.groups.include[0]: got "a{99999999999999}", must be a regular expression: '
+            "the repetition number is too large",
+        ),
+        (
+            {"startFrom": "Timestamp"},
+            "spec.startTimestamp: is required with startFrom: Timestamp",
+        ),
+        (
+            {"startTimestamp": "2026-01-31T12:00:00Z"},
+            'spec.startTimestamp: got "2026-01-31T12:00:00Z", goes with startFrom: Timestamp only',
+        ),
+        *(
+            (
+                {"startFrom": "Timestamp", "startTimestamp": wrong},
+                f"spec.startTimestamp: got {shown}, "
+                "must be a moment in RFC 3339, like 2026-01-31T12:00:00Z",
+            )
+            for wrong, shown in [
+                ("2026-01-31", '"2026-01-31"'),
+                ("2026-01-31T12:00:00", '"2026-01-31T12:00:00"'),
+                ("2026-02-31T12:00:00Z", '"2026-02-31T12:00:00Z"'),
+                (1769860800, "1769860800"),
+            ]
+        ),
+        (
+            {"onRecordError": "DeadLetter"},
+            "spec.deadLetterTopic: is required with onRecordError: DeadLetter",
+        ),
+        (
+            {"deadLetterTopic": "dead"},
+            'spec.deadLetterTopic: got "dead", goes with onRecordError: DeadLetter only',
+        ),
+        (
+            {"onRecordError": "DeadLetter", "deadLetterTopic": "a b"},
+            'spec.deadLetterTopic: got "a b", '
+            "must be a topic's name: letters, digits, '.', '_', '-'",
+        ),
+        (
+            {"policy": {"type": "a b"}},
+            'spec.policy.type: got "a b", must be Default, Identity or a plug-in\'s name',
+        ),
+        (
+            {"policy": {"separator": "/"}},
+            'spec.policy.separator: got "/", '
+            "must be legal in a topic's name: letters, digits, '.', '_', '-'",
+        ),
+        (
+            {"drivers": {"leaseSeconds": 2}},
+            "spec.drivers.leaseSeconds: got 2, must be at least 3",
+        ),
+        (
+            {"pausedPartitions": [{"topic": "orders", "partitions": "3-0"}]},
+            'spec.pausedPartitions[0].partitions: got "3-0", '
+            'must be partition numbers like "0-3,7": 3-0 runs backwards',
+        ),
+        (
+            {"pausedPartitions": [{"topic": "orders", "partitions": ""}]},
+            'spec.pausedPartitions[0].partitions: got "", must be partition numbers like "0-3,7"',
+        ),
+        (
+            {"pausedPartitions": [{"topic": "..", "partitions": "0"}]},
+            'spec.pausedPartitions[0].topic: got "..", '
+            "must be a topic's name: letters, digits, '.', '_', '-'",
+        ),
+    ],
+)
+def test_the_sentence(say, spec, sentence):
+    assert [said.partition(" ")[2] for said in say(flow(**spec))] == [sentence]
+
+
+def test_rules_between_fields_are_all_said(say):
+    wrong = flow(target=TARGET | {"alias": "east"}, startFrom="Timestamp", deadLetterTopic="dead")
+    assert len(say(wrong)) == 3

@@ -1,0 +1,175 @@
+"""What is refused because it is not built, what is left out with a warning, and what is neither."""
+
+from typing import Any
+
+import pytest
+
+from headrace.api import MirrorTest, ReplicationFlow, unbuilt
+from headrace.api.unbuilt import Unbuilt
+
+DEFAULTS = (
+    "spec.batchVerification: Sampled",
+    "spec.tasks.assignor: sticky",
+    "spec.topicConfigs.sync: true",
+    "spec.checkpoints.enabled: true",
+    "spec.offsetSyncs.location: Target",
+)
+NOTHING_ASKED = {
+    "batchVerification": "Off",
+    "tasks": {"assignor": "round-robin"},
+    "topicConfigs": {"sync": False},
+    "checkpoints": {"enabled": False},
+}
+
+
+def of_flow(**spec: Any) -> Unbuilt:
+    source = {"alias": "east", "bootstrapServers": "east:9092"} | spec.pop("source", {})
+    target = {"alias": "west", "bootstrapServers": "west:9092"}
+    smallest = {"source": source, "target": target, "topics": {"include": ["orders"]}}
+    return unbuilt(
+        ReplicationFlow.model_validate({"metadata": {"name": "orders"}, "spec": smallest | spec})
+    )
+
+
+def of_test(**spec: Any) -> Unbuilt:
+    document = {"metadata": {"name": "orders"}, "spec": {"flowName": "orders"} | spec}
+    return unbuilt(MirrorTest.model_validate(document))
+
+
+def test_defaults_are_left_out_with_one_warning_written_or_not():
+    written = {"checkpoints": {"enabled": True}, "tasks": {"assignor": "sticky"}}
+    assert of_flow() == of_flow(**written) == Unbuilt((), DEFAULTS)
+    assert of_flow().warning == f"not built yet, left out: {', '.join(DEFAULTS)}"
+
+
+def test_a_flow_that_asks_for_nothing_that_is_missing():
+    assert of_flow(**NOTHING_ASKED) == Unbuilt((), ())
+    assert of_flow(**NOTHING_ASKED).warning is None
+    assert of_test() == Unbuilt((), ())
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ({"source": {"tls": {}}}, "spec.source.tls is not built yet; leave it out"),
+        (
+            {"source": {"authentication": {"type": "OAuthBearer"}}},
+            "spec.source.authentication is not built yet; leave it out",
+        ),
+        (
+            {"policy": {"type": "mine"}},
+            "spec.policy.type: mine is not built yet; use Default or Identity",
+        ),
+        (
+            {"delivery": "ExactlyOnce"},
+            "spec.delivery: ExactlyOnce is not built yet; use AtLeastOnce",
+        ),
+        ({"mover": "Batch"}, "spec.mover: Batch is not built yet; use Record or Auto"),
+        (
+            {"batchVerification": "Full"},
+            "spec.batchVerification: Full is not built yet; use Off",
+        ),
+        ({"tasks": {"standbys": 1}}, "spec.tasks.standbys: 1 is not built yet; use 0"),
+        (
+            {"tasks": {"assignor": "cooperative"}},
+            "spec.tasks.assignor: cooperative is not built yet; use round-robin",
+        ),
+        (
+            {"tasks": {"movementBudget": 0.5}},
+            "spec.tasks.movementBudget: 0.5 is not built yet; leave it out",
+        ),
+        (
+            {"topicConfigs": {"exclude": ["a"]}},
+            "spec.topicConfigs.exclude is not built yet; leave it out",
+        ),
+        ({"acls": {"sync": True}}, "spec.acls.sync: true is not built yet; use false"),
+        (
+            {"checkpoints": {"applyToGroups": True}},
+            "spec.checkpoints.applyToGroups: true is not built yet; leave it out",
+        ),
+        ({"groups": {"include": ["a"]}}, "spec.groups.include is not built yet; leave it out"),
+        (
+            {"discovery": {"groupsSeconds": 5}},
+            "spec.discovery.groupsSeconds: 5 is not built yet; leave it out",
+        ),
+        (
+            {"offsetSyncs": {"location": "Source"}},
+            "spec.offsetSyncs.location: Source is not built yet; leave it out",
+        ),
+        ({"onDataLoss": "Restart"}, "spec.onDataLoss: Restart is not built yet; use Fail"),
+        ({"onRecordError": "Skip"}, "spec.onRecordError: Skip is not built yet; use Fail"),
+        ({"state": "Paused"}, "spec.state: Paused is not built yet; use Running"),
+        (
+            {"pausedPartitions": [{"topic": "orders", "partitions": "0"}]},
+            "spec.pausedPartitions is not built yet; leave it out",
+        ),
+    ],
+)
+def test_what_a_flow_is_refused_for(spec, sentence):
+    assert of_flow(**spec).refused == (sentence,)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"policy": {"type": "Identity"}},
+        {"mover": "Record", "batchVerification": "Full"},
+        {"startFrom": "Timestamp", "startTimestamp": "2026-01-31T12:00:00Z"},
+        {"tasks": {"max": 3, "assignor": "round-robin", "movementBudget": 0.5}},
+        {"discovery": {"topicsSeconds": 1}},
+        {"heartbeats": {"enabled": False, "intervalSeconds": 5, "onSource": False}},
+        {"topicConfigs": {"sync": False, "intervalSeconds": 5}},
+        {"acls": {"intervalSeconds": 5}},
+        {
+            "checkpoints": {"enabled": False, "intervalSeconds": 5},
+            "groups": {"include": ["a"]},
+            "offsetSyncs": {"location": "Source"},
+        },
+        {
+            "drivers": {
+                "replicas": 5,
+                "leaseSeconds": 9,
+                "resources": {"limits": {"cpu": 1}},
+                "podTemplate": {"priorityClassName": "high"},
+            }
+        },
+    ],
+)
+def test_what_a_flow_is_not_refused_for(spec):
+    assert of_flow(**spec).refused == ()
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ({"partitioning": "Any"}, "spec.partitioning: Any is not built yet; use Preserved"),
+        (
+            {"load": {"messageFormat": "Body"}},
+            "spec.load.messageFormat: Body is not built yet; use Headers",
+        ),
+        (
+            {
+                "chaos": [
+                    {"atSeconds": 1, "action": "KillDriver"},
+                    {"atSeconds": 2, "action": "RollDrivers"},
+                ]
+            },
+            "spec.chaos[1].action: RollDrivers is not built yet; use KillDriver",
+        ),
+        (
+            {
+                "flowName": None,
+                "source": {"alias": "east", "bootstrapServers": "a:1", "tls": {}},
+                "target": {"alias": "west", "bootstrapServers": "b:1"},
+            },
+            "spec.source.tls is not built yet; leave it out",
+        ),
+    ],
+)
+def test_what_a_test_is_refused_for(spec, sentence):
+    assert of_test(**spec) == Unbuilt((sentence,), ())
+
+
+def test_what_only_kubernetes_uses_is_accepted_in_a_test():
+    spec = {"schedule": "@daily", "suspend": True, "spark": {"executors": 9}}
+    assert of_test(**spec) == Unbuilt((), ())

@@ -1,0 +1,51 @@
+"""``headrace validate``: what it prints, and what it ends with."""
+
+from pathlib import Path
+
+import pytest
+
+from headrace.cli.exits import Exit
+from headrace.cli.main import main
+
+FLOW = """\
+apiVersion: headrace.dev/v1alpha1
+kind: ReplicationFlow
+metadata: {name: orders}
+spec:
+  source: {alias: east, bootstrapServers: east:9092}
+  target: {alias: west, bootstrapServers: west:9092}
+  topics: {include: [orders]}
+"""
+
+
+def test_mistakes_end_with_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "flow.yaml"
+    file.write_text(FLOW + "  tasks: {max: 0}\n  topic: orders\n")
+    assert main(["validate", str(file)]) == Exit.USAGE == 3
+    assert capsys.readouterr().out == (
+        f"{file}:8: spec.tasks.max: got 0, must be at least 1\n"
+        f"{file}:9: spec.topic: unknown field; did you mean spec.topics?\n"
+    )
+
+
+def test_valid_objects_end_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "flow.yaml"
+    built = "  checkpoints: {enabled: false}\n  topicConfigs: {sync: false}\n"
+    file.write_text(
+        f"{FLOW}{built}  delivery: ExactlyOnce\n---\n"
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: user}\n"
+    )
+    assert main(["validate", str(file)]) == Exit.OK == 0
+    assert capsys.readouterr().out == (
+        "ReplicationFlow orders: valid\n"
+        "  refused by headrace run and verify: "
+        "spec.delivery: ExactlyOnce is not built yet; use AtLeastOnce\n"
+        "  warning: not built yet, left out: "
+        "spec.batchVerification: Sampled, spec.tasks.assignor: sticky\n"
+        "Secret user: valid\n"
+    )
+
+
+def test_no_file_is_bad_usage(capsys: pytest.CaptureFixture[str]):
+    assert main(["validate"]) == Exit.USAGE
+    assert "Missing argument 'FILES...'" in capsys.readouterr().err

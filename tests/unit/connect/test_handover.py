@@ -1,0 +1,47 @@
+"""When a driver may claim, and when a failed unit starts again."""
+
+import pytest
+
+from headrace.api import (
+    ObjectMeta,
+    ReplicationTask,
+    ReplicationTaskSpec,
+    ReplicationTaskStatus,
+    TaskType,
+)
+from headrace.connect import DriverIdentity, may_claim
+from headrace.connect.worker import restart_delay_s
+
+ME = DriverIdentity("driver-2", "bbb")
+
+
+@pytest.mark.parametrize(
+    ("assigned", "holder", "lost", "waited_s", "may"),
+    [
+        ("driver-2", ("", ""), "", 0, True),  # nobody's
+        ("driver-1", ("", ""), "", 99, False),  # another's to run
+        ("driver-2", ("driver-1", "aaa"), "", 0, False),  # still held
+        ("driver-2", ("driver-1", "aaa"), "aaa", 0, True),  # the holder is known to be lost
+        ("driver-2", ("driver-1", "ccc"), "aaa", 0, False),  # an earlier life of it was
+        ("driver-2", ("driver-1", "aaa"), "", 10, True),  # it did not let go in time
+        ("driver-2", ("driver-2", "old"), "", 0, True),  # an earlier life of ours
+    ],
+)
+def test_may_claim(
+    assigned: str, holder: tuple[str, str], lost: str, waited_s: float, may: bool
+) -> None:
+    task = ReplicationTask(
+        metadata=ObjectMeta(name="t"),
+        spec=ReplicationTaskSpec(
+            flow_name="f",
+            type=TaskType.SOURCE_TASK,
+            driver_name=assigned,
+            lost_incarnation=lost,
+        ),
+        status=ReplicationTaskStatus(driver_name=holder[0], driver_incarnation=holder[1], epoch=4),
+    )
+    assert may_claim(task, ME, waited_s) is may
+
+
+def test_restarts_back_off_in_minutes() -> None:
+    assert [restart_delay_s(n) / 60 for n in (0, 1, 2, 3, 7, 8, 99)] == [0, 2, 6, 12, 56, 60, 60]

@@ -1,0 +1,118 @@
+"""What a flow's status says of its units."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from headrace.api import (
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    ObjectMeta,
+    Reason,
+    ReplicationFlow,
+    ReplicationTask,
+    ReplicationTaskSpec,
+    ReplicationTaskStatus,
+    TaskError,
+    TaskPhase,
+    TaskType,
+    TopicPartitions,
+)
+from headrace.herder.flow_status import condition, flow_status
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+FLOW = ReplicationFlow.model_validate(
+    {
+        "metadata": {"name": "orders", "generation": 1},
+        "spec": {
+            "source": {"alias": "east", "bootstrapServers": "e:9092"},
+            "target": {"alias": "west", "bootstrapServers": "w:9092"},
+            "topics": {"include": ["orders"]},
+        },
+    }
+)
+
+
+def unit(
+    type: TaskType, phase: TaskPhase = TaskPhase.RUNNING, index: int = 0, **status: Any
+) -> ReplicationTask:
+    partitions = (TopicPartitions(topic="orders", partitions="0-3"),)
+    return ReplicationTask(
+        metadata=ObjectMeta(name=f"orders-{type.lower()}-{index}"),
+        spec=ReplicationTaskSpec(
+            flow_name="orders",
+            type=type,
+            index=index,
+            partitions=partitions if type is TaskType.SOURCE_TASK else (),
+        ),
+        status=ReplicationTaskStatus(driver_name="d", epoch=1, phase=phase, **status),
+    )
+
+
+def says(ready: ConditionStatus, reason: Reason, message: str = "m") -> tuple[Condition, ...]:
+    return (Condition(type=ConditionType.READY, status=ready, reason=reason, message=message),)
+
+
+CONNECTOR = unit(TaskType.SOURCE_CONNECTOR, conditions=says(ConditionStatus.TRUE, Reason.RUNNING))
+
+
+def readiness(*tasks: ReplicationTask, drivers: int = 2) -> tuple[str, str, str]:
+    ready = condition(flow_status(FLOW, tasks, drivers, NOW).conditions, ConditionType.READY)
+    assert ready is not None
+    return ready.status.value, ready.reason.value, ready.message
+
+
+def test_numbers_are_sums_over_the_source_tasks() -> None:
+    tasks = [
+        CONNECTOR,
+        unit(TaskType.SOURCE_TASK, lag_records=10, lag_seconds=2, bytes_per_second=100),
+        unit(TaskType.SOURCE_TASK, index=1, lag_records=5, lag_seconds=7, bytes_per_second=50),
+    ]
+    status = flow_status(FLOW, tasks, 2, NOW)
+    assert status.lag is not None
+    assert (status.lag.records, status.lag.seconds, status.bytes_per_second) == (15, 7, 150)
+    assert status.tasks is not None
+    assert (status.tasks.total, status.tasks.running) == (2, 2)
+    assert (status.topics, status.partitions, status.drivers) == (1, 8, 2)
+
+
+def test_a_flow_without_drivers_waits() -> None:
+    assert readiness(CONNECTOR, drivers=0)[:2] == ("False", "NoDrivers")
+
+
+def test_a_failed_task_makes_the_flow_not_ready_and_says_why() -> None:
+    error = TaskError(reason="Fatal", message="disk on fire", time=NOW)
+    failed = unit(TaskType.SOURCE_TASK, TaskPhase.FAILED, last_error=error)
+    status, reason, message = readiness(CONNECTOR, failed)
+    assert (status, reason) == ("False", "TaskFailed")
+    assert "disk on fire" in message
+
+
+def test_a_failed_connector_stalls_the_flow() -> None:
+    failed = unit(
+        TaskType.SOURCE_CONNECTOR,
+        TaskPhase.FAILED,
+        conditions=says(ConditionStatus.FALSE, Reason.SAME_CLUSTER),
+    )
+    conditions = flow_status(FLOW, [failed], 2, NOW).conditions
+    stalled = condition(conditions, ConditionType.STALLED)
+    assert stalled is not None
+    assert stalled.reason is Reason.SAME_CLUSTER
+    assert condition(conditions, ConditionType.RECONCILING) is None
+
+
+def test_a_warning_stays_visible_on_a_ready_flow() -> None:
+    warns = unit(
+        TaskType.SOURCE_CONNECTOR,
+        conditions=says(ConditionStatus.TRUE, Reason.NO_TOPIC_MATCHES, "no topic matches x"),
+    )
+    assert readiness(warns) == ("True", "NoTopicMatches", "no topic matches x")
+
+
+def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
+    first = flow_status(FLOW, [CONNECTOR], 2, NOW)
+    later = FLOW.model_copy(update={"status": first})
+    second = flow_status(later, [CONNECTOR], 2, NOW + timedelta(minutes=5))
+    assert second.conditions[0].last_transition_time == NOW
+    third = flow_status(later, [CONNECTOR], 0, NOW + timedelta(minutes=5))
+    assert third.conditions[0].last_transition_time == NOW + timedelta(minutes=5)

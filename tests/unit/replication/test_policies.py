@@ -1,0 +1,51 @@
+"""Names of topics, and which are replicated."""
+
+import pytest
+
+from headrace.api import Policy
+from headrace.errors import InvalidSpec
+from headrace.replication import TopicFilter, policy_for
+
+DEFAULT = policy_for(Policy(), "east")
+IDENTITY = policy_for(Policy(type="Identity"), "east")
+
+
+def test_default_puts_the_alias_in_front() -> None:
+    assert DEFAULT.target_topic("orders") == "east.orders"
+    assert DEFAULT.source_topic("east.orders") == "orders"
+    assert DEFAULT.source_topic("orders") is None
+    assert policy_for(Policy(separator="_"), "east").target_topic("orders") == "east_orders"
+
+
+def test_identity_keeps_all_names_but_heartbeats() -> None:
+    assert IDENTITY.target_topic("orders") == IDENTITY.source_topic("orders") == "orders"
+    assert IDENTITY.target_topic("heartbeats") == "east.heartbeats"
+    assert IDENTITY.source_topic("east.heartbeats") == "heartbeats"
+
+
+def test_an_unknown_policy_is_refused_by_name() -> None:
+    with pytest.raises(InvalidSpec, match="Fancy is no known policy"):
+        policy_for(Policy(type="Fancy"), "east")
+
+
+@pytest.mark.parametrize(
+    ("topic", "replicated"),
+    [
+        ("orders", True),
+        ("orders.eu", True),
+        ("my-orders", False),  # the whole name is matched
+        ("orders.replica", False),  # exclude wins
+        ("orders.internal", False),
+        ("__consumer_offsets", False),
+        ("west.orders", False),  # came from the target: a cycle
+        ("heartbeats", True),  # whatever the filter says
+    ],
+)
+def test_which_topics_are_replicated(topic: str, replicated: bool) -> None:
+    topics = TopicFilter([r"orders.*", r"west\..*", "__.*"], [r".*\.replica"], DEFAULT, "west")
+    assert topics.matches(topic) is replicated
+
+
+def test_patterns_that_match_nothing_are_named() -> None:
+    topics = TopicFilter(["orders", "ordres", "east"], [], DEFAULT, "west")
+    assert topics.unmatched(["orders", "users"]) == ["ordres", "east"]
