@@ -13,7 +13,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
-from typing import Never
+from typing import Never, TypeVar
 
 from py4j.protocol import Py4JError
 from pydantic import BaseModel, ValidationError
@@ -21,12 +21,14 @@ from pyspark.errors import PySparkException
 
 from headrace.api import MirrorTest, Verdict, load
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec
-from headrace.report import Faults, Measured, Result, Run, TestedTopic, latency, page, points
+from headrace.report import Faults, Measured, Result, Run, TestedTopic, latency, points
 from headrace_spark import journal, producer, verifier
 from headrace_spark import probe as watching
 from headrace_spark.manifest import Manifest
 from headrace_spark.session import session
 from headrace_spark.verdict import Evidence, acknowledged_per_second, judge
+
+Document = TypeVar("Document", bound=BaseModel)
 
 DONE, FAILED, INCONCLUSIVE, USAGE = range(4)
 _CODES = {Verdict.PASSED: DONE, Verdict.FAILED: FAILED, Verdict.INCONCLUSIVE: INCONCLUSIVE}
@@ -131,6 +133,9 @@ def _probe(run: Run, arguments: argparse.Namespace) -> int:
 
 
 def _verify(run: Run, arguments: argparse.Namespace) -> int:
+    # Loads matplotlib, which the tasks of the other jobs would wait for.
+    from headrace.report.page import page  # noqa: PLC0415
+
     folder: Path = arguments.out
     (folder / REPORT).unlink(missing_ok=True)  # an old verdict must not outlive a crash
     try:
@@ -172,6 +177,7 @@ def _judged(run: Run, folder: Path) -> Result:
         reasons=reasons,
         warnings=warnings,
         run=run.name,
+        flow=run.flow,
         test=run.test,
         topics=tuple(
             TestedTopic(source=t.name, target=run.topics[t.name], partitions=t.partitions)
@@ -195,6 +201,7 @@ def _inconclusive(run: Run, reason: str) -> Result:
         verdict=Verdict.INCONCLUSIVE,
         reasons=(reason,),
         run=run.name,
+        flow=run.flow,
         test=run.test,
         judged_ms=_now_ms(),
         versions=_versions(),
@@ -215,7 +222,7 @@ def _manifest(run: Run, folder: Path) -> Manifest:
     return manifest
 
 
-def _read[Document: BaseModel](path: Path, kind: type[Document]) -> Document | None:
+def _read(path: Path, kind: type[Document]) -> Document | None:
     """A document of the folder; ``None`` without one, ``GaveUp`` when it is damaged."""
     try:
         return kind.model_validate_json(path.read_text(encoding="utf-8"))

@@ -119,7 +119,7 @@ def _source(evidence: Evidence) -> Iterator[Objection]:
         yield Objection(
             Verdict.INCONCLUSIVE,
             f"{_messages(lost)} acknowledged by the source and no longer on it: the source lost "
-            f"them, no mirror can be blamed{_for_example(evidence.examples[Kind.SOURCE_LOST])}",
+            f"them, no mirror can be blamed{_for_example(evidence.examples.get(Kind.SOURCE_LOST, ()))}",
         )
     elif evidence.contradictions:
         yield Objection(

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -34,10 +34,9 @@ WaitUntil = Callable[..., object]
 
 
 @pytest.fixture(autouse=True)
-def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Control sockets of this test's own."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    yield
 
 
 def test_everything_of_a_record_is_preserved(east: Cluster, west: Cluster, tmp_path: Path) -> None:
@@ -148,7 +147,7 @@ def test_a_run_killed_with_9_takes_its_drivers_along_and_loses_nothing(
         drivers[0].suspend()  # even one that cannot hear of it
         run.process.kill()
         run.process.wait()
-        gone, alive = psutil.wait_procs(drivers, timeout=10)
+        _, alive = psutil.wait_procs(drivers, timeout=10)
         assert not alive, alive
     _assert_complete(east, west, topic, tmp_path)
 
@@ -161,6 +160,7 @@ def test_a_new_topic_and_new_partitions_are_copied_within_10_s_and_touch_no_othe
     with FlowRun(tmp_path, [manifest("found", east, west, f"{word}-.*")]) as run:
         wait_until(run.ready, within_s=30)
         before = {u["name"]: (u["epoch"], u["partitions"]) for u in run.units()}
+        assert sum(len(partitions) for _, partitions in before.values()) == len(before)
 
         second = make_topic(spec(east), f"{word}-b", 3)
         produce(spec(east), second, numbered(300, 3))
@@ -288,7 +288,10 @@ def test_status_prints_the_status_as_yaml(
     with FlowRun(tmp_path, [manifest("shown", east, west, topic)]) as run:
         wait_until(run.ready, within_s=30)
         done = subprocess.run(
-            [sys.executable, "-m", "headrace", "status", "shown"], capture_output=True, text=True
+            [sys.executable, "-m", "headrace", "status", "shown"],
+            capture_output=True,
+            text=True,
+            check=True,
         )
     document = yaml.safe_load(done.stdout)
     assert document["metadata"] == {"name": "shown"}

@@ -2,7 +2,11 @@
 
 import subprocess
 import sys
+from base64 import b64decode
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -53,9 +57,8 @@ def test_they_come_from_the_named_repository_once(
         _publish(repository, jar, content)
     got = jars(JarSet.SPARK_KAFKA)
     assert [path.read_bytes() for path in got] == list(real_jars.values())
-    assert f"Downloading 4 jars (10 MB) from {repository.as_uri()}, once" in (
-        capsys.readouterr().err.replace("\n", "")
-    )
+    said = capsys.readouterr().err
+    assert said == f"Downloading 4 jars (10 MB) from {repository.as_uri()}, once\n"
 
     monkeypatch.setenv("JAVA_HOME", "/nowhere")  # a JVM could not be started any more
     assert jars(JarSet.SPARK_KAFKA) == got
@@ -75,16 +78,66 @@ def test_a_jar_of_another_content_is_refused(
     assert repository.as_uri() in said
     assert f"its SHA-256 is not {changed.sha256}" in said
     assert len(missing(JarSet.SPARK_KAFKA)) == 4
-    assert not list((tmp_path / "cache" / "headrace").glob("ivy-*"))
+    assert not (tmp_path / "cache" / "headrace" / "ivy").exists()
 
 
-def test_a_jar_that_is_not_there_is_named(repository: Path) -> None:
+def test_a_jar_that_is_not_there_is_named(
+    real_jars: dict[Jar, bytes], repository: Path, tmp_path: Path
+) -> None:
+    for jar in list(real_jars)[:-1]:
+        _publish(repository, jar, real_jars[jar])
     with pytest.raises(Fatal) as caught:
         jars(JarSet.SPARK_KAFKA)
     said = str(caught.value)
-    assert f"Ivy could not download 4 jars from {repository.as_uri()}: " in said
-    assert "commons-pool2;2.12.0: not found" in said
+    where = repository.as_uri()
+    assert f"from {where}: org.apache.commons#commons-pool2;2.12.0: not found. Behind" in said
+    log = tmp_path / "cache" / "headrace" / "ivy.log"
+    assert said.endswith(f"All that Ivy said: {log}")
+    assert "commons-pool2" in log.read_text()
+
+
+def test_a_repository_that_does_not_answer_is_named(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_MAVEN_REPOSITORY", "http://127.0.0.1:9")  # nobody is there
+    with pytest.raises(Fatal) as caught:
+        jars(JarSet.SPARK_KAFKA)
+    said = str(caught.value)
+    assert "could not download 4 jars from http://127.0.0.1:9: http://127.0.0.1:9/org/" in said
+    assert "Connection refused" in said
     assert "HTTPS_PROXY" in said
+
+
+def test_a_proxy_is_asked(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_MAVEN_REPOSITORY", "http://repository.invalid/maven2")
+    asked: list[tuple[str, str]] = []
+
+    class Proxy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append((self.path, self.headers.get("Proxy-Authorization", "")))
+            self.send_error(404 if self.headers.get("Proxy-Authorization") else 407)
+
+        def send_error(self, code: int, *_: object) -> None:
+            self.send_response(code)
+            self.send_header("Proxy-Authenticate", 'Basic realm="proxy"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_HEAD = do_GET
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        port = server.server_address[1]
+        monkeypatch.setenv("http_proxy", f"http://me:p%40ss@127.0.0.1:{port}")
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        monkeypatch.delenv("no_proxy", raising=False)
+        with pytest.raises(Fatal, match="not found"):
+            jars(JarSet.SPARK_KAFKA)
+        server.shutdown()
+        thread.join()
+    assert {urlsplit(path).hostname for path, _ in asked} == {"repository.invalid"}
+    assert b64decode(asked[-1][1].removeprefix("Basic ")) == b"me:p@ss"
 
 
 def test_an_address_that_is_none_is_refused(

@@ -3,7 +3,7 @@
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -24,9 +24,13 @@ with Sandbox.start("mine", [ClusterPlan("east")], home=Path(sys.argv[1])) as san
 """
 
 
-def _start(home: Path) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-c", STARTER, str(home)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+@pytest.fixture
+def starter(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
+    """A process that starts a sandbox and stays."""
+    command = [sys.executable, "-c", STARTER, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.kill()
 
 
 def _wait_for_start(starter: "subprocess.Popen[str]") -> None:
@@ -43,35 +47,34 @@ def _none_runs(records: list[ProcessRecord]) -> bool:
     return not any(record.find() for record in records)
 
 
-def test_parent_killed_leaves_no_broker(tmp_path: Path, wait_until: WaitUntil) -> None:
-    with _start(tmp_path) as starter:
-        _wait_for_start(starter)
-        brokers = _children(starter)
-        assert len(brokers) == 1
-        starter.kill()
+def test_parent_killed_leaves_no_broker(
+    starter: "subprocess.Popen[str]", tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    _wait_for_start(starter)
+    brokers = _children(starter)
+    assert len(brokers) == 1
+    starter.kill()
     wait_until(lambda: _none_runs(brokers), within_s=10)
     assert not Sandbox.open("mine", home=tmp_path).running
 
 
-def test_ctrl_c_leaves_no_broker(tmp_path: Path) -> None:
-    with _start(tmp_path) as starter:
-        _wait_for_start(starter)
-        brokers = _children(starter)
-        assert len(brokers) == 1
-        starter.send_signal(signal.SIGINT)
-        starter.wait(timeout=20)
+def test_ctrl_c_leaves_no_broker(starter: "subprocess.Popen[str]", tmp_path: Path) -> None:
+    _wait_for_start(starter)
+    brokers = _children(starter)
+    assert len(brokers) == 1
+    starter.send_signal(signal.SIGINT)
+    starter.wait(timeout=20)
     assert _none_runs(brokers)
     assert not list(tmp_path.rglob("data"))
 
 
 @pytest.mark.parametrize("moment", ["kafka.tools.StorageTool", "kafka.Kafka"])
 def test_ctrl_c_while_it_starts_leaves_no_jvm(
-    moment: str, tmp_path: Path, wait_until: WaitUntil
+    moment: str, starter: "subprocess.Popen[str]", tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    with _start(tmp_path) as starter:
-        wait_until(lambda: _children(starter, moment), within_s=60)
-        children = _children(starter)
-        starter.send_signal(signal.SIGINT)
-        starter.wait(timeout=20)
+    wait_until(lambda: _children(starter, moment), within_s=60)
+    children = _children(starter)
+    starter.send_signal(signal.SIGINT)
+    starter.wait(timeout=20)
     assert _none_runs(children)
     assert not Sandbox.open("mine", home=tmp_path).running

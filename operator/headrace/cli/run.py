@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,12 @@ import click
 from headrace import logs
 from headrace.api import ReplicationFlow, load, unbuilt
 from headrace.cli.exits import Exit
-from headrace.cli.view import show
+from headrace.cli.view import farewell, show
+from headrace.connect.preflight import check_clients
 from headrace.errors import Fatal, GaveUp, InvalidSpec
 from headrace.herder import StandaloneHerder, control
 from headrace.herder.catch_up import caught_up, complaint, standing
+from headrace.toolchain import state_home
 
 
 @click.command()
@@ -49,11 +51,32 @@ def command(
     Data survives any end of this command, kill -9 included: the next run goes on where it stopped.
     """
     flows = _flows(files)
-    count = drivers or max(1, *(flow.spec.drivers.replicas for flow in flows))
-    logs.configure(level=None if not sys.stderr.isatty() else "ERROR")
-    herder = StandaloneHerder(flows, count)
-    give_up_after_s = timeout if until_caught_up else None
+    count = drivers or max([1, *(flow.spec.drivers.replicas for flow in flows)])
+    for flow in flows:
+        check_clients(flow)
+    log_file = _log_file(flows) if sys.stderr.isatty() else None
+    with ExitStack() as log:
+        logs.configure(stream=log.enter_context(log_file.open("a")) if log_file else None)
+        return _run_flows(flows, count, timeout if until_caught_up else None, log_file)
+
+
+def _run_flows(
+    flows: Sequence[ReplicationFlow],
+    drivers: int,
+    give_up_after_s: float | None,
+    log_file: Path | None,
+) -> int:
+    herder = StandaloneHerder(flows, drivers, log_file)
+    if log_file is not None:
+        click.echo(f"Logs: {log_file}", err=True)
     return asyncio.run(_run(herder, [flow.metadata.name for flow in flows], give_up_after_s))
+
+
+def _log_file(flows: Sequence[ReplicationFlow]) -> Path:
+    """Where logs go while the terminal shows the live view."""
+    path = state_home() / "runs" / f"{flows[0].metadata.name}.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 def _flows(files: Sequence[Path]) -> list[ReplicationFlow]:
@@ -85,9 +108,11 @@ async def _run(herder: StandaloneHerder, flows: list[str], give_up_after_s: floa
         try:
             await asyncio.wait({running, watching}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            stop.set()
             viewing.cancel()
-            await asyncio.wait({running, viewing})
+            await asyncio.wait({viewing})
+            farewell(herder, flows)
+            stop.set()
+            await asyncio.wait({running})
         running.result()
         if watching.done():
             watching.result()

@@ -3,6 +3,7 @@
 import asyncio
 import time
 
+import click
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -30,6 +31,13 @@ async def show(herder: StandaloneHerder, flows: list[str]) -> None:
         await _show_table(console, herder, flows)
     else:
         await _show_lines(console, herder, flows)
+
+
+def farewell(herder: StandaloneHerder, flows: list[str]) -> None:
+    """A last line a flow: how it stands when it is asked to stop."""
+    for flow in flows:
+        status = herder.status(flow)
+        click.echo(f"{flow}: stopping; {_readiness(status)}; {_summary(status)}", err=True)
 
 
 async def _show_table(console: Console, herder: StandaloneHerder, flows: list[str]) -> None:

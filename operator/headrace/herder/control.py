@@ -97,9 +97,7 @@ async def serve(flow: str, handle: Handler) -> AsyncIterator[None]:
             with suppress(ConnectionError, asyncio.IncompleteReadError):
                 asked = json.loads(await reader.readline())
                 try:
-                    answer: dict[str, Any] = {
-                        "answer": await handle(asked.pop("command"), asked)
-                    }
+                    answer: dict[str, Any] = {"answer": await handle(asked.pop("command"), asked)}
                 except InvalidSpec as error:
                     answer = {"error": str(error)}
                 writer.write(json.dumps(answer).encode() + b"\n")

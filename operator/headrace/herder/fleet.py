@@ -10,7 +10,8 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any
 
 from headrace.herder.link import encode
@@ -72,10 +73,14 @@ class Fleet:
         self,
         size: int,
         lease_s: float,
+        log_file: Path | None,
+        *,
         joined: Callable[[DriverProcess], None],
         left: Callable[[DriverProcess], None],
         called: Called,
     ) -> None:
+        """``log_file`` takes what the drivers write; ``None``: our own standard error."""
+        self._log_file = log_file
         self._size = size
         self._lease_s = lease_s
         self._joined, self._left, self._called = joined, left, called
@@ -83,6 +88,7 @@ class Fleet:
         self._numbers = itertools.count(1)
         self._serving: set[asyncio.Task[None]] = set()
         self._stopping = False
+        self.failure: asyncio.Future[None]
 
     def alive(self) -> list[DriverProcess]:
         """Drivers that were heard of within the lease."""
@@ -93,7 +99,8 @@ class Fleet:
         return self._drivers.get(name)
 
     async def start(self) -> None:
-        """Start them all."""
+        """Start them all; ``failure`` then says when one could not be started any more."""
+        self.failure = asyncio.get_running_loop().create_future()
         for _ in range(self._size):
             self._keep(self._spawn_and_serve())
 
@@ -124,7 +131,12 @@ class Fleet:
     def _keep(self, coroutine: Any) -> None:
         task = asyncio.create_task(coroutine)
         self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: "asyncio.Task[None]") -> None:
+        self._serving.discard(task)
+        if not task.cancelled() and (error := task.exception()) and not self.failure.done():
+            self.failure.set_exception(error)
 
     async def _spawn_and_serve(self) -> None:
         """Serve one driver after another in this place of the fleet."""
@@ -148,17 +160,23 @@ class Fleet:
         name, incarnation = f"driver-{next(self._numbers)}", uuid.uuid4().hex[:8]
         command = [sys.executable, "-m", "headrace", "driver", "--link", str(theirs.fileno())]
         command += ["--name", name, "--incarnation", incarnation, "--lease", str(self._lease_s)]
-        with theirs:
-            # At our death it reads the end of the line and stops in order; a stopped (frozen) one
-            # cannot, so the kernel wakes it with CONT.
+        # At our death it reads the end of the line and stops in order; a frozen one cannot, so the
+        # kernel wakes it with CONT.
+        with theirs, ExitStack() as files:
+            log_file = files.enter_context(self._log_file.open("ab")) if self._log_file else None
             process = leash.spawn(
-                command, at_parents_death=signal.SIGCONT, pass_fds=[theirs.fileno()]
+                command,
+                at_parents_death=signal.SIGCONT,
+                pass_fds=[theirs.fileno()],
+                stdout=log_file,
+                stderr=log_file,
             )
         reader, writer = await asyncio.open_connection(sock=ours, limit=_LINE_LIMIT)
         return reader, DriverProcess(name, incarnation, process, writer)
 
     async def _serve(self, reader: asyncio.StreamReader, driver: DriverProcess) -> None:
-        with suppress(ConnectionError):
+        # A line that is closed, or torn by a kill in the middle of a write, is the driver's end.
+        with suppress(ConnectionError, json.JSONDecodeError):
             while line := await reader.readline():
                 message = json.loads(line)
                 known = driver.last_beat is not None

@@ -7,8 +7,9 @@ heartbeats who is alive. It carries no data.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from headrace.api import (
@@ -40,17 +41,26 @@ _STOP_TIMEOUT_S = 4.5
 class StandaloneHerder:
     """All on one event loop; nothing here blocks it."""
 
-    def __init__(self, flows: Iterable[ReplicationFlow], drivers: int) -> None:
+    def __init__(
+        self, flows: Iterable[ReplicationFlow], drivers: int, log_file: Path | None = None
+    ) -> None:
+        """``log_file`` takes what the drivers log; ``None``: this process's standard error."""
         self._flows = {flow.metadata.name: _made_now(flow) for flow in flows}
         self._wanted_drivers = drivers
         self._lease_s = float(min(f.spec.drivers.lease_seconds for f in self._flows.values()))
         self._store = TaskStore()
-        self._fleet = Fleet(drivers, self._lease_s, self._joined, self._left, self._called)
+        self._fleet = Fleet(
+            drivers,
+            self._lease_s,
+            log_file,
+            joined=self._joined,
+            left=self._left,
+            called=self._called,
+        )
         self._assignor: TaskAssignor = RoundRobinAssignor()
         self._writers: dict[tuple[str, str], str] = {}  # (target cluster id, topic) -> flow
         self._started = time.monotonic()
         self._lost: set[str] = set()
-        self.on_driver_lost: Callable[[str, list[str]], None] = lambda driver, units: None
         for name in self._flows:
             for connector in _CONNECTORS:
                 self._store.put(name, connector)
@@ -62,12 +72,13 @@ class StandaloneHerder:
         try:
             await self._fleet.start()
             watch = asyncio.create_task(self._watch())
-            waiting = asyncio.create_task(until.wait())
-            await asyncio.wait({watch, waiting}, return_when=asyncio.FIRST_COMPLETED)
-            watch.cancel()
-            waiting.cancel()
-            if watch.done() and not watch.cancelled():
-                watch.result()  # raises what ended it
+            stopped = asyncio.create_task(until.wait())
+            ends: set[asyncio.Future[Any]] = {watch, stopped, self._fleet.failure}
+            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for end in ends:
+                end.cancel()
+            for end in done:
+                end.result()  # raises what went wrong
         finally:
             await self._fleet.stop(_STOP_TIMEOUT_S)
 
@@ -135,7 +146,6 @@ class StandaloneHerder:
             if task.status.driver_incarnation == driver.incarnation
         ]
         log.warning("driver lost", driver=driver.name, pid=driver.pid, units=len(units))
-        self.on_driver_lost(driver.name, units)
         self._place()
 
     def _called(

@@ -13,19 +13,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 from headrace.api import ClusterSpec
 from headrace.api.partitions import TopicPartition
 from headrace.errors import Retriable
-from headrace.kafka.clients import client_config
+from headrace.kafka.clients import client_config, construct
 from headrace.kafka.errors import translate
 
 T = TypeVar("T")
-
-# Right after a topic was made or a leader moved, brokers answer these for some 100 ms.
-_SETTLING = {
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError._UNKNOWN_PARTITION,
-    KafkaError._NOENT,  # librdkafka: no leaders found
-}
 
 
 class Topic(NamedTuple):
@@ -51,8 +42,10 @@ class Admin:
         self._cluster = cluster
         self._timeout_s = timeout_s
         # The address family of a name is tried in turn; a dead one must not eat the whole time-out.
-        self._client = AdminClient(
-            client_config(cluster) | {"socket.connection.setup.timeout.ms": 5_000}
+        self._client = construct(
+            AdminClient,
+            cluster,
+            {"socket.connection.setup.timeout.ms": 5_000} | client_config(cluster),
         )
 
     @property
@@ -98,7 +91,7 @@ class Admin:
             try:
                 described = self._result(f"describe topic {name} of {self.name}", future)
             except Retriable as error:
-                if _code(error) in _SETTLING:
+                if _code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
                 raise
             found[name] = Topic(name, len(described.partitions), str(described.topic_id))
@@ -170,8 +163,9 @@ class Admin:
                 ours = TopicPartition(at.topic, at.partition)
                 try:
                     found[ours] = self._result(f"{what} of {ours} on {self.name}", future).offset
-                except Retriable as error:
-                    if _code(error) not in _SETTLING or time.monotonic() > deadline:
+                except Retriable:
+                    # Right after a topic was made or a leader moved, brokers disagree for a moment.
+                    if time.monotonic() > deadline:
                         raise
             missing -= found.keys()
             if missing:

@@ -3,14 +3,16 @@ defaults where those would hide a loss."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import confluent_kafka
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from headrace.api import ClusterSpec
 from headrace.api.partitions import TopicPartition
+from headrace.errors import InvalidSpec
 
+Client = TypeVar("Client")
 Settings = dict[str, Any]
 OnError = Callable[[KafkaError], None]
 
@@ -30,6 +32,19 @@ def client_config(cluster: ClusterSpec) -> Settings:
         "bootstrap.servers": cluster.bootstrap_servers,
         "logger": _SILENT,
     }
+
+
+def construct(
+    client: Callable[[Settings], Client], cluster: ClusterSpec, config: Settings
+) -> Client:
+    """Make a client; ``InvalidSpec`` when a setting of the user's is none or has a wrong value."""
+    try:
+        return client(config)
+    except KafkaException as error:
+        raise InvalidSpec(
+            f"config of cluster {cluster.alias}: {error.args[0].str()}; "
+            "the settings are librdkafka's"
+        ) from error
 
 
 def make_consumer(
@@ -56,7 +71,8 @@ def make_consumer(
         "check.crcs": True,
         "enable.partition.eof": True,  # the only sign of a position behind trailing markers
     }
-    return Consumer(_config(cluster, tuning, integrity, settings, on_error))
+    config = _config(cluster, tuning, integrity, settings, on_error)
+    return construct(Consumer, cluster, config)
 
 
 def make_producer(
@@ -71,7 +87,8 @@ def make_producer(
     """
     tuning = {"linger.ms": 5, "retry.backoff.ms": 100, "retry.backoff.max.ms": 500}
     integrity = {"enable.idempotence": True, "acks": "all", "message.timeout.ms": 0}
-    return Producer(_config(cluster, tuning, integrity, settings, on_error))
+    config = _config(cluster, tuning, integrity, settings, on_error)
+    return construct(Producer, cluster, config)
 
 
 def assign(consumer: Consumer, positions: Iterable[tuple[TopicPartition, int]]) -> None:

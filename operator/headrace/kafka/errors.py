@@ -19,7 +19,6 @@ _FATAL = {
     KafkaError.INVALID_CONFIG: "change the setting that the broker names",
     KafkaError.INVALID_REPLICATION_FACTOR: "ask for no more replicas than there are brokers",
     KafkaError.INVALID_PARTITIONS: "the broker refuses this number of partitions",
-    KafkaError._INVALID_ARG: "change the client setting that is named",
 }
 _AWAY = {
     KafkaError._TRANSPORT,

@@ -21,9 +21,9 @@ from headrace.movers.flight import Flight
 
 log = get_logger(__name__)
 
-# Backpressure: stop reading above these, so that a slow target costs bounded memory. A batch adds at
-# most what the consumer has prefetched (16 MiB), and the producer's own queue (100,000 records) is
-# larger than both together, so that it never refuses a record.
+# Backpressure: stop reading above these, so that a slow target costs bounded memory. A batch adds
+# at most what the consumer has prefetched (16 MiB), and the producer's own queue (100,000 records)
+# is larger than both together, so that it never refuses a record.
 _MAX_IN_FLIGHT_RECORDS = 20_000
 _MAX_IN_FLIGHT_BYTES = 32 << 20
 _BATCH_RECORDS = 2_000

@@ -18,7 +18,6 @@ from headrace.report.result import (
     Result,
     TestedTopic,
 )
-from headrace.report.page import page
 from headrace.report.run import FLOW, Run
 from headrace.report.summary import latency, points
 
@@ -39,6 +38,5 @@ __all__ = [
     "Second",
     "TestedTopic",
     "latency",
-    "page",
     "points",
 ]

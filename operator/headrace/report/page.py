@@ -1,23 +1,111 @@
-"""``report.html``: one self-contained file, to read on a screen, dark or light, and on paper."""
+"""``report.html``: one self-contained file, to read on a screen, light or dark, and on paper."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import groupby
 
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from headrace.api import Delivery, format_ranges
 from headrace.report import plots
-from headrace.report.chaos import Fault
-from headrace.report.result import Kind, Result
+from headrace.report.result import Counts, Kind, Result
 
-GLOSSES = {
-    Kind.MISSING: "acknowledged by the source, and not on the target",
-    Kind.DUPLICATED: "on the target once more; every copy after the first counts",
+_GLOSSES = {
+    Kind.MISSING: "acknowledged by the source, not on the target",
+    Kind.DUPLICATED: "copies on the target after the first",
     Kind.REORDERED: "first arrived behind a later message of its topic, producer and key",
-    Kind.CORRUPTED: "not as on the source: key, value, headers, timestamp or partition",
-    Kind.ALIEN: "on the target under this run's name, and sent by nobody",
-    Kind.UNACKNOWLEDGED: "on the source without an acknowledgement: may be mirrored or not",
-    Kind.SOURCE_LOST: "acknowledged by the source and no longer on it",
+    Kind.CORRUPTED: "key, value, headers, timestamp or partition not as on the source",
+    Kind.ALIEN: "on the target under this run's name, sent by nobody",
+    Kind.UNACKNOWLEDGED: "on the source, its acknowledgement never came; the mirror may carry it",
+    Kind.SOURCE_LOST: "acknowledged by the source and no longer there",
 }
+
+
+@dataclass(frozen=True)
+class Line:
+    """One class of records in the table of counts."""
+
+    kind: Kind
+    gloss: str
+    count: int
+    allowed: int | None
+    """``None``: any number."""
+    judged: bool
+    """Whether there is a limit at all, that is: whether the mirror answers for it."""
+
+    @property
+    def good(self) -> bool:
+        """Within what the test allows."""
+        return self.allowed is None or self.count <= self.allowed
+
+
+def page(result: Result) -> str:
+    """The page of a result; made from ``report.json`` alone."""
+    environment = Environment(
+        loader=PackageLoader("headrace.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"clock": _clock, "seconds": _seconds}
+    return environment.get_template("report.html.j2").render(
+        result=result,
+        lines=_lines(result, result.counts) if result.counts else [],
+        drawings=_drawings(result),
+        manifest=_manifest(result),
+    )
+
+
+def _lines(result: Result, counts: Counts) -> list[Line]:
+    budgets = result.test.spec.budgets
+    allowed = {
+        Kind.MISSING: budgets.missing,
+        Kind.DUPLICATED: budgets.duplicated,
+        Kind.REORDERED: budgets.reordered,
+        Kind.CORRUPTED: budgets.corrupted,
+        Kind.ALIEN: 0,
+    }
+    lines = [
+        Line(kind, _GLOSSES[kind], getattr(counts, kind), most, judged=True)
+        for kind, most in allowed.items()
+    ]
+    of_the_source = {
+        Kind.UNACKNOWLEDGED: counts.unacknowledged,
+        Kind.SOURCE_LOST: counts.source_lost,
+    }
+    return lines + [
+        Line(kind, _GLOSSES[kind], count, None, judged=False)
+        for kind, count in of_the_source.items()
+        if count
+    ]
+
+
+def _drawings(result: Result) -> dict[str, str]:
+    """SVG by title."""
+    drawings = {}
+    if result.points and result.started_ms is not None:
+        over_time = (result.points, result.faults, result.started_ms)
+        drawings["Throughput"] = plots.throughput(*over_time)
+        drawings["On the way"] = plots.backlog(*over_time)
+        if result.latency_ms:
+            drawings["Latency over time"] = plots.latency_over_time(*over_time)
+    if result.latency_ms:
+        drawings["Latency of all messages"] = plots.histogram(result.latency_ms)
+    return drawings
+
+
+def _manifest(result: Result) -> str:
+    """The resolved test as a manifest; what nobody set is left out."""
+    document = result.test.model_dump(
+        mode="json", by_alias=True, exclude_none=True, exclude_defaults=True
+    )
+    kind = {"apiVersion": result.test.api_version, "kind": result.test.kind}
+    return yaml.safe_dump(kind | document, sort_keys=False, allow_unicode=True)
+
+
+def _clock(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _seconds(duration_ms: float) -> str:
+    return f"{duration_ms / 1000:,.1f} s"

@@ -43,11 +43,12 @@ class Example(Model):
 
     topic: str
     """Topic on the target; of a record that is only on the source, there."""
-    partition: int
+    partition: int | None = None
     offset: int | None = None
-    """Where it lies; absent: nowhere."""
+    """Where it lies; absent: nowhere any more."""
     producer: str
-    seq: int
+    seq: int | None
+    """Its number; absent: neither headers nor body tell it."""
     differs: str = ""
     """Of a corrupted record: what is not as on the source, separated by commas."""
 
@@ -110,13 +111,18 @@ class Result(Model):
     """What a reader should know beside the verdict."""
     run: str
     """Name of this run."""
+    flow: str | None = None
+    """Name of the flow under test; absent: a mirror that someone else runs."""
     test: MirrorTest
     """What was tested, and how: resolved, with every default filled in."""
     topics: tuple[TestedTopic, ...] = ()
     """Where the load went."""
     counts: Counts | None = None
     """Absent: the clusters could not be compared."""
-    examples: dict[Kind, Annotated[tuple[Example, ...], Field(max_length=MAX_EXAMPLES)]] = {}
+    examples: dict[Kind, Annotated[tuple[Example, ...], Field(max_length=MAX_EXAMPLES)]] = Field(
+        default_factory=dict
+    )
+    """Of each class that has some."""
     latency_ms: Latency | None = None
     """Absent: nothing was measured."""
     acknowledged_per_second: float | None = None

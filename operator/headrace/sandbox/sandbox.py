@@ -114,7 +114,6 @@ class Sandbox:
                 except BaseException:
                     sandbox.close(keep_logs=True)
                     raise
-        log.debug("sandbox started", sandbox=name, java=java.origin, logs=str(folder))
         return sandbox
 
     @classmethod

@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from headrace.errors import Fatal, InvalidSpec
+from headrace.toolchain.files import write_whole
+from headrace.toolchain.folders import cache_home
 from headrace.toolchain.java import Java
 from headrace.toolchain.leash import spawn
 from headrace.toolchain.proxies import proxy_properties
@@ -45,6 +47,7 @@ def retrieve(modules: Sequence[Module], folder: Path, java: Java) -> Path:
     not to outlive the attempt. Says on standard error what it downloads. Raises Fatal when one
     cannot be had.
     """
+    folder.mkdir(parents=True, mode=0o700)
     (folder / "ivy.xml").write_bytes(_descriptor(modules))
     (folder / "settings.xml").write_bytes(_settings())
     # In a file of arguments, as a proxy's password is not for the list of processes.
@@ -65,10 +68,12 @@ def retrieve(modules: Sequence[Module], folder: Path, java: Java) -> Path:
         process.kill()
         process.wait()
     if code != 0:
+        log = cache_home() / "ivy.log"
+        write_whole(log, "\n".join(said).encode())
         raise Fatal(
             f"Ivy could not download {len(modules)} jars from {repository()}: {_why(said)}. Behind "
             "a proxy, set HTTPS_PROXY; to use a mirror of a Maven repository, set "
-            f"{REPOSITORY_VARIABLE} to its address"
+            f"{REPOSITORY_VARIABLE} to its address. All that Ivy said: {log}"
         )
     return folder / "jars"
 
@@ -138,6 +143,7 @@ def _show(output: IO[bytes], modules: Sequence[Module]) -> list[str]:
     console.print(
         f"Downloading {len(modules)} jars ({total / 1e6:.0f} MB) from {repository()}, once",
         highlight=False,
+        soft_wrap=True,
     )
     said = []
     with Progress(
@@ -165,8 +171,12 @@ def _lines(output: IO[bytes]) -> Iterator[str]:
 
 
 def _why(said: Sequence[str]) -> str:
-    """The lines in which Ivy says what went wrong, or its last ones."""
-    problems = [
-        line.strip() for line in said if re.match(r"\s*(ERROR|.*Exception|.*not found)", line)
-    ]
-    return "; ".join(dict.fromkeys(problems[:5] or said[-5:]))
+    """What went wrong: each cause once, with the first address it was met at; else what is absent."""
+    causes: dict[str, str] = {}
+    for line in said:
+        if failed := re.match(r"\s*Server access error at url (\S+) \((.+)\)$", line):
+            causes.setdefault(failed[2], f"{failed[1]}: {failed[2]}")
+        elif failed := re.match(r"\s*(Host \S+ not found|\[FAILED.+)", line):
+            causes.setdefault(failed[1], failed[1])
+    absent = re.findall(r"^\s*:: (\S+: not found)$", "\n".join(said), re.MULTILINE)
+    return "; ".join(list(causes.values())[:3] or absent or said[-1:])

@@ -1,14 +1,14 @@
 """The jars that headrace starts a JVM with: a pinned list, each file checked by its SHA-256."""
 
+import shutil
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from hashlib import file_digest
 from importlib.resources import files
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from headrace.errors import Fatal
 from headrace.toolchain import ivy
@@ -83,12 +83,12 @@ def jars(jar_set: JarSet, java: Java | None = None) -> tuple[Path, ...]:
     return tuple(jar.path for jar in pinned(jar_set))
 
 
-def _fetch(absent: Iterable[Jar], java: Java) -> None:
-    """Download beside the cache, check, and only then move into it."""
-    folder = cache_home() / "jars"
-    folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=cache_home(), prefix="ivy-") as name:
-        fetched = ivy.retrieve(tuple(absent), Path(name), java)
+def _fetch(absent: Sequence[Jar], java: Java) -> None:
+    """Download beside the jars, check, and only then move in."""
+    work = cache_home() / "ivy"
+    shutil.rmtree(work, ignore_errors=True)  # of a process that was killed
+    try:
+        fetched = ivy.retrieve(absent, work, java)
         for jar in absent:
             if not jar.is_at(fetched / jar.file_name):
                 raise Fatal(
@@ -98,4 +98,7 @@ def _fetch(absent: Iterable[Jar], java: Java) -> None:
                     "proxy on the way, can say why"
                 )
         for jar in absent:
+            jar.path.parent.mkdir(parents=True, exist_ok=True)
             (fetched / jar.file_name).replace(jar.path)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)

@@ -1,0 +1,124 @@
+"""A Spark job of a mirror test, as a child process that dies with us."""
+
+import importlib.util
+import json
+import os
+import queue
+import shlex
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from headrace.errors import Fatal
+from headrace.toolchain import JarSet, find_java, jars, spawn
+
+Event = dict[str, Any]
+
+
+class SparkJob:
+    """One of ``produce``, ``probe`` and ``verify``, in Spark's local mode.
+
+    What it prints beside its events goes to ``<folder>/<name>.log``. Its exit code says nothing about
+    the mirror: only ``report.json`` does.
+    """
+
+    def __init__(
+        self, name: str, slots: int, memory_mb: int, folder: Path, *arguments: str
+    ) -> None:
+        self.name = name
+        self.log = folder / f"{name}.log"
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        with self.log.open("ab") as log:  # the reader below appends, too
+            self._process = spawn(
+                [sys.executable, _script(name), *arguments],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=_environment(slots, memory_mb, folder),
+            )
+        self._reader = threading.Thread(target=self._read, name=f"{name} events")
+        self._reader.start()
+
+    @property
+    def running(self) -> bool:
+        """Whether it still runs."""
+        return self._process.poll() is None
+
+    def events(self, wait_s: float) -> Iterator[Event]:
+        """What it told since the last call; waits at most ``wait_s`` for the first."""
+        try:
+            yield self._events.get(timeout=wait_s)
+            while True:
+                yield self._events.get_nowait()
+        except queue.Empty:
+            return
+
+    def last_words(self) -> str:
+        """The sentence that it ended with, and where to read more."""
+        said = [
+            line.removeprefix("headrace: ")
+            for line in self.log.read_text(errors="replace").splitlines()
+            if line.startswith("headrace: ")
+        ]
+        words = said[-1] if said else f"it ended with code {self._process.poll()}"
+        return f"{self.name}: {words} (log: {self.log})"
+
+    def end(self) -> None:
+        """End it, however it is; its JVM and Python workers follow."""
+        if self.running:
+            self._process.terminate()
+            try:
+                self._process.wait(5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        self._process.wait()
+        self._reader.join()
+
+    def _read(self) -> None:
+        stdout = self._process.stdout
+        assert stdout is not None
+        with self.log.open("ab") as log, stdout:
+            for line in stdout:
+                if line.startswith(b'{"event"'):
+                    self._events.put(json.loads(line))
+                else:
+                    log.write(line)
+                    log.flush()
+
+
+def _script(name: str) -> Path:
+    """In the wheel the scripts lie in ``headrace_spark/jobs/``, in a clone beside the package."""
+    found = importlib.util.find_spec("headrace_spark")
+    if found is None or found.origin is None:
+        raise Fatal("the Spark jobs are not installed: pip install 'headrace[spark]'")
+    package = Path(found.origin).parent
+    wheel = package / "jobs" / f"{name}.py"
+    return wheel if wheel.exists() else package.parent / f"{name}.py"
+
+
+def _environment(slots: int, memory_mb: int, folder: Path) -> dict[str, str]:
+    """Our own Spark, whatever else is installed: the jars are one matched set with it."""
+    java = find_java()
+    settings = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(folder / "scratch"),
+    }
+    arguments = [
+        *("--master", f"local[{slots}]"),
+        *("--driver-memory", f"{memory_mb}m"),
+        *("--jars", ",".join(map(str, jars(JarSet.SPARK_KAFKA, java)))),
+        *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}")),
+        "pyspark-shell",
+    ]
+    others = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
+    return others | {
+        "JAVA_HOME": str(java.home),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_SUBMIT_ARGS": shlex.join(arguments),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }

@@ -1,0 +1,167 @@
+"""``headrace verify``: a mirror test on this machine, from the manifest to the verdict."""
+
+import secrets
+import time
+import traceback
+from pathlib import Path
+
+import click
+
+from headrace.api import ClusterSpec, Delivery, MirrorTest, ReplicationFlow, Verdict, load, unbuilt
+from headrace.cli.exits import Exit
+from headrace.cli.mirror_test import run_test
+from headrace.cli.verify_view import View
+from headrace.errors import GaveUp, HeadraceError, InvalidSpec, Retriable
+from headrace.herder import control
+from headrace.kafka import Admin
+from headrace.replication import policy_for
+from headrace.report import FLOW, Result, Run
+
+_CODES = {
+    Verdict.PASSED: Exit.OK,
+    Verdict.FAILED: Exit.FAILED,
+    Verdict.INCONCLUSIVE: Exit.INCONCLUSIVE,
+}
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--name", help="Which MirrorTest, where FILE has several.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a cluster may take to answer, and the target's topics to appear.",
+)
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for the report. [default: headrace-reports/<test>/<run>]",
+)
+def command(file: Path, name: str | None, timeout: float, report: Path | None) -> int:
+    """Run the MirrorTest in FILE against a mirror that is running, and give a verdict.
+
+    Exit code: 0 Passed, 1 Failed, 2 Inconclusive (any end without a verdict, too), 3 bad usage.
+    """
+    try:
+        result = _verify(file, name, timeout, report)
+    except InvalidSpec:
+        raise
+    except HeadraceError as error:
+        raise GaveUp(str(error)) from error
+    except KeyboardInterrupt:
+        raise GaveUp("interrupted: there is no verdict") from None
+    except Exception as error:
+        traceback.print_exc()
+        # Python's own code for a crash is 1, which would say Failed.
+        raise GaveUp(f"headrace itself failed ({error!r}): there is no verdict") from error
+    return _CODES[result.verdict]
+
+
+def _verify(file: Path, name: str | None, timeout_s: float, report: Path | None) -> Result:
+    test = _the_test(file, name)
+    flow = _flow(test)
+    run = Run(name=_run_name(), test=test if flow is None else resolve(test, flow))
+    source_id, target_id = (_reach(cluster, timeout_s) for cluster in (run.source, run.target))
+    if source_id == target_id:
+        raise InvalidSpec(
+            f"{run.source.alias} ({run.source.bootstrap_servers}) and {run.target.alias} "
+            f"({run.target.bootstrap_servers}) are one cluster (id {source_id}): "
+            "a mirror test needs two"
+        )
+    folder = report or Path("headrace-reports") / test.metadata.name / run.name
+    with View(run) as view:
+        result = run_test(run, test.spec.chaos, folder, timeout_s, view)
+    click.echo(_summary(result, folder))
+    return result
+
+
+def _the_test(file: Path, name: str | None) -> MirrorTest:
+    tests = [test for test in load([file]).tests if name in (None, test.metadata.name)]
+    if len(tests) != 1:
+        names = ", ".join(test.metadata.name for test in load([file]).tests) or "none"
+        raise InvalidSpec(f"{file} holds these MirrorTests: {names}; say which with --name")
+    if refused := unbuilt(tests[0]).refused:
+        raise InvalidSpec("\n".join(refused))
+    return tests[0]
+
+
+def _flow(test: MirrorTest) -> ReplicationFlow | None:
+    """The running flow that the test names; ``InvalidSpec`` when it does not run here."""
+    if test.spec.flow_name is None:
+        return None
+    return ReplicationFlow.model_validate(control.request(test.spec.flow_name, "flow"))
+
+
+def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
+    """The test with all that it takes from the flow written out: clusters, topic names, promises."""
+    spec = test.spec
+    policy = policy_for(flow.spec.policy, flow.spec.source.alias)
+    budgets = spec.budgets
+    if budgets.duplicated is None and flow.spec.delivery is Delivery.EXACTLY_ONCE:
+        budgets = budgets.model_copy(update={"duplicated": 0})
+    target = flow.spec.target
+    return test.model_copy(
+        update={
+            "metadata": test.metadata.model_copy(
+                update={"annotations": {**test.metadata.annotations, FLOW: flow.metadata.name}}
+            ),
+            "spec": spec.model_copy(
+                update={
+                    "flow_name": None,
+                    "source": flow.spec.source,
+                    "target": ClusterSpec.model_validate(
+                        {name: getattr(target, name) for name in ClusterSpec.model_fields}
+                    ),
+                    "target_topic": policy.target_topic("{topic}"),
+                    "budgets": budgets,
+                    "chaos": (),
+                }
+            ),
+        }
+    )
+
+
+def _run_name() -> str:
+    return f"{time.strftime('%y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+
+
+def _reach(cluster: ClusterSpec, timeout_s: float) -> str:
+    """The id of a cluster; ``GaveUp`` when no broker answers in time."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        left_s = deadline - time.monotonic()
+        try:
+            return Admin(cluster, timeout_s=max(1.0, min(10.0, left_s))).cluster_id()
+        except Retriable as error:
+            if time.monotonic() > deadline:
+                raise GaveUp(f"{error}; gave up after {timeout_s:.0f} s") from error
+            time.sleep(0.5)
+
+
+def _summary(result: Result, folder: Path) -> str:
+    lines = [f"{result.verdict}: {result.reasons[0]}"]
+    lines += [f"  {reason}" for reason in result.reasons[1:]]
+    if counts := result.counts:
+        lines.append(
+            f"  {counts.acknowledged - counts.missing - counts.source_lost:,} of "
+            f"{counts.acknowledged:,} messages arrived; {counts.missing:,} missing, "
+            f"{counts.duplicated:,} duplicated, {counts.reordered:,} reordered, "
+            f"{counts.corrupted:,} corrupted, {counts.alien:,} alien"
+        )
+    if latency := result.latency_ms:
+        lines.append(
+            f"  latency p50 {latency.p50:,} ms, p99 {latency.p99:,} ms, "
+            f"p99.9 {latency.p999:,} ms, max {latency.max:,} ms"
+        )
+    for fault in result.faults:
+        if fault.recovery_seconds is not None:
+            lines.append(
+                f"  {fault.step.action} at {fault.percent:.0f} %: {len(fault.units)} units of "
+                f"{fault.driver} ran again after {fault.recovery_seconds:.1f} s"
+            )
+    lines += [f"  note: {warning}" for warning in result.warnings]
+    lines.append(f"  report: {folder / 'report.html'}")
+    return "\n".join(lines)

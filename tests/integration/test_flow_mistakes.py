@@ -1,0 +1,159 @@
+"""What a person can get wrong about a flow: the sentence, and the exit code."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from support.flows import FlowRun, manifest, spec
+from support.records import count, make_topic, numbered, produce, unique
+
+from headrace.sandbox import Cluster
+
+WaitUntil = Callable[..., object]
+NOBODY = "127.0.0.1:1"  # a port that no broker listens on
+
+
+@pytest.fixture(autouse=True)
+def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control sockets of this test's own."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+def test_an_unreachable_source_is_retried_and_shown(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    flow = manifest("lonely", east, west, "orders")
+    flow["spec"]["source"]["bootstrapServers"] = NOBODY
+    with FlowRun(tmp_path, [flow]) as run:
+        wait_until(lambda: run.condition("Ready").get("reason") == "SourceUnreachable", within_s=30)
+        assert f"east ({NOBODY})" in run.condition("Ready")["message"]
+        assert run.process.poll() is None
+
+
+def test_until_caught_up_gives_up_on_an_unreachable_target(
+    east: Cluster, west: Cluster, tmp_path: Path
+) -> None:
+    flow = manifest("hopeless", east, west, "orders")
+    flow["spec"]["target"]["bootstrapServers"] = NOBODY
+    with FlowRun(tmp_path, [flow], "--until-caught-up", "--timeout", "12") as run:
+        assert run.end(60) == 2
+    assert "not caught up, and nothing moved for 12 s: hopeless: " in run.output
+    assert f"west ({NOBODY}): no broker answered" in run.output
+
+
+def test_a_source_that_is_the_target_ends_the_run(east: Cluster, tmp_path: Path) -> None:
+    flow = manifest("circle", east, east, "orders")
+    flow["spec"]["target"]["alias"] = "west"
+    flow["spec"]["source"]["bootstrapServers"] = f"localhost:{east.brokers[0].port}"
+    with FlowRun(tmp_path, [flow]) as run:
+        assert run.end(60) == 3
+    assert f"are the same cluster ({east.cluster_id})" in run.output
+    assert "correct one of spec.source.bootstrapServers and spec.target" in run.output
+
+
+def test_two_flows_of_a_run_cannot_write_one_topic(
+    east: Cluster, west: Cluster, tmp_path: Path
+) -> None:
+    topic = make_topic(spec(east), unique("both"), 1)
+    flows = [
+        manifest(name, east, west, topic, heartbeats={"enabled": False}) for name in ("one", "two")
+    ]
+    with FlowRun(tmp_path, flows) as run:
+        assert run.end(60) == 3
+    assert "of this run both write topic" in run.output
+    assert "narrow spec.topics of one" in run.output
+
+
+def test_a_second_run_of_a_flow_is_refused(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    flow = manifest("single", east, west, unique("none"))
+    with FlowRun(tmp_path, [flow]) as run:
+        wait_until(run.status, within_s=30)
+        with FlowRun(tmp_path, [flow]) as second:
+            assert second.end(30) == 3
+        assert "flow single runs already" in second.output
+        assert run.process.poll() is None
+
+
+def test_a_pattern_that_matches_nothing_stays_visible(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    topic = make_topic(spec(east), unique("here"), 1)
+    with FlowRun(tmp_path, [manifest("typo", east, west, topic, "ordres.*")]) as run:
+        wait_until(lambda: run.condition("Ready").get("reason") == "NoTopicMatches", within_s=30)
+        ready = run.condition("Ready")
+        assert ready["status"] == "True"
+        assert "no topic of east matches ordres.* in spec.topics.include" in ready["message"]
+        assert topic not in ready["message"]
+
+
+def test_a_target_topic_that_may_not_grow_is_said_and_the_rest_is_copied(
+    east: Cluster, start_cluster: Callable[..., Cluster], tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    west = start_cluster(
+        "strict",
+        properties={
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "allow.everyone.if.no.acl.found": "true",
+        },
+    )
+    topic = make_topic(spec(east), unique("short"), 4)
+    make_topic(spec(west), f"east.{topic}", 2)
+    _forbid_alter(west, f"east.{topic}")
+    produce(spec(east), topic, numbered(400, 4))
+
+    with FlowRun(tmp_path, [manifest("short", east, west, topic)]) as run:
+        wait_until(
+            lambda: run.condition("Ready").get("reason") == "TargetPartitionsTooFew", within_s=30
+        )
+        message = run.condition("Ready")["message"]
+        assert f"grow topic east.{topic} to 4 partitions" in message
+        assert f"Topic {topic} has 4 partitions on the source" in message
+        assert "those from 2 on are not replicated" in message
+        wait_until(lambda: count(spec(west), f"east.{topic}") == 200, within_s=30)
+
+
+def _forbid_alter(cluster: Cluster, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    for operation, permission in (
+        (AclOperation.ALL, AclPermissionType.ALLOW),
+        (AclOperation.ALTER, AclPermissionType.DENY),
+    ):
+        acl = AclBinding(
+            ResourceType.TOPIC,
+            topic,
+            ResourcePatternType.LITERAL,
+            "User:ANONYMOUS",
+            "*",
+            operation,
+            permission,
+        )
+        for future in admin.create_acls([acl]).values():
+            future.result()
+
+
+def test_what_is_not_built_is_refused_by_name_and_its_defaults_are_one_warning(
+    east: Cluster, west: Cluster, tmp_path: Path
+) -> None:
+    asked = manifest("greedy", east, west, "orders", delivery="ExactlyOnce")
+    with FlowRun(tmp_path, [asked]) as run:
+        assert run.end(30) == 3
+    assert "spec.delivery" in run.output
+    assert "ExactlyOnce" in run.output
+
+    modest = manifest("modest", east, west, unique("none"), checkpoints={"enabled": False})
+    with FlowRun(tmp_path, [modest], "--until-caught-up") as run:
+        assert run.end(60) == 0
+    warnings = [line for line in run.output.splitlines() if line.startswith("headrace: ")]
+    assert len(warnings) == 1
+    assert "spec.topicConfigs.sync" in warnings[0]
+    assert "checkpoints" not in warnings[0]
