@@ -33,10 +33,11 @@ def compare(
     refused: DataFrame,
     source: DataFrame,
     target: DataFrame,
+    *,
     keys: dict[str, int],
     preserved: bool,
 ) -> DataFrame:
-    """All findings. ``keys`` is the number of keys by topic; ``preserved``: partitions must agree."""
+    """All findings. ``keys``: number of keys by topic; ``preserved``: partitions must agree."""
     return (
         ledger(acknowledged, refused, source, target)
         .transform(wrong_entries)
@@ -48,8 +49,8 @@ def compare(
 def ledger(
     acknowledged: DataFrame, refused: DataFrame, source: DataFrame, target: DataFrame
 ) -> DataFrame:
-    """One row a message: whether it was ``acknowledged`` or ``refused``, and the number of copies on the
-    ``source`` and on the ``target``, each with one place (of the first copy, and of the last)."""
+    """One row a message: whether it was ``acknowledged`` or ``refused``, how many copies are on the
+    ``source`` and on the ``target``, and one place on each (of the first copy, and of the last)."""
     pages = {
         "acknowledged": acknowledged,
         "refused": refused,

@@ -15,11 +15,11 @@ from pathlib import Path
 from platform import python_version
 from typing import Never, TypeVar
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pydantic import BaseModel, ValidationError
 from pyspark.errors import PySparkException
 
-from headrace.api import MirrorTest, Verdict, load
+from headrace.api import Verdict, load
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec
 from headrace.report import Faults, Measured, Result, Run, TestedTopic, latency, points
 from headrace_spark import journal, producer, verifier
@@ -102,9 +102,7 @@ def _run(arguments: argparse.Namespace) -> Run:
     try:
         run = Run(name=arguments.run, test=tests[0])
     except ValidationError:
-        raise InvalidSpec(
-            f"--run {arguments.run}: must be 1 to 20 of a-z, 0-9 and '-'"
-        ) from None
+        raise InvalidSpec(f"--run {arguments.run}: must be 1 to 20 of a-z, 0-9 and '-'") from None
     _ = run.source  # a test that is not resolved is bad input for every job
     return run
 

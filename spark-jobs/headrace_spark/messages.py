@@ -2,15 +2,17 @@
 
 A producer sends a dense sequence 0, 1, 2 ... to every topic. The value is
 ``id;seq;timestamp;payload`` (timestamp in ms since 1970, UTC; cut to the size asked for) in both
-formats; ``Headers`` adds the headers ``id`` and ``seq``. The body is a second witness: a mirror that
-drops headers is then found corrupting records, not losing all of them.
+formats; ``Headers`` adds the headers ``id`` and ``seq``. The body is a second witness: a mirror
+that drops headers is then found corrupting records, not losing all of them.
 """
 
 import random
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
+
+from headrace.kafka import Message as Record
 
 HEADER_ID = "id"
 HEADER_SEQ = "seq"
@@ -19,7 +21,8 @@ HEADER_SENTINEL = "sentinel"
 
 _STARTS = 8_192  # payloads that one producer can tell apart; beside them the prefix tells
 
-Headers = list[tuple[str, bytes]]
+Headers = list[tuple[str, str | bytes | None]]
+"""As the client takes them; values are bytes here."""
 
 
 def producer_id(run: str, index: int, attempt: int) -> str:
@@ -66,14 +69,14 @@ class Writer:
         prefix = b"%b;%d;%d;" % (self._id, seq, timestamp_ms)
         start = seq % _STARTS
         value = (prefix + self._noise[start : start + self._size])[: self._size]
-        headers = [(HEADER_ID, self._id), (HEADER_SEQ, b"%d" % seq)]
+        headers: Headers = [(HEADER_ID, self._id), (HEADER_SEQ, b"%d" % seq)]
         return Message(value, headers, zlib.crc32(value))
 
 
 def sentinel(run: str, partition: int, timestamp_ms: int) -> Message:
     """The last record of a partition: whoever sees it has seen all that was sent there."""
     value = f"{run};{HEADER_SENTINEL}-{partition};{timestamp_ms};".encode()
-    headers = [(HEADER_ID, run.encode()), (HEADER_SENTINEL, b"%d" % partition)]
+    headers: Headers = [(HEADER_ID, run.encode()), (HEADER_SENTINEL, b"%d" % partition)]
     return Message(value, headers, zlib.crc32(value))
 
 
@@ -86,7 +89,7 @@ class Sighting(NamedTuple):
     """Of an end sentinel: the source partition that it ends."""
 
 
-def recognise(record: "Record", run: bytes) -> Sighting | None:
+def recognise(record: Record, run: bytes) -> Sighting | None:
     """A record of this run, or ``None``; by its body, or by its headers where the body is too short
     for that. A target that stamps records itself does not spoil the time in the body."""
     value = record.value() or b""
@@ -96,18 +99,10 @@ def recognise(record: "Record", run: bytes) -> Sighting | None:
             _, dash, partition = fields[1].partition(b"-")
             return Sighting(int(fields[2]), int(partition) if dash else None)
     headers = dict(record.headers() or ())
-    if not (headers.get(HEADER_ID) or b"").startswith(run):
+    who, sentinel = headers.get(HEADER_ID), headers.get(HEADER_SENTINEL)
+    if not isinstance(who, bytes) or not who.startswith(run):
         return None
-    sentinel = headers.get(HEADER_SENTINEL)
     return Sighting(record.timestamp()[1], int(sentinel) if sentinel else None)
-
-
-class Record(Protocol):
-    """What a consumer hands out."""
-
-    def value(self) -> bytes | None: ...
-    def headers(self) -> Headers | None: ...
-    def timestamp(self) -> tuple[int, int]: ...
 
 
 def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:

@@ -33,8 +33,9 @@ OnReady = Callable[[tuple[str, ...]], None]
 def probe(spark: SparkSession, run: Run, wait_s: float, on_ready: OnReady) -> Measured:
     """Measure until the end of the run.
 
-    Waits at most ``wait_s`` for the target's topics; those that are not there then are not measured.
-    ``on_ready`` is called with their names when every consumer waits at the end of its partitions.
+    Waits at most ``wait_s`` for the target's topics; those that are not there then are not
+    measured. ``on_ready`` is called with their names when every consumer is in place, at the end of
+    its partitions.
     """
     topics.prepare(run)
     there = _wait_for_topics(run, wait_s)
@@ -112,12 +113,8 @@ class _Watch:
         self._consumer = make_consumer(run.target)
         assign(self._consumer, [(TopicPartition(t, p), offset) for t, p, offset in share])
         self._not_ready = {(t, p) for t, p, _ in share}
-        source_partitions = Admin(run.source).topics()
-        self._open = {
-            (target, p)
-            for name, target in run.topics.items()
-            for p in range(source_partitions[name])
-        }
+        counts = Admin(run.source).topics()
+        self._open = {(t, p) for name, t in run.topics.items() for p in range(counts[name])}
         """Sentinels that no consumer has seen."""
         self._seen: list[tuple[str, int]] = []
         """Those that this one saw and has not told the others."""
@@ -154,7 +151,7 @@ class _Watch:
         if sighting.sentinel is None:
             self._arrivals.add(sighting.timestamp_ms, time.time_ns() // 1_000_000)
         else:
-            self._seen.append((at[0], sighting.sentinel))
+            self._seen.append((at[0] or "", sighting.sentinel))
 
     def _talk(self) -> None:
         """Tell the other consumers what was seen, and hear from them and from the load."""

@@ -101,7 +101,7 @@ def _unlike(run: Run, load_topics: tuple[LoadTopic, ...]) -> tuple[str, ...]:
     """Topics that were there already, with another number of partitions than asked for."""
     wanted = run.test.spec.load.partitions
     return tuple(
-        f"topic {t.name} was there with {t.partitions} partitions; the load's {wanted} is for new ones"
+        f"topic {t.name} was there with {t.partitions} partitions, not {wanted}"
         for t in load_topics
         if t.partitions != wanted
     )
@@ -187,6 +187,7 @@ class _Load:
         self._seconds: Counter[int] = Counter()
         self._counted = 0
         self._progress_at = 0.0
+        self._moved_s = time.monotonic()
         self._started_ms = self._finished_ms = 0
 
     def send(self) -> _Report:
@@ -212,34 +213,43 @@ class _Load:
         limit = self._limits[number]
         beyond = first + granted if limit is None else min(first + granted, limit)
         for seq in range(first, beyond):
-            key = messages.key_of(seq, topic.keys)
-            partition = messages.partition_of(seq, topic.keys, topic.partitions)
-            timestamp_ms = _now_ms()
-            message = self._writer.message(seq, timestamp_ms)
-            acknowledged = partial(
-                self._delivered, self._failed[number], self._acknowledged[number][partition]
-            )
-            while True:
-                try:
-                    self._producer.produce(
-                        topic.name,
-                        message.value,
-                        b"%d" % key,
-                        partition=partition,
-                        timestamp=timestamp_ms,
-                        headers=message.headers,
-                        on_delivery=partial(acknowledged, seq, message.checksum),
-                    )
-                except BufferError:
-                    self._observe(0.05)
-                    continue
-                except KafkaException as error:
-                    self._errors.append(str(translate(error, f"send to {topic.name}")))
-                    return
-                break
+            if not self._send_one(number, topic, seq):
+                return
             self._sent[number] = seq + 1
 
-    def _delivered(
+    def _send_one(self, number: int, topic: LoadTopic, seq: int) -> bool:
+        """Hand one message to the client; ``False`` when that cannot be done any more."""
+        partition = messages.partition_of(seq, topic.keys, topic.partitions)
+        timestamp_ms = _now_ms()
+        message = self._writer.message(seq, timestamp_ms)
+        on_delivery = partial(
+            self._delivered,
+            self._failed[number],
+            self._acknowledged[number][partition],
+            seq,
+            message.checksum,
+        )
+        while True:
+            try:
+                self._producer.produce(
+                    topic.name,
+                    message.value,
+                    b"%d" % messages.key_of(seq, topic.keys),
+                    partition=partition,
+                    timestamp=timestamp_ms,
+                    headers=message.headers,
+                    on_delivery=on_delivery,
+                )
+                return True
+            except BufferError:  # as much in flight as may be
+                self._observe(0.05)
+                if self._stuck():
+                    return False
+            except KafkaException as error:
+                self._errors.append(str(translate(error, f"send to {topic.name}")))
+                return False
+
+    def _delivered(  # noqa: PLR0917 - the client adds the last two
         self,
         failed: set[int],
         acknowledged: _Acknowledged,
@@ -263,6 +273,7 @@ class _Load:
         if total > self._counted:
             self._seconds[int(now)] += total - self._counted
             self._counted = total
+            self._moved_s = time.monotonic()
             self._finished_ms = int(now * 1000)
         if now >= self._progress_at:
             with suppress(BufferError):  # full: next time
@@ -276,17 +287,20 @@ class _Load:
 
     def _wait_for_the_rest(self) -> None:
         """Until nothing is in flight; what is stuck fails, and is known to have failed."""
-        counted, deadline = self._counted, time.monotonic() + STUCK_S
-        while len(self._producer) and time.monotonic() < deadline:
+        self._moved_s = time.monotonic()
+        while len(self._producer) and not self._stuck():
             self._observe(0.05)
-            if self._counted > counted:
-                counted, deadline = self._counted, time.monotonic() + STUCK_S
-        if len(self._producer):
-            self._producer.purge()
-            self._producer.flush(5)
+        self._producer.purge()
+        self._producer.flush(5)
         self._progress_at = 0  # the last word
         self._observe(0)
         self._producer.flush(5)
+
+    def _stuck(self) -> bool:
+        stuck = time.monotonic() - self._moved_s > STUCK_S
+        if stuck and not self._errors:
+            self._errors.append(f"the source acknowledged nothing for {STUCK_S:.0f} s")
+        return stuck
 
     def _report(self) -> _Report:
         streams = tuple(

@@ -25,6 +25,7 @@ _CHUNK = 1_000_000  # sequence numbers that one row stands for: 8 MB when a task
 def read(
     spark: SparkSession,
     cluster: ClusterSpec,
+    *,
     source_names: dict[str, str],
     start: Offsets,
     end: Offsets,
@@ -32,10 +33,10 @@ def read(
 ) -> DataFrame:
     """The committed records of a run between two offsets of each partition.
 
-    ``source_names`` has the topics to read, and what each is called on the source. Fails when a part
-    of the range is gone. Columns: ``topic`` (its name on the source), ``producer``, ``seq`` (null
-    when neither headers nor body tell it); ``sentinel`` (the source partition that this record ends,
-    else null); ``partition``, ``offset``; ``key``, ``value_hash``, ``headers_hash``,
+    ``source_names`` has the topics to read, and what each is called on the source. Fails when a
+    part of the range is gone. Columns: ``topic`` (its name on the source), ``producer``, ``seq``
+    (null when neither headers nor body tell it); ``sentinel`` (the source partition that this
+    record ends, else null); ``partition``, ``offset``; ``key``, ``value_hash``, ``headers_hash``,
     ``timestamp_ms``; ``checksum`` (CRC-32 of the value).
     """
     records = (

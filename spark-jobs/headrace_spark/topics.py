@@ -25,7 +25,7 @@ class LoadTopic:
 
 
 def prepare(run: Run) -> None:
-    """Make the journal and the topics that the source lacks; every job of a run begins with this."""
+    """Make the journal and the topics that the source lacks; the jobs of a run begin with this."""
     journal.create(run.source)
     admin = Admin(run.source)
     for name in run.topics.keys() - admin.topics().keys():
@@ -34,9 +34,7 @@ def prepare(run: Run) -> None:
     while absent := {*run.topics, journal.TOPIC} - admin.topics().keys():
         if time.monotonic() > deadline:
             names = ", ".join(sorted(absent))
-            raise GaveUp(
-                f"{run.source.alias} does not show {names} {CREATION_S:.0f} s after creation"
-            )
+            raise GaveUp(f"{run.source.alias} did not show {names} within {CREATION_S:.0f} s")
         time.sleep(0.1)
 
 

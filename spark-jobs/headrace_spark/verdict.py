@@ -1,8 +1,8 @@
 """Passed, Failed or Inconclusive: rules over the evidence, each a small pure function.
 
 A rule yields objections: sentences, each with the verdict that it forces. Failed outweighs
-Inconclusive: a record that the source has and the target lacks is missing, whatever else is not known.
-Inconclusive outweighs Passed: what could not be seen is never taken for good.
+Inconclusive: a record that the source has and the target lacks is missing, whatever else is not
+known. Inconclusive outweighs Passed: what could not be seen is never taken for good.
 """
 
 from collections.abc import Callable, Iterator
@@ -118,8 +118,8 @@ def _source(evidence: Evidence) -> Iterator[Objection]:
     if lost := evidence.counts.source_lost:
         yield Objection(
             Verdict.INCONCLUSIVE,
-            f"{_messages(lost)} acknowledged by the source and no longer on it: the source lost "
-            f"them, no mirror can be blamed{_for_example(evidence.examples.get(Kind.SOURCE_LOST, ()))}",
+            f"{_messages(lost)} acknowledged by the source and no longer on it, no mirror can be "
+            f"blamed{_for_example(evidence.examples.get(Kind.SOURCE_LOST, ()))}",
         )
     elif evidence.contradictions:
         yield Objection(
@@ -215,7 +215,9 @@ def _for_example(examples: tuple[Example, ...]) -> str:
         return ""
     first = examples[0]
     what = f" ({first.differs})" if first.differs else ""
-    at = "" if first.offset is None else f" at {first.topic}-{first.partition} offset {first.offset}"
+    at = (
+        "" if first.offset is None else f" at {first.topic}-{first.partition} offset {first.offset}"
+    )
     return f", for example number {first.seq} of producer {first.producer}{at}{what}"
 
 

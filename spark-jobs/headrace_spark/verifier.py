@@ -137,8 +137,9 @@ def compare(spark: SparkSession, run: Run, manifest: Manifest) -> Comparison:
         ),
         spark_versions={
             "spark": spark.version,
-            "java": spark.sql("select java_method('java.lang.System', 'getProperty', 'java.version')")
-            .first()[0],
+            "java": spark.sql(
+                "select java_method('java.lang.System', 'getProperty', 'java.version')"
+            ).collect()[0][0],
         },
     )
 
@@ -147,10 +148,10 @@ def _read_source(spark: SparkSession, run: Run, manifest: Manifest) -> DataFrame
     return records.read(
         spark,
         run.source,
-        {t.name: t.name for t in manifest.topics},
-        {t.name: t.start_offsets for t in manifest.topics},
-        {t.name: t.end_offsets for t in manifest.topics},
-        run.name,
+        source_names={t.name: t.name for t in manifest.topics},
+        start={t.name: t.start_offsets for t in manifest.topics},
+        end={t.name: t.end_offsets for t in manifest.topics},
+        run=run.name,
     )
 
 
@@ -162,11 +163,14 @@ def _read_target(spark: SparkSession, run: Run, manifest: Manifest) -> DataFrame
         return _read_source(spark, run, manifest).limit(0)
     source_names = {target: source for source, target in run.topics.items() if target in there}
     known = {run.topics[t.name]: t.target_start_offsets for t in manifest.topics}
-    start = {
-        name: known[name] + (0,) * (count - len(known[name])) for name, count in there.items()
-    }
+    start = {name: known[name] + (0,) * (count - len(known[name])) for name, count in there.items()}
     return records.read(
-        spark, run.target, source_names, start, topics.ends(run.target, there), run.name
+        spark,
+        run.target,
+        source_names=source_names,
+        start=start,
+        end=topics.ends(run.target, there),
+        run=run.name,
     )
 
 

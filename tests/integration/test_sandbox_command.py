@@ -66,7 +66,7 @@ def test_from_up_to_down() -> None:
             assert f"headrace run (process {companion.pid})" in _headrace("status").stdout
             ended = _headrace("down").stdout
         assert companion.returncode == -15
-        assert ended == ("Sandbox default is down: 1 broker, headrace run ended, data deleted.\n")
+        assert ended == ("Sandbox default is down: headrace run, 1 broker ended, data deleted.\n")
         assert not any(record.find() for record in records)
         assert not sandbox.folder.exists()
     finally:

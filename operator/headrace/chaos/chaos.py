@@ -12,7 +12,7 @@ from headrace.errors import HeadraceError
 from headrace.report import Fault
 
 Ask = Callable[[str], dict[str, Any]]
-"""Sends a command to the flow's control socket; raises a ``HeadraceError`` when there is no answer."""
+"""Sends a command to the flow's control socket; raises ``HeadraceError`` without an answer."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _due(step: ChaosStep, progress: LoadProgress) -> bool:
 
 
 def _runs_elsewhere(status: dict[str, Any], fault: Fault) -> bool:
-    """Whether every unit that was lost and still exists runs, and not on the driver that was hit."""
+    """Whether every lost unit that still exists runs, and not on the driver that was hit."""
     units = [unit for unit in status["units"] if unit["name"] in fault.units]
     return all(
         unit.get("phase") == TaskPhase.RUNNING and unit.get("driverName") != fault.driver

@@ -71,10 +71,14 @@ def down(names: tuple[str, ...]) -> None:
                 f"`headrace sandbox down {sandbox.name}` ends it now."
             )
             continue
-        brokers = sum(len(_running(cluster)) for cluster in sandbox.clusters)
-        ended = [_count(brokers, "broker"), *(companion.label for companion in sandbox.companions)]
+        if sandbox.running:
+            brokers = sum(len(_running(cluster)) for cluster in sandbox.clusters)
+            ended = [*(each.label for each in sandbox.companions), _count(brokers, "broker")]
+            said = f"is down: {', '.join(ended)} ended, data deleted."
+        else:
+            said = "was down; what was left of it is deleted."
         sandbox.close()
-        click.echo(f"Sandbox {sandbox.name} is down: {', '.join(ended)} ended, data deleted.")
+        click.echo(f"Sandbox {sandbox.name} {said}")
     if not sandboxes:
         click.echo("There is no sandbox to end.")
 

@@ -21,8 +21,8 @@ Event = dict[str, Any]
 class SparkJob:
     """One of ``produce``, ``probe`` and ``verify``, in Spark's local mode.
 
-    What it prints beside its events goes to ``<folder>/<name>.log``. Its exit code says nothing about
-    the mirror: only ``report.json`` does.
+    What it prints beside its events goes to ``<folder>/<name>.log``. Its exit code says nothing
+    about the mirror: only ``report.json`` does.
     """
 
     def __init__(

@@ -96,7 +96,7 @@ def _flow(test: MirrorTest) -> ReplicationFlow | None:
 
 
 def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
-    """The test with all that it takes from the flow written out: clusters, topic names, promises."""
+    """The test with all that it takes from the flow written out: clusters, names, promises."""
     spec = test.spec
     policy = policy_for(flow.spec.policy, flow.spec.source.alias)
     budgets = spec.budgets

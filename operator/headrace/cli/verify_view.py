@@ -63,7 +63,7 @@ class View:
             self.note(f"{fault.step.action} was not done: {fault.error}")
         else:
             self._say(
-                f"{fault.step.action} at {fault.percent:.0f} % of the load: {fault.driver} is gone, "
+                f"{fault.step.action} at {fault.percent:.0f} % of the load: {fault.driver} is gone "
                 f"and with it {', '.join(fault.units)}"
             )
 
@@ -73,9 +73,7 @@ class View:
         rate = progress.acknowledged / progress.elapsed_s if progress.elapsed_s else 0.0
         numbers = f"{progress.acknowledged:,} messages acknowledged, {rate:,.0f}/s{self._behind()}"
         if self._console.is_terminal:
-            self._bar.update(
-                self._task, completed=progress.percent, numbers=numbers, visible=True
-            )
+            self._bar.update(self._task, completed=progress.percent, numbers=numbers, visible=True)
         elif now - self._printed_s >= _PLAIN_INTERVAL_S:
             self._printed_s = now
             self._say(f"{progress.percent:3.0f} %  {numbers}")

@@ -1,8 +1,9 @@
 """A mirror test's documents, and the page made from them. Pure: no cluster, no Spark.
 
-``run`` (the resolved test), ``measured`` (what the probe saw) and ``chaos`` (what was broken) go from
-process to process as files in the report's folder; ``result`` is the judgement, ``report.json``;
-``page`` and ``plots`` turn it into ``report.html``.
+``run`` (the resolved test), ``measured`` (what the probe saw) and ``chaos`` (what was broken) go
+from process to process as files in the report's folder; ``result`` is the judgement,
+``report.json``; ``page`` and ``plots`` turn it into ``report.html``. ``page`` is imported by who
+makes one: it loads matplotlib.
 """
 
 from headrace.report.chaos import Fault, Faults

@@ -7,6 +7,7 @@ into dark mode and onto paper. Text stays text, in the page's font.
 import io
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -26,7 +27,7 @@ _STAND_INS = {
 }
 _INK, _FAINT, _SENT, _SEEN, _WARM, _FAULT = _STAND_INS
 
-_STYLE = {
+_STYLE: dict[Any, object] = {  # keys are a Literal of hundreds of names
     "svg.fonttype": "none",
     "font.size": 9.5,
     "axes.edgecolor": _FAINT,
@@ -61,7 +62,9 @@ def throughput(points: Sequence[Point], faults: Sequence[Fault], started_ms: int
         sent = [p.acknowledged_per_second for p in points]
         axes.fill_between(at, sent, color=_SENT, alpha=0.15, linewidth=0)
         axes.plot(at, sent, color=_SENT, label="acknowledged on the source")
-        axes.plot(at, [p.visible_per_second for p in points], color=_SEEN, label="visible on the target")
+        axes.plot(
+            at, [p.visible_per_second for p in points], color=_SEEN, label="visible on the target"
+        )
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(EngFormatter(sep=""))
         _over_time(axes, faults, started_ms, "messages/s")
@@ -156,7 +159,8 @@ def _mark(axes: Axes, at: float, text: str, color: str) -> None:
 
 def _bin_end(low: int) -> int:
     """Where a bin of two digits ends: 1200 is 1200 to 1299."""
-    return low + 10 ** max(0, len(str(low)) - 2)
+    step: int = 10 ** max(0, len(str(low)) - 2)
+    return low + step
 
 
 def _duration(milliseconds: float, _: int | None = None) -> str:
@@ -175,6 +179,8 @@ def _svg(title: str, draw: Callable[[Axes], None]) -> str:
     svg = drawn.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', rf'<svg viewBox="\1" role="img" aria-label="{title}">', svg, count=1)
+    box = re.search(r'viewBox="[^"]*"', svg)
+    opening = f'<svg {box[0] if box else ""} role="img" aria-label="{title}">'
+    svg = re.sub(r"<svg [^>]*>", opening, svg, count=1)
     svg = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", svg)
     return re.sub("|".join(_STAND_INS), lambda found: _STAND_INS[found[0]], svg)

@@ -1,7 +1,7 @@
 """One run of a MirrorTest, as every job of it is told: the test, resolved, and a name.
 
-A resolved test names its clusters: of one with ``flowName``, ``headrace verify`` fills in the flow's
-source, target and topic names first.
+A resolved test names its clusters: in one with ``flowName``, ``headrace verify`` fills in the
+flow's source, target and topic names first.
 """
 
 from typing import Annotated

@@ -10,7 +10,7 @@ _WIDTHS_S = (1, 2, 5, 10, 30, 60, 300, 900, 3_600)
 
 
 def latency(measured: Measured | None) -> Latency | None:
-    """Quantiles exact to 1 ms, and a histogram of two digits; ``None`` when nothing was measured."""
+    """Quantiles exact to 1 ms, a histogram of two digits; ``None`` when nothing was measured."""
     if measured is None or not measured.count:
         return None
     bins: dict[int, int] = defaultdict(int)

@@ -104,7 +104,11 @@ class Broker:
             return
         settings = str(self.folder / "server.properties")
         self._child = self._jvm(f"-Xmx{self.heap_mb}m", "kafka.Kafka", settings)
-        ProcessRecord.of(self._child.pid, str(self)).write(self.folder / "process.json")
+        try:
+            ProcessRecord.of(self._child.pid, str(self)).write(self.folder / "process.json")
+        except BaseException:
+            self._child.kill()  # nobody could find it any more
+            raise
 
     def wait_until_up(self) -> None:
         """Wait for the port, which a KRaft broker opens last.

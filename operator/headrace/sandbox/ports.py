@@ -24,6 +24,8 @@ def held_ports(given: list[int | None]) -> Iterator[list[int]]:
         ports = dict[int, int]()
         for index, port in enumerate(given):
             if port is not None:
+                if port in ports.values():
+                    raise InvalidSpec(f"port {port} is asked for twice: give each broker its own")
                 ports[index] = _hold_given(port, held)
         for index, port in enumerate(given):
             if port is None:

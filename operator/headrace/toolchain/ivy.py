@@ -171,7 +171,7 @@ def _lines(output: IO[bytes]) -> Iterator[str]:
 
 
 def _why(said: Sequence[str]) -> str:
-    """What went wrong: each cause once, with the first address it was met at; else what is absent."""
+    """What went wrong: each cause once, with the first address that met it; else what is absent."""
     causes: dict[str, str] = {}
     for line in said:
         if failed := re.match(r"\s*Server access error at url (\S+) \((.+)\)$", line):

@@ -64,7 +64,16 @@ def spawn(
             child.set_exception(error)
 
     _forker(os.getpid()).put(fork)
-    return child.result()
+    try:
+        return child.result()
+    except KeyboardInterrupt:
+        child.add_done_callback(_kill)  # nobody else will know of it
+        raise
+
+
+def _kill(child: "Future[subprocess.Popen[bytes]]") -> None:
+    if not child.exception():
+        child.result().kill()
 
 
 @cache

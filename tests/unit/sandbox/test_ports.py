@@ -23,6 +23,16 @@ def test_a_given_port_in_use_is_named(taken: int) -> None:
         pass
 
 
+def test_a_port_cannot_be_given_twice() -> None:
+    with held_ports([None]) as (free,):
+        pass
+    with (
+        pytest.raises(InvalidSpec, match=f"port {free} is asked for twice"),
+        held_ports([free] * 2),
+    ):
+        pass
+
+
 def test_picked_ports_differ_and_a_broker_can_listen_on_them_while_they_are_held() -> None:
     with held_ports([None] * 20) as ports, held_ports([None] * 20) as others:
         assert len({*ports, *others}) == 40

@@ -1,0 +1,112 @@
+"""What lies in a sandbox's folder: ``sandbox.json`` and a folder for each broker."""
+
+import base64
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from headrace.sandbox.broker import Broker
+from headrace.sandbox.cluster import Cluster
+from headrace.sandbox.plan import ClusterPlan
+from headrace.sandbox.properties import broker_properties
+from headrace.toolchain import Java
+from headrace.toolchain.files import write_whole
+
+
+class ClusterFacts(BaseModel):
+    """What was decided about a cluster before its first start."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    cluster_id: str
+    heap_mb: int
+    ports: tuple[tuple[int, int], ...]
+    """For clients and for controllers, of each broker."""
+
+    def at(self, folder: Path, java: Java, *, leashed: bool) -> Cluster:
+        """The cluster, in the sandbox's ``folder``."""
+        brokers = tuple(
+            Broker(
+                cluster=self.name,
+                node_id=node_id,
+                port=port,
+                folder=folder / self.name / f"broker-{node_id}",
+                java=java,
+                heap_mb=self.heap_mb,
+                leashed=leashed,
+            )
+            for node_id, (port, _) in enumerate(self.ports, start=1)
+        )
+        return Cluster(self.name, self.cluster_id, brokers)
+
+
+class Layout(BaseModel):
+    """``sandbox.json``: what does not change while the sandbox is there."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    detached: bool
+    java: Java
+    clusters: tuple[ClusterFacts, ...]
+
+    @classmethod
+    def is_in(cls, folder: Path) -> bool:
+        """Is ``folder`` a sandbox's?"""
+        return (folder / "sandbox.json").is_file()
+
+    @classmethod
+    def read(cls, folder: Path) -> "Layout":
+        """The layout of the sandbox in ``folder``."""
+        return cls.model_validate_json((folder / "sandbox.json").read_bytes())
+
+    @classmethod
+    def write(
+        cls,
+        folder: Path,
+        plans: Sequence[ClusterPlan],
+        ports: Sequence[int],
+        java: Java,
+        *,
+        detached: bool,
+    ) -> "Layout":
+        """Lay out a sandbox that was never started; ``ports`` as :func:`wanted_ports` has them."""
+        left = iter(ports)
+        clusters = []
+        for plan in plans:
+            for_clients = [next(left) for _ in range(plan.brokers)]
+            for_controllers = [next(left) for _ in range(plan.brokers)]
+            facts = ClusterFacts(
+                name=plan.name,
+                cluster_id=_random_cluster_id(),
+                heap_mb=plan.heap_mb,
+                ports=tuple(zip(for_clients, for_controllers, strict=True)),
+            )
+            for broker in facts.at(folder, java, leashed=not detached).brokers:
+                broker.folder.mkdir(parents=True)
+                settings = broker_properties(
+                    broker.node_id, facts.ports, broker.data, plan.properties
+                )
+                (broker.folder / "server.properties").write_text(settings)
+            clusters.append(facts)
+        layout = cls(detached=detached, java=java, clusters=tuple(clusters))
+        write_whole(folder / "sandbox.json", layout.model_dump_json(indent=2).encode())
+        return layout
+
+
+def wanted_ports(plans: Sequence[ClusterPlan]) -> list[int | None]:
+    """Of each cluster the ports for clients, then those for controllers; None: any that is free."""
+    wanted: list[int | None] = []
+    for plan in plans:
+        for_clients = [plan.port + n if plan.port else None for n in range(plan.brokers)]
+        wanted += [*for_clients, *[None] * plan.brokers]
+    return wanted
+
+
+def _random_cluster_id() -> str:
+    """16 random bytes in base64, like Kafka's Uuid.randomUuid; a '-' in front looks like a flag."""
+    while (text := base64.urlsafe_b64encode(secrets.token_bytes(16)).decode()).startswith("-"):
+        pass
+    return text.rstrip("=")
