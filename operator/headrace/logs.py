@@ -16,7 +16,6 @@ def configure(level: str | None = None, stream: TextIO | None = None) -> None:
     """Write events from ``level`` on (default: ``HEADRACE_LOG_LEVEL``, else INFO) to ``stream``."""
     name = (level or os.environ.get("HEADRACE_LOG_LEVEL") or "INFO").upper()
     threshold = logging.getLevelNamesMapping().get(name, logging.INFO)
-    out = stream or sys.stderr
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -28,7 +27,8 @@ def configure(level: str | None = None, stream: TextIO | None = None) -> None:
             ),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
-        logger_factory=structlog.PrintLoggerFactory(out),
+        # The standard error of the moment: whoever swaps it (a test, a live view) gets the lines.
+        logger_factory=lambda *_: structlog.PrintLogger(stream or sys.stderr),
         cache_logger_on_first_use=False,
     )
 

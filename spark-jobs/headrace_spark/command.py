@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 
 from headrace.api import Verdict, load
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec
-from headrace.report import Faults, Measured, Result, Run, TestedTopic, latency, points
+from headrace.report import Faults, Measured, MirroredTopic, Result, Run, latency, points
 from headrace_spark import journal, producer, verifier
 from headrace_spark import probe as watching
 from headrace_spark.manifest import Manifest
@@ -178,7 +178,7 @@ def _judged(run: Run, folder: Path) -> Result:
         flow=run.flow,
         test=run.test,
         topics=tuple(
-            TestedTopic(source=t.name, target=run.topics[t.name], partitions=t.partitions)
+            MirroredTopic(source=t.name, target=run.topics[t.name], partitions=t.partitions)
             for t in manifest.topics
         ),
         counts=comparison.counts,

@@ -18,6 +18,16 @@ from headrace_spark.messages import HEADER_ID, HEADER_SENTINEL, HEADER_SEQ
 Offsets = dict[str, tuple[int, ...]]
 """An offset of each partition, by topic."""
 
+_CONSUMER = {
+    "kafka.isolation.level": "read_committed",
+    # After every poll Spark asks for the offsets of the partition, on the connection where the next
+    # fetch already waits for records: so polls must be few, and a fetch that waits, short
+    # (Kafka's defaults, 500 records and 500 ms, cost half a second a partition).
+    "kafka.max.poll.records": "50000",
+    "kafka.max.partition.fetch.bytes": str(8 << 20),
+    "kafka.fetch.max.bytes": str(8 << 20),
+    "kafka.fetch.max.wait.ms": "10",
+}
 _BODY_BYTES = 64  # enough for id, number and time
 _CHUNK = 1_000_000  # sequence numbers that one row stands for: 8 MB when a task unfolds it
 
@@ -42,7 +52,7 @@ def read(
     records = (
         spark.read.format("kafka")
         .option("kafka.bootstrap.servers", cluster.bootstrap_servers)
-        .option("kafka.isolation.level", "read_committed")
+        .options(**_CONSUMER)
         .option("subscribe", ",".join(source_names))
         .option("startingOffsets", _as_json(start))
         .option("endingOffsets", _as_json(end))

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -39,8 +40,13 @@ def _wait_for_start(starter: "subprocess.Popen[str]") -> None:
 
 
 def _children(starter: "subprocess.Popen[str]", command: str = "") -> list[ProcessRecord]:
-    children = psutil.Process(starter.pid).children(recursive=True)
-    return [ProcessRecord.of(c.pid, "child") for c in children if command in " ".join(c.cmdline())]
+    """The processes that ``starter`` started and whose command line holds ``command``."""
+    found = []
+    for child in psutil.Process(starter.pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # or a zombie: it ended just now
+            if command in " ".join(child.cmdline()):
+                found.append(ProcessRecord.of(child.pid, "child"))
+    return found
 
 
 def _none_runs(records: list[ProcessRecord]) -> bool:

@@ -16,13 +16,12 @@ from headrace.errors import Fatal, GaveUp
 from headrace.herder import control
 from headrace.sandbox import ClusterPlan, Sandbox
 from headrace.toolchain import spawn
+from headrace.toolchain.preflight import DEMO_DATA
 
 _NAME = "demo"
 _READY_TIMEOUT_S = 60.0
 _KILL_AT_PERCENT = 50
 _KILL_WINDOW_PERCENT = (30, 70)
-_DISK_BYTES = 4 << 30
-"""Source and target hold a million records of 1 KiB each; Spark spills some; the rest is room."""
 
 
 @click.command()
@@ -45,7 +44,7 @@ def command(messages: int, keep: bool, report: Path) -> int:
     console = Console(stderr=True, highlight=False)
     console.print("[bold]1/4[/] Starting two Kafka clusters, east and west ...")
     clusters = [ClusterPlan("east"), ClusterPlan("west")]
-    with Sandbox.start(_NAME, clusters, detached=keep, disk_bytes=_DISK_BYTES) as sandbox:
+    with Sandbox.start(_NAME, clusters, detached=keep, disk_bytes=DEMO_DATA) as sandbox:
         manifest = sandbox.folder / "demo.yaml"
         manifest.write_text(_manifest(sandbox, messages))
         console.print(f"    the flow and its test: {manifest}", soft_wrap=True)

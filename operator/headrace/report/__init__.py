@@ -15,9 +15,9 @@ from headrace.report.result import (
     Example,
     Kind,
     Latency,
+    MirroredTopic,
     Point,
     Result,
-    TestedTopic,
 )
 from headrace.report.run import FLOW, Run
 from headrace.report.summary import latency, points
@@ -33,11 +33,11 @@ __all__ = [
     "Kind",
     "Latency",
     "Measured",
+    "MirroredTopic",
     "Point",
     "Result",
     "Run",
     "Second",
-    "TestedTopic",
     "latency",
     "points",
 ]

@@ -24,8 +24,9 @@ _STAND_INS = {
     "#040404": "var(--seen)",
     "#050505": "var(--warm)",
     "#060606": "var(--fault)",
+    "#070707": "var(--soft)",
 }
-_INK, _FAINT, _SENT, _SEEN, _WARM, _FAULT = _STAND_INS
+_INK, _FAINT, _SENT, _SEEN, _WARM, _FAULT, _SOFT = _STAND_INS
 
 _STYLE: dict[Any, object] = {  # keys are a Literal of hundreds of names
     "svg.fonttype": "none",
@@ -52,6 +53,8 @@ _STYLE: dict[Any, object] = {  # keys are a Literal of hundreds of names
     "lines.solid_joinstyle": "round",
 }
 _WIDTH_IN, _HEIGHT_IN = 9.2, 2.5
+_AXES = (0.085, 0.19, 0.905, 0.69)
+"""Left, bottom, width, height: the same for all, so that their time axes lie in line."""
 
 
 def throughput(points: Sequence[Point], faults: Sequence[Fault], started_ms: int) -> str:
@@ -67,7 +70,8 @@ def throughput(points: Sequence[Point], faults: Sequence[Fault], started_ms: int
         )
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(EngFormatter(sep=""))
-        _over_time(axes, faults, started_ms, "messages/s")
+        _over_time(axes, points, faults, started_ms)
+        axes.set_ylabel("messages/s")
 
     return _svg("Throughput over time", draw)
 
@@ -81,7 +85,8 @@ def backlog(points: Sequence[Point], faults: Sequence[Fault], started_ms: int) -
         axes.plot(at, behind, color=_WARM)
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(EngFormatter(sep=""))
-        _over_time(axes, faults, started_ms, "messages")
+        _over_time(axes, points, faults, started_ms)
+        axes.set_ylabel("messages")
 
     return _svg("Messages on their way over time", draw)
 
@@ -94,14 +99,15 @@ def latency_over_time(points: Sequence[Point], faults: Sequence[Fault], started_
         at = [p.at_seconds for p in seen]
         # 0 ms has no place on a logarithmic axis; the clock's grain is 1 ms anyway.
         for label, color, values in (
-            ("max", _FAINT, [max(p.max_ms or 0, 1) for p in seen]),
+            ("max", _SOFT, [max(p.max_ms or 0, 1) for p in seen]),
             ("p99", _WARM, [max(p.p99_ms or 0, 1) for p in seen]),
             ("p50", _SEEN, [max(p.p50_ms or 0, 1) for p in seen]),
         ):
             axes.plot(at, values, color=color, label=label, marker=".", markersize=3)
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(FuncFormatter(_duration))
-        _over_time(axes, faults, started_ms, "latency")
+        _over_time(axes, points, faults, started_ms)
+        axes.set_ylabel("latency")
 
     return _svg("Latency over time", draw)
 
@@ -118,9 +124,9 @@ def histogram(latency: Latency) -> str:
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_ylim(bottom=0.7)
-        for label, value in (("p50", latency.p50), ("p99", latency.p99), ("max", latency.max)):
+        for label, value, side in (("p50", latency.p50, "right"), ("p99", latency.p99, "left")):
             axes.axvline(max(value, 0.5), color=_INK, linewidth=0.9, linestyle=(0, (2, 3)))
-            _mark(axes, max(value, 0.5), label, _INK)
+            _mark(axes, max(value, 0.5), label, _INK, side)
         axes.xaxis.set_major_formatter(FuncFormatter(_duration))
         axes.yaxis.set_major_formatter(EngFormatter(sep=""))
         axes.set_xlabel("latency")
@@ -129,9 +135,12 @@ def histogram(latency: Latency) -> str:
     return _svg("Latency of all messages", draw)
 
 
-def _over_time(axes: Axes, faults: Sequence[Fault], started_ms: int, what: str) -> None:
+def _over_time(
+    axes: Axes, points: Sequence[Point], faults: Sequence[Fault], started_ms: int
+) -> None:
+    """The time axis, with the faults on it."""
+    axes.set_xlim(0, max(points[-1].at_seconds, 1))
     axes.set_xlabel("seconds since the first message")
-    axes.set_ylabel(what)
     for fault in faults:
         if fault.at_ms is None:
             continue
@@ -139,20 +148,21 @@ def _over_time(axes: Axes, faults: Sequence[Fault], started_ms: int, what: str) 
         axes.axvline(at, color=_FAULT, linewidth=1.2)
         if fault.recovery_seconds is not None:
             axes.axvspan(at, at + fault.recovery_seconds, color=_FAULT, alpha=0.12, linewidth=0)
-        _mark(axes, at, fault.step.action, _FAULT)
+        _mark(axes, at, fault.step.action, _FAULT, "left")
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=3, borderaxespad=0.2)
 
 
-def _mark(axes: Axes, at: float, text: str, color: str) -> None:
-    """A word above the axes."""
+def _mark(axes: Axes, at: float, text: str, color: str, side: str) -> None:
+    """A word at the upper end of an upright line; its ``side`` is at the line."""
     axes.annotate(
         text,
         (at, 1),
         xycoords=("data", "axes fraction"),
-        xytext=(0, 3),
+        xytext=(4 if side == "left" else -4, -2),
         textcoords="offset points",
-        ha="center",
+        ha=side,
+        va="top",
         color=color,
     )
 
@@ -172,8 +182,8 @@ def _duration(milliseconds: float, _: int | None = None) -> str:
 def _svg(title: str, draw: Callable[[Axes], None]) -> str:
     # A constant salt: the same result gives the same page, byte for byte.
     with rc_context({**_STYLE, "svg.hashsalt": title}):
-        figure = Figure(figsize=(_WIDTH_IN, _HEIGHT_IN), layout="constrained")
-        draw(figure.add_subplot())
+        figure = Figure(figsize=(_WIDTH_IN, _HEIGHT_IN))
+        draw(figure.add_axes(_AXES))
         drawn = io.StringIO()
         figure.savefig(drawn, format="svg", transparent=True, metadata={"Date": None})
     svg = drawn.getvalue()

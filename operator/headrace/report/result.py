@@ -89,7 +89,7 @@ class Point(Model):
     max_ms: int | None = None
 
 
-class TestedTopic(Model):
+class MirroredTopic(Model):
     """A topic of the load."""
 
     source: str
@@ -115,7 +115,7 @@ class Result(Model):
     """Name of the flow under test; absent: a mirror that someone else runs."""
     test: MirrorTest
     """What was tested, and how: resolved, with every default filled in."""
-    topics: tuple[TestedTopic, ...] = ()
+    topics: tuple[MirroredTopic, ...] = ()
     """Where the load went."""
     counts: Counts | None = None
     """Absent: the clusters could not be compared."""

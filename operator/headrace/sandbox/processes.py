@@ -50,11 +50,9 @@ class ProcessRecord(BaseModel):
         """The process, when it still runs; never another one that got its id."""
         try:
             process = psutil.Process(self.pid)
-            if _started(self.pid) == self.started and process.status() != psutil.STATUS_ZOMBIE:
-                return process
         except psutil.NoSuchProcess:
-            pass
-        return None
+            return None
+        return process if _started(self.pid) == self.started and not _is_over(process) else None
 
 
 def _started(pid: int) -> str | None:
@@ -82,11 +80,19 @@ def end(processes: Iterable[psutil.Process], how: signal.Signals, grace_s: float
 
 
 def _ended(process: psutil.Process) -> bool:
-    """Also of a zombie: one that is not our child may stay that as long as its parent likes."""
+    ended = _is_over(process)
+    with suppress(psutil.TimeoutExpired):
+        process.wait(timeout=0)  # asks for it, in case it is our child
+    return ended
+
+
+def _is_over(process: psutil.Process) -> bool:
+    """Has it ended, asked for by its parent or not? (A parent may take as long as it likes.)
+
+    A killed JVM shows as a zombie too early: its main thread has ended, and others still write.
+    """
     try:
-        with suppress(psutil.TimeoutExpired):
-            process.wait(timeout=0)  # reaps it when it is our child
-            return True
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
+        threads = list(Path(f"/proc/{process.pid}/task").iterdir())
+        return len(threads) == 1 and process.status() == psutil.STATUS_ZOMBIE
+    except (FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess):
         return True

@@ -3,6 +3,7 @@
 import shutil
 import signal
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -80,7 +81,7 @@ class Sandbox:
             with held_ports(wanted_ports(plans)) as ports:
                 java = find_java()
                 jars(JarSet.KAFKA_BROKER, java)
-                shutil.rmtree(folder, ignore_errors=True)
+                _delete(folder)
                 sandbox = cls(folder, Layout.write(folder, plans, ports, java, detached=detached))
                 try:
                     format_all(sandbox.clusters)
@@ -145,9 +146,9 @@ class Sandbox:
         end(self._brokers(), signal.SIGKILL, grace_s=0)
         if keep_logs:
             for broker in self._all_brokers():
-                shutil.rmtree(broker.data, ignore_errors=True)
+                _delete(broker.data)
         else:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            _delete(self.folder)
 
     def __enter__(self) -> Self:
         return self
@@ -177,3 +178,8 @@ class Sandbox:
 def sandboxes_home() -> Path:
     """Where the sandboxes of this user are."""
     return state_home() / "sandboxes"
+
+
+def _delete(folder: Path) -> None:
+    with suppress(FileNotFoundError):  # it was never made, or is deleted already
+        shutil.rmtree(folder)

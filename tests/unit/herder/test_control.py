@@ -37,7 +37,7 @@ def test_a_request_is_answered_and_a_refusal_is_a_sentence() -> None:
 
 
 def test_a_flow_that_does_not_run_is_said_with_those_that_do() -> None:
-    with pytest.raises(InvalidSpec, match="flow orders is not running here.*running now: none"):
+    with pytest.raises(InvalidSpec, match=r"flow orders is not running here.*running now: none"):
         control.request("orders", "status")
 
 

@@ -1,0 +1,342 @@
+"""Mirror tests of real clusters, with real Spark jobs: what is broken is found, and nothing passes
+by accident."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+from support.flows import FlowRun, manifest, spec
+from support.records import Record, make_topic, produce, read, unique
+
+from headrace.report import Result
+from headrace.sandbox import Cluster
+from headrace.toolchain import JarSet, find_java, jars
+
+WaitUntil = Callable[..., Any]
+CLONE = Path(__file__).parents[2]
+MESSAGES = 4_000
+
+
+@pytest.fixture(autouse=True)
+def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, installed outside the clone (what it depends on stays where it is)."""
+    wheels, site = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("site")
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", wheels]
+    subprocess.run(build, cwd=CLONE, check=True, capture_output=True)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+    subprocess.run([*pip, "--target", site, *wheels.glob("*.whl")], check=True)
+    return site
+
+
+def mirror_test(
+    name: str, source: Cluster, target: Cluster, settle_s: int = 5, **load: Any
+) -> dict[str, Any]:
+    return {
+        "apiVersion": "headrace.dev/v1alpha1",
+        "kind": "MirrorTest",
+        "metadata": {"name": name},
+        "spec": {
+            "source": {"alias": source.name, "bootstrapServers": source.bootstrap_servers},
+            "target": {"alias": target.name, "bootstrapServers": target.bootstrap_servers},
+            "load": {"topics": 2, "partitions": 3, "messages": MESSAGES, **load},
+            "settleSeconds": settle_s,
+        },
+    }
+
+
+def write(folder: Path, *documents: dict[str, Any]) -> Path:
+    file = folder / "test.yaml"
+    file.write_text(yaml.safe_dump_all(documents))
+    return file
+
+
+def verify_command(file: Path, report: Path, *more: str) -> list[str]:
+    return [sys.executable, "-m", "headrace", "verify", str(file), "--report", str(report), *more]
+
+
+def spark_submit(site: Path, job: str, test: Path, out: Path) -> "subprocess.CompletedProcess[str]":
+    """Run a script of the wheel as a user of Spark would, far from the clone."""
+    script = site / "headrace_spark" / "jobs" / f"{job}.py"
+    return subprocess.run(
+        [
+            Path(sys.executable).parent / "spark-submit",
+            *("--master", "local[2]", "--driver-memory", "1g"),
+            *("--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.ui.enabled=false"),
+            *("--jars", ",".join(map(str, jars(JarSet.SPARK_KAFKA)))),
+            *(script, "--test", test, "--run", "run-1", "--out", out),
+        ],
+        cwd=out.parent,
+        env={
+            **os.environ,
+            "JAVA_HOME": str(find_java().home),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": str(site),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@dataclass
+class Tampering:
+    """Records of one topic on their way, by partition, and what was done to them."""
+
+    by_partition: dict[int, list[Record]]
+    done: dict[str, set[int]]
+    """Sequence numbers by class."""
+
+    def pair(self, partition: int) -> tuple[int, int]:
+        """Places of two data records of one producer, the earlier one first."""
+        records = self.by_partition[partition]
+        first = len(records) // 2
+        who = dict(records[first].headers)["id"]
+        second = next(n for n in range(first + 1, 10**6) if dict(records[n].headers)["id"] == who)
+        return first, second
+
+    def note(self, kind: str, record: Record) -> None:
+        self.done.setdefault(kind, set()).add(int(dict(record.headers)["seq"] or b""))
+
+    def drop(self, partition: int) -> None:
+        place, _ = self.pair(partition)
+        self.note("missing", self.by_partition[partition].pop(place))
+
+    def double(self, partition: int) -> None:
+        place, _ = self.pair(partition)
+        record = self.by_partition[partition][place]
+        self.by_partition[partition].insert(place, record)
+        self.note("duplicated", record)
+
+    def swap(self, partition: int) -> None:
+        first, second = self.pair(partition)
+        records = self.by_partition[partition]
+        self.note("reordered", records[first])
+        records[first], records[second] = records[second], records[first]
+
+    def change(self, partition: int, **what: Any) -> None:
+        place, _ = self.pair(partition)
+        record = self.by_partition[partition][place]
+        self.note("corrupted", record)
+        self.by_partition[partition][place] = record._replace(**what)
+
+    def forge(self, partition: int) -> None:
+        place, _ = self.pair(partition)
+        record = self.by_partition[partition][place]
+        who = dict(record.headers)["id"]
+        forged = record._replace(headers=(("id", who), ("seq", b"999999")))
+        self.note("alien", forged)
+        self.by_partition[partition].insert(0, forged)
+
+    def cut(self, partition: int) -> None:
+        """Lose the end: the last data record and the sentinel behind it."""
+        *kept, last, _ = self.by_partition[partition]
+        self.note("missing", last)
+        self.by_partition[partition] = kept
+
+
+def carry(source: Cluster, target: Cluster, topic: str) -> Tampering:
+    tampering = Tampering(read(spec(source), topic), {})
+    make_topic(spec(target), f"{source.name}.{topic}", len(tampering.by_partition))
+    return tampering
+
+
+def deliver(target: Cluster, topic: str, tampering: Tampering) -> None:
+    for records in tampering.by_partition.values():
+        produce(spec(target), topic, records)
+
+
+def test_what_a_mirror_breaks_is_found_and_named(
+    east: Cluster, west: Cluster, tmp_path: Path, installed: Path
+) -> None:
+    """Also: the scripts of an installed wheel, by spark-submit."""
+    name = unique("tampered")
+    test, out = write(tmp_path, mirror_test(name, east, west, settle_s=1)), tmp_path / "out"
+
+    sent = spark_submit(installed, "produce", test, out)
+    assert sent.returncode == 0, sent.stderr
+    assert json.loads((out / "manifest.json").read_text())["run"] == "run-1"
+
+    first, second = f"{name}-0", f"{name}-1"
+    one, two = carry(east, west, first), carry(east, west, second)
+    one.drop(0)
+    one.double(1)
+    one.swap(2)
+    two.change(0, value=b"something else")
+    two.change(1, key=b"another key")
+    two.change(2, headers=())
+    deliver(west, f"east.{first}", one)
+    two.cut(0)
+    two.forge(1)
+    deliver(west, f"east.{second}", two)
+
+    judged = spark_submit(installed, "verify", test, out)
+    assert judged.returncode == 1, judged.stderr
+    result = Result.model_validate_json((out / "report.json").read_text())
+    found = {
+        str(kind): {example.seq for example in examples}
+        for kind, examples in result.examples.items()
+    }
+    expected = {
+        kind: one.done.get(kind, set()) | two.done.get(kind, set())
+        for kind in one.done.keys() | two.done.keys()
+    }
+    assert found == expected
+    assert {e.differs for e in result.examples["corrupted"]} == {"value", "key", "headers"}
+    counts = result.counts
+    assert counts is not None
+    assert counts.acknowledged == MESSAGES
+    assert (counts.missing, counts.duplicated, counts.reordered) == (2, 1, 1)
+    assert (counts.corrupted, counts.alien, counts.source_lost) == (3, 1, 0)
+    assert (counts.sentinels, counts.sentinels_seen) == (6, 5)
+    assert any(f"the last record of {second}-0 did not arrive" in r for r in result.reasons)
+    assert result.versions["headrace"]
+    assert "Failed" in (out / "report.html").read_text()
+
+
+def test_a_killed_driver_is_survived_and_told(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    """The whole of ``headrace verify`` on a flow of ours."""
+    name = unique("told")
+    test = mirror_test(name, east, west, settle_s=60, messages=30_000, messagesPerSecond=2_000)
+    for clusters in ("source", "target"):
+        del test["spec"][clusters]
+    test["spec"] |= {"flowName": name, "chaos": [{"action": "KillDriver", "atPercent": 40}]}
+    report = tmp_path / "report"
+    with FlowRun(tmp_path, [manifest(name, east, west, f"{name}-.*")]) as flow:
+        wait_until(flow.ready, within_s=30)
+        ended = subprocess.run(
+            verify_command(write(tmp_path, test), report),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("Passed: ")
+    assert "30,000 of 30,000 messages arrived" in ended.stdout
+    result = Result.model_validate_json((report / "report.json").read_text())
+    (fault,) = result.faults
+    assert fault.percent is not None
+    assert 40 <= fault.percent <= 70
+    assert fault.units
+    assert fault.recovery_seconds is not None
+    assert fault.recovery_seconds < 10
+    assert result.latency_ms is not None
+    assert result.latency_ms.measured >= 30_000
+    assert "KillDriver" in (report / "report.html").read_text()
+    assert not (report / "scratch").exists()
+    for topic in (f"{name}-0", f"{name}-1"):
+        times = sorted(
+            r.timestamp_ms for records in read(spec(east), topic).values() for r in records
+        )
+        assert _most_in_a_second(times) <= 2_000, "messagesPerSecond was exceeded"
+
+
+def test_a_killed_load_is_no_verdict(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    name = unique("crashed")
+    for number in range(2):
+        make_topic(spec(west), f"east.{name}-{number}", 3)
+    test = mirror_test(name, east, west, messages=10**7, messagesPerSecond=100)
+    report = tmp_path / "report"
+    verify = subprocess.Popen(
+        verify_command(write(tmp_path, test), report), stderr=subprocess.PIPE, text=True
+    )
+    wait_until(lambda: _jvm_of("produce.py", verify.pid), within_s=120).kill()
+    _, said = verify.communicate(timeout=120)
+    assert verify.returncode == 2, said
+    result = Result.model_validate_json((report / "report.json").read_text())
+    assert result.verdict == "Inconclusive"
+    assert "there is no manifest of run" in result.reasons[0]
+
+
+def test_nothing_is_left_of_a_killed_verify(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    name = unique("gone")
+    for number in range(2):  # the probe waits for them before its stage
+        make_topic(spec(west), f"east.{name}-{number}", 3)
+    test = mirror_test(name, east, west)
+    verify = subprocess.Popen(verify_command(write(tmp_path, test), tmp_path / "report"))
+    jvm = wait_until(lambda: _jvm_of("probe.py", verify.pid), within_s=120)
+    family = psutil.Process(verify.pid).children(recursive=True)
+    assert jvm in family
+    verify.send_signal(signal.SIGKILL)
+    verify.wait()
+    wait_until(lambda: not any(_lives(process) for process in family), within_s=20)
+
+
+def test_without_a_manifest_there_is_no_verdict(
+    east: Cluster, west: Cluster, tmp_path: Path
+) -> None:
+    test = write(tmp_path, mirror_test(unique("unknown"), east, west))
+    ended = subprocess.run(
+        [
+            *(sys.executable, CLONE / "spark-jobs" / "verify.py"),
+            *("--test", test, "--run", "never-ran", "--out", tmp_path / "out"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 2, ended.stderr
+    result = Result.model_validate_json((tmp_path / "out" / "report.json").read_text())
+    assert result.verdict == "Inconclusive"
+    assert result.counts is None
+
+
+def test_a_cluster_is_no_mirror_of_itself(east: Cluster, tmp_path: Path) -> None:
+    test = mirror_test("self", east, east)
+    test["spec"]["target"] = {
+        "alias": "west",
+        "bootstrapServers": east.bootstrap_servers.replace("127.0.0.1", "localhost"),
+    }
+    ended = subprocess.run(
+        verify_command(write(tmp_path, test), tmp_path / "report"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 3, ended.stderr
+    assert "are one cluster" in ended.stderr
+
+
+def _most_in_a_second(times_ms: list[int]) -> int:
+    """The most that any second holds, wherever it begins."""
+    return max(last - bisect_left(times_ms, at - 999) + 1 for last, at in enumerate(times_ms))
+
+
+def _jvm_of(script: str, of: int) -> psutil.Process | None:
+    """The JVM of a job that ``of`` started, once it has Python workers: then its stage runs."""
+    for job in psutil.Process(of).children(recursive=True):
+        try:
+            if any(word.endswith(script) for word in job.cmdline()):
+                for jvm in job.children():
+                    if jvm.name() == "java" and jvm.children(recursive=True):
+                        return jvm
+        except psutil.NoSuchProcess:
+            continue
+    return None
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

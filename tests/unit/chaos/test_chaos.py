@@ -1,0 +1,132 @@
+"""Steps of chaos against a flow that answers as the test wants."""
+
+from typing import Any
+
+import pytest
+
+from headrace.api import ChaosAction, ChaosStep
+from headrace.chaos import Chaos, LoadProgress
+from headrace.errors import InvalidSpec, Retriable
+
+
+class Flow:
+    """A flow with units on drivers."""
+
+    def __init__(self) -> None:
+        self.units = {"task-0": "driver-1", "task-1": "driver-1", "task-2": "driver-2"}
+        self.running = True
+        self.killed = 0
+
+    def ask(self, command: str) -> dict[str, Any]:
+        if command == "status":
+            phase = "Running" if self.running else "Restoring"
+            return {
+                "units": [
+                    {"name": name, "phase": phase, "driverName": driver}
+                    for name, driver in self.units.items()
+                ]
+            }
+        assert command == "kill-driver"
+        self.killed += 1
+        held = [name for name, driver in self.units.items() if driver == "driver-1"]
+        return {"driver": "driver-1", "pid": 7, "timeMs": 5_000, "units": held}
+
+
+def steps(*percents: int) -> list[ChaosStep]:
+    return [ChaosStep(action=ChaosAction.KILL_DRIVER, at_percent=p) for p in percents]
+
+
+def at(percent: float, elapsed_s: float = 0) -> LoadProgress:
+    return LoadProgress(int(10 * percent), percent, elapsed_s)
+
+
+def test_a_step_is_done_once_when_it_is_due_and_its_recovery_timed() -> None:
+    flow = Flow()
+    chaos = Chaos(steps(50), flow.ask, patience_s=30)
+    assert chaos.look(at(49.9), 100.0) is None
+    done = chaos.look(at(51.2), 101.0)
+    assert done is not None
+    assert (done.acknowledged, done.percent, done.at_ms) == (512, 51.2, 5_000)
+    assert (done.driver, done.units) == ("driver-1", ("task-0", "task-1"))
+
+    chaos.look(at(60), 101.5)  # the status does not know of the death yet
+    flow.units["task-0"] = "driver-3"
+    chaos.look(at(61), 102.0)
+    assert chaos.recovering, "one unit is still missing"
+    flow.units["task-1"], flow.running = "driver-2", False
+    chaos.look(at(62), 102.5)
+    assert chaos.recovering, "they do not run yet"
+    flow.running = True
+    chaos.look(at(63), 103.5)
+    assert not chaos.recovering
+    assert chaos.faults[0].recovery_seconds == pytest.approx(2.5)
+    assert flow.killed == 1
+
+
+def test_a_unit_that_is_gone_need_not_come_back() -> None:
+    flow = Flow()
+    chaos = Chaos(steps(0), flow.ask, patience_s=30)
+    chaos.look(at(1), 100.0)
+    flow.units = {"task-0": "driver-2"}
+    chaos.look(at(2), 101.0)
+    assert chaos.faults[0].recovery_seconds == 1
+
+
+def test_a_step_waits_until_the_flow_has_recovered_from_the_one_before() -> None:
+    flow = Flow()
+    chaos = Chaos(steps(10, 20), flow.ask, patience_s=30)
+    chaos.look(at(10), 100.0)
+    chaos.look(at(25), 101.0)
+    assert flow.killed == 1
+    flow.units = {"task-0": "driver-2", "task-1": "driver-2", "task-2": "driver-1"}
+    chaos.look(at(30), 102.0)
+    assert flow.killed == 2
+
+
+def test_a_step_can_be_timed_by_the_clock() -> None:
+    flow = Flow()
+    step = ChaosStep(action=ChaosAction.KILL_DRIVER, at_seconds=5)
+    chaos = Chaos([step], flow.ask, patience_s=30)
+    assert chaos.look(at(99, elapsed_s=4.9), 100.0) is None
+    assert chaos.look(at(99, elapsed_s=5.0), 100.1) is not None
+
+
+def test_a_recovery_that_is_not_seen_is_given_up() -> None:
+    chaos = Chaos(steps(0), Flow().ask, patience_s=30)
+    chaos.look(at(1), 100.0)
+    chaos.look(at(2), 131.0)
+    assert not chaos.recovering
+    assert chaos.faults[0].recovery_seconds is None
+    assert chaos.faults[0].error == "not all units ran again within 30 s"
+
+
+def test_a_flow_that_does_not_answer_for_a_moment_is_asked_again() -> None:
+    flow = Flow()
+    chaos = Chaos(steps(0), flow.ask, patience_s=30)
+    chaos.look(at(1), 100.0)
+    answer, flow.units = flow.units, {}
+
+    def silent(_: str) -> dict[str, Any]:
+        raise Retriable("no answer")
+
+    chaos._ask = silent
+    chaos.look(at(2), 101.0)
+    assert chaos.recovering
+    flow.units = dict.fromkeys(answer, "driver-2")
+    chaos._ask = flow.ask
+    chaos.look(at(3), 102.0)
+    assert chaos.faults[0].recovery_seconds == 2
+
+
+def test_what_was_not_done_says_why() -> None:
+    def refuses(_: str) -> dict[str, Any]:
+        raise InvalidSpec("no driver holds a source task")
+
+    chaos = Chaos(steps(10, 90), refuses, patience_s=30)
+    chaos.look(at(20), 100.0)
+    chaos.end()
+    assert [fault.error for fault in chaos.faults] == [
+        "no driver holds a source task",
+        "the load ended before it was due",
+    ]
+    assert all(fault.at_ms is None for fault in chaos.faults)

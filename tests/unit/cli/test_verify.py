@@ -1,0 +1,174 @@
+"""``headrace verify`` before anything is started: sentences and exit codes."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from headrace.api import MirrorTest, ReplicationFlow
+from headrace.cli import verify
+from headrace.cli.exits import Exit
+from headrace.cli.main import main
+from headrace.report import FLOW, Run
+
+SCRIPTS = Path(__file__).parents[3] / "spark-jobs"
+
+
+@pytest.fixture(autouse=True)
+def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def nobody() -> str:
+    """An address at which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def manifest(name: str = "t", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "headrace.dev/v1alpha1",
+        "kind": "MirrorTest",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def clusters(address: str) -> dict[str, Any]:
+    return {
+        "source": {"alias": "east", "bootstrapServers": address},
+        "target": {"alias": "west", "bootstrapServers": "127.0.0.1:2"},
+    }
+
+
+def write(folder: Path, *documents: dict[str, Any]) -> str:
+    file = folder / "test.yaml"
+    file.write_text(yaml.safe_dump_all(documents))
+    return str(file)
+
+
+def test_a_flow_that_does_not_run_is_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path, manifest(flowName="orders"))
+    assert main(["verify", file]) == Exit.USAGE
+    assert "flow orders is not running here" in capsys.readouterr().err
+
+
+def test_an_unreachable_broker_is_given_up(
+    tmp_path: Path, nobody: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path, manifest(**clusters(nobody)))
+    assert main(["verify", file, "--timeout", "1"]) == Exit.INCONCLUSIVE
+    said = capsys.readouterr().err
+    assert f"east ({nobody})" in said
+    assert "gave up after 1 s" in said
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"chaos": [{"action": "KillDriver", "atPercent": 50}]}, "spec.chaos: needs flowName"),
+        ({"load": {"messageFormat": "Body"}}, "spec.load.messageFormat"),
+        ({"load": {"messagse": 5}}, "messagse"),
+    ],
+)
+def test_what_cannot_be_tested_is_refused(
+    tmp_path: Path, nobody: str, spec: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verify", write(tmp_path, manifest(**clusters(nobody), **spec))]) == Exit.USAGE
+    assert said in capsys.readouterr().err
+
+
+def test_one_of_several_tests_has_to_be_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path, manifest("a", flowName="f"), manifest("b", flowName="f"))
+    assert main(["verify", file]) == Exit.USAGE
+    assert "holds these MirrorTests: a, b; say which with --name" in capsys.readouterr().err
+    assert main(["verify", file, "--name", "c"]) == Exit.USAGE
+    assert main(["verify", file, "--name", "b"]) == Exit.USAGE
+    assert "flow f is not running here" in capsys.readouterr().err
+
+
+def test_usage_errors_are_not_inconclusive(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify"]) == Exit.USAGE
+    assert main(["verify", "a.yaml", "--timeout", "soon"]) == Exit.USAGE
+    assert "soon" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("crash", [RuntimeError("a bug"), KeyboardInterrupt()])
+def test_a_crash_of_headrace_is_no_verdict(
+    tmp_path: Path,
+    crash: BaseException,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fails(*_: object) -> None:
+        raise crash
+
+    monkeypatch.setattr(verify, "_reach", fails)
+    file = write(tmp_path, manifest(**clusters("127.0.0.1:1")))
+    assert main(["verify", file]) == Exit.INCONCLUSIVE
+    assert "there is no verdict" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("policy", "target"),
+    [({}, "east.t-0"), ({"separator": "_"}, "east_t-0"), ({"type": "Identity"}, "t-0")],
+)
+def test_a_test_takes_clusters_names_and_promises_from_its_flow(
+    policy: dict[str, str], target: str
+) -> None:
+    flow = ReplicationFlow.model_validate(
+        {
+            "metadata": {"name": "orders"},
+            "spec": {
+                "source": {"alias": "east", "bootstrapServers": "e:1"},
+                "target": {"alias": "west", "bootstrapServers": "w:1", "replicationFactor": 3},
+                "topics": {"include": [".*"]},
+                "policy": policy,
+                "delivery": "ExactlyOnce",
+            },
+        }
+    )
+    test = MirrorTest.model_validate(
+        manifest(flowName="orders", chaos=[{"action": "KillDriver", "atPercent": 50}])
+    )
+    resolved = verify.resolve(test, flow)
+    # What the jobs are given is a manifest like any other.
+    document = resolved.model_dump_json(by_alias=True)
+    run = Run(name="r", test=MirrorTest.model_validate_json(document))
+    assert run.topics["t-0"] == target
+    assert (run.source.bootstrap_servers, run.target.bootstrap_servers) == ("e:1", "w:1")
+    assert run.flow == resolved.metadata.annotations[FLOW] == "orders"
+    assert run.test.spec.budgets.duplicated == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "--test"),
+        (["--test", "test.yaml", "--run", "No!", "--out", "."], "must be 1 to 20 of"),
+        (["--test", "test.yaml", "--run", "r", "--out", "."], "`headrace verify` finds the flow"),
+        (["--test", "none.yaml", "--run", "r", "--out", "."], "none.yaml"),
+    ],
+)
+def test_bad_usage_of_a_job(tmp_path: Path, arguments: list[str], said: str) -> None:
+    write(tmp_path, manifest(flowName="orders"))
+    ended = subprocess.run(
+        [sys.executable, SCRIPTS / "verify.py", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert ended.returncode == Exit.USAGE, ended.stderr
+    assert said in ended.stderr
+    assert "Traceback" not in ended.stderr

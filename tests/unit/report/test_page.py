@@ -1,0 +1,198 @@
+"""The page of a result, as a reader finds it."""
+
+import re
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+
+from headrace.api import ChaosAction, ChaosStep, MirrorTest, Verdict
+from headrace.report import (
+    FLOW,
+    MAX_EXAMPLES,
+    MAX_POINTS,
+    Counts,
+    Example,
+    Fault,
+    Kind,
+    Latency,
+    MirroredTopic,
+    Point,
+    Result,
+)
+from headrace.report.page import page
+
+TEST = MirrorTest.model_validate(
+    {
+        "metadata": {"name": "orders-test", "annotations": {FLOW: "orders"}},
+        "spec": {
+            "source": {"alias": "east", "bootstrapServers": "e:1"},
+            "target": {"alias": "west", "bootstrapServers": "w:1"},
+            "budgets": {"duplicated": 5},
+        },
+    }
+)
+EXAMPLE = Example(
+    topic="east.t-0",
+    partition=3,
+    offset=123_456,
+    producer="r-<0>-0",
+    seq=777,
+    differs="value, headers",
+)
+FAULT = Fault(
+    step=ChaosStep(action=ChaosAction.KILL_DRIVER, at_percent=50),
+    at_ms=13_500,
+    percent=49.6,
+    driver="driver-1",
+    units=("orders-source-task-0", "orders-source-task-2"),
+    recovery_seconds=2.25,
+)
+
+
+def result(**more: Any) -> Result:
+    return Result(
+        **{
+            "verdict": Verdict.FAILED,
+            "reasons": ("3 messages are missing on the target (allowed: 0)",),
+            "warnings": ("the clocks differ",),
+            "run": "r",
+            "flow": "orders",
+            "test": TEST,
+            "topics": (MirroredTopic(source="t-0", target="east.t-0", partitions=8),),
+            "counts": Counts(acknowledged=1_000, missing=3, sentinels=8, sentinels_seen=8),
+            "examples": {Kind.MISSING: (EXAMPLE,), Kind.CORRUPTED: (EXAMPLE,)},
+            "latency_ms": Latency(
+                p50=4, p99=90, p999=1_200, max=1_234, measured=997, histogram=((4, 900), (90, 97))
+            ),
+            "acknowledged_per_second": 500.0,
+            "points": tuple(
+                Point(
+                    at_seconds=n,
+                    acknowledged_per_second=500,
+                    visible_per_second=400,
+                    behind=100 * n,
+                    p50_ms=4,
+                    p99_ms=90,
+                    max_ms=100,
+                )
+                for n in range(5)
+            ),
+            "faults": (FAULT,),
+            "started_ms": 10_000,
+            "finished_ms": 12_000,
+            "judged_ms": 20_000,
+            "versions": {"headrace": "1.2.3"},
+            **more,
+        }
+    )
+
+
+def text_of(html: str) -> str:
+    """What a reader sees: no tags, no style."""
+    body = re.sub(r"<style>.*?</style>|<svg.*?</svg>", " ", html, flags=re.DOTALL)
+    return " ".join(re.sub(r"<[^>]+>", " ", body).split())
+
+
+def test_it_says_verdict_numbers_faults_and_examples() -> None:
+    text = text_of(page(result()))
+    for said in (
+        "Failed",
+        "3 messages are missing on the target (allowed: 0)",
+        "the clocks differ",
+        "1,000 messages acknowledged",
+        "997 arrived",
+        "missing acknowledged by the source, not on the target 3 0 ✗",
+        "duplicated copies on the target after the first 0 5 ✓",
+        "KillDriver 3.5 s 50 % driver-1 orders-source-task-0, orders-source-task-2 2.2 s",
+        "east.t-0 3 123456 r-&lt;0&gt;-0 777 value, headers",
+        "4 ms 90 ms 1,200 ms 1,234 ms any",
+        "t-0 &rarr; east.t-0 (8 partitions)",
+        "headrace 1.2.3",
+    ):
+        assert said in text
+
+
+def test_it_needs_nothing_but_itself() -> None:
+    html = page(result())
+    assert not re.search(r"(src|href|url|@import)\s*[=(]?\s*[\"']?\s*(https?:)?//", html)
+    assert "<script" not in html
+    assert "xlink:href" not in html or all(
+        link.startswith("#") for link in re.findall(r'xlink:href="([^"]*)"', html)
+    )
+
+
+def test_plots_are_drawings_in_the_colours_of_the_page() -> None:
+    drawings = re.findall(r"<svg.*?</svg>", page(result()), flags=re.DOTALL)
+    assert len(drawings) == 4
+    for drawing in drawings:
+        spaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+        ElementTree.fromstring(drawing.replace("<svg ", f"<svg {spaces} ", 1))
+        assert "var(--" in drawing
+        assert not re.search(r"#0\d0\d0\d", drawing)
+    assert "KillDriver" in drawings[0], "the fault is on the time axis"
+
+
+def test_the_same_result_is_the_same_page() -> None:
+    assert page(result()) == page(result())
+
+
+def test_a_result_without_a_comparison_still_has_a_page() -> None:
+    nothing = result(
+        verdict=Verdict.INCONCLUSIVE,
+        reasons=("there is no manifest",),
+        counts=None,
+        examples={},
+        latency_ms=None,
+        acknowledged_per_second=None,
+        points=(),
+        faults=(),
+        topics=(),
+        started_ms=None,
+        finished_ms=None,
+    )
+    html = page(nothing)
+    assert "Inconclusive there is no manifest" in text_of(html)
+    assert "<svg" not in html
+
+
+def test_a_fault_that_was_not_done_says_why() -> None:
+    fault = Fault(step=FAULT.step, error="no driver holds a task")
+    assert "KillDriver not done: no driver holds a task" in text_of(page(result(faults=(fault,))))
+
+
+def test_the_manifest_in_the_page_is_the_test() -> None:
+    html = page(result())
+    shown = re.findall(r"<pre>(apiVersion.*?)</pre>", html, flags=re.DOTALL)[0]
+    document = yaml.safe_load(shown.replace("&#39;", "'").replace("&#34;", '"'))
+    assert MirrorTest.model_validate(document) == TEST
+
+
+@pytest.mark.parametrize("version", [result(), result(counts=None)])
+def test_a_result_survives_its_document(version: Result) -> None:
+    assert Result.model_validate_json(version.model_dump_json(by_alias=True)) == version
+
+
+def test_the_largest_document_is_below_half_a_mebibyte() -> None:
+    point = (
+        result()
+        .points[0]
+        .model_copy(
+            update={
+                "at_seconds": 123_456.7,
+                "visible_per_second": 1_234_567.8,
+                "behind": 123_456_789,
+            }
+        )
+    )
+    largest = result(
+        examples=dict.fromkeys(Kind, (EXAMPLE,) * MAX_EXAMPLES),
+        points=(point,) * MAX_POINTS,
+        latency_ms=result().latency_ms.model_copy(
+            update={"histogram": ((3_600_000, 123_456_789),) * MAX_POINTS}
+        ),
+        reasons=("x" * 1_000,) * 20,
+        faults=(FAULT.model_copy(update={"units": ("a-unit-with-a-name",) * 1_000}),) * 5,
+    )
+    assert len(largest.model_dump_json(by_alias=True, indent=1)) < 512 * 1024

@@ -1,0 +1,101 @@
+import zlib
+from collections import Counter
+
+import pytest
+
+from headrace_spark import messages
+
+RUN = "261121-073012-1a2b"
+PRODUCER = messages.producer_id(RUN, 3, 0)
+
+
+class Received:
+    """A record as a consumer hands it out."""
+
+    def __init__(
+        self, value: bytes | None, headers: messages.Headers | None = None, timestamp_ms: int = 7
+    ) -> None:
+        self._value, self._headers, self._timestamp_ms = value, headers, timestamp_ms
+
+    def value(self) -> bytes | None:
+        return self._value
+
+    def headers(self) -> messages.Headers | None:
+        return self._headers
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self._timestamp_ms
+
+
+def recognise(record: Received) -> messages.Sighting | None:
+    return messages.recognise(record, RUN.encode())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("size", [1, 40, 64, 100, 1024, 100_000])
+def test_a_message_has_the_size_asked_for_and_its_checksum(size: int) -> None:
+    message = messages.Writer(PRODUCER, size).message(5, 1_795_000_000_000)
+    assert len(message.value) == size
+    assert message.checksum == zlib.crc32(message.value)
+    assert message.headers == [("id", PRODUCER.encode()), ("seq", b"5")]
+
+
+def test_the_body_names_producer_number_and_time() -> None:
+    value = messages.Writer(PRODUCER, 200).message(12, 1_795_000_000_000).value
+    assert value.split(b";", 3)[:3] == [PRODUCER.encode(), b"12", b"1795000000000"]
+
+
+def test_the_same_producer_writes_the_same_again_and_another_one_does_not() -> None:
+    values = {
+        messages.Writer(who, 200).message(12, 0).value.split(b";", 3)[3]
+        for who in (PRODUCER, PRODUCER, messages.producer_id(RUN, 4, 0))
+    }
+    assert len(values) == 2
+
+
+def test_no_two_values_of_a_producer_are_equal() -> None:
+    writer = messages.Writer(PRODUCER, 64)
+    assert len({writer.message(seq, 0).value for seq in range(20_000)}) == 20_000
+
+
+def test_a_message_is_recognised_by_its_body_whatever_the_target_stamped() -> None:
+    message = messages.Writer(PRODUCER, 100).message(12, 1_795_000_000_000)
+    sighting = messages.Sighting(1_795_000_000_000, None)
+    assert recognise(Received(message.value, None)) == sighting
+    assert recognise(Received(message.value, message.headers)) == sighting
+
+
+def test_a_message_too_short_for_a_body_is_recognised_by_its_headers() -> None:
+    message = messages.Writer(PRODUCER, 10).message(12, 1_795_000_000_000)
+    assert recognise(Received(message.value, message.headers)) == messages.Sighting(7, None)
+    assert recognise(Received(message.value, None)) is None
+
+
+def test_a_sentinel_says_which_partition_it_ends() -> None:
+    sentinel = messages.sentinel(RUN, 5, 1_795_000_000_000)
+    assert recognise(Received(sentinel.value)) == messages.Sighting(1_795_000_000_000, 5)
+    assert recognise(Received(b"", sentinel.headers)) == messages.Sighting(7, 5)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        Received(None),
+        Received(b"", []),
+        Received(b"a stranger's;1;2;3", [("id", b"another-0-0")]),
+        Received(b"x", [("id", None)]),
+    ],
+)
+def test_a_strangers_record_is_not_recognised(record: Received) -> None:
+    assert recognise(record) is None
+
+
+@pytest.mark.parametrize(("keys", "partitions"), [(8, 8), (12, 8), (3, 1)])
+def test_every_partition_is_reached_and_a_key_stays_in_one(keys: int, partitions: int) -> None:
+    places: dict[int, set[int]] = {}
+    reached: Counter[int] = Counter()
+    for seq in range(240):
+        partition = messages.partition_of(seq, keys, partitions)
+        places.setdefault(messages.key_of(seq, keys), set()).add(partition)
+        reached[partition] += 1
+    assert set(reached) == set(range(partitions))
+    assert all(len(where) == 1 for where in places.values())

@@ -1,0 +1,176 @@
+"""What makes a verdict, and the sentence for it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from headrace.api import ChaosAction, ChaosStep, MirrorTest, Verdict
+from headrace.report import Counts, Example, Fault, Kind, Measured, Run
+from headrace_spark.manifest import LoadedTopic, Manifest, PartitionSummary, Stream
+from headrace_spark.verdict import Evidence, judge
+
+STEP = ChaosStep(action=ChaosAction.KILL_DRIVER, at_percent=50)
+
+
+def run(**spec: Any) -> Run:
+    return Run(
+        name="r",
+        test=MirrorTest.model_validate(
+            {
+                "metadata": {"name": "t"},
+                "spec": {
+                    "source": {"alias": "east", "bootstrapServers": "e:1"},
+                    "target": {"alias": "west", "bootstrapServers": "w:1"},
+                    **spec,
+                },
+            }
+        ),
+    )
+
+
+def manifest(**more: Any) -> Manifest:
+    partition = PartitionSummary(partition=0, first=0, last=999, count=1_000, checksum=1)
+    return Manifest(
+        run="r",
+        topics=(
+            LoadedTopic(
+                name="t-0",
+                keys=1,
+                start_offsets=(0,),
+                end_offsets=(1_001,),
+                target_start_offsets=(),
+            ),
+        ),
+        streams=(Stream(producer="r-0-0", topic="t-0", sent=1_000, partitions=(partition,)),),
+        started_ms=0,
+        finished_ms=1_000,
+        acknowledged_per_second=((0, 1_000),),
+        **more,
+    )
+
+
+GOOD = Evidence(
+    run=run(),
+    manifest=manifest(),
+    counts=Counts(acknowledged=1_000, sentinels=1, sentinels_seen=1),
+    examples={},
+    open_sentinels=(),
+    contradictions=(),
+    measured=Measured(histogram=((5, 990), (80, 10))),
+    faults=(),
+)
+
+
+def counts(**wrong: int) -> Counts:
+    return GOOD.counts.model_copy(update=wrong)
+
+
+def test_nothing_wrong_passes() -> None:
+    verdict, reasons, warnings = judge(GOOD)
+    assert verdict is Verdict.PASSED
+    assert reasons == ("all 1,000 acknowledged messages are on the target, within every budget",)
+    assert warnings == ()
+
+
+@pytest.mark.parametrize("kind", ["missing", "reordered", "corrupted", "alien"])
+def test_one_record_too_many_fails(kind: str) -> None:
+    verdict, reasons, _ = judge(replace(GOOD, counts=counts(**{kind: 1})))
+    assert verdict is Verdict.FAILED
+    assert reasons[0].startswith("1 message is ")
+
+
+@pytest.mark.parametrize("kind", ["missing", "reordered", "corrupted"])
+def test_what_the_budget_allows_is_a_warning(kind: str) -> None:
+    evidence = replace(GOOD, run=run(budgets={kind: 3}), counts=counts(**{kind: 3}))
+    verdict, _, warnings = judge(evidence)
+    assert verdict is Verdict.PASSED
+    assert warnings[0].startswith("3 messages are ")
+    assert judge(replace(evidence, counts=counts(**{kind: 4})))[0] is Verdict.FAILED
+
+
+def test_repetitions_are_free_unless_bounded() -> None:
+    repeated = counts(duplicated=7)
+    verdict, _, warnings = judge(replace(GOOD, counts=repeated))
+    assert (verdict, warnings) == (
+        Verdict.PASSED,
+        ("7 messages are repeated on the target (allowed)",),
+    )
+    bounded = replace(GOOD, run=run(budgets={"duplicated": 0}), counts=repeated)
+    assert judge(bounded)[0] is Verdict.FAILED
+
+
+def test_a_failure_names_a_record() -> None:
+    example = Example(
+        topic="east.t-0", partition=0, offset=12, producer="r-0-0", seq=11, differs="key, value"
+    )
+    evidence = replace(GOOD, counts=counts(corrupted=1), examples={Kind.CORRUPTED: (example,)})
+    assert judge(evidence)[1] == (
+        "1 message is changed on the target (allowed: 0), for example number 11 of producer r-0-0 "
+        "at east.t-0-0 offset 12 (key, value)",
+    )
+
+
+def test_a_missing_sentinel_fails_even_with_nothing_else_missing() -> None:
+    verdict, reasons, _ = judge(replace(GOOD, open_sentinels=("t-0-0", "t-0-1")))
+    assert verdict is Verdict.FAILED
+    assert "t-0-0, t-0-1 did not arrive within 120 s" in reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("evidence", "said"),
+    [
+        (replace(GOOD, counts=counts(acknowledged=0)), "acknowledged no message at all"),
+        (replace(GOOD, manifest=manifest(errors=("no leader",))), "stopped early: no leader"),
+        (replace(GOOD, counts=counts(source_lost=2)), "no mirror can be blamed"),
+        (replace(GOOD, contradictions=("producer p in t-0",)), "by number and checksum"),
+        (replace(GOOD, faults=(Fault(step=STEP, error="no driver"),)), "not done: no driver"),
+        (replace(GOOD, measured=None, run=run(budgets={"latencyP99Ms": 1})), "was not measured"),
+        (
+            replace(GOOD, measured=Measured(), run=run(budgets={"latencyP99Ms": 1})),
+            "the probe saw no message",
+        ),
+    ],
+)
+def test_what_cannot_be_known_is_inconclusive(evidence: Evidence, said: str) -> None:
+    verdict, reasons, _ = judge(evidence)
+    assert verdict is Verdict.INCONCLUSIVE
+    assert said in reasons[0]
+
+
+def test_failed_outweighs_inconclusive_and_both_are_said() -> None:
+    evidence = replace(GOOD, counts=counts(missing=1, source_lost=1))
+    verdict, reasons, _ = judge(evidence)
+    assert verdict is Verdict.FAILED
+    assert len(reasons) == 2
+
+
+def test_latency_is_judged_at_its_99th_percentile() -> None:
+    assert judge(replace(GOOD, run=run(budgets={"latencyP99Ms": 5})))[0] is Verdict.PASSED
+    verdict, reasons, _ = judge(replace(GOOD, run=run(budgets={"latencyP99Ms": 4})))
+    assert (verdict, reasons) == (Verdict.FAILED, ("latency p99 is 5 ms (allowed: 4 ms)",))
+
+
+@pytest.mark.parametrize(
+    ("budget", "recovery", "verdict"),
+    [
+        (None, 99.0, Verdict.PASSED),
+        (None, None, Verdict.PASSED),
+        (10, 9.9, Verdict.PASSED),
+        (10, 10.1, Verdict.FAILED),
+        (10, None, Verdict.FAILED),
+    ],
+)
+def test_recovery_has_a_budget(
+    budget: int | None, recovery: float | None, verdict: Verdict
+) -> None:
+    fault = Fault(step=STEP, at_ms=1, recovery_seconds=recovery, error="it took too long")
+    budgets = {} if budget is None else {"recoverySeconds": budget}
+    assert judge(replace(GOOD, run=run(budgets=budgets), faults=(fault,)))[0] is verdict
+
+
+def test_a_rate_that_was_not_reached_is_a_warning() -> None:
+    assert judge(replace(GOOD, run=run(load={"messagesPerSecond": 1_000})))[2] == ()
+    verdict, _, warnings = judge(replace(GOOD, run=run(load={"messagesPerSecond": 2_000})))
+    assert verdict is Verdict.PASSED
+    assert "reached 1,000 messages/s a topic, not the 2,000 asked for" in warnings[0]
