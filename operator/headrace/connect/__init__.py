@@ -2,6 +2,18 @@
 
 from headrace.connect.handover import DriverIdentity, may_claim
 from headrace.connect.herder import Conflict, Herder, TargetTaken
+from headrace.connect.task import Role, Task
+from headrace.connect.task_manager import TaskManager
 from headrace.connect.worker import Worker
 
-__all__ = ["Conflict", "DriverIdentity", "Herder", "TargetTaken", "Worker", "may_claim"]
+__all__ = [
+    "Conflict",
+    "DriverIdentity",
+    "Herder",
+    "Role",
+    "TargetTaken",
+    "Task",
+    "TaskManager",
+    "Worker",
+    "may_claim",
+]

@@ -52,6 +52,13 @@ class FlowContext:
             self.source_cluster_id, at.topic, at.partition, self.policy.target_topic(at.topic)
         )
 
+    def purge_progress(self) -> int:
+        """Delete the progress of topics that the source does not have any more.
+
+        Not of topics that were deleted and made again: their old progress is how that is noticed.
+        """
+        return self.progress.purge(self.source_cluster_id, self.source.topics().keys())
+
     def close(self) -> None:
         """Stop following progress."""
         self.progress.close()

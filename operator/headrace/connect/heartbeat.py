@@ -19,7 +19,7 @@ class HeartbeatConnector(Unit):
     def turn(self) -> float:
         """Publish; there is nothing to watch."""
         wanted = {0: ()} if self.context.spec.heartbeats.enabled else {}
-        self.herder.publish(self.task, TaskType.HEARTBEAT_TASK, wanted, {})
+        self.herder.publish(self.hold.task, TaskType.HEARTBEAT_TASK, wanted, {})
         return 60.0
 
 

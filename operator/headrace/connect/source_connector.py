@@ -98,7 +98,7 @@ class SourceConnector(Unit):
         topics = {self.context.policy.target_topic(at.topic) for at in look.partitions}
         try:
             self.herder.publish(
-                self.task,
+                self.hold.task,
                 TaskType.SOURCE_TASK,
                 {index: TopicPartitions.pack(held) for index, held in self._split.items()},
                 {self.context.target_cluster_id: sorted(topics)},
@@ -141,5 +141,5 @@ class SourceConnector(Unit):
         condition = Condition(
             type=ConditionType.READY, status=ready, reason=reason, message=message
         )
-        self.observe(conditions=(condition,), observed_generation=self.task.metadata.generation)
-        self._changed()
+        generation = self.hold.task.metadata.generation
+        self.observe(conditions=(condition,), observed_generation=generation)

@@ -1,364 +1,450 @@
 """A source task: copies the partitions of its share, and keeps their progress."""
 
+import random
 import time
-from collections.abc import Iterable, Mapping, Set
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from datetime import UTC, datetime
 
-from headrace.api import Condition, ConditionStatus, ConditionType, Reason, StartFrom
+from headrace.api import (
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    Reason,
+    ReplicationTaskStatus,
+    TaskError,
+    TaskPhase,
+)
 from headrace.api.partitions import TopicPartition, TopicPartitions
+from headrace.assign import TaskId
+from headrace.connect.context import FlowContext
+from headrace.connect.hold import Hold, Lost
 from headrace.connect.rate import Rate
-from headrace.connect.unit import Lost, Unit
-from headrace.errors import Fatal, Retriable
-from headrace.kafka import Position
+from headrace.connect.restoring import (
+    DataLoss,
+    Start,
+    check_source_range,
+    epoch_floor,
+    records,
+    restore,
+)
+from headrace.connect.states import check_transition
+from headrace.connect.task import Role
+from headrace.errors import Retriable
+from headrace.kafka import KafkaException, Position, translate
+from headrace.logs import get_logger
 from headrace.movers import Flight, OffsetGone, RecordMover, Storing
-from headrace.replication.progress import Progress, ProgressKey
 
 _STANDSTILL_S = 1.0
 """A loop that stood still for longer may have been taken for lost, and its partitions taken."""
-_STORE_INTERVAL_S = 1.0
-"""At most this much work is repeated after a kill -9 (Connect: 60 s)."""
 _OBSERVE_INTERVAL_S = 0.25
-_IDLE_WAIT_S = 0.05
 _DRAIN_TIMEOUT_S = 2.5
-"""With storing (1 s) and release it fits into the 5 s that a graceful stop may take."""
+"""With storing and release it fits into the 5 s that a graceful stop may take."""
+_FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.2, 5.0
+
+_Beside = Future[dict[TopicPartition, Start]]
 
 
-class DataLoss(Fatal):
-    """Records are gone that were not copied, or copies are gone; the message says which."""
+class SourceTask:
+    """See ``Task``. Positions come from progress, else from ``startFrom``."""
 
-
-class Stored(NamedTuple):
-    """What progress says of a partition."""
-
-    source_offset: int
-    target_offset: int
-    leader_epoch: int
-
-
-class SourceTask(Unit):
-    """Positions come from progress, else from ``startFrom``; both are written before data moves."""
-
-    _mover: RecordMover | None = None
-    _storing: Storing | None = None
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._stored: dict[TopicPartition, Stored] = {}
-        self._topic_ids: dict[str, tuple[str, str]] = {}
-        self._ends_at_start: dict[TopicPartition, int] = {}
+    def __init__(
+        self,
+        id: TaskId,
+        partitions: frozenset[TopicPartition],
+        role: Role,
+        *,
+        hold: Hold,
+        context: FlowContext,
+        beside: Executor,
+        changed: Callable[[], None],
+        restarts: int = 0,
+    ) -> None:
+        """``beside`` runs what waits for brokers; ``changed`` hears of what is to be reported."""
+        self.id, self.role, self.partitions = id, role, partitions
+        self.phase = TaskPhase.CREATED
+        self.hold = hold
+        self.restarts = restarts
+        self.started_at = time.monotonic()
+        self._context, self._beside, self._changed = context, beside, changed
+        self._log = get_logger(__name__).bind(flow=context.name, task=id.name)
+        self._mover: RecordMover | None = None
+        self._preparing: _Beside | None = None
+        self._releasing: Future[None] | None = None
+        self._storing: Storing | None = None
+        self._starts: dict[TopicPartition, Start] = {}
+        self._paused = False
+        self._error: TaskError | None = None
+        self._backoff_s, self._not_before = _FIRST_BACKOFF_S, 0.0
+        self._last_turn = self._drain_until = self._next_look = 0.0
         self._rate = Rate()
-        self._next_store = self._next_look = self._last_turn = 0.0
+        self._observed = ReplicationTaskStatus()
+        if role is Role.STANDBY:
+            self._enter(TaskPhase.RESTORING)
+            self._warm_up()
 
-    # Claim and restore.
+    # Come.
 
-    def epoch_floor(self) -> int:
-        """The highest epoch in the progress of its partitions, read to the end."""
-        progress = self.context.progress
-        progress.start()
-        progress.read_to_end()
-        keys = map(self.context.progress_key, self._wanted())
-        return max((stored.epoch for key in keys if (stored := progress.get(key))), default=0)
+    def activate(self) -> None:
+        """Claim, restore, run."""
+        self.role = Role.ACTIVE
+        if self.phase is TaskPhase.CREATED:
+            self._enter(TaskPhase.RESTORING)
+        self._prepare()
 
-    def restore(self) -> None:
-        """Behind the claim. (The fence at the broker has its place here, before progress is read:
-        the record mover has none, so it resumes from the stored positions.)"""
-        if self._mover is not None:
-            self._forget_mover()
-        spec = self.context.spec
-        self._mover = RecordMover(
-            spec.source, spec.target, self.context.policy.target_topic, self._broker_away
-        )
-        self._begin(self._wanted())
+    def change(self, partitions: frozenset[TopicPartition]) -> None:
+        """Those that stay are not touched; those that go are stored first."""
+        self.partitions = partitions
 
-    def _begin(self, partitions: Set[TopicPartition]) -> None:
-        """Find where to go on, write the claim to progress, and start to copy."""
-        if not partitions:
-            return
-        self._identify({at.topic for at in partitions})
-        stored = self._check_stored(partitions)
-        fresh = partitions - stored.keys()
-        positions = {at: progress.source_offset for at, progress in stored.items()}
-        positions |= self._first_positions(fresh)
-        if any(progress.epoch >= self.epoch for progress in stored.values()):
-            self.claim(above=max(progress.epoch for progress in stored.values()))
-        for at, position in positions.items():
-            self._stored[at] = Stored(
-                position,
-                stored[at].target_offset if at in stored else 0,
-                stored[at].leader_epoch if at in stored else -1,
+    def advance(self) -> bool:
+        """Take over what was prepared beside; prepare what is missing."""
+        if self.phase not in (TaskPhase.RESTORING, TaskPhase.RUNNING):
+            return False
+        if self.role is Role.STANDBY:
+            return True
+        if self._preparing is not None and self._preparing.done():
+            self._take_over(self._preparing)
+        held = self._flights.keys()
+        if self._preparing is None and not self.partitions <= held:
+            self._prepare()
+        if held - self.partitions:
+            self._drop_drained()
+        return self.phase is TaskPhase.RUNNING and self.partitions == self._flights.keys()
+
+    def _prepare(self) -> None:
+        if self._preparing is None and time.monotonic() >= self._not_before:
+            self._preparing = self._beside.submit(
+                self._prepare_beside, self.partitions - self._flights.keys()
             )
-        self.context.progress.write(self._records(positions))
-        self._ends_at_start |= self.context.source.offsets(partitions, Position.LAST_STABLE)
-        self._running.add(positions)
-        self.log.info("copying", partitions=len(partitions), epoch=self.epoch)
+
+    def _prepare_beside(self, partitions: frozenset[TopicPartition]) -> dict[TopicPartition, Start]:
+        if not self.hold.epoch:
+            self.hold.claim(epoch_floor(self._context, partitions))
+        return restore(self._context, self.hold, partitions) if partitions else {}
+
+    def _take_over(self, prepared: _Beside) -> None:
+        self._preparing = None
+        try:
+            starts = prepared.result()
+        except Retriable as error:
+            self._complain(error)
+            self._not_before = time.monotonic() + self._backoff_s * random.uniform(0.5, 1.0)
+            self._backoff_s = min(2 * self._backoff_s, _MAX_BACKOFF_S)
+            return
+        self._backoff_s, self._not_before, self._error = _FIRST_BACKOFF_S, 0.0, None
+        self._starts |= starts
+        if self._mover is None:
+            self._mover = self._make_mover()
+        self._mover.add({at: start.source_offset for at, start in starts.items()})
+        if self.phase is TaskPhase.RESTORING:
+            self._enter(TaskPhase.RUNNING)
+            self.pause(self._paused)
+        if starts:
+            self._log.info("copying", partitions=len(starts), epoch=self.hold.epoch)
         self._last_turn = time.monotonic()
         self._look(self._last_turn)
 
-    def _identify(self, topics: Set[str]) -> None:
-        """Ids of the topics on both sides: they change when a topic is deleted and made again."""
-        target_names = {topic: self.context.policy.target_topic(topic) for topic in topics}
-        source = self.context.source.describe(topics)
-        target = self.context.target.describe(target_names.values())
-        for topic, target_topic in target_names.items():
-            if topic not in source:
-                raise Retriable(f"topic {topic} is not on {self.context.source.name} (any more)")
-            if target_topic not in target:
-                raise Retriable(f"topic {target_topic} is not on {self.context.target.name} (yet)")
-            self._topic_ids[topic] = (source[topic].topic_id, target[target_topic].topic_id)
+    def _drop_drained(self) -> None:
+        """Let go of partitions that are not wanted any more, once their progress is stored."""
+        mover = self._mover
+        if mover is None:
+            return
+        leaving = mover.flights.keys() - self.partitions
+        mover.stop_reading(leaving)
+        if any(mover.flights[at].in_flight for at in leaving):
+            return
+        if leaving & self._unstored(mover).keys():
+            self.commit()
+        elif self._storing is None or self._storing.done():
+            mover.remove(leaving)
+            for at in leaving:
+                del self._starts[at]
 
-    def _check_stored(self, partitions: Set[TopicPartition]) -> dict[TopicPartition, Progress]:
-        """What is stored for these; ``DataLoss`` when it does not fit what the clusters hold."""
-        self.context.progress.read_to_end()
-        stored = {
-            at: progress
-            for at in partitions
-            if (progress := self.context.progress.get(self.context.progress_key(at)))
-        }
-        targets = {
-            at: TopicPartition(self.context.policy.target_topic(at.topic), at.partition)
-            for at in stored
-        }
-        earliest = self.context.source.offsets(stored, Position.EARLIEST)
-        ends = self.context.source.offsets(stored, Position.LATEST)
-        target_ends = self.context.target.offsets(targets.values(), Position.LATEST)
-        for at, progress in sorted(stored.items()):
-            source_id, target_id = self._topic_ids[at.topic]
-            self._check_topic(at, progress, source_id, target_id)
-            self._check_source_range(at, progress.source_offset, earliest[at], ends[at])
-            if target_ends[targets[at]] < progress.target_offset:
-                self._lose(
-                    f"{targets[at]} on {self.context.target.name} ends at offset "
-                    f"{target_ends[targets[at]]}, but {progress.target_offset} was acknowledged: "
-                    f"offsets {target_ends[targets[at]]} to {progress.target_offset - 1} are gone "
-                    "from the target (an unclean election, or the topic was truncated)"
-                )
-        return stored
+    def _warm_up(self) -> None:
+        """A standby has its connections and its progress table before it is needed."""
+        self._mover = self._make_mover()
 
-    def _check_topic(
-        self, at: TopicPartition, progress: Progress, source_id: str, target_id: str
-    ) -> None:
-        remedy = (
-            "to copy it from its beginning under another name, or to go on with what is there, "
-            "is yours to decide: delete the target topic and its progress, or restore the topic"
-        )
-        if progress.source_topic_id != source_id:
-            self._lose(
-                f"topic {at.topic} on {self.context.source.name} was deleted and made again: "
-                f"what its old partition {at.partition} held from offset "
-                f"{progress.source_offset} on is lost; {remedy}"
-            )
-        if progress.target_topic_id != target_id:
-            self._lose(
-                f"topic {self.context.policy.target_topic(at.topic)} on "
-                f"{self.context.target.name} was deleted and made again: the copies of {at} "
-                f"below source offset {progress.source_offset} are gone; {remedy}"
-            )
-
-    def _check_source_range(self, at: TopicPartition, position: int, start: int, end: int) -> None:
-        where = f"{at} on {self.context.source.name}"
-        if position < start:
-            self._lose(
-                f"{where} begins at offset {start}, the next to copy was {position}: offsets "
-                f"{position} to {start - 1} are lost (retention was shorter than the flow's pause)"
-            )
-        if position > end:
-            self._lose(
-                f"{where} ends at offset {end}, but offsets up to {position - 1} were copied: the "
-                "source lost them and may write others in their place (an unclean election)"
-            )
-
-    def _lose(self, message: str) -> None:
-        self.observe(
-            conditions=(
-                Condition(
-                    type=ConditionType.DATA_LOSS_DETECTED,
-                    status=ConditionStatus.TRUE,
-                    reason=Reason.DATA_LOST,
-                    message=message,
-                ),
-            )
-        )
-        raise DataLoss(message)
-
-    def _first_positions(self, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where partitions without progress begin.
-
-        ``Latest`` means: records since the flow was made. A topic that is found later has only
-        such records, so that it is copied from its beginning and nothing is missed in between.
-        """
-        source, spec = self.context.source, self.context.spec
-        if not partitions:
+        def warm() -> dict[TopicPartition, Start]:
+            epoch_floor(self._context, self.partitions)
             return {}
-        if spec.start_from is StartFrom.EARLIEST:
-            return source.offsets(partitions, Position.EARLIEST)
-        moment = spec.start_timestamp or self.context.flow.metadata.creation_timestamp
-        found = source.offsets_at(partitions, int(moment.timestamp() * 1000)) if moment else {}
-        ends = source.offsets(partitions, Position.LATEST)
-        return {at: ends[at] if found.get(at, -1) < 0 else found[at] for at in partitions}
+
+        self._beside.submit(warm)
+
+    def _make_mover(self) -> RecordMover:
+        spec = self._context.spec
+        return RecordMover(
+            spec.source, spec.target, self._context.policy.target_topic, self._broker_away
+        )
+
+    @property
+    def _flights(self) -> dict[TopicPartition, Flight]:
+        return self._mover.flights if self._mover is not None else {}
 
     # Run.
 
-    def turn(self) -> float:
-        """Move what is there; store progress once a second; look after the share."""
+    def process(self) -> int:
+        """Move what is there."""
+        if self._mover is None:
+            return 0
         now = time.monotonic()
-        if now - self._last_turn > _STANDSTILL_S:
-            self._check_claim_after_standstill(now - self._last_turn)
-        self._take_up_changes()
-        flights = self._running.flights
+        if (stood_s := now - self._last_turn) > _STANDSTILL_S:
+            self._log.warning("stood still, checking the claim", seconds=round(stood_s, 1))
+            self._restore_again()
+            return 0
         try:
-            self._running.move(_IDLE_WAIT_S)
+            moved = self._mover.move(0)
         except OffsetGone as gone:
-            at = gone.at
-            self._check_source_range(
-                at,
-                gone.offset,
-                self.context.source.offsets([at], Position.EARLIEST)[at],
-                self.context.source.offsets([at], Position.LATEST)[at],
-            )
-            raise Retriable(str(gone)) from gone
-        if now >= self._next_store:
-            self._next_store = now + _STORE_INTERVAL_S
-            self._check_epochs(flights)
-            self._store(wait_s=0)
-        if now >= self._next_look:
-            self._next_look = now + _OBSERVE_INTERVAL_S
-            self._look(now)
+            self._explain_gap(gone)
+        except Retriable as error:
+            self._complain(error)
+            self._restore_again()
+            return 0
+        except KafkaException as error:
+            raise translate(error, f"run {self.id.name}") from error
         self._last_turn = time.monotonic()
-        return 0.0
+        return moved
 
-    def _take_up_changes(self) -> None:
-        wanted, held = self._wanted(), self._running.flights.keys()
-        if wanted == held:
+    def _restore_again(self) -> None:
+        """Drop what is queued, hear of what was sent, and go on from there: beside the loop.
+
+        Others may have taken the partitions meanwhile; then progress says so.
+        """
+        mover, self._mover = self._mover, None
+        if mover is None:
             return
-        if gone := held - wanted:
-            self._running.drain(_DRAIN_TIMEOUT_S)
-            self._store(wait_s=1.0)
-            self._running.remove(frozenset(gone))
-        self._begin(wanted - held)
-        self._last_turn = time.monotonic()
 
-    def _check_claim_after_standstill(self, stood_s: float) -> None:
-        self.log.warning("stood still, checking the claim", seconds=round(stood_s, 1))
-        self._running.drop_queued(_DRAIN_TIMEOUT_S)
-        self.context.progress.read_to_end()
-        self._check_epochs(self._running.flights)
+        def settle() -> dict[TopicPartition, Start]:
+            mover.drop_queued(_DRAIN_TIMEOUT_S)
+            settled = self._acknowledged(mover)
+            mover.close()
+            self._context.progress.read_to_end()
+            self._check_epochs()
+            self._context.progress.write(records(self._context, self.hold, settled))
+            return settled
 
-    def _check_epochs(self, partitions: Mapping[TopicPartition, Flight]) -> None:
-        for at in partitions:
-            stored = self.context.progress.get(self.context.progress_key(at))
-            if stored is not None and stored.epoch > self.epoch:
+        self._preparing = self._beside.submit(settle)
+
+    def _explain_gap(self, gone: OffsetGone) -> None:
+        at, source = gone.at, self._context.source
+        start = source.offsets([at], Position.EARLIEST)[at]
+        end = source.offsets([at], Position.LATEST)[at]
+        check_source_range(self._context, at, gone.offset, start, end)
+        raise Retriable(str(gone)) from gone
+
+    def _check_epochs(self) -> None:
+        for at in self.partitions:
+            stored = self._context.progress.get(self._context.progress_key(at))
+            if stored is not None and stored.epoch > self.hold.epoch:
                 raise Lost(f"{stored.owner} took {at} with epoch {stored.epoch}")
 
-    def _store(self, wait_s: float) -> None:
-        """Store what is acknowledged; with ``wait_s`` wait for the target to have it."""
-        if self._storing is not None and not self._storing.done():
-            if not wait_s:
-                return  # the target is slow: one at a time
-            self._storing.wait(wait_s)
-        changed = {
-            at: Stored(
-                flight.acknowledged,
-                flight.target_offset or self._stored[at].target_offset,
-                max(flight.leader_epoch, self._stored[at].leader_epoch),
-            )
-            for at, flight in self._running.flights.items()
-            if flight.acknowledged != self._stored[at].source_offset
-        }
-        if changed:
-            self._stored |= changed
-            self._storing = self.context.progress.send(self._records(changed))
-        if self._storing is not None and wait_s:
-            self._storing.wait(wait_s)
+    # Store.
 
-    def _records(self, partitions: Iterable[TopicPartition]) -> dict[ProgressKey, Progress]:
-        """What is to be stored of these, as records of this epoch."""
-        driver = self.context.driver
-        records = {}
-        for at in partitions:
-            source_id, target_id = self._topic_ids[at.topic]
-            stored = self._stored[at]
-            records[self.context.progress_key(at)] = Progress(
-                source_topic_id=source_id,
-                source_offset=stored.source_offset,
-                leader_epoch=stored.leader_epoch,
-                target_topic_id=target_id,
-                target_offset=stored.target_offset,
-                epoch=self.epoch,
-                filter_generation=0,
-                owner=f"{self.name} on {driver.name}/{driver.incarnation}",
+    @property
+    def commit_requested(self) -> bool:
+        """When the last record in flight was acknowledged: a kill now should repeat nothing."""
+        mover = self._mover
+        return mover is not None and not mover.in_flight and bool(self._unstored(mover))
+
+    def commit(self) -> bool:
+        """Store what is acknowledged, without waiting for the target to have it."""
+        if self._mover is None:
+            return False
+        self._check_epochs()
+        if self._storing is not None and not self._storing.done():
+            return False  # the target is slow: one at a time
+        unstored = self._unstored(self._mover)
+        if unstored:
+            self._starts |= unstored
+            stored = records(self._context, self.hold, unstored)
+            self._storing = self._context.progress.send(stored)
+        return bool(unstored)
+
+    def _unstored(self, mover: RecordMover) -> dict[TopicPartition, Start]:
+        return {
+            at: start
+            for at, start in self._acknowledged(mover).items()
+            if start.source_offset != self._starts[at].source_offset
+        }
+
+    def _acknowledged(self, mover: RecordMover) -> dict[TopicPartition, Start]:
+        return {
+            at: self._starts[at]._replace(
+                source_offset=flight.acknowledged,
+                target_offset=flight.target_offset or self._starts[at].target_offset,
+                leader_epoch=max(flight.leader_epoch, self._starts[at].leader_epoch),
             )
-        return records
+            for at, flight in mover.flights.items()
+        }
+
+    # Rest.
+
+    def pause(self, paused: bool) -> None:
+        """Whether the user wants it to rest; what is in flight is still heard of."""
+        self._paused = paused
+        if paused and self.phase is TaskPhase.RUNNING:
+            self._enter(TaskPhase.PAUSED)
+        elif not paused and self.phase is TaskPhase.PAUSED:
+            self._last_turn = time.monotonic()
+            self._enter(TaskPhase.RUNNING)
+
+    def suspend(self) -> None:
+        """Stop reading; progress and hold stay."""
+        self._drain_until = time.monotonic() + _DRAIN_TIMEOUT_S
+        self._enter(TaskPhase.SUSPENDED)
+
+    def resume(self) -> None:
+        """It came back: nothing to restore."""
+        self._last_turn = time.monotonic()
+        if self._mover is None or not self._mover.flights:
+            self._enter(TaskPhase.RESTORING)
+        else:
+            self._enter(TaskPhase.PAUSED if self._paused else TaskPhase.RUNNING)
+
+    # Go.
+
+    def close(self, clean: bool) -> bool:
+        """Hear what is in flight and store it, then free all and let go, beside the loop."""
+        if self._releasing is None:
+            if clean and not self._settled():
+                return False
+            self._releasing = self._beside.submit(self._let_go)
+        if not self._releasing.done():
+            return False
+        self._releasing.result()
+        self.phase = TaskPhase.CLOSED
+        return True
+
+    def fail(self, error: Exception) -> None:
+        """Keep the reason; a task that another driver took is closed instead, without a word."""
+        if isinstance(error, Lost):
+            self._log.info("stopped: not ours any more", why=str(error))
+            self.hold.forget()
+            self.phase = TaskPhase.CLOSED
+        else:
+            self._log.error("failed", why=str(error))
+            self._note(error)
+            self.phase = TaskPhase.FAILED
+            if isinstance(error, DataLoss):
+                self._observe(conditions=(_lost_data(error),))
+        mover, self._mover = self._mover, None
+        if mover is not None:
+            self._beside.submit(mover.close)
+        self._changed()
+
+    def _settled(self) -> bool:
+        """Whether nothing is left to hear of or to store, or the time for it is over."""
+        if self._preparing is not None and not self._preparing.done():
+            return False
+        mover = self._mover
+        if mover is None or self.phase is TaskPhase.FAILED:
+            return True
+        late = time.monotonic() > self._drain_until
+        mover.hear()
+        if mover.in_flight and not late:
+            return False
+        try:
+            if self.commit() or (self._storing is not None and not self._storing.done()):
+                return late
+        except Retriable as error:
+            self._log.warning("progress not stored; some will be copied again", why=str(error))
+        return True
+
+    def _let_go(self) -> None:
+        if self._mover is not None:
+            self._mover.close()
+            self._mover = None
+        try:
+            self.hold.release()
+        except (Lost, Retriable) as error:
+            # The herder takes this incarnation for lost, or the time for a release runs out.
+            self._log.warning("could not release", why=str(error))
 
     # Show.
 
-    def _look(self, now: float) -> None:
-        mover, flights = self._running, self._running.flights
-        self._rate.count(now, sum(flight.bytes_acked for flight in flights.values()))
+    @property
+    def status(self) -> ReplicationTaskStatus:
+        """What there is to report."""
+        return self._observed.model_copy(
+            update={"phase": self.phase, "restarts": self.restarts, "last_error": self._error}
+        )
+
+    def punctuate(self, now_s: float) -> bool:
+        """Look at lag and rate, four times a second."""
+        if self._mover is None or now_s < self._next_look:
+            return False
+        self._look(now_s)
+        return True
+
+    def _look(self, now_s: float) -> None:
+        mover = self._mover
+        if mover is None:
+            return
+        self._next_look = now_s + _OBSERVE_INTERVAL_S
+        mover.hear()
+        flights = mover.flights
+        self._rate.count(now_s, sum(flight.bytes_acked for flight in flights.values()))
         wall_s = time.time()
-        self.observe(
+        self._observe(
             partitions=TopicPartitions.pack(flights),
             lag_records=sum(mover.lag_records(at) for at in flights),
             lag_seconds=int(max((mover.lag_s(at, wall_s) for at in flights), default=0)),
             bytes_per_second=round(self._rate.per_second),
-            observed_generation=self.task.metadata.generation,
-            conditions=self._conditions(flights),
+            observed_generation=self.hold.task.metadata.generation,
+            conditions=self._conditions(mover),
         )
 
-    def _conditions(self, flights: Mapping[TopicPartition, Flight]) -> tuple[Condition, ...]:
-        behind = [at for at, end in self._ends_at_start.items() if self._reached(at) < end]
+    def _conditions(self, mover: RecordMover) -> tuple[Condition, ...]:
+        behind = (
+            any(flight.acknowledged < self._starts[at].end for at, flight in mover.flights.items())
+            or not self.partitions <= mover.flights.keys()
+        )
         caught_up = Condition(
             type=ConditionType.CAUGHT_UP,
             status=ConditionStatus.FALSE if behind else ConditionStatus.TRUE,
             reason=Reason.CATCHING_UP if behind else Reason.CAUGHT_UP,
         )
-        if not any(flight.gaps for flight in flights.values()):
+        gaps = {str(at): flight.gaps for at, flight in mover.flights.items() if flight.gaps}
+        if not gaps:
             return (caught_up,)
-        gaps = {str(at): flight.gaps for at, flight in flights.items() if flight.gaps}
-        return (
-            caught_up,
-            Condition(
-                type=ConditionType.FOREIGN_WRITER,
-                status=ConditionStatus.TRUE,
-                reason=Reason.UNEXPECTED_OFFSET,
-                message=f"unexpected target offsets, by partition: {gaps}; somebody else writes to "
-                "the target topic, or an owner that was given up wrote late",
-            ),
+        foreign = Condition(
+            type=ConditionType.FOREIGN_WRITER,
+            status=ConditionStatus.TRUE,
+            reason=Reason.UNEXPECTED_OFFSET,
+            message=f"unexpected target offsets, by partition: {gaps}; somebody else writes to "
+            "the target topic, or an owner that was given up wrote late",
         )
+        return (caught_up, foreign)
 
-    def _reached(self, at: TopicPartition) -> int:
-        flight = self._running.flights.get(at)
-        return flight.acknowledged if flight else self._ends_at_start[at]
+    def _observe(self, **fields: object) -> None:
+        self._observed = self._observed.model_copy(update=fields)
 
-    # Stop.
+    def _note(self, error: Exception) -> None:
+        message = str(error)[:4096]
+        if self._error is None or self._error.message != message:
+            self._error = TaskError(
+                reason=type(error).__name__, message=message, time=datetime.now(UTC)
+            )
+            self._changed()
 
-    def suspend(self) -> None:
-        """Stop reading, wait for what is in flight, store."""
-        if self._mover is None:
-            return
-        if not self._mover.drain(_DRAIN_TIMEOUT_S):
-            self.log.warning("the target did not acknowledge in time; it will be copied again")
-        try:
-            self._store(wait_s=1.0)
-        except Retriable as error:
-            self.log.warning("progress not stored; some records will be copied again", why=error)
-
-    def close(self) -> None:
-        """Free the clients."""
-        if self._mover is not None:
-            self._mover.close()
-
-    @property
-    def _running(self) -> RecordMover:
-        assert self._mover is not None, "restore() comes first"
-        return self._mover
-
-    def _wanted(self) -> frozenset[TopicPartition]:
-        return TopicPartitions.unpack(self.task.spec.partitions)
-
-    def _forget_mover(self) -> None:
-        self.suspend()
-        self.close()
-        self._mover = None
+    def _complain(self, error: Retriable) -> None:
+        if self._error is None or self._error.message != str(error):
+            self._log.warning("retrying", why=str(error))
+        self._note(error)
 
     def _broker_away(self, message: str) -> None:
-        self.note(Retriable(f"{message}; trying again"))
+        self._note(Retriable(f"{message}; trying again"))
+
+    def _enter(self, phase: TaskPhase) -> None:
+        check_transition(self.phase, phase)
+        self.phase = phase
+        self._log.debug("state", phase=str(phase), role=str(self.role), epoch=self.hold.epoch)
+        self._changed()
+
+
+def _lost_data(error: DataLoss) -> Condition:
+    return Condition(
+        type=ConditionType.DATA_LOSS_DETECTED,
+        status=ConditionStatus.TRUE,
+        reason=Reason.DATA_LOST,
+        message=str(error),
+    )

@@ -1,4 +1,4 @@
-"""A connector or a task while this driver holds it: claim, restore, run, release."""
+"""A connector, or the heartbeat task: a thread of its own, which may wait for brokers."""
 
 import random
 import threading
@@ -10,22 +10,18 @@ from typing import Any, Self
 
 from headrace.api import ReplicationTask, ReplicationTaskStatus, TaskError, TaskPhase
 from headrace.connect.context import FlowContext
-from headrace.connect.herder import Conflict, Herder
+from headrace.connect.herder import Herder
+from headrace.connect.hold import Hold, Lost
 from headrace.connect.states import check_transition
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka import KafkaException, translate
 from headrace.logs import get_logger
 
-_FIRST_BACKOFF_S = 0.2
-_MAX_BACKOFF_S = 5.0
-
-
-class Lost(HeadraceError):
-    """Another driver holds the unit, or nobody wants it: stop, and write nothing more."""
+_FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.2, 5.0
 
 
 class Unit(ABC):
-    """One thread, one hold. An instance lives once; a restart makes another.
+    """An instance lives once: claim, restore, turn after turn, release; a restart makes another.
 
     Subclasses fill in the steps; each may raise ``Retriable`` (tried again with backoff, the error
     is shown meanwhile), ``Lost``, or any other error of ours (the unit fails).
@@ -33,31 +29,27 @@ class Unit(ABC):
 
     def __init__(
         self,
-        task: ReplicationTask,
+        hold: Hold,
         context: FlowContext,
         herder: Herder,
         changed: Callable[[], None],
         restarts: int = 0,
     ) -> None:
         """``changed`` is called when the unit has something to report."""
-        self.name = task.metadata.name
+        self.hold = hold
+        self.name = hold.name
         self.context = context
         self.herder = herder
         self.phase = TaskPhase.CREATED
-        self.epoch = 0
+        self.restarts = restarts
+        self.started_at = time.monotonic()
         self.log = get_logger(__name__).bind(flow=context.name, task=self.name)
         self._changed = changed
-        self._restarts = restarts
-        self._task = task
         self._last_error: TaskError | None = None
         self._observed: dict[str, Any] = {}
-        self._reported: ReplicationTaskStatus | None = None
-        self._writing = threading.RLock()  # one status write at a time
         self._wake = threading.Event()
         self._stopping = threading.Event()
-        self._lost = False
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
-        self.started_at = time.monotonic()
 
     # What Worker calls.
 
@@ -68,16 +60,14 @@ class Unit(ABC):
 
     def update(self, task: ReplicationTask) -> None:
         """Hear what the object says now."""
-        with self._writing:
-            if task.metadata.generation != self._task.metadata.generation:
-                self._task = task
-                self._wake.set()
+        if self.hold.update(task):
+            self._wake.set()
 
     def stop(self) -> None:
-        """Ask it to store its progress, let go and end; a failed unit lets go at once."""
+        """Ask it to end and let go; a failed unit lets go at once."""
         self._stopping.set()
         self._wake.set()
-        if not self.alive and self.phase is TaskPhase.FAILED:
+        if self.phase is TaskPhase.FAILED and not self.alive:
             self._release()
 
     def join(self, timeout_s: float) -> bool:
@@ -90,30 +80,17 @@ class Unit(ABC):
         """Whether its thread runs."""
         return self._thread.is_alive()
 
-    def report(self) -> None:
-        """Write the status when it changed; a unit that finds another holder stops."""
-        with self._writing:
-            status = self._status()
-            if self.epoch == 0 or self._lost or self.phase is TaskPhase.CLOSED:
-                return
-            if status == self._reported:
-                return
-            try:
-                self._write(self.herder.report, status)
-            except Lost as lost:
-                self._lost = True
-                self.log.info("lost", why=str(lost))
-                self.stop()
-            except Retriable as error:
-                self.log.debug("report not heard", why=str(error))
-            else:
-                self._reported = status
+    @property
+    def status(self) -> ReplicationTaskStatus:
+        """What there is to report."""
+        return ReplicationTaskStatus(
+            phase=self.phase,
+            restarts=self.restarts,
+            last_error=self._last_error,
+            **self._observed,
+        )
 
     # What subclasses fill in.
-
-    def epoch_floor(self) -> int:
-        """The highest epoch known outside the unit's own object."""
-        return 0
 
     @abstractmethod
     def restore(self) -> None:
@@ -123,18 +100,10 @@ class Unit(ABC):
     def turn(self) -> float:
         """Do some work; returns the seconds to wait before the next turn."""
 
-    def suspend(self) -> None:  # noqa: B027 - nothing to store is a fine answer
-        """Store what is to be kept."""
-
-    def close(self) -> None:  # noqa: B027
+    def close(self) -> None:  # noqa: B027 - nothing to free is a fine answer
         """Free clients; never raises."""
 
     # What subclasses use.
-
-    @property
-    def task(self) -> ReplicationTask:
-        """The object, as last seen."""
-        return self._task
 
     @property
     def stopping(self) -> bool:
@@ -144,21 +113,7 @@ class Unit(ABC):
     def observe(self, **fields: Any) -> None:
         """Fields of the status that the next report carries."""
         self._observed = {**self._observed, **fields}
-
-    def note(self, error: HeadraceError) -> None:
-        """Show an error in the status."""
-        reason, message = type(error).__name__, str(error)[:4096]
-        if self._last_error and self._last_error.message == message:
-            return
-        self._last_error = TaskError(reason=reason, message=message, time=datetime.now(UTC))
         self._changed()
-
-    def claim(self, above: int = 0) -> None:
-        """Become the holder, with an epoch higher than any known and than ``above``."""
-        floor = max(above, self.epoch_floor())
-        with self._writing:
-            self.epoch = 1 + max(floor, self._task.status.epoch, self.epoch)
-            self._write(self.herder.claim, self._status())
 
     # The life.
 
@@ -166,8 +121,8 @@ class Unit(ABC):
         try:
             self._live()
         except Lost as lost:
-            self._lost = True
             self.log.info("stopped: not ours any more", why=str(lost))
+            self.hold.forget()
             self.phase = TaskPhase.CLOSED
         except HeadraceError as error:
             self._fail(error)
@@ -182,13 +137,12 @@ class Unit(ABC):
             self._changed()
 
     def _live(self) -> None:
-        if self._attempt(self.claim):
+        if self._attempt(lambda: self.hold.claim(above=0)):
             self._enter(TaskPhase.RESTORING)
             if self._attempt(self.restore):
                 self._enter(TaskPhase.RUNNING)
                 self._turns()
             self._enter(TaskPhase.SUSPENDED)
-            self.suspend()
         self._release()
 
     def _turns(self) -> None:
@@ -201,8 +155,7 @@ class Unit(ABC):
                 self._attempt(self.restore)
                 continue
             self._last_error = None
-            if wait_s:
-                self._wake.wait(wait_s)
+            self._wake.wait(wait_s)
             self._wake.clear()
 
     def _attempt(self, step: Callable[[], None]) -> bool:
@@ -226,65 +179,29 @@ class Unit(ABC):
     def _complain(self, error: Retriable) -> None:
         if not self._last_error or self._last_error.message != str(error):
             self.log.warning("retrying", why=str(error))
-        self.note(error)
+        self._note(error)
 
     def _fail(self, error: HeadraceError) -> None:
         self.log.error("failed", why=str(error))
-        self.note(error)
+        self._note(error)
         self.phase = TaskPhase.FAILED
+
+    def _note(self, error: HeadraceError) -> None:
+        self._last_error = TaskError(
+            reason=type(error).__name__, message=str(error)[:4096], time=datetime.now(UTC)
+        )
+        self._changed()
 
     def _enter(self, phase: TaskPhase) -> None:
         check_transition(self.phase, phase)
         self.phase = phase
-        self.log.debug("state", phase=str(phase), epoch=self.epoch)
+        self.log.debug("state", phase=str(phase), epoch=self.hold.epoch)
         self._changed()
 
     def _release(self) -> None:
-        with self._writing:
-            if self.epoch and not self._lost:
-                self.phase = TaskPhase.CLOSED
-                status = ReplicationTaskStatus(epoch=self.epoch)
-                try:
-                    self._write(self.herder.release, status)
-                except (Lost, Retriable) as error:
-                    # The herder then takes this incarnation for lost, or its time-out runs out.
-                    self.log.warning("could not release", why=str(error))
-            self.phase = TaskPhase.CLOSED
-
-    def _status(self) -> ReplicationTaskStatus:
-        driver = self.context.driver
-        return ReplicationTaskStatus(
-            driver_name=driver.name,
-            driver_incarnation=driver.incarnation,
-            epoch=self.epoch,
-            phase=self.phase,
-            restarts=self._restarts,
-            last_error=self._last_error,
-            observed_generation=self._observed.get("observed_generation"),
-            **{k: v for k, v in self._observed.items() if k != "observed_generation"},
-        )
-
-    def _write(
-        self,
-        verb: Callable[[ReplicationTask, ReplicationTaskStatus], ReplicationTask],
-        status: ReplicationTaskStatus,
-    ) -> None:
-        """One status write; a conflict is looked at, and repeated while the unit is still ours."""
-        seen = self._task.status
-        while True:
-            try:
-                written = verb(self._task, status)
-            except Conflict as conflict:
-                now = conflict.current
-                if now is None:
-                    raise Lost(f"{self.name} is gone") from conflict
-                if (now.status.driver_incarnation, now.status.epoch) != (
-                    seen.driver_incarnation,
-                    seen.epoch,
-                ):
-                    raise Lost(f"{now.status.driver_name} holds {self.name}") from conflict
-                self._task = now
-                self._wake.set()
-            else:
-                self._task = written
-                return
+        self.phase = TaskPhase.CLOSED
+        try:
+            self.hold.release()
+        except (Lost, Retriable) as error:
+            # The herder then takes this incarnation for lost, or its time-out runs out.
+            self.log.warning("could not release", why=str(error))

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from headrace.api import TargetClusterSpec
 from headrace.api.partitions import TopicPartition
@@ -115,6 +115,22 @@ class ProgressLog:
                 self.topic, progress.encode(), key.encode(), on_delivery=storing.delivered
             )
         return storing
+
+    def purge(self, source_cluster_id: str, topics: Set[str]) -> int:
+        """Delete what is stored of that source's topics that are not among ``topics``.
+
+        By tombstones: brokers refuse DeleteRecords on a compacted topic. Returns their number.
+        """
+        with self._changed:
+            gone = [
+                key
+                for key in self._table
+                if key.source_cluster_id == source_cluster_id and key.topic not in topics
+            ]
+        for key in gone:
+            self._producer.produce(self.topic, None, key.encode())
+        self._producer.poll(0)
+        return len(gone)
 
     def write(self, entries: Mapping[ProgressKey, Progress], timeout_s: float = 10.0) -> None:
         """Store and wait; ``Retriable`` when it is not acknowledged in time."""

@@ -1,7 +1,6 @@
 """The record mover: consume and produce, record by record, through librdkafka."""
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 
 from headrace.api import ClusterSpec
 from headrace.api.partitions import TopicPartition
@@ -68,6 +67,7 @@ class RecordMover:
         self._on_error = on_error
         self._producer = self._make_producer()
         self.flights: dict[TopicPartition, Flight] = {}
+        self._leaving: frozenset[TopicPartition] = frozenset()
 
     def add(self, positions: Mapping[TopicPartition, int]) -> None:
         """Start copying these partitions from these source offsets."""
@@ -75,10 +75,15 @@ class RecordMover:
             self.flights[at] = Flight(at, position, self._target_topic(at.topic))
         self._assign()
 
-    def remove(self, partitions: frozenset[TopicPartition]) -> None:
-        """Stop reading these; call ``drain`` first for what is in flight."""
+    def stop_reading(self, partitions: Set[TopicPartition]) -> None:
+        """Send nothing more of these; what is in flight is still heard of."""
+        self._leaving |= partitions
+
+    def remove(self, partitions: Set[TopicPartition]) -> None:
+        """Forget these, once nothing of them is in flight."""
         for at in partitions:
-            self.flights.pop(at, None)
+            del self.flights[at]
+        self._leaving -= partitions
         self._assign()
 
     def move(self, wait_s: float) -> int:
@@ -86,9 +91,9 @@ class RecordMover:
 
         Returns the number of records sent. Raises ``OffsetGone``, ``Fatal`` or ``Retriable``.
         """
-        self._hear(0)
+        self.hear(0)
         if self._full():
-            self._hear(wait_s)
+            self.hear(wait_s)
             return 0
         first = self._consumer.poll(wait_s)
         if first is None:
@@ -98,14 +103,21 @@ class RecordMover:
             sent += self._handle(message)
         return sent
 
-    def drain(self, timeout_s: float) -> bool:
-        """Wait until nothing is in flight; whether that came in time."""
-        deadline = time.monotonic() + timeout_s
-        while any(flight.in_flight for flight in self.flights.values()):
-            if time.monotonic() > deadline:
-                return False
-            self._hear(0.02)
-        return True
+    @property
+    def in_flight(self) -> int:
+        """Records sent and not yet acknowledged."""
+        return sum(flight.in_flight for flight in self.flights.values())
+
+    def hear(self, wait_s: float = 0.0) -> None:
+        """Hear what the target acknowledged; raises for a record that it refused."""
+        self._producer.poll(wait_s)
+        for flight in self.flights.values():
+            if flight.error is not None:
+                raise translate(
+                    flight.error,
+                    f"write {flight.at} offset {flight.acknowledged} of {self._source.alias} "
+                    f"to {flight.target_topic} on {self._target.alias}",
+                )
 
     def drop_queued(self, timeout_s: float) -> None:
         """Drop what was not sent yet, hear of what was, and read again from the acknowledged.
@@ -154,30 +166,17 @@ class RecordMover:
         assign(self._consumer, [(at, flight.position) for at, flight in self.flights.items()])
 
     def _full(self) -> bool:
-        flights = self.flights.values()
-        return (
-            sum(flight.in_flight for flight in flights) > _MAX_IN_FLIGHT_RECORDS
-            or sum(flight.bytes_in_flight for flight in flights) > _MAX_IN_FLIGHT_BYTES
-        )
+        in_flight_bytes = sum(flight.bytes_in_flight for flight in self.flights.values())
+        return self.in_flight > _MAX_IN_FLIGHT_RECORDS or in_flight_bytes > _MAX_IN_FLIGHT_BYTES
 
     def _end(self, at: TopicPartition) -> int | None:
         return fetched_end(self._consumer, at)
 
-    def _hear(self, wait_s: float) -> None:
-        self._producer.poll(wait_s)
-        for flight in self.flights.values():
-            if flight.error is not None:
-                raise translate(
-                    flight.error,
-                    f"write {flight.at} offset {flight.acknowledged} of {self._source.alias} "
-                    f"to {flight.target_topic} on {self._target.alias}",
-                )
-
     def _handle(self, message: Message) -> int:
         at = TopicPartition(message.topic() or "", message.partition() or 0)
         flight = self.flights.get(at)
-        if flight is None:
-            return 0  # removed while it lay in the consumer's queue
+        if flight is None or at in self._leaving:
+            return 0  # it still lay in the consumer's queue
         if (error := message.error()) is not None:
             self._handle_error(flight, message, error)
             return 0

@@ -1,0 +1,102 @@
+"""This driver's hold on one unit: claimed, reported on, released, by writes to its object."""
+
+import threading
+from collections.abc import Callable
+
+from headrace.api import ReplicationTask, ReplicationTaskStatus
+from headrace.connect.handover import DriverIdentity
+from headrace.connect.herder import Conflict, Herder
+from headrace.errors import HeadraceError
+
+_Verb = Callable[[ReplicationTask, ReplicationTaskStatus], ReplicationTask]
+
+
+class Lost(HeadraceError):
+    """Another driver holds the unit, or nobody wants it: stop, and write nothing more."""
+
+
+class Hold:
+    """Thread-safe: the unit claims and releases, its Worker reports."""
+
+    def __init__(self, task: ReplicationTask, driver: DriverIdentity, herder: Herder) -> None:
+        self.driver = driver
+        self.epoch = 0
+        """0 before the first claim."""
+        self.released = False
+        self._herder = herder
+        self._task = task
+        self._reported: ReplicationTaskStatus | None = None
+        self._writing = threading.RLock()
+
+    @property
+    def name(self) -> str:
+        """Of the unit."""
+        return self._task.metadata.name
+
+    @property
+    def task(self) -> ReplicationTask:
+        """The object, as last seen."""
+        return self._task
+
+    def update(self, task: ReplicationTask) -> bool:
+        """Hear what the object says now; whether what is wanted of the unit changed."""
+        with self._writing:
+            changed = task.metadata.generation != self._task.metadata.generation
+            if changed:
+                self._task = task
+            return changed
+
+    def claim(self, above: int) -> None:
+        """Become the holder, with an epoch higher than any known and than ``above``.
+
+        Raises ``Lost`` when another one was quicker.
+        """
+        with self._writing:
+            self.epoch = 1 + max(above, self._task.status.epoch, self.epoch)
+            self._write(self._herder.claim, self._own(ReplicationTaskStatus()))
+
+    def report(self, status: ReplicationTaskStatus) -> None:
+        """Say how it goes, when that changed; ``Lost`` when another one holds the unit."""
+        with self._writing:
+            status = self._own(status)
+            if self.epoch and not self.released and status != self._reported:
+                self._write(self._herder.report, status)
+                self._reported = status
+
+    def release(self) -> None:
+        """Stop being the holder; the epoch stays in the object."""
+        with self._writing:
+            if self.epoch and not self.released:
+                self.released = True
+                self._write(self._herder.release, ReplicationTaskStatus(epoch=self.epoch))
+
+    def forget(self) -> None:
+        """Write nothing more: the unit is another's."""
+        with self._writing:
+            self.released = True
+
+    def _own(self, status: ReplicationTaskStatus) -> ReplicationTaskStatus:
+        return status.model_copy(
+            update={
+                "driver_name": self.driver.name,
+                "driver_incarnation": self.driver.incarnation,
+                "epoch": self.epoch,
+            }
+        )
+
+    def _write(self, verb: _Verb, status: ReplicationTaskStatus) -> None:
+        """One status write; a conflict is looked at, and repeated while the unit is still ours."""
+        seen = self._task.status
+        while True:
+            try:
+                self._task = verb(self._task, status)
+            except Conflict as conflict:
+                now = conflict.current
+                if now is None:
+                    raise Lost(f"{self.name} is gone") from conflict
+                holder = (now.status.driver_incarnation, now.status.epoch)
+                if holder != (seen.driver_incarnation, seen.epoch):
+                    raise Lost(f"{now.status.driver_name} holds {self.name}") from conflict
+                self._task = now
+            else:
+                return

@@ -1,0 +1,194 @@
+"""Where a task goes on: progress, checked against what both clusters hold.
+
+Everything here asks brokers and may wait for them: it runs beside the loop that moves data.
+"""
+
+from collections.abc import Iterable, Mapping, Set
+from typing import NamedTuple
+
+from headrace.api import StartFrom
+from headrace.api.partitions import TopicPartition
+from headrace.connect.context import FlowContext
+from headrace.connect.hold import Hold
+from headrace.errors import Fatal, Retriable
+from headrace.kafka import Position
+from headrace.replication.progress import Progress, ProgressKey
+
+
+class DataLoss(Fatal):
+    """Records are gone that were not copied, or copies are gone; the message says which."""
+
+
+class Start(NamedTuple):
+    """Where one partition goes on."""
+
+    source_offset: int
+    target_offset: int
+    """What the target acknowledged before; 0 when nothing."""
+    leader_epoch: int
+    source_topic_id: str
+    target_topic_id: str
+    end: int
+    """The last stable offset of the source when this was read."""
+
+
+def epoch_floor(context: FlowContext, partitions: Iterable[TopicPartition]) -> int:
+    """The highest epoch in the progress of these partitions, read to its end."""
+    context.progress.start()
+    context.progress.read_to_end()
+    stored = (context.progress.get(context.progress_key(at)) for at in partitions)
+    return max((progress.epoch for progress in stored if progress), default=0)
+
+
+def restore(
+    context: FlowContext, hold: Hold, partitions: Set[TopicPartition]
+) -> dict[TopicPartition, Start]:
+    """Find where these partitions go on, and write the claim to progress: old positions, new epoch.
+
+    Behind the claim of the unit. (The fence at the broker has its place before progress is read;
+    the record mover has none, so it resumes from the stored positions.) Raises ``DataLoss`` when
+    what is stored does not fit what the clusters hold, ``Retriable`` while brokers do not answer.
+    """
+    ids = _topic_ids(context, {at.topic for at in partitions})
+    context.progress.read_to_end()
+    stored = {
+        at: progress
+        for at in partitions
+        if (progress := context.progress.get(context.progress_key(at)))
+    }
+    _check(context, stored, ids)
+    positions = {at: progress.source_offset for at, progress in stored.items()}
+    positions |= _first_positions(context, partitions - stored.keys())
+    ends = context.source.offsets(partitions, Position.LAST_STABLE)
+    starts = {
+        at: Start(
+            position,
+            stored[at].target_offset if at in stored else 0,
+            stored[at].leader_epoch if at in stored else -1,
+            *ids[at.topic],
+            ends[at],
+        )
+        for at, position in positions.items()
+    }
+    # A partition that comes from another task may carry a higher epoch than this unit's claim.
+    if (highest := max((p.epoch for p in stored.values()), default=0)) >= hold.epoch:
+        hold.claim(above=highest)
+    context.progress.write(records(context, hold, starts))
+    return starts
+
+
+def records(
+    context: FlowContext, hold: Hold, starts: Mapping[TopicPartition, Start]
+) -> dict[ProgressKey, Progress]:
+    """What is to be stored of these partitions, under this hold."""
+    owner = f"{hold.name} on {hold.driver.name}/{hold.driver.incarnation}"
+    return {
+        context.progress_key(at): Progress(
+            source_topic_id=start.source_topic_id,
+            source_offset=start.source_offset,
+            leader_epoch=start.leader_epoch,
+            target_topic_id=start.target_topic_id,
+            target_offset=start.target_offset,
+            epoch=hold.epoch,
+            filter_generation=0,
+            owner=owner,
+        )
+        for at, start in starts.items()
+    }
+
+
+def check_source_range(
+    context: FlowContext, at: TopicPartition, position: int, start: int, end: int
+) -> None:
+    """Raise ``DataLoss`` when ``position`` does not lie in what the source holds."""
+    where = f"{at} on {context.source.name}"
+    if position < start:
+        raise DataLoss(
+            f"{where} begins at offset {start}, the next to copy was {position}: offsets "
+            f"{position} to {start - 1} are lost (retention was shorter than the flow's pause)"
+        )
+    if position > end:
+        raise DataLoss(
+            f"{where} ends at offset {end}, but offsets up to {position - 1} were copied: the "
+            "source lost them and may write others in their place (an unclean election)"
+        )
+
+
+def _topic_ids(context: FlowContext, topics: Set[str]) -> dict[str, tuple[str, str]]:
+    """Ids on both sides: they change when a topic is deleted and made again."""
+    target_names = {topic: context.policy.target_topic(topic) for topic in topics}
+    source = context.source.describe(topics)
+    target = context.target.describe(target_names.values())
+    for topic, target_topic in target_names.items():
+        if topic not in source:
+            raise Retriable(f"topic {topic} is not on {context.source.name} (any more)")
+        if target_topic not in target:
+            raise Retriable(f"topic {target_topic} is not on {context.target.name} (yet)")
+    return {
+        topic: (source[topic].topic_id, target[target_topic].topic_id)
+        for topic, target_topic in target_names.items()
+    }
+
+
+def _check(
+    context: FlowContext,
+    stored: Mapping[TopicPartition, Progress],
+    ids: Mapping[str, tuple[str, str]],
+) -> None:
+    targets = {
+        at: TopicPartition(context.policy.target_topic(at.topic), at.partition) for at in stored
+    }
+    starts = context.source.offsets(stored, Position.EARLIEST)
+    ends = context.source.offsets(stored, Position.LATEST)
+    target_ends = context.target.offsets(targets.values(), Position.LATEST)
+    for at, progress in sorted(stored.items()):
+        _check_ids(context, at, progress, *ids[at.topic])
+        check_source_range(context, at, progress.source_offset, starts[at], ends[at])
+        end = target_ends[targets[at]]
+        if end < progress.target_offset:
+            raise DataLoss(
+                f"{targets[at]} on {context.target.name} ends at offset {end}, but "
+                f"{progress.target_offset} was acknowledged: offsets {end} to "
+                f"{progress.target_offset - 1} are gone from the target (an unclean election, or "
+                "the topic was truncated)"
+            )
+
+
+def _check_ids(
+    context: FlowContext, at: TopicPartition, progress: Progress, source_id: str, target_id: str
+) -> None:
+    remedy = (
+        "to copy it from its beginning under another name, or to go on with what is there, "
+        "is yours to decide: delete the target topic and its progress, or restore the topic"
+    )
+    if progress.source_topic_id != source_id:
+        raise DataLoss(
+            f"topic {at.topic} on {context.source.name} was deleted and made again: what its old "
+            f"partition {at.partition} held from offset {progress.source_offset} on is lost; "
+            f"{remedy}"
+        )
+    if progress.target_topic_id != target_id:
+        raise DataLoss(
+            f"topic {context.policy.target_topic(at.topic)} on {context.target.name} was deleted "
+            f"and made again: the copies of {at} below source offset {progress.source_offset} are "
+            f"gone; {remedy}"
+        )
+
+
+def _first_positions(
+    context: FlowContext, partitions: Set[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Where partitions without progress begin.
+
+    ``Latest`` means: records since the flow was made. A topic that is found later has only such
+    records, so that it is copied from its beginning and nothing is missed in between.
+    """
+    source, spec = context.source, context.spec
+    if not partitions:
+        return {}
+    if spec.start_from is StartFrom.EARLIEST:
+        return source.offsets(partitions, Position.EARLIEST)
+    moment = spec.start_timestamp or context.flow.metadata.creation_timestamp
+    found = source.offsets_at(partitions, int(moment.timestamp() * 1000)) if moment else {}
+    ends = source.offsets(partitions, Position.LATEST)
+    return {at: ends[at] if found.get(at, -1) < 0 else found[at] for at in partitions}

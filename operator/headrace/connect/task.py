@@ -1,0 +1,91 @@
+"""What a TaskManager asks of a task (Kafka Streams' ``Task``)."""
+
+from enum import StrEnum
+from typing import Protocol
+
+from headrace.api import ReplicationTaskStatus, TaskPhase
+from headrace.api.partitions import TopicPartition
+from headrace.assign import TaskId
+from headrace.connect.hold import Hold
+
+
+class Role(StrEnum):
+    """Beside the state: a standby stays Restoring until it takes over."""
+
+    ACTIVE = "Active"
+    STANDBY = "Standby"
+
+
+class Task(Protocol):
+    """No call waits for a broker: what takes time goes on beside, and ``advance`` looks at it.
+
+    Each may raise an error of ours: the task then fails, and no other.
+    """
+
+    id: TaskId
+    role: Role
+    phase: TaskPhase
+    partitions: frozenset[TopicPartition]
+    """What it is to copy."""
+
+    hold: Hold
+    """Its hold on the unit's object."""
+    started_at: float
+    """Monotonic seconds."""
+
+    @property
+    def status(self) -> ReplicationTaskStatus:
+        """What there is to report."""
+        ...
+
+    @property
+    def commit_requested(self) -> bool:
+        """Whether it asks for a commit before the next regular one."""
+        ...
+
+    def change(self, partitions: frozenset[TopicPartition]) -> None:
+        """Copy these from now on; those that stay are not touched."""
+        ...
+
+    def activate(self) -> None:
+        """Claim the unit and restore; a standby takes over."""
+        ...
+
+    def advance(self) -> bool:
+        """Look whether what goes on beside is done; whether the task now does what it is for."""
+        ...
+
+    def process(self) -> int:
+        """Move what is there; returns the records moved."""
+        ...
+
+    def commit(self) -> bool:
+        """Store progress; whether there was any to store."""
+        ...
+
+    def punctuate(self, now_s: float) -> bool:
+        """Do what is due by the clock (monotonic seconds); whether anything was."""
+        ...
+
+    def pause(self, paused: bool) -> None:
+        """Whether the user wants it to rest."""
+        ...
+
+    def suspend(self) -> None:
+        """Stop reading; the hold stays."""
+        ...
+
+    def resume(self) -> None:
+        """Go on as before the suspension, without restoring."""
+        ...
+
+    def close(self, clean: bool) -> bool:
+        """Store what is acknowledged (when ``clean``), free all, let go of the unit.
+
+        Returns false while that is not done yet: call again.
+        """
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """Stop for good, and keep the reason."""
+        ...

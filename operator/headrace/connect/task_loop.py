@@ -1,0 +1,74 @@
+"""The thread that drives a TaskManager (Kafka Streams' ``StreamThread``)."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Set
+
+from headrace.assign import TaskId
+from headrace.connect.task_manager import Shares, TaskManager
+
+_COMMIT_INTERVAL_S = 1.0
+"""At most this much work is repeated after a kill -9 (Connect: 60 s)."""
+_PURGE_INTERVAL_S = 300.0
+_SHORTEST_REST_S, _LONGEST_REST_S = 0.001, 0.02
+"""Without work the loop rests, twice as long each time: at most this is added to a latency."""
+
+
+class TaskLoop:
+    """All but ``run`` may be called from any thread, and takes effect on the loop's own."""
+
+    def __init__(self, manager: TaskManager, name: str) -> None:
+        self.manager = manager
+        self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def assign(self, active: Shares, standby: Shares) -> None:
+        """See ``TaskManager.assign``."""
+        self._order(lambda: self.manager.assign(active, standby))
+
+    def pause(self, ids: Set[TaskId]) -> None:
+        """See ``TaskManager.pause``."""
+        self._order(lambda: self.manager.pause(ids))
+
+    def restart(self, id: TaskId) -> None:
+        """See ``TaskManager.restart``."""
+        self._order(lambda: self.manager.restart(id))
+
+    def stop(self, timeout_s: float) -> bool:
+        """Close all tasks and end; whether all were closed in time."""
+        self._order(lambda: self.manager.shutdown(clean=True))
+        self._stopping.set()
+        self._wake.set()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _order(self, order: Callable[[], None]) -> None:
+        self._orders.put(order)
+        self._wake.set()
+
+    def _run(self) -> None:
+        rest_s = _SHORTEST_REST_S
+        next_commit = next_purge = time.monotonic()
+        while not (self._stopping.is_set() and self._orders.empty() and self.manager.empty):
+            while not self._orders.empty():
+                self._orders.get()()
+            self.manager.update_restoring()
+            moved = self.manager.process()
+            now = time.monotonic()
+            if now >= next_commit:
+                next_commit = now + _COMMIT_INTERVAL_S
+                self.manager.commit_all()
+            else:
+                self.manager.commit_requested()
+            self.manager.punctuate(now)
+            if now >= next_purge:
+                next_purge = now + _PURGE_INTERVAL_S
+                self.manager.purge()
+            rest_s = _SHORTEST_REST_S if moved else min(2 * rest_s, _LONGEST_REST_S)
+            if not moved:
+                self._wake.wait(rest_s)
+                self._wake.clear()
