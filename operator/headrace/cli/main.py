@@ -8,7 +8,7 @@ import click
 
 from headrace import __version__
 from headrace.cli.exits import Exit, exit_for
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, InvalidSpec
 
 COMMANDS = {
     "demo": "real brokers on this machine, a flow, a mirror test, a verdict",
@@ -19,6 +19,8 @@ COMMANDS = {
     "sandbox": "real Kafka clusters on this machine",
 }
 HIDDEN = {"driver"}  # started by the herder, not by people
+EXTRAS = {"run": "driver", "driver": "driver", "verify": "spark"}
+"""The extra of the distribution that a command needs; others need ``sandbox`` at most."""
 
 
 class LazyGroup(click.Group):
@@ -32,7 +34,15 @@ class LazyGroup(click.Group):
         """Import and return one."""
         if cmd_name not in COMMANDS and cmd_name not in HIDDEN:
             return None
-        command: click.Command = importlib.import_module(f"headrace.cli.{cmd_name}").command
+        try:
+            module = importlib.import_module(f"headrace.cli.{cmd_name}")
+        except ModuleNotFoundError as error:
+            extra = EXTRAS.get(cmd_name, "sandbox")
+            raise InvalidSpec(
+                f"`headrace {cmd_name}` needs the package {error.name}, which is not installed: "
+                f"pip install 'headrace[{extra}]'"
+            ) from error
+        command: click.Command = module.command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -17,6 +17,10 @@ from headrace.toolchain import JarSet, find_java, jars, spawn
 
 Event = dict[str, Any]
 
+# These JVMs live for a minute: the optimizing compiler and a collector with threads of its own cost
+# 40 % of the CPU of Spark's start (10 core-seconds), and come to nothing.
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 
 class SparkJob:
     """One of ``produce``, ``probe`` and ``verify``, in Spark's local mode.
@@ -111,6 +115,7 @@ def _environment(slots: int, memory_mb: int, folder: Path) -> dict[str, str]:
     arguments = [
         *("--master", f"local[{slots}]"),
         *("--driver-memory", f"{memory_mb}m"),
+        *("--driver-java-options", _JAVA_OPTIONS),
         *("--jars", ",".join(map(str, jars(JarSet.SPARK_KAFKA, java)))),
         *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}")),
         "pyspark-shell",

@@ -1,0 +1,43 @@
+"""The command itself: exit codes, and what it says when something is missing."""
+
+import sys
+
+import pytest
+
+from headrace.cli.exits import Exit, exit_for
+from headrace.cli.main import main
+from headrace.errors import Fatal, GaveUp, InvalidSpec, Retriable
+
+
+def test_errors_have_their_exit_codes() -> None:
+    codes = {error: exit_for(error("x")) for error in (Fatal, Retriable, GaveUp, InvalidSpec)}
+    assert codes == {
+        Fatal: Exit.FAILED,
+        Retriable: Exit.FAILED,
+        GaveUp: Exit.INCONCLUSIVE,
+        InvalidSpec: Exit.USAGE,
+    }
+
+
+@pytest.mark.parametrize("argv", [["frobnicate"], ["run"], ["run", "--drivers", "0", "x"]])
+def test_usage_errors_end_with_3(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(argv) == 3
+    assert "Error: " in capsys.readouterr().err
+
+
+def test_a_missing_extra_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "headrace.cli.sandbox", raising=False)
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    for name in [name for name in sys.modules if name.startswith("headrace.sandbox")]:
+        monkeypatch.delitem(sys.modules, name)
+    assert main(["sandbox", "status"]) == 3
+    said = capsys.readouterr().err
+    assert "needs the package psutil" in said
+    assert "pip install 'headrace[sandbox]'" in said
+
+
+def test_a_file_that_is_not_there_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "nowhere.yaml"]) == 3
+    assert capsys.readouterr().err.startswith("headrace: ")

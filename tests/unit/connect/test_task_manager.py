@@ -1,0 +1,259 @@
+"""The TaskManager's order of things; tasks are played, real ones run in the integration tests."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from headrace.api import ReplicationTaskStatus, TaskPhase
+from headrace.api.partitions import TopicPartition
+from headrace.assign import TaskId
+from headrace.connect import Role, TaskManager
+from headrace.connect.hold import Hold
+from headrace.connect.states import check_transition
+from headrace.errors import Fatal
+
+JOURNAL: list[str] = []
+
+
+class PlayedTask:
+    """Does as a task does, at once or when told."""
+
+    def __init__(self, id: TaskId, partitions: frozenset[TopicPartition], role: Role) -> None:
+        self.id, self.partitions, self.role = id, partitions, role
+        self.phase = TaskPhase.CREATED
+        self.hold: Hold
+        self.started_at = 0.0
+        self.status = ReplicationTaskStatus()
+        self.restored = False
+        self.settled = True
+        self.records = 3
+        self.commit_requested = False
+        self.breaks: str | None = None
+        JOURNAL.append(f"create {role} {id.index}")
+
+    def _enter(self, phase: TaskPhase) -> None:
+        check_transition(self.phase, phase)
+        self.phase = phase
+
+    def activate(self) -> None:
+        self.role = Role.ACTIVE
+        self._enter(TaskPhase.RESTORING)
+
+    def change(self, partitions: frozenset[TopicPartition]) -> None:
+        JOURNAL.append(f"change {self.id.index}")
+        self.partitions = partitions
+
+    def advance(self) -> bool:
+        if self.phase is TaskPhase.RESTORING and self.restored and self.role is Role.ACTIVE:
+            self._enter(TaskPhase.RUNNING)
+        return self.phase is TaskPhase.RUNNING
+
+    def process(self) -> int:
+        if self.breaks == "process":
+            raise Fatal("broken")
+        return self.records
+
+    def commit(self) -> bool:
+        return True
+
+    def punctuate(self, now_s: float) -> bool:
+        return now_s > 10
+
+    def pause(self, paused: bool) -> None:
+        if paused != (self.phase is TaskPhase.PAUSED):
+            self._enter(TaskPhase.PAUSED if paused else TaskPhase.RUNNING)
+
+    def suspend(self) -> None:
+        JOURNAL.append(f"suspend {self.id.index}")
+        self._enter(TaskPhase.SUSPENDED)
+
+    def resume(self) -> None:
+        JOURNAL.append(f"resume {self.id.index}")
+        self._enter(TaskPhase.RUNNING)
+
+    def close(self, clean: bool) -> bool:
+        if clean and not self.settled:
+            return False
+        JOURNAL.append(f"close {self.id.index}{'' if clean else ' dirty'}")
+        self.phase = TaskPhase.CLOSED
+        return True
+
+    def fail(self, error: Exception) -> None:
+        JOURNAL.append(f"fail {self.id.index}: {error}")
+        self.phase = TaskPhase.FAILED
+
+
+def share(*indexes: int) -> dict[TaskId, frozenset[TopicPartition]]:
+    return {
+        TaskId("orders", "SourceTask", n): frozenset({TopicPartition("orders", n)}) for n in indexes
+    }
+
+
+@pytest.fixture
+def manager() -> Iterator[TaskManager]:
+    JOURNAL.clear()
+    yield TaskManager(PlayedTask, purge=lambda: 2)
+    JOURNAL.clear()
+
+
+def played(manager: TaskManager, index: int) -> PlayedTask:
+    task = manager.task(TaskId("orders", "SourceTask", index))
+    assert isinstance(task, PlayedTask)
+    return task
+
+
+def running(manager: TaskManager, *indexes: int) -> None:
+    manager.assign(share(*indexes), {})
+    for index in indexes:
+        played(manager, index).restored = True
+    assert manager.update_restoring()
+
+
+def test_a_task_is_created_restored_and_runs(manager: TaskManager) -> None:
+    manager.assign(share(0, 1), share(2))
+    assert JOURNAL == ["create Active 0", "create Active 1", "create Standby 2"]
+    played(manager, 0).restored = True
+    assert not manager.update_restoring()  # 1 is not restored yet ...
+    assert played(manager, 0).phase is TaskPhase.RUNNING  # ... and holds up no other
+    assert manager.process() == 3
+    played(manager, 1).restored = True
+    assert manager.update_restoring()
+
+
+def test_what_is_kept_is_not_touched(manager: TaskManager) -> None:
+    running(manager, 0, 1)
+    JOURNAL.clear()
+    manager.assign(share(0, 1), {})
+    assert manager.update_restoring()
+    assert JOURNAL == []
+
+
+def test_a_revoked_task_is_suspended_and_closed_once_its_progress_is_stored(
+    manager: TaskManager,
+) -> None:
+    running(manager, 0, 1)
+    JOURNAL.clear()
+    played(manager, 1).settled = False
+    manager.assign(share(0), {})
+    manager.update_restoring()
+    assert JOURNAL == ["suspend 1"]
+    assert manager.active_ids == share(0).keys()
+    assert manager.previous_ids == share(0, 1).keys()
+    assert manager.process() == 3  # the other one runs on
+    played(manager, 1).settled = True
+    manager.update_restoring()
+    assert JOURNAL == ["suspend 1", "close 1"]
+    assert manager.cached_ids == share(0).keys()
+
+
+def test_a_suspended_task_that_comes_back_is_resumed_without_restore(manager: TaskManager) -> None:
+    running(manager, 0)
+    JOURNAL.clear()
+    played(manager, 0).settled = False
+    manager.assign({}, {})
+    manager.update_restoring()
+    manager.assign(share(0), {})
+    assert JOURNAL == ["suspend 0", "resume 0"]
+    assert manager.update_restoring()
+
+
+def test_revoked_tasks_go_before_new_ones_come_and_standbys_come_last(manager: TaskManager) -> None:
+    running(manager, 0)
+    JOURNAL.clear()
+    manager.assign(share(1), share(2))
+    assert JOURNAL == ["suspend 0", "create Active 1", "create Standby 2"]
+
+
+def test_a_standby_takes_over_as_it_is(manager: TaskManager) -> None:
+    manager.assign({}, share(0))
+    standby = played(manager, 0)
+    assert manager.standby_task(TopicPartition("orders", 0)) is standby
+    assert manager.active_task(TopicPartition("orders", 0)) is None
+    manager.assign(share(0), {})
+    assert played(manager, 0) is standby
+    assert (manager.active_ids, manager.standby_ids) == (share(0).keys(), frozenset())
+
+
+def test_an_active_task_closes_before_it_stands_by(manager: TaskManager) -> None:
+    running(manager, 0)
+    JOURNAL.clear()
+    manager.assign({}, share(0))
+    assert JOURNAL == ["suspend 0"]
+    manager.update_restoring()
+    manager.assign({}, share(0))
+    assert JOURNAL == ["suspend 0", "close 0", "create Standby 0"]
+
+
+def test_a_changed_share_changes_the_task(manager: TaskManager) -> None:
+    running(manager, 0)
+    more = {id: at | {TopicPartition("orders", 9)} for id, at in share(0).items()}
+    manager.assign(more, {})
+    assert JOURNAL[-1] == "change 0"
+    assert manager.active_task(TopicPartition("orders", 9)) is played(manager, 0)
+
+
+def test_one_task_s_error_is_that_task_s_only(manager: TaskManager) -> None:
+    running(manager, 0, 1)
+    played(manager, 0).breaks = "process"
+    assert manager.process() == 3
+    assert played(manager, 0).phase is TaskPhase.FAILED
+    assert manager.process() == 3
+    assert JOURNAL[-1] == "fail 0: broken"
+    assert not manager.update_restoring()
+
+
+def test_a_restarted_task_is_made_anew_by_the_next_assignment(manager: TaskManager) -> None:
+    running(manager, 0)
+    first = played(manager, 0)
+    manager.restart(first.id)
+    manager.assign(share(0), {})
+    assert played(manager, 0) is not first
+
+
+def test_counts_are_returned(manager: TaskManager) -> None:
+    running(manager, 0, 1)
+    played(manager, 1).commit_requested = True
+    assert manager.process() == 6
+    assert manager.commit_all() == 2
+    assert manager.commit_requested() == 1
+    assert (manager.punctuate(5), manager.punctuate(11)) == (0, 2)
+    assert manager.purge() == 2
+
+
+def test_paused_tasks_move_nothing(manager: TaskManager) -> None:
+    running(manager, 0, 1)
+    manager.pause(share(0).keys())
+    assert manager.process() == 3
+
+
+def test_a_task_whose_partitions_are_not_all_there_is_skipped_with_a_warning(
+    manager: TaskManager, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manager.assign(share(0, 1), {}, owned={TopicPartition("orders", 0)})
+    assert manager.active_ids == share(0).keys()
+    said = capsys.readouterr()
+    warning = said.err + said.out
+    assert "not all of its partitions are there" in warning
+    assert "orders-source-task-1" in warning
+    assert "orders-1" in warning
+
+
+def test_a_clean_shutdown_waits_and_another_does_not(manager: TaskManager) -> None:
+    running(manager, 0)
+    played(manager, 0).settled = False
+    manager.shutdown(clean=True)
+    manager.update_restoring()
+    assert not manager.empty
+    manager.shutdown(clean=False)
+    assert manager.empty
+    assert JOURNAL[-1] == "close 0 dirty"
+
+
+def test_it_describes_itself(manager: TaskManager) -> None:
+    running(manager, 0)
+    manager.assign(share(0), share(1))
+    assert str(manager).splitlines() == [
+        "1 active, 1 standby",
+        "  orders-source-task-0: Active Running, orders-0",
+        "  orders-source-task-1: Standby Created, orders-1",
+    ]
