@@ -307,5 +307,5 @@ def _assert_complete(east: Cluster, west: Cluster, topic: str, folder: Path):  #
     comparison = compare(read(spec(east), topic), read(spec(west), f"{east.name}.{topic}"))
     assert comparison.missing == 0
     assert comparison.in_order
-    print(f"{topic}: 0 missing, {comparison.repeated} repeated")  # noqa: T201 - figures to see
+    print(f"{topic}: 0 missing, {comparison.repeated} repeated")
     return comparison

@@ -67,7 +67,7 @@ FLOW = (
     Part("offset_syncs.location", unless=("checkpoints.enabled", False)),
     Part("on_data_loss", built=(OnDataLoss.FAIL,)),
     Part("on_record_error", built=(OnRecordError.FAIL,)),
-    Part("state", built=(FlowState.RUNNING,)),
+    Part("state", built=(FlowState.RUNNING, FlowState.PAUSED)),
     Part("paused_partitions", built=((),)),
 )
 

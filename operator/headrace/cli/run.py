@@ -20,6 +20,7 @@ from headrace.connect.preflight import check_clients
 from headrace.errors import Fatal, GaveUp, InvalidSpec
 from headrace.herder import StandaloneHerder, control
 from headrace.herder.catch_up import caught_up, complaint, standing
+from headrace.herder.verbs import answer
 from headrace.toolchain import state_home
 
 
@@ -101,7 +102,7 @@ async def _run(herder: StandaloneHerder, flows: list[str], give_up_after_s: floa
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with AsyncExitStack() as sockets:
         for flow in flows:
-            await sockets.enter_async_context(control.serve(flow, partial(_answer, herder, flow)))
+            await sockets.enter_async_context(control.serve(flow, partial(answer, herder, flow)))
         running = asyncio.create_task(herder.run(stop))
         viewing = asyncio.create_task(show(herder, flows))
         watching = asyncio.create_task(_watch(herder, flows, give_up_after_s))
@@ -151,31 +152,3 @@ def _raise_mistakes(tasks: Sequence[Any], once: bool) -> None:
             raise InvalidSpec(error.message)
         if once and task.status.restarts:
             raise Fatal(f"{task.metadata.name} failed: {error.message}")
-
-
-async def _answer(
-    herder: StandaloneHerder, flow: str, command: str, _: dict[str, Any]
-) -> dict[str, Any]:
-    """The verbs of the control socket."""
-    match command:
-        case "status":
-            return {**_dump(herder.status(flow)), "units": [_unit(t) for t in herder.tasks(flow)]}
-        case "flow":
-            return _dump(herder.flow(flow))
-        case "kill-driver":
-            return herder.kill_driver(flow)
-    raise InvalidSpec(f"unknown command {command}: this run is of another version of headrace")
-
-
-def _unit(task: Any) -> dict[str, Any]:
-    return {
-        "name": task.metadata.name,
-        "type": str(task.spec.type),
-        "assignedTo": task.spec.driver_name,
-        **_dump(task.status),
-    }
-
-
-def _dump(model: Any) -> dict[str, Any]:
-    dumped: dict[str, Any] = model.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return dumped

@@ -39,10 +39,15 @@ def run_driver(line: socket.socket, identity: DriverIdentity, lease_s: float) ->
             case "flows":
                 for document in event["flows"]:
                     flow = ReplicationFlow.model_validate(document)
-                    if flow.metadata.name not in workers:
+                    if (worker := workers.get(flow.metadata.name)) is None:
                         workers[flow.metadata.name] = Worker(flow, link, identity)
+                    else:
+                        worker.change_flow(flow)
             case "tasks":
                 _share_out(event["tasks"], workers)
+            case "restart":
+                for worker in workers.values():
+                    worker.restart(event["task"])
             case "stop":
                 break
             case "closed":

@@ -42,6 +42,8 @@ class DriverProcess:
         self.name = name
         self.incarnation = incarnation
         self.process = process
+        self.leaving = False
+        """Whether it is one too many: it gets nothing new, and is stopped when it holds nothing."""
         self.last_beat: float | None = None
         """Monotonic seconds; ``None`` until it was heard of, and when it is taken for lost."""
         self._writer = writer
@@ -98,6 +100,15 @@ class Fleet:
         """A driver that was not lost."""
         return self._drivers.get(name)
 
+    def resize(self, size: int) -> None:
+        """Have so many drivers; those beyond, the youngest first, are ``leaving``."""
+        staying = [driver for driver in self._drivers.values() if not driver.leaving]
+        for _ in range(size - self._size):
+            self._keep(self._spawn_and_serve())
+        for driver in staying[size:]:
+            driver.leaving = True
+        self._size = size
+
     async def start(self) -> None:
         """Start them all; ``failure`` then says when one could not be started any more."""
         self.failure = asyncio.get_running_loop().create_future()
@@ -151,9 +162,13 @@ class Fleet:
                 await self._ended(driver)
             if time.monotonic() - started > _HEALTHY_S:
                 delay_s = _RESPAWN_DELAY_S
+            if driver.leaving:
+                return
             if not self._stopping:
                 await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, _MAX_RESPAWN_DELAY_S)
+            if sum(not one.leaving for one in self._drivers.values()) >= self._size:
+                return  # one fewer is wanted meanwhile
 
     async def _spawn(self) -> tuple[asyncio.StreamReader, DriverProcess]:
         ours, theirs = socket.socketpair()

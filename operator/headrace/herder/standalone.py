@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.api import (
+    FlowState,
     ReplicationFlow,
     ReplicationFlowStatus,
     ReplicationTask,
@@ -20,7 +21,7 @@ from headrace.api import (
     TaskType,
     TopicPartitions,
 )
-from headrace.assign import ApplicationState, RoundRobinAssignor, TaskAssignor
+from headrace.assign import ApplicationState, RoundRobinAssignor, TaskAssignor, TaskId
 from headrace.connect.herder import TargetTaken
 from headrace.errors import HeadraceError, InvalidSpec
 from headrace.herder.fleet import DriverProcess, Fleet
@@ -61,6 +62,7 @@ class StandaloneHerder:
         self._writers: dict[tuple[str, str], str] = {}  # (target cluster id, topic) -> flow
         self._started = time.monotonic()
         self._lost: set[str] = set()
+        self._pinned: dict[TaskId, str] = {}
         for name in self._flows:
             for connector in _CONNECTORS:
                 self._store.put(name, connector)
@@ -122,19 +124,42 @@ class StandaloneHerder:
             "units": sorted(units),
         }
 
+    def restart(self, task: ReplicationTask) -> None:
+        """Have the driver that holds a unit make it anew."""
+        if (driver := self._fleet.get(task.status.driver_name)) is not None:
+            driver.send({"event": "restart", "task": task.metadata.name})
+
+    def move(self, task: ReplicationTask, driver: str) -> None:
+        """Run a unit on that driver from now on, for as long as it lives."""
+        alive = [one.name for one in self._fleet.alive()]
+        if driver not in alive:
+            raise InvalidSpec(f"there is no driver {driver}; there are {', '.join(alive)}")
+        self._pinned[task_id(task)] = driver
+        self._place()
+
+    def pause(self, flow: str, paused: bool) -> None:
+        """Let the tasks of a flow rest, or go on; positions and connections are kept."""
+        known = self._flows[flow]
+        state = FlowState.PAUSED if paused else FlowState.RUNNING
+        spec = known.spec.model_copy(update={"state": state})
+        generation = (known.metadata.generation or 0) + 1
+        metadata = known.metadata.model_copy(update={"generation": generation})
+        self._flows[flow] = known.model_copy(update={"spec": spec, "metadata": metadata})
+        for driver in self._fleet.alive():
+            self._tell_flows(driver)
+
+    def scale(self, drivers: int) -> int:
+        """Have so many drivers from now on; returns how many were wanted before."""
+        before, self._wanted_drivers = self._wanted_drivers, drivers
+        self._fleet.resize(drivers)
+        self._place()
+        return before
+
     # What drivers do.
 
     def _joined(self, driver: DriverProcess) -> None:
         self._lost.discard(driver.incarnation)
-        driver.send(
-            {
-                "event": "flows",
-                "flows": [
-                    flow.model_dump(mode="json", by_alias=True, exclude_unset=True)
-                    for flow in self._flows.values()
-                ],
-            }
-        )
+        self._tell_flows(driver)
         log.info("driver joined", driver=driver.name, pid=driver.pid)
         self._place()
 
@@ -167,7 +192,15 @@ class StandaloneHerder:
         )
         if written.status.driver_incarnation != before.driver_incarnation:
             self._tell(written.spec.driver_name)
+            self._dismiss()
         return written
+
+    def _dismiss(self) -> None:
+        """Let leaving drivers go that hold nothing any more."""
+        held = {task.status.driver_name for task in self._store}
+        for driver in self._fleet.alive():
+            if driver.leaving and driver.name not in held:
+                driver.send({"event": "stop"})
 
     def _publish(self, message: Mapping[str, Any]) -> None:
         connector = ReplicationTask.model_validate(message["connector"])
@@ -212,6 +245,7 @@ class StandaloneHerder:
             blind = now - last > self._lease_s / 3
             last = now
             self._fleet.expire(now, forgive=blind)
+            self._dismiss()
             if not self._placed:
                 self._place()
 
@@ -221,7 +255,7 @@ class StandaloneHerder:
 
     def _place(self) -> None:
         """Decide where units run, write it, and tell the drivers whose units changed."""
-        alive = {driver.name for driver in self._fleet.alive()}
+        alive = {driver.name for driver in self._fleet.alive() if not driver.leaving}
         waited_s = time.monotonic() - self._started
         if not self._placed and len(alive) < self._wanted_drivers and waited_s < _FIRST_PLACEMENT_S:
             return
@@ -233,8 +267,9 @@ class StandaloneHerder:
                 previous={id: task.spec.driver_name for id, task in tasks.items()},
             )
         )
+        self._pinned = {id: driver for id, driver in self._pinned.items() if driver in alive}
         for id, task in tasks.items():
-            driver = assignment.drivers.get(id, "")
+            driver = self._pinned.get(id) or assignment.drivers.get(id, "")
             if driver != task.spec.driver_name:
                 holder = task.status.driver_incarnation
                 self._store.assign(
@@ -242,6 +277,13 @@ class StandaloneHerder:
                 )
         for driver_process in self._fleet.alive():
             self._tell(driver_process.name)
+
+    def _tell_flows(self, driver: DriverProcess) -> None:
+        flows = [
+            flow.model_dump(mode="json", by_alias=True, exclude_unset=True)
+            for flow in self._flows.values()
+        ]
+        driver.send({"event": "flows", "flows": flows})
 
     def _tell(self, driver_name: str) -> None:
         """Send a driver all units that it is to run or holds, when they changed."""

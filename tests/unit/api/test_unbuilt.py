@@ -98,7 +98,7 @@ def test_a_flow_that_asks_for_nothing_that_is_missing():
         ),
         ({"onDataLoss": "Restart"}, "spec.onDataLoss: Restart is not built yet; use Fail"),
         ({"onRecordError": "Skip"}, "spec.onRecordError: Skip is not built yet; use Fail"),
-        ({"state": "Paused"}, "spec.state: Paused is not built yet; use Running"),
+        ({"state": "Stopped"}, "spec.state: Stopped is not built yet; use Running or Paused"),
         (
             {"pausedPartitions": [{"topic": "orders", "partitions": "0"}]},
             "spec.pausedPartitions is not built yet; leave it out",
