@@ -41,6 +41,7 @@ format: $(INSTALLED)  ## put the code into the form that lint asks for
 
 docs: $(INSTALLED)  ## write the generated pages anew
 	$(BIN)/python -m headrace.api.reference > docs/reference.md
+	$(BIN)/python docs/rooms.py
 
 lock: $(INSTALLED)  ## pin the newest packages that pyproject.toml allows
 	$(BIN)/uv pip compile pyproject.toml --extra dev --output-file requirements.lock --upgrade \

@@ -23,9 +23,7 @@ _CONSUMER = {
     # After every poll Spark asks for the offsets of the partition, on the connection where the next
     # fetch already waits for records: so polls must be few, and a fetch that waits, short
     # (Kafka's defaults, 500 records and 500 ms, cost half a second a partition).
-    "kafka.max.poll.records": "50000",
-    "kafka.max.partition.fetch.bytes": str(8 << 20),
-    "kafka.fetch.max.bytes": str(8 << 20),
+    "kafka.max.poll.records": "5000",
     "kafka.fetch.max.wait.ms": "10",
 }
 _BODY_BYTES = 64  # enough for id, number and time
@@ -61,26 +59,8 @@ def read(
         .load()
     )
     names = F.create_map(*(F.lit(name) for name in chain(*source_names.items())))
-    body = F.split(F.substring("value", 1, _BODY_BYTES).cast("string"), ";")
-    id_in_body, number_in_body = F.get(body, 0), F.get(body, 1)
-    id_in_header = _header(HEADER_ID)
-    return records.select(
+    read = records.select(
         names[F.col("topic")].alias("topic"),
-        F.when(id_in_header.startswith(run), id_in_header)
-        .when(id_in_body.startswith(run), id_in_body)
-        .alias("producer"),
-        F.coalesce(_header(HEADER_SEQ).try_cast("bigint"), number_in_body.try_cast("bigint")).alias(
-            "seq"
-        ),
-        F.coalesce(
-            _header(HEADER_SENTINEL),
-            F.when(
-                number_in_body.startswith(f"{HEADER_SENTINEL}-"),
-                F.substring_index(number_in_body, "-", -1),
-            ),
-        )
-        .try_cast("int")
-        .alias("sentinel"),
         "partition",
         "offset",
         "key",
@@ -88,7 +68,35 @@ def read(
         F.xxhash64("headers").alias("headers_hash"),
         F.unix_millis("timestamp").alias("timestamp_ms"),
         F.crc32("value").alias("checksum"),
-    ).where(F.col("producer").isNotNull())
+        _header(HEADER_ID, 0).alias("id"),
+        _header(HEADER_SEQ, 1).try_cast("bigint").alias("number"),
+        _header(HEADER_SENTINEL, 1).try_cast("int").alias("end"),
+        F.substring("value", 1, _BODY_BYTES).alias("body"),
+    )
+    return read.transform(_recognised, run).where("producer is not null")
+
+
+def _recognised(records: DataFrame, run: str) -> DataFrame:
+    """With ``producer``, ``seq`` and ``sentinel`` in the place of ``id``, ``number``, ``end``, ``body``.
+
+    The headers decide; the body is taken apart only where they do not.
+    """
+    told = F.col("id").startswith(run) & (F.col("number").isNotNull() | F.col("end").isNotNull())
+    body = F.split(F.when(~F.coalesce(told, F.lit(False)), F.col("body").cast("string")), ";")
+    end_in_body = F.regexp_extract(F.col("second"), f"^{HEADER_SENTINEL}-([0-9]+)$", 1)
+    return (
+        records.withColumns({"first": F.get(body, 0), "second": F.get(body, 1)})
+        .withColumns(
+            {
+                "producer": F.when(F.col("id").startswith(run), F.col("id")).when(
+                    F.col("first").startswith(run), F.col("first")
+                ),
+                "seq": F.coalesce("number", F.col("second").try_cast("bigint")),
+                "sentinel": F.coalesce("end", end_in_body.try_cast("int")),
+            }
+        )
+        .drop("id", "number", "end", "body", "first", "second")
+    )
 
 
 def acknowledged(spark: SparkSession, manifest: Manifest) -> DataFrame:
@@ -113,9 +121,13 @@ def summaries(spark: SparkSession, manifest: Manifest) -> DataFrame:
     )
 
 
-def _header(name: str) -> Column:
-    """The first header of this name, as text; null without one."""
-    return F.get(F.filter("headers", lambda h: h["key"] == name), 0)["value"].cast("string")
+def _header(name: str, place: int) -> Column:
+    """The first header of this name, as text; ``place`` is where it is if the mirror left it there
+    (looking for it costs more than everything else of a record)."""
+    expected = F.get("headers", F.lit(place))
+    first = F.get(F.filter("headers", lambda header: header["key"] == name), 0)
+    found = F.when(expected["key"] == name, expected["value"]).otherwise(first["value"])
+    return found.cast("string")
 
 
 def _as_json(offsets: Offsets) -> str:

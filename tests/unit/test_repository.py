@@ -1,6 +1,7 @@
 """What the clone itself has to keep to."""
 
 import re
+import runpy
 import tomllib
 from itertools import chain
 from pathlib import Path
@@ -45,3 +46,8 @@ def test_pages_name_make_targets_and_files_that_exist(page: Path) -> None:
     assert set(re.findall(r"(?m)(?:`|^ *)make ([a-z]+)", text)) <= targets
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_rooms_are_drawn_as_the_contracts_have_them() -> None:
+    rooms = runpy.run_path(str(ROOT / "docs" / "rooms.py"))
+    assert rooms["page_with"](rooms["drawing"]()) == rooms["PAGE"].read_text(), "run `make docs`"
