@@ -26,6 +26,7 @@ _CONSUMER = {
     "kafka.max.poll.records": "5000",
     "kafka.fetch.max.wait.ms": "10",
 }
+_HEADERS = 4  # places to look at: ours are the first two, unless a mirror put its own before them
 _BODY_BYTES = 64  # enough for id, number and time
 _CHUNK = 1_000_000  # sequence numbers that one row stands for: 8 MB when a task unfolds it
 
@@ -68,16 +69,16 @@ def read(
         F.xxhash64("headers").alias("headers_hash"),
         F.unix_millis("timestamp").alias("timestamp_ms"),
         F.crc32("value").alias("checksum"),
-        _header(HEADER_ID, 0).alias("id"),
-        _header(HEADER_SEQ, 1).try_cast("bigint").alias("number"),
-        _header(HEADER_SENTINEL, 1).try_cast("int").alias("end"),
+        _header(HEADER_ID).alias("id"),
+        _header(HEADER_SEQ).try_cast("bigint").alias("number"),
+        _header(HEADER_SENTINEL).try_cast("int").alias("end"),
         F.substring("value", 1, _BODY_BYTES).alias("body"),
     )
     return read.transform(_recognised, run).where("producer is not null")
 
 
 def _recognised(records: DataFrame, run: str) -> DataFrame:
-    """With ``producer``, ``seq`` and ``sentinel`` in the place of ``id``, ``number``, ``end``, ``body``.
+    """With ``producer``, ``seq`` and ``sentinel`` for what headers and body say.
 
     The headers decide; the body is taken apart only where they do not.
     """
@@ -121,13 +122,13 @@ def summaries(spark: SparkSession, manifest: Manifest) -> DataFrame:
     )
 
 
-def _header(name: str, place: int) -> Column:
-    """The first header of this name, as text; ``place`` is where it is if the mirror left it there
-    (looking for it costs more than everything else of a record)."""
-    expected = F.get("headers", F.lit(place))
-    first = F.get(F.filter("headers", lambda header: header["key"] == name), 0)
-    found = F.when(expected["key"] == name, expected["value"]).otherwise(first["value"])
-    return found.cast("string")
+def _header(name: str) -> Column:
+    """The value of the header of this name, as text; null when it is not among the first few.
+
+    Not by a lambda over all of them: Spark interprets those, and the rest of the query with them.
+    """
+    places = [F.get("headers", F.lit(place)) for place in range(_HEADERS)]
+    return F.coalesce(*(F.when(at["key"] == name, at["value"]) for at in places)).cast("string")
 
 
 def _as_json(offsets: Offsets) -> str:

@@ -17,9 +17,15 @@ from headrace.toolchain import JarSet, find_java, jars, spawn
 
 Event = dict[str, Any]
 
-# These JVMs live for a minute: the optimizing compiler and a collector with threads of its own cost
-# 40 % of the CPU of Spark's start (10 core-seconds), and come to nothing.
-_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# A collector with threads of its own comes to nothing in a minute's life. Nor does the optimizing
+# compiler where Python does the work: without it Spark's start costs 40 % less (10 core-seconds).
+# The verifier's work is the JVM's own: it would take three times as long.
+_SERIAL = "-XX:+UseSerialGC"
+_JAVA_OPTIONS = {
+    "produce": f"{_SERIAL} -XX:TieredStopAtLevel=1",
+    "probe": f"{_SERIAL} -XX:TieredStopAtLevel=1",
+    "verify": _SERIAL,
+}
 
 
 class SparkJob:
@@ -40,7 +46,7 @@ class SparkJob:
                 [sys.executable, _script(name), *arguments],
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env=_environment(slots, memory_mb, folder),
+                env=_environment(_JAVA_OPTIONS[name], slots, memory_mb, folder),
             )
         self._reader = threading.Thread(target=self._read, name=f"{name} events")
         self._reader.start()
@@ -102,7 +108,7 @@ def _script(name: str) -> Path:
     return wheel if wheel.exists() else package.parent / f"{name}.py"
 
 
-def _environment(slots: int, memory_mb: int, folder: Path) -> dict[str, str]:
+def _environment(java_options: str, slots: int, memory_mb: int, folder: Path) -> dict[str, str]:
     """Our own Spark, whatever else is installed: the jars are one matched set with it."""
     java = find_java()
     settings = {
@@ -115,7 +121,7 @@ def _environment(slots: int, memory_mb: int, folder: Path) -> dict[str, str]:
     arguments = [
         *("--master", f"local[{slots}]"),
         *("--driver-memory", f"{memory_mb}m"),
-        *("--driver-java-options", _JAVA_OPTIONS),
+        *("--driver-java-options", java_options),
         *("--jars", ",".join(map(str, jars(JarSet.SPARK_KAFKA, java)))),
         *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}")),
         "pyspark-shell",
