@@ -21,6 +21,8 @@ _OURS = {
     # Both sides of every join are partitioned alike and large: no sort needed.
     "spark.sql.join.preferSortMergeJoin": "false",
     "spark.sql.session.timeZone": "UTC",
+    # What is kept are hashes and numbers: packing them costs more than it saves.
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
 }
 
 

@@ -76,6 +76,7 @@ def spark_submit(site: Path, job: str, test: Path, out: Path) -> "subprocess.Com
         [
             Path(sys.executable).parent / "spark-submit",
             *("--master", "local[2]", "--driver-memory", "1g"),
+            *("--driver-java-options", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"),
             *("--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.ui.enabled=false"),
             *("--jars", ",".join(map(str, jars(JarSet.SPARK_KAFKA)))),
             *(script, "--test", test, "--run", "run-1", "--out", out),

@@ -1,5 +1,7 @@
 """Arithmetic of a load: what is sent adds up, and what failed is told exactly."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +22,7 @@ def test_shares_add_up_and_differ_by_one_at_most(total: int, parts: int) -> None
 def test_ranges_hold_the_numbers_and_no_others(numbers: set[int]) -> None:
     found = messages.ranges(numbers)
     assert [n for first, last in found for n in range(first, last + 1)] == sorted(numbers)
-    assert all(b[0] > a[1] + 1 for a, b in zip(found, found[1:], strict=False))
+    assert all(b[0] > a[1] + 1 for a, b in pairwise(found))
 
 
 @given(st.integers(0, 300), st.sets(st.integers(0, 299)))

@@ -17,6 +17,10 @@ from headrace.errors import GaveUp
 from headrace.herder import control
 from headrace.report import Fault, Faults, Result, Run
 
+_DOCUMENTS = (
+    *("test.json", "chaos.json", "manifest.json", "probe.json", "report.json", "report.html"),
+    *("probe.log", "produce.log", "verify.log"),
+)
 _LOOK_S = 0.1
 _SPARK_START_S = 60.0  # eight seconds on a quiet machine
 _END_S = 60.0  # a job's own clean-up after the time that it was given
@@ -32,8 +36,8 @@ def run_test(
     Raises ``GaveUp`` when there is no such document in the end.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for old in (*folder.glob("*.json"), *folder.glob("*.html"), *folder.glob("*.log")):
-        old.unlink()  # of an earlier run into the same folder
+    for name in _DOCUMENTS:
+        (folder / name).unlink(missing_ok=True)  # of an earlier run into the same folder
     test_file = folder / "test.json"
     test_file.write_text(run.test.model_dump_json(by_alias=True, exclude_none=True, indent=1))
     with ExitStack() as jobs:

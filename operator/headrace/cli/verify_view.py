@@ -70,8 +70,10 @@ class View:
     def progress(self, progress: LoadProgress) -> None:
         """How far the load is; called as often as one likes."""
         now = time.monotonic()
-        rate = progress.acknowledged / progress.elapsed_s if progress.elapsed_s else 0.0
-        numbers = f"{progress.acknowledged:,} messages acknowledged, {rate:,.0f}/s{self._behind()}"
+        numbers = f"{progress.acknowledged:,} messages acknowledged"
+        if progress.elapsed_s > 1:
+            numbers += f", {progress.acknowledged / progress.elapsed_s:,.0f}/s"
+        numbers += self._behind()
         if self._console.is_terminal:
             self._bar.update(self._task, completed=progress.percent, numbers=numbers, visible=True)
         elif now - self._printed_s >= _PLAIN_INTERVAL_S:

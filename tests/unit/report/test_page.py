@@ -89,14 +89,19 @@ def result(**more: Any) -> Result:
     )
 
 
+@pytest.fixture(scope="module")
+def html() -> str:
+    return page(result())
+
+
 def text_of(html: str) -> str:
     """What a reader sees: no tags, no style."""
     body = re.sub(r"<style>.*?</style>|<svg.*?</svg>", " ", html, flags=re.DOTALL)
     return " ".join(re.sub(r"<[^>]+>", " ", body).split())
 
 
-def test_it_says_verdict_numbers_faults_and_examples() -> None:
-    text = text_of(page(result()))
+def test_it_says_verdict_numbers_faults_and_examples(html: str) -> None:
+    text = text_of(html)
     for said in (
         "Failed",
         "3 messages are missing on the target (allowed: 0)",
@@ -114,8 +119,7 @@ def test_it_says_verdict_numbers_faults_and_examples() -> None:
         assert said in text
 
 
-def test_it_needs_nothing_but_itself() -> None:
-    html = page(result())
+def test_it_needs_nothing_but_itself(html: str) -> None:
     assert not re.search(r"(src|href|url|@import)\s*[=(]?\s*[\"']?\s*(https?:)?//", html)
     assert "<script" not in html
     assert "xlink:href" not in html or all(
@@ -123,8 +127,8 @@ def test_it_needs_nothing_but_itself() -> None:
     )
 
 
-def test_plots_are_drawings_in_the_colours_of_the_page() -> None:
-    drawings = re.findall(r"<svg.*?</svg>", page(result()), flags=re.DOTALL)
+def test_plots_are_drawings_in_the_colours_of_the_page(html: str) -> None:
+    drawings = re.findall(r"<svg.*?</svg>", html, flags=re.DOTALL)
     assert len(drawings) == 4
     for drawing in drawings:
         spaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
@@ -134,8 +138,8 @@ def test_plots_are_drawings_in_the_colours_of_the_page() -> None:
     assert "KillDriver" in drawings[0], "the fault is on the time axis"
 
 
-def test_the_same_result_is_the_same_page() -> None:
-    assert page(result()) == page(result())
+def test_the_same_result_is_the_same_page(html: str) -> None:
+    assert page(result()) == html
 
 
 def test_a_result_without_a_comparison_still_has_a_page() -> None:
@@ -162,8 +166,7 @@ def test_a_fault_that_was_not_done_says_why() -> None:
     assert "KillDriver not done: no driver holds a task" in text_of(page(result(faults=(fault,))))
 
 
-def test_the_manifest_in_the_page_is_the_test() -> None:
-    html = page(result())
+def test_the_manifest_in_the_page_is_the_test(html: str) -> None:
     shown = re.findall(r"<pre>(apiVersion.*?)</pre>", html, flags=re.DOTALL)[0]
     document = yaml.safe_load(shown.replace("&#39;", "'").replace("&#34;", '"'))
     assert MirrorTest.model_validate(document) == TEST
