@@ -1,7 +1,9 @@
 """Entry point: finds the command, turns every error into one sentence and an exit code."""
 
 import importlib
+import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 import click
@@ -81,6 +83,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except HeadraceError as error:
         click.echo(f"headrace: {error}", err=True)
         return exit_for(error)
+    except Exception as error:  # noqa: BLE001 - the last place that can make it a sentence
+        # A fault of ours: who looks for it gets the trace, who wants to work gets a sentence.
+        if os.environ.get("HEADRACE_LOG_LEVEL", "").upper() == "DEBUG":
+            traceback.print_exc()
+        click.echo(
+            f"headrace: internal error, please report it: {error!r} "
+            "(HEADRACE_LOG_LEVEL=DEBUG shows where)",
+            err=True,
+        )
+        return Exit.FAILED
     return int(result or 0)
 
 

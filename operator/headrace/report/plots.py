@@ -118,19 +118,19 @@ def histogram(latency: Latency) -> str:
     def draw(axes: Axes) -> None:
         # A bin reaches to the next one; 0 ms is drawn from half a millisecond on.
         lows = [max(low, 0.5) for low, _ in latency.histogram]
-        counts = [count for _, count in latency.histogram]
         widths = [_bin_end(low) - max(low, 0.5) for low, _ in latency.histogram]
+        # By millisecond: bins grow with the latency, and must not look fuller for that.
+        counts = [count / w for (_, count), w in zip(latency.histogram, widths, strict=True)]
         axes.bar(lows, counts, widths, align="edge", color=_SEEN, alpha=0.75, linewidth=0)
         axes.set_xscale("log")
         axes.set_yscale("log")
-        axes.set_ylim(bottom=0.7)
         for label, value, side in (("p50", latency.p50, "right"), ("p99", latency.p99, "left")):
             axes.axvline(max(value, 0.5), color=_INK, linewidth=0.9, linestyle=(0, (2, 3)))
             _mark(axes, max(value, 0.5), label, _INK, side)
         axes.xaxis.set_major_formatter(FuncFormatter(_duration))
         axes.yaxis.set_major_formatter(EngFormatter(sep=""))
         axes.set_xlabel("latency")
-        axes.set_ylabel("messages")
+        axes.set_ylabel("messages a ms")
 
     return _svg("Latency of all messages", draw)
 

@@ -5,8 +5,9 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
+from headrace.errors import InvalidSpec
 from headrace.sandbox.broker import Broker
 from headrace.sandbox.cluster import Cluster
 from headrace.sandbox.plan import ClusterPlan
@@ -59,8 +60,14 @@ class Layout(BaseModel):
 
     @classmethod
     def read(cls, folder: Path) -> "Layout":
-        """The layout of the sandbox in ``folder``."""
-        return cls.model_validate_json((folder / "sandbox.json").read_bytes())
+        """The layout of the sandbox in ``folder``; InvalidSpec when another version wrote it."""
+        try:
+            return cls.model_validate_json((folder / "sandbox.json").read_bytes())
+        except ValidationError as error:
+            raise InvalidSpec(
+                f"{folder / 'sandbox.json'} was written by another version of headrace: end its "
+                f"brokers with that version, or delete {folder} when none of them runs any more"
+            ) from error
 
     @classmethod
     def write(

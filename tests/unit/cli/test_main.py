@@ -41,3 +41,16 @@ def test_a_missing_extra_is_a_sentence(
 def test_a_file_that_is_not_there_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "nowhere.yaml"]) == 3
     assert capsys.readouterr().err.startswith("headrace: ")
+
+
+def test_a_fault_of_ours_is_a_sentence_and_no_trace(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("oops")
+
+    monkeypatch.setattr("headrace.cli.validate.load", broken)
+    assert main(["validate", "x.yaml"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("headrace: internal error, please report it: RuntimeError('oops')")
+    assert "Traceback" not in said
