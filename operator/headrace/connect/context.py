@@ -5,6 +5,7 @@ from functools import cached_property
 from headrace.api import ReplicationFlow, ReplicationFlowSpec
 from headrace.api.partitions import TopicPartition
 from headrace.connect.handover import DriverIdentity
+from headrace.connect.pulse import Pulse
 from headrace.kafka import Admin
 from headrace.movers import ProgressLog
 from headrace.replication import TopicFilter, policy_for
@@ -25,6 +26,7 @@ class FlowContext:
         self.source = Admin(spec.source)
         self.target = Admin(spec.target)
         self.progress = ProgressLog(spec.target, spec.source.alias)
+        self.pulse = Pulse()
 
     @property
     def spec(self) -> ReplicationFlowSpec:

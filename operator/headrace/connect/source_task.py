@@ -35,8 +35,7 @@ from headrace.kafka import KafkaException, Position, translate
 from headrace.logs import get_logger
 from headrace.movers import Flight, OffsetGone, RecordMover, Storing
 
-_STANDSTILL_S = 1.0
-"""A loop that stood still for longer may have been taken for lost, and its partitions taken."""
+_SILENCE_S = 0.2
 _OBSERVE_INTERVAL_S = 0.25
 _DRAIN_TIMEOUT_S = 2.5
 """With storing and release it fits into the 5 s that a graceful stop may take."""
@@ -76,7 +75,10 @@ class SourceTask:
         self._paused = False
         self._error: TaskError | None = None
         self._backoff_s, self._not_before = _FIRST_BACKOFF_S, 0.0
-        self._last_turn = self._drain_until = self._next_look = 0.0
+        self._drain_until = self._next_look = 0.0
+        self._standstills = 0
+        self._unstored_since: float | None = None
+        """When the last record was moved, of those that progress does not know yet."""
         self._rate = Rate()
         self._observed = ReplicationTaskStatus()
         if role is Role.STANDBY:
@@ -141,8 +143,13 @@ class SourceTask:
             self.pause(self._paused)
         if starts:
             self._log.info("copying", partitions=len(starts), epoch=self.hold.epoch)
-        self._last_turn = time.monotonic()
-        self._look(self._last_turn)
+        self._go_on()
+        self._look(time.monotonic())
+
+    def _go_on(self) -> None:
+        """The claim is fresh: only what stands still from now on matters."""
+        self._context.pulse.beat()
+        self._standstills = self._context.pulse.standstills
 
     def _drop_drained(self) -> None:
         """Let go of partitions that are not wanted any more, once their progress is stored."""
@@ -186,9 +193,9 @@ class SourceTask:
         """Move what is there."""
         if self._mover is None:
             return 0
-        now = time.monotonic()
-        if (stood_s := now - self._last_turn) > _STANDSTILL_S:
-            self._log.warning("stood still, checking the claim", seconds=round(stood_s, 1))
+        self._context.pulse.beat()
+        if self._standstills != self._context.pulse.standstills:
+            self._log.warning("stood still: checking the claim")
             self._restore_again()
             return 0
         try:
@@ -201,7 +208,8 @@ class SourceTask:
             return 0
         except KafkaException as error:
             raise translate(error, f"run {self.id.name}") from error
-        self._last_turn = time.monotonic()
+        if moved:
+            self._unstored_since = time.monotonic()
         return moved
 
     def _restore_again(self) -> None:
@@ -214,9 +222,11 @@ class SourceTask:
             return
 
         def settle() -> dict[TopicPartition, Start]:
-            mover.drop_queued(_DRAIN_TIMEOUT_S)
-            settled = self._acknowledged(mover)
-            mover.close()
+            try:
+                mover.drop_queued(_DRAIN_TIMEOUT_S)
+                settled = self._acknowledged(mover)
+            finally:
+                mover.close()
             self._context.progress.read_to_end()
             self._check_epochs()
             self._context.progress.write(records(self._context, self.hold, settled))
@@ -241,9 +251,9 @@ class SourceTask:
 
     @property
     def commit_requested(self) -> bool:
-        """When the last record in flight was acknowledged: a kill now should repeat nothing."""
-        mover = self._mover
-        return mover is not None and not mover.in_flight and bool(self._unstored(mover))
+        """When the source has fallen silent: a kill now should repeat nothing."""
+        since = self._unstored_since
+        return since is not None and time.monotonic() - since > _SILENCE_S
 
     def commit(self) -> bool:
         """Store what is acknowledged, without waiting for the target to have it."""
@@ -257,6 +267,8 @@ class SourceTask:
             self._starts |= unstored
             stored = records(self._context, self.hold, unstored)
             self._storing = self._context.progress.send(stored)
+        elif not self._mover.in_flight:
+            self._unstored_since = None
         return bool(unstored)
 
     def _unstored(self, mover: RecordMover) -> dict[TopicPartition, Start]:
@@ -284,7 +296,6 @@ class SourceTask:
         if paused and self.phase is TaskPhase.RUNNING:
             self._enter(TaskPhase.PAUSED)
         elif not paused and self.phase is TaskPhase.PAUSED:
-            self._last_turn = time.monotonic()
             self._enter(TaskPhase.RUNNING)
 
     def suspend(self) -> None:
@@ -294,7 +305,6 @@ class SourceTask:
 
     def resume(self) -> None:
         """It came back: nothing to restore."""
-        self._last_turn = time.monotonic()
         if self._mover is None or not self._mover.flights:
             self._enter(TaskPhase.RESTORING)
         else:
@@ -389,9 +399,16 @@ class SourceTask:
             lag_records=sum(mover.lag_records(at) for at in flights),
             lag_seconds=int(max((mover.lag_s(at, wall_s) for at in flights), default=0)),
             bytes_per_second=round(self._rate.per_second),
-            observed_generation=self.hold.task.metadata.generation,
+            observed_generation=self._acknowledged_generation(mover),
             conditions=self._conditions(mover),
         )
+
+    def _acknowledged_generation(self, mover: RecordMover) -> int | None:
+        """The generation of the spec whose partitions, and no others, are held now."""
+        task = self.hold.task
+        if TopicPartitions.unpack(task.spec.partitions) == mover.flights.keys():
+            return task.metadata.generation
+        return self._observed.observed_generation
 
     def _conditions(self, mover: RecordMover) -> tuple[Condition, ...]:
         behind = (

@@ -31,6 +31,8 @@ class TaskManager:
         self._purge = purge
         self._tasks: dict[TaskId, Task] = {}
         self._closing: set[TaskId] = set()
+        self._restarting: set[TaskId] = set()
+        """Those of them that do not come back as they are."""
         self._previous: frozenset[TaskId] = frozenset()
 
     # What there is.
@@ -104,10 +106,10 @@ class TaskManager:
             self._guard(task, partial(task.pause, id in ids))
 
     def restart(self, id: TaskId) -> None:
-        """Close a task at once; the next ``assign`` makes it anew."""
-        if (task := self._tasks.pop(id, None)) is not None:
-            self._closing.discard(id)
-            task.close(clean=task.phase is not TaskPhase.FAILED)
+        """Close a task; the first ``assign`` after it is closed makes it anew."""
+        if (task := self._tasks.get(id)) is not None:
+            self._restarting.add(id)
+            self._retire(id, task)
 
     # What goes on.
 
@@ -120,6 +122,7 @@ class TaskManager:
             task = self._tasks[id]
             if self._guard(task, partial(task.close, clean=True)):
                 self._closing.discard(id)
+                self._restarting.discard(id)
                 del self._tasks[id]
         running = [
             bool(self._guard(task, task.advance)) or task.role is Role.STANDBY
@@ -160,6 +163,7 @@ class TaskManager:
             task.close(clean=False)
         self._tasks.clear()
         self._closing.clear()
+        self._restarting.clear()
 
     @property
     def empty(self) -> bool:
@@ -171,15 +175,19 @@ class TaskManager:
     def _let_go(self, active: Shares, standby: Shares) -> None:
         for id, task in self._tasks.items():
             wanted = id in active or (id in standby and task.role is Role.STANDBY)
-            if not wanted and id not in self._closing:
-                if task.phase in (TaskPhase.RUNNING, TaskPhase.PAUSED, TaskPhase.RESTORING):
-                    self._guard(task, task.suspend)
-                self._closing.add(id)
+            if not wanted:
+                self._retire(id, task)
+
+    def _retire(self, id: TaskId, task: Task) -> None:
+        if id not in self._closing:
+            if task.phase in (TaskPhase.RUNNING, TaskPhase.PAUSED, TaskPhase.RESTORING):
+                self._guard(task, task.suspend)
+            self._closing.add(id)
 
     def _begin(self, id: TaskId, partitions: frozenset[TopicPartition], role: Role) -> None:
         task = self._tasks.get(id)
-        if task is not None and role is Role.STANDBY and id in self._closing:
-            return  # an active task on its way out: stand by once it is closed
+        if id in self._restarting or (role is Role.STANDBY and id in self._closing):
+            return  # it has to be closed first
         if task is None:
             task = self._tasks[id] = self._create(id, partitions, role)
             if role is Role.ACTIVE:

@@ -205,9 +205,16 @@ def test_one_task_s_error_is_that_task_s_only(manager: TaskManager) -> None:
 def test_a_restarted_task_is_made_anew_by_the_next_assignment(manager: TaskManager) -> None:
     running(manager, 0)
     first = played(manager, 0)
+    first.settled = False
     manager.restart(first.id)
     manager.assign(share(0), {})
+    manager.update_restoring()
+    assert played(manager, 0) is first  # its progress is not stored yet
+    first.settled = True
+    manager.update_restoring()
+    manager.assign(share(0), {})
     assert played(manager, 0) is not first
+    assert JOURNAL[-2:] == ["close 0", "create Active 0"]
 
 
 def test_counts_are_returned(manager: TaskManager) -> None:
