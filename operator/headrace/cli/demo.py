@@ -94,7 +94,7 @@ def _manifest(sandbox: Sandbox, messages: int) -> str:
                 "partitions": 8,
                 "producers": 2,
                 "messages": messages,
-                "messagesPerSecond": 6_000,
+                "messagesPerSecond": 5_000,
                 "messageSizeBytes": 1_024,
             },
             "chaos": [{"atPercent": _KILL_AT_PERCENT, "action": "KillDriver"}],
