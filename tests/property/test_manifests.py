@@ -68,7 +68,7 @@ def through_a_file(*found: ReplicationFlow | MirrorTest) -> tuple[object, ...]:
     documents = [one.model_dump(mode="json", by_alias=True, exclude_unset=True) for one in found]
     with TemporaryDirectory() as folder:
         file = Path(folder) / "manifest.yaml"
-        file.write_text(yaml.safe_dump_all(documents, allow_unicode=True))
+        file.write_text(yaml.safe_dump_all(documents))
         return load([file]).objects
 
 
