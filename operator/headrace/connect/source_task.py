@@ -138,13 +138,13 @@ class SourceTask:
         if self._mover is None:
             self._mover = self._make_mover()
         self._mover.add({at: start.source_offset for at, start in starts.items()})
+        self._go_on()
+        self._look(time.monotonic())  # first: who sees it Running sees what it holds, too
         if self.phase is TaskPhase.RESTORING:
             self._enter(TaskPhase.RUNNING)
             self.pause(self._paused)
         if starts:
             self._log.info("copying", partitions=len(starts), epoch=self.hold.epoch)
-        self._go_on()
-        self._look(time.monotonic())
 
     def _go_on(self) -> None:
         """The claim is fresh: only what stands still from now on matters."""
