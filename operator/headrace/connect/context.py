@@ -27,6 +27,7 @@ class FlowContext:
         self.target = Admin(spec.target)
         self.progress = ProgressLog(spec.target, spec.source.alias)
         self.pulse = Pulse()
+        self._absent: set[str] = set()
 
     @property
     def spec(self) -> ReplicationFlowSpec:
@@ -58,8 +59,14 @@ class FlowContext:
         """Delete the progress of topics that the source does not have any more.
 
         Not of topics that were deleted and made again: their old progress is how that is noticed.
+        A topic counts as gone when the source denied it by name, in two calls running: a list may
+        leave topics out for a moment, or for want of rights.
         """
-        return self.progress.purge(self.source_cluster_id, self.source.topics().keys())
+        stored = self.progress.topics(self.source_cluster_id)
+        absent = stored - self.source.topics().keys()
+        absent -= self.source.describe(absent).keys()
+        gone, self._absent = absent & self._absent, absent
+        return self.progress.purge(self.source_cluster_id, gone)
 
     def close(self) -> None:
         """Stop following progress."""

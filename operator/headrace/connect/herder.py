@@ -39,6 +39,12 @@ class Herder(Protocol):
         """Stop being the holder; the epoch stays."""
         ...
 
+    def published(
+        self, connector: ReplicationTask, type: TaskType
+    ) -> dict[int, tuple[TopicPartitions, ...]]:
+        """The tasks of this connector's kind as an earlier one wrote them, by index."""
+        ...
+
     def publish(
         self,
         connector: ReplicationTask,

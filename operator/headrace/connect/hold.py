@@ -41,7 +41,8 @@ class Hold:
     def update(self, task: ReplicationTask) -> bool:
         """Hear what the object says now; whether what is wanted of the unit changed."""
         with self._writing:
-            changed = task.metadata.generation != self._task.metadata.generation
+            # Older news than our own last write may come later than it.
+            changed = (task.metadata.generation or 0) > (self._task.metadata.generation or 0)
             if changed:
                 self._task = task
             return changed
@@ -52,8 +53,13 @@ class Hold:
         Raises ``Lost`` when another one was quicker.
         """
         with self._writing:
+            before = self.epoch
             self.epoch = 1 + max(above, self._task.status.epoch, self.epoch)
-            self._write(self._herder.claim, self._own(ReplicationTaskStatus()))
+            try:
+                self._write(self._herder.claim, self._own(ReplicationTaskStatus()))
+            except HeadraceError:
+                self.epoch = before  # not claimed: nothing may rest on it
+                raise
 
     def report(self, status: ReplicationTaskStatus) -> None:
         """Say how it goes, when that changed; ``Lost`` when another one holds the unit."""
@@ -95,8 +101,14 @@ class Hold:
                 if now is None:
                     raise Lost(f"{self.name} is gone") from conflict
                 holder = (now.status.driver_incarnation, now.status.epoch)
-                if holder != (seen.driver_incarnation, seen.epoch):
+                # Of a claim of ours whose answer did not come.
+                ours = now.status.driver_incarnation == self.driver.incarnation
+                claiming = verb == self._herder.claim
+                if not (ours and claiming) and holder != (seen.driver_incarnation, seen.epoch):
                     raise Lost(f"{now.status.driver_name} holds {self.name}") from conflict
                 self._task = now
+                if claiming and now.status.epoch >= status.epoch:
+                    self.epoch = now.status.epoch + 1
+                    status = self._own(status)
             else:
                 return

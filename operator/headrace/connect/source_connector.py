@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from headrace.api import Condition, ConditionStatus, ConditionType, Reason, TaskType
 from headrace.api.partitions import TopicPartition, TopicPartitions
-from headrace.connect.herder import TargetTaken
+from headrace.connect.herder import Conflict, TargetTaken
+from headrace.connect.hold import Lost
 from headrace.connect.unit import Unit
 from headrace.errors import Fatal, InvalidSpec, Retriable
 from headrace.replication import split
@@ -44,6 +45,10 @@ class SourceConnector(Unit):
                 self._say(ConditionStatus.FALSE, Reason.SAME_CLUSTER, str(error))
                 raise error
             self.context.progress.start()
+        if self._split is None:
+            # An earlier connector's split stays as it is: nothing moves because this one is new.
+            published = self.herder.published(self.hold.task, TaskType.SOURCE_TASK)
+            self._split = {index: TopicPartitions.unpack(held) for index, held in published.items()}
 
     def turn(self) -> float:
         """One look."""
@@ -87,12 +92,12 @@ class SourceConnector(Unit):
             self.context.target.add_partitions(topic, wanted)
         else:
             factor = self.context.spec.target.replication_factor
-            self.context.target.create_topic(topic, wanted, factor)
+            if not self.context.target.create_topic(topic, wanted, factor):
+                raise Retriable(f"topic {topic} was made by somebody else meanwhile: looking again")
         self.log.info("target topic ready", topic=topic, partitions=wanted, before=there)
 
     def _publish(self, look: _Look) -> None:
-        previous = self._split if self._split is not None else {}
-        self._split = split(look.partitions, previous, self.context.spec.tasks.max)
+        self._split = split(look.partitions, self._split or {}, self.context.spec.tasks.max)
         if self._split == self._published:
             return
         topics = {self.context.policy.target_topic(at.topic) for at in look.partitions}
@@ -106,6 +111,8 @@ class SourceConnector(Unit):
         except TargetTaken as error:
             self._say(ConditionStatus.FALSE, Reason.TARGET_TOPIC_TAKEN, str(error))
             raise
+        except Conflict as error:
+            raise Lost(str(error)) from error
         self._published = self._split
         self.log.info("split", partitions=len(look.partitions), tasks=len(self._split))
 

@@ -30,7 +30,7 @@ from headrace.connect.restoring import (
 )
 from headrace.connect.states import check_transition
 from headrace.connect.task import Role
-from headrace.errors import Retriable
+from headrace.errors import HeadraceError, Retriable
 from headrace.kafka import KafkaException, Position, translate
 from headrace.logs import get_logger
 from headrace.movers import Flight, OffsetGone, RecordMover, Storing
@@ -56,16 +56,19 @@ class SourceTask:
         hold: Hold,
         context: FlowContext,
         beside: Executor,
+        aside: Executor,
         changed: Callable[[], None],
         restarts: int = 0,
     ) -> None:
-        """``beside`` runs what waits for brokers; ``changed`` hears of what is to be reported."""
+        """``beside`` runs what waits for brokers, ``aside`` what lets go of them: one that hangs
+        must not hold up the other. ``changed`` hears of what is to be reported."""
         self.id, self.role, self.partitions = id, role, partitions
         self.phase = TaskPhase.CREATED
         self.hold = hold
         self.restarts = restarts
         self.started_at = time.monotonic()
-        self._context, self._beside, self._changed = context, beside, changed
+        self._context, self._changed = context, changed
+        self._beside, self._aside = beside, aside
         self._log = get_logger(__name__).bind(flow=context.name, task=id.name)
         self._mover: RecordMover | None = None
         self._preparing: _Beside | None = None
@@ -77,6 +80,7 @@ class SourceTask:
         self._backoff_s, self._not_before = _FIRST_BACKOFF_S, 0.0
         self._drain_until = self._next_look = 0.0
         self._standstills = 0
+        self._acknowledged_before = 0
         self._unstored_since: float | None = None
         """When the last record was moved, of those that progress does not know yet."""
         self._rate = Rate()
@@ -106,6 +110,8 @@ class SourceTask:
             return True
         if self._preparing is not None and self._preparing.done():
             self._take_over(self._preparing)
+        if self._mover is not None:
+            self._mover.keep(self.partitions)
         held = self._flights.keys()
         if self._preparing is None and not self.partitions <= held:
             self._prepare()
@@ -162,7 +168,7 @@ class SourceTask:
             return
         if leaving & self._unstored(mover).keys():
             self.commit()
-        elif self._storing is None or self._storing.done():
+        elif self._stored():
             mover.remove(leaving)
             for at in leaving:
                 del self._starts[at]
@@ -199,23 +205,29 @@ class SourceTask:
             self._restore_again()
             return 0
         try:
-            moved = self._mover.move(0)
+            moved = self._move(self._mover)
         except OffsetGone as gone:
-            self._explain_gap(gone)
+            self._restore_again(gone)
+            return 0
         except Retriable as error:
             self._complain(error)
             self._restore_again()
             return 0
-        except KafkaException as error:
-            raise translate(error, f"run {self.id.name}") from error
         if moved:
             self._unstored_since = time.monotonic()
         return moved
 
-    def _restore_again(self) -> None:
+    def _move(self, mover: RecordMover) -> int:
+        try:
+            return mover.move(0)
+        except KafkaException as error:
+            raise translate(error, f"run {self.id.name}") from error
+
+    def _restore_again(self, gone: OffsetGone | None = None) -> None:
         """Drop what is queued, hear of what was sent, and go on from there: beside the loop.
 
-        Others may have taken the partitions meanwhile; then progress says so.
+        Others may have taken the partitions meanwhile; then progress says so. An offset that is
+        ``gone`` from the source is explained, or read again when it is there after all.
         """
         mover, self._mover = self._mover, None
         if mover is None:
@@ -230,16 +242,17 @@ class SourceTask:
             self._context.progress.read_to_end()
             self._check_epochs()
             self._context.progress.write(records(self._context, self.hold, settled))
+            if gone is not None:
+                self._explain(gone)
             return settled
 
         self._preparing = self._beside.submit(settle)
 
-    def _explain_gap(self, gone: OffsetGone) -> None:
+    def _explain(self, gone: OffsetGone) -> None:
         at, source = gone.at, self._context.source
         start = source.offsets([at], Position.EARLIEST)[at]
         end = source.offsets([at], Position.LATEST)[at]
         check_source_range(self._context, at, gone.offset, start, end)
-        raise Retriable(str(gone)) from gone
 
     def _check_epochs(self) -> None:
         for at in self.partitions:
@@ -260,7 +273,7 @@ class SourceTask:
         if self._mover is None:
             return False
         self._check_epochs()
-        if self._storing is not None and not self._storing.done():
+        if not self._stored():
             return False  # the target is slow: one at a time
         unstored = self._unstored(self._mover)
         if unstored:
@@ -270,6 +283,16 @@ class SourceTask:
         elif not self._mover.in_flight:
             self._unstored_since = None
         return bool(unstored)
+
+    def _stored(self) -> bool:
+        """Whether the target has what was stored last; a refusal makes the task store anew."""
+        try:
+            return self._storing is None or self._storing.done()
+        except Retriable as error:
+            self._complain(error)
+            self._storing = None
+            self._restore_again()
+            return False
 
     def _unstored(self, mover: RecordMover) -> dict[TopicPartition, Start]:
         return {
@@ -317,10 +340,11 @@ class SourceTask:
         if self._releasing is None:
             if clean and not self._settled():
                 return False
-            self._releasing = self._beside.submit(self._let_go)
+            # The loop uses the mover no more: it is closed on another thread.
+            mover, self._mover = self._mover, None
+            self._releasing = self._aside.submit(self._let_go, mover)
         if not self._releasing.done():
             return False
-        self._releasing.result()
         self.phase = TaskPhase.CLOSED
         return True
 
@@ -338,34 +362,29 @@ class SourceTask:
                 self._observe(conditions=(_lost_data(error),))
         mover, self._mover = self._mover, None
         if mover is not None:
-            self._beside.submit(mover.close)
+            self._aside.submit(mover.close)
         self._changed()
 
     def _settled(self) -> bool:
         """Whether nothing is left to hear of or to store, or the time for it is over."""
+        late = time.monotonic() > self._drain_until
         if self._preparing is not None and not self._preparing.done():
-            return False
+            return late
         mover = self._mover
         if mover is None or self.phase is TaskPhase.FAILED:
             return True
-        late = time.monotonic() > self._drain_until
-        mover.hear()
+        mover.listen()
         if mover.in_flight and not late:
             return False
-        try:
-            if self.commit() or (self._storing is not None and not self._storing.done()):
-                return late
-        except Retriable as error:
-            self._log.warning("progress not stored; some will be copied again", why=str(error))
-        return True
+        return not (self.commit() or not self._stored()) or late
 
-    def _let_go(self) -> None:
-        if self._mover is not None:
-            self._mover.close()
-            self._mover = None
+    def _let_go(self, mover: RecordMover | None) -> None:
+        """Never raises: whoever waits for it can do nothing about it."""
+        if mover is not None:
+            mover.close()
         try:
             self.hold.release()
-        except (Lost, Retriable) as error:
+        except HeadraceError as error:
             # The herder takes this incarnation for lost, or the time for a release runs out.
             self._log.warning("could not release", why=str(error))
 
@@ -390,7 +409,8 @@ class SourceTask:
         if mover is None:
             return
         self._next_look = now_s + _OBSERVE_INTERVAL_S
-        mover.hear()
+        mover.listen()
+        self._forget_error(mover)
         flights = mover.flights
         self._rate.count(now_s, sum(flight.bytes_acked for flight in flights.values()))
         wall_s = time.time()
@@ -402,6 +422,13 @@ class SourceTask:
             observed_generation=self._acknowledged_generation(mover),
             conditions=self._conditions(mover),
         )
+
+    def _forget_error(self, mover: RecordMover) -> None:
+        """An error that was got over is no news."""
+        acknowledged = sum(flight.records_acked for flight in mover.flights.values())
+        if acknowledged > self._acknowledged_before and self.phase is TaskPhase.RUNNING:
+            self._error = None
+        self._acknowledged_before = acknowledged
 
     def _acknowledged_generation(self, mover: RecordMover) -> int | None:
         """The generation of the spec whose partitions, and no others, are held now."""

@@ -1,5 +1,6 @@
 """The thread that drives a TaskManager (Kafka Streams' ``StreamThread``)."""
 
+import os
 import queue
 import threading
 import time
@@ -7,6 +8,9 @@ from collections.abc import Callable, Set
 
 from headrace.assign import TaskId
 from headrace.connect.task_manager import Shares, TaskManager
+from headrace.logs import get_logger
+
+log = get_logger(__name__)
 
 _COMMIT_INTERVAL_S = 1.0
 """At most this much work is repeated after a kill -9 (Connect: 60 s)."""
@@ -18,8 +22,10 @@ _SHORTEST_REST_S, _LONGEST_REST_S = 0.001, 0.02
 class TaskLoop:
     """All but ``run`` may be called from any thread, and takes effect on the loop's own."""
 
-    def __init__(self, manager: TaskManager, name: str) -> None:
+    def __init__(self, manager: TaskManager, name: str, beat: Callable[[], None]) -> None:
+        """``beat`` is called every turn: it notices when the loop stood still."""
         self.manager = manager
+        self._beat = beat
         self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake = threading.Event()
         self._stopping = threading.Event()
@@ -51,9 +57,19 @@ class TaskLoop:
         self._wake.set()
 
     def _run(self) -> None:
+        try:
+            self._turns()
+        except Exception:
+            # Tasks that nobody drives would look alive: the herder has to see this driver lost.
+            log.exception("internal error, the driver ends: please report it")
+            os._exit(1)
+
+    def _turns(self) -> None:
         rest_s = _SHORTEST_REST_S
-        next_commit = next_purge = time.monotonic()
+        next_commit = time.monotonic()
+        next_purge = next_commit + _PURGE_INTERVAL_S
         while not (self._stopping.is_set() and self._orders.empty() and self.manager.empty):
+            self._beat()
             while not self._orders.empty():
                 self._orders.get()()
             self.manager.update_restoring()

@@ -202,6 +202,6 @@ class Unit(ABC):
         self.phase = TaskPhase.CLOSED
         try:
             self.hold.release()
-        except (Lost, Retriable) as error:
+        except HeadraceError as error:
             # The herder then takes this incarnation for lost, or its time-out runs out.
             self.log.warning("could not release", why=str(error))

@@ -28,7 +28,7 @@ from headrace.connect.task import Role
 from headrace.connect.task_loop import TaskLoop
 from headrace.connect.task_manager import TaskManager
 from headrace.connect.unit import Unit
-from headrace.errors import Retriable
+from headrace.errors import HeadraceError
 from headrace.logs import get_logger
 
 _THREADS: dict[TaskType, Callable[..., Unit]] = {
@@ -87,13 +87,16 @@ class Worker:
         self._context = FlowContext(flow, driver)
         self._log = get_logger(__name__).bind(flow=flow.metadata.name, driver=driver.name)
         self._wanted: dict[TaskId, ReplicationTask] = {}
+        self._objects: dict[TaskId, ReplicationTask] = {}
+        """As last seen, also those not wanted any more: the loop may be a turn behind."""
         self._assigned_since: dict[TaskId, float] = {}
         self._failures: dict[TaskId, _Failures] = {}
         self._phases: dict[TaskId, TaskPhase] = {}
         self._units: dict[TaskId, Unit] = {}
         self._beside = ThreadPoolExecutor(_BESIDE_THREADS, f"restore-{flow.metadata.name}")
-        manager = TaskManager(self._make_task, self._context.purge_progress)
-        self._tasks = TaskLoop(manager, f"tasks-{flow.metadata.name}")
+        self._aside = ThreadPoolExecutor(_BESIDE_THREADS, f"release-{flow.metadata.name}")
+        manager = TaskManager(self._make_task, self._purge)
+        self._tasks = TaskLoop(manager, f"tasks-{flow.metadata.name}", self._context.pulse.beat)
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(
@@ -127,12 +130,13 @@ class Worker:
         deadline = time.monotonic() + timeout_s
         self._stopping.set()
         self._wake.set()
-        self._thread.join(timeout_s)
+        self._thread.join(min(1.0, timeout_s))
         for unit in self._units.values():
             unit.stop()
         ended = [self._tasks.stop(max(0.0, deadline - time.monotonic()))]
         ended += [unit.join(max(0.0, deadline - time.monotonic())) for unit in self._units.values()]
         self._beside.shutdown(wait=False)
+        self._aside.shutdown(wait=False)
         self._context.close()
         return all(ended)
 
@@ -141,13 +145,18 @@ class Worker:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            self._reconcile()
-            self._report()
+            try:
+                self._reconcile()
+                self._report()
+            except Exception:  # noqa: BLE001 - it is logged, with its trace
+                # The next turn may do better, and must come: nobody else reports or lets go.
+                self._log.exception("internal error, please report it")
             self._wake.wait(_REPORT_INTERVAL_S)
             self._wake.clear()
 
     def _reconcile(self) -> None:
         wanted = self._wanted
+        self._objects |= wanted
         active: dict[TaskId, frozenset[TopicPartition]] = {}
         standby: dict[TaskId, frozenset[TopicPartition]] = {}
         for id, task in wanted.items():
@@ -168,12 +177,12 @@ class Worker:
             if id not in active:
                 unit.stop()
             else:
-                unit.update(self._wanted[id])
+                unit.update(self._objects[id])
             if not unit.alive and (unit.phase is TaskPhase.CLOSED or self._restart_due(id, unit)):
                 del self._units[id]
         for id in active.keys() - self._units.keys():
             if make := _THREADS.get(TaskType(id.type)):
-                hold = Hold(self._wanted[id], self._driver, self._herder)
+                hold = Hold(self._objects[id], self._driver, self._herder)
                 self._units[id] = make(
                     hold, self._context, self._herder, self._wake.set, self._restarts(id)
                 ).start()
@@ -194,7 +203,7 @@ class Worker:
     def _make_task(
         self, id: TaskId, partitions: frozenset[TopicPartition], role: Role
     ) -> SourceTask:
-        hold = Hold(self._wanted[id], self._driver, self._herder)
+        hold = Hold(self._objects[id], self._driver, self._herder)
         return SourceTask(
             id,
             partitions,
@@ -202,9 +211,23 @@ class Worker:
             hold=hold,
             context=self._context,
             beside=self._beside,
+            aside=self._aside,
             changed=self._wake.set,
             restarts=self._restarts(id),
         )
+
+    def _purge(self) -> int:
+        """Beside: it asks brokers, and nothing waits for it."""
+        self._beside.submit(self._purge_beside)
+        return 0
+
+    def _purge_beside(self) -> None:
+        try:
+            purged = self._context.purge_progress()
+            if purged:
+                self._log.info("purged progress of topics that are gone", records=purged)
+        except HeadraceError as error:
+            self._log.info("progress not purged, tried again later", why=str(error))
 
     def _running(self, id: TaskId) -> _Running | None:
         return self._units.get(id) or self._tasks.manager.task(id)
@@ -261,5 +284,5 @@ class Worker:
                 self._log.info("lost", task=id.name, why=str(lost))
                 unit.hold.forget()
                 self._restart(id)
-            except Retriable as error:
+            except HeadraceError as error:
                 self._log.debug("report not heard", task=id.name, why=str(error))

@@ -117,7 +117,8 @@ def _starting(tasks: Sequence[ReplicationTask]) -> Verdict | None:
     said = connector and condition(connector.status.conditions, ConditionType.READY)
     if not said:
         return Verdict(False, False, Reason.STARTING, "the source connector takes its first look")
-    waiting = [task for task in tasks if task.status.phase is not TaskPhase.RUNNING]
+    settled = (TaskPhase.RUNNING, TaskPhase.PAUSED)
+    waiting = [task for task in tasks if task.status.phase not in settled]
     if not waiting:
         return None
     errors = (f": {error.message}" for task in waiting if (error := task.status.last_error))
@@ -142,6 +143,10 @@ def _running(tasks: Sequence[ReplicationTask]) -> Verdict:
     )
     if said := next(warned, None):
         return Verdict(True, False, said.reason, said.message)
+    paused = sum(task.status.phase is TaskPhase.PAUSED for task in tasks)
+    if paused:
+        message = f"{paused} of {len(tasks)} units are paused: `headrace resume` lets them go on"
+        return Verdict(True, False, Reason.RUNNING, message)
     return Verdict(True, False, Reason.RUNNING, f"all {len(tasks)} units run")
 
 

@@ -8,8 +8,9 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
 from typing import Any
 
 from headrace.api import ReplicationTask, ReplicationTaskStatus, TaskType, TopicPartitions
@@ -78,6 +79,16 @@ class HerderLink:
         """See ``Herder``."""
         return self._status_write("release", task, status)
 
+    def published(
+        self, connector: ReplicationTask, type: TaskType
+    ) -> dict[int, tuple[TopicPartitions, ...]]:
+        """See ``Herder``."""
+        answer = self._call("published", connector=dump(connector), type=type)
+        return {
+            int(index): tuple(TopicPartitions.model_validate(packed) for packed in held)
+            for index, held in answer["tasks"].items()
+        }
+
     def publish(
         self,
         connector: ReplicationTask,
@@ -132,6 +143,9 @@ class HerderLink:
                     self._take(json.loads(line))
             except (OSError, json.JSONDecodeError):
                 pass  # a line cut off or torn: the herder is gone, as on a closed one
+        for waiting in list(self._waiting.values()):
+            with suppress(InvalidStateError):
+                waiting.set_exception(Retriable("the line to the herder is closed"))
         self._on_closed()
 
     def _take(self, message: Event) -> None:

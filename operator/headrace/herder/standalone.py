@@ -180,6 +180,8 @@ class StandaloneHerder:
             if call == "publish":
                 self._publish(message)
                 return {}
+            if call == "published":
+                return {"tasks": self._published(message)}
             return {"task": dump(self._write_status(message))}
         except HeadraceError as error:
             return answer_error(error)
@@ -222,6 +224,14 @@ class StandaloneHerder:
         self._writers.update(dict.fromkeys(topics, flow))
         if changed:
             self._place()
+
+    def _published(self, message: Mapping[str, Any]) -> dict[int, list[dict[str, Any]]]:
+        connector = ReplicationTask.model_validate(message["connector"])
+        return {
+            task.spec.index: [dump(packed) for packed in task.spec.partitions]
+            for task in self._store.of_flow(connector.spec.flow_name)
+            if task.spec.type == message["type"]
+        }
 
     def _refuse_taken(self, flow: str, topics: Iterable[tuple[str, str]]) -> None:
         for key in sorted(topics):
@@ -270,11 +280,10 @@ class StandaloneHerder:
         self._pinned = {id: driver for id, driver in self._pinned.items() if driver in alive}
         for id, task in tasks.items():
             driver = self._pinned.get(id) or assignment.drivers.get(id, "")
-            if driver != task.spec.driver_name:
-                holder = task.status.driver_incarnation
-                self._store.assign(
-                    task.metadata.name, driver, holder if holder in self._lost else ""
-                )
+            holder = task.status.driver_incarnation
+            lost = holder if holder in self._lost else ""
+            if driver != task.spec.driver_name or (lost and lost != task.spec.lost_incarnation):
+                self._store.assign(task.metadata.name, driver, lost)
         for driver_process in self._fleet.alive():
             self._tell(driver_process.name)
 

@@ -116,8 +116,13 @@ class ProgressLog:
             )
         return storing
 
+    def topics(self, source_cluster_id: str) -> set[str]:
+        """The topics of that source that something is stored of."""
+        with self._changed:
+            return {k.topic for k in self._table if k.source_cluster_id == source_cluster_id}
+
     def purge(self, source_cluster_id: str, topics: Set[str]) -> int:
-        """Delete what is stored of that source's topics that are not among ``topics``.
+        """Delete what is stored of these topics of that source.
 
         By tombstones: brokers refuse DeleteRecords on a compacted topic. Returns their number.
         """
@@ -125,7 +130,7 @@ class ProgressLog:
             gone = [
                 key
                 for key in self._table
-                if key.source_cluster_id == source_cluster_id and key.topic not in topics
+                if key.source_cluster_id == source_cluster_id and key.topic in topics
             ]
         for key in gone:
             self._producer.produce(self.topic, None, key.encode())

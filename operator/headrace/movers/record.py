@@ -108,6 +108,16 @@ class RecordMover:
         """Records sent and not yet acknowledged."""
         return sum(flight.in_flight for flight in self.flights.values())
 
+    def keep(self, wanted: Set[TopicPartition]) -> None:
+        """Read on those that were to be left and are wanted again, from what is sent."""
+        if back := self._leaving & wanted:
+            self._leaving -= back
+            self._assign()
+
+    def listen(self) -> None:
+        """Take in what the target acknowledged; a refusal waits for ``hear``."""
+        self._producer.poll(0)
+
     def hear(self, wait_s: float = 0.0) -> None:
         """Hear what the target acknowledged; raises for a record that it refused."""
         self._producer.poll(wait_s)
