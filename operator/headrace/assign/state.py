@@ -1,49 +1,147 @@
-"""What an assignor is told and what it answers."""
+"""What an assignor is told: everything that a decision may rest on (KIP-924, ApplicationState)."""
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from math import inf
+from statistics import median
+from typing import NamedTuple, Self
 
-DriverName = str
+from headrace.assign.ids import DriverName, TaskId
+
+Lags = Mapping[DriverName, Mapping[TaskId, int]]
+"""For each driver the tasks that it holds restored in part, and how many records each lacks."""
 
 
-@dataclass(frozen=True, order=True)
-class TaskId:
-    """A connector or a task of a flow: the unit that is assigned."""
+class TaskInfo(NamedTuple):
+    """A task as it is weighed (KIP-924, TaskInfo)."""
 
-    flow: str
-    type: str
-    """``SourceConnector``, ``SourceTask`` ... as in ReplicationTask."""
-    index: int
+    id: TaskId
+    stateful: bool
+    """Whether it may have standbys: source and checkpoint tasks; not heartbeats, not connectors."""
+    weight: float = 0.0
+    """Measured bytes/s, smoothed."""
+    racks: tuple[frozenset[str], ...] = ()
+    """For each of its partitions, the racks that hold a replica of it."""
 
-    @property
-    def name(self) -> str:
-        """The name of its ReplicationTask: ``orders-source-task-3``."""
-        words = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", self.type).lower()
-        return f"{self.flow}-{words}-{self.index}"
+
+def weigh(measured: Mapping[TaskId, float | None]) -> dict[TaskId, TaskInfo]:
+    """Tasks by their measured bytes/s; what has none yet counts as the median of its type.
+
+    A type of which nothing was ever measured (connectors) weighs nothing.
+    """
+    known: dict[str, list[float]] = {}
+    for id, weight in measured.items():
+        if weight is not None:
+            known.setdefault(id.type, []).append(weight)
+    typical = {type: median(weights) for type, weights in known.items()}
+    return {
+        id: TaskInfo(id, id.is_stateful, typical.get(id.type, 0.0) if weight is None else weight)
+        for id, weight in measured.items()
+    }
+
+
+@dataclass(frozen=True)
+class DriverState:
+    """A driver that is there, and what it held so far (KIP-924, KafkaStreamsState)."""
+
+    name: DriverName
+    capacity: float = 1.0
+    """Its share of the work, relative to the others'."""
+    active: frozenset[TaskId] = frozenset()
+    standby: frozenset[TaskId] = frozenset()
+    warm_up: frozenset[TaskId] = frozenset()
+    """Tasks of another driver that it restores in order to take them over."""
+    cached: frozenset[TaskId] = frozenset()
+    """Tasks that it was told to give up and could still resume without a restore."""
+    rack: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FlowConfig:
+    """What a flow asks for (``spec.tasks``)."""
+
+    standbys: int = 0
+    movement_budget: float = 0.1
+    """Largest share of the flow's tasks that one balance round moves; at least one task, unless 0.
+    Tasks without a driver never count."""
+
+
+@dataclass(frozen=True)
+class AssignmentConfig:
+    """What holds for all flows (KIP-924, AssignmentConfigs)."""
+
+    tolerance: float = 0.1
+    """How far a driver's weight may be off its share before something moves for balance."""
+    balance_interval_ms: int = 60_000
+    """Between two rounds that move something for balance."""
+    acceptable_recovery_lag: int = 10_000
+    """Records; a copy that lacks no more is as good as restored."""
+    probing_interval_ms: int = 10_000
+    """How long until one looks whether warm-ups have caught up. Streams' 600,000 is made for state
+    stores of gigabytes; what we restore is a position."""
+    rack_aware_tags: tuple[str, ...] = ()
+    """Tags of drivers in which copies of one task shall differ, besides the rack (KIP-708)."""
 
 
 @dataclass(frozen=True)
 class ApplicationState:
-    """Everything a decision may rest on."""
+    """Tasks, drivers, what the drivers held, and the time. Raises ``ValueError`` on nonsense."""
 
-    tasks: frozenset[TaskId]
-    drivers: frozenset[DriverName]
-    previous: Mapping[TaskId, DriverName] = field(default_factory=dict)
-    """The assignment in force; may name tasks and drivers that are gone."""
+    tasks: Mapping[TaskId, TaskInfo]
+    drivers: Mapping[DriverName, DriverState]
+    """Those that shall have tasks: one that is about to leave is left out."""
+    flows: Mapping[str, FlowConfig] = field(default_factory=dict)
+    """A flow that is not here has the defaults."""
+    config: AssignmentConfig = AssignmentConfig()
+    now_ms: int = 0
+    last_balance_ms: int | None = None
+    """When a ``TaskAssignment`` was last ``balanced``."""
+    fetch_lags: Callable[[], Lags] | None = None
+    """Asks the drivers; dear, so an assignor calls it only when the answer matters. None: nobody
+    knows lags, and tasks are handed over without a warm-up."""
 
+    def __post_init__(self) -> None:
+        weights = [info[2] for info in self.tasks.values()]
+        # The sum is what shows NaN, which compares with nothing.
+        if weights and not (min(weights) >= 0 and max(weights) < inf and sum(weights) >= 0):
+            wrong = next(i for i in self.tasks.values() if not 0 <= i.weight < inf)
+            raise ValueError(f"the weight of {wrong.id.name} must be 0 or more, got {wrong.weight}")
+        for driver in self.drivers.values():
+            if not 0 < driver.capacity < inf:
+                raise ValueError(
+                    f"the capacity of driver {driver.name} must be above 0, got {driver.capacity}"
+                )
+        for flow, wanted in self.flows.items():
+            if wanted.standbys < 0 or not 0 <= wanted.movement_budget <= 1:
+                raise ValueError(
+                    f"flow {flow}: standbys must be 0 or more and the movement budget a share "
+                    f"from 0 to 1, got {wanted.standbys} and {wanted.movement_budget}"
+                )
 
-@dataclass(frozen=True)
-class TaskAssignment:
-    """The driver of every task; empty when there is no driver."""
+    @classmethod
+    def of(
+        cls,
+        tasks: Iterable[TaskInfo],
+        drivers: Iterable[DriverState],
+        *,
+        flows: Mapping[str, FlowConfig] | None = None,
+        config: AssignmentConfig | None = None,
+        now_ms: int = 0,
+        last_balance_ms: int | None = None,
+        fetch_lags: Callable[[], Lags] | None = None,
+    ) -> Self:
+        """The same from plain lists."""
+        return cls(
+            tasks={info.id: info for info in tasks},
+            drivers={driver.name: driver for driver in drivers},
+            flows=flows or {},
+            config=config or AssignmentConfig(),
+            now_ms=now_ms,
+            last_balance_ms=last_balance_ms,
+            fetch_lags=fetch_lags,
+        )
 
-    drivers: Mapping[TaskId, DriverName]
-
-
-class TaskAssignor(Protocol):
-    """An assignor: the same state always gives the same assignment."""
-
-    def assign(self, state: ApplicationState) -> TaskAssignment:
-        """Decide for all tasks of ``state``."""
-        ...
+    def flow(self, name: str) -> FlowConfig:
+        """What a flow asks for."""
+        return self.flows.get(name, FlowConfig())

@@ -21,7 +21,16 @@ from headrace.api import (
     TaskType,
     TopicPartitions,
 )
-from headrace.assign import ApplicationState, RoundRobinAssignor, TaskAssignor, TaskId
+from headrace.assign import (
+    ApplicationState,
+    AssignmentConfig,
+    DriverState,
+    FlowConfig,
+    StickyAssignor,
+    TaskAssignor,
+    TaskId,
+    weigh,
+)
 from headrace.connect.herder import TargetTaken
 from headrace.errors import HeadraceError, InvalidSpec
 from headrace.herder.fleet import DriverProcess, Fleet
@@ -58,7 +67,7 @@ class StandaloneHerder:
             left=self._left,
             called=self._called,
         )
-        self._assignor: TaskAssignor = RoundRobinAssignor()
+        self._assignor: TaskAssignor = StickyAssignor()
         self._writers: dict[tuple[str, str], str] = {}  # (target cluster id, topic) -> flow
         self._started = time.monotonic()
         self._lost: set[str] = set()
@@ -260,16 +269,23 @@ class StandaloneHerder:
         if not self._placed and len(alive) < self._wanted_drivers and waited_s < _FIRST_PLACEMENT_S:
             return
         tasks = {task_id(task): task for task in self._store}
+        held: dict[str, set[TaskId]] = {name: set() for name in alive}
+        for id, task in tasks.items():
+            if task.spec.driver_name in held:
+                held[task.spec.driver_name].add(id)
+        # By count alone and as many moves at once as that takes.
         assignment = self._assignor.assign(
-            ApplicationState(
-                tasks=frozenset(tasks),
-                drivers=frozenset(alive),
-                previous={id: task.spec.driver_name for id, task in tasks.items()},
+            ApplicationState.of(
+                weigh(dict.fromkeys(tasks)).values(),
+                [DriverState(name, active=frozenset(units)) for name, units in held.items()],
+                flows={flow: FlowConfig(movement_budget=1.0) for flow in self._flows},
+                config=AssignmentConfig(balance_interval_ms=0),
             )
         )
+        owners = assignment.owners
         self._pinned = {id: driver for id, driver in self._pinned.items() if driver in alive}
         for id, task in tasks.items():
-            driver = self._pinned.get(id) or assignment.drivers.get(id, "")
+            driver = self._pinned.get(id) or owners.get(id, "")
             if driver != task.spec.driver_name:
                 holder = task.status.driver_incarnation
                 self._store.assign(

@@ -1,50 +1,23 @@
-"""Who gets what, in words."""
+"""Connect's eager assignor."""
 
-from headrace.assign import ApplicationState, RoundRobinAssignor, TaskId
+from headrace.assign import ApplicationState, DriverState, RoundRobinAssignor, TaskId, weigh
 
-
-def tasks(count: int, type: str = "SourceTask") -> list[TaskId]:
-    return [TaskId("orders", type, index) for index in range(count)]
-
-
-def assign(
-    *, of: list[TaskId], to: set[str], previous: dict[TaskId, str] | None = None
-) -> dict[TaskId, str]:
-    state = ApplicationState(frozenset(of), frozenset(to), previous or {})
-    return dict(RoundRobinAssignor().assign(state).drivers)
+CONNECTORS = [TaskId("orders", f"{kind}Connector", 0) for kind in ("Heartbeat", "Source")]
+TASKS = [TaskId("orders", "SourceTask", n) for n in range(5)]
 
 
-def test_a_first_assignment_deals_in_order() -> None:
-    t = tasks(5)
-    assert assign(of=t, to={"a", "b"}) == {t[0]: "a", t[1]: "b", t[2]: "a", t[3]: "b", t[4]: "a"}
+def assign(drivers: str) -> dict[TaskId, str]:
+    state = ApplicationState.of(
+        weigh(dict.fromkeys([*TASKS, *CONNECTORS])).values(), map(DriverState, drivers)
+    )
+    return RoundRobinAssignor().assign(state).owners
 
 
-def test_without_drivers_nothing_is_assigned() -> None:
-    assert assign(of=tasks(3), to=set()) == {}
+def test_one_turn_deals_connectors_and_goes_on_with_tasks() -> None:
+    assigned = assign("bca")
+    assert [assigned[unit] for unit in [*CONNECTORS, *TASKS]] == list("abcabca")
 
 
-def test_a_lost_driver_s_tasks_move_and_no_others() -> None:
-    t = tasks(6)
-    before = assign(of=t, to={"a", "b", "c"})
-    after = assign(of=t, to={"a", "c"}, previous=before)
-    assert [task for task in t if after[task] != before[task]] == [t[1], t[4]]
-
-
-def test_a_driver_that_joins_takes_its_share_and_nothing_else_moves() -> None:
-    t = tasks(6)
-    before = assign(of=t, to={"a", "b"})
-    after = assign(of=t, to={"a", "b", "c"}, previous=before)
-    moved = [task for task in t if after[task] != before[task]]
-    assert len(moved) == 2
-    assert {after[task] for task in moved} == {"c"}
-
-
-def test_types_are_balanced_apart() -> None:
-    units = [*tasks(1, "SourceConnector"), *tasks(1, "HeartbeatConnector"), *tasks(2)]
-    assigned = assign(of=units, to={"a", "b"})
-    assert len({assigned[task] for task in tasks(2)}) == 2
-    assert sorted(list(assigned.values()).count(d) for d in ("a", "b")) == [2, 2]
-
-
-def test_names_are_those_of_kubernetes_objects() -> None:
-    assert TaskId("orders", "SourceTask", 3).name == "orders-source-task-3"
+def test_without_drivers_all_wait() -> None:
+    state = ApplicationState.of(weigh(dict.fromkeys(TASKS)).values(), [])
+    assert RoundRobinAssignor().assign(state).waiting == set(TASKS)

@@ -1,0 +1,84 @@
+"""A plan on its way to balance: what its bounds are, and moves that can be taken back."""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from math import fsum
+
+from headrace.assign.allowance import Allowance
+from headrace.assign.plan import Plan
+from headrace.assign.state import TaskInfo
+
+_NEIGHBOURS = 32
+"""Tasks looked at on either side of the weight that would be best."""
+
+
+class Balance:
+    """Moves tasks of a plan, as far as they are allowed to."""
+
+    def __init__(self, plan: Plan, allowance: Allowance) -> None:
+        self.plan = plan
+        self.allowance = allowance
+        self.fair = plan.fair_loads()
+        """The load that each driver should have."""
+        self.drivers = range(len(self.fair))
+        self._tolerance = plan.state.config.tolerance
+        self._rounding = 1e-9 * plan.weight / fsum(plan.capacities)
+        self._journal: list[tuple[TaskInfo, int, int, bool]] = []
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether counts and weights are within their bounds."""
+        plan = self.plan
+        counts = zip(plan.least, plan.counts, plan.most, strict=True)
+        return all(least <= count <= most for least, count, most in counts) and not any(
+            map(self.is_off, self.drivers)
+        )
+
+    def excess(self, driver: int) -> float:
+        """By how much a driver's load is above what it should be; negative when below."""
+        return self.plan.loads[driver] - self.fair[driver]
+
+    def is_off(self, driver: int) -> bool:
+        """Whether a driver's load is further off than is tolerated."""
+        return abs(self.excess(driver)) > self.tolerated(driver) + self._rounding
+
+    def tolerated(self, driver: int) -> float:
+        """How far off a driver's load may be."""
+        return self._tolerance * self.fair[driver]
+
+    def movable_near(self, driver: int, weight: float) -> Iterator[TaskInfo]:
+        """Some tasks of a driver that may move: those next to a weight, on either side."""
+        shelf = self.plan.shelf(driver)
+        middle = bisect_left(shelf, weight, key=lambda item: item[0])
+        for side in range(middle, len(shelf)), range(middle - 1, -1, -1):
+            found = 0
+            for place in side:
+                info = shelf[place][1]
+                if self.allowance.covers(info):
+                    yield info
+                    found += 1
+                    if found == _NEIGHBOURS:
+                        break
+
+    def move(self, info: TaskInfo, source: int, target: int) -> None:
+        """Move a task, at the cost of the allowance."""
+        self._journal.append((info, source, target, self.allowance.spend(info)))
+        self._carry(info, source, target)
+
+    @property
+    def moves(self) -> int:
+        """How many there were; the argument of ``undo``."""
+        return len(self._journal)
+
+    def undo(self, since: int) -> None:
+        """Take back all moves but the first ``since``."""
+        for info, source, target, cost in reversed(self._journal[since:]):
+            self._carry(info, target, source)
+            if cost:
+                self.allowance.refund(info)
+        del self._journal[since:]
+
+    def _carry(self, info: TaskInfo, source: int, target: int) -> None:
+        self.plan.move(info, source, target)
+        if info.weight >= min(self.fair) * min(self.plan.capacities):
+            self.fair = self.plan.fair_loads()

@@ -1,0 +1,117 @@
+"""Moves that spread each flow over the racks, within the bounds of balance."""
+
+from collections import Counter
+from collections.abc import Iterator
+from math import ceil, fsum
+
+from headrace.assign.balance import Balance
+from headrace.assign.state import TaskInfo
+
+_DRIVERS = 8
+"""Drivers of a rack that are tried, on either side."""
+
+
+class RackSpread:
+    """No rack holds more of a flow than its share, the tolerance or rounding up left aside."""
+
+    def __init__(self, balance: Balance, racks: list[str]) -> None:
+        self.balance = balance
+        self.plan = balance.plan
+        self.racks = racks
+        self._in_rack: dict[str, list[int]] = {}
+        for driver, rack in enumerate(racks):
+            self._in_rack.setdefault(rack, []).append(driver)
+        self._held: dict[str, Counter[str]] = {}
+        """By flow and rack."""
+        for driver, rack in enumerate(racks):
+            for (flow, _), count in self.plan.groups(driver).items():
+                self._held.setdefault(flow, Counter())[rack] += count
+        capacity = fsum(self.plan.capacities)
+        tolerance = 1 + self.plan.state.config.tolerance
+        self._most: dict[tuple[str, str], int] = {}
+        for flow, held in self._held.items():
+            for rack, drivers in self._in_rack.items():
+                of_rack = fsum(self.plan.capacities[driver] for driver in drivers)
+                share = held.total() * of_rack / capacity
+                self._most[flow, rack] = max(ceil(share - 1e-9), int(share * tolerance))
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether no rack holds too much of any flow."""
+        return next(self._crowded(), None) is None
+
+    def spread(self) -> None:
+        """Move or swap tasks out of racks that hold too much of a flow."""
+        stuck: set[tuple[str, str]] = set()
+        while crowded := next((c for c in self._crowded() if c not in stuck), None):
+            if not self._relieve(*crowded):
+                stuck.add(crowded)
+
+    def _crowded(self) -> Iterator[tuple[str, str]]:
+        for flow, rack in sorted(self._most):
+            if self._held[flow][rack] > self._most[flow, rack]:
+                yield flow, rack
+
+    def _relieve(self, flow: str, rack: str) -> bool:
+        """Take one task of a flow out of a rack; whether there was a way."""
+        loads = self.plan.loads
+        held = self._held[flow]
+        donors = [
+            driver
+            for driver in sorted(self._in_rack[rack], key=lambda d: (-loads[d], d))
+            if any(kind[0] == flow for kind in +self.plan.groups(driver))
+        ]
+        roomy = [other for other in self._in_rack if held[other] < self._most[flow, other]]
+        for other in sorted(roomy, key=lambda r: (held[r] / len(self._in_rack[r]), r)):
+            receivers = sorted(self._in_rack[other], key=lambda d: (loads[d], d))
+            for donor in donors[:_DRIVERS]:
+                for receiver in receivers[:_DRIVERS]:
+                    if self._exchange(flow, donor, receiver):
+                        return True
+        return False
+
+    def _exchange(self, flow: str, donor: int, receiver: int) -> bool:
+        """Move a task of ``flow``, or swap it for one of another flow; whether there was a way."""
+        plan, allowance = self.plan, self.balance.allowance
+        gone = [
+            info for _, info in plan.shelf(donor) if info.id.flow == flow and allowance.covers(info)
+        ]
+        if plan.counts[donor] > plan.least[donor] and plan.counts[receiver] < plan.most[receiver]:
+            middle = (plan.loads[donor] - plan.loads[receiver]) / 2 * plan.capacities[receiver]
+            fits = (i for i in gone if self._stays_even(donor, receiver, i.weight))
+            single = min(fits, key=lambda i: (abs(i.weight - middle), i.id), default=None)
+            if single:
+                self._move(single, donor, receiver)
+                return True
+        back = self.racks[donor]
+        come = [
+            info
+            for _, info in plan.shelf(receiver)
+            if info.id.flow != flow
+            and self._held[info.id.flow][back] < self._most[info.id.flow, back]
+            and allowance.covers(info)
+        ]
+        pair = min(
+            ((one, other) for one in gone for other in come if allowance.covers_both(one, other)),
+            key=lambda two: (abs(two[0].weight - two[1].weight), two[0].id, two[1].id),
+            default=None,
+        )
+        if pair is None or not self._stays_even(donor, receiver, pair[0].weight - pair[1].weight):
+            return False
+        self._move(pair[0], donor, receiver)
+        self._move(pair[1], receiver, donor)
+        return True
+
+    def _stays_even(self, donor: int, receiver: int, shift: float) -> bool:
+        """Whether both stay within the tolerance, or at least come no further from the mean."""
+        for driver, change in (donor, -shift), (receiver, shift):
+            before = self.balance.excess(driver)
+            after = before + change / self.plan.capacities[driver]
+            if abs(after) > max(self.balance.tolerated(driver), abs(before)):
+                return False
+        return True
+
+    def _move(self, info: TaskInfo, source: int, target: int) -> None:
+        self.balance.move(info, source, target)
+        self._held[info.id.flow][self.racks[source]] -= 1
+        self._held[info.id.flow][self.racks[target]] += 1

@@ -1,0 +1,153 @@
+"""Where standbys go: by load, and away from other copies by rack and tags (KIP-441, KIP-708)."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from heapq import heapify, heappop, heappush
+from math import ceil, fsum
+
+from headrace.assign.ids import DriverName, TaskId
+from headrace.assign.state import ApplicationState
+
+Location = tuple[str | None, ...]
+"""Rack, then the values of the configured tags."""
+_NOBODY: Mapping[DriverName, frozenset[TaskId]] = {}
+
+
+def place_standbys(
+    state: ApplicationState,
+    active: Mapping[DriverName, frozenset[TaskId]],
+    warm_up: Mapping[DriverName, frozenset[TaskId]] = _NOBODY,
+) -> dict[DriverName, frozenset[TaskId]]:
+    """Standbys for all stateful tasks that run somewhere, as many as their flows ask for.
+
+    Never beside the task itself or its warm-up. First away from the other copies, as far as racks
+    and tags allow; then where a copy is from before; then on the driver with least to do for its
+    capacity. Too few drivers give fewer standbys.
+    """
+    names = sorted(state.drivers)
+    per_flow = {flow: of.standbys for flow, of in state.flows.items()}
+    if not any(per_flow.values()):
+        return dict.fromkeys(names, frozenset())
+    wanted = {
+        task: per_flow[task.flow]
+        for tasks in active.values()
+        for task in tasks
+        if per_flow.get(task.flow) and state.tasks[task].stateful
+    }
+    placement = _Placement(state, names, wanted)
+    for number, name in enumerate(names):
+        placement.occupy(number, active.get(name, frozenset()), runs=True)
+        placement.occupy(number, warm_up.get(name, frozenset()), runs=False)
+    placement.keep()
+    placement.fill()
+    return {name: frozenset(tasks) for name, tasks in zip(names, placement.standbys, strict=True)}
+
+
+class _Placement:
+    """Drivers are numbers, in the order of their names."""
+
+    def __init__(
+        self, state: ApplicationState, names: list[DriverName], wanted: Mapping[TaskId, int]
+    ) -> None:
+        self.drivers = [state.drivers[name] for name in names]
+        self.missing = dict(sorted(wanted.items()))
+        self.standbys: list[set[TaskId]] = [set() for _ in names]
+        self._copies: dict[TaskId, list[int]] = {task: [] for task in self.missing}
+        """Drivers that have a task already, in whatever role."""
+        self._duties = [0] * len(names)
+        """Tasks of each driver, standbys included."""
+        capacity = fsum(driver.capacity for driver in self.drivers)
+        self._most = [
+            ceil(sum(wanted.values()) * driver.capacity / capacity - 1e-9)
+            for driver in self.drivers
+        ]
+        """Standbys that a driver keeps from before: no more than its share."""
+        self._locations: list[Location] = [
+            (driver.rack, *(driver.tags.get(tag) for tag in state.config.rack_aware_tags))
+            for driver in self.drivers
+        ]
+        self._population = Counter(self._locations)
+
+    def occupy(self, driver: int, tasks: Iterable[TaskId], runs: bool) -> None:
+        """A driver has tasks in another role than as standbys."""
+        for task in tasks:
+            self._duties[driver] += runs
+            if task in self._copies:
+                self._copies[task].append(driver)
+
+    def keep(self) -> None:
+        """Leave standbys where they are, then put them where a copy still is."""
+        holders: dict[TaskId, list[int]] = {}
+        for role in ("standby", "warm_up", "active", "cached"):
+            for number, driver in enumerate(self.drivers):
+                held: frozenset[TaskId] = getattr(driver, role)
+                for task in held & self.missing.keys():
+                    holders.setdefault(task, []).append(number)
+        for task in self.missing:
+            for holder in holders.get(task, ()):
+                if (
+                    self.missing[task]
+                    and holder not in self._copies[task]
+                    and len(self.standbys[holder]) < self._most[holder]
+                    and self._collisions(task, self._locations[holder]) == self._fewest(task)
+                ):
+                    self._give(task, holder)
+
+    def fill(self) -> None:
+        """Put what is missing on the drivers with least to do."""
+        self._idlest: dict[Location, list[tuple[float, int]]] = {}
+        for number, location in enumerate(self._locations):
+            self._idlest.setdefault(location, []).append((self._load(number), number))
+        for heap in self._idlest.values():
+            heapify(heap)
+        for task, missing in self.missing.items():
+            free = len(self.drivers) - len(self._copies[task])
+            for _ in range(min(missing, free)):
+                driver = self._choose(task)
+                self._give(task, driver)
+                heappush(self._idlest[self._locations[driver]], (self._load(driver), driver))
+
+    def _give(self, task: TaskId, driver: int) -> None:
+        self.standbys[driver].add(task)
+        self.missing[task] -= 1
+        self._copies[task].append(driver)
+        self._duties[driver] += 1
+
+    def _load(self, driver: int) -> float:
+        return self._duties[driver] / self.drivers[driver].capacity
+
+    def _collisions(self, task: TaskId, location: Location) -> int:
+        """In how many respects a location is that of copies; what is not known does not count."""
+        return sum(
+            mine is not None and mine == theirs
+            for copy in self._copies[task]
+            for mine, theirs in zip(location, self._locations[copy], strict=True)
+        )
+
+    def _fewest(self, task: TaskId) -> int:
+        """The fewest collisions that a further copy can have."""
+        taken = Counter(self._locations[copy] for copy in self._copies[task])
+        return min(
+            self._collisions(task, where)
+            for where, drivers in self._population.items()
+            if drivers > taken[where]
+        )
+
+    def _choose(self, task: TaskId) -> int:
+        """The idlest driver without a copy, among those with the fewest collisions."""
+        best: tuple[int, float, int] | None = None
+        for location, heap in self._idlest.items():
+            aside = []
+            while heap and (
+                heap[0][0] != self._load(heap[0][1]) or heap[0][1] in self._copies[task]
+            ):
+                load, driver = heappop(heap)
+                if load == self._load(driver):
+                    aside.append((load, driver))
+            if heap:
+                candidate = (self._collisions(task, location), *heap[0])
+                best = min(best or candidate, candidate)
+            for entry in aside:
+                heappush(heap, entry)
+        assert best is not None, "there are more drivers than copies"
+        return best[2]

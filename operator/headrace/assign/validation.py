@@ -1,0 +1,110 @@
+"""Whether an assignment may be put in force (KIP-924, TaskAssignmentUtils)."""
+
+from dataclasses import dataclass
+from itertools import chain
+
+from headrace.assign.assignment import DriverAssignment, TaskAssignment
+from headrace.assign.errors import AssignmentError
+from headrace.assign.ids import DriverName, TaskId
+from headrace.assign.state import ApplicationState
+
+
+@dataclass(frozen=True)
+class Violation:
+    """What is wrong with an assignment, by name and in a sentence."""
+
+    error: AssignmentError
+    message: str
+
+
+def validate(state: ApplicationState, assignment: TaskAssignment) -> AssignmentError:
+    """The first rule that an assignment breaks; ``NONE`` when it may be put in force."""
+    violation = find_violation(state, assignment)
+    return violation.error if violation else AssignmentError.NONE
+
+
+def find_violation(state: ApplicationState, assignment: TaskAssignment) -> Violation | None:
+    """The first rule that an assignment breaks, with the task or driver that breaks it."""
+    given, known = assignment.drivers.keys(), state.drivers.keys()
+    if unknown := given - known:
+        return Violation(AssignmentError.UNKNOWN_PROCESS_ID, f"there is no driver {min(unknown)}")
+    if missing := known - given:
+        return Violation(
+            AssignmentError.MISSING_PROCESS_ID,
+            f"driver {min(missing)} is left out",
+        )
+    for name in sorted(given):
+        if violation := _within(state, name, assignment.drivers[name]):
+            return violation
+    return _across(state, assignment)
+
+
+def _within(state: ApplicationState, name: DriverName, given: DriverAssignment) -> Violation | None:
+    """What one driver shows alone."""
+    copies = given.standby | given.warm_up
+    if unknown := [t for t in chain(given.active, copies) if t not in state.tasks]:
+        return Violation(
+            AssignmentError.UNKNOWN_TASK_ID,
+            f"driver {name} is given {min(unknown).name}, which is no task",
+        )
+    if stateless := [task for task in copies if not state.tasks[task].stateful]:
+        return Violation(
+            AssignmentError.INVALID_STANDBY_TASK,
+            f"driver {name} is given a standby of {min(stateless).name}, which keeps no state",
+        )
+    if both := given.active & copies:
+        return Violation(
+            AssignmentError.ACTIVE_AND_STANDBY_TASK_ASSIGNED_TO_SAME_KAFKASTREAMS,
+            f"driver {name} is given {min(both).name} to run and as a standby",
+        )
+    return None
+
+
+def _across(state: ApplicationState, assignment: TaskAssignment) -> Violation | None:
+    """What only all drivers together show."""
+    claims = sum(len(driver.active) for driver in assignment.drivers.values())
+    owned = frozenset[TaskId]().union(*(driver.active for driver in assignment.drivers.values()))
+    if claims > len(owned):
+        return _doubled(assignment)
+    if forgotten := state.tasks.keys() - owned - assignment.waiting:
+        return Violation(
+            AssignmentError.TASK_NOT_ASSIGNED,
+            f"{len(forgotten)} tasks have no driver, {min(forgotten).name} among them",
+        )
+    return None
+
+
+def _doubled(assignment: TaskAssignment) -> Violation:
+    first: dict[TaskId, DriverName] = {}
+    for name in sorted(assignment.drivers):
+        active = assignment.drivers[name].active
+        if twice := first.keys() & active:
+            task = min(twice)
+            return Violation(
+                AssignmentError.ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES,
+                f"{task.name} is given to driver {first[task]} and to driver {name}",
+            )
+        first |= dict.fromkeys(active, name)
+    raise AssertionError("called when no task has two drivers")
+
+
+def identity(state: ApplicationState) -> TaskAssignment:
+    """The assignment in force, as far as its tasks and drivers are still there.
+
+    A task that two drivers report stays with the first by name, a copy beside its active task goes.
+    Tasks without a driver wait.
+    """
+    claimed: set[TaskId] = set()
+    kept = {}
+    tasks = state.tasks.keys()
+    for name, driver in sorted(state.drivers.items()):
+        active = (driver.active & tasks) - claimed
+        claimed |= active
+        standby = frozenset(
+            task for task in (driver.standby & tasks) - active if state.tasks[task].stateful
+        )
+        warm_up = frozenset(
+            task for task in (driver.warm_up & tasks) - active if state.tasks[task].stateful
+        )
+        kept[name] = DriverAssignment(active, standby - warm_up, warm_up)
+    return TaskAssignment(kept, frozenset(tasks - claimed))
