@@ -6,6 +6,8 @@ No I/O, no clock, no randomness; usable on its own. The shape is Kafka Streams' 
 from collections.abc import Mapping
 
 from headrace.assign.assignment import DriverAssignment, TaskAssignment, TaskAssignor
+from headrace.assign.assignment_utils import AssignmentUtils
+from headrace.assign.cooperative import CooperativeAssignor
 from headrace.assign.errors import AssignmentError, TaskAssignmentError
 from headrace.assign.ids import DriverName, TaskId
 from headrace.assign.round_robin import RoundRobinAssignor
@@ -21,6 +23,7 @@ from headrace.assign.sticky import StickyAssignor
 from headrace.assign.validation import Violation
 
 SHIPPED: Mapping[str, type[TaskAssignor]] = {
+    "cooperative": CooperativeAssignor,
     "round-robin": RoundRobinAssignor,
     "sticky": StickyAssignor,
 }
@@ -31,6 +34,8 @@ __all__ = [
     "ApplicationState",
     "AssignmentConfig",
     "AssignmentError",
+    "AssignmentUtils",
+    "CooperativeAssignor",
     "DriverAssignment",
     "DriverName",
     "DriverState",

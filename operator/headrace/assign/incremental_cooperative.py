@@ -1,0 +1,248 @@
+"""The rounds of Kafka Connect's IncrementalCooperativeAssignor (KIP-415), with all it remembers.
+
+Written after the class of that name on trunk (successive revocations back off: KAFKA-12495; a
+maximal delay of 0 re-deals at once: KAFKA-15693), with its habits, the odd ones too. One is not its
+own: where Java leaves the order of workers to a HashMap, it is by name here.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import cycle, islice
+
+from headrace.assign.ids import DriverName, TaskId
+
+Units = dict[TaskId, None]
+"""A set that keeps its order, as Java's LinkedHashSet: the order says what is revoked first."""
+
+
+@dataclass
+class Load:
+    """Connectors and tasks, which are always dealt apart: of a worker, or of the whole group."""
+
+    connectors: Units = field(default_factory=dict)
+    tasks: Units = field(default_factory=dict)
+
+    @classmethod
+    def union(cls, loads: Iterable["Load"]) -> "Load":
+        """What any of ``loads`` has."""
+        union = cls()
+        for load in loads:
+            union.add(load)
+        return union
+
+    def __bool__(self) -> bool:
+        return bool(self.connectors or self.tasks)
+
+    def copy(self) -> "Load":
+        """The same, to be changed."""
+        return Load(self.connectors.copy(), self.tasks.copy())
+
+    def add(self, other: "Load") -> None:
+        """Append what is not there yet."""
+        self.connectors |= other.connectors
+        self.tasks |= other.tasks
+
+    def remove(self, other: "Load") -> None:
+        """Leave out what ``other`` has."""
+        for connector in other.connectors:
+            self.connectors.pop(connector, None)
+        for task in other.tasks:
+            self.tasks.pop(task, None)
+
+    def without(self, *others: "Load") -> "Load":
+        """What no other has, sorted (Java: a TreeSet)."""
+        return Load(
+            dict.fromkeys(sorted(self.connectors.keys() - _all(o.connectors for o in others))),
+            dict.fromkeys(sorted(self.tasks.keys() - _all(o.tasks for o in others))),
+        )
+
+    def shared_with(self, other: "Load") -> "Load":
+        """What both have."""
+        return Load(
+            {connector: None for connector in self.connectors if connector in other.connectors},
+            {task: None for task in self.tasks if task in other.tasks},
+        )
+
+
+def _all(units: Iterable[Units]) -> set[TaskId]:
+    return set[TaskId]().union(*units)
+
+
+_Kind = Callable[[Load], Units]
+_KINDS: tuple[_Kind, _Kind] = (lambda load: load.connectors, lambda load: load.tasks)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a round tells the workers."""
+
+    next: Mapping[DriverName, Load]
+    """All that each worker is to run once the round is done."""
+    revoked: Mapping[DriverName, Load]
+    """What each worker is to stop; it is dealt in a later round."""
+    delay_ms: int
+    """When all workers are to join again though nothing happened; 0 for never."""
+
+
+class IncrementalCooperative:
+    """The leader of a group of workers; its memory goes with it."""
+
+    def __init__(self, max_delay_ms: int) -> None:
+        if max_delay_ms < 0:
+            raise ValueError(f"the maximal delay must be 0 or more, got {max_delay_ms} ms")
+        self.max_delay_ms = max_delay_ms
+        self._previous = Load()
+        self._previous_revocation = Load()
+        self._previous_members: frozenset[DriverName] = frozenset()
+        self._candidates: dict[DriverName, None] = {}
+        """Workers seen empty while a delay ran: likely the one that is waited for."""
+        self._scheduled_ms = 0
+        """When the delay ends; 0 when none is running."""
+        self._delay_ms = 0
+        self._revoked_in_previous = False
+        self._successive_revocations = 0
+
+    def forget_previous(self) -> None:
+        """The last round never completed: what it assigned is not known to be running."""
+        self._previous = Load()
+
+    def round(self, configured: Load, members: Mapping[DriverName, Load], now_ms: int) -> Outcome:
+        """One rebalance: ``members`` are the workers with what they report to run; at least one."""
+        members = dict(sorted(members.items()))
+        active = Load.union(members.values())
+        self._recognise_failed_revocation(active)
+
+        # Derived sets.
+        deleted = self._previous.without(configured)
+        duplicated = _duplicated(members.values())
+        lost = self._previous.without(active, deleted)
+        created = configured.without(self._previous, active)
+
+        # A duplicated unit stops everywhere, and is new in the next round.
+        revoked = {name: load.shared_with(deleted) for name, load in members.items()}
+        for name, load in members.items():
+            revoked[name].add(load.shared_with(duplicated))
+        following = {name: load.copy() for name, load in members.items()}
+        for name, load in following.items():
+            load.remove(revoked[name])
+
+        reassigned = self._handle_lost(lost, following, now_ms)
+        if self._delay_ms == 0:
+            for name, load in self._balance(configured, following, now_ms).items():
+                revoked[name].add(load)
+                following[name].remove(load)
+        else:
+            self._revoked_in_previous = False
+
+        to_assign = created.copy()
+        to_assign.add(reassigned)
+        for kind in _KINDS:
+            _deal(kind(to_assign), following, kind)
+
+        self._previous_revocation = Load.union(revoked.values())
+        self._previous = Load.union(following.values())
+        self._previous.remove(self._previous_revocation)
+        self._previous.add(lost)
+        self._previous_members = frozenset(members)
+        return Outcome(following, revoked, self._delay_ms)
+
+    def _recognise_failed_revocation(self, active: Load) -> None:
+        """What was to stop and still runs: the last round did not reach its worker."""
+        if self._previous_revocation.shared_with(active):
+            self._previous = active.copy()
+        self._previous_revocation = Load()
+
+    def _handle_lost(self, lost: Load, following: Mapping[DriverName, Load], now_ms: int) -> Load:
+        """Which lost units are dealt now; candidates get theirs right here."""
+        if not lost and not self._revoked_in_previous:
+            self._reset_delay()
+            return Load()
+        nobody_left = self._scheduled_ms <= 0 and self._previous_members <= following.keys()
+        if nobody_left or self.max_delay_ms == 0:
+            return lost
+        if 0 < self._scheduled_ms <= now_ms:
+            candidates = [following[name] for name in self._candidates if name in following]
+            self._reset_delay()
+            self._revoked_in_previous = False
+            if not candidates:
+                return lost
+            for kind in _KINDS:
+                for unit, worker in zip(kind(lost), cycle(candidates), strict=False):
+                    kind(worker)[unit] = None
+            return Load()
+        self._candidates |= {name: None for name, load in following.items() if not load}
+        remaining_ms = min(self._scheduled_ms - now_ms, self.max_delay_ms)
+        self._delay_ms = remaining_ms if remaining_ms > 0 else self.max_delay_ms
+        self._scheduled_ms = now_ms + self._delay_ms
+        return Load()
+
+    def _reset_delay(self) -> None:
+        self._candidates = {}
+        self._scheduled_ms = 0
+        self._delay_ms = 0
+
+    def _balance(
+        self, configured: Load, following: Mapping[DriverName, Load], now_ms: int
+    ) -> dict[DriverName, Load]:
+        """What to revoke so that no worker has more than its share; a series of it backs off."""
+        revocations = _surplus(configured, following)
+        if not revocations:
+            if self._revoked_in_previous:
+                self._revoked_in_previous = False
+                self._successive_revocations = 0
+            return {}
+        if not self._revoked_in_previous:
+            self._revoked_in_previous = True
+            return revocations
+        self._successive_revocations += 1
+        # ExponentialBackoff(initial 1 ms, multiplier 40, no jitter), in integers.
+        self._delay_ms = min(40**self._successive_revocations, self.max_delay_ms)
+        if self._delay_ms == 0:
+            return revocations
+        self._scheduled_ms = now_ms + self._delay_ms
+        return {}
+
+
+def _duplicated(loads: Iterable[Load]) -> Load:
+    """What more than one worker runs."""
+    loads = list(loads)
+    counts = [Counter(unit for load in loads for unit in kind(load)) for kind in _KINDS]
+    connectors, tasks = ({unit: None for unit, n in c.items() if n > 1} for c in counts)
+    return Load(connectors, tasks)
+
+
+def _surplus(configured: Load, following: Mapping[DriverName, Load]) -> dict[DriverName, Load]:
+    """What workers have beyond their share, first reported first (the cause of KAFKA-17049)."""
+    if not configured or not any(following.values()):
+        return {}
+    surplus: dict[DriverName, Load] = {}
+    for kind in _KINDS:
+        least, extras = divmod(len(kind(configured)), len(following))
+        sizes = Counter(len(kind(load)) for load in following.values())
+        if sizes[least + 1] == extras and sizes[least] + extras == len(following):
+            continue
+        for name, load in following.items():
+            share = least
+            if len(kind(load)) > least and extras > 0:
+                share, extras = least + 1, extras - 1
+            if (beyond := len(kind(load)) - share) > 0:
+                chosen = dict.fromkeys(islice(kind(load), beyond))
+                kind(surplus.setdefault(name, Load())).update(chosen)
+    return surplus
+
+
+def _deal(units: Units, following: Mapping[DriverName, Load], kind: _Kind) -> None:
+    """Hand one each, again and again, to all workers that have no more than the first one."""
+    workers: Sequence[Units] = [
+        kind(load)
+        for _, load in sorted(following.items(), key=lambda item: (len(kind(item[1])), item[0]))
+    ]
+    left = iter(units)
+    rest = len(units)
+    while rest > 0:
+        least = len(workers[0])
+        up_to = next((i for i, w in enumerate(workers) if len(w) > least), len(workers))
+        for worker, unit in zip(workers[:up_to], islice(left, min(rest, up_to)), strict=False):
+            worker[unit] = None
+        rest -= up_to

@@ -1,0 +1,298 @@
+"""What holds for every assignment, and for every course of events."""
+
+import random
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from math import ceil, floor
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from headrace.assign import (
+    SHIPPED,
+    ApplicationState,
+    AssignmentError,
+    AssignmentUtils,
+    DriverState,
+    FlowConfig,
+    StickyAssignor,
+    TaskAssignment,
+    TaskId,
+    TaskInfo,
+)
+from headrace.assign.allowance import Allowance
+from headrace.assign.balance import Balance
+from headrace.assign.plan import Plan
+
+NAMES = [f"driver-{n}" for n in range(9)]
+IDS = st.builds(
+    TaskId,
+    st.sampled_from(["orders", "users"]),
+    st.sampled_from(["SourceTask", "CheckpointTask", "SourceConnector", "HeartbeatTask"]),
+    st.integers(0, 15),
+)
+WEIGHTS = st.one_of(st.sampled_from([0.0, 1.0, 2.0, 3.5]), st.floats(0, 1e9))
+CAPACITIES = st.sampled_from([1.0, 1.0, 1.0, 2.0, 0.5, 3.7])
+RACKS = st.sampled_from([None, "r1", "r2", "r3"])
+CONFIGS = st.builds(FlowConfig, st.integers(0, 2), st.sampled_from([0.0, 0.1, 0.5, 1.0]))
+HOLDER = st.one_of(st.none(), st.sampled_from(NAMES))
+
+
+@st.composite
+def states(draw: st.DrawFn) -> ApplicationState:
+    """Anything, also what no assignor would have left: tasks held twice, copies beside tasks."""
+    # By whom a task is run, run too, kept as a standby, warmed up, cached.
+    units = draw(st.dictionaries(IDS, st.tuples(WEIGHTS, *[HOLDER] * 5), max_size=40))
+    gone = draw(st.sets(st.sampled_from(sorted(units)), max_size=5)) if units else set()
+    roles = draw(st.dictionaries(st.sampled_from(NAMES), st.tuples(CAPACITIES, RACKS)))
+
+    def held(name: str, *roles: int) -> frozenset[TaskId]:
+        return frozenset(id for id, unit in units.items() if name in [unit[r] for r in roles])
+
+    drivers = [
+        DriverState(
+            name, capacity, held(name, 1, 2), held(name, 3), held(name, 4), held(name, 5), rack
+        )
+        for name, (capacity, rack) in roles.items()
+    ]
+    lags = {d.name: {id: id.index * 1000 for id in d.standby} for d in drivers}
+    return ApplicationState.of(
+        [TaskInfo(id, id.is_stateful, u[0]) for id, u in units.items() if id not in gone],
+        drivers,
+        flows={"orders": draw(CONFIGS)},
+        now_ms=draw(st.integers(0, 200_000)),
+        last_balance_ms=draw(st.sampled_from([None, 0, 100_000])),
+        fetch_lags=draw(st.sampled_from([None, lambda: lags])),
+    )
+
+
+def is_even(state: ApplicationState) -> bool:
+    """Whether what drivers run, and nothing else, is within the bounds."""
+    plan = Plan(state)
+    return not plan.orphans and Balance(plan, Allowance(plan, due=False)).is_reached
+
+
+def next_state(state: ApplicationState, answer: TaskAssignment) -> ApplicationState:
+    """The state once everybody does as he was told."""
+    return replace(
+        state,
+        drivers={
+            name: replace(
+                driver,
+                active=answer.drivers[name].active,
+                standby=answer.drivers[name].standby,
+                warm_up=answer.drivers[name].warm_up,
+            )
+            for name, driver in state.drivers.items()
+        },
+        last_balance_ms=state.now_ms if answer.balanced else state.last_balance_ms,
+    )
+
+
+def moves(state: ApplicationState, answer: TaskAssignment) -> list[TaskId]:
+    """Tasks that a driver ran which is still there, and that now run elsewhere."""
+    owners = answer.owners
+    return [
+        task
+        for name, driver in state.drivers.items()
+        for task in driver.active
+        if task in state.tasks and owners.get(task) != name
+    ]
+
+
+@given(states(), st.sampled_from(sorted(SHIPPED)))
+def test_an_answer_is_complete_and_breaks_no_rule(state: ApplicationState, name: str) -> None:
+    answer = SHIPPED[name]().assign(state)
+    assert AssignmentUtils.find_violation(state, answer) is None
+    owned = [task for driver in answer.drivers.values() for task in driver.active]
+    assert sorted([*owned, *answer.waiting]) == sorted(state.tasks)
+    if name != "cooperative" and state.drivers:
+        assert not answer.waiting
+
+
+@given(states(), st.randoms(use_true_random=False))
+def test_the_same_state_gives_the_same_answer(state: ApplicationState, rng: random.Random) -> None:
+    tasks, drivers = list(state.tasks.values()), list(state.drivers.values())
+    rng.shuffle(tasks)
+    rng.shuffle(drivers)
+    shuffled = replace(state, tasks={i.id: i for i in tasks}, drivers={d.name: d for d in drivers})
+    for assignor in SHIPPED.values():
+        assert assignor().assign(shuffled) == assignor().assign(state)
+
+
+@given(states())
+def test_standbys_are_as_many_as_asked_for(state: ApplicationState) -> None:
+    answer = StickyAssignor().assign(state)
+    copies = Counter(task for driver in answer.drivers.values() for task in driver.standby)
+    warming = Counter(task for driver in answer.drivers.values() for task in driver.warm_up)
+    for info in state.tasks.values():
+        room = len(state.drivers) - 1 - warming[info.id]
+        wanted = state.flow(info.id.flow).standbys if info.stateful else 0
+        assert copies[info.id] == max(0, min(wanted, room))
+
+
+@given(states())
+def test_inside_the_bounds_nothing_moves(state: ApplicationState) -> None:
+    state = replace(
+        state,
+        drivers={n: replace(d, warm_up=frozenset(), rack=None) for n, d in state.drivers.items()},
+    )
+    if not state.drivers:
+        return
+    answer = StickyAssignor().assign(state)
+    after = next_state(state, answer)
+    if is_even(after):
+        warming = any(driver.warm_up for driver in after.drivers.values())
+        assert warming or answer.follow_up_ms is None
+        again = StickyAssignor().assign(replace(after, now_ms=after.now_ms + 60_000))
+        assert warming or again.owners == answer.owners
+
+
+@given(states())
+def test_a_round_moves_no_more_than_the_budget_allows(state: ApplicationState) -> None:
+    due = state.last_balance_ms is None or state.now_ms - state.last_balance_ms >= 60_000
+    # A task that two report was never owned by the second; one that is warmed up is on its way.
+    claims = Counter(task for driver in state.drivers.values() for task in driver.active)
+    warming = {task for driver in state.drivers.values() for task in driver.warm_up}
+    moved = Counter(
+        task.flow
+        for task in moves(state, StickyAssignor().assign(state))
+        if claims[task] == 1 and task not in warming
+    )
+    for flow, count in moved.items():
+        units = sum(task.flow == flow for task in state.tasks)
+        budget = state.flow(flow).movement_budget
+        assert due
+        assert budget > 0
+        assert count <= max(1, budget * units)
+
+
+@given(states())
+def test_it_settles(state: ApplicationState) -> None:
+    """Rounds that follow up on each other come to an end, with counts in their bounds."""
+    config = replace(state.config, balance_interval_ms=0, probing_interval_ms=0)
+    flows = {flow: FlowConfig(standbys=1, movement_budget=0.25) for flow in ("orders", "users")}
+    state = replace(state, flows=flows, config=config, last_balance_ms=None)
+    if not state.drivers:
+        return
+    for _ in range(12):
+        # Every copy has caught up by the next round.
+        lags = {d.name: dict.fromkeys(d.standby | d.warm_up, 0) for d in state.drivers.values()}
+        state = replace(state, fetch_lags=lambda lags=lags: lags)
+        answer = StickyAssignor().assign(state)
+        state = next_state(state, answer)
+        if answer.follow_up_ms is None:
+            break
+    else:
+        raise AssertionError("still moving after 12 rounds of a quarter of all tasks")
+    capacity = sum(driver.capacity for driver in state.drivers.values())
+    for driver in state.drivers.values():
+        share = len(state.tasks) * driver.capacity / capacity
+        assert floor(share + 1e-9) <= len(driver.active) <= ceil(share - 1e-9)
+    assert StickyAssignor().assign(state).owners == answer.owners
+
+
+class CourseOfEvents(RuleBasedStateMachine):
+    """Drivers and tasks come and go, loads change, time passes; the herder does as it is told."""
+
+    @initialize(lags=st.booleans(), standbys=st.integers(0, 1))
+    def begin(self, lags: bool, standbys: int) -> None:
+        self.state = ApplicationState.of(
+            [], [], flows={flow: FlowConfig(standbys) for flow in ("orders", "users")}
+        )
+        self.know_lags = lags
+        self.answer = TaskAssignment({})
+        self.reported_at = -1
+
+    @rule(ids=st.lists(IDS, min_size=1, max_size=20), data=st.data())
+    def tasks_come(self, ids: list[TaskId], data: st.DataObject) -> None:
+        new = {id: TaskInfo(id, id.is_stateful, data.draw(WEIGHTS)) for id in ids}
+        self.decide(tasks={**self.state.tasks, **new})
+
+    @precondition(lambda self: self.state.tasks)
+    @rule(data=st.data())
+    def tasks_go(self, data: st.DataObject) -> None:
+        gone = data.draw(st.sets(st.sampled_from(sorted(self.state.tasks)), max_size=10))
+        self.decide(tasks={id: i for id, i in self.state.tasks.items() if id not in gone})
+
+    @rule(name=st.sampled_from(NAMES), capacity=CAPACITIES)
+    def a_driver_joins(self, name: str, capacity: float) -> None:
+        if name not in self.state.drivers:
+            self.decide(drivers=[*self.state.drivers.values(), DriverState(name, capacity)])
+
+    @precondition(lambda self: self.state.drivers)
+    @rule(data=st.data())
+    def a_driver_leaves(self, data: st.DataObject) -> None:
+        gone = data.draw(st.sampled_from(sorted(self.state.drivers)))
+        lost = self.state.drivers[gone].active
+        before = self.answer
+        was_even = is_even(self.state)
+        self.decide(drivers=[d for d in self.state.drivers.values() if d.name != gone])
+        if not self.state.drivers:
+            assert self.answer.waiting == self.state.tasks.keys()
+        elif was_even and not self.answer.balanced:
+            moved = {t for t, d in before.owners.items() if self.answer.owners[t] != d}
+            pending = {t for d in before.drivers.values() for t in d.warm_up}
+            assert moved - pending <= lost
+
+    @precondition(lambda self: self.state.tasks)
+    @rule(data=st.data())
+    def loads_change(self, data: st.DataObject) -> None:
+        changed = data.draw(st.dictionaries(st.sampled_from(sorted(self.state.tasks)), WEIGHTS))
+        tasks = {
+            id: i._replace(weight=changed.get(id, i.weight)) for id, i in self.state.tasks.items()
+        }
+        self.decide(tasks=tasks)
+
+    @rule(ms=st.sampled_from([0, 1_000, 30_000, 60_000]))
+    def time_passes(self, ms: int) -> None:
+        self.decide(now_ms=self.state.now_ms + ms)
+
+    def decide(
+        self,
+        tasks: dict[TaskId, TaskInfo] | None = None,
+        drivers: Iterable[DriverState] | None = None,
+        now_ms: int | None = None,
+    ) -> None:
+        state = self.state
+        if tasks is not None:
+            state = replace(state, tasks=tasks)
+        if drivers is not None:
+            state = replace(state, drivers={driver.name: driver for driver in drivers})
+        if now_ms is not None:
+            state = replace(state, now_ms=now_ms)
+        lags = {d.name: dict.fromkeys(d.standby | d.warm_up, 0) for d in state.drivers.values()}
+        state = replace(state, fetch_lags=(lambda: lags) if self.know_lags else None)
+        self.answer = StickyAssignor().assign(state)
+        assert AssignmentUtils.validate(state, self.answer) is AssignmentError.NONE
+        if self.answer.balanced:
+            last = state.last_balance_ms
+            assert last is None or state.now_ms - last >= state.config.balance_interval_ms
+        if self.answer.follow_up_ms is not None:
+            assert self.answer.follow_up_ms > state.now_ms
+        self.state = next_state(state, self.answer)
+
+    @invariant()
+    def every_task_has_one_driver(self) -> None:
+        if not hasattr(self, "state") or not self.state.drivers:
+            return
+        held = Counter(task for driver in self.state.drivers.values() for task in driver.active)
+        assert held == Counter(dict.fromkeys(self.state.tasks, 1))
+
+    def teardown(self) -> None:
+        """Left alone, it comes to rest, and then in balance by count."""
+        if not hasattr(self, "state") or not self.state.drivers:
+            return
+        for _ in range(60):
+            if self.answer.follow_up_ms is None:
+                break
+            self.decide(now_ms=self.answer.follow_up_ms)
+        assert self.answer.follow_up_ms is None
+        self.decide(now_ms=self.state.now_ms + 60_000)
+        assert not self.answer.balanced
+
+
+CourseOfEvents.TestCase.settings = settings(max_examples=40, stateful_step_count=25)
+TestCourseOfEvents = CourseOfEvents.TestCase
