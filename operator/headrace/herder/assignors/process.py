@@ -1,0 +1,102 @@
+"""What runs in the process of a plug-in among the assignors, as a script.
+
+Over the line come a state, and whether lags may be asked for; back goes a reply. After an answer
+comes what became of it, and ``ready`` goes back. The process ends when the other end does.
+
+Nothing of the herder is imported here, which would take most of a second.
+"""
+
+import sys
+from dataclasses import replace
+from importlib.metadata import EntryPoint
+from multiprocessing.connection import Connection
+from typing import Literal
+
+from headrace.assign import (
+    DriverAssignment,
+    TaskAssignment,
+    TaskAssignmentError,
+    TaskAssignor,
+    TaskId,
+)
+from headrace.assign.state import Lags
+
+Reply = (
+    tuple[Literal["ready"]]
+    | tuple[Literal["lags wanted"]]
+    | tuple[Literal["answered"], TaskAssignment]
+    | tuple[Literal["cannot decide", "failed"], str]
+)
+"""Tuples, as a class of this script would not be the class of that name to the other end. The text
+of a failure is the end of a sentence that begins with the assignor's name."""
+
+
+def main() -> None:
+    """``ENTRY FD``: the assignor's class as ``package.module:Name``, and the line's descriptor."""
+    entry, fd = sys.argv[1:]
+    serve(entry, Connection(int(fd)))
+
+
+def serve(entry: str, line: Connection) -> None:
+    """Answer until the other end is gone."""
+    assignor: TaskAssignor | None = None
+    failure = ""
+    try:
+        assignor = EntryPoint("", entry, "").load()()
+    except Exception as error:  # noqa: BLE001 - whatever a plug-in raises is reported
+        failure = _raised(error)
+    line.send(("ready",))
+    while True:
+        try:
+            state, lags_are_known = line.recv()
+        except (EOFError, OSError):
+            return
+        if assignor is None:
+            line.send(("failed", failure))
+            continue
+        if lags_are_known:
+            state = replace(state, fetch_lags=lambda: _fetch_lags(line))
+        try:
+            answer = assignor.assign(state)
+            line.send(("answered", _plain(answer)))
+            assignor.on_assignment_computed(answer, state, line.recv())
+            line.send(("ready",))
+        except TaskAssignmentError as error:
+            line.send(("cannot decide", str(error)))
+        except Exception as error:  # noqa: BLE001 - see above
+            line.send(("failed", _raised(error)))
+
+
+def _raised(error: Exception) -> str:
+    return f"raised {type(error).__name__}: {error}"
+
+
+def _fetch_lags(line: Connection) -> Lags:
+    line.send(("lags wanted",))
+    lags: Lags = line.recv()
+    return lags
+
+
+def _plain(answer: TaskAssignment) -> TaskAssignment:
+    """The answer made of our own types: the other end shall not need to import the plug-in."""
+    if not isinstance(answer, TaskAssignment):
+        raise TypeError(f"assign() must return a TaskAssignment, got {type(answer).__name__}")
+    return TaskAssignment(
+        {
+            str(name): DriverAssignment(
+                _ids(given.active), _ids(given.standby), _ids(given.warm_up)
+            )
+            for name, given in answer.drivers.items()
+        },
+        _ids(answer.waiting),
+        None if answer.follow_up_ms is None else int(answer.follow_up_ms),
+        bool(answer.balanced),
+    )
+
+
+def _ids(tasks: frozenset[TaskId]) -> frozenset[TaskId]:
+    return frozenset(TaskId(*task) for task in tasks)
+
+
+if __name__ == "__main__":
+    main()
