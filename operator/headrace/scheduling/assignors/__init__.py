@@ -5,9 +5,9 @@ assignment in force and why. One of ours is called (``in_process``); a plug-in i
 that can be ended (``plug_in``; ``process`` is what runs there).
 """
 
-from headrace.herder.assignors.decision import Decider, Decision
-from headrace.herder.assignors.in_process import InProcess
-from headrace.herder.assignors.named import known_assignors, open_assignor
-from headrace.herder.assignors.plug_in import PlugIn
+from headrace.scheduling.assignors.decision import Decider, Decision
+from headrace.scheduling.assignors.in_process import InProcess
+from headrace.scheduling.assignors.named import known_assignors, open_assignor
+from headrace.scheduling.assignors.plug_in import PlugIn
 
 __all__ = ["Decider", "Decision", "InProcess", "PlugIn", "known_assignors", "open_assignor"]

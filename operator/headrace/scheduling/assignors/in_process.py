@@ -7,7 +7,7 @@ from headrace.assign import (
     TaskAssignmentError,
     TaskAssignor,
 )
-from headrace.herder.assignors.decision import Decision, refuse, retry
+from headrace.scheduling.assignors.decision import Decision, refuse, retry
 
 
 class InProcess:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 
 from headrace.assign import ApplicationState, AssignmentError, AssignmentUtils
-from headrace.herder.assignors import process
-from headrace.herder.assignors.decision import Decision, keep, refuse, retry
-from headrace.herder.assignors.process import Reply
+from headrace.scheduling.assignors import process
+from headrace.scheduling.assignors.decision import Decision, keep, refuse, retry
+from headrace.scheduling.assignors.process import Reply
 from headrace.toolchain import spawn
 
 _START_S = 30.0

@@ -5,9 +5,9 @@ from importlib.metadata import EntryPoint, entry_points
 
 from headrace.assign import SHIPPED
 from headrace.errors import InvalidSpec
-from headrace.herder.assignors.decision import Decider
-from headrace.herder.assignors.in_process import InProcess
-from headrace.herder.assignors.plug_in import PlugIn
+from headrace.scheduling.assignors.decision import Decider
+from headrace.scheduling.assignors.in_process import InProcess
+from headrace.scheduling.assignors.plug_in import PlugIn
 
 GROUP = "headrace.assignors"
 

@@ -17,7 +17,7 @@ from headrace.assign import (
     weigh,
 )
 from headrace.errors import InvalidSpec, Retriable
-from headrace.herder.assignors import Decider, Decision, known_assignors, open_assignor
+from headrace.scheduling.assignors import Decider, Decision, known_assignors, open_assignor
 
 T = [TaskId("orders", "SourceTask", n) for n in range(3)]
 STATE = ApplicationState.of(

@@ -1,0 +1,1 @@
+"""The operator: kopf handlers queue what changed, one level-triggered reconcile a kind acts."""

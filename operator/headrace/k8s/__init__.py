@@ -1,0 +1,1 @@
+"""The only importer of the Kubernetes client: apply, watch, Leases, status writes."""
