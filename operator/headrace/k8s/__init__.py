@@ -1,1 +1,49 @@
-"""The only importer of the Kubernetes client: apply, watch, Leases, status writes."""
+"""The API server: the only importer of ``kubernetes``, and the only room that speaks to it.
+
+``connect`` finds it, ``client`` has the verbs (on plain objects, each with a time-out), ``errors``
+says in words what it refuses, ``kinds`` knows where it serves what. ``reflector`` keeps a local
+copy of objects; ``lease`` keeps a Lease, ``lease_watch`` watches those of others by the rules of
+``lease_observer``, ``election`` chooses a leader by one. ``models`` turns objects into our types.
+"""
+
+from headrace.k8s.client import Client
+from headrace.k8s.connect import connect, connect_as_kubectl, connect_by_file
+from headrace.k8s.election import LeaderElection, LeadershipLost
+from headrace.k8s.errors import Conflict, Expired, Forbidden, NotFound, Refused, Unavailable
+from headrace.k8s.kinds import Kind, Object, Objects, kind_of
+from headrace.k8s.lease import LeaseKeeper, micro_time, read_lease
+from headrace.k8s.lease_observer import LeaseObserver, LeaseView
+from headrace.k8s.lease_watch import LeaseWatch
+from headrace.k8s.models import dump, owner_reference, parse
+from headrace.k8s.reflector import Change, ChangeType, Reflector
+
+__all__ = [
+    "Change",
+    "ChangeType",
+    "Client",
+    "Conflict",
+    "Expired",
+    "Forbidden",
+    "Kind",
+    "LeaderElection",
+    "LeadershipLost",
+    "LeaseKeeper",
+    "LeaseObserver",
+    "LeaseView",
+    "LeaseWatch",
+    "NotFound",
+    "Object",
+    "Objects",
+    "Reflector",
+    "Refused",
+    "Unavailable",
+    "connect",
+    "connect_as_kubectl",
+    "connect_by_file",
+    "dump",
+    "kind_of",
+    "micro_time",
+    "owner_reference",
+    "parse",
+    "read_lease",
+]

@@ -1,0 +1,45 @@
+"""Labels, annotations and field managers that headrace's parts agree on in a cluster."""
+
+import hashlib
+import re
+
+FLOW_LABEL = "headrace.dev/flow"
+"""On everything of a flow: its name, as ``label_value`` has it."""
+TYPE_LABEL = "headrace.dev/type"
+"""On a ReplicationTask: its spec.type."""
+TARGET_LABEL = "headrace.dev/target-cluster"
+"""On a source task: the id of the Kafka cluster that it writes to, as ``label_value`` has it."""
+COMPONENT_LABEL = "app.kubernetes.io/component"
+"""On pods and Leases: ``driver``, ``operator``."""
+DRIVER_COMPONENT = "driver"
+
+RESTART_ANNOTATION = "headrace.dev/restart"
+"""On a ReplicationTask, with any value: make the unit anew; its driver does, and removes it."""
+MOVE_ANNOTATION = "headrace.dev/move-to"
+"""On a ReplicationTask: the driver that is to run it; the operator acts on it, and removes it."""
+PAUSE_ANNOTATION = "headrace.dev/pause-reconciliation"
+"""On a ReplicationFlow, ``"true"``: the operator leaves the flow as it is."""
+
+CONNECTOR_MANAGER = "headrace-connector"
+"""Field manager of what a task replicates."""
+OPERATOR_MANAGER = "headrace-operator"
+"""Field manager of where a unit runs, and of all that the operator makes."""
+DRIVER_MANAGER = "headrace-driver"
+"""Field manager of a driver's Lease."""
+
+
+def standby_label(driver: str) -> str:
+    """Key of a label (without a value) on a ReplicationTask that ``driver`` stands by for.
+
+    The operator sets it beside spec.standbyDriverNames: a list cannot be selected by, and a driver
+    must not have to watch all tasks of its flow.
+    """
+    return f"standby.headrace.dev/{driver}"
+
+
+def label_value(text: str) -> str:
+    """``text`` as the value of a label; one that is too long or oddly spelt ends in its hash."""
+    if len(text) <= 63 and re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?", text):
+        return text
+    start = re.sub(r"[^A-Za-z0-9_.-]", "-", text)[:46].strip("_.-") or "x"
+    return f"{start}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"

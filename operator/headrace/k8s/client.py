@@ -1,0 +1,245 @@
+"""The API server, as far as headrace speaks to it: verbs on plain objects, each with a time-out."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import aiohttp
+from kubernetes.aio.client import ApiClient
+
+from headrace.k8s.errors import NotFound, Unavailable, read_status, sentence, translate
+from headrace.k8s.kinds import Kind, Object, Objects, kind_of
+
+TIMEOUT_S = 5.0
+"""Of a request: an API server that is well answers in milliseconds. Below a Lease's 6 s."""
+_PAGE = 500
+"""Objects a list request asks for at once, as client-go does."""
+_SILENCE_S = 75.0
+"""A watch hears a bookmark at least every minute: a longer silence is a dead connection."""
+
+MERGE_PATCH = "application/merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
+
+
+class Client:
+    """For one event loop. Errors are those of ``k8s.errors``; ``who`` begins their sentences."""
+
+    def __init__(self, api: ApiClient, who: str = "headrace") -> None:
+        self._api = api
+        self.who = who
+        api.user_agent = who.removeprefix("the ").replace(" ", "-")
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._api.close()  # type: ignore[no-untyped-call]
+
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
+        """An object as it is now, or ``None``."""
+        try:
+            return await self._send("get", "GET", kind, namespace, name)
+        except NotFound:
+            return None
+
+    async def list(
+        self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
+    ) -> Objects:
+        """All objects of a kind, as they are now (no older state from a cache)."""
+        return (await self.list_versioned(kind, namespace, labels=labels, fields=fields))[0]
+
+    async def list_versioned(
+        self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
+    ) -> tuple[Objects, str]:
+        """As ``list``, with the resourceVersion from which a watch goes on."""
+        items: Objects = []
+        query = {"labelSelector": labels, "fieldSelector": fields, "limit": str(_PAGE)}
+        while True:
+            page = await self._send("list", "GET", kind, namespace, query=query)
+            # An item of a list does not repeat what the list says of all.
+            items += [
+                {"apiVersion": kind.api_version, "kind": kind.name} | item for item in page["items"]
+            ]
+            if not (token := page["metadata"].get("continue")):
+                return items, page["metadata"]["resourceVersion"]
+            query["continue"] = token
+
+    async def create(self, object: Object) -> Object:
+        """Make an object; ``Conflict`` when there is one."""
+        kind, namespace, _ = _identity(object)
+        return await self._send("create", "POST", kind, namespace, body=object)
+
+    async def apply(
+        self, object: Object, *, manager: str, force: bool = True, subresource: str = ""
+    ) -> Object:
+        """Server-side apply: the fields that are named are the manager's, all others stay."""
+        kind, namespace, name = _identity(object)
+        return await self._send(
+            "patch",
+            "PATCH",
+            kind,
+            namespace,
+            name,
+            subresource=subresource,
+            body=object,
+            query={"fieldManager": manager, "force": str(force).lower()},
+            content_type=APPLY_PATCH,
+        )
+
+    async def replace(self, object: Object, *, subresource: str = "") -> Object:
+        """Update: ``Conflict`` when the object is not of the resourceVersion it carries."""
+        kind, namespace, name = _identity(object)
+        return await self._send(
+            "update", "PUT", kind, namespace, name, subresource=subresource, body=object
+        )
+
+    async def replace_status(self, object: Object) -> Object:
+        """Update all of the status, and nothing else; ``Conflict`` as for ``replace``."""
+        return await self.replace(object, subresource="status")
+
+    async def patch(
+        self, kind: Kind, namespace: str | None, name: str, patch: Object, subresource: str = ""
+    ) -> Object:
+        """Merge patch; a ``metadata.resourceVersion`` in it makes it conditional (``Conflict``)."""
+        return await self._send(
+            "patch",
+            "PATCH",
+            kind,
+            namespace,
+            name,
+            subresource=subresource,
+            body=patch,
+            content_type=MERGE_PATCH,
+        )
+
+    async def delete(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        *,
+        resource_version: str | None = None,
+        propagation: str = "Background",
+        grace_s: int | None = None,
+    ) -> bool:
+        """Delete an object; whether there was one. ``Conflict``: it is of another version."""
+        options: Object = {"propagationPolicy": propagation}
+        if resource_version is not None:
+            options["preconditions"] = {"resourceVersion": resource_version}
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
+        try:
+            await self._send("delete", "DELETE", kind, namespace, name, body=options)
+        except NotFound:
+            return False
+        return True
+
+    async def watch(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        resource_version: str,
+        *,
+        labels: str = "",
+        fields: str = "",
+        timeout_s: int = 300,
+    ) -> AsyncGenerator[tuple[str, Object]]:
+        """What happens from a version on: (``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``,
+        object), until the API server ends it (``timeout_s``). Raises ``Expired`` when the version
+        is too old, ``Unavailable`` when the connection breaks."""
+        tried = sentence(self.who, "watch", kind, namespace)
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "labelSelector": labels,
+            "fieldSelector": fields,
+            "timeoutSeconds": str(timeout_s),
+        }
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_S, sock_read=_SILENCE_S)
+        try:
+            response = await self._request(
+                "GET", kind.path(namespace), query, tried=tried, timeout=timeout
+            )
+            async with response:
+                yield "CONNECTED", {}
+                # Lines of any length: the client's own watch stops at those beyond its buffer.
+                pending = b""
+                async for chunk in response.content.iter_any():
+                    *lines, pending = (pending + chunk).split(b"\n")
+                    for line in lines:
+                        event = json.loads(line)
+                        if event["type"] == "ERROR":
+                            status = event["object"]
+                            raise translate(int(status.get("code") or 500), status, tried)
+                        yield event["type"], event["object"]
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _no_answer(tried, error) from error
+
+    async def _send(
+        self,
+        verb: str,
+        method: str,
+        kind: Kind,
+        namespace: str | None,
+        name: str = "",
+        *,
+        subresource: str = "",
+        query: dict[str, str] | None = None,
+        body: Object | None = None,
+        content_type: str = "application/json",
+    ) -> Object:
+        tried = sentence(self.who, verb, kind, namespace, name)
+        path = kind.path(namespace, name, subresource)
+        timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
+        try:
+            async with await self._request(
+                method,
+                path,
+                query or {},
+                tried=tried,
+                timeout=timeout,
+                body=body,
+                content_type=content_type,
+            ) as response:
+                answer: Object = json.loads(await response.read())
+                return answer
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _no_answer(tried, error) from error
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str],
+        *,
+        tried: str,
+        timeout: aiohttp.ClientTimeout,
+        body: Object | None = None,
+        content_type: str = "application/json",
+    ) -> aiohttp.ClientResponse:
+        """An answer with its body unread; every other answer than 2xx is raised."""
+        request = await self._api.param_serialize(
+            method,
+            path,
+            query_params=[(key, value) for key, value in query.items() if value],
+            header_params={"Accept": "application/json", "Content-Type": content_type},
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        answer: Any = await self._api.call_api(*request, _request_timeout=timeout)
+        response: aiohttp.ClientResponse = answer.response
+        if response.status >= 300:
+            async with response:
+                raise translate(response.status, read_status(await response.text()), tried)
+        return response
+
+
+def _identity(object: Object) -> tuple[Kind, str | None, str]:
+    metadata = object["metadata"]
+    return kind_of(object), metadata.get("namespace"), metadata["name"]
+
+
+def _no_answer(tried: str, error: Exception) -> Unavailable:
+    if isinstance(error, (TimeoutError, asyncio.TimeoutError)):
+        return Unavailable(f"{tried}: the API server did not answer in time")
+    return Unavailable(f"{tried}: the API server is not to be reached: {error}")

@@ -1,0 +1,48 @@
+"""How a process finds the API server."""
+
+import os
+from pathlib import Path
+
+from kubernetes.aio import config
+from kubernetes.aio.client import ApiClient, Configuration
+from yaml import YAMLError
+
+from headrace.errors import InvalidSpec
+from headrace.k8s.client import Client
+
+
+async def connect(who: str) -> Client:
+    """For the operator and its drivers: by ``KUBECONFIG``, else as a pod.
+
+    Never by ``~/.kube/config``: a process that was started by hand must not find a cluster that
+    nobody named. ``who`` begins the sentences of errors ("the operator"). Raises ``InvalidSpec``.
+    """
+    if files := os.environ.get("KUBECONFIG"):
+        return await connect_by_file(who, files)
+    settings = Configuration()
+    try:
+        config.load_incluster_config(settings)  # type: ignore[no-untyped-call]
+    except config.ConfigException as error:
+        raise InvalidSpec(
+            f"{who} does not know which API server to ask: KUBECONFIG is not set, and this is no "
+            f"pod with a service account ({error}). Set KUBECONFIG to a kubeconfig file"
+        ) from error
+    return Client(ApiClient(settings), who)
+
+
+async def connect_as_kubectl(who: str, context: str | None = None) -> Client:
+    """For commands that people type: as kubectl, by ``KUBECONFIG`` or ``~/.kube/config``."""
+    files = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    return await connect_by_file(who, files, context)
+
+
+async def connect_by_file(who: str, files: str, context: str | None = None) -> Client:
+    """By kubeconfig files, joined by ``:`` as in ``KUBECONFIG``. Raises ``InvalidSpec``."""
+    settings = Configuration()
+    try:
+        await config.load_kube_config(  # type: ignore[no-untyped-call]
+            files, context, settings, persist_config=False
+        )
+    except (config.ConfigException, OSError, YAMLError, ValueError, TypeError, KeyError) as error:
+        raise InvalidSpec(f"kubeconfig {files} cannot be used: {error}") from error
+    return Client(ApiClient(settings), who)

@@ -1,0 +1,160 @@
+"""Who of several replicas leads: an election by a Lease, as client-go's ``leaderelection``.
+
+Small and our own: the one in ``kubernetes.aio`` leaves the leader at work when a request of its
+``run`` fails, keeps the Lease on exit, and reads the wall clock.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from headrace.errors import Fatal, HeadraceError
+from headrace.k8s.client import Client
+from headrace.k8s.errors import Conflict
+from headrace.k8s.kinds import LEASE, Object
+from headrace.k8s.lease import micro_time, read_lease
+from headrace.k8s.lease_observer import LeaseView
+from headrace.logs import get_logger
+
+log = get_logger(__name__)
+
+
+class LeadershipLost(Fatal):
+    """Another replica leads, or may: this process has to end."""
+
+
+class LeaderElection:
+    """Times as client-go's: a Lease of 15 s, renewed every 2 s, given up 10 s after the last."""
+
+    def __init__(
+        self,
+        client: Client,
+        namespace: str,
+        name: str,
+        identity: str,
+        *,
+        duration_s: int = 15,
+        renew_deadline_s: float = 10.0,
+        retry_s: float = 2.0,
+    ) -> None:
+        self._client, self._namespace, self._name = client, namespace, name
+        self._identity = identity
+        self._duration_s, self._deadline_s, self._retry_s = duration_s, renew_deadline_s, retry_s
+        self._seen: LeaseView | None = None
+        self._seen_at = 0.0
+        self.leads = False
+        """Whether this replica leads now."""
+
+    async def run(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Wait to lead, then do ``work``; return when it does, and release the Lease.
+
+        Raises ``LeadershipLost`` when the Lease could not be renewed in time: end the process then,
+        ``work`` was cancelled and may not have heard it. Cancel ``run`` to step down.
+        """
+        await self._acquire()
+        log.info("leads", lease=self._name, identity=self._identity)
+        self.leads = True
+        working = asyncio.ensure_future(work())
+        renewing = asyncio.create_task(self._renew())
+        try:
+            await asyncio.wait((working, renewing), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self.leads = False
+            renewing.cancel()
+            working.cancel()
+            with suppress(asyncio.CancelledError, HeadraceError):
+                await asyncio.wait((working, renewing), timeout=self._duration_s - self._deadline_s)
+                if not _lost(renewing):
+                    await self._release()
+        if _lost(renewing):
+            renewing.result()
+        working.result()
+
+    async def _acquire(self) -> None:
+        while True:
+            try:
+                if await self._try():
+                    return
+            except HeadraceError as error:
+                log.warning("cannot stand for election, tried again", why=str(error))
+            await asyncio.sleep(self._retry_s * random.uniform(0.5, 1.0))
+
+    async def _renew(self) -> None:
+        renewed = time.monotonic()
+        why = "the API server did not answer"
+        while True:
+            await asyncio.sleep(self._retry_s)
+            attempt = time.monotonic()
+            try:
+                # An attempt must not outlive the deadline.
+                left_s = max(0.1, renewed + self._deadline_s - attempt)
+                async with asyncio.timeout(left_s):
+                    if not await self._try():
+                        raise LeadershipLost(f"another replica took the Lease {self._name}")
+                renewed = attempt
+            except TimeoutError:
+                pass
+            except LeadershipLost:
+                raise
+            except HeadraceError as error:
+                why = str(error)
+            if time.monotonic() - renewed >= self._deadline_s:
+                raise LeadershipLost(
+                    f"the Lease {self._name} was not renewed for {self._deadline_s:.0f} s: {why}"
+                )
+
+    async def _try(self) -> bool:
+        """One attempt to get or to renew the Lease; whether it is this replica's now."""
+        lease = await self._client.get(LEASE, self._namespace, self._name)
+        try:
+            if lease is None:
+                await self._client.create(self._lease(None))
+                return True
+            if self._is_anothers(lease):
+                return False
+            await self._client.replace(self._lease(lease))
+        except Conflict:
+            return False  # another replica was quicker
+        return True
+
+    def _is_anothers(self, lease: Object) -> bool:
+        view = read_lease(lease)
+        now = time.monotonic()
+        if view != self._seen:
+            self._seen, self._seen_at = view, now
+        expired = now - self._seen_at >= view.duration_s
+        return view.holder not in ("", self._identity) and not expired
+
+    def _lease(self, before: Object | None) -> Object:
+        spec = dict(before["spec"]) if before else {}
+        if spec.get("holderIdentity") != self._identity:
+            spec["acquireTime"] = micro_time()
+            spec["leaseTransitions"] = (spec.get("leaseTransitions") or 0) + (before is not None)
+        spec |= {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": self._duration_s,
+            "renewTime": micro_time(),
+        }
+        return self._object(spec, before)
+
+    def _object(self, spec: Object, before: Object | None) -> Object:
+        fresh = {"name": self._name, "namespace": self._namespace}
+        return {
+            "apiVersion": LEASE.api_version,
+            "kind": LEASE.name,
+            "metadata": before["metadata"] if before else fresh,
+            "spec": spec,
+        }
+
+    async def _release(self) -> None:
+        """Another replica need not wait for the Lease to expire (client-go's ReleaseOnCancel)."""
+        lease = await self._client.get(LEASE, self._namespace, self._name)
+        if lease is not None and read_lease(lease).holder == self._identity:
+            spec = lease["spec"] | {"holderIdentity": "", "leaseDurationSeconds": 1}
+            await self._client.replace(self._object(spec, lease))
+
+
+def _lost(renewing: asyncio.Task[None]) -> bool:
+    return renewing.done() and not renewing.cancelled() and renewing.exception() is not None

@@ -1,0 +1,92 @@
+"""What the API server refuses, in words; and by class, as far as callers act on it."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.errors import Fatal, HeadraceError, Retriable
+from headrace.k8s.kinds import Kind
+
+
+class Unavailable(Retriable):
+    """The API server does not answer, or says that it is not able to."""
+
+
+class NotFound(HeadraceError):
+    """There is no such object."""
+
+
+class Conflict(HeadraceError):
+    """The object changed since it was read, or is there already: read it again."""
+
+
+class Expired(HeadraceError):
+    """What was asked for is forgotten (410): list anew."""
+
+
+class Forbidden(Fatal):
+    """A right is missing; the message names the verb and the resource."""
+
+
+class Refused(Fatal):
+    """The object is not as its definition demands (a schema, a CEL rule, an admission); the
+    message is the API server's own."""
+
+
+def sentence(who: str, verb: str, kind: Kind, namespace: str | None, name: str = "") -> str:
+    """What was tried: ``the operator could not patch deployments.apps x in namespace y``."""
+    return f"{who} could not {verb} {_what(kind, namespace, name)}"
+
+
+def translate(status: int, body: Mapping[str, Any], tried: str) -> HeadraceError:
+    """The error of ours for an answer of the API server; ``body`` is its ``Status`` object."""
+    message = str(body.get("message") or f"status {status}")
+    if status == 403:
+        return Forbidden(_without_right(tried, message))
+    if status == 404:
+        message = _absent(message)
+    if status in (401, 429) or status >= 500:
+        return Unavailable(f"{tried}: the API server answers {status}: {message}")
+    return _CLASSES.get(status, Refused)(f"{tried}: {message}")
+
+
+_CLASSES: dict[int, type[HeadraceError]] = {404: NotFound, 409: Conflict, 410: Expired}
+
+
+def read_status(text: str) -> Mapping[str, Any]:
+    """The ``Status`` object in an answer; what stands before an API server may answer anything."""
+    try:
+        body = json.loads(text)
+    except ValueError:
+        body = None
+    return body if isinstance(body, dict) else {"message": text.strip()[:200]}
+
+
+def _what(kind: Kind, namespace: str | None, name: str) -> str:
+    where = f" in namespace {namespace}" if namespace else " in all namespaces"
+    return kind.resource + (f" {name}" if name else "") + (where if kind.namespaced else "")
+
+
+def _without_right(tried: str, message: str) -> str:
+    missing = re.search(
+        r'User "(?P<user>[^"]+)" cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)"'
+        r'(?: in API group "(?P<group>[^"]*)")?(?: in the namespace "(?P<namespace>[^"]+)")?',
+        message,
+    )
+    who = tried.partition(" could not ")[0]
+    if missing is None:  # a quota, a policy, a namespace that is being deleted
+        return f"{tried}: {message}"
+    resource, _, sub = missing["resource"].partition("/")
+    resource += f".{missing['group']}" if missing["group"] else ""
+    resource += f"/{sub}" if sub else ""
+    where = f"in namespace {missing['namespace']}" if missing["namespace"] else "cluster-wide"
+    return (
+        f"{who} may not {missing['verb']} {resource} {where}: give that right to {missing['user']}"
+    )
+
+
+def _absent(message: str) -> str:
+    if message == "404 page not found" or "could not find the requested resource" in message:
+        return "the API server does not know this kind: apply the definitions (CRDs) first"
+    return message

@@ -1,0 +1,176 @@
+"""A local copy of the objects of one kind, kept by list and watch (client-go's ``Reflector``)."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from enum import StrEnum
+
+from headrace.errors import HeadraceError, Retriable
+from headrace.k8s.client import Client
+from headrace.k8s.errors import Expired
+from headrace.k8s.kinds import Kind, Object
+from headrace.logs import get_logger
+
+log = get_logger(__name__)
+
+_FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.2, 8.0
+_SHORTEST_WATCH_S = 1.0
+"""A watch that ends sooner has failed, whatever the API server says: back off."""
+_WATCH_S = (300, 600)
+"""How long a watch lasts (client-go's range): watches of a fleet must not end together."""
+
+Key = tuple[str, str]
+"""Namespace and name."""
+
+
+class ChangeType(StrEnum):
+    """What happened to an object, in the words of a watch."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What happened to one object."""
+
+    type: ChangeType
+    object: Object
+    """As it is now; as it was last, when it is deleted (or does not match the selectors now)."""
+    before: Object | None
+
+
+class Reflector:
+    """For one event loop. ``run`` goes on through every error until it is cancelled.
+
+    Read ``get`` and iteration at any time; they are as fresh as ``blind_s`` says. After an outage
+    the copy stays as it was until a new list replaces it; what changed meanwhile is then told.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        on_change: Callable[[Change], None] = lambda change: None,
+    ) -> None:
+        """``on_change`` hears every change once it is in the copy; it must not raise nor block."""
+        self.synced = asyncio.Event()
+        """Set for good when the first list is in the copy."""
+        self.error: HeadraceError | None = None
+        """Why it sees nothing now."""
+        self._client, self._kind, self._namespace = client, kind, namespace
+        self._labels, self._fields = labels, fields
+        self._on_change = on_change
+        self._objects: dict[Key, Object] = {}
+        self._version = ""
+        self._blind_since: float | None = time.monotonic()
+
+    def get(self, name: str, namespace: str | None = None) -> Object | None:
+        """An object of the copy; in the reflector's namespace by default."""
+        return self._objects.get((namespace or self._namespace or "", name))
+
+    def __iter__(self) -> Iterator[Object]:
+        return iter(list(self._objects.values()))
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    @property
+    def blind_s(self) -> float:
+        """For how long no watch is open; 0 while one is."""
+        return 0.0 if self._blind_since is None else time.monotonic() - self._blind_since
+
+    async def run(self) -> None:
+        """Keep the copy; never returns."""
+        backoff_s = _FIRST_BACKOFF_S
+        while True:
+            began = time.monotonic()
+            try:
+                if not self._version:
+                    await self._list()
+                await self._watch()
+            except Expired:
+                log.info("watch is too old, listing anew", kind=self._kind.name)
+                self._version = ""
+            except HeadraceError as error:
+                self._note(error)
+            self._blind_since = self._blind_since or time.monotonic()
+            if time.monotonic() - began > _SHORTEST_WATCH_S and self.error is None:
+                backoff_s = _FIRST_BACKOFF_S
+            else:
+                # Jitter: all drivers lose an API server at the same moment.
+                await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
+                backoff_s = min(2 * backoff_s, _MAX_BACKOFF_S)
+
+    async def _list(self) -> None:
+        objects, version = await self._client.list_versioned(
+            self._kind, self._namespace, labels=self._labels, fields=self._fields
+        )
+        self.error = None
+        there = {_key(object): object for object in objects}
+        for key in self._objects.keys() - there.keys():
+            self._drop(self._objects[key])
+        for object in objects:
+            self._put(object)
+        self._version = version
+        self.synced.set()
+
+    async def _watch(self) -> None:
+        events = self._client.watch(
+            self._kind,
+            self._namespace,
+            self._version,
+            labels=self._labels,
+            fields=self._fields,
+            timeout_s=random.randint(*_WATCH_S),
+        )
+        async with aclosing(events):
+            async for type, object in events:
+                match type:
+                    case "CONNECTED":
+                        if self.error is not None:
+                            log.info("sees the API server again", kind=self._kind.name)
+                        self._blind_since = self.error = None
+                        continue
+                    case "ADDED" | "MODIFIED":
+                        self._put(object)
+                    case "DELETED":
+                        self._drop(object)
+                self._version = object["metadata"]["resourceVersion"]
+
+    def _put(self, object: Object) -> None:
+        before = self._objects.get(_key(object))
+        self._objects[_key(object)] = object
+        if before is None:
+            self._on_change(Change(ChangeType.ADDED, object, None))
+        elif _version(before) != _version(object):
+            self._on_change(Change(ChangeType.MODIFIED, object, before))
+
+    def _drop(self, object: Object) -> None:
+        before = self._objects.pop(_key(object), None)
+        if before is not None:
+            self._on_change(Change(ChangeType.DELETED, object, before))
+
+    def _note(self, error: HeadraceError) -> None:
+        if self.error is None:
+            # What cannot mend itself (a right that is missing) deserves a louder word.
+            say = log.warning if isinstance(error, Retriable) else log.error
+            say("cannot watch, tried again and again", kind=self._kind.name, why=str(error))
+        self.error = error
+
+
+def _key(object: Object) -> Key:
+    metadata = object["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
+
+
+def _version(object: Object) -> str:
+    return str(object["metadata"]["resourceVersion"])
