@@ -1,0 +1,148 @@
+"""Where the units of a flow run, and what is to be written to say so. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from headrace.api import API_VERSION, ReplicationTask
+from headrace.assign import DriverName, TaskId
+from headrace.controller.drivers import Drivers
+from headrace.controller.names import MOVE_TO, PINNED_TO
+from headrace.controller.resources import Manifest
+from headrace.scheduling import Placement, task_id
+
+
+@dataclass(frozen=True)
+class Move:
+    """A person's wish to have a unit on a driver (annotation ``headrace.dev/move-to``)."""
+
+    task: ReplicationTask
+    driver: DriverName
+    refusal: str = ""
+    """Why it cannot be; empty when it is done. Either way the annotation goes."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What the spec of one unit is to say of where it runs."""
+
+    task: ReplicationTask
+    driver: DriverName
+    standbys: tuple[DriverName, ...]
+    lost: str
+    """The life of the holder that is over, so that ``driver`` need not wait for it."""
+    pin: DriverName = ""
+
+    @property
+    def is_news(self) -> bool:
+        """Whether the unit's object says something else."""
+        spec = self.task.spec
+        return (self.driver, self.standbys, self.lost, self.pin) != (
+            spec.driver_name,
+            spec.standby_driver_names,
+            spec.lost_incarnation,
+            self.task.metadata.annotations.get(PINNED_TO, ""),
+        )
+
+
+def requested_moves(tasks: Iterable[ReplicationTask], drivers: Drivers) -> list[Move]:
+    """Every ``move-to`` that can be acted on; that to a driver which is still starting waits."""
+    taking = {driver.name for driver in drivers.taking}
+    moves = []
+    for task in tasks:
+        wanted = task.metadata.annotations.get(MOVE_TO)
+        if wanted is None:
+            continue
+        pod = drivers.pods.get(wanted)
+        if wanted in taking:
+            moves.append(Move(task, wanted))
+        elif pod is None or pod.terminating or pod.ended or drivers.rolling:
+            there = ", ".join(sorted(taking)) or "none at the moment"
+            said = "is about to go" if pod else "does not exist"
+            moves.append(
+                Move(task, wanted, f"driver {wanted!r} {said}; units can move to: {there}")
+            )
+    return moves
+
+
+def pins(
+    tasks: Iterable[ReplicationTask], moves: Iterable[Move], drivers: Drivers
+) -> dict[TaskId, DriverName]:
+    """Units that a person put somewhere: for as long as that driver is there."""
+    there = {driver.name for driver in drivers.taking} | drivers.keeping
+    held = {
+        task_id(task): pin
+        for task in tasks
+        if (pin := task.metadata.annotations.get(PINNED_TO, "")) in there
+    }
+    return held | {task_id(move.task): move.driver for move in moves if not move.refusal}
+
+
+def movable(
+    tasks: Iterable[ReplicationTask], drivers: Drivers, pinned: Mapping[TaskId, DriverName]
+) -> list[ReplicationTask]:
+    """Units that the assignor decides on: not those that stay where they are for now."""
+    return [
+        task
+        for task in tasks
+        if task.spec.driver_name not in drivers.keeping
+        or pinned.get(task_id(task), task.spec.driver_name) != task.spec.driver_name
+    ]
+
+
+def assignments(
+    tasks: Iterable[ReplicationTask],
+    drivers: Drivers,
+    placements: Mapping[TaskId, Placement],
+    pinned: Mapping[TaskId, DriverName],
+) -> list[Assignment]:
+    """What has to be written; units that no ``placements`` speak of stay where they are."""
+    wanted = (_assignment(task, drivers, placements, pinned) for task in tasks)
+    return [assignment for assignment in wanted if assignment.is_news]
+
+
+def build_assignment(assignment: Assignment) -> Manifest:
+    """All that the operator owns of a unit, valid for the version of it that was read."""
+    metadata = assignment.task.metadata
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ReplicationTask",
+        "metadata": {
+            "name": metadata.name,
+            "namespace": metadata.namespace,
+            "resourceVersion": metadata.resource_version,
+            **({"annotations": {PINNED_TO: assignment.pin}} if assignment.pin else {}),
+        },
+        "spec": {
+            "driverName": assignment.driver,
+            "standbyDriverNames": list(assignment.standbys),
+            "lostIncarnation": assignment.lost,
+        },
+    }
+
+
+def _assignment(
+    task: ReplicationTask,
+    drivers: Drivers,
+    placements: Mapping[TaskId, Placement],
+    pinned: Mapping[TaskId, DriverName],
+) -> Assignment:
+    id, spec, holder = task_id(task), task.spec, task.status
+    place = placements.get(id)
+    if place is None:
+        place = Placement(_where_it_was(task, drivers), spec.standby_driver_names)
+    # A new life of the holder claims again by itself; only another driver has to be told.
+    lost = ""
+    if holder.driver_name not in ("", place.driver):
+        over = drivers.is_lost(holder.driver_name, holder.driver_incarnation)
+        lost = holder.driver_incarnation if over else ""
+    if not lost and place.driver == spec.driver_name:
+        lost = spec.lost_incarnation  # no write only to take back what hurts nobody
+    return Assignment(task, place.driver, place.standbys, lost, pinned.get(id, ""))
+
+
+def _where_it_was(task: ReplicationTask, drivers: Drivers) -> DriverName:
+    """Nobody can take it: it stays, unless its pod is on the way out. (A driver whose Lease is
+    expired may well run on, and we be the ones who see nothing.)"""
+    pod = drivers.pods.get(task.spec.driver_name)
+    gone = pod is None or pod.terminating or pod.ended
+    return "" if gone else task.spec.driver_name

@@ -1,0 +1,23 @@
+"""All children of a flow, in the order in which they are applied."""
+
+from headrace.api import ReplicationFlow
+from headrace.controller.resources.access import (
+    build_role,
+    build_role_binding,
+    build_service_account,
+)
+from headrace.controller.resources.deployment import build_deployment
+from headrace.controller.resources.guards import build_network_policy, build_pod_disruption_budget
+from headrace.controller.resources.metadata import Manifest
+
+
+def build_children(flow: ReplicationFlow, image: str, *, network_policy: bool) -> list[Manifest]:
+    """What the drivers may do comes before the drivers; units are not among them."""
+    return [
+        build_service_account(flow),
+        build_role(flow),
+        build_role_binding(flow),
+        build_pod_disruption_budget(flow),
+        *([build_network_policy(flow)] if network_policy else []),
+        build_deployment(flow, image),
+    ]

@@ -1,0 +1,133 @@
+"""The driver pods of a flow."""
+
+import hashlib
+import json
+
+from headrace.api import FlowState, ReplicationFlow
+from headrace.controller.names import TEMPLATE, driver_selector, flow_labels
+from headrace.controller.resources.metadata import Manifest, build_metadata, driver_name
+from headrace.controller.resources.secrets import (
+    SECRETS_FOLDER,
+    build_mounts,
+    build_volumes,
+    secret_names,
+)
+
+HTTP_PORT = 8080
+"""Health and metrics of a driver."""
+_GRACE_PERIOD_S = 30
+"""Between TERM and KILL. A driver needs about 5 s to hand over what it holds; the rest is for a
+target that answers slowly."""
+
+
+def build_deployment(flow: ReplicationFlow, image: str) -> Manifest:
+    """``spec.drivers.replicas`` drivers; none of a flow that is stopped.
+
+    maxUnavailable 0: a pod of the newest template is ready before one of the old ones goes, so that
+    every unit can move straight to where it will stay.
+    """
+    stopped = flow.spec.state is FlowState.STOPPED
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": build_metadata(flow, driver_name(flow)),
+        "spec": {
+            "replicas": 0 if stopped else flow.spec.drivers.replicas,
+            "selector": {"matchLabels": driver_selector(flow.metadata.name)},
+            "strategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "25%"},
+            },
+            "template": build_pod_template(flow, image),
+        },
+    }
+
+
+def build_pod_template(flow: ReplicationFlow, image: str) -> Manifest:
+    """The pods, labelled with a hash of all that makes them what they are."""
+    wanted = flow.spec.drivers.pod_template
+    spec = _build_pod_spec(flow, image)
+    labels = {
+        **wanted.metadata.labels,
+        **flow_labels(flow.metadata.name),
+        **driver_selector(flow.metadata.name),
+    }
+    made_of = json.dumps([spec, labels, wanted.metadata.annotations], sort_keys=True)
+    labels[TEMPLATE] = hashlib.sha256(made_of.encode()).hexdigest()[:10]
+    metadata: Manifest = {"labels": labels}
+    if wanted.metadata.annotations:
+        metadata["annotations"] = dict(wanted.metadata.annotations)
+    return {"metadata": metadata, "spec": spec}
+
+
+def template_hash(deployment: Manifest) -> str:
+    """The label of pods that were made from the template of this Deployment."""
+    labels: dict[str, str] = deployment["spec"]["template"]["metadata"]["labels"]
+    return labels[TEMPLATE]
+
+
+def _build_pod_spec(flow: ReplicationFlow, image: str) -> Manifest:
+    secrets = secret_names(flow)
+    return {
+        **flow.spec.drivers.pod_template.model_dump(
+            mode="json", by_alias=True, exclude_defaults=True, exclude={"metadata"}
+        ),
+        "serviceAccountName": driver_name(flow),
+        "automountServiceAccountToken": True,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": _GRACE_PERIOD_S,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_build_container(flow, image, secrets)],
+        "volumes": [{"name": "tmp", "emptyDir": {}}, *build_volumes(secrets)],
+    }
+
+
+def _build_container(flow: ReplicationFlow, image: str, secrets: list[str]) -> Manifest:
+    return {
+        "name": "driver",
+        "image": image,
+        "command": ["headrace", "driver"],
+        "args": [
+            f"--flow={flow.metadata.name}",
+            f"--namespace={flow.metadata.namespace}",
+            "--name=$(POD_NAME)",
+            "--pod-ip=$(POD_IP)",
+            f"--port={HTTP_PORT}",
+            f"--secrets={SECRETS_FOLDER}",
+        ],
+        "env": [
+            _from_field("POD_NAME", "metadata.name"),
+            _from_field("POD_NAMESPACE", "metadata.namespace"),
+            _from_field("POD_IP", "status.podIP"),
+        ],
+        "ports": [{"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"}],
+        "resources": flow.spec.drivers.resources.model_dump(
+            mode="json", by_alias=True, exclude_defaults=True
+        ),
+        "livenessProbe": {
+            "httpGet": {"path": "/healthz", "port": "http"},
+            "periodSeconds": 5,
+            "timeoutSeconds": 5,
+            "failureThreshold": 6,
+        },
+        "readinessProbe": {
+            "httpGet": {"path": "/readyz", "port": "http"},
+            "periodSeconds": 2,
+            "timeoutSeconds": 2,
+            "failureThreshold": 2,
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *build_mounts(secrets)],
+    }
+
+
+def _from_field(name: str, path: str) -> Manifest:
+    """An environment variable that the kubelet fills in; ``$(NAME)`` in ``args`` names it."""
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}

@@ -1,0 +1,34 @@
+"""What keeps others from disturbing the drivers: drains one at a time, no unasked connections."""
+
+from headrace.api import ReplicationFlow
+from headrace.controller.names import driver_selector
+from headrace.controller.resources.deployment import HTTP_PORT
+from headrace.controller.resources.metadata import Manifest, build_metadata, driver_name
+
+
+def build_pod_disruption_budget(flow: ReplicationFlow) -> Manifest:
+    """Drains take one driver at a time; one that is not ready never keeps a node from draining."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": build_metadata(flow, driver_name(flow)),
+        "spec": {
+            "maxUnavailable": 1,
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {"matchLabels": driver_selector(flow.metadata.name)},
+        },
+    }
+
+
+def build_network_policy(flow: ReplicationFlow) -> Manifest:
+    """In: probes and metrics. Out: anything, as brokers lie anywhere and name each other."""
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": build_metadata(flow, driver_name(flow)),
+        "spec": {
+            "podSelector": {"matchLabels": driver_selector(flow.metadata.name)},
+            "policyTypes": ["Ingress"],
+            "ingress": [{"ports": [{"port": HTTP_PORT, "protocol": "TCP"}]}],
+        },
+    }

@@ -1,0 +1,41 @@
+"""Secrets that a flow names, as volumes of its drivers."""
+
+from headrace.api import ClusterSpec, ReplicationFlow
+from headrace.controller.resources.metadata import Manifest
+
+SECRETS_FOLDER = "/etc/headrace/secrets"
+
+
+def secret_names(flow: ReplicationFlow) -> list[str]:
+    """The Secrets that the flow's two clusters refer to, in order, each once."""
+    both = (flow.spec.source, flow.spec.target)
+    return sorted({name for cluster in both for name in _of_cluster(cluster)})
+
+
+def _of_cluster(cluster: ClusterSpec) -> list[str]:
+    names = []
+    if cluster.tls:
+        names += [ref.secret_name for ref in cluster.tls.trusted_certificates]
+        if cluster.tls.client_certificate:
+            names.append(cluster.tls.client_certificate.secret_name)
+    if cluster.authentication and cluster.authentication.password:
+        names.append(cluster.authentication.password.secret_name)
+    return names
+
+
+def build_volumes(names: list[str]) -> list[Manifest]:
+    """A volume each. Optional: a driver starts without, says in its connector's status which
+    Secret or key is missing, and goes on when it appears."""
+    return [
+        {"name": f"secret-{number}", "secret": {"secretName": name, "optional": True}}
+        for number, name in enumerate(names)
+    ]
+
+
+def build_mounts(names: list[str]) -> list[Manifest]:
+    """``SECRETS_FOLDER/<secret>/<key>``. Whole volumes, never subPath: the kubelet does not bring
+    those up to date when a Secret changes."""
+    return [
+        {"name": f"secret-{number}", "mountPath": f"{SECRETS_FOLDER}/{name}", "readOnly": True}
+        for number, name in enumerate(names)
+    ]

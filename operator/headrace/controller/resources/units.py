@@ -1,0 +1,18 @@
+"""The connectors of a flow, as ReplicationTasks; they write the tasks of their kinds themselves."""
+
+from headrace.api import API_VERSION, ReplicationFlow, TaskType
+from headrace.assign import TaskId
+from headrace.controller.resources.metadata import Manifest, build_metadata
+
+CONNECTORS = (TaskType.SOURCE_CONNECTOR, TaskType.HEARTBEAT_CONNECTOR)
+"""Those that are built; ``herder/standalone.py`` makes the same."""
+
+
+def build_connector(flow: ReplicationFlow, type: TaskType) -> Manifest:
+    """A connector: what it is. Where it runs is written apart, by another field manager."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ReplicationTask",
+        "metadata": build_metadata(flow, TaskId(flow.metadata.name, type, 0).name),
+        "spec": {"flowName": flow.metadata.name, "type": type.value, "index": 0},
+    }

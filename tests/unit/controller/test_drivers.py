@@ -1,0 +1,89 @@
+"""Joins, leaves, restarts, rolls: which drivers get units, which keep theirs, which are over."""
+
+from dataclasses import replace
+
+import pytest
+
+from headrace.controller.drivers import DriverPod, Drivers, drivers_of
+from headrace.controller.sight import Lease, Observation, Sight
+
+NEWEST, OLD = "new", "old"
+
+
+def pod(name: str, template: str = NEWEST) -> DriverPod:
+    return DriverPod(name, template)
+
+
+def seen(life: str = "life", *, heard: bool = True, lost: bool = False) -> Observation:
+    lease = Lease(life, "now") if life else None
+    return Observation(lease, 6.0, 0.0, heard=heard and lease is not None, lost=lost)
+
+
+def view(pods: list[DriverPod], **observed: Observation) -> Drivers:
+    return drivers_of(pods, NEWEST, Sight(observed))
+
+
+def taking(drivers: Drivers) -> set[str]:
+    return {driver.name for driver in drivers.taking}
+
+
+def test_a_driver_joins_when_it_was_heard() -> None:
+    drivers = view([pod("a"), pod("b"), pod("c")], a=seen(), b=seen(heard=False), c=seen(""))
+    assert taking(drivers) == {"a"}
+    assert drivers.keeping == {"b", "c"}
+    assert drivers.alive == 2
+
+
+@pytest.mark.parametrize("change", [{"terminating": True}, {"ended": True}])
+def test_one_that_goes_keeps_nothing(change: dict[str, bool]) -> None:
+    drivers = view([pod("a"), replace(pod("b"), **change)], a=seen(), b=seen())
+    assert taking(drivers) == {"a"}
+    assert drivers.keeping == set()
+
+
+def test_terminating_is_not_lost_it_hands_over_itself() -> None:
+    drivers = view([replace(pod("b"), terminating=True)], b=seen())
+    assert not drivers.is_lost("b", "life")
+
+
+@pytest.mark.parametrize(
+    ("pods", "observation", "lost"),
+    [
+        ([], seen(), True),  # its pod is gone
+        ([replace(pod("b"), ended=True)], seen(), True),
+        ([pod("b")], seen(), False),
+        ([pod("b")], seen("another life"), True),  # its container was restarted
+        ([pod("b")], seen(lost=True), True),  # its Lease expired
+        ([pod("b")], seen(""), False),  # no Lease: being watched
+        ([pod("b")], replace(seen(""), lost=True), True),  # ... for its whole duration
+    ],
+)
+def test_which_life_is_over(pods: list[DriverPod], observation: Observation, lost: bool) -> None:
+    assert view(pods, b=observation).is_lost("b", "life") is lost
+
+
+def test_a_lease_that_expired_takes_the_driver_out_and_a_renewal_brings_it_back() -> None:
+    pods = [pod("a"), pod("b")]
+    gone = view(pods, a=seen(), b=seen(lost=True))
+    assert (taking(gone), gone.keeping) == ({"a"}, set())
+    assert taking(view(pods, a=seen(), b=seen())) == {"a", "b"}
+
+
+def test_in_a_roll_out_units_go_to_the_newest_template_only() -> None:
+    pods = [pod("a", OLD), pod("b", OLD), pod("c")]
+    drivers = view(pods, a=seen(), b=seen(), c=seen())
+    assert drivers.rolling
+    assert taking(drivers) == {"c"}
+    assert drivers.keeping == {"a", "b"}
+
+
+def test_until_one_of_the_newest_template_is_there_the_old_ones_take() -> None:
+    drivers = view([pod("a", OLD), pod("c")], a=seen(), c=seen(""))
+    assert drivers.rolling
+    assert taking(drivers) == {"a"}
+
+
+def test_a_roll_out_is_over_with_the_last_old_pod() -> None:
+    leaving = replace(pod("a", OLD), terminating=True)
+    assert view([leaving, pod("c")], a=seen(), c=seen()).rolling
+    assert not view([pod("c")], c=seen()).rolling

@@ -1,0 +1,90 @@
+"""A flow in, the manifests of its children out, as they lie in ``golden``.
+
+``HEADRACE_GOLDEN=write pytest tests/unit/controller`` writes them anew; read the difference.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+from headrace.api import ReplicationFlow
+from headrace.controller.names import FLOW, TEMPLATE, label_value
+from headrace.controller.resources import Manifest, build_children, build_deployment, template_hash
+
+GOLDEN = Path(__file__).parent / "golden"
+IMAGE = "headrace:golden"
+
+
+def read(case: str) -> ReplicationFlow:
+    return ReplicationFlow.model_validate(yaml.safe_load((GOLDEN / case / "flow.yaml").read_text()))
+
+
+@pytest.mark.parametrize("case", ["small", "everything", "stopped"])
+def test_children_are_as_they_were_agreed(case: str) -> None:
+    children = build_children(read(case), IMAGE, network_policy=case == "everything")
+    page = GOLDEN / case / "children.yaml"
+    text = yaml.safe_dump_all(children, sort_keys=False, width=99)
+    if os.environ.get("HEADRACE_GOLDEN") == "write":
+        page.write_text(text)
+    assert text == page.read_text()
+
+
+def walk(value: object, path: str = "") -> list[tuple[str, object]]:
+    if isinstance(value, dict):
+        return [hit for key, inner in value.items() for hit in walk(inner, f"{path}.{key}")]
+    if isinstance(value, list):
+        return [hit for inner in value for hit in walk(inner, path)]
+    return [(path, value)]
+
+
+def everything() -> list[Manifest]:
+    return build_children(read("everything"), IMAGE, network_policy=True)
+
+
+def test_drivers_have_no_right_on_secrets_and_no_wildcard() -> None:
+    rules = next(child["rules"] for child in everything() if child["kind"] == "Role")
+    granted = [str(word) for _, word in walk(rules)]
+    assert not [word for word in granted if "*" in word or "secret" in word]
+
+
+def test_a_volume_of_a_secret_is_optional_and_whole() -> None:
+    pod = build_deployment(read("everything"), IMAGE)["spec"]["template"]["spec"]
+    secrets = {v["name"]: v["secret"] for v in pod["volumes"] if "secret" in v}
+    mounts = {m["name"]: m for m in pod["containers"][0]["volumeMounts"] if m["name"] in secrets}
+    assert [s["secretName"] for s in secrets.values()] == [
+        "east-ca",
+        "headrace.east.client",
+        "west",
+    ]
+    assert all(secret["optional"] for secret in secrets.values())
+    for name, secret in secrets.items():
+        assert mounts[name]["mountPath"] == f"/etc/headrace/secrets/{secret['secretName']}"
+        assert "subPath" not in mounts[name]
+
+
+def test_a_users_labels_do_not_take_the_pods_away_from_their_deployment() -> None:
+    deployment = build_deployment(read("everything"), IMAGE)
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert labels[FLOW] == "orders"
+    assert deployment["spec"]["selector"]["matchLabels"].items() <= labels.items()
+
+
+def test_scaling_and_stopping_make_no_new_template_and_a_new_image_does() -> None:
+    flow = read("small")
+    scaled = flow.spec.model_copy(
+        update={"drivers": flow.spec.drivers.model_copy(update={"replicas": 9})}
+    )
+    before = build_deployment(flow, IMAGE)
+    after = build_deployment(flow.model_copy(update={"spec": scaled}), IMAGE)
+    assert template_hash(before) == template_hash(after)
+    assert template_hash(before) != template_hash(build_deployment(flow, "headrace:newer"))
+    assert before["spec"]["template"]["metadata"]["labels"][TEMPLATE] == template_hash(before)
+
+
+def test_a_long_name_fits_a_label_and_stays_told_apart() -> None:
+    one, other = "orders." * 10 + "a", "orders." * 10 + "b"
+    assert len(label_value(one)) <= 63
+    assert label_value(one) != label_value(other)
+    assert label_value("orders") == "orders"
