@@ -148,6 +148,8 @@ class MirrorTestSpec(Model):
     """Scheduled runs to keep that passed. Kubernetes only."""
     failed_tests_history_limit: Count = 1
     """Other scheduled runs to keep. Kubernetes only."""
+    ttl_seconds_after_finished: Count | None = None
+    """Seconds after its end that the test is deleted; absent: it stays. Kubernetes only."""
     spark: SparkSpec = SparkSpec()
     """The Spark jobs. Kubernetes only."""
 

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 from headrace.api.meta import Condition
-from headrace.api.model import Count, Model, Text
+from headrace.api.model import Count, Model, Text, Timestamp
 
 
 class Verdict(StrEnum):
@@ -67,6 +67,12 @@ class MirrorTestStatus(Model):
     latency_ms: LatencyMs | None = None
     """Quantiles of the mirror's latency."""
     report: Text | None = None
-    """Where the report is."""
+    """Where the report is: a path, or the name of a ConfigMap."""
+    start_time: Timestamp | None = None
+    """When the test began."""
+    completion_time: Timestamp | None = None
+    """When the verdict was found."""
+    last_schedule_time: Timestamp | None = None
+    """The time for which the last scheduled run was started."""
     conditions: tuple[Condition, ...] = ()
     """Observations about the test."""

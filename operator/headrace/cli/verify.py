@@ -7,15 +7,15 @@ from pathlib import Path
 
 import click
 
-from headrace.api import ClusterSpec, Delivery, MirrorTest, ReplicationFlow, Verdict, load, unbuilt
+from headrace.api import ClusterSpec, MirrorTest, ReplicationFlow, Verdict, load, unbuilt
 from headrace.cli.exits import Exit
 from headrace.cli.mirror_test import run_test
 from headrace.cli.verify_view import View
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec, Retriable
 from headrace.herder import control
 from headrace.kafka import Admin
-from headrace.replication import policy_for
-from headrace.report import FLOW, Result, Run
+from headrace.replication.mirror_tests import resolve
+from headrace.report import Result, Run
 
 _CODES = {
     Verdict.PASSED: Exit.OK,
@@ -93,35 +93,6 @@ def _flow(test: MirrorTest) -> ReplicationFlow | None:
     if test.spec.flow_name is None:
         return None
     return ReplicationFlow.model_validate(control.request(test.spec.flow_name, "flow"))
-
-
-def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
-    """The test with all that it takes from the flow written out: clusters, names, promises."""
-    spec = test.spec
-    policy = policy_for(flow.spec.policy, flow.spec.source.alias)
-    budgets = spec.budgets
-    if budgets.duplicated is None and flow.spec.delivery is Delivery.EXACTLY_ONCE:
-        budgets = budgets.model_copy(update={"duplicated": 0})
-    target = flow.spec.target
-    return test.model_copy(
-        update={
-            "metadata": test.metadata.model_copy(
-                update={"annotations": {**test.metadata.annotations, FLOW: flow.metadata.name}}
-            ),
-            "spec": spec.model_copy(
-                update={
-                    "flow_name": None,
-                    "source": flow.spec.source,
-                    "target": ClusterSpec.model_validate(
-                        {name: getattr(target, name) for name in ClusterSpec.model_fields}
-                    ),
-                    "target_topic": policy.target_topic("{topic}"),
-                    "budgets": budgets,
-                    "chaos": (),
-                }
-            ),
-        }
-    )
 
 
 def _run_name() -> str:

@@ -9,11 +9,9 @@ from typing import Annotated
 from pydantic import Field
 
 from headrace.api import ClusterSpec, MirrorTest
+from headrace.api.labels import FLOW_LABEL
 from headrace.api.model import Model
 from headrace.errors import InvalidSpec
-
-FLOW = "headrace.dev/flow"
-"""Annotation of a resolved test: the flow that it was resolved from."""
 
 
 class Run(Model):
@@ -36,7 +34,7 @@ class Run(Model):
     @property
     def flow(self) -> str | None:
         """Name of the flow under test; ``None``: a mirror that someone else runs."""
-        return self.test.metadata.annotations.get(FLOW)
+        return self.test.metadata.annotations.get(FLOW_LABEL)
 
     @property
     def topics(self) -> dict[str, str]:

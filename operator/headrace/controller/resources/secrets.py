@@ -8,8 +8,12 @@ SECRETS_FOLDER = "/etc/headrace/secrets"
 
 def secret_names(flow: ReplicationFlow) -> list[str]:
     """The Secrets that the flow's two clusters refer to, in order, each once."""
-    both = (flow.spec.source, flow.spec.target)
-    return sorted({name for cluster in both for name in _of_cluster(cluster)})
+    return secrets_of(flow.spec.source, flow.spec.target)
+
+
+def secrets_of(*clusters: ClusterSpec) -> list[str]:
+    """The Secrets that clusters refer to, in order, each once."""
+    return sorted({name for cluster in clusters for name in _of_cluster(cluster)})
 
 
 def _of_cluster(cluster: ClusterSpec) -> list[str]:
