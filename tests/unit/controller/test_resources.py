@@ -11,7 +11,8 @@ import yaml
 
 from headrace.api import ReplicationFlow
 from headrace.controller.names import FLOW, TEMPLATE, label_value
-from headrace.controller.resources import Manifest, build_children, build_deployment, template_hash
+from headrace.controller.resources import build_children, build_deployment, template_hash
+from headrace.k8s import Object
 
 GOLDEN = Path(__file__).parent / "golden"
 IMAGE = "headrace:golden"
@@ -39,7 +40,7 @@ def walk(value: object, path: str = "") -> list[tuple[str, object]]:
     return [(path, value)]
 
 
-def everything() -> list[Manifest]:
+def everything() -> list[Object]:
     return build_children(read("everything"), IMAGE, network_policy=True)
 
 

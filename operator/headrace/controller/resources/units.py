@@ -2,13 +2,14 @@
 
 from headrace.api import API_VERSION, ReplicationFlow, TaskType
 from headrace.assign import TaskId
-from headrace.controller.resources.metadata import Manifest, build_metadata
+from headrace.controller.resources.metadata import build_metadata
+from headrace.k8s import Object
 
 CONNECTORS = (TaskType.SOURCE_CONNECTOR, TaskType.HEARTBEAT_CONNECTOR)
 """Those that are built; ``herder/standalone.py`` makes the same."""
 
 
-def build_connector(flow: ReplicationFlow, type: TaskType) -> Manifest:
+def build_connector(flow: ReplicationFlow, type: TaskType) -> Object:
     """A connector: what it is. Where it runs is written apart, by another field manager."""
     return {
         "apiVersion": API_VERSION,
