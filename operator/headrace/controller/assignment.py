@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.api import API_VERSION, ReplicationFlow, ReplicationTask
+from headrace.api.labels import MOVE_ANNOTATION, standby_label
 from headrace.assign import DriverName, DriverState, TaskId
 from headrace.controller.drivers import Drivers
-from headrace.controller.names import MOVE_TO, PINNED_TO
+from headrace.controller.names import PINNED_TO
 from headrace.k8s import Object
 from headrace.scheduling import Placement, Scheduler, task_id
 
@@ -49,7 +50,7 @@ def requested_moves(tasks: Iterable[ReplicationTask], drivers: Drivers) -> list[
     taking = {driver.name for driver in drivers.taking}
     moves = []
     for task in tasks:
-        wanted = task.metadata.annotations.get(MOVE_TO)
+        wanted = task.metadata.annotations.get(MOVE_ANNOTATION)
         if wanted is None:
             continue
         pod = drivers.pods.get(wanted)
@@ -157,7 +158,8 @@ def build_assignment(assignment: Assignment) -> Object:
             "name": metadata.name,
             "namespace": metadata.namespace,
             "resourceVersion": metadata.resource_version,
-            **({"annotations": {PINNED_TO: assignment.pin}} if assignment.pin else {}),
+            "labels": {standby_label(driver): "" for driver in assignment.standbys},
+            "annotations": {PINNED_TO: assignment.pin} if assignment.pin else {},
         },
         "spec": {
             "driverName": assignment.driver,

@@ -1,12 +1,15 @@
-"""Which flows write one target topic: the later one has to wait. Pure."""
+"""Which flows write one target topic: the later one has to wait. Pure.
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+A connector looks before it publishes (``herder/target_topics.py``); this is for two that looked at
+the same moment, and for flows of different namespaces.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from headrace.api import ReplicationFlow, ReplicationTask, TaskType
-from headrace.errors import InvalidSpec
-from headrace.replication import policy_for
+from headrace.api import ReplicationFlow, ReplicationTask
+from headrace.api.labels import TARGET_LABEL, TOPICS_ANNOTATION
 from headrace.replication.policies import HEARTBEATS
 
 FlowName = tuple[str, str]
@@ -27,16 +30,13 @@ def taken_target(
     others: Iterable[ReplicationFlow],
     tasks: Mapping[FlowName, Sequence[ReplicationTask]],
 ) -> Taken | None:
-    """The first target topic of ``flow`` that an earlier one of ``others`` writes too.
-
-    The operator has no Kafka client: the target is one when an address of it is named by both
-    flows. (Drivers see more: two flows of one source meet in its progress records.)
-    """
+    """The first target topic of ``flow`` that an earlier one of ``others`` writes too."""
+    mine = _written(tasks.get(flow_name(flow), ()))
     for other in sorted(others, key=_age):
-        if _age(other) < _age(flow) and _servers(other) & _servers(flow):
-            common = _written(flow, tasks) & _written(other, tasks)
-            if common:
-                return Taken(other, min(common))
+        if _age(other) < _age(flow) and (
+            common := mine & _written(tasks.get(flow_name(other), ()))
+        ):
+            return Taken(other, min(common)[1])
     return None
 
 
@@ -49,23 +49,13 @@ def _age(flow: ReplicationFlow) -> tuple[datetime, FlowName]:
     return flow.metadata.creation_timestamp or _NEVER, flow_name(flow)
 
 
-def _servers(flow: ReplicationFlow) -> set[str]:
-    return {server.strip() for server in flow.spec.target.bootstrap_servers.lower().split(",")}
-
-
-def _written(
-    flow: ReplicationFlow, tasks: Mapping[FlowName, Sequence[ReplicationTask]]
-) -> set[str]:
-    try:
-        policy = policy_for(flow.spec.policy, flow.spec.source.alias)
-    except InvalidSpec:
-        return set()  # a policy that is not there writes nothing; its driver says so
-    return {policy.target_topic(topic) for topic in _topics(tasks.get(flow_name(flow), ()))}
-
-
-def _topics(tasks: Sequence[ReplicationTask]) -> Iterator[str]:
-    for task in tasks:
-        if task.spec.type is TaskType.SOURCE_TASK:
-            topics = (packed.topic for packed in task.spec.partitions)
-            # Every flow of a source copies its heartbeats: to see some twice harms nobody.
-            yield from (topic for topic in topics if topic != HEARTBEATS)
+def _written(tasks: Sequence[ReplicationTask]) -> set[tuple[str, str]]:
+    """(target cluster, topic); heartbeats left out: every flow of a source copies those, and to see
+    some twice harms nobody."""
+    return {
+        (cluster, topic)
+        for task in tasks
+        if (cluster := task.metadata.labels.get(TARGET_LABEL))
+        for topic in task.metadata.annotations.get(TOPICS_ANNOTATION, "").split("\n")
+        if topic and topic != HEARTBEATS and not topic.endswith(f".{HEARTBEATS}")
+    }

@@ -12,9 +12,10 @@ from headrace.api import (
     ReplicationTaskStatus,
     TaskType,
 )
+from headrace.api.labels import MOVE_ANNOTATION as MOVE_TO
 from headrace.controller.assignment import Plan, build_assignment, plan
 from headrace.controller.drivers import DriverLease, DriverPod, Drivers, drivers_of
-from headrace.controller.names import MOVE_TO, PINNED_TO
+from headrace.controller.names import PINNED_TO
 from headrace.scheduling import Scheduler, task_id
 
 FLOW = ReplicationFlow.model_validate(
