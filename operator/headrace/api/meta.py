@@ -1,13 +1,18 @@
 """What every object has beside its spec: metadata and conditions, as Kubernetes defines them."""
 
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 
 from pydantic import Field, JsonValue
 
-from headrace.api.model import Count, Label, Model, Name, Timestamp
+from headrace.api.extensions import BY_TYPE
+from headrace.api.model import Breach, Count, Label, Model, Name, Timestamp
 
 API_VERSION: Final = "headrace.dev/v1alpha1"
+LONGEST_NAME: Final = 52
+"""Of what a user names: with ``-producer`` or the like behind it, it has to be a label's value and
+a Job's name, and those have 63 characters. CronJob has the same limit."""
 
 
 class ObjectMeta(Model):
@@ -39,6 +44,15 @@ class ObjectMeta(Model):
     """Objects whose deletion deletes this one."""
     managed_fields: tuple[dict[str, JsonValue], ...] = ()
     """Who wrote which field, kept by the API server."""
+
+
+def name_breaches(metadata: ObjectMeta) -> Iterator[Breach]:
+    """What keeps children from being named after the object."""
+    if len(metadata.name) > LONGEST_NAME:
+        yield Breach(
+            ("metadata", "name"),
+            f"must have at most {LONGEST_NAME} characters: what belongs to it is named after it",
+        )
 
 
 class ConditionType(StrEnum):
@@ -79,6 +93,24 @@ class Reason(StrEnum):
     """At least one task failed; its lastError says why."""
     NO_DRIVERS = "NoDrivers"
     """There is no driver to run the tasks."""
+    STOPPED = "Stopped"
+    """The flow is stopped, as spec.state asks."""
+    STOPPING = "Stopping"
+    """The flow is to stop; drivers hand over what they hold."""
+    NOT_BUILT = "NotBuilt"
+    """The spec asks for what this version cannot do yet."""
+    INVALID_SPEC = "InvalidSpec"
+    """The operator does not understand the object."""
+    FORBIDDEN = "Forbidden"
+    """The operator lacks a right; the message names it."""
+    REFUSED = "Refused"
+    """The API server refuses an object that the flow needs; the message is its own."""
+    NAME_TAKEN = "NameTaken"
+    """An object that the flow needs is there already and belongs to somebody else."""
+    RECONCILIATION_PAUSED = "ReconciliationPaused"
+    """An annotation keeps the operator from this flow."""
+    ASSIGNOR_FAILED = "AssignorFailed"
+    """The assignor gave no good answer: units stay where they are."""
     NO_TOPIC_MATCHES = "NoTopicMatches"
     """No topic of the source matches spec.topics."""
     SOURCE_UNREACHABLE = "SourceUnreachable"
@@ -113,8 +145,6 @@ class Reason(StrEnum):
     """The next run starts at the time that the message names."""
     SUSPENDED = "Suspended"
     """No further runs start while spec.suspend is true."""
-    NOT_BUILT = "NotBuilt"
-    """The spec asks for something that this version does not do."""
     SOURCE_CHANGED = "SourceChanged"
     """A topic was deleted and made again: positions in the old one mean nothing in the new one."""
 
@@ -134,3 +164,7 @@ class Condition(Model):
     """When the status last changed."""
     observed_generation: Count | None = None
     """The metadata.generation that the condition speaks of."""
+
+
+Conditions = Annotated[tuple[Condition, ...], Field(max_length=64), BY_TYPE]
+"""One a type; a tool may keep one of its own beside those of headrace."""

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from headrace.api.meta import Condition
+from headrace.api.meta import Conditions
 from headrace.api.model import Count, Model, Text, Timestamp
 
 
@@ -67,12 +67,12 @@ class MirrorTestStatus(Model):
     latency_ms: LatencyMs | None = None
     """Quantiles of the mirror's latency."""
     report: Text | None = None
-    """Where the report is: a path, or the name of a ConfigMap."""
+    """Where the report is."""
     start_time: Timestamp | None = None
     """When the test began."""
     completion_time: Timestamp | None = None
-    """When the verdict was found."""
+    """When it ended, however it did; ttlSecondsAfterFinished counts from here."""
     last_schedule_time: Timestamp | None = None
-    """The time for which the last scheduled run was started."""
-    conditions: tuple[Condition, ...] = ()
+    """With a schedule: the time of the last run that was begun."""
+    conditions: Conditions = ()
     """Observations about the test."""

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from headrace.api import ConditionType, ReplicationFlowStatus, ReplicationTask, TaskPhase, TaskType
 from headrace.herder import StandaloneHerder
-from headrace.herder.flow_status import condition
+from headrace.replication.flow_status import condition
 
 _REFRESH_S = 0.5
 _PLAIN_INTERVAL_S = 5.0

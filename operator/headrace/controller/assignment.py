@@ -1,14 +1,15 @@
 """Where the units of a flow run, and what is to be written to say so. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.api import API_VERSION, ReplicationTask
-from headrace.assign import DriverName, TaskId
+from headrace.api import API_VERSION, ReplicationFlow, ReplicationTask
+from headrace.api.labels import MOVE_ANNOTATION, standby_label
+from headrace.assign import DriverName, DriverState, TaskId
 from headrace.controller.drivers import Drivers
-from headrace.controller.names import MOVE_TO, PINNED_TO
-from headrace.controller.resources import Manifest
-from headrace.scheduling import Placement, task_id
+from headrace.controller.names import PINNED_TO
+from headrace.k8s import Object
+from headrace.scheduling import Placement, Scheduler, task_id
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def requested_moves(tasks: Iterable[ReplicationTask], drivers: Drivers) -> list[
     taking = {driver.name for driver in drivers.taking}
     moves = []
     for task in tasks:
-        wanted = task.metadata.annotations.get(MOVE_TO)
+        wanted = task.metadata.annotations.get(MOVE_ANNOTATION)
         if wanted is None:
             continue
         pod = drivers.pods.get(wanted)
@@ -89,6 +90,53 @@ def movable(
     ]
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What is to be done about the units of a flow now."""
+
+    assignments: tuple[Assignment, ...]
+    """What has to be written."""
+    moves: tuple[Move, ...]
+    """Wishes that were acted on."""
+    problem: str
+    """A sentence when the flow's assignor gave no good answer; else empty."""
+    follow_up_ms: int | None
+    """When to ask again though nothing happened, on the clock of ``now_ms``."""
+
+
+def plan(
+    flow: ReplicationFlow,
+    tasks: Sequence[ReplicationTask],
+    drivers: Drivers,
+    scheduler: Scheduler,
+    now_ms: int,
+    *,
+    barred: frozenset[TaskId] = frozenset(),
+) -> Plan:
+    """Decide for all units of ``flow``; may block for seconds (a plug-in is asked).
+
+    ``barred`` are units that must run nowhere.
+    """
+    moves = requested_moves(tasks, drivers)
+    pinned = pins(tasks, moves, drivers)
+    placements = dict.fromkeys(barred, Placement(""))
+    problem, follow_up_ms = "", None
+    if drivers.taking:
+        schedule = scheduler.decide(
+            [flow],
+            [task for task in movable(tasks, drivers, pinned) if task_id(task) not in barred],
+            [DriverState(driver.name, rack=driver.rack) for driver in drivers.taking],
+            now_ms,
+            pins=pinned,
+            balance=not drivers.rolling and not drivers.keeping,
+        )
+        placements |= schedule.placements
+        problem = schedule.problems.get(flow.metadata.name, "")
+        follow_up_ms = schedule.follow_up_ms
+    news = assignments(tasks, drivers, placements, pinned)
+    return Plan(tuple(news), tuple(moves), problem, follow_up_ms)
+
+
 def assignments(
     tasks: Iterable[ReplicationTask],
     drivers: Drivers,
@@ -100,7 +148,7 @@ def assignments(
     return [assignment for assignment in wanted if assignment.is_news]
 
 
-def build_assignment(assignment: Assignment) -> Manifest:
+def build_assignment(assignment: Assignment) -> Object:
     """All that the operator owns of a unit, valid for the version of it that was read."""
     metadata = assignment.task.metadata
     return {
@@ -110,7 +158,8 @@ def build_assignment(assignment: Assignment) -> Manifest:
             "name": metadata.name,
             "namespace": metadata.namespace,
             "resourceVersion": metadata.resource_version,
-            **({"annotations": {PINNED_TO: assignment.pin}} if assignment.pin else {}),
+            "labels": {standby_label(driver): "" for driver in assignment.standbys},
+            "annotations": {PINNED_TO: assignment.pin} if assignment.pin else {},
         },
         "spec": {
             "driverName": assignment.driver,

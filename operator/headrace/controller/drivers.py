@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from headrace.assign import DriverName
-from headrace.controller.sight import Observation, Sight
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,21 @@ class DriverPod:
 
 
 @dataclass(frozen=True)
+class DriverLease:
+    """What the watch over Leases says of one driver."""
+
+    incarnation: str = ""
+    """Which life of the driver holds it; empty without a Lease."""
+    heard: bool = False
+    """Whether it was seen to be renewed: one that lay there when we began to look may be dead."""
+    expired: bool = False
+    """Whether it, or its absence, stood for its whole duration."""
+
+
+_NONE = DriverLease()
+
+
+@dataclass(frozen=True)
 class Drivers:
     """The drivers of a flow."""
 
@@ -37,34 +51,45 @@ class Drivers:
     """Keep the units that they have, and get none."""
     rolling: bool
     """Whether pods of an older template are there: nothing moves for balance meanwhile."""
-    alive: int
-    """How many hold their Lease, those that were told to go among them."""
     pods: Mapping[DriverName, DriverPod]
-    seen: Mapping[DriverName, Observation]
+    leases: Mapping[DriverName, DriverLease]
+
+    @property
+    def alive(self) -> int:
+        """How many hold their Lease."""
+        return sum(
+            lease.incarnation != "" and not lease.expired
+            for name in self.pods
+            if (lease := self.leases.get(name, _NONE))
+        )
 
     def is_lost(self, driver: DriverName, incarnation: str) -> bool:
         """Whether that life of a driver is over: its pod is gone or ended, another life of it holds
         the Lease, or the Lease expired."""
-        pod, seen = self.pods.get(driver), self.seen.get(driver)
+        pod, lease = self.pods.get(driver), self.leases.get(driver, _NONE)
         if pod is None or pod.ended:
             return True
-        if seen is None:
-            return False
-        return seen.lost if seen.incarnation in ("", incarnation) else True
+        return lease.expired or lease.incarnation not in ("", incarnation)
 
 
-def drivers_of(pods: Iterable[DriverPod], newest: str, sight: Sight) -> Drivers:
+def drivers_of(
+    pods: Iterable[DriverPod], newest: str, leases: Mapping[DriverName, DriverLease]
+) -> Drivers:
     """The drivers of a flow; ``newest`` is the hash of the template that its pods shall have."""
     there = {pod.name: pod for pod in pods}
-    staying = [pod for pod in there.values() if not pod.terminating and not pod.ended]
-    known = [pod for pod in staying if pod.name in sight.of and not sight.of[pod.name].lost]
-    sure = {pod.name for pod in known if sight.of[pod.name].heard}
-    rolling = any(pod.template != newest for pod in there.values() if not pod.ended)
-
-    taking = [pod for pod in known if pod.name in sure and pod.template == newest]
-    if not taking:  # what has no home goes to one that will roll too, rather than nowhere
-        taking = [pod for pod in known if pod.name in sure]
+    staying = [
+        pod
+        for pod in there.values()
+        if not pod.terminating and not pod.ended and not leases.get(pod.name, _NONE).expired
+    ]
+    sure = [pod for pod in staying if leases.get(pod.name, _NONE).heard]
+    # While there is none of the newest template, an old one takes what would have no home.
+    taking = [pod for pod in sure if pod.template == newest] or sure
     names = {pod.name for pod in taking}
-    keeping = frozenset(pod.name for pod in known if pod.name not in names)
-    alive = sum(one.incarnation != "" and not one.lost for one in sight.of.values())
-    return Drivers(tuple(taking), keeping, rolling, alive, there, sight.of)
+    return Drivers(
+        taking=tuple(taking),
+        keeping=frozenset(pod.name for pod in staying if pod.name not in names),
+        rolling=any(pod.template != newest and not pod.ended for pod in there.values()),
+        pods=there,
+        leases=leases,
+    )

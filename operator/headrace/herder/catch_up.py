@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from headrace.api import ConditionStatus, ConditionType, ReplicationTask, TaskPhase, TaskType
-from headrace.herder.flow_status import condition
+from headrace.replication.flow_status import condition
 
 
 def caught_up(tasks: Sequence[ReplicationTask]) -> bool:

@@ -25,10 +25,10 @@ from headrace.assign import ApplicationState, DriverState, EvenAssignor, TaskAss
 from headrace.connect.herder import TargetTaken
 from headrace.errors import HeadraceError, InvalidSpec
 from headrace.herder.fleet import DriverProcess, Fleet
-from headrace.herder.flow_status import flow_status
 from headrace.herder.link import answer_error, dump
 from headrace.herder.store import TaskStore, task_id
 from headrace.logs import get_logger
+from headrace.replication.flow_status import flow_status
 
 log = get_logger(__name__)
 

@@ -32,6 +32,8 @@ class _Watched:
     once_more: bool = False
     """Whether this is the observation after one that was judged blind."""
     expired: bool = False
+    heard: bool = False
+    """Whether it was seen to change: one that was there when we began to look may be dead."""
 
 
 class LeaseObserver:
@@ -60,18 +62,24 @@ class LeaseObserver:
         watched = self._watched.get(name)
         if watched is None or watched.view != lease:
             duration_s = lease.duration_s if lease else self._duration_s
-            self._watched[name] = _Watched(lease, now, duration_s)
+            heard = watched is not None and lease is not None
+            self._watched[name] = _Watched(lease, now, duration_s, heard=heard)
 
     def restart(self, now: float) -> None:
         """The observer was away: what it saw before says nothing about who lives now."""
         for watched in self._watched.values():
             if not watched.expired:
-                watched.since, watched.once_more = now, False
+                watched.since, watched.once_more, watched.heard = now, False, False
 
     @property
     def expired(self) -> frozenset[Name]:
         """Those that were judged lost, and were not seen to be renewed since."""
         return frozenset(name for name, watched in self._watched.items() if watched.expired)
+
+    def heard(self, name: Name) -> bool:
+        """Whether it was seen to be renewed since the observation began: it surely lives."""
+        watched = self._watched.get(name)
+        return watched is not None and watched.heard
 
     def holder(self, name: Name) -> str:
         """holderIdentity of a Lease; empty when there is none."""

@@ -49,6 +49,10 @@ class LeaseWatch:
         """Namespace and name of each Lease (its driver's name) that is expired or missing."""
         return self._observer.expired
 
+    def heard(self, name: Name) -> bool:
+        """Whether it was seen to be renewed since this process began, or began anew, to watch."""
+        return self._observer.heard(name)
+
     def holder(self, name: Name) -> str:
         """``<pod>/<incarnation>`` of the last holder that was seen; empty without a Lease."""
         return self._observer.holder(name)
@@ -95,10 +99,15 @@ class LeaseWatch:
         self._see(_name(change.object), None if deleted else read_lease(change.object))
 
     def _see(self, name: Name, lease: LeaseView | None) -> None:
-        before = (self._observer.holder(name), name in self._observer.expired)
+        before = self._told(name)
         self._observer.see(name, lease, time.monotonic())
-        if before != (self._observer.holder(name), name in self._observer.expired):
+        if before != self._told(name):
             self._on_change()
+
+    def _told(self, name: Name) -> tuple[str, bool, bool]:
+        """What a listener acts on; a mere renewal is none of it."""
+        expired = name in self._observer.expired
+        return self._observer.holder(name), self._observer.heard(name), expired
 
 
 def _name(lease: Object) -> Name:

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.controller.drivers import DriverPod, Drivers, drivers_of
-from headrace.controller.sight import Lease, Observation, Sight
+from headrace.controller.drivers import DriverLease, DriverPod, Drivers, drivers_of
 
 NEWEST, OLD = "new", "old"
 
@@ -14,13 +13,12 @@ def pod(name: str, template: str = NEWEST) -> DriverPod:
     return DriverPod(name, template)
 
 
-def seen(life: str = "life", *, heard: bool = True, lost: bool = False) -> Observation:
-    lease = Lease(life, "now") if life else None
-    return Observation(lease, 6.0, 0.0, heard=heard and lease is not None, lost=lost)
+def seen(life: str = "life", *, heard: bool = True, expired: bool = False) -> DriverLease:
+    return DriverLease(life, heard and life != "", expired)
 
 
-def view(pods: list[DriverPod], **observed: Observation) -> Drivers:
-    return drivers_of(pods, NEWEST, Sight(observed))
+def view(pods: list[DriverPod], **leases: DriverLease) -> Drivers:
+    return drivers_of(pods, NEWEST, leases)
 
 
 def taking(drivers: Drivers) -> set[str]:
@@ -47,24 +45,24 @@ def test_terminating_is_not_lost_it_hands_over_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pods", "observation", "lost"),
+    ("pods", "lease", "lost"),
     [
         ([], seen(), True),  # its pod is gone
         ([replace(pod("b"), ended=True)], seen(), True),
         ([pod("b")], seen(), False),
         ([pod("b")], seen("another life"), True),  # its container was restarted
-        ([pod("b")], seen(lost=True), True),  # its Lease expired
+        ([pod("b")], seen(expired=True), True),  # its Lease expired
         ([pod("b")], seen(""), False),  # no Lease: being watched
-        ([pod("b")], replace(seen(""), lost=True), True),  # ... for its whole duration
+        ([pod("b")], replace(seen(""), expired=True), True),  # ... for its whole duration
     ],
 )
-def test_which_life_is_over(pods: list[DriverPod], observation: Observation, lost: bool) -> None:
-    assert view(pods, b=observation).is_lost("b", "life") is lost
+def test_which_life_is_over(pods: list[DriverPod], lease: DriverLease, lost: bool) -> None:
+    assert view(pods, b=lease).is_lost("b", "life") is lost
 
 
 def test_a_lease_that_expired_takes_the_driver_out_and_a_renewal_brings_it_back() -> None:
     pods = [pod("a"), pod("b")]
-    gone = view(pods, a=seen(), b=seen(lost=True))
+    gone = view(pods, a=seen(), b=seen(expired=True))
     assert (taking(gone), gone.keeping) == ({"a"}, set())
     assert taking(view(pods, a=seen(), b=seen())) == {"a", "b"}
 

@@ -1,11 +1,11 @@
 """What the Spark drivers of a MirrorTest may do: make their executors, and write the report."""
 
-from headrace.controller.resources.metadata import Manifest
+from headrace.k8s import Object
 
 _RBAC = "rbac.authorization.k8s.io"
 
 
-def build_access(metadata: Manifest, report: str) -> list[Manifest]:
+def build_access(metadata: Object, report: str) -> list[Object]:
     """Account, role and binding of the Spark drivers, all named as ``metadata`` says; the
     executors' account, which may do nothing."""
     name, namespace = metadata["name"], metadata["namespace"]

@@ -13,8 +13,8 @@ from math import ceil
 from headrace.api import ClusterSpec, MirrorTest
 from headrace.api.labels import label_value
 from headrace.controller.mirror_tests.access import build_access
-from headrace.controller.resources.metadata import Manifest
 from headrace.controller.resources.secrets import build_mounts, build_volumes, secrets_of
+from headrace.k8s import Object, owner_reference
 
 TEST_LABEL = "headrace.dev/mirror-test"
 STAGE_LABEL = "headrace.dev/stage"
@@ -78,7 +78,7 @@ def report_name(test: MirrorTest) -> str:
     return f"{test.metadata.name}-report"
 
 
-def build_run(run: TestRun) -> list[Manifest]:
+def build_run(run: TestRun) -> list[Object]:
     """What all Jobs of a run need, in the order in which it is applied."""
     account = run.part("spark")
     metadata = _metadata(run, account)
@@ -103,7 +103,7 @@ def build_run(run: TestRun) -> list[Manifest]:
     ]
 
 
-def build_job(run: TestRun, stage: Stage) -> Manifest:
+def build_job(run: TestRun, stage: Stage) -> Object:
     """One stage."""
     labels = _labels(run) | {STAGE_LABEL: stage.value}
     return {
@@ -135,9 +135,9 @@ def build_job(run: TestRun, stage: Stage) -> Manifest:
     }
 
 
-def _container(run: TestRun, stage: Stage) -> Manifest:
+def _container(run: TestRun, stage: Stage) -> Object:
     memory = f"{_DRIVER_MEMORY_MIB[stage] + 512}Mi"
-    container: Manifest = {
+    container: Object = {
         "name": "spark-driver",
         "image": run.images.spark,
         "imagePullPolicy": run.images.pull_policy,
@@ -199,7 +199,7 @@ def _spark_conf(run: TestRun) -> dict[str, str]:
     }
 
 
-def _executor_template(run: TestRun) -> Manifest:
+def _executor_template(run: TestRun) -> Object:
     """Spark fills in image, command, ports and resources."""
     return {
         "apiVersion": "v1",
@@ -221,19 +221,19 @@ def _executor_template(run: TestRun) -> Manifest:
     }
 
 
-_POD_SECURITY: Manifest = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-_CONTAINER_SECURITY: Manifest = {
+_POD_SECURITY: Object = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+_CONTAINER_SECURITY: Object = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
     "readOnlyRootFilesystem": True,
 }
 
 
-def _volumes(run: TestRun) -> list[Manifest]:
+def _volumes(run: TestRun) -> list[Object]:
     return [{"name": "tmp", "emptyDir": {}}, *build_volumes(_secrets(run))]
 
 
-def _mounts(run: TestRun) -> list[Manifest]:
+def _mounts(run: TestRun) -> list[Object]:
     return [{"name": "tmp", "mountPath": "/tmp"}, *build_mounts(_secrets(run))]
 
 
@@ -254,7 +254,7 @@ def _deadline_s(test: MirrorTest, stage: Stage) -> int:
     return _DEADLINE_S + (settle_s if stage is Stage.VERIFY else load_s + settle_s)
 
 
-def _from_field(name: str, path: str) -> Manifest:
+def _from_field(name: str, path: str) -> Object:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
@@ -269,20 +269,12 @@ def _labels(run: TestRun) -> dict[str, str]:
     }
 
 
-def _metadata(run: TestRun, name: str) -> Manifest:
+def _metadata(run: TestRun, name: str) -> Object:
     """The garbage collector deletes it with its test: deleting a test cancels it."""
     test = run.test
     return {
         "name": name,
         "namespace": test.metadata.namespace,
         "labels": _labels(run),
-        "ownerReferences": [
-            {
-                "apiVersion": test.api_version,
-                "kind": test.kind,
-                "name": test.metadata.name,
-                "uid": test.metadata.uid,
-                "controller": True,
-            }
-        ],
+        "ownerReferences": [owner_reference(test)],
     }

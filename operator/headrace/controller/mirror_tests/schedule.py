@@ -17,7 +17,7 @@ from headrace.api import (
     Reason,
     Verdict,
 )
-from headrace.controller.resources.metadata import Manifest
+from headrace.k8s import Object, owner_reference
 
 _OF_A_SCHEDULE = {
     "schedule",
@@ -32,7 +32,7 @@ class Scheduled:
     """What to do for a test with a schedule."""
 
     status: MirrorTestStatus
-    create: Manifest | None = None
+    create: Object | None = None
     delete: tuple[str, ...] = ()
     """Names of runs beyond the history limits, oldest first."""
     again_s: float = 60.0
@@ -65,7 +65,7 @@ def next_scheduled(test: MirrorTest, runs: Iterable[MirrorTest], now: datetime) 
     return replace(calm, status=status, create=build_scheduled(test, due))
 
 
-def build_scheduled(test: MirrorTest, at: datetime) -> Manifest:
+def build_scheduled(test: MirrorTest, at: datetime) -> Object:
     """The run for a time; its name tells the minute, so that two operators make one."""
     spec = test.spec.model_dump(
         mode="json", by_alias=True, exclude_unset=True, exclude=_OF_A_SCHEDULE
@@ -77,15 +77,7 @@ def build_scheduled(test: MirrorTest, at: datetime) -> Manifest:
             "name": f"{test.metadata.name}-{int(at.timestamp()) // 60}",
             "namespace": test.metadata.namespace,
             "labels": dict(test.metadata.labels),
-            "ownerReferences": [
-                {
-                    "apiVersion": test.api_version,
-                    "kind": test.kind,
-                    "name": test.metadata.name,
-                    "uid": test.metadata.uid,
-                    "controller": True,
-                }
-            ],
+            "ownerReferences": [owner_reference(test)],
         },
         "spec": spec,
     }
@@ -112,7 +104,7 @@ def _verdict(run: MirrorTest) -> Verdict | None:
 
 
 def _cron(test: MirrorTest, at: datetime) -> croniter:
-    return croniter(test.spec.schedule, at.astimezone(UTC))
+    return croniter(test.spec.schedule or "", at.astimezone(UTC))
 
 
 def _status(test: MirrorTest, reason: Reason, message: str) -> MirrorTestStatus:

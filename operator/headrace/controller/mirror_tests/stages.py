@@ -22,7 +22,7 @@ from headrace.api import (
     unbuilt,
 )
 from headrace.controller.mirror_tests.jobs import Stage, report_name
-from headrace.controller.resources.metadata import Manifest
+from headrace.k8s import Object
 
 _PROBE_START_S = 300.0
 """Images to pull, executors to place; after that the load starts without a probe."""
@@ -45,7 +45,7 @@ class Facts:
     """Name of the run."""
     flow: ReplicationFlow | None = None
     """The one that the test names, when it is there."""
-    jobs: Mapping[Stage, Manifest] | None = None
+    jobs: Mapping[Stage, Object] | None = None
     """Those that are there."""
     report: str | None = None
     """``report.json``, as the verifier left it."""
@@ -95,7 +95,7 @@ def _before_the_load(facts: Facts) -> Step:
     return _under_way(facts, MirrorTestPhase.RUNNING, "sending the load", Stage.PRODUCE)
 
 
-def _after_its_start(facts: Facts, load: Manifest) -> Step:
+def _after_its_start(facts: Facts, load: Object) -> Step:
     verify = (facts.jobs or {}).get(Stage.VERIFY)
     if not _end(load):
         return _under_way(facts, MirrorTestPhase.RUNNING, "sending the load")
@@ -229,18 +229,18 @@ def _condition(
     )
 
 
-def _ready(job: Manifest) -> bool:
+def _ready(job: Object) -> bool:
     return bool(job.get("status", {}).get("ready"))
 
 
-def _end(job: Manifest) -> Manifest | None:
+def _end(job: Object) -> Object | None:
     for condition in job.get("status", {}).get("conditions", []):
         if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
-            found: Manifest = condition
+            found: Object = condition
             return found
     return None
 
 
-def _age_s(job: Manifest, now: datetime) -> float:
+def _age_s(job: Object, now: datetime) -> float:
     made = job["metadata"].get("creationTimestamp")
     return (now - datetime.fromisoformat(made)).total_seconds() if made else 0.0

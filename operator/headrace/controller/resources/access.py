@@ -1,12 +1,13 @@
 """What the drivers of a flow may do on the API server: as little as they can work with."""
 
 from headrace.api import ReplicationFlow
-from headrace.controller.resources.metadata import Manifest, build_metadata, driver_name
+from headrace.controller.resources.metadata import build_metadata, driver_name
+from headrace.k8s import Object
 
 RBAC = "rbac.authorization.k8s.io"
 
 
-def build_service_account(flow: ReplicationFlow) -> Manifest:
+def build_service_account(flow: ReplicationFlow) -> Object:
     """Who the drivers are. The token is mounted by the pods, which ask for it."""
     return {
         "apiVersion": "v1",
@@ -16,7 +17,7 @@ def build_service_account(flow: ReplicationFlow) -> Manifest:
     }
 
 
-def build_role(flow: ReplicationFlow) -> Manifest:
+def build_role(flow: ReplicationFlow) -> Object:
     """Their own flow to read; units to read, publish, and report on; Leases to renew.
 
     RBAC can name an object, but it cannot select by label or field: units and Leases are those of
@@ -52,7 +53,7 @@ def build_role(flow: ReplicationFlow) -> Manifest:
     }
 
 
-def build_role_binding(flow: ReplicationFlow) -> Manifest:
+def build_role_binding(flow: ReplicationFlow) -> Object:
     """Gives the role to the account."""
     name = driver_name(flow)
     return {

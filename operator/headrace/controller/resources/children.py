@@ -8,10 +8,10 @@ from headrace.controller.resources.access import (
 )
 from headrace.controller.resources.deployment import build_deployment
 from headrace.controller.resources.guards import build_network_policy, build_pod_disruption_budget
-from headrace.controller.resources.metadata import Manifest
+from headrace.k8s import Object
 
 
-def build_children(flow: ReplicationFlow, image: str, *, network_policy: bool) -> list[Manifest]:
+def build_children(flow: ReplicationFlow, image: str, *, network_policy: bool) -> list[Object]:
     """What the drivers may do comes before the drivers; units are not among them."""
     return [
         build_service_account(flow),

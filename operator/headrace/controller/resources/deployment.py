@@ -5,13 +5,14 @@ import json
 
 from headrace.api import FlowState, ReplicationFlow
 from headrace.controller.names import TEMPLATE, driver_selector, flow_labels
-from headrace.controller.resources.metadata import Manifest, build_metadata, driver_name
+from headrace.controller.resources.metadata import build_metadata, driver_name
 from headrace.controller.resources.secrets import (
     SECRETS_FOLDER,
     build_mounts,
     build_volumes,
     secret_names,
 )
+from headrace.k8s import Object
 
 HTTP_PORT = 8080
 """Health and metrics of a driver."""
@@ -20,7 +21,7 @@ _GRACE_PERIOD_S = 30
 target that answers slowly."""
 
 
-def build_deployment(flow: ReplicationFlow, image: str) -> Manifest:
+def build_deployment(flow: ReplicationFlow, image: str) -> Object:
     """``spec.drivers.replicas`` drivers; none of a flow that is stopped.
 
     maxUnavailable 0: a pod of the newest template is ready before one of the old ones goes, so that
@@ -43,7 +44,7 @@ def build_deployment(flow: ReplicationFlow, image: str) -> Manifest:
     }
 
 
-def build_pod_template(flow: ReplicationFlow, image: str) -> Manifest:
+def build_pod_template(flow: ReplicationFlow, image: str) -> Object:
     """The pods, labelled with a hash of all that makes them what they are."""
     wanted = flow.spec.drivers.pod_template
     spec = _build_pod_spec(flow, image)
@@ -54,19 +55,19 @@ def build_pod_template(flow: ReplicationFlow, image: str) -> Manifest:
     }
     made_of = json.dumps([spec, labels, wanted.metadata.annotations], sort_keys=True)
     labels[TEMPLATE] = hashlib.sha256(made_of.encode()).hexdigest()[:10]
-    metadata: Manifest = {"labels": labels}
+    metadata: Object = {"labels": labels}
     if wanted.metadata.annotations:
         metadata["annotations"] = dict(wanted.metadata.annotations)
     return {"metadata": metadata, "spec": spec}
 
 
-def template_hash(deployment: Manifest) -> str:
+def template_hash(deployment: Object) -> str:
     """The label of pods that were made from the template of this Deployment."""
     labels: dict[str, str] = deployment["spec"]["template"]["metadata"]["labels"]
     return labels[TEMPLATE]
 
 
-def _build_pod_spec(flow: ReplicationFlow, image: str) -> Manifest:
+def _build_pod_spec(flow: ReplicationFlow, image: str) -> Object:
     secrets = secret_names(flow)
     return {
         **flow.spec.drivers.pod_template.model_dump(
@@ -85,7 +86,7 @@ def _build_pod_spec(flow: ReplicationFlow, image: str) -> Manifest:
     }
 
 
-def _build_container(flow: ReplicationFlow, image: str, secrets: list[str]) -> Manifest:
+def _build_container(flow: ReplicationFlow, image: str, secrets: list[str]) -> Object:
     return {
         "name": "driver",
         "image": image,
@@ -128,6 +129,6 @@ def _build_container(flow: ReplicationFlow, image: str, secrets: list[str]) -> M
     }
 
 
-def _from_field(name: str, path: str) -> Manifest:
+def _from_field(name: str, path: str) -> Object:
     """An environment variable that the kubelet fills in; ``$(NAME)`` in ``args`` names it."""
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}

@@ -3,10 +3,11 @@
 from headrace.api import ReplicationFlow
 from headrace.controller.names import driver_selector
 from headrace.controller.resources.deployment import HTTP_PORT
-from headrace.controller.resources.metadata import Manifest, build_metadata, driver_name
+from headrace.controller.resources.metadata import build_metadata, driver_name
+from headrace.k8s import Object
 
 
-def build_pod_disruption_budget(flow: ReplicationFlow) -> Manifest:
+def build_pod_disruption_budget(flow: ReplicationFlow) -> Object:
     """Drains take one driver at a time; one that is not ready never keeps a node from draining."""
     return {
         "apiVersion": "policy/v1",
@@ -20,7 +21,7 @@ def build_pod_disruption_budget(flow: ReplicationFlow) -> Manifest:
     }
 
 
-def build_network_policy(flow: ReplicationFlow) -> Manifest:
+def build_network_policy(flow: ReplicationFlow) -> Object:
     """In: probes and metrics. Out: anything, as brokers lie anywhere and name each other."""
     return {
         "apiVersion": "networking.k8s.io/v1",

@@ -1,7 +1,7 @@
 """Secrets that a flow names, as volumes of its drivers."""
 
 from headrace.api import ClusterSpec, ReplicationFlow
-from headrace.controller.resources.metadata import Manifest
+from headrace.k8s import Object
 
 SECRETS_FOLDER = "/etc/headrace/secrets"
 
@@ -27,7 +27,7 @@ def _of_cluster(cluster: ClusterSpec) -> list[str]:
     return names
 
 
-def build_volumes(names: list[str]) -> list[Manifest]:
+def build_volumes(names: list[str]) -> list[Object]:
     """A volume each. Optional: a driver starts without, says in its connector's status which
     Secret or key is missing, and goes on when it appears."""
     return [
@@ -36,7 +36,7 @@ def build_volumes(names: list[str]) -> list[Manifest]:
     ]
 
 
-def build_mounts(names: list[str]) -> list[Manifest]:
+def build_mounts(names: list[str]) -> list[Object]:
     """``SECRETS_FOLDER/<secret>/<key>``. Whole volumes, never subPath: the kubelet does not bring
     those up to date when a Secret changes."""
     return [

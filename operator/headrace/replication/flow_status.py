@@ -31,9 +31,15 @@ class Verdict(NamedTuple):
 
 
 def flow_status(
-    flow: ReplicationFlow, tasks: Sequence[ReplicationTask], drivers: int, now: datetime
+    flow: ReplicationFlow,
+    tasks: Sequence[ReplicationTask],
+    drivers: int,
+    now: datetime,
+    verdict: Verdict | None = None,
 ) -> ReplicationFlowStatus:
     """What there is to say of ``flow``; ``drivers`` are those that are alive.
+
+    ``verdict`` comes first when there is one: what whoever runs the units knows and they do not.
 
     ``flow.status`` is what was said before: a condition whose status did not change keeps its time.
     """
@@ -44,7 +50,7 @@ def flow_status(
         for at in TopicPartitions.unpack(task.spec.partitions)
         if at.topic != HEARTBEATS
     ]
-    verdict = _judge(tasks, drivers)
+    verdict = verdict or _judge(tasks, drivers)
     phases = [task.status.phase for task in tasks if not task.spec.type.is_connector]
     return ReplicationFlowStatus(
         observed_generation=flow.metadata.generation,

@@ -18,7 +18,7 @@ from headrace.api import (
     TaskType,
     TopicPartitions,
 )
-from headrace.herder.flow_status import condition, flow_status
+from headrace.replication.flow_status import condition, flow_status
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FLOW = ReplicationFlow.model_validate(

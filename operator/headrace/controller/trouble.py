@@ -1,0 +1,24 @@
+"""What the API server refuses the operator, as a verdict on the flow that it was done for. Pure."""
+
+from headrace.api import Reason
+from headrace.errors import HeadraceError, InvalidSpec
+from headrace.k8s import Forbidden, Refused
+from headrace.replication.flow_status import Verdict
+
+
+class NameTaken(InvalidSpec):
+    """An object that a flow needs is there, and belongs to somebody else."""
+
+
+def trouble(error: HeadraceError) -> Verdict | None:
+    """A verdict on what a person has to change; None for what mends itself."""
+    reasons: dict[type[HeadraceError], Reason] = {
+        Forbidden: Reason.FORBIDDEN,
+        Refused: Reason.REFUSED,
+        NameTaken: Reason.NAME_TAKEN,
+        InvalidSpec: Reason.INVALID_SPEC,
+    }
+    for kind, reason in reasons.items():
+        if isinstance(error, kind):
+            return Verdict(False, True, reason, str(error))
+    return None
