@@ -7,7 +7,10 @@ write one target topic meet here.
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Self, TypeVar
+from functools import cache
+from typing import Any, Self, TypeVar
+
+from pydantic import TypeAdapter
 
 T = TypeVar("T")
 
@@ -78,6 +81,13 @@ def _encode(fields: dict[str, object]) -> bytes:
 
 def _decode(cls: type[T], data: bytes) -> T:
     try:
-        return cls(**json.loads(data))
-    except (TypeError, ValueError) as error:
+        decoded: T = _reader(cls).validate_json(data, strict=True)
+    except ValueError as error:
         raise ValueError(f"not a {cls.__name__} record: {error}") from error
+    return decoded
+
+
+@cache
+def _reader(cls: type[Any]) -> TypeAdapter[Any]:
+    """Checks types too: what another version or another program wrote may be anything."""
+    return TypeAdapter(cls)
