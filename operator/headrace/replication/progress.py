@@ -7,7 +7,6 @@ write one target topic meet here.
 
 import json
 from dataclasses import asdict, dataclass
-from functools import cache
 from typing import Any, Self, TypeVar
 
 from pydantic import TypeAdapter
@@ -79,15 +78,13 @@ def _encode(fields: dict[str, object]) -> bytes:
     return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
 
+_READERS: dict[type, TypeAdapter[Any]] = {cls: TypeAdapter(cls) for cls in (ProgressKey, Progress)}
+"""They check types too: what another version or another program wrote may be anything."""
+
+
 def _decode(cls: type[T], data: bytes) -> T:
     try:
-        decoded: T = _reader(cls).validate_json(data, strict=True)
+        decoded: T = _READERS[cls].validate_json(data, strict=True)
     except ValueError as error:
         raise ValueError(f"not a {cls.__name__} record: {error}") from error
     return decoded
-
-
-@cache
-def _reader(cls: type[Any]) -> TypeAdapter[Any]:
-    """Checks types too: what another version or another program wrote may be anything."""
-    return TypeAdapter(cls)
