@@ -1,4 +1,4 @@
-"""Applies what a flow needs, and nothing that is as it was applied: no write when nothing changed."""
+"""Applies what a flow needs, but nothing that is as it was applied."""
 
 import hashlib
 import json
@@ -44,9 +44,7 @@ class Children:
     async def check_name(self, flow: ReplicationFlow, manifest: Object) -> None:
         """See that nobody else has an object of that name: to apply would make it ours in part."""
         metadata = manifest["metadata"]
-        there = await self._client.get(
-            kind_of(manifest), metadata["namespace"], metadata["name"]
-        )
+        there = await self._client.get(kind_of(manifest), metadata["namespace"], metadata["name"])
         if there is None or is_owned(there["metadata"].get("ownerReferences"), flow):
             return
         what = f"{manifest['kind']} {metadata['name']} in namespace {metadata['namespace']}"

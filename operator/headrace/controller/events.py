@@ -29,9 +29,7 @@ class Occurrence:
     warning: bool = False
 
 
-def occurrences(
-    before: Iterable[Condition], after: Iterable[Condition]
-) -> Iterator[Occurrence]:
+def occurrences(before: Iterable[Condition], after: Iterable[Condition]) -> Iterator[Occurrence]:
     """What happened between two statuses. Pure."""
     before = list(before)
     for new in after:

@@ -29,12 +29,8 @@ Key = TypeVar("Key")
 class KeyQueue(Generic[Key]):
     """For one event loop."""
 
-    def __init__(
-        self, reconcile: Callable[[Key], Awaitable[float | None]], *, at_once: int = 16
-    ) -> None:
-        """``reconcile`` returns in how many seconds it wants to look again, or ``None`` when the
-        object is gone; ``at_once`` of them run at a time, never two for one key."""
-        self._reconcile = reconcile
+    def __init__(self, *, at_once: int = 16) -> None:
+        """``at_once`` keys are worked on at a time, one key never twice."""
         self._places = asyncio.Semaphore(at_once)
         self._due: dict[Key, float] = {}
         self._at_work: set[Key] = set()
@@ -48,8 +44,9 @@ class KeyQueue(Generic[Key]):
             self._due[key] = due
             self._changed.set()
 
-    async def run(self) -> None:
-        """Work; never returns."""
+    async def run(self, reconcile: Callable[[Key], Awaitable[float | None]]) -> None:
+        """Work; never returns. ``reconcile`` returns in how many seconds it wants to look again, or
+        ``None`` when the object is gone."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 self._changed.clear()
@@ -58,7 +55,7 @@ class KeyQueue(Generic[Key]):
                 for key in ready:
                     del self._due[key]
                     self._at_work.add(key)
-                    tasks.create_task(self._work(key))
+                    tasks.create_task(self._work(key, reconcile))
                 waits = [due - now for k, due in self._due.items() if k not in self._at_work]
                 try:
                     async with asyncio.timeout(min(waits, default=None)):
@@ -66,16 +63,16 @@ class KeyQueue(Generic[Key]):
                 except TimeoutError:
                     pass
 
-    async def _work(self, key: Key) -> None:
+    async def _work(self, key: Key, reconcile: Callable[[Key], Awaitable[float | None]]) -> None:
         try:
             async with self._places:
-                again_s = await self._reconcile(key)
+                again_s = await reconcile(key)
             self._failures.pop(key, None)
             if again_s is not None:
                 self.add(key, min(again_s, _RESYNC_S * random.uniform(0.9, 1.0)))
         except HeadraceError as error:
             self._later(key, str(error))
-        except Exception as error:  # noqa: BLE001 - one object's fault must not stop all others
+        except Exception as error:
             log.exception("internal error, please report it", key=_text(key))
             self._later(key, repr(error))
         finally:

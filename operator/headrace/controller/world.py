@@ -12,7 +12,7 @@ from headrace.assign import DriverName
 from headrace.controller.drivers import DriverLease, DriverPod
 from headrace.controller.pods import driver_pod
 from headrace.controller.queue import LATER_S, SOON_S
-from headrace.controller.targets import FlowName, flow_name
+from headrace.controller.targets import FlowName, Target, flow_name, written_targets
 from headrace.errors import HeadraceError, InvalidSpec
 from headrace.k8s import Change, ChangeType, Client, LeaseWatch, Object, Reflector, parse
 from headrace.k8s.kinds import FLOW, POD, TASK
@@ -34,18 +34,12 @@ class World:
         self._flows: dict[FlowName, Object] = {}
         self._parsed: dict[FlowName, ReplicationFlow] = {}
         self._tasks: dict[FlowName, dict[str, ReplicationTask]] = {}
+        self._written: dict[FlowName, frozenset[Target]] = {}
         self._pods: dict[FlowName, dict[DriverName, DriverPod]] = {}
         self._told: dict[FlowName, Mapping[DriverName, DriverLease]] = {}
-        self._task_copy = Reflector(
-            client, TASK, namespace, on_change=self._task_changed, on_listed=self._look_at_all
-        )
+        self._task_copy = Reflector(client, TASK, namespace, on_change=self._task_changed)
         self._pod_copy = Reflector(
-            client,
-            POD,
-            namespace,
-            labels=_DRIVERS,
-            on_change=self._pod_changed,
-            on_listed=self._look_at_all,
+            client, POD, namespace, labels=_DRIVERS, on_change=self._pod_changed
         )
         self._leases = LeaseWatch(
             client, _DRIVERS, namespace=namespace, on_change=self._leases_changed
@@ -54,10 +48,13 @@ class World:
     async def run(self) -> None:
         """Watch; never returns."""
         async with asyncio.TaskGroup() as tasks:
-            for copy in (self._task_copy, self._pod_copy, self._leases):
+            copies = (self._task_copy, self._pod_copy, self._leases)
+            for copy in copies:
                 tasks.create_task(copy.run())
-            await self._leases.synced.wait()
-            self._look_at_all()
+            for copy in copies:
+                await copy.synced.wait()
+            for name in self._flows:
+                self._wants_look(name, SOON_S)
 
     @property
     def is_complete(self) -> bool:
@@ -117,6 +114,12 @@ class World:
         mine = [task for task in there if is_owned(task.metadata.owner_references, flow)]
         return sorted(mine, key=lambda task: (task.spec.type, task.spec.index))
 
+    def written(self, name: FlowName) -> frozenset[Target]:
+        """The target topics that a flow writes."""
+        if name not in self._written:
+            self._written[name] = written_targets(self._tasks.get(name, {}).values())
+        return self._written[name]
+
     def put_task(self, object: Object) -> None:
         """A unit as the API server answered; its watch will tell the same a moment later."""
         self._keep_task(object)
@@ -128,7 +131,11 @@ class World:
         except InvalidSpec as error:
             log.warning("unit not understood", task=name, namespace=namespace, why=str(error))
             return None
-        self._tasks.setdefault((namespace, task.spec.flow_name), {})[name] = task
+        flow = (namespace, task.spec.flow_name)
+        before = self._tasks.setdefault(flow, {}).get(name)
+        if before is None or before.spec.partitions != task.spec.partitions:
+            self._written.pop(flow, None)
+        self._tasks[flow][name] = task
         return task
 
     def _task_changed(self, change: Change) -> None:
@@ -136,6 +143,7 @@ class World:
         flow = (namespace, change.object["spec"].get("flowName", ""))
         if change.type is ChangeType.DELETED:
             self._tasks.get(flow, {}).pop(name, None)
+            self._written.pop(flow, None)
             self._wants_look(flow, SOON_S)
             return
         before = self._tasks.get(flow, {}).get(name)
@@ -178,10 +186,6 @@ class World:
             if self._told.get(name) != (now := self.leases(name)):
                 self._told[name] = now
                 self._wants_look(name, SOON_S)
-
-    def _look_at_all(self) -> None:
-        for name in self._flows:
-            self._wants_look(name, SOON_S)
 
 
 def is_owned(references: object, flow: ReplicationFlow) -> bool:
