@@ -1,1 +1,12 @@
-"""The operator: kopf handlers queue what changed, one level-triggered reconcile a kind acts."""
+"""The operator: what changed is queued, one level-triggered reconcile a kind acts.
+
+``operator`` is the process, ``shell`` is kopf (which only watches), ``world`` what the operator
+sees, ``queue`` what wants a look, ``flow`` the reconcile of a flow. Pure are ``resources`` (flow ->
+manifests), ``drivers`` and ``assignment`` (who runs what), ``targets``, ``status``. Only
+``children`` and ``writes`` write.
+"""
+
+from headrace.controller.flow import Settings
+from headrace.controller.operator import OperatorOptions, run_operator
+
+__all__ = ["OperatorOptions", "Settings", "run_operator"]

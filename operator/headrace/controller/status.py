@@ -9,17 +9,21 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from headrace.api import (
+    ConditionStatus,
+    ConditionType,
     FlowState,
+    Lag,
     Reason,
     ReplicationFlow,
     ReplicationFlowStatus,
     ReplicationTask,
     Unbuilt,
 )
+from headrace.api.labels import PAUSE_ANNOTATION
 from headrace.controller.drivers import Drivers
 from headrace.controller.names import driver_selector
 from headrace.controller.targets import Taken
-from headrace.replication.flow_status import Verdict, flow_status
+from headrace.replication.flow_status import Verdict, condition, conditions_of, flow_status
 
 
 @dataclass(frozen=True)
@@ -40,12 +44,61 @@ def status_of(facts: Facts, now: datetime) -> ReplicationFlowStatus:
     """What there is to say of a flow."""
     flow = facts.flow
     hit = next((verdict for check in CHECKS if (verdict := check(facts))), None)
-    status = flow_status(flow, facts.tasks, facts.drivers.alive, now, hit)
+    status = flow_status(
+        flow,
+        facts.tasks,
+        facts.drivers.alive,
+        now,
+        verdict=hit,
+        problem=facts.assignor_problem,
+    )
     selector = driver_selector(flow.metadata.name)
     return status.model_copy(
         update={
             "replicas": sum(not pod.ended for pod in facts.drivers.pods.values()),
             "selector": ",".join(f"{label}={value}" for label, value in selector.items()),
+        }
+    )
+
+
+def status_without_units(
+    verdict: Verdict, before: ReplicationFlowStatus, generation: int | None, now: datetime
+) -> ReplicationFlowStatus:
+    """When the units cannot be, or need not be, looked at: all figures stay as they were."""
+    conditions = conditions_of(verdict, before, now)
+    return before.model_copy(update={"observed_generation": generation, "conditions": conditions})
+
+
+def paused_status(flow: ReplicationFlow, now: datetime) -> ReplicationFlowStatus:
+    """Of a flow that the operator was told to leave alone: nobody knows how it stands."""
+    verdict = Verdict(
+        False,
+        False,
+        Reason.RECONCILIATION_PAUSED,
+        f"the operator leaves this flow alone, as its annotation {PAUSE_ANNOTATION} says; all "
+        "that is shown is from before",
+    )
+    before = flow.status or ReplicationFlowStatus()
+    status = status_without_units(verdict, before, flow.metadata.generation, now)
+    ready = status.conditions[0].model_copy(update={"status": ConditionStatus.UNKNOWN})
+    old = condition(before.conditions, ConditionType.READY)
+    if old is not None and old.status is ready.status:
+        ready = ready.model_copy(update={"last_transition_time": old.last_transition_time})
+    return status.model_copy(update={"conditions": (ready,)})
+
+
+def is_news(before: ReplicationFlowStatus | None, after: ReplicationFlowStatus) -> bool:
+    """Whether a status is worth a write: figures that only tell how much are when they leave their
+    power-of-two band, all else at once."""
+    return before is None or _rounded(before) != _rounded(after)
+
+
+def _rounded(status: ReplicationFlowStatus) -> ReplicationFlowStatus:
+    lag = status.lag or Lag()
+    return status.model_copy(
+        update={
+            "lag": Lag(records=lag.records.bit_length(), seconds=lag.seconds.bit_length()),
+            "bytes_per_second": (status.bytes_per_second or 0).bit_length(),
         }
     )
 
@@ -103,12 +156,4 @@ def _no_drivers(facts: Facts) -> Verdict | None:
     return Verdict(False, False, Reason.NO_DRIVERS, "drivers are starting")
 
 
-def _assignor_failed(facts: Facts) -> Verdict | None:
-    homeless = sum(task.spec.driver_name == "" for task in facts.tasks)
-    if not facts.assignor_problem or not homeless:
-        return None
-    message = f"{homeless} units have no driver: {facts.assignor_problem}"
-    return Verdict(False, False, Reason.ASSIGNOR_FAILED, message)
-
-
-CHECKS = (_not_built, _in_trouble, _target_taken, _stopped, _no_drivers, _assignor_failed)
+CHECKS = (_not_built, _in_trouble, _target_taken, _stopped, _no_drivers)

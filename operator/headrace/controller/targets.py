@@ -4,7 +4,7 @@ A connector looks before it publishes (``herder/target_topics.py``); this is for
 the same moment, and for flows of different namespaces.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -14,6 +14,8 @@ from headrace.replication.policies import HEARTBEATS
 
 FlowName = tuple[str, str]
 """Namespace and name."""
+Target = tuple[str, str]
+"""A Kafka cluster (its id, as a label has it) and a topic in it."""
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -28,16 +30,28 @@ class Taken:
 def taken_target(
     flow: ReplicationFlow,
     others: Iterable[ReplicationFlow],
-    tasks: Mapping[FlowName, Sequence[ReplicationTask]],
+    written: Callable[[FlowName], frozenset[Target]],
 ) -> Taken | None:
-    """The first target topic of ``flow`` that an earlier one of ``others`` writes too."""
-    mine = _written(tasks.get(flow_name(flow), ()))
-    for other in sorted(others, key=_age):
-        if _age(other) < _age(flow) and (
-            common := mine & _written(tasks.get(flow_name(other), ()))
-        ):
+    """The first target topic of ``flow`` that an earlier one of ``others`` writes too; ``written``
+    says what a flow writes."""
+    mine = written(flow_name(flow))
+    earlier = [other for other in others if _age(other) < _age(flow)] if mine else []
+    for other in sorted(earlier, key=_age):
+        if common := mine & written(flow_name(other)):
             return Taken(other, min(common)[1])
     return None
+
+
+def written_targets(tasks: Iterable[ReplicationTask]) -> frozenset[Target]:
+    """What these units write. Heartbeats are left out: every flow of a source copies those, and to
+    see some twice harms nobody."""
+    return frozenset(
+        (cluster, topic)
+        for task in tasks
+        if (cluster := task.metadata.labels.get(TARGET_LABEL))
+        for topic in task.metadata.annotations.get(TOPICS_ANNOTATION, "").split("\n")
+        if topic and topic != HEARTBEATS and not topic.endswith(f".{HEARTBEATS}")
+    )
 
 
 def flow_name(flow: ReplicationFlow) -> FlowName:
@@ -47,15 +61,3 @@ def flow_name(flow: ReplicationFlow) -> FlowName:
 
 def _age(flow: ReplicationFlow) -> tuple[datetime, FlowName]:
     return flow.metadata.creation_timestamp or _NEVER, flow_name(flow)
-
-
-def _written(tasks: Sequence[ReplicationTask]) -> set[tuple[str, str]]:
-    """(target cluster, topic); heartbeats left out: every flow of a source copies those, and to see
-    some twice harms nobody."""
-    return {
-        (cluster, topic)
-        for task in tasks
-        if (cluster := task.metadata.labels.get(TARGET_LABEL))
-        for topic in task.metadata.annotations.get(TOPICS_ANNOTATION, "").split("\n")
-        if topic and topic != HEARTBEATS and not topic.endswith(f".{HEARTBEATS}")
-    }

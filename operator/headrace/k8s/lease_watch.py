@@ -45,6 +45,11 @@ class LeaseWatch:
         return self._reflector.synced
 
     @property
+    def error(self) -> HeadraceError | None:
+        """Why it sees nothing now."""
+        return self._reflector.error
+
+    @property
     def expired(self) -> frozenset[Name]:
         """Namespace and name of each Lease (its driver's name) that is expired or missing."""
         return self._observer.expired

@@ -76,7 +76,8 @@ class Scheduler:
 
         ``drivers`` are those that shall have units (name, capacity, rack, tags; what they run is
         taken from the tasks): not one that is lost, or leaving. ``pins`` hold as long as their
-        driver is among them, and others are balanced around them. With ``balance`` false only units
+        driver is among them, and others are balanced around them, but not in the round that moves
+        one. With ``balance`` false only units
         without a driver get a new one, whatever the assignor says.
 
         May block for seconds: a plug-in is asked in a process. ``now_ms`` may be of any clock that
@@ -99,7 +100,7 @@ class Scheduler:
                 now_ms=now_ms,
                 pinned=_pinned(there, pins or {}, balance),
             )
-            decision = self._ask(name, state)
+            decision = self._ask(name, state, _has_moves_by_hand(theirs, there, pins or {}))
             placements |= _placements(state, decision.assignment)
             if decision.reason:
                 problems |= dict.fromkeys(names, decision.reason)
@@ -114,7 +115,7 @@ class Scheduler:
         """End the processes of plug-ins; one that is being asked from another thread, too."""
         self._forget(list(self._known))
 
-    def _ask(self, name: str, state: ApplicationState) -> Decision:
+    def _ask(self, name: str, state: ApplicationState, by_hand: bool) -> Decision:
         if not state.drivers:
             reason = "there is no driver: units wait for one"
             return Decision(AssignmentUtils.identity(state), reason=reason)
@@ -123,8 +124,12 @@ class Scheduler:
         except InvalidSpec as unknown:
             kept = AssignmentUtils.identity(state)
             return _later(Decision(kept, reason=f"{unknown}; the assignment in force stays"), state)
+        if by_hand:
+            # Who moves one unit would be surprised to see another move at the same time.
+            known.last_balance_ms = state.now_ms
         # A driver that has just joined is not kept waiting for a minute to be over.
-        last_ms = None if is_to_be_filled(state) else known.last_balance_ms
+        fill = is_to_be_filled(state) and not by_hand
+        last_ms = None if fill else known.last_balance_ms
         decision = known.decider.decide(replace(state, last_balance_ms=last_ms))
         if decision.assignment.balanced:
             known.last_balance_ms = state.now_ms
@@ -146,6 +151,18 @@ def _by_assignor(flows: Iterable[ReplicationFlow]) -> dict[str, Sequence[Replica
         return flow.spec.tasks.assignor
 
     return {name: list(group) for name, group in groupby(sorted(flows, key=assignor), assignor)}
+
+
+def _has_moves_by_hand(
+    tasks: Iterable[ReplicationTask],
+    drivers: Mapping[DriverName, DriverState],
+    pins: Mapping[TaskId, DriverName],
+) -> bool:
+    """Whether a unit is pinned to another driver than it is to run on until now."""
+    return any(
+        pins.get(task_id(task)) in drivers and pins[task_id(task)] != task.spec.driver_name
+        for task in tasks
+    )
 
 
 def _pinned(

@@ -168,13 +168,16 @@ def test_a_pinned_unit_runs_where_it_is_pinned(scheduler: Scheduler, assignor: s
     assert back.placements[task(0)].driver in ("a", "")
 
 
-def test_others_are_balanced_around_pinned_units(scheduler: Scheduler) -> None:
+def test_others_are_balanced_around_pinned_units_but_not_at_once(scheduler: Scheduler) -> None:
     pins = {task(0): "b", task(1): "b", task(2): "b"}
-    schedule = scheduler.decide(
-        [flow(movementBudget=1)], units(*"aaabbb"), drivers("ab"), 0, pins=pins
-    )
-    assert counts(schedule) == {"a": 3, "b": 3}
-    assert all(schedule.placements[id].driver == "b" for id in pins)
+    flows = [flow(movementBudget=1)]
+    before = units(*"aaabbb")
+    first = scheduler.decide(flows, before, drivers("ab"), 0, pins=pins)
+    assert moved(before, first) == pins.keys()
+    before = applied(before, first)
+    later = scheduler.decide(flows, before, drivers("ab"), MINUTE_MS, pins=pins)
+    assert counts(later) == {"a": 3, "b": 3}
+    assert moved(before, later) == {task(3), task(4), task(5)}
 
 
 def test_flows_with_one_assignor_are_decided_together(scheduler: Scheduler) -> None:

@@ -1,0 +1,68 @@
+"""``headrace operator``: reconciles the objects of a Kubernetes cluster."""
+
+import asyncio
+import os
+import socket
+import sys
+
+import click
+
+from headrace import __version__, logs
+from headrace.controller import OperatorOptions, Settings, run_operator
+from headrace.k8s import LeadershipLost
+
+
+@click.command()
+@click.option("--namespace", help="Whose flows; its own Lease lies there too.")
+@click.option("--all-namespaces", is_flag=True, help="The flows of all namespaces.")
+@click.option(
+    "--identity",
+    default=lambda: os.environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}",
+    show_default="$POD_NAME, else host and process",
+    help="Name of this replica.",
+)
+@click.option(
+    "--lease-namespace",
+    default=lambda: os.environ.get("POD_NAMESPACE"),
+    show_default="$POD_NAMESPACE, else --namespace",
+    help="Where the Lease lies by which one of the replicas leads.",
+)
+@click.option("--port", default=8080, show_default=True, help="Of /healthz; 0: any.")
+@click.option(
+    "--driver-image",
+    default=f"headrace:{__version__}",
+    show_default=True,
+    envvar="HEADRACE_DRIVER_IMAGE",
+    help="Image of the drivers.",
+)
+@click.option(
+    "--network-policy", is_flag=True, help="Make a NetworkPolicy for each flow's drivers."
+)
+def command(
+    *,
+    namespace: str | None,
+    all_namespaces: bool,
+    identity: str,
+    lease_namespace: str | None,
+    port: int,
+    driver_image: str,
+    network_policy: bool,
+) -> None:
+    """Reconcile ReplicationFlows. Finds the API server by KUBECONFIG, else as a pod."""
+    if (namespace is None) is not all_namespaces:
+        raise click.UsageError("give one of --namespace NAME and --all-namespaces")
+    logs.configure()
+    options = OperatorOptions(
+        identity=identity,
+        namespace=namespace,
+        lease_namespace=lease_namespace or namespace or "default",
+        port=port,
+        flows=Settings(driver_image=driver_image, network_policy=network_policy),
+    )
+    try:
+        asyncio.run(run_operator(options))
+    except LeadershipLost as error:
+        # Whatever still runs on a thread must not write beside the next leader.
+        click.echo(f"headrace: {error}", err=True)
+        sys.stderr.flush()
+        os._exit(1)

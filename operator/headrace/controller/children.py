@@ -1,0 +1,91 @@
+"""Applies what a flow needs, but nothing that is as it was applied."""
+
+import hashlib
+import json
+
+from headrace.api import ReplicationFlow
+from headrace.api.labels import OPERATOR_MANAGER
+from headrace.controller.trouble import NameTaken
+from headrace.controller.world import is_owned
+from headrace.errors import Retriable
+from headrace.k8s import Client, Object, kind_of
+
+ChildName = tuple[str, str, str]
+"""Kind, namespace and name."""
+
+
+class Children:
+    """The only writer of manifests. For one event loop."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._applied: dict[ChildName, tuple[str, str]] = {}
+        """Of each child: the manifest, and which of its fields the API server knows as ours."""
+
+    async def apply(self, flow: ReplicationFlow, manifest: Object) -> None:
+        """Make a child as ``manifest`` says, unless it is.
+
+        Raises ``NameTaken`` when it belongs to somebody else, and what ``Client.apply`` raises.
+        """
+        name, wanted = _name(manifest), _digest(manifest)
+        applied = self._applied.get(name)
+        if applied is not None and applied[0] == wanted:
+            return
+        if applied is None:
+            await self.check_name(flow, manifest)
+        written = await self._client.apply(manifest, manager=OPERATOR_MANAGER)
+        self._applied[name] = (wanted, _our_fields(written))
+
+    async def create(self, flow: ReplicationFlow, manifest: Object, manager: str) -> Object:
+        """Make a unit that is not there, as ``manager``; returns it. Raises as ``apply``."""
+        await self.check_name(flow, manifest)
+        return await self._client.apply(manifest, manager=manager)
+
+    async def check_name(self, flow: ReplicationFlow, manifest: Object) -> None:
+        """See that nobody else has an object of that name: to apply would make it ours in part."""
+        metadata = manifest["metadata"]
+        there = await self._client.get(kind_of(manifest), metadata["namespace"], metadata["name"])
+        if there is None or is_owned(there["metadata"].get("ownerReferences"), flow):
+            return
+        what = f"{manifest['kind']} {metadata['name']} in namespace {metadata['namespace']}"
+        owners = there["metadata"].get("ownerReferences") or []
+        if any((o["kind"], o["name"]) == (flow.kind, flow.metadata.name) for o in owners):
+            raise Retriable(f"{what} of an earlier flow of this name is being deleted")
+        raise NameTaken(
+            f"{what} is there already and is not of this flow, which needs one of that name: "
+            "delete or rename it, or give the flow another name"
+        )
+
+    def seen(self, object: Object, *, deleted: bool) -> bool:
+        """A child is seen; whether somebody else changed it, so that it has to be applied again."""
+        name = _name(object)
+        applied = self._applied.get(name)
+        if applied is None or (not deleted and _our_fields(object) == applied[1]):
+            return False
+        del self._applied[name]
+        return True
+
+    def forget(self, namespace: str, flow: str) -> None:
+        """A flow is gone, and so will be its children."""
+        prefix = (namespace, f"{flow}-driver")
+        self._applied = {n: a for n, a in self._applied.items() if n[1:] != prefix}
+
+
+def _our_fields(object: Object) -> str:
+    """The fields that we applied and nobody changed since, as the API server keeps count."""
+    entries = object["metadata"].get("managedFields") or []
+    ours = [
+        entry.get("fieldsV1")
+        for entry in entries
+        if entry["manager"] == OPERATOR_MANAGER and entry["operation"] == "Apply"
+    ]
+    return json.dumps(ours, sort_keys=True)
+
+
+def _digest(manifest: Object) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+def _name(object: Object) -> ChildName:
+    metadata = object["metadata"]
+    return object["kind"], metadata["namespace"], metadata["name"]

@@ -1,0 +1,100 @@
+"""What is told as an Event: that a flow's state changed, not that it still is as it was."""
+
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from headrace.api import Condition, ConditionStatus, ConditionType, ReplicationFlow, ReplicationTask
+from headrace.errors import HeadraceError
+from headrace.k8s import Client, Object, micro_time
+from headrace.k8s.kinds import EVENT
+from headrace.logs import get_logger
+from headrace.replication.flow_status import condition
+
+log = get_logger(__name__)
+
+_QUIET_S = 60.0
+"""The same word about the same object is not repeated before: a state may flap."""
+_NOTE_BYTES = 1000
+"""An Event's note is refused from 1024 bytes on."""
+
+
+@dataclass(frozen=True)
+class Occurrence:
+    """Something that happened, for people."""
+
+    reason: str
+    note: str
+    warning: bool = False
+
+
+def occurrences(before: Iterable[Condition], after: Iterable[Condition]) -> Iterator[Occurrence]:
+    """What happened between two statuses. Pure."""
+    before = list(before)
+    for new in after:
+        old = condition(before, new.type)
+        if old is not None and (old.status, old.reason) == (new.status, new.reason):
+            continue
+        if new.type is ConditionType.READY:
+            warning = new.status is ConditionStatus.FALSE and _stalled(after)
+            yield Occurrence(new.reason, new.message, warning)
+        elif new.type not in (ConditionType.RECONCILING, ConditionType.STALLED):
+            yield Occurrence(new.type, new.message, new.status is ConditionStatus.TRUE)
+
+
+class EventRecorder:
+    """Posts Events; one that cannot be posted is logged, and nothing waits for it."""
+
+    def __init__(self, client: Client, instance: str) -> None:
+        """``instance`` is the replica that reports."""
+        self._client, self._instance = client, instance
+        self._last: dict[tuple[str | None, str], float] = {}
+
+    async def post(self, about: ReplicationFlow | ReplicationTask, happened: Occurrence) -> None:
+        """Tell about an object, unless the same was told a moment ago."""
+        now, key = time.monotonic(), (about.metadata.uid, happened.reason)
+        self._last = {k: at for k, at in self._last.items() if now - at < _QUIET_S}
+        if key in self._last:
+            return
+        self._last[key] = now
+        say = log.warning if happened.warning else log.info
+        name = {"kind": about.kind, "name": about.metadata.name}
+        say(happened.note, **name, namespace=about.metadata.namespace, reason=happened.reason)
+        try:
+            await self._client.create(build_event(about, happened, self._instance))
+        except HeadraceError as error:
+            log.warning("Event not posted", why=str(error), **name)
+
+
+def build_event(
+    about: ReplicationFlow | ReplicationTask, happened: Occurrence, instance: str
+) -> Object:
+    """An Event of events.k8s.io. Pure, but for its name and its time."""
+    metadata = about.metadata
+    return {
+        "apiVersion": EVENT.api_version,
+        "kind": EVENT.name,
+        "metadata": {
+            "name": f"{metadata.name}.{uuid.uuid4().hex[:16]}",
+            "namespace": metadata.namespace,
+        },
+        "eventTime": micro_time(),
+        "type": "Warning" if happened.warning else "Normal",
+        "reason": happened.reason,
+        "action": "Reconcile",
+        "note": happened.note.encode()[:_NOTE_BYTES].decode(errors="ignore"),
+        "reportingController": "headrace.dev/operator",
+        "reportingInstance": instance,
+        "regarding": {
+            "apiVersion": about.api_version,
+            "kind": about.kind,
+            "name": metadata.name,
+            "namespace": metadata.namespace,
+            "uid": metadata.uid,
+        },
+    }
+
+
+def _stalled(conditions: Iterable[Condition]) -> bool:
+    return condition(conditions, ConditionType.STALLED) is not None

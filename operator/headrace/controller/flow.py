@@ -1,0 +1,205 @@
+"""The reconcile of a ReplicationFlow: a chain that is read from top to bottom."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from headrace.api import (
+    FlowState,
+    ReplicationFlow,
+    ReplicationFlowStatus,
+    ReplicationTask,
+    TaskType,
+    Unbuilt,
+    unbuilt,
+)
+from headrace.api.labels import (
+    CONNECTOR_MANAGER,
+    PAUSE_ANNOTATION,
+)
+from headrace.controller.assignment import Plan, plan
+from headrace.controller.children import Children
+from headrace.controller.drivers import Drivers, drivers_of
+from headrace.controller.queue import SOON_S
+from headrace.controller.resources import (
+    CONNECTORS,
+    build_children,
+    build_connector,
+    build_deployment,
+    template_hash,
+)
+from headrace.controller.status import (
+    Facts,
+    paused_status,
+    status_of,
+    status_without_units,
+)
+from headrace.controller.targets import FlowName, Taken, flow_name, taken_target
+from headrace.controller.trouble import trouble
+from headrace.controller.world import World
+from headrace.controller.writes import FlowWrites
+from headrace.errors import HeadraceError, InvalidSpec
+from headrace.k8s import Client
+from headrace.logs import get_logger
+from headrace.replication.flow_status import Verdict
+from headrace.scheduling import Scheduler, task_id
+
+log = get_logger(__name__)
+
+_SEE_AGAIN_S = 1.0
+"""While the operator does not see everything yet."""
+_TRY_AGAIN_S = 15.0
+"""When somebody has to change something that the operator does not watch, such as its rights."""
+_RESYNC_S = 600.0
+_GATHERING_S = 5.0
+"""Wait at most so long for drivers that were started together."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the operator was started with, as far as flows are concerned."""
+
+    driver_image: str
+    network_policy: bool = False
+
+
+class FlowReconciler:
+    """Brings flows to where their specs want them. For one event loop."""
+
+    def __init__(
+        self,
+        client: Client,
+        world: World,
+        children: Children,
+        writes: FlowWrites,
+        settings: Settings,
+    ) -> None:
+        self._client, self._world, self._children = client, world, children
+        self._writes, self._settings = writes, settings
+        self._schedulers: dict[FlowName, Scheduler] = {}
+        self._read_s: dict[FlowName, float] = {}
+        self._gathering_s: dict[FlowName, float] = {}
+
+    async def reconcile(self, name: FlowName) -> float | None:
+        """One look at one flow; in how many seconds to look again, None when it is gone."""
+        await self._read_anew_sometimes(name)
+        object = self._world.flow_object(name)
+        if object is None or "deletionTimestamp" in object["metadata"]:
+            self._forget(name)
+            return None
+        try:
+            flow = self._world.flow(name)
+        except InvalidSpec as error:
+            await self._writes.refusal(object, str(error))
+            return _RESYNC_S
+        if flow.metadata.annotations.get(PAUSE_ANNOTATION) == "true":
+            await self._writes.status(flow, paused_status(flow, datetime.now(UTC)))
+            return _RESYNC_S
+
+        if not self._world.is_complete:
+            return await self._wait_for_sight(flow)
+
+        missing = self._not_built(flow)
+        hindrance = None if missing.refused else await self._make_children(flow)
+        drivers = self._drivers(flow)
+        taken = taken_target(flow, self._world.flows(), self._world.written)
+        decided = await self._plan(flow, drivers, taken)
+        settled = await self._writes.assign(decided.assignments)
+        await self._writes.answer(self._world.tasks(flow), decided.moves)
+        tasks = self._world.tasks(flow)
+        facts = Facts(flow, tasks, drivers, missing, taken, hindrance, decided.problem)
+        await self._writes.status(flow, status_of(facts, datetime.now(UTC)))
+        return _look_again_s(decided, settled=settled, hindered=hindrance is not None)
+
+    def close(self) -> None:
+        """End what plug-ins run."""
+        for scheduler in self._schedulers.values():
+            scheduler.close()
+
+    async def _read_anew_sometimes(self, name: FlowName) -> None:
+        now_s = time.monotonic()
+        if now_s - self._read_s.setdefault(name, now_s) > _RESYNC_S / 2:
+            self._read_s[name] = now_s
+            await self._world.refresh_flow(name)
+
+    def _forget(self, name: FlowName) -> None:
+        self._read_s.pop(name, None)
+        self._gathering_s.pop(name, None)
+        self._children.forget(*name)
+        if (scheduler := self._schedulers.pop(name, None)) is not None:
+            scheduler.close()
+
+    async def _wait_for_sight(self, flow: ReplicationFlow) -> float:
+        error = self._world.trouble
+        if error is not None and (verdict := trouble(error)):
+            before = flow.status or ReplicationFlowStatus()
+            now = datetime.now(UTC)
+            status = status_without_units(verdict, before, flow.metadata.generation, now)
+            await self._writes.status(flow, status)
+        return _SEE_AGAIN_S
+
+    def _not_built(self, flow: ReplicationFlow) -> Unbuilt:
+        # Stopped is for standalone to learn: here it is a Deployment without pods.
+        if flow.spec.state is FlowState.STOPPED:
+            spec = flow.spec.model_copy(update={"state": FlowState.RUNNING})
+            flow = flow.model_copy(update={"spec": spec})
+        return unbuilt(flow)
+
+    async def _make_children(self, flow: ReplicationFlow) -> Verdict | None:
+        """What keeps somebody from it, in words; what passes by itself is raised."""
+        try:
+            for manifest in build_children(
+                flow, self._settings.driver_image, network_policy=self._settings.network_policy
+            ):
+                await self._children.apply(flow, manifest)
+            there = {task.metadata.name for task in self._world.tasks(flow)}
+            for type in CONNECTORS:
+                connector = build_connector(flow, type)
+                if connector["metadata"]["name"] not in there:
+                    made = await self._children.create(flow, connector, CONNECTOR_MANAGER)
+                    self._world.put_task(made)
+        except HeadraceError as error:
+            if (verdict := trouble(error)) is None:
+                raise
+            return verdict
+        return None
+
+    def _drivers(self, flow: ReplicationFlow) -> Drivers:
+        deployment = build_deployment(flow, self._settings.driver_image)
+        leases = self._world.leases(flow_name(flow))
+        return drivers_of(self._world.pods(flow), template_hash(deployment), leases)
+
+    async def _plan(self, flow: ReplicationFlow, drivers: Drivers, taken: Taken | None) -> Plan:
+        tasks = self._world.tasks(flow)
+        now_ms = int(time.monotonic() * 1000)
+        if self._is_gathering(flow, tasks, drivers):
+            return Plan((), (), "", now_ms + 500)
+        barred = frozenset(
+            task_id(task) for task in tasks if taken and task.spec.type is TaskType.SOURCE_TASK
+        )
+        scheduler = self._schedulers.setdefault(flow_name(flow), Scheduler())
+        return await asyncio.to_thread(plan, flow, tasks, drivers, scheduler, now_ms, barred=barred)
+
+    def _is_gathering(
+        self, flow: ReplicationFlow, tasks: Sequence[ReplicationTask], drivers: Drivers
+    ) -> bool:
+        """Drivers that were started together come one after the other: the first would get all."""
+        name = flow_name(flow)
+        if not drivers.taking or len(drivers.taking) >= flow.spec.drivers.replicas:
+            return False
+        if any(task.spec.driver_name for task in tasks):
+            return False
+        began_s = self._gathering_s.setdefault(name, time.monotonic())
+        return time.monotonic() - began_s < _GATHERING_S
+
+
+def _look_again_s(decided: Plan, *, settled: bool, hindered: bool) -> float:
+    if not settled:
+        return SOON_S
+    if hindered:
+        return _TRY_AGAIN_S
+    if decided.follow_up_ms is not None:
+        return max(SOON_S, decided.follow_up_ms / 1000 - time.monotonic())
+    return _RESYNC_S

@@ -1,0 +1,92 @@
+"""The operator's process: one of its replicas leads, and reconciles."""
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+
+from headrace.controller.children import Children
+from headrace.controller.events import EventRecorder
+from headrace.controller.flow import FlowReconciler, Settings
+from headrace.controller.health import serve_health
+from headrace.controller.queue import KeyQueue
+from headrace.controller.shell import quiet_kopf, watch_by_kopf
+from headrace.controller.targets import FlowName
+from headrace.controller.world import World
+from headrace.controller.writes import FlowWrites
+from headrace.k8s import Client, Kind, LeaderElection, Object, connect
+from headrace.k8s.kinds import FLOW
+from headrace.logs import get_logger
+
+log = get_logger(__name__)
+
+LEASE = "headrace-operator"
+"""Name of the Lease by which one of the replicas leads."""
+
+
+@dataclass(frozen=True)
+class OperatorOptions:
+    """What the command line says."""
+
+    identity: str
+    """Of this replica: its pod's name."""
+    namespace: str | None
+    """Whose flows it reconciles; None: all."""
+    lease_namespace: str
+    """Where the replicas' Lease lies."""
+    port: int
+    """Of its health."""
+    flows: Settings
+
+
+async def run_operator(options: OperatorOptions) -> None:
+    """Run until TERM or INT. Raises ``LeadershipLost`` when another replica may lead: the process
+    has to end then."""
+    quiet_kopf()
+    client = await connect("the operator")
+    health = await serve_health(options.port)
+    election = LeaderElection(client, options.lease_namespace, LEASE, options.identity)
+    log.info("waits to lead", identity=options.identity, pid=os.getpid())
+    running = asyncio.create_task(election.run(lambda: _lead(client, options)))
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, running.cancel)
+    try:
+        with suppress(asyncio.CancelledError):
+            await running
+    finally:
+        await health.cleanup()
+        await client.close()
+    log.info("ended", identity=options.identity)
+
+
+async def _lead(client: Client, options: OperatorOptions) -> None:
+    """Reconcile, until cancelled or told to end."""
+    queue = KeyQueue[FlowName]()
+    world = World(client, options.namespace, queue.add)
+    children = Children(client)
+    writes = FlowWrites(client, world, EventRecorder(client, options.identity))
+    reconciler = FlowReconciler(client, world, children, writes, options.flows)
+
+    def seen(kind: Kind, object: Object, deleted: bool) -> None:
+        metadata = object["metadata"]
+        if kind is FLOW:
+            name = (metadata["namespace"], metadata["name"])
+            world.drop_flow(name) if deleted else world.put_flow(object)
+            queue.add(name)
+        elif children.seen(object, deleted=deleted):
+            owners = metadata.get("ownerReferences") or ()
+            for owner in (o for o in owners if o["kind"] == FLOW.name):
+                queue.add((metadata["namespace"], owner["name"]))
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            others = [
+                tasks.create_task(work) for work in (world.run(), queue.run(reconciler.reconcile))
+            ]
+            await watch_by_kopf(options.namespace, seen)
+            for other in others:
+                other.cancel()
+    finally:
+        reconciler.close()

@@ -1,0 +1,37 @@
+"""A Pod as the API has it -> what the operator wants to know of it. Pure."""
+
+from collections.abc import Iterator
+
+from headrace.controller.drivers import DriverPod
+from headrace.controller.names import TEMPLATE, ZONE
+from headrace.k8s import Object
+
+_STARTING = ("ContainerCreating", "PodInitializing")
+"""Reasons to wait that pass by themselves."""
+
+
+def driver_pod(pod: Object) -> DriverPod:
+    """A driver pod."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    labels = metadata.get("labels") or {}
+    return DriverPod(
+        name=metadata["name"],
+        template=labels.get(TEMPLATE, ""),
+        terminating="deletionTimestamp" in metadata,
+        ended=status.get("phase") in ("Succeeded", "Failed"),
+        rack=labels.get(ZONE),
+        problem=next(_problems(status), ""),
+    )
+
+
+def _problems(status: Object) -> Iterator[str]:
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            yield f"cannot be scheduled: {condition.get('message', condition.get('reason', ''))}"
+    for container in status.get("containerStatuses") or ():
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        reason = waiting.get("reason", "")
+        if reason and reason not in _STARTING:
+            ended = (container.get("lastState") or {}).get("terminated") or {}
+            code = f"; it ended with exit code {ended['exitCode']}" if "exitCode" in ended else ""
+            yield f"{reason}: {waiting.get('message', 'see its log')}{code}"

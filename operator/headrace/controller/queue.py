@@ -1,0 +1,90 @@
+"""The one queue of the operator: keys of objects that want a look, each once, none twice at a time.
+
+Level-triggered: a key says that something changed, not what. It waits a moment, as changes come in
+swarms; a reconcile that failed is repeated with backoff; and each key is looked at again after a
+while though nothing happened.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+from headrace.errors import HeadraceError
+from headrace.logs import get_logger
+
+log = get_logger(__name__)
+
+SOON_S = 0.05
+"""After a change that somebody waits for."""
+LATER_S = 1.0
+"""After a change that only figures tell."""
+_RESYNC_S = 600.0
+_FIRST_BACKOFF_S, _LAST_BACKOFF_S = 0.2, 60.0
+
+Key = TypeVar("Key")
+
+
+class KeyQueue(Generic[Key]):
+    """For one event loop."""
+
+    def __init__(self, *, at_once: int = 16) -> None:
+        """``at_once`` keys are worked on at a time, one key never twice."""
+        self._places = asyncio.Semaphore(at_once)
+        self._due: dict[Key, float] = {}
+        self._at_work: set[Key] = set()
+        self._failures: dict[Key, int] = {}
+        self._changed = asyncio.Event()
+
+    def add(self, key: Key, delay_s: float = SOON_S) -> None:
+        """Look at it after ``delay_s``, or sooner if that was wished before."""
+        due = time.monotonic() + delay_s
+        if due < self._due.get(key, float("inf")):
+            self._due[key] = due
+            self._changed.set()
+
+    async def run(self, reconcile: Callable[[Key], Awaitable[float | None]]) -> None:
+        """Work; never returns. ``reconcile`` returns in how many seconds it wants to look again, or
+        ``None`` when the object is gone."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                self._changed.clear()
+                now = time.monotonic()
+                ready = [k for k, due in self._due.items() if due <= now and k not in self._at_work]
+                for key in ready:
+                    del self._due[key]
+                    self._at_work.add(key)
+                    tasks.create_task(self._work(key, reconcile))
+                waits = [due - now for k, due in self._due.items() if k not in self._at_work]
+                try:
+                    async with asyncio.timeout(min(waits, default=None)):
+                        await self._changed.wait()
+                except TimeoutError:
+                    pass
+
+    async def _work(self, key: Key, reconcile: Callable[[Key], Awaitable[float | None]]) -> None:
+        try:
+            async with self._places:
+                again_s = await reconcile(key)
+            self._failures.pop(key, None)
+            if again_s is not None:
+                self.add(key, min(again_s, _RESYNC_S * random.uniform(0.9, 1.0)))
+        except HeadraceError as error:
+            self._later(key, str(error))
+        except Exception as error:
+            log.exception("internal error, please report it", key=_text(key))
+            self._later(key, repr(error))
+        finally:
+            self._at_work.discard(key)
+            self._changed.set()
+
+    def _later(self, key: Key, why: str) -> None:
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        delay_s = min(_FIRST_BACKOFF_S * 2 ** (failures - 1), _LAST_BACKOFF_S)
+        log.warning("reconcile failed", key=_text(key), again_in_s=round(delay_s, 1), why=why)
+        self.add(key, delay_s * random.uniform(0.8, 1.0))
+
+
+def _text(key: object) -> str:
+    return "/".join(map(str, key)) if isinstance(key, tuple) else str(key)

@@ -1,0 +1,84 @@
+"""kopf, as far as we use it: it watches flows and their children, and tells us what it sees.
+
+``on.event`` handlers only: any other kind would put a finalizer or an annotation on the object.
+"""
+
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+import kopf
+import structlog
+
+from headrace.api.labels import FLOW_LABEL
+from headrace.k8s import Kind, Object
+from headrace.k8s.kinds import (
+    DEPLOYMENT,
+    FLOW,
+    NETWORK_POLICY,
+    POD_DISRUPTION_BUDGET,
+    ROLE,
+    ROLE_BINDING,
+    SERVICE_ACCOUNT,
+)
+
+_CHILDREN = (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, POD_DISRUPTION_BUDGET, NETWORK_POLICY, DEPLOYMENT)
+_OURS = f"app.kubernetes.io/managed-by=headrace,{FLOW_LABEL}"
+
+Seen = Callable[[Kind, Object, bool], None]
+"""Hears of an object of a kind, and whether it is deleted. Must not block."""
+
+
+async def watch_by_kopf(namespace: str | None, seen: Seen) -> None:
+    """Watch until the process is told to end (TERM, INT); ``namespace`` None: all."""
+    registry = kopf.OperatorRegistry()
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False  # Events are ours to post
+    settings.scanning.disabled = True  # needs rights on all definitions of the cluster
+
+    @kopf.on.login(registry=registry)
+    def login(**arguments: Any) -> kopf.ConnectionInfo | None:
+        if os.environ.get("KUBECONFIG"):  # as k8s.connect: never by ~/.kube/config
+            return kopf.login_with_kubeconfig(**arguments)
+        return kopf.login_with_service_account(**arguments)
+
+    def tell(kind: Kind, event: Any) -> None:
+        # What kopf lists, unlike what it watches, need not repeat what the list says of all.
+        object = {"apiVersion": kind.api_version, "kind": kind.name, **event["object"]}
+        seen(kind, object, event["type"] == "DELETED")
+
+    def watch(kind: Kind) -> None:
+        @kopf.on.event(kind.api_version, kind.plural, registry=registry, id=kind.plural)
+        def handle(event: Any, **_: Any) -> None:
+            tell(kind, event)
+
+    watch(FLOW)
+    for child in _CHILDREN:
+        settings.watching.label_selectors[child.api_version, child.plural] = _OURS
+        watch(child)
+    await kopf.operator(
+        registry=registry,
+        settings=settings,
+        standalone=True,
+        clusterwide=namespace is None,
+        namespaces=[] if namespace is None else [namespace],
+    )
+
+
+class _ToStructlog(logging.Handler):
+    """kopf's words among ours, one line each."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See ``logging.Handler``."""
+        logger = structlog.get_logger(module=record.name)
+        logger.log(record.levelno, record.getMessage(), exc_info=record.exc_info or None)
+
+
+def quiet_kopf() -> None:
+    """Let kopf say what went wrong, and not what it does all day."""
+    for name in ("kopf", "asyncio", "aiohttp"):
+        logger = logging.getLogger(name)
+        logger.handlers = [_ToStructlog()]
+        logger.propagate = False
+        logger.setLevel(logging.WARNING)

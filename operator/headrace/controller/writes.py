@@ -1,0 +1,132 @@
+"""What the operator writes on flows and units: assignments, answers to wishes, statuses."""
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from headrace.api import (
+    API_VERSION,
+    Reason,
+    ReplicationFlow,
+    ReplicationFlowStatus,
+    ReplicationTask,
+)
+from headrace.api.labels import MOVE_ANNOTATION, OPERATOR_MANAGER
+from headrace.controller.assignment import Assignment, Move, build_assignment
+from headrace.controller.events import EventRecorder, Occurrence, occurrences
+from headrace.controller.status import is_news, status_without_units
+from headrace.controller.world import World
+from headrace.k8s import Client, Conflict, NotFound, Object
+from headrace.k8s.kinds import TASK
+from headrace.logs import get_logger
+from headrace.replication.flow_status import Verdict
+
+log = get_logger(__name__)
+
+_AT_ONCE = 32
+"""Units that are written at a time, over all flows."""
+
+
+class FlowWrites:
+    """Tells ``world`` of each write at once: the next look must not decide by what was."""
+
+    def __init__(self, client: Client, world: World, events: EventRecorder) -> None:
+        self._client, self._world, self._events = client, world, events
+        self._places = asyncio.Semaphore(_AT_ONCE)
+
+    async def assign(self, wanted: Iterable[Assignment]) -> bool:
+        """Write where units run, many at a time; whether all of it was news to nobody."""
+        answers = await asyncio.gather(
+            *(self._write_assignment(one) for one in wanted), return_exceptions=True
+        )
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return all(answers)
+
+    async def _write_assignment(self, assignment: Assignment) -> bool:
+        task = assignment.task.metadata
+        async with self._places:
+            try:
+                written = await self._client.apply(
+                    build_assignment(assignment), manager=OPERATOR_MANAGER
+                )
+            except (Conflict, NotFound):
+                return False  # it changed since we saw it: look again
+        self._world.put_task(written)
+        log.info(
+            "unit assigned",
+            task=task.name,
+            namespace=task.namespace,
+            driver=assignment.driver or "none",
+            before=assignment.task.spec.driver_name or "none",
+        )
+        return True
+
+    async def answer(self, tasks: Iterable[ReplicationTask], moves: Iterable[Move]) -> None:
+        """Take the annotation off units whose move is written, or cannot be."""
+        now = {task.metadata.name: task for task in tasks}
+        for move in moves:
+            task = now.get(move.task.metadata.name)
+            if task is None or task.metadata.annotations.get(MOVE_ANNOTATION) != move.driver:
+                continue
+            if not move.refusal and task.spec.driver_name != move.driver:
+                continue
+            said = Occurrence("MoveRefused", move.refusal, warning=True)
+            if not move.refusal:
+                said = Occurrence("Moved", f"moved to {move.driver}, as asked; it stays there")
+            await self._events.post(task, said)
+            await self._take_off(task, MOVE_ANNOTATION)
+
+    async def _take_off(self, task: ReplicationTask, annotation: str) -> None:
+        metadata = task.metadata
+        patch = {
+            "metadata": {
+                "annotations": {annotation: None},
+                "resourceVersion": metadata.resource_version,
+            }
+        }
+        with suppress(Conflict, NotFound):  # it changed: the next look sees how
+            patched = await self._client.patch(TASK, metadata.namespace, metadata.name, patch)
+            self._world.put_task(patched)
+
+    async def refusal(self, object: Object, why: str) -> None:
+        """On a flow that is not understood, so that it has no status of ours to go by either."""
+        verdict = Verdict(False, True, Reason.INVALID_SPEC, why)
+        metadata = object["metadata"]
+        said = (object.get("status") or {}).get("conditions") or [{}]
+        if any(one.get("message") == why for one in said):
+            return
+        status = status_without_units(
+            verdict, ReplicationFlowStatus(), metadata.get("generation"), datetime.now(UTC)
+        )
+        await self._apply_status(metadata, status)
+
+    async def status(self, flow: ReplicationFlow, status: ReplicationFlowStatus) -> None:
+        """Say how a flow stands, if that is news; what changed is told as Events."""
+        if not is_news(flow.status, status):
+            return
+        metadata = {
+            "name": flow.metadata.name,
+            "namespace": flow.metadata.namespace,
+            "uid": flow.metadata.uid,
+        }
+        await self._apply_status(metadata, status)
+        before = flow.status.conditions if flow.status else ()
+        for happened in occurrences(before, status.conditions):
+            await self._events.post(flow, happened)
+
+    async def _apply_status(self, metadata: Object, status: ReplicationFlowStatus) -> None:
+        named = {key: metadata[key] for key in ("name", "namespace", "uid")}
+        written = await self._client.apply(
+            {
+                "apiVersion": API_VERSION,
+                "kind": "ReplicationFlow",
+                "metadata": named,
+                "status": status.model_dump(mode="json", by_alias=True, exclude_none=True),
+            },
+            manager=OPERATOR_MANAGER,
+            subresource="status",
+        )
+        self._world.put_flow(written)
