@@ -8,7 +8,7 @@ import sys
 import click
 
 from headrace import __version__, logs
-from headrace.controller import OperatorOptions, Settings, run_operator
+from headrace.controller import Images, OperatorOptions, Settings, run_operator
 from headrace.k8s import LeadershipLost
 
 
@@ -36,6 +36,13 @@ from headrace.k8s import LeadershipLost
     help="Image of the drivers.",
 )
 @click.option(
+    "--spark-image",
+    default=f"headrace-spark:{__version__}",
+    show_default=True,
+    envvar="HEADRACE_SPARK_IMAGE",
+    help="Image of the MirrorTests' Spark jobs.",
+)
+@click.option(
     "--network-policy", is_flag=True, help="Make a NetworkPolicy for each flow's drivers."
 )
 def command(
@@ -46,9 +53,10 @@ def command(
     lease_namespace: str | None,
     port: int,
     driver_image: str,
+    spark_image: str,
     network_policy: bool,
 ) -> None:
-    """Reconcile ReplicationFlows. Finds the API server by KUBECONFIG, else as a pod."""
+    """Reconcile flows and mirror tests. Finds the API server by KUBECONFIG, else as a pod."""
     if (namespace is None) is not all_namespaces:
         raise click.UsageError("give one of --namespace NAME and --all-namespaces")
     logs.configure()
@@ -58,6 +66,7 @@ def command(
         lease_namespace=lease_namespace or namespace or "default",
         port=port,
         flows=Settings(driver_image=driver_image, network_policy=network_policy),
+        tests=Images(spark_image),
     )
     try:
         asyncio.run(run_operator(options))

@@ -11,11 +11,14 @@ from typing import Any
 import kopf
 import structlog
 
-from headrace.api.labels import FLOW_LABEL
+from headrace.api.labels import FLOW_LABEL, MIRROR_TEST_LABEL
 from headrace.k8s import Kind, Object
 from headrace.k8s.kinds import (
+    CONFIG_MAP,
     DEPLOYMENT,
     FLOW,
+    JOB,
+    MIRROR_TEST,
     NETWORK_POLICY,
     POD_DISRUPTION_BUDGET,
     ROLE,
@@ -25,6 +28,8 @@ from headrace.k8s.kinds import (
 
 _CHILDREN = (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, POD_DISRUPTION_BUDGET, NETWORK_POLICY, DEPLOYMENT)
 _OURS = f"app.kubernetes.io/managed-by=headrace,{FLOW_LABEL}"
+_STAGES = (JOB, CONFIG_MAP)
+_OF_A_TEST = f"app.kubernetes.io/managed-by=headrace,{MIRROR_TEST_LABEL}"
 
 Seen = Callable[[Kind, Object, bool], None]
 """Hears of an object of a kind, and whether it is deleted. Must not block."""
@@ -54,8 +59,10 @@ async def watch_by_kopf(namespace: str | None, seen: Seen) -> None:
             tell(kind, event)
 
     watch(FLOW)
-    for child in _CHILDREN:
-        settings.watching.label_selectors[child.api_version, child.plural] = _OURS
+    watch(MIRROR_TEST)
+    of_flows, of_tests = dict.fromkeys(_CHILDREN, _OURS), dict.fromkeys(_STAGES, _OF_A_TEST)
+    for child, labels in (of_flows | of_tests).items():
+        settings.watching.label_selectors[child.api_version, child.plural] = labels
         watch(child)
     await kopf.operator(
         registry=registry,

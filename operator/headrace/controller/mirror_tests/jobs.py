@@ -11,12 +11,11 @@ from enum import StrEnum
 from math import ceil
 
 from headrace.api import ClusterSpec, MirrorTest
-from headrace.api.labels import label_value
+from headrace.api.labels import MIRROR_TEST_LABEL, label_value
 from headrace.controller.mirror_tests.access import build_access
 from headrace.controller.resources.secrets import build_mounts, build_volumes, secrets_of
 from headrace.k8s import Object, owner_reference
 
-TEST_LABEL = "headrace.dev/mirror-test"
 STAGE_LABEL = "headrace.dev/stage"
 
 _RUN_FOLDER = "/etc/headrace/run"
@@ -265,7 +264,7 @@ def _labels(run: TestRun) -> dict[str, str]:
         "app.kubernetes.io/instance": name,
         "app.kubernetes.io/managed-by": "headrace",
         "app.kubernetes.io/component": "mirror-test",
-        TEST_LABEL: name,
+        MIRROR_TEST_LABEL: name,
     }
 
 

@@ -111,6 +111,11 @@ def _after_its_start(facts: Facts, load: Object) -> Step:
     )
 
 
+def stalled(test: MirrorTest, reason: Reason, why: str, now: datetime) -> MirrorTestStatus:
+    """The status of a test that waits for a person."""
+    return _waiting(Facts(test, now), reason, why, stalled=True)
+
+
 def _not_yet(facts: Facts) -> str:
     name = facts.test.spec.flow_name
     if name is None:
