@@ -77,12 +77,7 @@ def test_a_schedule_can_be_changed_while_tests_run(create: Change, change: Chang
 
 
 @pytest.mark.parametrize(
-    ("spec", "field"),
-    [
-        ({"flowName": "b"}, "flowName"),
-        ({"type": "SourceConnector"}, "type"),
-        ({"index": 1}, "index"),
-    ],
+    ("field", "other"), [("flowName", "b"), ("type", "SourceConnector"), ("index", 1)]
 )
 def test_a_unit_stays_which_it_is(
     create: Change, change: Change, field: str, other: object

@@ -19,7 +19,8 @@ class ObjectMeta(Model):
     """Kubernetes' metadata; standalone uses the name only."""
 
     name: Name
-    """Name of the object: a DNS subdomain, one of its kind in a namespace."""
+    """Name of the object: a DNS subdomain, one of its kind in a namespace; of a flow or a test at
+    most 52 characters long."""
     namespace: Label = "default"
     """Namespace of the object."""
     labels: dict[str, str] = Field(default_factory=dict)
