@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from cluster.api_server import ApiServer, running_api_server
 from cluster.build import cluster_binary
+from cluster.kubelet import Kubelet, running_kubelet
 from support.records import unique
 
 from headrace.errors import HeadraceError
@@ -111,3 +112,10 @@ def namespace(api_server: ApiServer) -> Iterator[str]:
     yield name
     api_server.start()  # a test that failed may have left it frozen, or dead
     api_server.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture
+def kubelet(api_server: ApiServer, namespace: str, tmp_path: Path) -> Iterator[Kubelet]:
+    """What runs the pods of the test's namespace, as processes of this machine."""
+    with running_kubelet(api_server, namespace, tmp_path / "pods") as kubelet:
+        yield kubelet
