@@ -69,7 +69,8 @@ def wait_until() -> Callable[..., object]:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build the API server before the first test's clock runs, where its progress is seen."""
-    if any("api_server" in getattr(item, "fixturenames", ()) for item in session.items):
+    needed = any("api_server" in getattr(item, "fixturenames", ()) for item in session.items)
+    if needed and not session.config.option.collectonly:
         capture = session.config.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled():
             try:
