@@ -95,6 +95,14 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def crds(api_server: ApiServer) -> None:
+    """The CustomResourceDefinitions are there, as ``kubectl apply -f crds/`` puts them there."""
+    files = str(Path(__file__).parents[2] / "crds")
+    api_server.kubectl("apply", "-f", files)
+    api_server.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", files)
+
+
 @pytest.fixture
 def namespace(api_server: ApiServer) -> Iterator[str]:
     """A namespace of this test's own; at the end all that is in it goes."""

@@ -7,6 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
@@ -50,4 +51,11 @@ def test_pages_name_make_targets_and_files_that_exist(page: Path) -> None:
 
 def test_the_rooms_are_drawn_as_the_contracts_have_them() -> None:
     rooms = runpy.run_path(str(ROOT / "docs" / "rooms.py"))
-    assert rooms["page_with"](rooms["drawing"]()) == rooms["PAGE"].read_text(), "run `make docs`"
+    assert rooms["page_with"](rooms["drawing"]()) == rooms["PAGE"].read_text(), (
+        "run `make generate`"
+    )
+
+
+def test_the_chart_has_the_version_of_the_project() -> None:
+    chart = yaml.safe_load((ROOT / "charts" / "headrace" / "Chart.yaml").read_text())
+    assert {chart["version"], chart["appVersion"]} == {PROJECT["version"]}

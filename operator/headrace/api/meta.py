@@ -1,20 +1,26 @@
 """What every object has beside its spec: metadata and conditions, as Kubernetes defines them."""
 
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Any, Final
 
-from pydantic import Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue
 
-from headrace.api.model import Count, Label, Model, Name, Timestamp
+from headrace.api.extensions import BY_TYPE
+from headrace.api.model import Breach, Count, Label, Model, Name, Timestamp
 
 API_VERSION: Final = "headrace.dev/v1alpha1"
+LONGEST_NAME: Final = 52
+"""Of what a user names: with ``-producer`` or the like behind it, it has to be a label's value and
+a Job's name, and those have 63 characters. CronJob has the same limit."""
 
 
 class ObjectMeta(Model):
     """Kubernetes' metadata; standalone uses the name only."""
 
     name: Name
-    """Name of the object: a DNS subdomain, one of its kind in a namespace."""
+    """Name of the object: a DNS subdomain, one of its kind in a namespace; of a flow or a test at
+    most 52 characters long."""
     namespace: Label = "default"
     """Namespace of the object."""
     labels: dict[str, str] = Field(default_factory=dict)
@@ -39,6 +45,15 @@ class ObjectMeta(Model):
     """Objects whose deletion deletes this one."""
     managed_fields: tuple[dict[str, JsonValue], ...] = ()
     """Who wrote which field, kept by the API server."""
+
+
+def name_breaches(metadata: ObjectMeta) -> Iterator[Breach]:
+    """What keeps children from being named after the object."""
+    if len(metadata.name) > LONGEST_NAME:
+        yield Breach(
+            ("metadata", "name"),
+            f"must have at most {LONGEST_NAME} characters: what belongs to it is named after it",
+        )
 
 
 class ConditionType(StrEnum):
@@ -118,3 +133,14 @@ class Condition(Model):
     """When the status last changed."""
     observed_generation: Count | None = None
     """The metadata.generation that the condition speaks of."""
+
+
+def _ours(conditions: Any) -> Any:
+    if not isinstance(conditions, list):
+        return conditions
+    types = set(ConditionType)
+    return [c for c in conditions if not isinstance(c, dict) or c.get("type") in types]
+
+
+Conditions = Annotated[tuple[Condition, ...], Field(max_length=64), BeforeValidator(_ours), BY_TYPE]
+"""One a type. In a cluster, tools may keep some of their own beside them: those are not read."""

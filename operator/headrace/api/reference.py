@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator
 
-import yaml
 from pydantic.alias_generators import to_camel
 
 from headrace.api.client_settings import OWNED, OWNED_FAMILIES
@@ -14,6 +13,7 @@ from headrace.api.meta import API_VERSION, Condition, ObjectMeta
 from headrace.api.mirror_test import MirrorTest
 from headrace.api.model import Model
 from headrace.api.partitions import TopicPartitions
+from headrace.api.structural import default_text
 from headrace.api.task import ReplicationTask
 from headrace.api.unbuilt import FLOW, TEST, Part, words
 
@@ -32,13 +32,14 @@ SHARED: tuple[type[Model], ...] = (
 """Types that stand in more than one place: described once, and linked to."""
 
 INTRODUCTION = f"""\
-<!-- Generated from operator/headrace/api by `make docs`: change the types, not this page. -->
+<!-- Generated from operator/headrace/api by `make generate`: change the types, not this page. -->
 
 # Reference of the manifests
 
 Every field of every kind of `{API_VERSION}`. A manifest is YAML, of one or more
 documents; beside these kinds it may hold Kubernetes' `Secret`. `headrace validate FILE` says what
-is wrong with one.
+is wrong with one. On Kubernetes the definitions in `crds/` say the same: `kubectl apply` refuses a
+manifest with the same sentences, and `kubectl explain rflow.spec` describes the fields.
 
 A null counts as absent, as in Kubernetes. Durations are whole numbers, with their unit in the name.
 Regular expressions are Python's, and are applied to whole names.
@@ -135,8 +136,7 @@ def _default(field: FieldAt) -> str:
     value = field.schema.get("default")
     if value is None or isinstance(value, dict):
         return ""
-    written = yaml.safe_dump([value], default_flow_style=True, width=10_000).strip()
-    return f"`{written[1:-1]}`"
+    return f"`{default_text(value)}`"
 
 
 def _part(part: Part) -> str:
