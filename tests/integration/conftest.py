@@ -98,9 +98,7 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 @pytest.fixture(scope="session")
 def crds(api_server: ApiServer) -> None:
     """The CustomResourceDefinitions are there, as ``kubectl apply -f crds/`` puts them there."""
-    files = str(Path(__file__).parents[2] / "crds")
-    api_server.kubectl("apply", "-f", files)
-    api_server.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", files)
+    api_server.install_crds(Path(__file__).parents[2] / "crds")
 
 
 @pytest.fixture
