@@ -79,12 +79,6 @@ class Container:
             self._kill_at_s = kill_at_s
         self._kill_at_s = min(self._kill_at_s, kill_at_s)
 
-    def kill(self) -> None:
-        """End its process and what that has started (kill -9)."""
-        if self.process:
-            self._kill_group()
-            self._note_end(self.process.wait())
-
     def look(self, grace_s: float, *, terminating: bool) -> None:
         """What is due: probes, the end of a grace period; ``grace_s`` is that of a failed probe."""
         if not self.running:

@@ -61,6 +61,7 @@ class RunningPod:
         }
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"pod-{self.name}", daemon=True)
+        self.update(pod)  # it may be on its way out already
         self._thread.start()
 
     # What a test does with it.
