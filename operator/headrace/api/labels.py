@@ -9,6 +9,8 @@ TYPE_LABEL = "headrace.dev/type"
 """On a ReplicationTask: its spec.type."""
 TARGET_LABEL = "headrace.dev/target-cluster"
 """On a source task: the id of the Kafka cluster that it writes to, as ``label_value`` has it."""
+TOPICS_ANNOTATION = "headrace.dev/target-topics"
+"""On a source task: the topics that it writes to, one a line."""
 COMPONENT_LABEL = "app.kubernetes.io/component"
 """On pods and Leases: ``driver``, ``operator``."""
 DRIVER_COMPONENT = "driver"
@@ -41,5 +43,5 @@ def label_value(text: str) -> str:
     """``text`` as the value of a label; one that is too long or oddly spelt ends in its hash."""
     if len(text) <= 63 and re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?", text):
         return text
-    start = re.sub(r"[^A-Za-z0-9_.-]", "-", text)[:46].strip("_.-") or "x"
-    return f"{start}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    start = re.sub(r"[^A-Za-z0-9_.-]", "-", text)[:54].strip("_.-")
+    return f"{start or 'x'}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
