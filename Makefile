@@ -15,7 +15,7 @@ SCRATCH := $(VENV)/scratch
 .DELETE_ON_ERROR:
 # Targets are steps of one small machine's work, and their output is read by people: never two at once.
 .NOTPARALLEL:
-.PHONY: help demo test check lint format docs lock wheel clean preflight
+.PHONY: help demo test check lint format generate lock wheel clean preflight
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,7 +39,8 @@ format: $(INSTALLED)  ## put the code into the form that lint asks for
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-docs: $(INSTALLED)  ## write the generated pages anew
+generate: $(INSTALLED)  ## write the pages and the CRDs that are made out of the code anew
+	$(BIN)/python -m headrace.api.crds crds charts/headrace/files/crds
 	$(BIN)/python -m headrace.api.reference > docs/reference.md
 	$(BIN)/python docs/rooms.py
 

@@ -1,11 +1,15 @@
-"""Real brokers for the tests, and how they wait."""
+"""Real brokers and a real API server for the tests, and how they wait."""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+from cluster.api_server import ApiServer, running_api_server
+from cluster.build import cluster_binary
+from support.records import unique
 
+from headrace.errors import HeadraceError
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
 
 LOOK_EVERY_S = 0.1
@@ -59,3 +63,42 @@ def wait_until() -> Callable[..., object]:
         return seen
 
     return wait
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build the API server before the first test's clock runs, where its progress is seen."""
+    if any("api_server" in getattr(item, "fixturenames", ()) for item in session.items):
+        capture = session.config.pluginmanager.getplugin("capturemanager")
+        with capture.global_and_fixture_disabled():
+            try:
+                cluster_binary()
+            except HeadraceError as error:
+                raise pytest.UsageError(str(error)) from error
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_cluster_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test and nothing that one starts finds the user's clusters."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KUBECONFIG", str(tmp_path_factory.getbasetemp() / "no-kubeconfig"))
+        patch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+        yield
+
+
+@pytest.fixture(scope="session")
+def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    """A Kubernetes API server for all tests; make it fail as you like (``api_server.kill()``)."""
+    with running_api_server(tmp_path_factory.mktemp("api-server")) as server:
+        yield server
+
+
+@pytest.fixture
+def namespace(api_server: ApiServer) -> Iterator[str]:
+    """A namespace of this test's own; at the end all that is in it goes."""
+    name = unique("test")
+    api_server.kubectl("create", "namespace", name)
+    account = ("-n", name, "serviceaccount/default")  # a pod before it would be refused
+    api_server.kubectl("wait", "--for=create", "--timeout=30s", *account)
+    yield name
+    api_server.start()  # a test that failed may have left it frozen, or dead
+    api_server.kubectl("delete", "namespace", name, "--wait=false")

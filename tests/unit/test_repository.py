@@ -50,4 +50,6 @@ def test_pages_name_make_targets_and_files_that_exist(page: Path) -> None:
 
 def test_the_rooms_are_drawn_as_the_contracts_have_them() -> None:
     rooms = runpy.run_path(str(ROOT / "docs" / "rooms.py"))
-    assert rooms["page_with"](rooms["drawing"]()) == rooms["PAGE"].read_text(), "run `make docs`"
+    assert rooms["page_with"](rooms["drawing"]()) == rooms["PAGE"].read_text(), (
+        "run `make generate`"
+    )

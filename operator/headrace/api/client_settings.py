@@ -1,6 +1,9 @@
 """Kafka client settings that headrace decides, because the guarantees hang on them."""
 
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
+
+from headrace.api.extensions import Rule
 
 _TLS = "use tls"
 _PLACEMENT = "headrace assigns partitions itself and joins no consumer group"
@@ -55,3 +58,28 @@ def owner_of(setting: str) -> str | None:
         if fnmatchcase(setting, family):
             return why
     return OWNED.get(setting)
+
+
+def _rules() -> Iterator[Rule]:
+    """A rule for each reason."""
+    reasons = dict.fromkeys([*OWNED_FAMILIES.values(), *OWNED.values()])
+    for why in reasons:
+        names = [name for name, reason in OWNED.items() if reason == why]
+        families = [family for family, reason in OWNED_FAMILIES.items() if reason == why]
+        found = [f"k in {names}"] if names else []
+        found += [
+            f"k.startsWith('{family[:-1]}')"
+            if family.endswith("*")
+            else f"k.endsWith('{family[1:]}')"
+            for family in families
+        ]
+        yield Rule(
+            f"!has(self.config) || !self.config.exists(k, {' || '.join(found)})",
+            f"{', '.join([*families, *names])} cannot be set here: {why}",
+            at="config",
+            reason="FieldValueForbidden",
+        )
+
+
+OWNED_RULES = tuple(_rules())
+""":func:`owner_of` for the API server, about a cluster's ``config``."""

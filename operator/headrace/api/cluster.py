@@ -1,39 +1,38 @@
 """A Kafka cluster as a flow or a test names it: where it is, and how to get in."""
 
-import re
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from headrace.api.client_settings import owner_of
+from headrace.api.client_settings import OWNED_RULES, owner_of
+from headrace.api.extensions import Rule
 from headrace.api.model import (
     Breach,
     Label,
+    Matching,
     Model,
     Name,
     Text,
     Unquoted,
     Whole,
-    matching,
-    refusal,
 )
 
-
-def _servers(text: str) -> str:
-    for server in text.split(","):
-        match = re.fullmatch(r"\s*([\w.-]+|\[[0-9a-fA-F:.]+\]):(\d{1,5})\s*", server, re.ASCII)
-        if not match or not 0 < int(match[2]) < 65536:
-            raise refusal("must be host:port, or several of them separated by commas")
-    return text
-
-
-Servers = Annotated[str, Field(max_length=4096), AfterValidator(_servers)]
+_HOST = r"([\w.-]+|\[[0-9a-fA-F:.]+\])"
+_PORT = r"([1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])"
+_SERVER = f" *{_HOST}:{_PORT} *"
+Servers = Annotated[
+    str,
+    Field(max_length=4096),
+    Matching(
+        f"{_SERVER}(,{_SERVER})*", "must be host:port, or several of them separated by commas"
+    ),
+]
 SecretKey = Annotated[
     str,
     Field(max_length=253),
-    matching(r"[-._a-zA-Z0-9]+", "must be a Secret's key: letters, digits, '-', '_', '.'"),
+    Matching(r"[-._a-zA-Z0-9]+", "must be a Secret's key: letters, digits, '-', '_', '.'"),
 ]
 
 
@@ -75,6 +74,9 @@ class AuthenticationType(StrEnum):
     OAUTH_BEARER = "OAuthBearer"
 
 
+_FOR_A_PASSWORD = "is required with type: Plain, ScramSha256 or ScramSha512"
+
+
 class Authentication(Model):
     """How a client says who it is (SASL)."""
 
@@ -85,11 +87,21 @@ class Authentication(Model):
     password: SecretKeyRef | None = None
     """Where the password is; required by Plain, ScramSha256 and ScramSha512."""
 
+    rules = tuple(
+        Rule(
+            f"self.type == 'OAuthBearer' || has(self.{field})",
+            _FOR_A_PASSWORD,
+            at=field,
+            reason="FieldValueRequired",
+        )
+        for field in ("username", "password")
+    )
+
     def _breaches(self) -> Iterator[Breach]:
         if self.type is not AuthenticationType.OAUTH_BEARER:
             for field, value in (("username", self.username), ("password", self.password)):
                 if value is None:
-                    yield Breach((field,), f"is required with type: {self.type}")
+                    yield Breach((field,), _FOR_A_PASSWORD)
 
 
 class ClusterSpec(Model):
@@ -107,10 +119,15 @@ class ClusterSpec(Model):
     """Further client settings, in librdkafka's names; those that headrace owns are refused by
     name."""
 
+    rules = OWNED_RULES
+
     def _breaches(self) -> Iterator[Breach]:
         for setting in self.config:
             if owner := owner_of(setting):
                 yield Breach(("config", setting), f"cannot be set here: {owner}")
+
+
+_REPLICAS = "must be -1 (the brokers' default) or from 1 to 32767"
 
 
 class TargetClusterSpec(ClusterSpec):
@@ -119,23 +136,49 @@ class TargetClusterSpec(ClusterSpec):
     replication_factor: Whole = -1
     """Replicas of the topics that headrace creates; -1 is the brokers' default."""
 
+    rules = (
+        *ClusterSpec.rules,
+        Rule(
+            "!has(self.replicationFactor) || self.replicationFactor == -1"
+            " || self.replicationFactor >= 1 && self.replicationFactor <= 32767",
+            _REPLICAS,
+            at="replicationFactor",
+        ),
+    )
+
     def _breaches(self) -> Iterator[Breach]:
         yield from super()._breaches()
         if self.replication_factor != -1 and not 1 <= self.replication_factor <= 32767:
-            yield Breach(
-                ("replicationFactor",), "must be -1 (the brokers' default) or from 1 to 32767"
-            )
+            yield Breach(("replicationFactor",), _REPLICAS)
+
+
+_OTHER_ALIAS = "must differ from spec.source.alias"
+_OTHER_BROKERS = "must differ from spec.source.bootstrapServers: a mirror joins two clusters"
+
+BETWEEN_CLUSTERS = (
+    Rule(
+        "!has(self.source) || !has(self.target) || self.source.alias != self.target.alias",
+        _OTHER_ALIAS,
+        at="target.alias",
+    ),
+    Rule(
+        "!has(self.source) || !has(self.target)"
+        " || self.source.bootstrapServers.replace(' ', '').lowerAscii()"
+        " != self.target.bootstrapServers.replace(' ', '').lowerAscii()",
+        _OTHER_BROKERS,
+        at="target.bootstrapServers",
+    ),
+)
+""":func:`breaches_between` for the API server; of two lists of brokers in another order it cannot
+tell."""
 
 
 def breaches_between(source: ClusterSpec, target: ClusterSpec) -> Iterator[Breach]:
     """What keeps ``spec.source`` and ``spec.target`` from being two clusters."""
     if source.alias == target.alias:
-        yield Breach(("target", "alias"), "must differ from spec.source.alias")
+        yield Breach(("target", "alias"), _OTHER_ALIAS)
     if _addresses(source) == _addresses(target):
-        yield Breach(
-            ("target", "bootstrapServers"),
-            "must differ from spec.source.bootstrapServers: a mirror joins two clusters",
-        )
+        yield Breach(("target", "bootstrapServers"), _OTHER_BROKERS)
 
 
 def _addresses(cluster: ClusterSpec) -> set[str]:

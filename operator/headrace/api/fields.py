@@ -35,14 +35,14 @@ def fields_of(kind: type[Model]) -> Iterator[FieldAt]:
 
 def _walk(parent: Schema, types: dict[str, Schema], path: tuple[str, ...]) -> Iterator[FieldAt]:
     for name, written in parent.get("properties", {}).items():
-        schema = _resolve(written, types)
-        item = _resolve(schema["items"], types) if "items" in schema else schema
+        schema = resolve(written, types)
+        item = resolve(schema["items"], types) if "items" in schema else schema
         here = (*path, name)
         yield FieldAt(here, schema, item, name in parent.get("required", ()))
         yield from _walk(item, types, here)
 
 
-def _resolve(schema: Schema, types: dict[str, Schema]) -> Schema:
+def resolve(schema: Schema, types: dict[str, Schema]) -> Schema:
     """Without ``$ref`` and without the null of an optional field; what is written here wins."""
     choices = [choice for choice in schema.get("anyOf", ()) if choice.get("type") != "null"]
     if len(choices) == 1:

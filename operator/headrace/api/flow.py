@@ -1,40 +1,47 @@
 """ReplicationFlow: topics of one cluster, copied to another for as long as the object exists."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from headrace.api.cluster import ClusterSpec, TargetClusterSpec, breaches_between
+from headrace.api.cluster import (
+    BETWEEN_CLUSTERS,
+    ClusterSpec,
+    TargetClusterSpec,
+    breaches_between,
+)
 from headrace.api.drivers import Drivers
+from headrace.api.extensions import FILLED_IN_BY_SERVER, Rule
 from headrace.api.flow_status import ReplicationFlowStatus
-from headrace.api.meta import API_VERSION, ObjectMeta
+from headrace.api.meta import API_VERSION, ObjectMeta, name_breaches
 from headrace.api.model import (
     AtLeastOne,
     Breach,
     Count,
     Flag,
+    Matching,
     Model,
     Regex,
     Share,
     Timestamp,
     Topic,
-    matching,
 )
 from headrace.api.partitions import TopicPartitions
 
 _PLUGIN = r"[a-zA-Z0-9]([a-zA-Z0-9._-]*[a-zA-Z0-9])?"
 PolicyType = Annotated[
-    str, Field(max_length=63), matching(_PLUGIN, "must be Default, Identity or a plug-in's name")
+    str, Field(max_length=63), Matching(_PLUGIN, "must be Default, Identity or a plug-in's name")
 ]
 AssignorName = Annotated[
-    str, Field(max_length=63), matching(_PLUGIN, "must be an assignor's name, like sticky")
+    str, Field(max_length=63), Matching(_PLUGIN, "must be an assignor's name, like sticky")
 ]
 Separator = Annotated[
     str,
     Field(min_length=1, max_length=16),
-    matching(r"[a-zA-Z0-9._-]+", "must be legal in a topic's name: letters, digits, '.', '_', '-'"),
+    Matching(r"[a-zA-Z0-9._-]+", "must be legal in a topic's name: letters, digits, '.', '_', '-'"),
 ]
 
 
@@ -218,6 +225,44 @@ class OffsetSyncs(Model):
     """Where they are kept. Source is MirrorMaker 2's default, and needs write access there."""
 
 
+@dataclass(frozen=True)
+class _Beside:
+    """A field that stands beside one choice of another, and beside no other."""
+
+    field: str
+    of: str
+    choice: str
+
+    @property
+    def _required(self) -> str:
+        return f"is required with {self.of}: {self.choice}"
+
+    @property
+    def _only(self) -> str:
+        return f"goes with {self.of}: {self.choice} only"
+
+    def breaches(self, value: object, chosen: str) -> Iterator[Breach]:
+        if chosen == self.choice and value is None:
+            yield Breach((self.field,), self._required)
+        if chosen != self.choice and value is not None:
+            yield Breach((self.field,), self._only)
+
+    @property
+    def rules(self) -> tuple[Rule, Rule]:
+        """The same for the API server."""
+        chosen = f"has(self.{self.of}) && self.{self.of} == '{self.choice}'"
+        given = f"has(self.{self.field})"
+        return (
+            Rule(f"!({chosen}) || {given}", self._required, self.field, "FieldValueRequired"),
+            Rule(f"!{given} || {chosen}", self._only, self.field, "FieldValueForbidden"),
+        )
+
+
+_START_TIMESTAMP = _Beside("startTimestamp", "startFrom", StartFrom.TIMESTAMP)
+_DEAD_LETTER_TOPIC = _Beside("deadLetterTopic", "onRecordError", OnRecordError.DEAD_LETTER)
+_SAME_ALIAS = "is immutable: topics and MirrorMaker 2's records bear it; make another flow instead"
+
+
 class ReplicationFlowSpec(Model):
     """What is copied, from where to where, and how."""
 
@@ -265,35 +310,25 @@ class ReplicationFlowSpec(Model):
     deadLetterTopic, Skip leaves it out; always counted."""
     dead_letter_topic: Topic | None = None
     """With onRecordError DeadLetter: the target topic for refused records."""
-    drivers: Drivers = Drivers()
+    drivers: Annotated[Drivers, FILLED_IN_BY_SERVER] = Drivers()
     """The processes that carry the data."""
     state: FlowState = FlowState.RUNNING
     """Running; Paused keeps the tasks and their connections; Stopped ends them."""
     paused_partitions: Annotated[tuple[TopicPartitions, ...], Field(max_length=1000)] = ()
     """Partitions of the source that are left alone for now."""
 
+    rules = (
+        Rule("self.source.alias == oldSelf.source.alias", _SAME_ALIAS, at="source.alias"),
+        Rule("self.target.alias == oldSelf.target.alias", _SAME_ALIAS, at="target.alias"),
+        *BETWEEN_CLUSTERS,
+        *_START_TIMESTAMP.rules,
+        *_DEAD_LETTER_TOPIC.rules,
+    )
+
     def _breaches(self) -> Iterator[Breach]:
         yield from breaches_between(self.source, self.target)
-        yield from _together(
-            "startTimestamp",
-            self.start_timestamp,
-            "startFrom: Timestamp",
-            self.start_from is StartFrom.TIMESTAMP,
-        )
-        yield from _together(
-            "deadLetterTopic",
-            self.dead_letter_topic,
-            "onRecordError: DeadLetter",
-            self.on_record_error is OnRecordError.DEAD_LETTER,
-        )
-
-
-def _together(field: str, value: object, choice: str, chosen: bool) -> Iterator[Breach]:
-    """A field that stands beside one choice, and beside no other."""
-    if chosen and value is None:
-        yield Breach((field,), f"is required with {choice}")
-    if not chosen and value is not None:
-        yield Breach((field,), f"goes with {choice} only")
+        yield from _START_TIMESTAMP.breaches(self.start_timestamp, self.start_from)
+        yield from _DEAD_LETTER_TOPIC.breaches(self.dead_letter_topic, self.on_record_error)
 
 
 class ReplicationFlow(Model):
@@ -309,3 +344,6 @@ class ReplicationFlow(Model):
     """What is copied, from where to where, and how."""
     status: ReplicationFlowStatus | None = None
     """What headrace sees; written by headrace."""
+
+    def _breaches(self) -> Iterator[Breach]:
+        yield from name_breaches(self.metadata)

@@ -1,6 +1,6 @@
 """What headrace sees of a flow, written where people and tools look for it."""
 
-from headrace.api.meta import Condition
+from headrace.api.meta import Conditions
 from headrace.api.model import Count, Model, Text
 
 
@@ -33,7 +33,7 @@ class ReplicationFlowStatus(Model):
 
     observed_generation: Count | None = None
     """The metadata.generation that this status speaks of."""
-    conditions: tuple[Condition, ...] = ()
+    conditions: Conditions = ()
     """Ready, Reconciling, Stalled, DataLossDetected, ForeignWriter, TombstonesAtRisk."""
     topics: Count | None = None
     """Topics that are copied."""

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from headrace.api.extensions import DISTINCT, Rule
 from headrace.api.model import AtLeastOne, Breach, Model, Topic, Whole
 
 TOPICS = 3
@@ -22,10 +23,16 @@ class MessageFormat(StrEnum):
     BODY = "Body"
 
 
+_NO_NAMES = "must be left out when names are given, and only then"
+_NO_DURATION = "must be left out when durationSeconds is given, and only then"
+
+
 class Load(Model):
     """What is sent while the mirror runs."""
 
-    names: Annotated[tuple[Topic, ...], Field(min_length=1, max_length=1000)] | None = None
+    names: Annotated[tuple[Topic, ...], Field(min_length=1, max_length=1000), DISTINCT] | None = (
+        None
+    )
     """Source topics to write to, instead of a number of new ones."""
     topics: AtLeastOne | None = Field(
         default_factory=lambda given: None if given.get("names") else TOPICS,
@@ -52,12 +59,25 @@ class Load(Model):
     message_format: MessageFormat = MessageFormat.HEADERS
     """Where a message carries its identity: in headers, or in the prefix of its value (Body)."""
 
+    rules = (
+        Rule(
+            "!has(self.topics) || !has(self.names)",
+            _NO_NAMES,
+            at="topics",
+            reason="FieldValueForbidden",
+        ),
+        Rule(
+            "!has(self.messages) || !has(self.durationSeconds)",
+            _NO_DURATION,
+            at="messages",
+            reason="FieldValueForbidden",
+        ),
+    )
+
     def _breaches(self) -> Iterator[Breach]:
         if (self.topics is None) == (self.names is None):
-            yield Breach(("topics",), "must be left out when names are given, and only then")
+            yield Breach(("topics",), _NO_NAMES)
         if (self.messages is None) == (self.duration_seconds is None):
-            yield Breach(
-                ("messages",), "must be left out when durationSeconds is given, and only then"
-            )
+            yield Breach(("messages",), _NO_DURATION)
         if self.names and len(set(self.names)) < len(self.names):
             yield Breach(("names",), "must name each topic once")

@@ -1,13 +1,18 @@
 """What every object has beside its spec: metadata and conditions, as Kubernetes defines them."""
 
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 
 from pydantic import Field, JsonValue
 
-from headrace.api.model import Count, Label, Model, Name, Timestamp
+from headrace.api.extensions import BY_TYPE
+from headrace.api.model import Breach, Count, Label, Model, Name, Timestamp
 
 API_VERSION: Final = "headrace.dev/v1alpha1"
+LONGEST_NAME: Final = 52
+"""Of what a user names: with ``-producer`` or the like behind it, it has to be a label's value and
+a Job's name, and those have 63 characters. CronJob has the same limit."""
 
 
 class ObjectMeta(Model):
@@ -39,6 +44,15 @@ class ObjectMeta(Model):
     """Objects whose deletion deletes this one."""
     managed_fields: tuple[dict[str, JsonValue], ...] = ()
     """Who wrote which field, kept by the API server."""
+
+
+def name_breaches(metadata: ObjectMeta) -> Iterator[Breach]:
+    """What keeps children from being named after the object."""
+    if len(metadata.name) > LONGEST_NAME:
+        yield Breach(
+            ("metadata", "name"),
+            f"must have at most {LONGEST_NAME} characters: what belongs to it is named after it",
+        )
 
 
 class ConditionType(StrEnum):
@@ -118,3 +132,7 @@ class Condition(Model):
     """When the status last changed."""
     observed_generation: Count | None = None
     """The metadata.generation that the condition speaks of."""
+
+
+Conditions = Annotated[tuple[Condition, ...], Field(max_length=64), BY_TYPE]
+"""One a type; a tool may keep one of its own beside those of headrace."""

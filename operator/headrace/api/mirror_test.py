@@ -1,30 +1,27 @@
 """MirrorTest: a load, faults on purpose, and a verdict about a mirror, ours or another."""
 
-import re
-import string
 from collections.abc import Iterator
 from enum import StrEnum
 from itertools import pairwise
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from headrace.api.cluster import ClusterSpec, breaches_between
+from headrace.api.cluster import BETWEEN_CLUSTERS, ClusterSpec, breaches_between
+from headrace.api.extensions import Rule
 from headrace.api.load import Load
-from headrace.api.meta import API_VERSION, ObjectMeta
+from headrace.api.meta import API_VERSION, LONGEST_NAME, ObjectMeta, name_breaches
 from headrace.api.mirror_test_status import MirrorTestStatus
 from headrace.api.model import (
-    TOPIC,
     AtLeastOne,
     Breach,
     Count,
     Flag,
+    Matching,
     Model,
     Name,
     Text,
     Whole,
-    matching,
-    refusal,
 )
 
 BY_SOURCE = "{source}.{topic}"
@@ -50,28 +47,18 @@ class ChaosAction(StrEnum):
     ROLL_DRIVERS = "RollDrivers"
 
 
-def _target_topic(template: str) -> str:
-    """``template.format(source=..., topic=...)`` gives a topic's name, another for each topic."""
-    try:
-        fields = [part[1:] for part in string.Formatter().parse(template) if part[1] is not None]
-    except ValueError:
-        fields = []
-    plain = {("source", "", None), ("topic", "", None)}
-    if (
-        ("topic", "", None) not in fields
-        or not plain.issuperset(fields)
-        or not re.fullmatch(TOPIC, template.format(source="s", topic="t"))
-    ):
-        raise refusal(
-            "must be a topic's name with {topic} in it, and perhaps {source} for the source's alias"
-        )
-    return template
-
-
-Template = Annotated[str, Field(max_length=249), AfterValidator(_target_topic)]
+_PART = r"([a-zA-Z0-9._-]|\{source\})"
+Template = Annotated[
+    str,
+    Field(max_length=249),
+    Matching(
+        rf"{_PART}*\{{topic\}}({_PART}|\{{topic\}})*",
+        "must be a topic's name with {topic} in it, and perhaps {source} for the source's alias",
+    ),
+]
 Cron = Annotated[
     Text,
-    matching(
+    Matching(
         r"@(yearly|annually|monthly|weekly|daily|midnight|hourly)|\S+( +\S+){4}",
         "must be a cron schedule of five fields, like 0 * * * *",
     ),
@@ -96,6 +83,9 @@ class Budgets(Model):
     """Seconds that the recovery from each step of chaos may take; absent: any."""
 
 
+_ONE_MOMENT = "must have either atPercent or atSeconds"
+
+
 class ChaosStep(Model):
     """One thing that is broken on purpose."""
 
@@ -106,9 +96,11 @@ class ChaosStep(Model):
     at_seconds: Count | None = None
     """So many seconds after the first message."""
 
+    rules = (Rule("has(self.atPercent) != has(self.atSeconds)", _ONE_MOMENT),)
+
     def _breaches(self) -> Iterator[Breach]:
         if (self.at_percent is None) == (self.at_seconds is None):
-            yield Breach((), "must have either atPercent or atSeconds")
+            yield Breach((), _ONE_MOMENT)
 
 
 class SparkSpec(Model):
@@ -116,6 +108,14 @@ class SparkSpec(Model):
 
     executors: AtLeastOne = 2
     """Executors of each job. Kubernetes only."""
+
+
+_NO_FLOW = "is required where there is no flowName"
+_FLOW_HAS_CLUSTER = "must be left out beside flowName: the flow has it"
+_FLOW_HAS_POLICY = "must be left out beside flowName: the flow's policy has it"
+_NO_DRIVERS = "needs flowName: headrace breaks only drivers of its own"
+_A_PART = "needs load.messages to be a part of; beside durationSeconds use atSeconds"
+_WITHOUT_END = "!has(self.chaos) || !has(self.load) || !has(self.load.durationSeconds)"
 
 
 class MirrorTestSpec(Model):
@@ -148,25 +148,80 @@ class MirrorTestSpec(Model):
     """Scheduled runs to keep that passed. Kubernetes only."""
     failed_tests_history_limit: Count = 1
     """Other scheduled runs to keep. Kubernetes only."""
+    ttl_seconds_after_finished: Count | None = None
+    """Seconds that the test is kept after its end; absent: until somebody deletes it. Kubernetes
+    only."""
     spark: SparkSpec = SparkSpec()
     """The Spark jobs. Kubernetes only."""
+
+    rules = (
+        *(
+            Rule(
+                f"has(self.flowName) || has(self.{cluster})",
+                _NO_FLOW,
+                at=cluster,
+                reason="FieldValueRequired",
+            )
+            for cluster in ("source", "target")
+        ),
+        *(
+            Rule(
+                f"!has(self.flowName) || !has(self.{cluster})",
+                _FLOW_HAS_CLUSTER,
+                at=cluster,
+                reason="FieldValueForbidden",
+            )
+            for cluster in ("source", "target")
+        ),
+        Rule(
+            f"!has(self.flowName) || self.?targetTopic.orValue('{BY_SOURCE}') == '{BY_SOURCE}'",
+            _FLOW_HAS_POLICY,
+            at="targetTopic",
+            reason="FieldValueForbidden",
+        ),
+        *BETWEEN_CLUSTERS,
+        Rule(
+            "has(self.flowName) || !has(self.chaos) || size(self.chaos) == 0",
+            _NO_DRIVERS,
+            at="chaos",
+            reason="FieldValueForbidden",
+        ),
+        *(
+            Rule(
+                f"!has(self.chaos) || self.chaos.filter(step, has(step.{moment}))"
+                f".map(step, step.{moment}).isSorted()",
+                f"must be in the order of time: an {moment} is before one above it",
+                at="chaos",
+            )
+            for moment in ("atPercent", "atSeconds")
+        ),
+        Rule(
+            f"{_WITHOUT_END} || !self.chaos.exists(step, has(step.atPercent))",
+            f"atPercent {_A_PART}",
+            at="chaos",
+        ),
+        Rule(
+            f"{_WITHOUT_END} || self.chaos.all(step,"
+            " step.?atSeconds.orValue(0) <= self.load.durationSeconds)",
+            "atSeconds must not be after the end of the load, at load.durationSeconds",
+            at="chaos",
+        ),
+    )
 
     def _breaches(self) -> Iterator[Breach]:
         clusters = {"source": self.source, "target": self.target}
         if self.flow_name is None:
             for field, cluster in clusters.items():
                 if cluster is None:
-                    yield Breach((field,), "is required where there is no flowName")
+                    yield Breach((field,), _NO_FLOW)
             if self.chaos:
-                yield Breach(("chaos",), "needs flowName: headrace breaks only drivers of its own")
+                yield Breach(("chaos",), _NO_DRIVERS)
         else:
             for field, cluster in clusters.items():
                 if cluster is not None:
-                    yield Breach((field,), "must be left out beside flowName: the flow has it")
+                    yield Breach((field,), _FLOW_HAS_CLUSTER)
             if self.target_topic != BY_SOURCE:
-                yield Breach(
-                    ("targetTopic",), "must be left out beside flowName: the flow's policy has it"
-                )
+                yield Breach(("targetTopic",), _FLOW_HAS_POLICY)
         if self.source and self.target:
             yield from breaches_between(self.source, self.target)
         yield from self._chaos_breaches()
@@ -183,7 +238,7 @@ class MirrorTestSpec(Model):
             for index, _ in percents:
                 yield Breach(
                     ("chaos", index, "atPercent"),
-                    "needs load.messages to be a part of; beside durationSeconds use atSeconds",
+                    _A_PART,
                 )
         for index, moment in seconds:
             if self.load.duration_seconds and moment > self.load.duration_seconds:
@@ -191,6 +246,14 @@ class MirrorTestSpec(Model):
                     ("chaos", index, "atSeconds"),
                     f"must not be after the end of the load, at {self.load.duration_seconds}",
                 )
+
+
+LONGEST_SCHEDULED_NAME = LONGEST_NAME - 9
+"""Of a test with a schedule: ``-`` and the minute, in 8 digits until 2160, follow in its runs'."""
+_SHORTER_NAME = (
+    f"needs a metadata.name of at most {LONGEST_SCHEDULED_NAME} characters: "
+    "runs are named after it and the time"
+)
 
 
 class MirrorTest(Model):
@@ -206,3 +269,23 @@ class MirrorTest(Model):
     """Which mirror, what load, and what may go wrong."""
     status: MirrorTestStatus | None = None
     """What the test found; written by headrace."""
+
+    rules = (
+        # What is under way was begun with the old spec. A schedule only begins others.
+        Rule(
+            "has(oldSelf.spec.schedule) || self.spec == oldSelf.spec"
+            " || oldSelf.?status.phase.orValue('Pending') == 'Pending'",
+            "is immutable once the test has begun: make another test instead",
+            at="spec",
+        ),
+        Rule(
+            f"!has(self.spec.schedule) || size(self.metadata.name) <= {LONGEST_SCHEDULED_NAME}",
+            _SHORTER_NAME,
+            at="spec.schedule",
+        ),
+    )
+
+    def _breaches(self) -> Iterator[Breach]:
+        yield from name_breaches(self.metadata)
+        if self.spec.schedule and len(self.metadata.name) > LONGEST_SCHEDULED_NAME:
+            yield Breach(("spec", "schedule"), _SHORTER_NAME)

@@ -2,8 +2,8 @@
 
 from enum import StrEnum
 
-from headrace.api.meta import Condition
-from headrace.api.model import Count, Model, Text
+from headrace.api.meta import Conditions
+from headrace.api.model import Count, Model, Text, Timestamp
 
 
 class Verdict(StrEnum):
@@ -68,5 +68,11 @@ class MirrorTestStatus(Model):
     """Quantiles of the mirror's latency."""
     report: Text | None = None
     """Where the report is."""
-    conditions: tuple[Condition, ...] = ()
+    start_time: Timestamp | None = None
+    """When the test began."""
+    completion_time: Timestamp | None = None
+    """When it ended, however it did; ttlSecondsAfterFinished counts from here."""
+    last_schedule_time: Timestamp | None = None
+    """With a schedule: the time of the last run that was begun."""
+    conditions: Conditions = ()
     """Observations about the test."""

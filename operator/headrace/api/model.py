@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
     AfterValidator,
@@ -17,6 +17,8 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     StrictBool,
     StrictFloat,
     StrictInt,
@@ -24,7 +26,10 @@ from pydantic import (
     model_validator,
 )
 from pydantic.alias_generators import to_camel
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
+
+from headrace.api.extensions import INT_OR_STRING, RULES, Rule
 
 
 @dataclass(frozen=True)
@@ -53,9 +58,23 @@ class Model(BaseModel):
         use_attribute_docstrings=True,  # the docstring below a field is its description
     )
 
+    rules: ClassVar[tuple[Rule, ...]] = ()
+    """What the API server is to check between fields: :meth:`_breaches` as far as CEL can say it,
+    and what may not change."""
+
     def _breaches(self) -> Iterator[Breach]:
         """Every rule between fields that this object breaks; types that have such rules say."""
         return iter(())
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler, /
+    ) -> JsonSchemaValue:
+        schema = handler(core_schema)
+        if cls.rules:
+            rules = [rule.as_schema() for rule in cls.rules]
+            handler.resolve_ref_schema(schema)[RULES] = rules
+        return schema
 
     @model_validator(mode="before")
     @classmethod
@@ -79,16 +98,36 @@ class Model(BaseModel):
         return self
 
 
-def matching(regex: str, allowed: str) -> AfterValidator:
-    """The whole text matches ``regex``; ``allowed`` says so in words, as in :class:`Breach`."""
-    compiled = re.compile(regex)
+@dataclass(frozen=True)
+class Matching:
+    """Text of which the whole matches ``regex``; ``allowed`` says so in words."""
 
-    def check(text: str) -> str:
-        if not compiled.fullmatch(text):
-            raise refusal(allowed)
+    regex: str
+    """In the syntax that Python and RE2 share."""
+    allowed: str
+    """As in :class:`Breach`."""
+    pattern: bool = False
+    """Say it in OpenAPI instead of CEL, without words: for text too long for CEL's budget, and for
+    int-or-string."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        anchored = f"^(?:{self.regex})$"
+        if self.pattern:
+            return {**handler(schema), "pattern": anchored}
+        rule = Rule(f"self.matches(r'{anchored}')", self.allowed)
+        return rule.__get_pydantic_json_schema__(schema, handler)
+
+    def _check(self, text: str) -> str:
+        if not re.fullmatch(self.regex, text, re.ASCII):
+            raise refusal(self.allowed)
         return text
-
-    return AfterValidator(check)
 
 
 def _moment(value: Any) -> Any:
@@ -105,9 +144,10 @@ def _moment(value: Any) -> Any:
 
 
 def _as_text(value: Any) -> Any:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int | float) else value
+    """Kubernetes' int-or-string."""
+    if isinstance(value, bool | float):
+        raise refusal("must be text or a whole number: put it in quotes")
+    return str(value) if isinstance(value, int) else value
 
 
 def _is_regex(pattern: str) -> str:
@@ -122,8 +162,9 @@ def _is_regex(pattern: str) -> str:
 
 LABEL = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 """A DNS label (RFC 1123), at most 63 characters long."""
-TOPIC = r"(?!\.{1,2}$)[a-zA-Z0-9._-]+"
-"""A topic's name (``org.apache.kafka.common.internals.Topic``), at most 249 characters long."""
+TOPIC = r"(\.{0,2}[a-zA-Z0-9_-]|\.{3})[a-zA-Z0-9._-]*"
+"""A topic's name (``org.apache.kafka.common.internals.Topic``), at most 249 characters long; ``.``
+and ``..`` are none."""
 
 Flag = StrictBool
 Whole = StrictInt
@@ -131,19 +172,19 @@ Count = Annotated[StrictInt, Field(ge=0)]
 AtLeastOne = Annotated[StrictInt, Field(ge=1)]
 Share = Annotated[StrictFloat, Field(ge=0, le=1)]
 Text = Annotated[str, Field(max_length=1024)]
-Unquoted = Annotated[str, Field(max_length=4096), BeforeValidator(_as_text)]
-"""Text that may be a number or a boolean in YAML, without quotes."""
+Unquoted = Annotated[str, Field(max_length=4096), BeforeValidator(_as_text), INT_OR_STRING]
+"""Text that may be a whole number in YAML, without quotes."""
 Timestamp = Annotated[AwareDatetime, BeforeValidator(_moment)]
 
 Label = Annotated[
     str,
     Field(max_length=63),
-    matching(LABEL, "must be a DNS label: a-z, 0-9 and '-', a letter or digit at both ends"),
+    Matching(LABEL, "must be a DNS label: a-z, 0-9 and '-', a letter or digit at both ends"),
 ]
 Name = Annotated[
     str,
     Field(max_length=253),
-    matching(
+    Matching(
         rf"{LABEL}(\.{LABEL})*",
         "must be a name as Kubernetes takes it: a-z, 0-9, '-' and '.', "
         "a letter or digit at both ends",
@@ -152,7 +193,7 @@ Name = Annotated[
 Topic = Annotated[
     str,
     Field(max_length=249),
-    matching(TOPIC, "must be a topic's name: letters, digits, '.', '_', '-'"),
+    Matching(TOPIC, "must be a topic's name: letters, digits, '.', '_', '-'"),
 ]
 Regex = Annotated[str, Field(max_length=1024), AfterValidator(_is_regex)]
 """Applied to whole names (``re.fullmatch``)."""

@@ -6,17 +6,17 @@ from typing import Annotated, NamedTuple, Self
 
 from pydantic import AfterValidator, Field
 
-from headrace.api.model import Model, Topic, refusal
-from headrace.api.ranges import format_ranges, parse_ranges
+from headrace.api.model import Matching, Model, Topic, refusal
+from headrace.api.ranges import RANGES, format_ranges, parse_ranges
+
+_LIKE = 'must be partition numbers like "0-3,7"'
 
 
 def _ranges(text: str) -> str:
     try:
-        numbers = parse_ranges(text)
+        parse_ranges(text)
     except ValueError as error:
-        raise refusal(f'must be partition numbers like "0-3,7": {error}') from None
-    if not numbers:
-        raise refusal('must be partition numbers like "0-3,7"')
+        raise refusal(f"{_LIKE}: {error}") from None
     return text
 
 
@@ -35,7 +35,12 @@ class TopicPartitions(Model):
 
     topic: Topic
     """Name of the topic."""
-    partitions: Annotated[str, Field(max_length=16384), AfterValidator(_ranges)]
+    partitions: Annotated[
+        str,
+        Field(max_length=16384),
+        Matching(RANGES, _LIKE, pattern=True),
+        AfterValidator(_ranges),
+    ]
     """Partition numbers and ranges of them, like 0-3,7."""
 
     @property

@@ -3,6 +3,9 @@
 import re
 from collections.abc import Iterable
 
+_PART = r" *\d{1,6}(-\d{1,6})? *"
+RANGES = f"{_PART}(,{_PART})*"
+"""The shape of such text, in the syntax that Python and RE2 share."""
 HIGHEST = 999_999
 """Far above any partition Kafka can have; keeps ``0-99999999999`` from filling the memory."""
 

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator
 
-import yaml
 from pydantic.alias_generators import to_camel
 
 from headrace.api.client_settings import OWNED, OWNED_FAMILIES
@@ -14,6 +13,7 @@ from headrace.api.meta import API_VERSION, Condition, ObjectMeta
 from headrace.api.mirror_test import MirrorTest
 from headrace.api.model import Model
 from headrace.api.partitions import TopicPartitions
+from headrace.api.structural import default_text
 from headrace.api.task import ReplicationTask
 from headrace.api.unbuilt import FLOW, TEST, Part, words
 
@@ -32,7 +32,7 @@ SHARED: tuple[type[Model], ...] = (
 """Types that stand in more than one place: described once, and linked to."""
 
 INTRODUCTION = f"""\
-<!-- Generated from operator/headrace/api by `make docs`: change the types, not this page. -->
+<!-- Generated from operator/headrace/api by `make generate`: change the types, not this page. -->
 
 # Reference of the manifests
 
@@ -135,8 +135,7 @@ def _default(field: FieldAt) -> str:
     value = field.schema.get("default")
     if value is None or isinstance(value, dict):
         return ""
-    written = yaml.safe_dump([value], default_flow_style=True, width=10_000).strip()
-    return f"`{written[1:-1]}`"
+    return f"`{default_text(value)}`"
 
 
 def _part(part: Part) -> str:

@@ -1,11 +1,12 @@
 """ReplicationTask: one unit of work of a flow; written by headrace, read by people."""
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from headrace.api.meta import API_VERSION, Condition, ObjectMeta
+from headrace.api.extensions import Rule
+from headrace.api.meta import API_VERSION, Conditions, ObjectMeta
 from headrace.api.model import Count, Model, Name, Text, Timestamp
 from headrace.api.partitions import TopicPartitions
 
@@ -38,6 +39,9 @@ class TaskPhase(StrEnum):
     CLOSED = "Closed"
 
 
+_IDENTITY: Final = "is immutable: it says which unit this is"
+
+
 class ReplicationTaskSpec(Model):
     """What the unit is to do (written by its connector), and where (written by the operator)."""
 
@@ -61,6 +65,18 @@ class ReplicationTaskSpec(Model):
     assignment."""
     connector_epoch: Count = 0
     """Epoch of the connector that wrote the split; never falls."""
+
+    rules = (
+        Rule("self.flowName == oldSelf.flowName", _IDENTITY, at="flowName"),
+        Rule("self.type == oldSelf.type", _IDENTITY, at="type"),
+        Rule("self.?index.orValue(0) == oldSelf.?index.orValue(0)", _IDENTITY, at="index"),
+        # A connector that was taken for dead writes too: of an old split nothing may stay.
+        Rule(
+            "self.?connectorEpoch.orValue(0) >= oldSelf.?connectorEpoch.orValue(0)",
+            "must not fall or go: a connector with a higher epoch wrote this split",
+            at="connectorEpoch",
+        ),
+    )
 
 
 class TaskError(Model):
@@ -99,8 +115,12 @@ class ReplicationTaskStatus(Model):
     """Why it failed last."""
     observed_generation: Count | None = None
     """The metadata.generation that this status speaks of."""
-    conditions: tuple[Condition, ...] = ()
+    conditions: Conditions = ()
     """Observations about the unit."""
+
+
+_EPOCH: Final = "self.?status.epoch.orValue(0)"
+_OLD_EPOCH: Final = "oldSelf.?status.epoch.orValue(0)"
 
 
 class ReplicationTask(Model):
@@ -116,3 +136,21 @@ class ReplicationTask(Model):
     """What the unit is to do, and where."""
     status: ReplicationTaskStatus = ReplicationTaskStatus()
     """What the driver that holds it says."""
+
+    # Of the object and not of its status: a rule of the status is not asked when the status goes.
+    rules = (
+        Rule(
+            f"{_EPOCH} >= {_OLD_EPOCH}",
+            "epoch must not fall or go: it says which of two holders came later",
+            at="status",
+        ),
+        *(
+            Rule(
+                f"self.?status.{field}.orValue('') in ['', oldSelf.?status.{field}.orValue('')]"
+                f" || {_EPOCH} > {_OLD_EPOCH}",
+                f"{field} must not appear or change without a higher epoch: claim the unit first",
+                at="status",
+            )
+            for field in ("driverName", "driverIncarnation")
+        ),
+    )

@@ -12,7 +12,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "reference.md"
 
 
 def test_the_page_is_the_generated_one():
-    assert PAGE.read_text() == reference(), "run: make docs"
+    assert PAGE.read_text() == reference(), "run: make generate"
 
 
 @pytest.mark.parametrize("kind", [ReplicationFlow, MirrorTest, ReplicationTask, Secret])

@@ -1,0 +1,66 @@
+"""What only Kubernetes' schemas can say of a value, stated beside the type that it is about.
+
+Annotations for types (``Annotated[Text, Rule(...)]``) and, for rules between fields, a type's own
+``rules``. Reading a manifest ignores them; ``structural`` finds them again in the JSON schema.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from pydantic import GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+RULES: Final = "x-kubernetes-validations"
+SERVER_DEFAULT: Final = "x-headrace-server-default"
+
+
+@dataclass(frozen=True)
+class Extension:
+    """Keys of a schema that pydantic does not know."""
+
+    keys: dict[str, Any] = field(hash=False)
+
+    def __get_pydantic_json_schema__(
+        self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {**handler(core_schema), **self.keys}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule in CEL, which the API server checks before it takes an object."""
+
+    cel: str
+    """True of what is right; ``self`` is the value, ``oldSelf`` the one that it replaces."""
+    allowed: str
+    """What is allowed, to follow the name of the field: ``must be at least 1``."""
+    at: str = ""
+    """The field to blame, from the value that has the rule: ``target.alias``."""
+    reason: Literal["FieldValueInvalid", "FieldValueRequired", "FieldValueForbidden"] = (
+        "FieldValueInvalid"
+    )
+    """Kubernetes' word for what is the matter; ``kubectl`` shows it."""
+
+    def __get_pydantic_json_schema__(
+        self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        schema = handler(core_schema)
+        return {**schema, RULES: [*schema.get(RULES, ()), self.as_schema()]}
+
+    def as_schema(self) -> dict[str, str]:
+        """An item of ``x-kubernetes-validations``."""
+        blamed = {"fieldPath": f".{self.at}"} if self.at else {}
+        return {"rule": self.cel, "message": self.allowed, **blamed, "reason": self.reason}
+
+
+INT_OR_STRING: Final = Extension({"x-kubernetes-int-or-string": True})
+DISTINCT: Final = Extension({"x-kubernetes-list-type": "set"})
+"""A list that names nothing twice."""
+BY_TYPE: Final = Extension(
+    {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+)
+"""A list that is applied item by item: each may have a writer of its own."""
+FILLED_IN_BY_SERVER: Final = Extension({SERVER_DEFAULT: True})
+"""The API server writes the default into the object: something of Kubernetes' own reads it there.
+Other defaults are filled in on reading, so that what a user set stays known."""

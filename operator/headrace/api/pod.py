@@ -1,0 +1,121 @@
+"""Parts of a pod that a user may decide, as Kubernetes defines them; its API server checks them."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue
+
+from headrace.api.model import Matching, Model, Name, Text, Unquoted, Whole
+
+AsInKubernetes = dict[str, JsonValue]
+"""What is too wide to be spelled out here."""
+Labels = Annotated[dict[str, Text], Field(max_length=100)]
+Quantity = Annotated[
+    Unquoted,
+    Matching(
+        r"\d+(\.\d*)?([eE][+-]?\d+|[KMGTPE]i|[numkMGTPE])?",
+        "must be a quantity as Kubernetes writes it, like 500m, 2 or 1Gi",
+        pattern=True,
+    ),
+]
+
+
+class Resources(Model):
+    """What a container asks for (Kubernetes' ResourceRequirements)."""
+
+    requests: Annotated[dict[str, Quantity], Field(max_length=20)] = Field(default_factory=dict)
+    """What is set aside for it: cpu, memory."""
+    limits: Annotated[dict[str, Quantity], Field(max_length=20)] = Field(default_factory=dict)
+    """What it may use at most: cpu, memory."""
+
+
+class PodMetadata(Model):
+    """Labels and annotations of pods."""
+
+    labels: Labels = Field(default_factory=dict)
+    """Labels to add."""
+    annotations: dict[str, str] = Field(default_factory=dict)
+    """Annotations to add."""
+
+
+class Toleration(Model):
+    """Kubernetes' Toleration: a taint of a node that a pod puts up with."""
+
+    key: Text | None = None
+    """Key of the taint; absent: any, with the operator Exists."""
+    operator: Text | None = None
+    """How key and value are compared: Equal, which is the default, or Exists."""
+    value: Text | None = None
+    """Value of the taint."""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    """Effect of the taint; absent: any."""
+    toleration_seconds: Whole | None = None
+    """With NoExecute: how long; absent: for ever."""
+
+
+class LabelSelectorRequirement(Model):
+    """Kubernetes' LabelSelectorRequirement."""
+
+    key: Text
+    """Key of the label."""
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    """How key and values are compared."""
+    values: Annotated[tuple[Text, ...], Field(max_length=100)] = ()
+    """With In and NotIn: the values."""
+
+
+class LabelSelector(Model):
+    """Kubernetes' LabelSelector."""
+
+    match_labels: Labels = Field(default_factory=dict)
+    """Labels that a pod must have."""
+    match_expressions: Annotated[tuple[LabelSelectorRequirement, ...], Field(max_length=100)] = ()
+    """What else must be true of its labels."""
+
+
+class TopologySpreadConstraint(Model):
+    """Kubernetes' TopologySpreadConstraint: how pods are spread over zones or nodes."""
+
+    max_skew: Annotated[Whole, Field(ge=1)]
+    """By how many pods two domains may differ."""
+    topology_key: Text
+    """Label of nodes that names their domain."""
+    when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
+    """What becomes of a pod that fits nowhere."""
+    label_selector: LabelSelector | None = None
+    """Which pods are counted."""
+    min_domains: Annotated[Whole, Field(ge=1)] | None = None
+    """Domains that there must be at least."""
+    match_label_keys: Annotated[tuple[Text, ...], Field(max_length=100)] = ()
+    """Labels whose values have to be those of the pod itself."""
+    node_affinity_policy: Literal["Honor", "Ignore"] | None = None
+    """Whether nodes that the affinity leaves out are counted."""
+    node_taints_policy: Literal["Honor", "Ignore"] | None = None
+    """Whether nodes whose taints are not tolerated are counted."""
+
+
+class LocalObjectReference(Model):
+    """Kubernetes' LocalObjectReference."""
+
+    name: Name
+    """Name of an object in the same namespace."""
+
+
+class PodTemplate(Model):
+    """What is particular about the pods of a flow's drivers."""
+
+    metadata: PodMetadata = PodMetadata()
+    """Labels and annotations to add."""
+    node_selector: Labels = Field(default_factory=dict)
+    """Labels that a node must have."""
+    affinity: AsInKubernetes = Field(default_factory=dict)
+    """Kubernetes' affinity."""
+    tolerations: Annotated[tuple[Toleration, ...], Field(max_length=100)] = ()
+    """Taints of nodes that the pods put up with."""
+    topology_spread_constraints: Annotated[
+        tuple[TopologySpreadConstraint, ...], Field(max_length=100)
+    ] = ()
+    """How the pods are spread over zones or nodes."""
+    priority_class_name: Name | None = None
+    """Kubernetes' priorityClassName."""
+    image_pull_secrets: Annotated[tuple[LocalObjectReference, ...], Field(max_length=100)] = ()
+    """Secrets for pulling the image."""

@@ -1,0 +1,196 @@
+"""A real Kubernetes API server on 127.0.0.1, by processes of the user's own."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import urllib3
+import yaml
+from cluster.build import cluster_binary
+from cluster.certificates import Authority, write_key
+from cluster.commands import controllers_command, etcd_command, server_command
+from cluster.component import Component
+from cluster.rest import ApiError, Json, Rest
+
+from headrace.sandbox.ports import HOST, held_ports
+
+TOKEN_S = 24 * 3600
+"""How long a ServiceAccount's token serves: longer than any test."""
+
+
+class KubectlError(Exception):
+    """kubectl ended with an error; the message is what it printed."""
+
+
+class ApiServer:
+    """kube-apiserver with its etcd and some controllers; no scheduler, no kubelet, no network.
+
+    ``stop``, ``kill`` and ``freeze`` make the API server fail; ``start`` brings it back at its
+    address and with its objects. ``etcd`` and ``controllers`` can be treated in the same way.
+    """
+
+    def __init__(self, binary: Path, folder: Path, ports: Sequence[int]) -> None:
+        """Its files go to ``folder``; the ports are its own, etcd's, and etcd's for peers."""
+        port, etcd_port, peer_port = ports
+        self.folder = folder
+        """Logs, keys, kubeconfigs, etcd's data."""
+        self.url = f"https://{HOST}:{port}"
+        pki = folder / "pki"
+        pki.mkdir(parents=True)
+        self._authority = Authority(pki)
+        self._authority.sign("apiserver", "kube-apiserver")
+        self._authority.sign("admin", "admin", "system:masters")
+        write_key(pki / "accounts.key")
+        self.rest = Rest(self.url, pki)
+        """The administrator's requests."""
+        files = {"client-certificate": "admin.crt", "client-key": "admin.key"}
+        user = {field: str(pki / file) for field, file in files.items()}
+        self.kubeconfig = self.write_kubeconfig(folder / "admin.conf", user)
+        """The administrator's."""
+        self._binary = binary
+        self.etcd = Component(
+            [binary, "etcd", *etcd_command(folder / "etcd", etcd_port, peer_port)],
+            folder / "etcd.log",
+            lambda: _is_ok(f"http://{HOST}:{etcd_port}/readyz"),
+        )
+        self.server = Component(
+            [binary, "kube-apiserver", *server_command(pki, port, etcd_port)],
+            folder / "kube-apiserver.log",
+            lambda: _is_ok(f"{self.url}/readyz", pki / "ca.crt"),
+        )
+        self.controllers = Component(
+            [binary, "kube-controller-manager", *controllers_command(pki, self.kubeconfig)],
+            folder / "kube-controller-manager.log",
+            lambda: self._is_there("/api/v1/namespaces/default/serviceaccounts/default"),
+        )
+
+    def start(self) -> None:
+        """Start, or thaw, all that does not run; returns when it is ready."""
+        self.etcd.launch()  # the API server waits for it
+        if not self.server.running:
+            self.controllers.kill()  # they would back off for up to 30 s before they look again
+        self.server.start()
+        self.controllers.start()
+
+    def stop(self) -> None:
+        """End the API server cleanly (SIGTERM)."""
+        self.server.stop()
+
+    def kill(self) -> None:
+        """End the API server with kill -9."""
+        self.server.kill()
+
+    def freeze(self) -> None:
+        """Let the API server hang (SIGSTOP): connections stay open, nothing answers."""
+        self.server.freeze()
+
+    def thaw(self) -> None:
+        """Let a frozen API server go on (SIGCONT)."""
+        self.server.thaw()
+
+    def end(self) -> None:
+        """End all of it for good; the logs stay."""
+        for component in (self.controllers, self.server, self.etcd):
+            component.kill()
+        shutil.rmtree(self.folder / "etcd", ignore_errors=True)  # 64 MB that nobody would read
+
+    def kubectl(self, *arguments: str, input: str | Json | None = None) -> str:
+        """Run kubectl as the administrator; what it prints. Raises KubectlError.
+
+        ``input`` goes to its standard input, for ``-f -``: text, or an object.
+        """
+        done = subprocess.run(
+            [self._binary, "kubectl", *arguments],
+            env={**os.environ, "KUBECONFIG": str(self.kubeconfig), "HOME": str(self.folder)},
+            input=input if input is None or isinstance(input, str) else json.dumps(input),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise KubectlError(done.stderr.strip())
+        return done.stdout
+
+    def apply(self, *manifests: Json, namespace: str = "default") -> None:
+        """``kubectl apply`` these, into ``namespace`` when they name none."""
+        everything: Json = {"apiVersion": "v1", "kind": "List", "items": manifests}
+        self.kubectl("apply", "-n", namespace, "-f", "-", input=everything)
+
+    def get(self, *what: str) -> Any:
+        """``kubectl get WHAT... -o json``, such as ``get("-n", "mine", "pod", "a")``."""
+        return json.loads(self.kubectl("get", *what, "-o", "json"))
+
+    def token(self, namespace: str, service_account: str, pod: Json | None = None) -> str:
+        """A token of a ServiceAccount; one that is bound to ``pod`` dies with it."""
+        spec: Json = {"expirationSeconds": TOKEN_S}
+        if pod:
+            names = {"name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+            spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", **names}
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{service_account}/token"
+        token: str = self.rest.post(path, {"spec": spec})["status"]["token"]
+        return token
+
+    def kubeconfig_of(self, namespace: str, service_account: str) -> Path:
+        """A kubeconfig with a ServiceAccount's rights and no others."""
+        path = self.folder / f"{namespace}-{service_account}.conf"
+        user = {"token": self.token(namespace, service_account)}
+        return self.write_kubeconfig(path, user, namespace)
+
+    def write_kubeconfig(
+        self, path: Path, user: Mapping[str, str], namespace: str = "default"
+    ) -> Path:
+        """A kubeconfig for this API server with these credentials; returns ``path``."""
+        cluster = {"server": self.url, "certificate-authority": str(self._authority.certificate)}
+        context = {"cluster": "tests", "user": "me", "namespace": namespace}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "tests", "cluster": cluster}],
+            "users": [{"name": "me", "user": dict(user)}],
+            "contexts": [{"name": "tests", "context": context}],
+            "current-context": "tests",
+        }
+        path.touch(mode=0o600)
+        path.write_text(yaml.safe_dump(config))
+        return path
+
+    def _is_there(self, path: str) -> bool:
+        try:
+            self.rest.get(path)
+        except (ApiError, urllib3.exceptions.HTTPError):
+            return False
+        return True
+
+
+@contextmanager
+def running_api_server(folder: Path) -> Iterator[ApiServer]:
+    """An API server that runs while the ``with`` block does; its logs stay in ``folder``.
+
+    Raises Fatal when it cannot be built or ends, GaveUp when it does not come up.
+    """
+    binary = cluster_binary()
+    with held_ports([None, None, None]) as ports:
+        server = ApiServer(binary, folder, ports)
+        try:
+            server.start()
+        except BaseException:
+            server.end()
+            raise
+    try:
+        yield server
+    finally:
+        server.end()
+
+
+def _is_ok(url: str, authority: Path | None = None) -> bool:
+    with (
+        urllib3.PoolManager(retries=False, ca_certs=authority and str(authority)) as pool,
+        suppress(urllib3.exceptions.HTTPError),
+    ):
+        return pool.request("GET", url, timeout=2).status == 200
+    return False

