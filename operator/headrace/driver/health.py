@@ -1,6 +1,6 @@
 """Liveness and readiness of a driver pod, over HTTP."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from aiohttp import web
@@ -37,7 +37,7 @@ async def serve_health(host: str, port: int, live: Checks, ready: Checks) -> Asy
         await runner.cleanup()
 
 
-def _answer(checks: Checks) -> Callable[[web.Request], "web.Response"]:  # noqa: RUF029
+def _answer(checks: Checks) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def answer(_: web.Request) -> web.Response:
         failed = [what for what, so in checks().items() if not so]
         text = "".join(f"not so: {what}\n" for what in failed) or "ok\n"

@@ -24,41 +24,37 @@ class DriverUnits:
     def __init__(
         self, client: Client, namespace: str, flow: str, driver: str, changed: Callable[[], None]
     ) -> None:
+        """``changed`` is called on the event loop, at every change of one of them."""
         self._client, self._namespace, self._flow = client, namespace, flow
-        self._driver = driver
         self._changed = changed
         self._parsed: dict[str, tuple[str, ReplicationTask | None]] = {}
-        self._reflectors = [
+        self._standing_by = asyncio.Event()
+        self._active = [
             self._reflector(fields=f"spec.driverName={driver}"),
             self._reflector(fields=f"status.driverName={driver}"),
         ]
-        self._standbys: Reflector | None = None
+        self._standby = self._reflector(labels=standby_label(driver))
 
-    def start(self, tasks: asyncio.TaskGroup) -> None:
-        """Begin to watch."""
-        for reflector in self._reflectors:
-            tasks.create_task(reflector.run())
+    async def run(self) -> None:
+        """Watch; never returns."""
+        async with asyncio.TaskGroup() as tasks:
+            for reflector in self._active:
+                tasks.create_task(reflector.run())
+            await self._standing_by.wait()
+            tasks.create_task(self._standby.run())
 
-    def watch_standbys(self, tasks: asyncio.TaskGroup) -> None:
-        """Also those that it stands by for; once is enough."""
-        if self._standbys is None:
-            self._standbys = self._reflector(labels=standby_label(self._driver))
-            self._reflectors.append(self._standbys)
-            tasks.create_task(self._standbys.run())
+    def stand_by(self) -> None:
+        """Watch also those that it stands by for: the flow has standbys."""
+        self._standing_by.set()
 
     @property
     def synced(self) -> bool:
-        """Whether all of them were seen."""
-        return all(reflector.synced.is_set() for reflector in self._reflectors)
-
-    @property
-    def seeing(self) -> bool:
-        """Whether all watches are open now."""
-        return all(reflector.blind_s == 0 for reflector in self._reflectors)
+        """Whether all that it is to run or holds were seen."""
+        return all(reflector.synced.is_set() for reflector in self._active)
 
     def __iter__(self) -> Iterator[ReplicationTask]:
         newest: dict[str, Object] = {}
-        for reflector in self._reflectors:
+        for reflector in (*self._active, self._standby):
             for object in reflector:
                 name = object["metadata"]["name"]
                 if name not in newest or _version(object) > _version(newest[name]):
