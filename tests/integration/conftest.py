@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from cluster.api_server import ApiServer, running_api_server
@@ -90,6 +91,14 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     """A Kubernetes API server for all tests; make it fail as you like (``api_server.kill()``)."""
     with running_api_server(tmp_path_factory.mktemp("api-server")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def crds(api_server: ApiServer) -> None:
+    """The CustomResourceDefinitions are there, as ``kubectl apply -f crds/`` puts them there."""
+    files = str(Path(__file__).parents[2] / "crds")
+    api_server.kubectl("apply", "-f", files)
+    api_server.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", files)
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ class ChaosAction(StrEnum):
     ROLL_DRIVERS = "RollDrivers"
 
 
-_PART = r"([a-zA-Z0-9._-]|\{source\})"
+_PART = r"([\w.-]|\{source\})"
 Template = Annotated[
     str,
     Field(max_length=249),
