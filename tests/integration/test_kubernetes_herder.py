@@ -223,7 +223,7 @@ def test_a_stale_connector_and_two_flows_on_one_topic(
         assert set(made.running()) == {u["metadata"]["name"] for u in made.units("SourceTask")}
 
         flow = ReplicationFlow.model_validate(
-            manifest(made.name, east, west) | {"metadata": {"name": made.name, "uid": "any"}}
+            manifest(made.name, east, west, "any") | {"metadata": {"name": made.name, "uid": "any"}}
         )
         task = TaskBuilder(flow, TaskType.SOURCE_TASK, epoch).build(0, [])
         task["metadata"] |= {"namespace": namespace, "ownerReferences": []}
