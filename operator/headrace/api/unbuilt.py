@@ -46,7 +46,7 @@ FLOW = (
     Part("mover", built=(Mover.RECORD, Mover.AUTO)),
     Part("batch_verification", built=(BatchVerification.OFF,), unless=("mover", Mover.RECORD)),
     Part("tasks.standbys", built=(0,)),
-    Part("tasks.assignor", built=("round-robin",), details=("tasks.movement_budget",)),
+    Part("tasks.assignor", built=("round-robin",)),
     Part(
         "topic_configs.sync",
         built=(False,),

@@ -39,10 +39,8 @@ class Herder(Protocol):
         """Stop being the holder; the epoch stays."""
         ...
 
-    def published(
-        self, connector: ReplicationTask, type: TaskType
-    ) -> dict[int, tuple[TopicPartitions, ...]]:
-        """The tasks of this connector's kind as an earlier one wrote them, by index."""
+    def published(self, connector: ReplicationTask, type: TaskType) -> list[ReplicationTask]:
+        """The tasks of this connector's kind as they are now, with what their holders say."""
         ...
 
     def publish(

@@ -104,7 +104,7 @@ class SourceTask:
 
     def advance(self) -> bool:
         """Take over what was prepared beside; prepare what is missing."""
-        if self.phase not in (TaskPhase.RESTORING, TaskPhase.RUNNING):
+        if self.phase not in (TaskPhase.RESTORING, TaskPhase.RUNNING, TaskPhase.PAUSED):
             return False
         if self.role is Role.STANDBY:
             return True
@@ -172,6 +172,8 @@ class SourceTask:
             mover.remove(leaving)
             for at in leaving:
                 del self._starts[at]
+            self._look(time.monotonic())  # at once: another task waits to hear of it
+            self._changed()
 
     def _warm_up(self) -> None:
         """A standby has its connections and its progress table before it is needed."""

@@ -112,8 +112,8 @@ class Worker:
         self._wake.set()
 
     def change_flow(self, flow: ReplicationFlow) -> None:
-        """Follow a changed spec: so far its ``state``."""
-        self._context.flow = flow
+        """Follow a changed spec; units read it at their next turn."""
+        self._context.change(flow)
         self._wake.set()
 
     def restart(self, name: str) -> bool:
