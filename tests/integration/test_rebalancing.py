@@ -97,7 +97,7 @@ def test_a_planned_move_touches_one_task_only(
         after = {unit["name"]: unit["epoch"] for unit in scene.run.units()}
         assert {name for name in after if after[name] != epochs[name]} == {task}
 
-        with pytest.raises(InvalidSpec, match="there is no driver nobody; there are driver-"):
+        with pytest.raises(InvalidSpec, match="driver nobody is not there; there are driver-"):
             scene.ask("move", task=task, driver="nobody")
         with pytest.raises(InvalidSpec, match="has no task nothing; it has "):
             scene.ask("describe", task="nothing")
