@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 from support.flows import FlowRun, manifest, spec
-from support.records import Load, compare, make_topic, read, unique
+from support.records import Load, compare, make_topic, numbered, produce, read, unique
 from support.watch import Watch
 
 from headrace.api.partitions import TopicPartition, TopicPartitions
 from headrace.api.task import ReplicationTask
 from headrace.cli.main import main
 from headrace.herder import control
+from headrace.kafka import Admin
 from headrace.replication.policies import HEARTBEATS
 from headrace.sandbox import Cluster
 
@@ -101,7 +102,7 @@ def test_partitions_of_unequal_rate_are_evened_out_in_two_phases(
             moved = {at.partition for at in told(after[light]) - told(before[light])}
             assert moved < set(heavy)
             assert {at.partition for at in limbo} == moved  # in none, between the two
-            # The task that let go ran on: it was not restored.
+            # The task that let go ran on: it was not claimed anew.
             assert after[full].status.epoch == before[full].status.epoch
             silences = watch.longest_silences(began + 1)  # the load needs a moment to begin
             figures = {
@@ -160,3 +161,13 @@ def test_a_new_topic_touches_one_task_only(
         assert told(after[touched[0]]) - told(before[touched[0]]) == {
             TopicPartition(f"{name}-later", 0)
         }
+
+
+def test_the_end_of_a_partition_that_is_not_there_is_left_out(east: Cluster) -> None:
+    topic = make_topic(spec(east), unique("ends"), 2)
+    produce(spec(east), topic, numbered(6, [1]))
+    there = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+    ends = Admin(spec(east)).known_ends(
+        [*there, TopicPartition(topic, 2), TopicPartition("nothing", 0)]
+    )
+    assert ends == {there[0]: 0, there[1]: 6}
