@@ -40,7 +40,10 @@ class Herder(Protocol):
         ...
 
     def published(self, connector: ReplicationTask, type: TaskType) -> list[ReplicationTask]:
-        """The tasks of this connector's kind as they are now, with what their holders say."""
+        """The tasks of this connector's kind, with what their holders say.
+
+        Asked several times a second while one of them has something to acknowledge.
+        """
         ...
 
     def publish(

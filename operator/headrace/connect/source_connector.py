@@ -25,6 +25,7 @@ from headrace.replication.splitting import SplitConfig, SplitState, TaskReport, 
 
 _ASK_AGAIN_S = 0.2
 """While a task has something to acknowledge: the herder is asked, no broker is."""
+_NOTHING: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass
@@ -140,7 +141,10 @@ class SourceConnector(Unit):
         after = resplit(
             weights,
             before,
-            {task.spec.index: TaskReport.of(task) for task in published},
+            {
+                (index := task.spec.index): TaskReport.of(task, before.tasks.get(index, _NOTHING))
+                for task in published
+            },
             _now_ms(),
             SplitConfig(tasks.max, tasks.movement_budget),
         )

@@ -56,18 +56,22 @@ class Leaving:
 
 @dataclass(frozen=True)
 class TaskReport:
-    """What a task's status says."""
+    """What a task says of itself."""
 
     acknowledged: bool
     """Whether it speaks of the newest generation of the spec, or no driver holds the task."""
     held: frozenset[TopicPartition] = frozenset()
 
     @classmethod
-    def of(cls, task: ReplicationTask) -> Self:
-        """Read the status of a source task."""
+    def of(cls, task: ReplicationTask, told: frozenset[TopicPartition]) -> Self:
+        """Read the status of a source task; ``told`` is what was published of it last."""
         status = task.status
-        current = status.observed_generation == task.metadata.generation
-        return cls(not status.driver_name or current, TopicPartitions.unpack(status.partitions))
+        held = TopicPartitions.unpack(status.partitions)
+        if TopicPartitions.unpack(task.spec.partitions) != told:
+            return cls(False, held)  # older than that: read from what is watched, for example
+        return cls(
+            not status.driver_name or status.observed_generation == task.metadata.generation, held
+        )
 
     def has_let_go(self, partition: TopicPartition) -> bool:
         """Whether a partition that the spec no longer has is not copied any more."""
@@ -122,7 +126,7 @@ def resplit(
     resuming = (
         state.resumed_ms is not None
         and state.resumed_ms > overdue_ms
-        and not all(report.acknowledged for report in reports.values())
+        and not all(task in reports and reports[task].acknowledged for task in state.tasks)
     )
     # Decisions: each keeps its task, else gets the lightest; then what leaves for balance.
     for at in sorted(owners.keys() - leaving):

@@ -182,12 +182,15 @@ def test_what_a_task_reports() -> None:
         spec=ReplicationTaskSpec(flow_name="f", type=TaskType.SOURCE_TASK, partitions=held),
         status=ReplicationTaskStatus(driver_name="d", observed_generation=2, partitions=held),
     )
-    assert TaskReport.of(task) == TaskReport(False, p(1))
+    assert TaskReport.of(task, p(1)) == TaskReport(False, p(1))
     status = task.status.model_copy(update={"observed_generation": 3})
-    assert TaskReport.of(task.model_copy(update={"status": status})) == TaskReport(True, p(1))
+    observed = task.model_copy(update={"status": status})
+    assert TaskReport.of(observed, p(1)) == TaskReport(True, p(1))
+    # The object is older than what was published last.
+    assert TaskReport.of(observed, p()) == TaskReport(False, p(1))
     # Nobody holds it: whoever claims it reads the newest generation.
     released = task.model_copy(update={"status": ReplicationTaskStatus(epoch=4)})
-    assert TaskReport.of(released) == TaskReport(True)
+    assert TaskReport.of(released, p(1)) == TaskReport(True)
 
 
 @pytest.mark.parametrize("weight", [-1.0, math.nan, math.inf])
