@@ -34,7 +34,8 @@ class ReplicationFlowStatus(Model):
     observed_generation: Count | None = None
     """The metadata.generation that this status speaks of."""
     conditions: Conditions = ()
-    """Ready, Reconciling, Stalled, DataLossDetected, ForeignWriter, TombstonesAtRisk."""
+    """Ready, Reconciling, Stalled, DataLossDetected, ForeignWriter, TombstonesAtRisk,
+    AssignmentFailed, DriverUnresponsive."""
     topics: Count | None = None
     """Topics that are copied."""
     partitions: Count | None = None

@@ -45,8 +45,6 @@ FLOW = (
     Part("delivery", built=(Delivery.AT_LEAST_ONCE,)),
     Part("mover", built=(Mover.RECORD, Mover.AUTO)),
     Part("batch_verification", built=(BatchVerification.OFF,), unless=("mover", Mover.RECORD)),
-    Part("tasks.standbys", built=(0,)),
-    Part("tasks.assignor", built=("round-robin",), details=("tasks.movement_budget",)),
     Part(
         "topic_configs.sync",
         built=(False,),

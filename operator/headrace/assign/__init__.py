@@ -9,7 +9,6 @@ from headrace.assign.assignment import DriverAssignment, TaskAssignment, TaskAss
 from headrace.assign.assignment_utils import AssignmentUtils
 from headrace.assign.cooperative import CooperativeAssignor
 from headrace.assign.errors import AssignmentError, TaskAssignmentError
-from headrace.assign.even import EvenAssignor
 from headrace.assign.ids import DriverName, TaskId
 from headrace.assign.round_robin import RoundRobinAssignor
 from headrace.assign.state import (
@@ -40,7 +39,6 @@ __all__ = [
     "DriverAssignment",
     "DriverName",
     "DriverState",
-    "EvenAssignor",
     "FlowConfig",
     "RoundRobinAssignor",
     "StickyAssignor",

@@ -10,7 +10,7 @@ from headrace.assign.state import TaskInfo
 class Allowance:
     """A share of each flow's tasks, and that only when a balance round is due.
 
-    Tasks that nobody runs yet and tasks that are on the move anyway are free.
+    Tasks that nobody runs yet and tasks that are on the move anyway are free; pinned ones stay.
     """
 
     def __init__(self, plan: Plan, due: bool) -> None:
@@ -43,6 +43,8 @@ class Allowance:
 
     def covers(self, task: TaskInfo) -> bool:
         """Whether a task may move."""
+        if task.id in self._plan.state.pinned:
+            return False
         return self._is_free(task) or self._left.get(task.id.flow, 0) > 0
 
     def covers_both(self, one: TaskInfo, other: TaskInfo) -> bool:

@@ -97,6 +97,8 @@ class ApplicationState:
     now_ms: int = 0
     last_balance_ms: int | None = None
     """When a ``TaskAssignment`` was last ``balanced``."""
+    pinned: frozenset[TaskId] = frozenset()
+    """Tasks that stay with the driver that runs them, whatever balance asks for."""
     fetch_lags: Callable[[], Lags] | None = None
     """Asks the drivers; dear, so an assignor calls it only when the answer matters. None: nobody
     knows lags, and tasks are handed over without a warm-up."""

@@ -21,6 +21,7 @@ from headrace.errors import Fatal, GaveUp, InvalidSpec
 from headrace.herder import StandaloneHerder, control
 from headrace.herder.catch_up import caught_up, complaint, standing
 from headrace.herder.verbs import answer
+from headrace.scheduling import check_assignor
 from headrace.toolchain import state_home
 
 
@@ -89,6 +90,10 @@ def _flows(files: Sequence[Path]) -> list[ReplicationFlow]:
     for flow in flows:
         asked = unbuilt(flow)
         refused += [f"flow {flow.metadata.name}: {sentence}" for sentence in asked.refused]
+        try:
+            check_assignor(flow.spec.tasks.assignor)
+        except InvalidSpec as unknown:
+            refused.append(f"flow {flow.metadata.name}: {unknown}")
         if asked.warning:
             click.echo(f"headrace: flow {flow.metadata.name}: {asked.warning}", err=True)
     if refused:

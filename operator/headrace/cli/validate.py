@@ -6,6 +6,8 @@ import click
 
 from headrace.api import InvalidManifest, MirrorTest, ReplicationFlow, load, unbuilt
 from headrace.cli.exits import Exit
+from headrace.errors import InvalidSpec
+from headrace.scheduling import check_assignor
 
 
 @click.command
@@ -21,7 +23,15 @@ def command(files: tuple[Path, ...]) -> Exit:
     except InvalidManifest as error:
         click.echo(error)
         return Exit.USAGE
+    end = Exit.OK
     for found in manifest.objects:
+        if isinstance(found, ReplicationFlow):
+            try:
+                check_assignor(found.spec.tasks.assignor)
+            except InvalidSpec as unknown:
+                click.echo(f"{found.kind} {found.metadata.name}: {unknown}")
+                end = Exit.USAGE
+                continue
         click.echo(f"{found.kind} {found.metadata.name}: valid")
         if isinstance(found, ReplicationFlow | MirrorTest):
             parts = unbuilt(found)
@@ -29,4 +39,4 @@ def command(files: tuple[Path, ...]) -> Exit:
                 click.echo(f"  refused by headrace run and verify: {sentence}")
             if parts.warning:
                 click.echo(f"  warning: {parts.warning}")
-    return Exit.OK
+    return end

@@ -22,6 +22,12 @@ _COLOURS = {
     TaskPhase.PAUSED: "cyan",
     TaskPhase.FAILED: "red",
 }
+_ALARMS = (
+    ConditionType.DATA_LOSS_DETECTED,
+    ConditionType.FOREIGN_WRITER,
+    ConditionType.ASSIGNMENT_FAILED,
+    ConditionType.DRIVER_UNRESPONSIVE,
+)
 
 
 async def show(herder: StandaloneHerder, flows: list[str]) -> None:
@@ -103,11 +109,7 @@ def _readiness(status: ReplicationFlowStatus) -> str:
     if ready is None:
         return "unknown"
     word = "Ready" if ready.status == "True" else "not Ready"
-    others = [
-        f"{c.type}: {c.message}"
-        for c in status.conditions
-        if c.type in (ConditionType.DATA_LOSS_DETECTED, ConditionType.FOREIGN_WRITER)
-    ]
+    others = [f"{c.type}: {c.message}" for c in status.conditions if c.type in _ALARMS]
     return "; ".join([f"{word} ({ready.reason}): {ready.message}", *others])
 
 

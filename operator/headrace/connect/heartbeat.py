@@ -5,6 +5,7 @@ from typing import Any
 
 from headrace.api import ClusterSpec, TaskType
 from headrace.connect.unit import Unit
+from headrace.errors import Retriable
 from headrace.kafka import Admin, KafkaError, Message, Producer, make_producer, translate
 from headrace.replication.heartbeats import Heartbeat
 from headrace.replication.policies import HEARTBEATS
@@ -23,6 +24,10 @@ class HeartbeatConnector(Unit):
         return 60.0
 
 
+_SILENCE_S = 5.0
+"""A target that acknowledges nothing for so long is away: a heartbeat never fails by the clock."""
+
+
 class HeartbeatTask(Unit):
     """One record a second on the target and, for MirrorClient's ``upstreamClusters()``, on the
     source; there as if the reverse flow wrote it, as MirrorMaker 2's reverse herder does."""
@@ -31,6 +36,8 @@ class HeartbeatTask(Unit):
         super().__init__(*args, **kwargs)
         self._error: KafkaError | None = None
         self._beats: list[tuple[Producer, str, str]] = []
+        self._sent_at: dict[str, float] = {}
+        """When the heartbeat that is under way was sent, by the alias of where it goes."""
 
     def restore(self) -> None:
         """Make the topics and the producers."""
@@ -44,13 +51,16 @@ class HeartbeatTask(Unit):
         for admin, _, _ in sides:
             admin.create_topic(HEARTBEATS, 1, config={"cleanup.policy": "compact"})
         self._error = None
+        self._sent_at.clear()
         self._beats = [(make_producer(at), of.alias, at.alias) for _, at, of in sides]
 
     def turn(self) -> float:
         """One heartbeat a side."""
         for producer, source, target in self._beats:
             heartbeat = Heartbeat(source, target, int(time.time() * 1000))
+            producer.poll(0)
             if not len(producer):  # a broker that is away must not pile them up
+                self._sent_at[target] = time.monotonic()
                 producer.produce(
                     HEARTBEATS,
                     heartbeat.value(),
@@ -58,7 +68,11 @@ class HeartbeatTask(Unit):
                     partition=0,
                     on_delivery=self._delivered,
                 )
-            producer.poll(0)
+            elif (waited_s := time.monotonic() - self._sent_at[target]) > _SILENCE_S:
+                raise Retriable(
+                    f"{target} did not acknowledge a heartbeat for {waited_s:.0f} s; "
+                    "check that its brokers run"
+                )
         if self._error is not None:
             raise translate(self._error, f"write heartbeats to topic {HEARTBEATS}")
         return float(self.context.spec.heartbeats.interval_seconds)

@@ -40,6 +40,16 @@ def epoch_floor(context: FlowContext, partitions: Iterable[TopicPartition]) -> i
     return max((progress.epoch for progress in stored if progress), default=0)
 
 
+def look(context: FlowContext, partitions: Set[TopicPartition]) -> None:
+    """Ask what ``restore`` asks, and write nothing: a standby's connections are warm after it."""
+    targets = {
+        TopicPartition(context.policy.target_topic(at.topic), at.partition) for at in partitions
+    }
+    _topic_ids(context, {at.topic for at in partitions})
+    context.source.offsets(partitions, Position.LAST_STABLE)
+    context.target.offsets(targets, Position.LATEST)
+
+
 def restore(
     context: FlowContext, hold: Hold, partitions: Set[TopicPartition]
 ) -> dict[TopicPartition, Start]:

@@ -25,6 +25,7 @@ from headrace.connect.restoring import (
     Start,
     check_source_range,
     epoch_floor,
+    look,
     records,
     restore,
 )
@@ -40,6 +41,9 @@ _OBSERVE_INTERVAL_S = 0.25
 _DRAIN_TIMEOUT_S = 2.5
 """With storing and release it fits into the 5 s that a graceful stop may take."""
 _FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.2, 5.0
+
+_WARM_INTERVAL_S = 60.0
+"""Between two looks of a standby at its partitions; brokers hang up on who is silent for 10 min."""
 
 _Beside = Future[dict[TopicPartition, Start]]
 
@@ -87,13 +91,13 @@ class SourceTask:
         self._observed = ReplicationTaskStatus()
         if role is Role.STANDBY:
             self._enter(TaskPhase.RESTORING)
-            self._warm_up()
 
     # Come.
 
     def activate(self) -> None:
         """Claim, restore, run."""
         self.role = Role.ACTIVE
+        self._preparing, self._not_before = None, 0.0  # what a standby looked at is of no use now
         if self.phase is TaskPhase.CREATED:
             self._enter(TaskPhase.RESTORING)
         self._prepare()
@@ -104,10 +108,10 @@ class SourceTask:
 
     def advance(self) -> bool:
         """Take over what was prepared beside; prepare what is missing."""
-        if self.phase not in (TaskPhase.RESTORING, TaskPhase.RUNNING):
+        if self.phase not in (TaskPhase.RESTORING, TaskPhase.RUNNING, TaskPhase.PAUSED):
             return False
         if self.role is Role.STANDBY:
-            return True
+            return self._stand_by()
         if self._preparing is not None and self._preparing.done():
             self._take_over(self._preparing)
         if self._mover is not None:
@@ -136,8 +140,7 @@ class SourceTask:
             starts = prepared.result()
         except Retriable as error:
             self._complain(error)
-            self._not_before = time.monotonic() + self._backoff_s * random.uniform(0.5, 1.0)
-            self._backoff_s = min(2 * self._backoff_s, _MAX_BACKOFF_S)
+            self._back_off()
             return
         self._backoff_s, self._not_before, self._error = _FIRST_BACKOFF_S, 0.0, None
         self._starts |= starts
@@ -151,6 +154,11 @@ class SourceTask:
             self.pause(self._paused)
         if starts:
             self._log.info("copying", partitions=len(starts), epoch=self.hold.epoch)
+
+    def _back_off(self) -> None:
+        # Jitter: tasks that failed together must not come back together.
+        self._not_before = time.monotonic() + self._backoff_s * random.uniform(0.5, 1.0)
+        self._backoff_s = min(2 * self._backoff_s, _MAX_BACKOFF_S)
 
     def _go_on(self) -> None:
         """The claim is fresh: only what stands still from now on matters."""
@@ -172,16 +180,32 @@ class SourceTask:
             mover.remove(leaving)
             for at in leaving:
                 del self._starts[at]
+            self._look(time.monotonic())  # at once: another task waits to hear of it
+            self._changed()
 
-    def _warm_up(self) -> None:
-        """A standby has its connections and its progress table before it is needed."""
-        self._mover = self._make_mover()
+    def _stand_by(self) -> bool:
+        """Have connections, metadata and progress before they are needed; whether that is so."""
+        if self._mover is None:
+            self._mover = self._make_mover()  # its clients connect by themselves
+        if self._preparing is None and time.monotonic() >= self._not_before:
+            self._preparing = self._beside.submit(self._warm_up, self.partitions)
+        elif self._preparing is not None and self._preparing.done():
+            looked, self._preparing = self._preparing, None
+            try:
+                looked.result()
+            except Retriable as error:
+                self._complain(error)
+                self._back_off()
+            else:
+                self._error, self._backoff_s = None, _FIRST_BACKOFF_S
+                self._not_before = time.monotonic() + _WARM_INTERVAL_S
+        return self._error is None
 
-        def warm() -> dict[TopicPartition, Start]:
-            epoch_floor(self._context, self.partitions)
-            return {}
-
-        self._beside.submit(warm)
+    def _warm_up(self, partitions: frozenset[TopicPartition]) -> dict[TopicPartition, Start]:
+        """Ask what a take-over asks; it decides nothing."""
+        epoch_floor(self._context, partitions)
+        look(self._context, partitions)
+        return {}
 
     def _make_mover(self) -> RecordMover:
         spec = self._context.spec
@@ -240,7 +264,7 @@ class SourceTask:
             finally:
                 mover.close()
             self._context.progress.read_to_end()
-            self._check_epochs()
+            self._check_epochs(mover)
             self._context.progress.write(records(self._context, self.hold, settled))
             if gone is not None:
                 self._explain(gone)
@@ -254,8 +278,9 @@ class SourceTask:
         end = source.offsets([at], Position.LATEST)[at]
         check_source_range(self._context, at, gone.offset, start, end)
 
-    def _check_epochs(self) -> None:
-        for at in self.partitions:
+    def _check_epochs(self, mover: RecordMover) -> None:
+        # Of those that leave, too: the time for that may be over.
+        for at in self.partitions | mover.flights.keys():
             stored = self._context.progress.get(self._context.progress_key(at))
             if stored is not None and stored.epoch > self.hold.epoch:
                 raise Lost(f"{stored.owner} took {at} with epoch {stored.epoch}")
@@ -272,7 +297,7 @@ class SourceTask:
         """Store what is acknowledged, without waiting for the target to have it."""
         if self._mover is None:
             return False
-        self._check_epochs()
+        self._check_epochs(self._mover)
         if not self._stored():
             return False  # the target is slow: one at a time
         unstored = self._unstored(self._mover)
@@ -431,9 +456,13 @@ class SourceTask:
         self._acknowledged_before = acknowledged
 
     def _acknowledged_generation(self, mover: RecordMover) -> int | None:
-        """The generation of the spec whose partitions, and no others, are held now."""
-        task = self.hold.task
-        if TopicPartitions.unpack(task.spec.partitions) == mover.flights.keys():
+        """The generation of the spec whose partitions, and no others, are held now.
+
+        The object may be newer than what this task has heard: then it is no acknowledgement yet.
+        """
+        task, held = self.hold.task, mover.flights.keys()
+        told = TopicPartitions.unpack(task.spec.partitions)
+        if told == self.partitions == held and self._preparing is None:
             return task.metadata.generation
         return self._observed.observed_generation
 

@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -23,6 +22,7 @@ from headrace.connect.handover import DriverIdentity, may_claim
 from headrace.connect.heartbeat import HeartbeatConnector, HeartbeatTask
 from headrace.connect.herder import Herder
 from headrace.connect.hold import Hold, Lost
+from headrace.connect.restarts import Restarts
 from headrace.connect.source_connector import SourceConnector
 from headrace.connect.source_task import SourceTask
 from headrace.connect.task import Role
@@ -57,20 +57,6 @@ class _Running(Protocol):
     def status(self) -> ReplicationTaskStatus: ...
 
 
-@dataclass
-class _Failures:
-    count: int
-    last: float
-
-
-def restart_delay_s(restarts: int) -> float:
-    """Seconds before the next restart of a failed unit: n²+n minutes, at most an hour.
-
-    The first is at once. (Strimzi's auto-restart.)
-    """
-    return 60.0 * min(restarts * restarts + restarts, 60)
-
-
 class Worker:
     """Compares what the herder wants of this driver with what runs, and acts on the difference.
 
@@ -93,7 +79,7 @@ class Worker:
         self._objects: dict[TaskId, ReplicationTask] = {}
         """As last seen, also those not wanted any more: the loop may be a turn behind."""
         self._assigned_since: dict[TaskId, float] = {}
-        self._failures: dict[TaskId, _Failures] = {}
+        self._restarts = Restarts()
         self._phases: dict[TaskId, TaskPhase] = {}
         self._units: dict[TaskId, Unit] = {}
         self._beside = ThreadPoolExecutor(_BESIDE_THREADS, f"restore-{flow.metadata.name}")
@@ -121,15 +107,15 @@ class Worker:
         self._wake.set()
 
     def change_flow(self, flow: ReplicationFlow) -> None:
-        """Follow a changed spec: so far its ``state``."""
-        self._context.flow = flow
+        """Follow a changed spec; units read it at their next turn."""
+        self._context.change(flow)
         self._wake.set()
 
     def restart(self, name: str) -> bool:
         """Make a unit anew, failed or not, with no regard to its backoff; whether it is here."""
         for id in list(self._wanted):
             if id.name == name and self._restart(id):
-                self._failures.pop(id, None)
+                self._restarts.forget(id)
                 self._wake.set()
                 return True
         return False
@@ -195,7 +181,7 @@ class Worker:
             if make := _THREADS.get(TaskType(id.type)):
                 hold = Hold(self._objects[id], self._driver, self._herder)
                 self._units[id] = make(
-                    hold, self._context, self._herder, self._wake.set, self._restarts(id)
+                    hold, self._context, self._herder, self._wake.set, self._restarts.count(id)
                 ).start()
 
     def _reconcile_tasks(
@@ -224,7 +210,7 @@ class Worker:
             beside=self._beside,
             aside=self._aside,
             changed=self._wake.set,
-            restarts=self._restarts(id),
+            restarts=self._restarts.count(id),
         )
 
     def _purge(self) -> int:
@@ -254,9 +240,6 @@ class Worker:
         now = time.monotonic()
         return may_claim(task, self._driver, now - self._assigned_since.setdefault(id, now))
 
-    def _restarts(self, id: TaskId) -> int:
-        return self._failures[id].count if id in self._failures else 0
-
     def _restart(self, id: TaskId) -> bool:
         if (unit := self._units.get(id)) is not None:
             unit.stop()
@@ -269,15 +252,10 @@ class Worker:
     def _restart_due(self, id: TaskId, running: _Running) -> bool:
         if running.phase is not TaskPhase.FAILED:
             return False
-        now = time.monotonic()
-        failures = self._failures.setdefault(id, _Failures(0, now))
-        if now - running.started_at > restart_delay_s(failures.count + 1):
-            failures.count = 0  # it ran longer than it would wait: a new trouble, not the old one
-        if now - failures.last < restart_delay_s(failures.count):
+        if not self._restarts.is_due(id, running.started_at, time.monotonic()):
             return False
-        self._log.info("restarting failed unit", task=id.name, restarts=failures.count + 1)
-        failures.count += 1
-        failures.last = now
+        restarts = self._restarts.count(id)
+        self._log.info("restarting failed unit", task=id.name, restarts=restarts)
         return True
 
     def _report(self) -> None:

@@ -11,7 +11,10 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import InvalidSpec, Retriable
+from headrace.errors import HeadraceError, InvalidSpec, Retriable
+from headrace.logs import get_logger
+
+log = get_logger(__name__)
 
 Handler = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 
@@ -47,7 +50,10 @@ def running_flows() -> list[str]:
 def request(
     flow: str, command: str, timeout_s: float = _TIMEOUT_S, **arguments: Any
 ) -> dict[str, Any]:
-    """Ask a running flow; raises ``InvalidSpec`` when none of this name runs, or it refuses."""
+    """Ask a running flow; raises ``InvalidSpec`` when none of this name runs, or it refuses.
+
+    ``Retriable`` when it could not answer.
+    """
     path = socket_path(flow)
     with socket.socket(socket.AF_UNIX) as line:
         line.settimeout(timeout_s)
@@ -66,7 +72,7 @@ def request(
         except (OSError, json.JSONDecodeError) as error:
             raise Retriable(f"flow {flow} did not answer {command} at {path}: {error}") from error
     if "error" in answer:
-        raise InvalidSpec(answer["error"])
+        raise Retriable(answer["error"]) if answer.get("later") else InvalidSpec(answer["error"])
     if "answer" not in answer:
         raise Retriable(f"flow {flow} ended before it answered {command}")
     result: dict[str, Any] = answer["answer"]
@@ -94,13 +100,9 @@ async def serve(flow: str, handle: Handler) -> AsyncIterator[None]:
         path.unlink(missing_ok=True)
 
         async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            with suppress(ConnectionError, asyncio.IncompleteReadError):
-                asked = json.loads(await reader.readline())
-                try:
-                    answer: dict[str, Any] = {"answer": await handle(asked.pop("command"), asked)}
-                except InvalidSpec as error:
-                    answer = {"error": str(error)}
-                writer.write(json.dumps(answer).encode() + b"\n")
+            with suppress(ConnectionError):
+                line = await reader.readline()
+                writer.write(json.dumps(await _answered(handle, line)).encode() + b"\n")
                 await writer.drain()
             writer.close()
 
@@ -110,6 +112,20 @@ async def serve(flow: str, handle: Handler) -> AsyncIterator[None]:
         finally:
             server.close()
             path.unlink(missing_ok=True)
+
+
+async def _answered(handle: Handler, line: bytes) -> dict[str, Any]:
+    """Every line is answered, or its client would wait in vain."""
+    try:
+        asked = json.loads(line)
+        return {"answer": await handle(asked.pop("command"), asked)}
+    except InvalidSpec as error:
+        return {"error": str(error)}
+    except HeadraceError as error:
+        return {"error": str(error), "later": True}
+    except Exception as error:
+        log.exception("internal error", asked=line.decode(errors="replace")[:200])
+        return {"error": f"internal error, please report it: {error!r}", "later": True}
 
 
 def _answers(path: Path) -> bool:

@@ -46,6 +46,8 @@ class DriverProcess:
         """Whether it is one too many: it gets nothing new, and is stopped when it holds nothing."""
         self.last_beat: float | None = None
         """Monotonic seconds; ``None`` until it was heard of, and when it is taken for lost."""
+        self.joined = False
+        """Whether it was ever heard of."""
         self._writer = writer
 
     @property
@@ -82,8 +84,9 @@ class Fleet:
         called: Called,
     ) -> None:
         """``log_file`` takes what the drivers write; ``None``: our own standard error."""
+        self.size = size
+        """How many there shall be."""
         self._log_file = log_file
-        self._size = size
         self._lease_s = lease_s
         self._joined, self._left, self._called = joined, left, called
         self._drivers: dict[str, DriverProcess] = {}
@@ -96,23 +99,27 @@ class Fleet:
         """Drivers that were heard of within the lease."""
         return [driver for driver in self._drivers.values() if driver.last_beat is not None]
 
+    def ready(self) -> list[DriverProcess]:
+        """Those of them that may have units: not those that are leaving."""
+        return [driver for driver in self.alive() if not driver.leaving]
+
     def get(self, name: str) -> DriverProcess | None:
-        """A driver that was not lost."""
+        """A driver whose process runs."""
         return self._drivers.get(name)
 
     def resize(self, size: int) -> None:
         """Have so many drivers; those beyond, the youngest first, are ``leaving``."""
         staying = [driver for driver in self._drivers.values() if not driver.leaving]
-        for _ in range(size - self._size):
+        for _ in range(size - self.size):
             self._keep(self._spawn_and_serve())
         for driver in staying[size:]:
             driver.leaving = True
-        self._size = size
+        self.size = size
 
     async def start(self) -> None:
         """Start them all; ``failure`` then says when one could not be started any more."""
         self.failure = asyncio.get_running_loop().create_future()
-        for _ in range(self._size):
+        for _ in range(self.size):
             self._keep(self._spawn_and_serve())
 
     def expire(self, now: float, forgive: bool) -> None:
@@ -167,7 +174,7 @@ class Fleet:
             if not self._stopping:
                 await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, _MAX_RESPAWN_DELAY_S)
-            if sum(not one.leaving for one in self._drivers.values()) >= self._size:
+            if sum(not one.leaving for one in self._drivers.values()) >= self.size:
                 return  # one fewer is wanted meanwhile
 
     async def _spawn(self) -> tuple[asyncio.StreamReader, DriverProcess]:
@@ -197,6 +204,7 @@ class Fleet:
                 known = driver.last_beat is not None
                 driver.last_beat = time.monotonic()
                 if not known:
+                    driver.joined = True
                     self._joined(driver)
                 if message["call"] != "beat":
                     answer = self._called(driver, message["call"], message)
@@ -207,7 +215,12 @@ class Fleet:
         with suppress(asyncio.CancelledError):
             await asyncio.to_thread(self._reap, driver)
         del self._drivers[driver.name]
-        if not self._stopping:
+        if self._stopping:
+            return
+        if not driver.joined:
+            code = driver.process.returncode
+            log.warning("driver ended before it joined", driver=driver.name, code=code)
+        elif driver.last_beat is not None:  # else it was taken for lost before
             driver.last_beat = None
             self._left(driver)
 

@@ -1,6 +1,6 @@
 """The status of a flow, from its units: a list of checks, first hit wins (as in cert-manager)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -30,12 +30,23 @@ class Verdict(NamedTuple):
     message: str
 
 
+_NONE: Mapping[str, Collection[str]] = {}
+
+
 def flow_status(
-    flow: ReplicationFlow, tasks: Sequence[ReplicationTask], drivers: int, now: datetime
+    flow: ReplicationFlow,
+    tasks: Sequence[ReplicationTask],
+    drivers: int,
+    now: datetime,
+    *,
+    problem: str = "",
+    overdue: Mapping[str, Collection[str]] = _NONE,
 ) -> ReplicationFlowStatus:
     """What there is to say of ``flow``; ``drivers`` are those that are alive.
 
-    ``flow.status`` is what was said before: a condition whose status did not change keeps its time.
+    ``problem`` is why its units are not placed as they should be. ``overdue`` are, for each driver,
+    units that were taken from it because it did not let go in time. ``flow.status`` is what was
+    said before: a condition whose status did not change keeps its time.
     """
     copying = [task for task in tasks if task.spec.type is TaskType.SOURCE_TASK]
     partitions = [
@@ -44,11 +55,12 @@ def flow_status(
         for at in TopicPartitions.unpack(task.spec.partitions)
         if at.topic != HEARTBEATS
     ]
-    verdict = _judge(tasks, drivers)
+    verdict = _judge(tasks, drivers, problem)
+    conditions = [*_conditions(verdict, copying), *_about_placing(tasks, problem, overdue)]
     phases = [task.status.phase for task in tasks if not task.spec.type.is_connector]
     return ReplicationFlowStatus(
         observed_generation=flow.metadata.generation,
-        conditions=_since(_conditions(verdict, copying), flow.status, now),
+        conditions=_since(conditions, flow.status, now),
         topics=len({at.topic for at in partitions}),
         partitions=len(partitions),
         tasks=TaskCounts(
@@ -73,9 +85,10 @@ def condition(of: Iterable[Condition], type: ConditionType) -> Condition | None:
     return next((condition for condition in of if condition.type is type), None)
 
 
-def _judge(tasks: Sequence[ReplicationTask], drivers: int) -> Verdict:
+def _judge(tasks: Sequence[ReplicationTask], drivers: int, problem: str) -> Verdict:
     return (
         _no_drivers(drivers)
+        or _unplaced(tasks, problem)
         or _failed(tasks)
         or _connector_says_no(tasks)
         or _starting(tasks)
@@ -87,6 +100,14 @@ def _no_drivers(drivers: int) -> Verdict | None:
     if drivers:
         return None
     return Verdict(False, False, Reason.NO_DRIVERS, "no driver is alive; units wait for one")
+
+
+def _unplaced(tasks: Sequence[ReplicationTask], problem: str) -> Verdict | None:
+    waiting = [task.metadata.name for task in tasks if not task.spec.driver_name]
+    if not waiting or not problem:
+        return None
+    message = f"{len(waiting)} of {len(tasks)} units wait for a driver: {problem}"
+    return Verdict(False, False, Reason.NOT_PLACED, message)
 
 
 def _failed(tasks: Sequence[ReplicationTask]) -> Verdict | None:
@@ -168,6 +189,30 @@ def _conditions(verdict: Verdict, copying: Sequence[ReplicationTask]) -> list[Co
             messages = "; ".join(dict.fromkeys(c.message for c in said))
             conditions.append(said[0].model_copy(update={"message": messages[:4096]}))
     return conditions
+
+
+def _about_placing(
+    tasks: Sequence[ReplicationTask], problem: str, overdue: Mapping[str, Collection[str]]
+) -> Iterable[Condition]:
+    """What is wrong with who runs what, while there is something."""
+    if problem:
+        yield Condition(
+            type=ConditionType.ASSIGNMENT_FAILED,
+            status=ConditionStatus.TRUE,
+            reason=Reason.NOT_PLACED,
+            message=problem[:4096],
+        )
+    ours = {task.metadata.name for task in tasks}
+    named = {driver: sorted(ours & set(units)) for driver, units in sorted(overdue.items())}
+    late = [f"{driver} ({', '.join(units)})" for driver, units in named.items() if units]
+    if late:
+        yield Condition(
+            type=ConditionType.DRIVER_UNRESPONSIVE,
+            status=ConditionStatus.TRUE,
+            reason=Reason.REVOKE_NOT_ACKNOWLEDGED,
+            message=f"taken from drivers that did not let go in time: {'; '.join(late)[:3000]}; "
+            "what hangs there ends with that driver's process: end it when it does no other work",
+        )
 
 
 def _since(

@@ -1,12 +1,13 @@
-"""The herder of ``headrace run``: places units on local driver processes and watches over them.
+"""The herder of ``headrace run``: keeps units on local driver processes and watches over them.
 
 What Kubernetes' API server, Deployment and Leases are to the operator, this process is to
-standalone drivers: it keeps the units (``store``), starts the drivers (``fleet``), and decides by
-heartbeats who is alive. It carries no data.
+standalone drivers: it keeps the units (``store``), starts the drivers (``fleet``), decides by
+heartbeats who is alive, and has units placed (``placing``). It carries no data.
 """
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,20 +22,19 @@ from headrace.api import (
     TaskType,
     TopicPartitions,
 )
-from headrace.assign import ApplicationState, DriverState, EvenAssignor, TaskAssignor, TaskId, weigh
 from headrace.connect.herder import TargetTaken
 from headrace.errors import HeadraceError, InvalidSpec
 from headrace.herder.fleet import DriverProcess, Fleet
 from headrace.herder.flow_status import flow_status
 from headrace.herder.link import answer_error, dump
-from headrace.herder.store import TaskStore, task_id
+from headrace.herder.placing import Placing
+from headrace.herder.store import TaskStore
 from headrace.logs import get_logger
+from headrace.scheduling import task_id
 
 log = get_logger(__name__)
 
 _CONNECTORS = (TaskType.SOURCE_CONNECTOR, TaskType.HEARTBEAT_CONNECTOR)
-_FIRST_PLACEMENT_S = 5.0
-"""Wait at most so long for the drivers to come together, or the first would get everything."""
 _STOP_TIMEOUT_S = 4.5
 """Of the 5 s that a graceful stop may take."""
 
@@ -47,7 +47,6 @@ class StandaloneHerder:
     ) -> None:
         """``log_file`` takes what the drivers log; ``None``: this process's standard error."""
         self._flows = {flow.metadata.name: _made_now(flow) for flow in flows}
-        self._wanted_drivers = drivers
         self._lease_s = float(min(f.spec.drivers.lease_seconds for f in self._flows.values()))
         self._store = TaskStore()
         self._fleet = Fleet(
@@ -58,11 +57,10 @@ class StandaloneHerder:
             left=self._left,
             called=self._called,
         )
-        self._assignor: TaskAssignor = EvenAssignor()
+        self._placing = Placing(self._flows.values, self._store, self._fleet, self._tell_all)
         self._writers: dict[tuple[str, str], str] = {}  # (target cluster id, topic) -> flow
-        self._started = time.monotonic()
-        self._lost: set[str] = set()
-        self._pinned: dict[TaskId, str] = {}
+        self._overdue: dict[str, set[str]] = defaultdict(set)
+        """Units that were taken from a driver that lives and did not let go in time, by driver."""
         for name in self._flows:
             for connector in _CONNECTORS:
                 self._store.put(name, connector)
@@ -73,15 +71,19 @@ class StandaloneHerder:
         """Run the drivers until ``until`` is set, then stop them, within 5 s."""
         try:
             await self._fleet.start()
-            watch = asyncio.create_task(self._watch())
-            stopped = asyncio.create_task(until.wait())
-            ends: set[asyncio.Future[Any]] = {watch, stopped, self._fleet.failure}
+            ends: set[asyncio.Future[Any]] = {
+                asyncio.create_task(self._watch()),
+                asyncio.create_task(self._placing.run()),
+                asyncio.create_task(until.wait()),
+                self._fleet.failure,
+            }
             done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             for end in ends:
                 end.cancel()
             for end in done:
                 end.result()  # raises what went wrong
         finally:
+            self._placing.close()
             await self._fleet.stop(_STOP_TIMEOUT_S)
 
     def flow(self, name: str) -> ReplicationFlow:
@@ -96,7 +98,12 @@ class StandaloneHerder:
         """How a flow stands now."""
         flow = self._flows[name]
         status = flow_status(
-            flow, self._store.of_flow(name), len(self._fleet.alive()), datetime.now(UTC)
+            flow,
+            self._store.of_flow(name),
+            len(self._fleet.alive()),
+            datetime.now(UTC),
+            problem=self._placing.problems.get(name, ""),
+            overdue=self._overdue,
         )
         self._flows[name] = flow.model_copy(update={"status": status})
         return status
@@ -131,11 +138,11 @@ class StandaloneHerder:
 
     def move(self, task: ReplicationTask, driver: str) -> None:
         """Run a unit on that driver from now on, for as long as it lives."""
-        alive = [one.name for one in self._fleet.alive()]
-        if driver not in alive:
-            raise InvalidSpec(f"there is no driver {driver}; there are {', '.join(alive)}")
-        self._pinned[task_id(task)] = driver
-        self._place()
+        ready = [one.name for one in self._fleet.ready()]
+        if driver not in ready:
+            why = "is leaving" if self._fleet.get(driver) else "is not there"
+            raise InvalidSpec(f"driver {driver} {why}; there are {', '.join(ready) or 'none'}")
+        self._placing.pin(task_id(task), driver)
 
     def pause(self, flow: str, paused: bool) -> None:
         """Let the tasks of a flow rest, or go on; positions and connections are kept."""
@@ -150,28 +157,26 @@ class StandaloneHerder:
 
     def scale(self, drivers: int) -> int:
         """Have so many drivers from now on; returns how many were wanted before."""
-        before, self._wanted_drivers = self._wanted_drivers, drivers
+        before = self._fleet.size
         self._fleet.resize(drivers)
-        self._place()
+        self._placing.gather()
         return before
 
     # What drivers do.
 
     def _joined(self, driver: DriverProcess) -> None:
-        self._lost.discard(driver.incarnation)
         self._tell_flows(driver)
         log.info("driver joined", driver=driver.name, pid=driver.pid)
-        self._place()
+        self._placing.joined(driver)
 
     def _left(self, driver: DriverProcess) -> None:
-        self._lost.add(driver.incarnation)
-        units = [
-            task.metadata.name
-            for task in self._store
-            if task.status.driver_incarnation == driver.incarnation
-        ]
-        log.warning("driver lost", driver=driver.name, pid=driver.pid, units=len(units))
-        self._place()
+        units = sum(task.status.driver_incarnation == driver.incarnation for task in self._store)
+        self._overdue.pop(driver.name, None)
+        if driver.process.returncode == 0 and not units:
+            log.info("driver left", driver=driver.name, pid=driver.pid)
+        else:
+            log.warning("driver lost", driver=driver.name, pid=driver.pid, units=units)
+        self._placing.left(driver)
 
     def _called(
         self, driver: DriverProcess, call: str, message: Mapping[str, Any]
@@ -193,9 +198,23 @@ class StandaloneHerder:
             task, ReplicationTaskStatus.model_validate(message["status"])
         )
         if written.status.driver_incarnation != before.driver_incarnation:
+            self._note_overdue(written, before)
             self._tell(written.spec.driver_name)
             self._dismiss()
         return written
+
+    def _note_overdue(self, task: ReplicationTask, before: ReplicationTaskStatus) -> None:
+        """A claim of what another driver holds, which is not known to be lost."""
+        holder = self._fleet.get(before.driver_name)
+        taken = task.status.driver_name and holder is not None
+        if taken and not self._placing.is_lost(before.driver_incarnation):
+            log.warning(
+                "driver did not let go in time, its unit is taken",
+                driver=before.driver_name,
+                task=task.metadata.name,
+                by=task.status.driver_name,
+            )
+            self._overdue[before.driver_name].add(task.metadata.name)
 
     def _dismiss(self) -> None:
         """Let leaving drivers go that hold nothing any more."""
@@ -223,15 +242,15 @@ class StandaloneHerder:
         )
         self._writers.update(dict.fromkeys(topics, flow))
         if changed:
-            self._place()
+            self._placing.ask()
 
-    def _published(self, message: Mapping[str, Any]) -> dict[int, list[dict[str, Any]]]:
+    def _published(self, message: Mapping[str, Any]) -> list[dict[str, Any]]:
         connector = ReplicationTask.model_validate(message["connector"])
-        return {
-            task.spec.index: [dump(packed) for packed in task.spec.partitions]
+        return [
+            dump(task)
             for task in self._store.of_flow(connector.spec.flow_name)
             if task.spec.type == message["type"]
-        }
+        ]
 
     def _refuse_taken(self, flow: str, topics: Iterable[tuple[str, str]]) -> None:
         for key in sorted(topics):
@@ -242,8 +261,6 @@ class StandaloneHerder:
                     f"target cluster ({key[0]}): narrow spec.topics of one, or let their source "
                     "aliases or policies differ"
                 )
-
-    # Placement.
 
     async def _watch(self) -> None:
         """Notice silent drivers; a herder that stood still itself has seen nothing, and waits."""
@@ -256,39 +273,12 @@ class StandaloneHerder:
             last = now
             self._fleet.expire(now, forgive=blind)
             self._dismiss()
-            if not self._placed:
-                self._place()
 
-    @property
-    def _placed(self) -> bool:
-        return any(task.spec.driver_name for task in self._store)
+    # What drivers are told.
 
-    def _place(self) -> None:
-        """Decide where units run, write it, and tell the drivers whose units changed."""
-        alive = {driver.name for driver in self._fleet.alive() if not driver.leaving}
-        waited_s = time.monotonic() - self._started
-        if not self._placed and len(alive) < self._wanted_drivers and waited_s < _FIRST_PLACEMENT_S:
-            return
-        tasks = {task_id(task): task for task in self._store}
-        held: dict[str, set[TaskId]] = {name: set() for name in alive}
-        for id, task in tasks.items():
-            if task.spec.driver_name in held:
-                held[task.spec.driver_name].add(id)
-        owners = self._assignor.assign(
-            ApplicationState.of(
-                weigh(dict.fromkeys(tasks)).values(),
-                [DriverState(name, active=frozenset(units)) for name, units in held.items()],
-            )
-        ).owners
-        self._pinned = {id: driver for id, driver in self._pinned.items() if driver in alive}
-        for id, task in tasks.items():
-            driver = self._pinned.get(id) or owners.get(id, "")
-            holder = task.status.driver_incarnation
-            lost = holder if holder in self._lost else ""
-            if driver != task.spec.driver_name or (lost and lost != task.spec.lost_incarnation):
-                self._store.assign(task.metadata.name, driver, lost)
-        for driver_process in self._fleet.alive():
-            self._tell(driver_process.name)
+    def _tell_all(self) -> None:
+        for driver in self._fleet.alive():
+            self._tell(driver.name)
 
     def _tell_flows(self, driver: DriverProcess) -> None:
         flows = [
@@ -298,14 +288,15 @@ class StandaloneHerder:
         driver.send({"event": "flows", "flows": flows})
 
     def _tell(self, driver_name: str) -> None:
-        """Send a driver all units that it is to run or holds, when they changed."""
+        """Send a driver all units that it is to run, stands by for, or holds."""
         driver = self._fleet.get(driver_name)
         if driver is None:
             return
         concerned = [
             dump(task)
             for task in self._store
-            if driver_name in (task.spec.driver_name, task.status.driver_name)
+            if driver_name
+            in (task.spec.driver_name, task.status.driver_name, *task.spec.standby_driver_names)
         ]
         driver.send({"event": "tasks", "tasks": concerned})
 

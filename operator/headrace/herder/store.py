@@ -18,11 +18,6 @@ from headrace.assign import TaskId
 from headrace.connect.herder import Conflict
 
 
-def task_id(task: ReplicationTask) -> TaskId:
-    """The identity that assignment knows a unit by."""
-    return TaskId(task.spec.flow_name, task.spec.type, task.spec.index)
-
-
 class TaskStore:
     """Not thread-safe: it lives on the herder's event loop."""
 
@@ -60,13 +55,19 @@ class TaskStore:
             ),
         )
 
-    def assign(self, name: str, driver: str, lost_incarnation: str) -> None:
-        """Write where a unit runs."""
+    def assign(
+        self, name: str, driver: str, standbys: Sequence[str], lost_incarnation: str
+    ) -> None:
+        """Write where a unit runs, and who stands by."""
         task = self._tasks[name]
         self._write_spec(
             task,
             task.spec.model_copy(
-                update={"driver_name": driver, "lost_incarnation": lost_incarnation}
+                update={
+                    "driver_name": driver,
+                    "standby_driver_names": tuple(standbys),
+                    "lost_incarnation": lost_incarnation,
+                }
             ),
         )
 

@@ -8,7 +8,15 @@ errors into ours, with sentences.
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
 from headrace.kafka.admin import Admin, Position, Topic
-from headrace.kafka.clients import assign, client_config, fetched_end, make_consumer, make_producer
+from headrace.kafka.clients import (
+    assign,
+    assign_more,
+    client_config,
+    fetched_end,
+    make_consumer,
+    make_producer,
+    unassign,
+)
 from headrace.kafka.errors import translate
 
 __all__ = [
@@ -21,9 +29,11 @@ __all__ = [
     "Producer",
     "Topic",
     "assign",
+    "assign_more",
     "client_config",
     "fetched_end",
     "make_consumer",
     "make_producer",
     "translate",
+    "unassign",
 ]

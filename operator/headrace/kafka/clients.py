@@ -96,6 +96,18 @@ def assign(consumer: Consumer, positions: Iterable[tuple[TopicPartition, int]]) 
     consumer.assign([confluent_kafka.TopicPartition(*at, offset) for at, offset in positions])
 
 
+def assign_more(consumer: Consumer, positions: Iterable[tuple[TopicPartition, int]]) -> None:
+    """Read these partitions, too; what is fetched of the others is kept."""
+    consumer.incremental_assign(
+        [confluent_kafka.TopicPartition(*at, offset) for at, offset in positions]
+    )
+
+
+def unassign(consumer: Consumer, partitions: Iterable[TopicPartition]) -> None:
+    """Read these partitions no more; what is fetched of the others is kept."""
+    consumer.incremental_unassign([confluent_kafka.TopicPartition(*at) for at in partitions])
+
+
 def fetched_end(consumer: Consumer, at: TopicPartition) -> int | None:
     """The partition's end as the last fetch told it, without asking; ``None`` before the first."""
     known = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(*at), cached=True)

@@ -10,10 +10,12 @@ from headrace.kafka import (
     Message,
     Producer,
     assign,
+    assign_more,
     fetched_end,
     make_consumer,
     make_producer,
     translate,
+    unassign,
 )
 from headrace.logs import get_logger
 from headrace.movers.flight import Flight
@@ -73,7 +75,7 @@ class RecordMover:
         """Start copying these partitions from these source offsets."""
         for at, position in positions.items():
             self.flights[at] = Flight(at, position, self._target_topic(at.topic))
-        self._assign()
+        assign_more(self._consumer, positions.items())
 
     def stop_reading(self, partitions: Set[TopicPartition]) -> None:
         """Send nothing more of these; what is in flight is still heard of."""
@@ -84,7 +86,7 @@ class RecordMover:
         for at in partitions:
             del self.flights[at]
         self._leaving -= partitions
-        self._assign()
+        unassign(self._consumer, partitions)
 
     def move(self, wait_s: float) -> int:
         """One turn: read what is there (waiting at most ``wait_s`` for it), send it, hear acks.
@@ -112,7 +114,8 @@ class RecordMover:
         """Read on those that were to be left and are wanted again, from what is sent."""
         if back := self._leaving & wanted:
             self._leaving -= back
-            self._assign()
+            unassign(self._consumer, back)
+            assign_more(self._consumer, [(at, self.flights[at].position) for at in back])
 
     def listen(self) -> None:
         """Take in what the target acknowledged; a refusal waits for ``hear``."""
@@ -140,7 +143,7 @@ class RecordMover:
         left = dropping.flush(timeout_s)
         for flight in self.flights.values():
             flight.rewind()
-        self._assign()
+        assign(self._consumer, [(at, flight.position) for at, flight in self.flights.items()])
         if left:
             dropping.purge()
             raise Retriable(
@@ -171,9 +174,6 @@ class RecordMover:
             self._target,
             on_error=lambda error: self._on_error(f"{self._target.alias}: {error.str()}"),
         )
-
-    def _assign(self) -> None:
-        assign(self._consumer, [(at, flight.position) for at, flight in self.flights.items()])
 
     def _full(self) -> bool:
         in_flight_bytes = sum(flight.bytes_in_flight for flight in self.flights.values())

@@ -7,7 +7,9 @@ write one target topic meet here.
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
+
+from pydantic import TypeAdapter
 
 T = TypeVar("T")
 
@@ -76,8 +78,13 @@ def _encode(fields: dict[str, object]) -> bytes:
     return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
 
+_READERS: dict[type, TypeAdapter[Any]] = {cls: TypeAdapter(cls) for cls in (ProgressKey, Progress)}
+"""They check types too: what another version or another program wrote may be anything."""
+
+
 def _decode(cls: type[T], data: bytes) -> T:
     try:
-        return cls(**json.loads(data))
-    except (TypeError, ValueError) as error:
+        decoded: T = _READERS[cls].validate_json(data, strict=True)
+    except ValueError as error:
         raise ValueError(f"not a {cls.__name__} record: {error}") from error
+    return decoded

@@ -9,14 +9,12 @@ from headrace.api.unbuilt import Unbuilt
 
 DEFAULTS = (
     "spec.batchVerification: Sampled",
-    "spec.tasks.assignor: sticky",
     "spec.topicConfigs.sync: true",
     "spec.checkpoints.enabled: true",
     "spec.offsetSyncs.location: Target",
 )
 NOTHING_ASKED = {
     "batchVerification": "Off",
-    "tasks": {"assignor": "round-robin"},
     "topicConfigs": {"sync": False},
     "checkpoints": {"enabled": False},
 }
@@ -37,7 +35,7 @@ def of_test(**spec: Any) -> Unbuilt:
 
 
 def test_defaults_are_left_out_with_one_warning_written_or_not():
-    written = {"checkpoints": {"enabled": True}, "tasks": {"assignor": "sticky"}}
+    written = {"checkpoints": {"enabled": True}, "topicConfigs": {"sync": True}}
     assert of_flow() == of_flow(**written) == Unbuilt((), DEFAULTS)
     assert of_flow().warning == f"not built yet, left out: {', '.join(DEFAULTS)}"
 
@@ -68,15 +66,6 @@ def test_a_flow_that_asks_for_nothing_that_is_missing():
         (
             {"batchVerification": "Full"},
             "spec.batchVerification: Full is not built yet; use Off",
-        ),
-        ({"tasks": {"standbys": 1}}, "spec.tasks.standbys: 1 is not built yet; use 0"),
-        (
-            {"tasks": {"assignor": "cooperative"}},
-            "spec.tasks.assignor: cooperative is not built yet; use round-robin",
-        ),
-        (
-            {"tasks": {"movementBudget": 0.5}},
-            "spec.tasks.movementBudget: 0.5 is not built yet; leave it out",
         ),
         (
             {"topicConfigs": {"exclude": ["a"]}},
@@ -115,7 +104,7 @@ def test_what_a_flow_is_refused_for(spec, sentence):
         {"policy": {"type": "Identity"}},
         {"mover": "Record", "batchVerification": "Full"},
         {"startFrom": "Timestamp", "startTimestamp": "2026-01-31T12:00:00Z"},
-        {"tasks": {"max": 3, "assignor": "round-robin", "movementBudget": 0.5}},
+        {"tasks": {"max": 3, "standbys": 1, "assignor": "cooperative", "movementBudget": 0.5}},
         {"discovery": {"topicsSeconds": 1}},
         {"heartbeats": {"enabled": False, "intervalSeconds": 5, "onSource": False}},
         {"topicConfigs": {"sync": False, "intervalSeconds": 5}},

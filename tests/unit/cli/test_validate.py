@@ -40,9 +40,25 @@ def test_valid_objects_end_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[
         "ReplicationFlow orders: valid\n"
         "  refused by headrace run and verify: "
         "spec.delivery: ExactlyOnce is not built yet; use AtLeastOnce\n"
-        "  warning: not built yet, left out: "
-        "spec.batchVerification: Sampled, spec.tasks.assignor: sticky\n"
+        "  warning: not built yet, left out: spec.batchVerification: Sampled\n"
         "Secret user: valid\n"
+    )
+
+
+def test_an_assignor_that_is_not_here_ends_with_3(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    file = tmp_path / "flow.yaml"
+    file.write_text(FLOW + "  tasks: {assignor: stikcy}\n")
+    assert main(["validate", str(file)]) == Exit.USAGE
+    assert capsys.readouterr().out.startswith(
+        "ReplicationFlow orders: spec.tasks.assignor: there is no assignor stikcy; known here are "
+        "cooperative, round-robin, sticky. A plug-in is a Python package"
+    )
+    assert main(["run", str(file)]) == Exit.USAGE
+    assert (
+        "flow orders: spec.tasks.assignor: there is no assignor stikcy; known here are cooperative,"
+        in capsys.readouterr().err
     )
 
 

@@ -1,4 +1,4 @@
-"""When a driver may claim, and when a failed unit starts again."""
+"""When a driver may claim."""
 
 import pytest
 
@@ -10,7 +10,6 @@ from headrace.api import (
     TaskType,
 )
 from headrace.connect import DriverIdentity, may_claim
-from headrace.connect.worker import restart_delay_s
 
 ME = DriverIdentity("driver-2", "bbb")
 
@@ -41,7 +40,3 @@ def test_may_claim(
         status=ReplicationTaskStatus(driver_name=holder[0], driver_incarnation=holder[1], epoch=4),
     )
     assert may_claim(task, ME, waited_s) is may
-
-
-def test_restarts_back_off_in_minutes() -> None:
-    assert [restart_delay_s(n) / 60 for n in (0, 1, 2, 3, 7, 8, 99)] == [0, 2, 6, 12, 56, 60, 60]

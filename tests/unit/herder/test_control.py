@@ -2,13 +2,14 @@
 
 import asyncio
 import os
+import socket
 import stat
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headrace.errors import InvalidSpec
+from headrace.errors import InvalidSpec, Retriable
 from headrace.herder import control
 
 
@@ -20,6 +21,10 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 async def echo(command: str, arguments: dict[str, Any]) -> dict[str, Any]:
     if command == "refuse":
         raise InvalidSpec("no, because")
+    if command == "later":
+        raise Retriable("not now")
+    if command == "break":
+        raise KeyError("inside")
     return {"command": command, **arguments}
 
 
@@ -34,6 +39,25 @@ def test_a_request_is_answered_and_a_refusal_is_a_sentence() -> None:
 
     asyncio.run(scene())
     assert control.running_flows() == []
+
+
+def test_every_question_is_answered() -> None:
+    def garbage() -> bytes:
+        with socket.socket(socket.AF_UNIX) as line:
+            line.settimeout(5)
+            line.connect(str(control.socket_path("orders")))
+            line.sendall(b"no json\n")
+            return line.recv(1000)
+
+    async def scene() -> None:
+        async with control.serve("orders", echo):
+            with pytest.raises(Retriable, match="not now"):
+                await asyncio.to_thread(control.request, "orders", "later")
+            with pytest.raises(Retriable, match=r"internal error, please report it: KeyError"):
+                await asyncio.to_thread(control.request, "orders", "break")
+            assert b"internal error" in await asyncio.to_thread(garbage)
+
+    asyncio.run(scene())
 
 
 def test_a_flow_that_does_not_run_is_said_with_those_that_do() -> None:

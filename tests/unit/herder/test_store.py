@@ -53,7 +53,7 @@ def test_a_new_holder_needs_a_higher_epoch(store: TaskStore, unit: ReplicationTa
 def test_an_assignment_changes_the_generation_and_a_status_does_not(
     store: TaskStore, unit: ReplicationTask
 ) -> None:
-    store.assign(unit.metadata.name, "driver-1", "")
+    store.assign(unit.metadata.name, "driver-1", ("driver-2",), "")
     assigned = store.of_flow("orders")[0]
     assert assigned.metadata.generation == (unit.metadata.generation or 0) + 1
     claimed = store.write_status(assigned, held("driver-1", "aaa", 1))

@@ -57,3 +57,26 @@ def test_progress_of_a_later_version_is_refused_with_a_sentence() -> None:
         Progress.decode(later)
     with pytest.raises(ValueError, match="not a Progress record"):
         Progress.decode(b"{}")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"7",
+        PROGRESS.encode().replace(b'"epoch":3', b'"epoch":"3"'),
+        PROGRESS.encode().replace(b'"epoch":3,', b""),
+        PROGRESS.encode().replace(b'"source_offset":7', b'"source_offset":null'),
+    ],
+)
+def test_what_is_no_progress_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="not a Progress record"):
+        Progress.decode(data)
+
+
+def test_what_is_no_key_of_progress_is_refused() -> None:
+    key = ProgressKey("c", "t", 0, "x").encode()
+    with pytest.raises(ValueError, match="not a ProgressKey record"):
+        ProgressKey.decode(key.replace(b'"topic":"t"', b'"topic":["t"]'))

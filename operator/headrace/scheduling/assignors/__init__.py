@@ -7,7 +7,15 @@ that can be ended (``plug_in``; ``process`` is what runs there).
 
 from headrace.scheduling.assignors.decision import Decider, Decision
 from headrace.scheduling.assignors.in_process import InProcess
-from headrace.scheduling.assignors.named import known_assignors, open_assignor
+from headrace.scheduling.assignors.named import check_assignor, known_assignors, open_assignor
 from headrace.scheduling.assignors.plug_in import PlugIn
 
-__all__ = ["Decider", "Decision", "InProcess", "PlugIn", "known_assignors", "open_assignor"]
+__all__ = [
+    "Decider",
+    "Decision",
+    "InProcess",
+    "PlugIn",
+    "check_assignor",
+    "known_assignors",
+    "open_assignor",
+]

@@ -27,6 +27,12 @@ def open_assignor(name: str, limit_s: float = 5.0) -> Decider:
     return PlugIn(name, _find(name).value, limit_s)
 
 
+def check_assignor(name: str) -> None:
+    """Raise ``InvalidSpec``, with the names that are known, when there is none of that name."""
+    if name not in SHIPPED:
+        _find(name)
+
+
 def _find(name: str) -> EntryPoint:
     for entry in entry_points(group=GROUP, name=name):
         return entry

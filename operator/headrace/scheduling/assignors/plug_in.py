@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -31,11 +32,25 @@ class PlugIn:
         self._entry = entry
         self._limit_s = limit_s
         self._child: _Child | None = None
+        self._talking = threading.Lock()
 
     def decide(self, state: ApplicationState) -> Decision:
         """See ``Decider``."""
+        with self._talking:
+            return self._decide(state)
+
+    def close(self) -> None:
+        """End the process; who is being asked on another thread, has then not answered."""
+        if (child := self._child) is not None:
+            child.process.kill()
+        with self._talking:
+            self._end(grace_s=0)
+
+    def _decide(self, state: ApplicationState) -> Decision:
         try:
-            self._child = self._child or _start(self._entry)
+            if self._child is None:
+                self._child = _spawn(self._entry)
+                self._child.receive(_Limit("start", _START_S, time.monotonic()))
             return self._converse(self._child, state)
         except _LateError as error:
             self._end(grace_s=0)
@@ -46,10 +61,6 @@ class PlugIn:
         except BaseException:
             self._end(grace_s=0)  # Amid a conversation that nobody would go on with.
             raise
-
-    def close(self) -> None:
-        """End the process."""
-        self._end(grace_s=0)
 
     def _converse(self, child: "_Child", state: ApplicationState) -> Decision:
         limit = _Limit("answer", self._limit_s, time.monotonic())
@@ -110,7 +121,7 @@ class _Child:
             return self.process.wait()
 
 
-def _start(entry: str) -> _Child:
+def _spawn(entry: str) -> _Child:
     ours, theirs = socket.socketpair()
     with theirs:
         fd = theirs.fileno()
@@ -120,10 +131,4 @@ def _start(entry: str) -> _Child:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             pass_fds=[fd],
         )
-    started = _Child(child, Connection(ours.detach()))
-    try:
-        started.receive(_Limit("start", _START_S, time.monotonic()))
-    except BaseException:
-        started.end(grace_s=0)
-        raise
-    return started
+    return _Child(child, Connection(ours.detach()))

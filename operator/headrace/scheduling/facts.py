@@ -1,0 +1,84 @@
+"""What an assignor is told, from what units' objects say. Pure."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+
+from headrace.api import ReplicationFlow, ReplicationTask
+from headrace.assign import (
+    ApplicationState,
+    DriverName,
+    DriverState,
+    FlowConfig,
+    TaskId,
+    TaskInfo,
+    weigh,
+)
+
+
+def task_id(task: ReplicationTask) -> TaskId:
+    """The identity that assignment knows a unit by."""
+    return TaskId(task.spec.flow_name, task.spec.type, task.spec.index)
+
+
+def drivers_with_their_units(
+    drivers: Iterable[DriverState],
+    tasks: Iterable[ReplicationTask],
+    pins: Mapping[TaskId, DriverName],
+) -> dict[DriverName, DriverState]:
+    """Drivers with what each is to run and to stand by for until now; a pin counts as run there."""
+    there = {driver.name: driver for driver in drivers}
+    active: dict[DriverName, set[TaskId]] = {name: set() for name in there}
+    standby: dict[DriverName, set[TaskId]] = {name: set() for name in there}
+    for task in tasks:
+        id = task_id(task)
+        pin = pins.get(id, "")
+        owner = pin if pin in there else task.spec.driver_name
+        if owner in there:
+            active[owner].add(id)
+        for name in task.spec.standby_driver_names:
+            if name in there and name != owner:
+                standby[name].add(id)
+    return {
+        name: replace(driver, active=frozenset(active[name]), standby=frozenset(standby[name]))
+        for name, driver in there.items()
+    }
+
+
+def weights(
+    ids: Iterable[TaskId], measured: Callable[[TaskId], float | None]
+) -> dict[TaskId, TaskInfo]:
+    """Units as they are weighed; as long as nothing was measured, all stateful ones alike.
+
+    For they are split into shares of one weight: what is weightless could end up on one driver.
+    """
+    rates = {id: measured(id) for id in ids}
+    if not any(rates.values()):
+        rates = {id: 1.0 if id.is_stateful else 0.0 for id in rates}
+    return weigh(rates)
+
+
+def flow_configs(
+    flows: Iterable[ReplicationFlow], drivers: Collection[DriverState]
+) -> dict[str, FlowConfig]:
+    """What each flow asks for.
+
+    A driver that has nothing has just joined: it is filled to its share at once, as that is what it
+    was started for. So the movement budget, which is there to keep units from moving to and fro
+    between drivers that work, is at least the share of the drivers that have nothing.
+    """
+    capacity = sum(driver.capacity for driver in drivers)
+    idle = sum(driver.capacity for driver in drivers if not driver.active)
+    share = idle / capacity if capacity else 0.0
+    return {
+        flow.metadata.name: FlowConfig(
+            standbys=flow.spec.tasks.standbys,
+            movement_budget=max(flow.spec.tasks.movement_budget, share),
+        )
+        for flow in flows
+    }
+
+
+def is_to_be_filled(state: ApplicationState) -> bool:
+    """Whether there is a driver that has nothing, and others that have something."""
+    idle = [not driver.active for driver in state.drivers.values()]
+    return any(idle) and not all(idle)
