@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,7 +104,7 @@ class PodDriver:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop)
         async with (
-            serve_health(self._pod.ip, self._pod.port, self._live, self._ready),
+            serve_health(self._pod.ip, self._pod.port, self._amiss, self._not_ready),
             asyncio.TaskGroup() as tasks,
         ):
             self._log.info("driver starts", incarnation=self._identity.incarnation)
@@ -217,16 +216,23 @@ class PodDriver:
 
     # Health.
 
-    def _live(self) -> Mapping[str, bool]:
-        return {"the units are looked after": self._worker is None or self._worker.alive}
+    def _amiss(self) -> list[str]:
+        """For liveness: what a restart of the container would mend."""
+        if self._worker is None or self._worker.alive:
+            return []
+        return ["nobody looks after the units any more"]
 
-    def _ready(self) -> Mapping[str, bool]:
-        return {
-            f"ReplicationFlow {self._pod.flow} was read": self._worker is not None,
-            "all units of this driver were seen": self._units.synced,
-            "its Lease is renewed": self._lease is not None and self._lease.held,
-            "it is not stopping": not self._stopping.is_set(),
-        }
+    def _not_ready(self) -> list[str]:
+        amiss = []
+        if self._stopping.is_set():
+            amiss.append("the driver stops")
+        if self._worker is None:
+            amiss.append(f"ReplicationFlow {self._pod.flow} was not read yet")
+        if not self._units.synced:
+            amiss.append("the units of this driver were not seen yet")
+        if self._lease is not None and not self._lease.held:
+            amiss.append("its Lease was not renewed in time")
+        return amiss + [str(error) for error in (self._flows.error, self._units.error) if error]
 
 
 def _request(task: ReplicationTask) -> tuple[str | None, str]:
