@@ -1,10 +1,8 @@
 """Units that move between drivers under load: planned, killed, frozen, scaled."""
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -13,12 +11,11 @@ import psutil
 import pytest
 from support.flows import FlowRun, manifest, spec
 from support.records import Load, compare, make_topic, read, unique
+from support.watch import Watch
 
-from headrace.api.partitions import TopicPartition
 from headrace.cli.main import main
 from headrace.errors import InvalidSpec
 from headrace.herder import control
-from headrace.kafka import Admin, Position, assign, make_consumer
 from headrace.sandbox import Cluster
 
 WaitUntil = Callable[..., object]
@@ -171,7 +168,7 @@ def test_the_silence_of_a_move(
         topic = f"east.{scene.run.name}"
         moved: list[float] = []
         unmoved: list[float] = []
-        with Watch(west, topic) as watch:
+        with Watch(spec(west), topic, PARTITIONS) as watch:
             for number in range(20):
                 holders = scene.holders()
                 task = f"{scene.run.name}-source-task-{number % PARTITIONS}"
@@ -195,39 +192,3 @@ def _distribution(seconds: list[float]) -> str:
         f"min {ordered[0]:.2f}, median {median(ordered):.2f}, "
         f"p90 {ordered[int(0.9 * len(ordered))]:.2f}, max {ordered[-1]:.2f}"
     )
-
-
-class Watch:
-    """Notes when records become visible on the target, by partition."""
-
-    def __init__(self, cluster: Cluster, topic: str) -> None:
-        self._consumer = make_consumer(spec(cluster))
-        partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-        assign(self._consumer, Admin(spec(cluster)).offsets(partitions, Position.LATEST).items())
-        self._arrivals: dict[int, list[float]] = {number: [] for number in range(PARTITIONS)}
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> "Watch":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._consumer.close()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            message = self._consumer.poll(0.1)
-            if message is not None and not message.error():
-                self._arrivals[message.partition() or 0].append(time.monotonic())
-
-    def longest_silences(self, since: float) -> dict[int, float]:
-        """The longest time without a record since then, by partition."""
-        now = time.monotonic()
-        longest = {}
-        for partition, arrivals in self._arrivals.items():
-            times = [since, *(at for at in arrivals if at >= since), now]
-            longest[partition] = max(b - a for a, b in pairwise(times))
-        return longest

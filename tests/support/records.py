@@ -4,7 +4,7 @@ import itertools
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from headrace.api import ClusterSpec
@@ -62,10 +62,11 @@ def produce(cluster: ClusterSpec, topic: str, records: Iterable[Record]) -> None
     assert not failed
 
 
-def numbered(count: int, partitions: int, first: int = 0) -> list[Record]:
-    """Records that differ, over all partitions."""
+def numbered(count: int, partitions: int | Sequence[int], first: int = 0) -> list[Record]:
+    """Records that differ, over all partitions; or over those named, again and again."""
+    to = range(partitions) if isinstance(partitions, int) else partitions
     return [
-        Record(n % partitions, b"key-%d" % n, b"value-%d" % n, (("n", b"%d" % n),), _NOW_MS + n)
+        Record(to[n % len(to)], b"key-%d" % n, b"value-%d" % n, (("n", b"%d" % n),), _NOW_MS + n)
         for n in range(first, first + count)
     ]
 
@@ -134,7 +135,13 @@ def compare(source: dict[int, list[Record]], target: dict[int, list[Record]]) ->
 class Load:
     """Writes numbered records at a steady rate until its ``with`` block ends."""
 
-    def __init__(self, cluster: ClusterSpec, topic: str, partitions: int, per_second: int) -> None:
+    def __init__(
+        self,
+        cluster: ClusterSpec,
+        topic: str,
+        partitions: int | Sequence[int],
+        per_second: int,
+    ) -> None:
         self._cluster, self._topic = cluster, topic
         self._partitions, self._per_second = partitions, per_second
         self._stop = threading.Event()

@@ -16,18 +16,21 @@ class FlowContext:
     """Clients and names of a flow. Cluster ids are asked for once, when first needed."""
 
     def __init__(self, flow: ReplicationFlow, driver: DriverIdentity) -> None:
-        self.flow = flow
         self.driver = driver
         spec = flow.spec
         self.policy = policy_for(spec.policy, spec.source.alias)
-        self.topics = TopicFilter(
-            spec.topics.include, spec.topics.exclude, self.policy, spec.target.alias
-        )
+        self.change(flow)
         self.source = Admin(spec.source)
         self.target = Admin(spec.target)
         self.progress = ProgressLog(spec.target, spec.source.alias)
         self.pulse = Pulse()
         self._absent: set[str] = set()
+
+    def change(self, flow: ReplicationFlow) -> None:
+        """Follow a changed spec, but for its clusters and its policy: those are other clients'."""
+        self.flow = flow
+        topics, alias = flow.spec.topics, flow.spec.target.alias
+        self.topics = TopicFilter(topics.include, topics.exclude, self.policy, alias)
 
     @property
     def spec(self) -> ReplicationFlowSpec:

@@ -31,18 +31,21 @@ class Herder(Protocol):
         """Become the holder, with a higher epoch; returns the object as it is now."""
         ...
 
-    def report(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
-        """Say how it goes, as the holder."""
+    def report(
+        self, task: ReplicationTask, status: ReplicationTaskStatus
+    ) -> ReplicationTask | None:
+        """Say how it goes, as the holder; ``None``: not written now, report it again."""
         ...
 
     def release(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
         """Stop being the holder; the epoch stays."""
         ...
 
-    def published(
-        self, connector: ReplicationTask, type: TaskType
-    ) -> dict[int, tuple[TopicPartitions, ...]]:
-        """The tasks of this connector's kind as an earlier one wrote them, by index."""
+    def published(self, connector: ReplicationTask, type: TaskType) -> list[ReplicationTask]:
+        """The tasks of this connector's kind, with what their holders say.
+
+        Asked several times a second while one of them has something to acknowledge.
+        """
         ...
 
     def publish(

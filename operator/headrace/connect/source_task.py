@@ -108,7 +108,7 @@ class SourceTask:
 
     def advance(self) -> bool:
         """Take over what was prepared beside; prepare what is missing."""
-        if self.phase not in (TaskPhase.RESTORING, TaskPhase.RUNNING):
+        if self.phase not in (TaskPhase.RESTORING, TaskPhase.RUNNING, TaskPhase.PAUSED):
             return False
         if self.role is Role.STANDBY:
             return self._stand_by()
@@ -182,6 +182,8 @@ class SourceTask:
             mover.remove(leaving)
             for at in leaving:
                 del self._starts[at]
+            self._look(time.monotonic())  # at once: another task waits to hear of it
+            self._changed()
 
     def _stand_by(self) -> bool:
         """Have connections, metadata and progress before they are needed; whether that is so."""
@@ -264,7 +266,7 @@ class SourceTask:
             finally:
                 mover.close()
             self._context.progress.read_to_end()
-            self._check_epochs()
+            self._check_epochs(mover)
             self._context.progress.write(records(self._context, self.hold, settled))
             if gone is not None:
                 self._explain(gone)
@@ -283,8 +285,9 @@ class SourceTask:
         end = source.offsets([at], Position.LATEST)[at]
         check_source_range(self._context, at, gone.offset, start, end)
 
-    def _check_epochs(self) -> None:
-        for at in self.partitions | self._starts.keys():
+    def _check_epochs(self, mover: RecordMover) -> None:
+        # Of those that leave, too: the time for that may be over.
+        for at in self.partitions | mover.flights.keys():
             stored = self._context.progress.get(self._context.progress_key(at))
             if stored is not None and stored.epoch > self.hold.epoch:
                 raise Lost(f"{stored.owner} took {at} with epoch {stored.epoch}")
@@ -301,7 +304,7 @@ class SourceTask:
         """Store what is acknowledged, without waiting for the target to have it."""
         if self._mover is None:
             return False
-        self._check_epochs()
+        self._check_epochs(self._mover)
         if not self._stored():
             return False  # the target is slow: one at a time
         unstored = self._unstored(self._mover)
@@ -460,9 +463,13 @@ class SourceTask:
         self._acknowledged_before = acknowledged
 
     def _acknowledged_generation(self, mover: RecordMover) -> int | None:
-        """The generation of the spec whose partitions, and no others, are held now."""
-        task = self.hold.task
-        if TopicPartitions.unpack(task.spec.partitions) == mover.flights.keys():
+        """The generation of the spec whose partitions, and no others, are held now.
+
+        The object may be newer than what this task has heard: then it is no acknowledgement yet.
+        """
+        task, held = self.hold.task, mover.flights.keys()
+        told = TopicPartitions.unpack(task.spec.partitions)
+        if told == self.partitions == held and self._preparing is None:
             return task.metadata.generation
         return self._observed.observed_generation
 

@@ -2,8 +2,9 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Protocol
 
 from headrace.api import (
@@ -37,6 +38,8 @@ _THREADS: dict[TaskType, Callable[..., Unit]] = {
     TaskType.HEARTBEAT_TASK: HeartbeatTask,
 }
 _REPORT_INTERVAL_S = 0.5
+_TURN_TIMEOUT_S = 60.0
+"""A turn waits for a herder that does not answer, but never so long."""
 _BESIDE_THREADS = 8
 """Tasks that are restored at the same time."""
 
@@ -77,18 +80,25 @@ class Worker:
         """As last seen, also those not wanted any more: the loop may be a turn behind."""
         self._assigned_since: dict[TaskId, float] = {}
         self._restarts = Restarts()
+        self._heirs: dict[TaskId, Hold] = {}
         self._phases: dict[TaskId, TaskPhase] = {}
         self._units: dict[TaskId, Unit] = {}
         self._beside = ThreadPoolExecutor(_BESIDE_THREADS, f"restore-{flow.metadata.name}")
         self._aside = ThreadPoolExecutor(_BESIDE_THREADS, f"release-{flow.metadata.name}")
         manager = TaskManager(self._make_task, self._purge)
         self._tasks = TaskLoop(manager, f"tasks-{flow.metadata.name}", self._context.pulse.beat)
+        self._turned = time.monotonic()
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name=f"worker-{flow.metadata.name}", daemon=True
         )
         self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it goes on looking after its units."""
+        return self._thread.is_alive() and time.monotonic() - self._turned < _TURN_TIMEOUT_S
 
     def update(self, tasks: Iterable[ReplicationTask]) -> None:
         """All units of the flow that this driver is to run, stands by for, or holds."""
@@ -98,8 +108,8 @@ class Worker:
         self._wake.set()
 
     def change_flow(self, flow: ReplicationFlow) -> None:
-        """Follow a changed spec: so far its ``state``."""
-        self._context.flow = flow
+        """Follow a changed spec; units read it at their next turn."""
+        self._context.change(flow)
         self._wake.set()
 
     def restart(self, name: str) -> bool:
@@ -121,6 +131,7 @@ class Worker:
             unit.stop()
         ended = [self._tasks.stop(max(0.0, deadline - time.monotonic()))]
         ended += [unit.join(max(0.0, deadline - time.monotonic())) for unit in self._units.values()]
+        self._release_heirs(but=frozenset())
         self._beside.shutdown(wait=False)
         self._aside.shutdown(wait=False)
         self._context.close()
@@ -137,6 +148,7 @@ class Worker:
             except Exception:  # noqa: BLE001 - it is logged, with its trace
                 # The next turn may do better, and must come: nobody else reports or lets go.
                 self._log.exception("internal error, please report it")
+            self._turned = time.monotonic()
             self._wake.wait(_REPORT_INTERVAL_S)
             self._wake.clear()
 
@@ -149,12 +161,14 @@ class Worker:
             running = self._running(id)
             if running is not None:
                 running.hold.update(task)
+                self._ask(id, running, partial(running.hold.check, task))
             if task.spec.driver_name != self._driver.name:
                 self._assigned_since.pop(id, None)
                 if self._driver.name in task.spec.standby_driver_names:
                     standby[id] = TopicPartitions.unpack(task.spec.partitions)
             elif self._holds(running) or self._may_claim(id, task):
                 active[id] = TopicPartitions.unpack(task.spec.partitions)
+        self._release_heirs(but=active.keys())
         self._reconcile_units(active)
         self._reconcile_tasks(active, standby)
 
@@ -168,9 +182,12 @@ class Worker:
                 del self._units[id]
         for id in active.keys() - self._units.keys():
             if make := _THREADS.get(TaskType(id.type)):
-                hold = Hold(self._objects[id], self._driver, self._herder)
                 self._units[id] = make(
-                    hold, self._context, self._herder, self._wake.set, self._restarts.count(id)
+                    self._hold(id),
+                    self._context,
+                    self._herder,
+                    self._wake.set,
+                    self._restarts.count(id),
                 ).start()
 
     def _reconcile_tasks(
@@ -189,18 +206,34 @@ class Worker:
     def _make_task(
         self, id: TaskId, partitions: frozenset[TopicPartition], role: Role
     ) -> SourceTask:
-        hold = Hold(self._objects[id], self._driver, self._herder)
         return SourceTask(
             id,
             partitions,
             role,
-            hold=hold,
+            hold=self._hold(id),
             context=self._context,
             beside=self._beside,
             aside=self._aside,
             changed=self._wake.set,
             restarts=self._restarts.count(id),
         )
+
+    def _hold(self, id: TaskId) -> Hold:
+        """For a new instance of a unit: one that failed left its hold to it."""
+        heir = self._heirs.pop(id, None)
+        return heir if heir and heir.epoch else Hold(self._objects[id], self._driver, self._herder)
+
+    def _release_heirs(self, but: Set[TaskId]) -> None:
+        """Holds for which no instance was made: the unit went elsewhere before it was restarted."""
+        for id in self._heirs.keys() - but:
+            if heir := self._heirs.pop(id, None):
+                self._aside.submit(self._release, heir)
+
+    def _release(self, hold: Hold) -> None:
+        try:
+            hold.release()
+        except HeadraceError as error:
+            self._log.warning("could not release", task=hold.name, why=str(error))
 
     def _purge(self) -> int:
         """Beside: it asks brokers, and nothing waits for it."""
@@ -245,6 +278,8 @@ class Worker:
             return False
         restarts = self._restarts.count(id)
         self._log.info("restarting failed unit", task=id.name, restarts=restarts)
+        # The herder may be away, and need not be asked: the unit stays on this driver.
+        self._heirs[id] = running.hold.hand_on()
         return True
 
     def _report(self) -> None:
@@ -254,13 +289,16 @@ class Worker:
             if self._phases.get(id) is not unit.phase:
                 self._phases[id] = unit.phase
                 self._listener(id, unit.phase)
-            if unit.phase is TaskPhase.CLOSED:
-                continue
-            try:
-                unit.hold.report(unit.status)
-            except Lost as lost:
-                self._log.info("lost", task=id.name, why=str(lost))
-                unit.hold.forget()
-                self._restart(id)
-            except HeadraceError as error:
-                self._log.debug("report not heard", task=id.name, why=str(error))
+            if unit.phase is not TaskPhase.CLOSED:
+                self._ask(id, unit, partial(unit.hold.report, unit.status))
+
+    def _ask(self, id: TaskId, unit: _Running, of_its_hold: Callable[[], None]) -> None:
+        """Whether the hold is lost shows here; the unit then stops, and is made anew if wanted."""
+        try:
+            of_its_hold()
+        except Lost as lost:
+            self._log.info("lost", task=id.name, why=str(lost))
+            unit.hold.forget()
+            self._restart(id)
+        except HeadraceError as error:
+            self._log.debug("report not heard", task=id.name, why=str(error))

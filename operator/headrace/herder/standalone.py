@@ -244,13 +244,13 @@ class StandaloneHerder:
         if changed:
             self._placing.ask()
 
-    def _published(self, message: Mapping[str, Any]) -> dict[int, list[dict[str, Any]]]:
+    def _published(self, message: Mapping[str, Any]) -> list[dict[str, Any]]:
         connector = ReplicationTask.model_validate(message["connector"])
-        return {
-            task.spec.index: [dump(packed) for packed in task.spec.partitions]
+        return [
+            dump(task)
             for task in self._store.of_flow(connector.spec.flow_name)
             if task.spec.type == message["type"]
-        }
+        ]
 
     def _refuse_taken(self, flow: str, topics: Iterable[tuple[str, str]]) -> None:
         for key in sorted(topics):

@@ -10,11 +10,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from headrace.kafka.admin import Admin, Position, Topic
 from headrace.kafka.clients import (
     assign,
+    assign_more,
     client_config,
     fetched_end,
     make_consumer,
     make_producer,
     truncated,
+    unassign,
 )
 from headrace.kafka.errors import translate
 
@@ -28,10 +30,12 @@ __all__ = [
     "Producer",
     "Topic",
     "assign",
+    "assign_more",
     "client_config",
     "fetched_end",
     "make_consumer",
     "make_producer",
     "translate",
     "truncated",
+    "unassign",
 ]

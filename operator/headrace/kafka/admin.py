@@ -137,6 +137,11 @@ class Admin:
         committed = position is Position.LAST_STABLE
         return self._list_offsets(partitions, spec, committed, f"read {position.value} offsets")
 
+    def known_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The end of each partition that answers now, asked for once; the others are left out."""
+        spec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        return self._ask_offsets(partitions, spec, False, "read end offsets")[0]
+
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, int]:
@@ -149,13 +154,30 @@ class Admin:
     ) -> dict[TopicPartition, int]:
         missing = set(partitions)
         found: dict[TopicPartition, int] = {}
-        isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         deadline = time.monotonic() + self._timeout_s
         while missing:
-            asked = {confluent_kafka.TopicPartition(*at): spec for at in missing}
+            answered, error = self._ask_offsets(missing, spec, committed, what)
+            found |= answered
+            missing -= answered.keys()
+            if error is not None:
+                # Right after a topic was made or a leader moved, brokers disagree for a moment.
+                if time.monotonic() > deadline:
+                    raise error
+                time.sleep(0.1)
+        return found
+
+    def _ask_offsets(
+        self, partitions: Iterable[TopicPartition], spec: OffsetSpec, committed: bool, what: str
+    ) -> tuple[dict[TopicPartition, int], Retriable | None]:
+        """One request to each broker; what came, and the last error of what did not."""
+        asked = {confluent_kafka.TopicPartition(*at): spec for at in partitions}
+        isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        found: dict[TopicPartition, int] = {}
+        failed: Retriable | None = None
+        if asked:
             futures = self._call(
                 f"{what} on {self.name}",
-                lambda asked=asked: self._client.list_offsets(  # type: ignore[misc]
+                lambda: self._client.list_offsets(
                     asked, isolation_level=isolation, request_timeout=self._timeout_s
                 ),
             )
@@ -163,14 +185,9 @@ class Admin:
                 ours = TopicPartition(at.topic, at.partition)
                 try:
                     found[ours] = self._result(f"{what} of {ours} on {self.name}", future).offset
-                except Retriable:
-                    # Right after a topic was made or a leader moved, brokers disagree for a moment.
-                    if time.monotonic() > deadline:
-                        raise
-            missing -= found.keys()
-            if missing:
-                time.sleep(0.1)
-        return found
+                except Retriable as error:
+                    failed = error
+        return found, failed
 
     def _created(
         self, tried: str, name: str, call: Callable[[], Mapping[str, "Future[Any]"]]

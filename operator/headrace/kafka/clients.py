@@ -91,23 +91,35 @@ def make_producer(
     return construct(Producer, cluster, config)
 
 
-def assign(
-    consumer: Consumer,
-    positions: Iterable[tuple[TopicPartition, int]],
-    leader_epochs: Mapping[TopicPartition, int] | None = None,
-) -> None:
-    """Read these partitions from these offsets on, and no others.
+Positions = Iterable[tuple[TopicPartition, int]]
+"""Partitions, and the offset that each is to be read from."""
+LeaderEpochs = Mapping[TopicPartition, int]
+"""Leader epochs of the records before those offsets (-1 or absent: unknown): by them the broker
+tells a log that was truncated and filled again from the one that was read (KIP-320)."""
 
-    ``leader_epochs`` are those of the records before (-1: unknown): by them the broker tells a log
-    that was truncated and filled again from the one that was read (KIP-320).
-    """
+
+def assign(
+    consumer: Consumer, positions: Positions, leader_epochs: LeaderEpochs | None = None
+) -> None:
+    """Read these partitions, and no others."""
+    consumer.assign(_starts(positions, leader_epochs))
+
+
+def assign_more(
+    consumer: Consumer, positions: Positions, leader_epochs: LeaderEpochs | None = None
+) -> None:
+    """Read these partitions, too; what is fetched of the others is kept."""
+    consumer.incremental_assign(_starts(positions, leader_epochs))
+
+
+def _starts(
+    positions: Positions, leader_epochs: LeaderEpochs | None
+) -> list[confluent_kafka.TopicPartition]:
     epochs = leader_epochs or {}
-    consumer.assign(
-        [
-            confluent_kafka.TopicPartition(*at, offset, leader_epoch=epochs.get(at, -1))
-            for at, offset in positions
-        ]
-    )
+    return [
+        confluent_kafka.TopicPartition(*at, offset, leader_epoch=epochs.get(at, -1))
+        for at, offset in positions
+    ]
 
 
 def truncated(error: KafkaError) -> bool:
@@ -116,6 +128,11 @@ def truncated(error: KafkaError) -> bool:
     librdkafka reports it under the code of a failed offset reset, as there is none of its own.
     """
     return KafkaError(KafkaError._LOG_TRUNCATION).str() in error.str()
+
+
+def unassign(consumer: Consumer, partitions: Iterable[TopicPartition]) -> None:
+    """Read these partitions no more; what is fetched of the others is kept."""
+    consumer.incremental_unassign([confluent_kafka.TopicPartition(*at) for at in partitions])
 
 
 def fetched_end(consumer: Consumer, at: TopicPartition) -> int | None:

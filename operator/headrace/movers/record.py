@@ -10,11 +10,13 @@ from headrace.kafka import (
     Message,
     Producer,
     assign,
+    assign_more,
     fetched_end,
     make_consumer,
     make_producer,
     translate,
     truncated,
+    unassign,
 )
 from headrace.logs import get_logger
 from headrace.movers.flight import Flight
@@ -81,7 +83,7 @@ class RecordMover:
         """
         for at, (position, leader_epoch) in positions.items():
             self.flights[at] = Flight(at, position, self._target_topic(at.topic), leader_epoch)
-        self._assign()
+        assign_more(self._consumer, *self._positions(positions.keys()))
 
     def stop_reading(self, partitions: Set[TopicPartition]) -> None:
         """Send nothing more of these; what is in flight is still heard of."""
@@ -92,7 +94,7 @@ class RecordMover:
         for at in partitions:
             del self.flights[at]
         self._leaving -= partitions
-        self._assign()
+        unassign(self._consumer, partitions)
 
     def move(self, wait_s: float) -> int:
         """One turn: read what is there (waiting at most ``wait_s`` for it), send it, hear acks.
@@ -120,7 +122,8 @@ class RecordMover:
         """Read on those that were to be left and are wanted again, from what is sent."""
         if back := self._leaving & wanted:
             self._leaving -= back
-            self._assign()
+            unassign(self._consumer, back)
+            assign_more(self._consumer, *self._positions(back))
 
     def listen(self) -> None:
         """Take in what the target acknowledged; a refusal waits for ``hear``."""
@@ -148,7 +151,7 @@ class RecordMover:
         left = dropping.flush(timeout_s)
         for flight in self.flights.values():
             flight.rewind()
-        self._assign()
+        assign(self._consumer, *self._positions(self.flights.keys()))
         if left:
             dropping.purge()
             raise Retriable(
@@ -180,11 +183,14 @@ class RecordMover:
             on_error=lambda error: self._on_error(f"{self._target.alias}: {error.str()}"),
         )
 
-    def _assign(self) -> None:
-        assign(
-            self._consumer,
-            [(at, flight.position) for at, flight in self.flights.items()],
-            {at: flight.leader_epoch for at, flight in self.flights.items()},
+    def _positions(
+        self, partitions: Set[TopicPartition]
+    ) -> tuple[list[tuple[TopicPartition, int]], dict[TopicPartition, int]]:
+        """Where to read them from, and the leader epochs before."""
+        flights = [self.flights[at] for at in partitions]
+        return (
+            [(flight.at, flight.position) for flight in flights],
+            {flight.at: flight.leader_epoch for flight in flights},
         )
 
     def _full(self) -> bool:
