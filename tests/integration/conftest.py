@@ -3,10 +3,12 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from cluster.api_server import ApiServer, running_api_server
 from cluster.build import cluster_binary
+from cluster.kubelet import Kubelet, running_kubelet
 from support.records import unique
 
 from headrace.errors import HeadraceError
@@ -92,6 +94,14 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def crds(api_server: ApiServer) -> None:
+    """The CustomResourceDefinitions are there, as ``kubectl apply -f crds/`` puts them there."""
+    files = str(Path(__file__).parents[2] / "crds")
+    api_server.kubectl("apply", "-f", files)
+    api_server.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", files)
+
+
 @pytest.fixture
 def namespace(api_server: ApiServer) -> Iterator[str]:
     """A namespace of this test's own; at the end all that is in it goes."""
@@ -102,3 +112,10 @@ def namespace(api_server: ApiServer) -> Iterator[str]:
     yield name
     api_server.start()  # a test that failed may have left it frozen, or dead
     api_server.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture
+def kubelet(api_server: ApiServer, namespace: str, tmp_path: Path) -> Iterator[Kubelet]:
+    """What runs the pods of the test's namespace, as processes of this machine."""
+    with running_kubelet(api_server, namespace, tmp_path / "pods") as kubelet:
+        yield kubelet

@@ -122,7 +122,7 @@ class Matching:
         if self.pattern:
             return {**handler(schema), "pattern": anchored}
         rule = Rule(f"self.matches(r'{anchored}')", self.allowed)
-        return rule.__get_pydantic_json_schema__(schema, handler)
+        return {**handler(schema), RULES: [rule.as_schema()]}
 
     def _check(self, text: str) -> str:
         if not re.fullmatch(self.regex, text, re.ASCII):
@@ -162,7 +162,7 @@ def _is_regex(pattern: str) -> str:
 
 LABEL = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 """A DNS label (RFC 1123), at most 63 characters long."""
-TOPIC = r"(\.{0,2}[a-zA-Z0-9_-]|\.{3})[a-zA-Z0-9._-]*"
+TOPIC = r"(\.{0,2}[\w-]|\.{3})[\w.-]*"
 """A topic's name (``org.apache.kafka.common.internals.Topic``), at most 249 characters long; ``.``
 and ``..`` are none."""
 

@@ -1,0 +1,474 @@
+"""The API server takes what ``headrace validate`` takes, and refuses what that refuses."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from cluster.api_server import ApiServer
+from cluster.rest import ApiError
+from hypothesis import HealthCheck, given, settings
+from support.manifests import (
+    EAST,
+    WEST,
+    Document,
+    flow,
+    flows,
+    mirror_test,
+    mirror_test_of_another,
+    mirror_tests,
+)
+
+from headrace.api import InvalidManifest, load
+from headrace.api.client_settings import OWNED
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+HALF = {"atPercent": 50, "action": "KillDriver"}
+AT_9_S = {"atSeconds": 9, "action": "KillDriver"}
+USER = {"secretName": "east-user", "key": "password"}
+
+pytestmark = pytest.mark.usefixtures("crds")
+
+Create = Callable[[Document], Document]
+
+
+def path(kind: str, namespace: str, name: str = "") -> str:
+    """Where the API server has objects of a kind, or one of them."""
+    here = f"/apis/headrace.dev/v1alpha1/namespaces/{namespace}/{kind.lower()}s"
+    return f"{here}/{name}" if name else here
+
+
+@pytest.fixture(scope="module")
+def try_to_create(api_server: ApiServer) -> Create:
+    """As ``kubectl apply --dry-run=server --validate=strict``; the object as it would be."""
+
+    def create(document: Document) -> Document:
+        where = path(document["kind"], "default")
+        return api_server.rest.post(f"{where}?dryRun=All&fieldValidation=Strict", document)
+
+    return create
+
+
+@pytest.fixture
+def say(tmp_path: Path) -> Callable[[Document], list[str]]:
+    """The mistakes that ``headrace validate`` finds, without file and line."""
+
+    def say(document: Document) -> list[str]:
+        file = tmp_path / "manifest.yaml"
+        file.write_text(yaml.safe_dump(document))
+        try:
+            load([file])
+        except InvalidManifest as wrong:
+            return [str(mistake).partition(" ")[2] for mistake in wrong.mistakes]
+        return []
+
+    return say
+
+
+class Bad(NamedTuple):
+    """A manifest with one mistake."""
+
+    document: Document
+    field: str
+    """The field to blame; ``headrace validate`` may say more exactly which item of it."""
+    sentence: str
+    """What both say of it."""
+    ours: str = ""
+    """What ``headrace validate`` says where Kubernetes has words of its own, or cannot count."""
+
+
+NEEDS_TOPIC = "must be a topic's name: letters, digits, '.', '_', '-'"
+NEEDS_LABEL = "must be a DNS label: a-z, 0-9 and '-', a letter or digit at both ends"
+NEEDS_SERVERS = "must be host:port, or several of them separated by commas"
+NEEDS_REPLICAS = "must be -1 (the brokers' default) or from 1 to 32767"
+NEEDS_PASSWORD = "is required with type: Plain, ScramSha256 or ScramSha512"
+NEEDS_TEMPLATE = (
+    "must be a topic's name with {topic} in it, and perhaps {source} for the source's alias"
+)
+OTHER_BROKERS = "must differ from spec.source.bootstrapServers: a mirror joins two clusters"
+EITHER = "must have either atPercent or atSeconds"
+
+
+def source(**more: Any) -> Document:
+    return flow(source=EAST | more)
+
+
+BAD = [
+    # Of a value alone, in our words.
+    *(
+        Bad(source(alias=alias), "spec.source.alias", NEEDS_LABEL)
+        for alias in ("East", "east_1", "-east", "east-", "a.b", "ö", "")
+    ),
+    *(
+        Bad(source(bootstrapServers=servers), "spec.source.bootstrapServers", NEEDS_SERVERS)
+        for servers in (
+            "",
+            "east",
+            "east:",
+            ":1",
+            "a:0",
+            "a:65536",
+            "a:1,",
+            "a:1,,b:2",
+            "ssl://a:1",
+        )
+    ),
+    *(
+        Bad(
+            flow(onRecordError="DeadLetter", deadLetterTopic=topic),
+            "spec.deadLetterTopic",
+            NEEDS_TOPIC,
+        )
+        for topic in ("", ".", "..", "a b", "ö", "a/b")
+    ),
+    *(
+        Bad(flow(target=WEST | {"replicationFactor": n}), "spec.target.replicationFactor", said)
+        for n, said in ((0, NEEDS_REPLICAS), (-2, NEEDS_REPLICAS), (32768, NEEDS_REPLICAS))
+    ),
+    Bad(
+        flow(policy={"type": "a b"}),
+        "spec.policy.type",
+        "must be Default, Identity or a plug-in's name",
+    ),
+    Bad(
+        flow(policy={"separator": "/"}),
+        "spec.policy.separator",
+        "must be legal in a topic's name: letters, digits, '.', '_', '-'",
+    ),
+    Bad(
+        flow(tasks={"assignor": "-"}),
+        "spec.tasks.assignor",
+        "must be an assignor's name, like sticky",
+    ),
+    Bad(
+        source(tls={"trustedCertificates": [{"secretName": "A", "key": "ca.crt"}]}),
+        "spec.source.tls.trustedCertificates[0].secretName",
+        "must be a name as Kubernetes takes it: a-z, 0-9, '-' and '.', "
+        "a letter or digit at both ends",
+    ),
+    Bad(
+        source(tls={"trustedCertificates": [{"secretName": "a", "key": "a/b"}]}),
+        "spec.source.tls.trustedCertificates[0].key",
+        "must be a Secret's key: letters, digits, '-', '_', '.'",
+    ),
+    *(
+        Bad(mirror_test_of_another(targetTopic=template), "spec.targetTopic", NEEDS_TEMPLATE)
+        for template in ("", "orders", "{source}", "{topic", "{topic}.{cluster}", "{{topic}}")
+    ),
+    Bad(
+        mirror_test(schedule="hourly"),
+        "spec.schedule",
+        "must be a cron schedule of five fields, like 0 * * * *",
+    ),
+    # Between fields.
+    Bad(
+        flow(target=WEST | {"alias": "east"}),
+        "spec.target.alias",
+        "must differ from spec.source.alias",
+    ),
+    Bad(
+        flow(target=WEST | {"bootstrapServers": " EAST:9092"}),
+        "spec.target.bootstrapServers",
+        OTHER_BROKERS,
+    ),
+    Bad(
+        flow(startFrom="Timestamp"),
+        "spec.startTimestamp",
+        "is required with startFrom: Timestamp",
+    ),
+    Bad(
+        flow(startTimestamp="2026-01-31T12:00:00Z"),
+        "spec.startTimestamp",
+        "goes with startFrom: Timestamp only",
+    ),
+    Bad(
+        flow(onRecordError="DeadLetter"),
+        "spec.deadLetterTopic",
+        "is required with onRecordError: DeadLetter",
+    ),
+    Bad(
+        flow(onRecordError="Skip", deadLetterTopic="dead"),
+        "spec.deadLetterTopic",
+        "goes with onRecordError: DeadLetter only",
+    ),
+    *(
+        Bad(
+            source(authentication={"type": "ScramSha512", **given}),
+            f"spec.source.authentication.{absent}",
+            NEEDS_PASSWORD,
+        )
+        for absent, given in (("username", {"password": USER}), ("password", {"username": "a"}))
+    ),
+    *(
+        Bad(source(config={setting: "1"}), "spec.source.config", f"cannot be set here: {why}")
+        for setting, why in (OWNED | {"ssl.ca": "use tls", "sasl.x": "use authentication"}).items()
+    ),
+    Bad(
+        source(config={"error_cb": "1"}),
+        "spec.source.config",
+        "cannot be set here: it runs code in a driver",
+    ),
+    *(
+        Bad(
+            mirror_test_of_another(**{cluster: None}),
+            f"spec.{cluster}",
+            "is required where there is no flowName",
+        )
+        for cluster in ("source", "target")
+    ),
+    *(
+        Bad(
+            mirror_test(**{cluster: EAST}),
+            f"spec.{cluster}",
+            "must be left out beside flowName: the flow has it",
+        )
+        for cluster in ("source", "target")
+    ),
+    Bad(
+        mirror_test(targetTopic="{topic}"),
+        "spec.targetTopic",
+        "must be left out beside flowName: the flow's policy has it",
+    ),
+    Bad(
+        mirror_test_of_another(target=EAST | {"bootstrapServers": "west:9092"}),
+        "spec.target.alias",
+        "must differ from spec.source.alias",
+    ),
+    Bad(
+        mirror_test_of_another(target=EAST | {"alias": "west"}),
+        "spec.target.bootstrapServers",
+        OTHER_BROKERS,
+    ),
+    Bad(
+        mirror_test_of_another(chaos=[HALF]),
+        "spec.chaos",
+        "needs flowName: headrace breaks only drivers of its own",
+    ),
+    Bad(mirror_test(chaos=[{"action": "KillDriver"}]), "spec.chaos[0]", EITHER),
+    Bad(mirror_test(chaos=[HALF | AT_9_S]), "spec.chaos[0]", EITHER),
+    *(
+        Bad(
+            mirror_test(chaos=[HALF, AT_9_S, earlier]),
+            "spec.chaos",
+            f"must be in the order of time: an {at} is before one above it",
+            ours="above it",
+        )
+        for at, earlier in (
+            ("atPercent", HALF | {"atPercent": 40}),
+            ("atSeconds", AT_9_S | {"atSeconds": 8}),
+        )
+    ),
+    Bad(
+        mirror_test(chaos=[HALF], load={"durationSeconds": 60}),
+        "spec.chaos",
+        "needs load.messages to be a part of; beside durationSeconds use atSeconds",
+    ),
+    Bad(
+        mirror_test(chaos=[AT_9_S], load={"durationSeconds": 8}),
+        "spec.chaos",
+        "must not be after the end of the load, at load.durationSeconds",
+        ours="must not be after the end of the load, at 8",
+    ),
+    Bad(
+        mirror_test(load={"topics": 3, "names": ["a"]}),
+        "spec.load.topics",
+        "must be left out when names are given, and only then",
+    ),
+    Bad(
+        mirror_test(load={"messages": 9, "durationSeconds": 60}),
+        "spec.load.messages",
+        "must be left out when durationSeconds is given, and only then",
+    ),
+    Bad(
+        mirror_test("x" * 44, schedule="@daily"),
+        "spec.schedule",
+        "needs a metadata.name of at most 43 characters: runs are named after it and the time",
+    ),
+    # In Kubernetes' own words.
+    *(
+        Bad(
+            make("x" * 53),
+            "metadata.name",
+            "may not be more than 52 bytes",
+            ours="must have at most 52 characters: what belongs to it is named after it",
+        )
+        for make in (flow, mirror_test)
+    ),
+    Bad(
+        mirror_test(load={"names": ["a", "b", "a"]}),
+        "spec.load.names",
+        'Duplicate value: "a"',
+        ours="must name each topic once",
+    ),
+    Bad(
+        flow(delivery="Once"),
+        "spec.delivery",
+        'supported values: "AtLeastOnce", "ExactlyOnce"',
+        ours="must be AtLeastOnce or ExactlyOnce",
+    ),
+    Bad(
+        flow(tasks={"max": 0}),
+        "spec.tasks.max",
+        "should be greater than or equal to 1",
+        ours="must be at least 1",
+    ),
+    Bad(
+        flow(drivers={"replicas": 1001}),
+        "spec.drivers.replicas",
+        "should be less than or equal to 1000",
+        ours="must be at most 1000",
+    ),
+    Bad(
+        flow(topics={}),
+        "spec.topics.include",
+        "Required value",
+        ours="is required",
+    ),
+    Bad(
+        flow(topics={"include": []}),
+        "spec.topics.include",
+        "should have at least 1 items",
+        ours="must not be empty",
+    ),
+    Bad(
+        flow(batchVerification=False),  # Off without quotes
+        "spec.batchVerification",
+        'must be of type string: "boolean"',
+        ours="must be Off, Sampled or Full",
+    ),
+    Bad(
+        source(config={"socket.keepalive.enable": True}),
+        "spec.source.config",
+        "must be of type integer,string",
+        ours="must be text or a whole number: put it in quotes",
+    ),
+    Bad(
+        flow(drivers={"resources": {"requests": {"cpu": "two"}}}),
+        "spec.drivers.resources.requests.cpu",
+        "should match",
+        ours="must be a quantity as Kubernetes writes it, like 500m, 2 or 1Gi",
+    ),
+    *(
+        Bad(
+            flow(pausedPartitions=[{"topic": "orders", "partitions": partitions}]),
+            "spec.pausedPartitions[0].partitions",
+            "should match",
+            ours='must be partition numbers like "0-3,7"',
+        )
+        for partitions in ("", "a", "1-", "0,,1", "1000000")
+    ),
+    *(
+        Bad(
+            flow(startFrom="Timestamp", startTimestamp=moment),
+            "spec.startTimestamp",
+            "must be of type date-time",
+            ours="must be a moment in RFC 3339, like 2026-01-31T12:00:00Z",
+        )
+        for moment in ("2026-01-31", "2026-01-31T12:00:00", "2026-02-31T12:00:00Z")
+    ),
+]
+
+
+@pytest.mark.parametrize("bad", BAD, ids=lambda bad: f"{bad.field}: {bad.sentence}"[:80])
+def test_a_bad_manifest_is_refused_in_both_places(
+    try_to_create: Create, say: Callable[[Document], list[str]], bad: Bad
+) -> None:
+    (said,) = say(bad.document)
+    field, _, why = said.partition(": ")
+    assert field.startswith(bad.field)
+    assert why.endswith(bad.ours or bad.sentence)
+    with pytest.raises(ApiError) as refused:
+        try_to_create(bad.document)
+    assert f"{bad.field}" in str(refused.value)
+    assert bad.sentence in str(refused.value)
+    assert refused.value.status == 422
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        flow(topics={"include": ["a(b"]}),
+        flow(pausedPartitions=[{"topic": "orders", "partitions": "3-0"}]),
+        flow(
+            source=EAST | {"bootstrapServers": "a:1,b:2"},
+            target=WEST | {"bootstrapServers": "b:2,a:1"},
+        ),
+    ],
+)
+def test_what_cel_cannot_tell_is_the_operators_to_refuse(
+    try_to_create: Create, say: Callable[[Document], list[str]], document: Document
+) -> None:
+    assert say(document)
+    try_to_create(document)
+
+
+def test_an_unknown_field_is_refused_by_its_name(
+    try_to_create: Create, say: Callable[[Document], list[str]]
+) -> None:
+    document = flow(tasks={"maximum": 3})
+    assert say(document)
+    with pytest.raises(ApiError, match=r'unknown field "spec\.tasks\.maximum"'):
+        try_to_create(document)
+
+
+GOOD = [
+    flow(source=EAST | {"bootstrapServers": "[::1]:9092, a_b.c-d:65535"}),
+    flow(source=EAST | {"tls": {}}, target=WEST | {"replicationFactor": 3, "tls": {}}),
+    flow(source=EAST | {"authentication": {"type": "OAuthBearer"}}),
+    flow(source=EAST | {"config": {"linger.ms": 5, "client.id": "x"}}),
+    flow(onRecordError="DeadLetter", deadLetterTopic="..."),
+    flow(tasks={"movementBudget": 0}, pausedPartitions=[{"topic": "a", "partitions": "0-3, 7"}]),
+    flow(state=None, policy={"type": "Identity", "separator": None}),
+    flow(startFrom="Timestamp", startTimestamp="2026-01-31T12:00:00.25+01:00"),
+    flow(
+        drivers={
+            "replicas": 0,
+            "resources": {"requests": {"cpu": 2, "memory": "1.5Gi"}, "limits": {"cpu": "500m"}},
+            "podTemplate": {
+                "metadata": {"labels": {"team": "a"}, "annotations": {"a/b": "c"}},
+                "nodeSelector": {"disk": "fast"},
+                "affinity": {"podAntiAffinity": {"anything": [{"at": "all"}]}},
+                "tolerations": [{"key": "a", "operator": "Exists", "effect": "NoSchedule"}],
+                "topologySpreadConstraints": [
+                    {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+                ],
+                "priorityClassName": "high",
+                "imagePullSecrets": [{"name": "registry"}],
+            },
+        }
+    ),
+    mirror_test(targetTopic="{source}.{topic}", chaos=[]),
+    mirror_test(schedule="*/5 1-3 * JAN MON", suspend=True, ttlSecondsAfterFinished=60),
+    mirror_test(chaos=[HALF, AT_9_S, HALF], budgets={"duplicated": None}),
+    mirror_test(load={"durationSeconds": 9, "names": ["a", "b"]}, chaos=[AT_9_S]),
+    *(
+        mirror_test_of_another(targetTopic=template)
+        for template in ("{topic}", "{source}.{topic}", "copy-of-{topic}", "{topic}{topic}")
+    ),
+]
+
+
+@pytest.mark.parametrize("document", GOOD)
+def test_a_good_manifest_is_taken_in_both_places(
+    try_to_create: Create, say: Callable[[Document], list[str]], document: Document
+) -> None:
+    assert say(document) == []
+    try_to_create(document)
+
+
+@pytest.mark.parametrize(
+    "example", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda p: p.name
+)
+def test_an_example_can_be_applied(api_server: ApiServer, example: Path) -> None:
+    api_server.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", str(example))
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@given(flows() | mirror_tests())
+def test_what_a_user_wrote_stays_as_it_is(try_to_create: Create, document: Document) -> None:
+    spec = try_to_create(document)["spec"]
+    if document["kind"] == "ReplicationFlow":
+        assert spec.pop("drivers") == {"replicas": 2}  # which the scale subresource needs
+    assert spec == document["spec"]
