@@ -31,8 +31,10 @@ class Herder(Protocol):
         """Become the holder, with a higher epoch; returns the object as it is now."""
         ...
 
-    def report(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
-        """Say how it goes, as the holder."""
+    def report(
+        self, task: ReplicationTask, status: ReplicationTaskStatus
+    ) -> ReplicationTask | None:
+        """Say how it goes, as the holder; ``None``: not written now, report it again."""
         ...
 
     def release(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:

@@ -8,7 +8,7 @@ from headrace.connect.handover import DriverIdentity
 from headrace.connect.herder import Conflict, Herder
 from headrace.errors import HeadraceError
 
-_Verb = Callable[[ReplicationTask, ReplicationTaskStatus], ReplicationTask]
+_Verb = Callable[[ReplicationTask, ReplicationTaskStatus], ReplicationTask | None]
 
 
 class Lost(HeadraceError):
@@ -47,6 +47,13 @@ class Hold:
                 self._task = task
             return changed
 
+    def check(self, task: ReplicationTask) -> None:
+        """``Lost`` when the object, as somebody else saw it, says that another took the unit."""
+        with self._writing:
+            holder = task.status
+            if holder.epoch > self.epoch > 0 and not self.released:
+                raise Lost(f"{holder.driver_name or 'nobody'} holds {self.name}")
+
     def claim(self, above: int) -> None:
         """Become the holder, with an epoch higher than any known and than ``above``.
 
@@ -65,8 +72,8 @@ class Hold:
         """Say how it goes, when that changed; ``Lost`` when another one holds the unit."""
         with self._writing:
             status = self._own(status)
-            if self.epoch and not self.released and status != self._reported:
-                self._write(self._herder.report, status)
+            changed = self.epoch and not self.released and status != self._reported
+            if changed and self._write(self._herder.report, status):
                 self._reported = status
 
     def release(self) -> None:
@@ -90,12 +97,13 @@ class Hold:
             }
         )
 
-    def _write(self, verb: _Verb, status: ReplicationTaskStatus) -> None:
-        """One status write; a conflict is looked at, and repeated while the unit is still ours."""
+    def _write(self, verb: _Verb, status: ReplicationTaskStatus) -> bool:
+        """One status write, unless it is put off (false); a conflict is looked at, and repeated
+        while the unit is still ours."""
         seen = self._task.status
         while True:
             try:
-                self._task = verb(self._task, status)
+                written = verb(self._task, status)
             except Conflict as conflict:
                 now = conflict.current
                 if now is None:
@@ -111,4 +119,5 @@ class Hold:
                     self.epoch = now.status.epoch + 1
                     status = self._own(status)
             else:
-                return
+                self._task = written or self._task
+                return written is not None

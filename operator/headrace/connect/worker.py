@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Protocol
 
 from headrace.api import (
@@ -37,6 +38,8 @@ _THREADS: dict[TaskType, Callable[..., Unit]] = {
     TaskType.HEARTBEAT_TASK: HeartbeatTask,
 }
 _REPORT_INTERVAL_S = 0.5
+_TURN_TIMEOUT_S = 60.0
+"""A turn waits for a herder that does not answer, but never so long."""
 _BESIDE_THREADS = 8
 """Tasks that are restored at the same time."""
 
@@ -83,12 +86,18 @@ class Worker:
         self._aside = ThreadPoolExecutor(_BESIDE_THREADS, f"release-{flow.metadata.name}")
         manager = TaskManager(self._make_task, self._purge)
         self._tasks = TaskLoop(manager, f"tasks-{flow.metadata.name}", self._context.pulse.beat)
+        self._turned = time.monotonic()
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name=f"worker-{flow.metadata.name}", daemon=True
         )
         self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it goes on looking after its units."""
+        return self._thread.is_alive() and time.monotonic() - self._turned < _TURN_TIMEOUT_S
 
     def update(self, tasks: Iterable[ReplicationTask]) -> None:
         """All units of the flow that this driver is to run, stands by for, or holds."""
@@ -137,6 +146,7 @@ class Worker:
             except Exception:  # noqa: BLE001 - it is logged, with its trace
                 # The next turn may do better, and must come: nobody else reports or lets go.
                 self._log.exception("internal error, please report it")
+            self._turned = time.monotonic()
             self._wake.wait(_REPORT_INTERVAL_S)
             self._wake.clear()
 
@@ -149,6 +159,7 @@ class Worker:
             running = self._running(id)
             if running is not None:
                 running.hold.update(task)
+                self._ask(id, running, partial(running.hold.check, task))
             if task.spec.driver_name != self._driver.name:
                 self._assigned_since.pop(id, None)
                 if self._driver.name in task.spec.standby_driver_names:
@@ -254,13 +265,16 @@ class Worker:
             if self._phases.get(id) is not unit.phase:
                 self._phases[id] = unit.phase
                 self._listener(id, unit.phase)
-            if unit.phase is TaskPhase.CLOSED:
-                continue
-            try:
-                unit.hold.report(unit.status)
-            except Lost as lost:
-                self._log.info("lost", task=id.name, why=str(lost))
-                unit.hold.forget()
-                self._restart(id)
-            except HeadraceError as error:
-                self._log.debug("report not heard", task=id.name, why=str(error))
+            if unit.phase is not TaskPhase.CLOSED:
+                self._ask(id, unit, partial(unit.hold.report, unit.status))
+
+    def _ask(self, id: TaskId, unit: _Running, of_its_hold: Callable[[], None]) -> None:
+        """Whether the hold is lost shows here; the unit then stops, and is made anew if wanted."""
+        try:
+            of_its_hold()
+        except Lost as lost:
+            self._log.info("lost", task=id.name, why=str(lost))
+            unit.hold.forget()
+            self._restart(id)
+        except HeadraceError as error:
+            self._log.debug("report not heard", task=id.name, why=str(error))

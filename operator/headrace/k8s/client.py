@@ -18,8 +18,10 @@ _PAGE = 500
 _SILENCE_S = 75.0
 """A watch hears a bookmark at least every minute: a longer silence is a dead connection."""
 
-MERGE_PATCH = "application/merge-patch+json"
-APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
+_ALL = "application/json"
+_METADATA_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+_MERGE_PATCH = "application/merge-patch+json"
+_APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
 
 
 class Client:
@@ -42,19 +44,35 @@ class Client:
             return None
 
     async def list(
-        self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        metadata_only: bool = False,
     ) -> Objects:
         """All objects of a kind, as they are now (no older state from a cache)."""
-        return (await self.list_versioned(kind, namespace, labels=labels, fields=fields))[0]
+        found, _ = await self.list_versioned(
+            kind, namespace, labels=labels, fields=fields, metadata_only=metadata_only
+        )
+        return found
 
     async def list_versioned(
-        self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        metadata_only: bool = False,
     ) -> tuple[Objects, str]:
         """As ``list``, with the resourceVersion from which a watch goes on."""
+        accept = _METADATA_ONLY if metadata_only else _ALL
         items: Objects = []
         query = {"labelSelector": labels, "fieldSelector": fields, "limit": str(_PAGE)}
         while True:
-            page = await self._send("list", "GET", kind, namespace, query=query)
+            page = await self._send("list", "GET", kind, namespace, query=query, accept=accept)
             # An item of a list does not repeat what the list says of all.
             items += [
                 {"apiVersion": kind.api_version, "kind": kind.name} | item for item in page["items"]
@@ -82,7 +100,7 @@ class Client:
             subresource=subresource,
             body=object,
             query={"fieldManager": manager, "force": str(force).lower()},
-            content_type=APPLY_PATCH,
+            content_type=_APPLY_PATCH,
         )
 
     async def replace(self, object: Object, *, subresource: str = "") -> Object:
@@ -108,7 +126,7 @@ class Client:
             name,
             subresource=subresource,
             body=patch,
-            content_type=MERGE_PATCH,
+            content_type=_MERGE_PATCH,
         )
 
     async def delete(
@@ -186,7 +204,8 @@ class Client:
         subresource: str = "",
         query: dict[str, str] | None = None,
         body: Object | None = None,
-        content_type: str = "application/json",
+        content_type: str = _ALL,
+        accept: str = _ALL,
     ) -> Object:
         tried = sentence(self.who, verb, kind, namespace, name)
         path = kind.path(namespace, name, subresource)
@@ -200,6 +219,7 @@ class Client:
                 timeout=timeout,
                 body=body,
                 content_type=content_type,
+                accept=accept,
             ) as response:
                 answer: Object = json.loads(await response.read())
                 return answer
@@ -215,14 +235,15 @@ class Client:
         tried: str,
         timeout: aiohttp.ClientTimeout,
         body: Object | None = None,
-        content_type: str = "application/json",
+        content_type: str = _ALL,
+        accept: str = _ALL,
     ) -> aiohttp.ClientResponse:
         """An answer with its body unread; every other answer than 2xx is raised."""
         request = await self._api.param_serialize(
             method,
             path,
             query_params=[(key, value) for key, value in query.items() if value],
-            header_params={"Accept": "application/json", "Content-Type": content_type},
+            header_params={"Accept": accept, "Content-Type": content_type},
             body=body,
             auth_settings=["BearerToken"],
         )

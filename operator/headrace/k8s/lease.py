@@ -57,14 +57,21 @@ class LeaseKeeper:
         return self._renewed is not None and time.monotonic() - self._renewed < self.duration_s
 
     async def run(self) -> None:
-        """Renew; never returns. Failed attempts are repeated as often as renewals are due."""
+        """Renew; never returns. What fails is tried again when the next renewal is due."""
+        failing = False
         while True:
+            interval_s = self.duration_s / 3 * random.uniform(0.9, 1.0)
+            due = time.monotonic() + interval_s
             try:
-                await self._renew()
-            except HeadraceError as error:
-                if self.held or self._renewed is None:
-                    log.warning("Lease not renewed", lease=self._name, why=str(error))
-            await asyncio.sleep(self.duration_s / 3 * random.uniform(0.9, 1.0))
+                async with asyncio.timeout(interval_s):
+                    await self._renew()
+                failing = False
+            except (HeadraceError, TimeoutError) as error:
+                if not failing:
+                    why = str(error) or "the API server did not answer in time"
+                    log.warning("Lease not renewed, tried again", lease=self._name, why=why)
+                failing = True
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
 
     async def release(self) -> None:
         """Delete it: whoever watches knows at once."""

@@ -101,7 +101,8 @@ class LeaseObserver:
         # one by one, as they were renewed.
         silent = [w for w in alive if now - w.since >= w.duration_s * 2 / 3]
         due = [w for w in silent if now - w.since >= w.duration_s]
-        blind = 2 * len(silent) > len(alive) and not all(w.once_more for w in due)
+        together = len(silent) > 1 and 2 * len(silent) > len(alive)
+        blind = together and bool(due) and not all(w.once_more for w in due)
         for watched in silent if blind else due:
             if blind:
                 watched.since, watched.once_more = now, True

@@ -1,0 +1,236 @@
+"""A driver as a pod of Kubernetes: hears of its flow and units from the API server."""
+
+import asyncio
+import os
+import signal
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.api import ReplicationFlow, ReplicationTask
+from headrace.api.labels import (
+    COMPONENT_LABEL,
+    DRIVER_COMPONENT,
+    DRIVER_MANAGER,
+    FLOW_LABEL,
+    RESTART_ANNOTATION,
+    label_value,
+)
+from headrace.connect import DriverIdentity, Worker
+from headrace.driver.health import serve_health
+from headrace.driver.units import DriverUnits
+from headrace.errors import HeadraceError, InvalidSpec
+from headrace.herder.kubernetes import KubernetesHerder
+from headrace.k8s import (
+    Client,
+    Conflict,
+    LeaseKeeper,
+    Object,
+    Reflector,
+    connect,
+    owner_reference,
+    parse,
+)
+from headrace.k8s.kinds import FLOW, POD, TASK
+from headrace.logs import get_logger
+
+log = get_logger(__name__)
+
+_RETRY_S = 2.0
+
+
+@dataclass(frozen=True)
+class Pod:
+    """What a driver is told about itself (most of it by the downward API)."""
+
+    flow: str
+    namespace: str
+    name: str
+    """Of the pod, and so of the driver."""
+    uid: str | None
+    """Of the pod: its Lease goes with it."""
+    ip: str
+    """Where health is served."""
+    port: int
+    secrets: Path | None
+    """Folder of Secrets, ``<name>/<key>``."""
+    stop_timeout_s: float
+    """After TERM; less than the pod's grace period."""
+
+
+def run_pod(pod: Pod) -> None:
+    """Be a driver until TERM; then hand over, and end the process."""
+    try:
+        asyncio.run(_run(pod))
+    except ExceptionGroup:
+        log.exception("internal error, the driver ends: please report it", driver=pod.name)
+        os._exit(1)
+    # Client threads of librdkafka that wait for a broker must not keep the process.
+    os._exit(0)
+
+
+async def _run(pod: Pod) -> None:
+    client = await connect(f"driver {pod.name}")
+    try:
+        await PodDriver(client, pod).run()
+    finally:
+        await client.close()
+
+
+class PodDriver:
+    """One flow, one Worker; all but the Worker on one event loop."""
+
+    def __init__(self, client: Client, pod: Pod) -> None:
+        self._client, self._pod = client, pod
+        # A new one for each life: a container that is restarted keeps the pod's name.
+        self._identity = DriverIdentity(pod.name, uuid.uuid4().hex[:12])
+        self._wake, self._stopping = asyncio.Event(), asyncio.Event()
+        self._flows = Reflector(
+            client,
+            FLOW,
+            pod.namespace,
+            fields=f"metadata.name={pod.flow}",
+            on_change=lambda _: self._wake.set(),
+        )
+        self._units = DriverUnits(client, pod.namespace, pod.flow, pod.name, self._wake.set)
+        self._generation = 0
+        self._worker: Worker | None = None
+        self._lease: LeaseKeeper | None = None
+        self._restarted: set[tuple[str | None, str]] = set()
+        self._log = log.bind(flow=pod.flow, driver=pod.name)
+
+    async def run(self) -> None:
+        """Until TERM (or Ctrl-C): then the units are let go of, and the Lease last."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._stop)
+        async with (
+            serve_health(self._pod.ip, self._pod.port, self._live, self._ready),
+            asyncio.TaskGroup() as tasks,
+        ):
+            self._log.info("driver starts", incarnation=self._identity.incarnation)
+            background = [
+                tasks.create_task(self._flows.run()),
+                tasks.create_task(self._units.run()),
+            ]
+            while not self._stopping.is_set():
+                await self._wake.wait()
+                self._wake.clear()
+                await self._take_flow()
+                if self._lease is not None and len(background) == 2:
+                    background.append(tasks.create_task(self._lease.run()))
+                await self._take_units()
+            await self._hand_over()
+            for task in background:
+                task.cancel()
+
+    def _stop(self) -> None:
+        self._stopping.set()
+        self._wake.set()
+
+    # What the API server says.
+
+    async def _take_flow(self) -> None:
+        object = self._flows.get(self._pod.flow)
+        if object is None or object["metadata"]["generation"] == self._generation:
+            return
+        self._generation = object["metadata"]["generation"]
+        try:
+            flow = parse(ReplicationFlow, object)
+        except InvalidSpec as error:
+            self._log.error("goes on as before", why=str(error))
+            return
+        if flow.spec.tasks.standbys:
+            self._units.stand_by()
+        if self._worker is None or self._lease is None:
+            herder = KubernetesHerder(self._client, asyncio.get_running_loop(), flow)
+            self._worker = await asyncio.to_thread(Worker, flow, herder, self._identity)
+            self._lease = self._make_lease(flow)
+        else:
+            self._worker.change_flow(flow)
+            self._lease.duration_s = flow.spec.drivers.lease_seconds
+
+    def _make_lease(self, flow: ReplicationFlow) -> LeaseKeeper:
+        pod: Object = {
+            "apiVersion": POD.api_version,
+            "kind": POD.name,
+            "name": self._pod.name,
+            "uid": self._pod.uid,
+        }
+        return LeaseKeeper(
+            self._client,
+            self._pod.namespace,
+            self._pod.name,
+            f"{self._identity.name}/{self._identity.incarnation}",
+            duration_s=flow.spec.drivers.lease_seconds,
+            manager=DRIVER_MANAGER,
+            labels={
+                "app.kubernetes.io/name": "headrace",
+                COMPONENT_LABEL: DRIVER_COMPONENT,
+                FLOW_LABEL: label_value(self._pod.flow),
+            },
+            # So that it goes with the pod, also one that ends without a word.
+            owners=[pod] if self._pod.uid else [owner_reference(flow)],
+        )
+
+    async def _take_units(self) -> None:
+        if self._worker is None or not self._units.synced:
+            return
+        tasks = list(self._units)
+        self._worker.update(tasks)
+        asked = [task for task in tasks if self._is_to_restart(task)]
+        self._restarted &= {_request(task) for task in asked}
+        for task in asked:
+            await self._restart(self._worker, task)
+
+    def _is_to_restart(self, task: ReplicationTask) -> bool:
+        mine = task.status.driver_name == self._pod.name
+        return mine and RESTART_ANNOTATION in task.metadata.annotations
+
+    async def _restart(self, worker: Worker, task: ReplicationTask) -> None:
+        """Once for each request, however often its removal has to be tried."""
+        if _request(task) not in self._restarted:
+            self._restarted.add(_request(task))
+            self._log.info("restart asked for", task=task.metadata.name)
+            worker.restart(task.metadata.name)
+        removal: Object = {
+            "resourceVersion": task.metadata.resource_version,
+            "annotations": {RESTART_ANNOTATION: None},
+        }
+        try:
+            await self._client.patch(
+                TASK, self._pod.namespace, task.metadata.name, {"metadata": removal}
+            )
+        except Conflict:
+            pass  # it changed, which we are about to hear of
+        except HeadraceError as error:
+            self._log.info("restart request not removed, tried again", why=str(error))
+            asyncio.get_running_loop().call_later(_RETRY_S, self._wake.set)
+
+    # The end.
+
+    async def _hand_over(self) -> None:
+        """The Lease is renewed until all is let go of, and shows then at once that we are gone."""
+        self._log.info("driver stops")
+        if self._worker is not None:
+            ended = await asyncio.to_thread(self._worker.stop, self._pod.stop_timeout_s)
+            self._log.info("units let go of", all=ended)
+        if self._lease is not None:
+            await self._lease.release()
+
+    # Health.
+
+    def _live(self) -> Mapping[str, bool]:
+        return {"the units are looked after": self._worker is None or self._worker.alive}
+
+    def _ready(self) -> Mapping[str, bool]:
+        return {
+            f"ReplicationFlow {self._pod.flow} was read": self._worker is not None,
+            "all units of this driver were seen": self._units.synced,
+            "its Lease is renewed": self._lease is not None and self._lease.held,
+            "it is not stopping": not self._stopping.is_set(),
+        }
+
+
+def _request(task: ReplicationTask) -> tuple[str | None, str]:
+    return task.metadata.uid, task.metadata.annotations[RESTART_ANNOTATION]

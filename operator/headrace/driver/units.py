@@ -1,0 +1,89 @@
+"""The units that concern a driver on Kubernetes, by watches that select no more than those."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from headrace.api import ReplicationTask
+from headrace.api.labels import standby_label
+from headrace.errors import InvalidSpec
+from headrace.k8s import Change, Client, Object, Reflector, parse
+from headrace.k8s.kinds import TASK
+from headrace.logs import get_logger
+
+log = get_logger(__name__)
+
+
+class DriverUnits:
+    """Those that a driver is to run, those that it holds, and those that it stands by for.
+
+    With 10,000 tasks on 100 drivers, a driver that watched its whole flow would hear of every
+    report of every other one. So there are three watches, two by field; standbys are a list, which
+    no field selector can look into: the operator puts a label on the task for each.
+    """
+
+    def __init__(
+        self, client: Client, namespace: str, flow: str, driver: str, changed: Callable[[], None]
+    ) -> None:
+        """``changed`` is called on the event loop, at every change of one of them."""
+        self._client, self._namespace, self._flow = client, namespace, flow
+        self._changed = changed
+        self._parsed: dict[str, tuple[str, ReplicationTask | None]] = {}
+        self._standing_by = asyncio.Event()
+        self._active = [
+            self._reflector(fields=f"spec.driverName={driver}"),
+            self._reflector(fields=f"status.driverName={driver}"),
+        ]
+        self._standby = self._reflector(labels=standby_label(driver))
+
+    async def run(self) -> None:
+        """Watch; never returns."""
+        async with asyncio.TaskGroup() as tasks:
+            for reflector in self._active:
+                tasks.create_task(reflector.run())
+            await self._standing_by.wait()
+            tasks.create_task(self._standby.run())
+
+    def stand_by(self) -> None:
+        """Watch also those that it stands by for: the flow has standbys."""
+        self._standing_by.set()
+
+    @property
+    def synced(self) -> bool:
+        """Whether all that it is to run or holds were seen."""
+        return all(reflector.synced.is_set() for reflector in self._active)
+
+    def __iter__(self) -> Iterator[ReplicationTask]:
+        newest: dict[str, Object] = {}
+        for reflector in (*self._active, self._standby):
+            for object in reflector:
+                name = object["metadata"]["name"]
+                if name not in newest or _version(object) > _version(newest[name]):
+                    newest[name] = object
+        self._parsed = {name: self._parse(name, object) for name, object in newest.items()}
+        for _, task in self._parsed.values():
+            if task is not None and task.spec.flow_name == self._flow:
+                yield task
+
+    def _reflector(self, *, fields: str = "", labels: str = "") -> Reflector:
+        def changed(_: Change) -> None:
+            self._changed()
+
+        return Reflector(
+            self._client, TASK, self._namespace, fields=fields, labels=labels, on_change=changed
+        )
+
+    def _parse(self, name: str, object: Object) -> tuple[str, ReplicationTask | None]:
+        version = object["metadata"]["resourceVersion"]
+        known = self._parsed.get(name)
+        if known is not None and known[0] == version:
+            return known
+        try:
+            return version, parse(ReplicationTask, object)
+        except InvalidSpec as error:
+            log.error("unit left alone", task=name, why=str(error))
+            return version, None
+
+
+def _version(object: Object) -> int:
+    # Kubernetes promises since 1.35 that they compare as numbers; etcd's always did.
+    return int(object["metadata"]["resourceVersion"])

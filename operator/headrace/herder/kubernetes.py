@@ -1,0 +1,197 @@
+"""The Herder port on Kubernetes: the units are ReplicationTask objects."""
+
+import asyncio
+import random
+import time
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any, TypeVar
+
+from headrace.api import (
+    ReplicationFlow,
+    ReplicationTask,
+    ReplicationTaskStatus,
+    TaskType,
+    TopicPartitions,
+)
+from headrace.api.labels import CONNECTOR_MANAGER
+from headrace.connect.herder import Conflict
+from headrace.errors import Retriable
+from headrace.herder.status_writes import Turns, Urgency, urgency
+from headrace.herder.target_topics import check_not_taken
+from headrace.herder.task_objects import TaskBuilder, selector
+from headrace.k8s import Client, NotFound, Object, Refused, Unavailable, dump, parse
+from headrace.k8s import Conflict as Changed
+from headrace.k8s.kinds import TASK
+
+T = TypeVar("T")
+
+_WRITE_S = 12.0
+"""A status write and the look after a refusal: two requests."""
+_PUBLISH_S = 120.0
+_AT_ONCE = 16
+"""Requests of one connector at the same time."""
+_QUIET_S = 4.0
+"""After an API server did not answer, reports wait for so long: those who report do more than
+that, and must not stand still while it is away."""
+
+
+class KubernetesHerder:
+    """For the Workers' threads; requests run on ``loop``, which another thread drives."""
+
+    def __init__(
+        self, client: Client, loop: asyncio.AbstractEventLoop, flow: ReplicationFlow
+    ) -> None:
+        self._client, self._loop, self._flow = client, loop, flow
+        self._namespace, self._name = flow.metadata.namespace, flow.metadata.name
+        self._turns = Turns()
+        self._quiet_until = 0.0
+        self._not_taken: dict[str, set[str]] = {}
+        """Target topics, by cluster id, that were found to be no other flow's."""
+
+    def claim(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
+        """See ``Herder``."""
+        return self._wait(self._write(task, status), _WRITE_S)
+
+    def report(
+        self, task: ReplicationTask, status: ReplicationTaskStatus
+    ) -> ReplicationTask | None:
+        """See ``Herder``; what only measures is written seldom (``status_writes``)."""
+        now = time.monotonic()
+        if now < self._quiet_until:
+            raise Retriable("the API server did not answer just now")
+        match urgency(task.status, status):
+            case Urgency.NONE:
+                return None
+            case Urgency.FINE if not self._turns.may(task.metadata.name, now):
+                return None
+        try:
+            return self._wait(self._write(task, status), _WRITE_S)
+        except Unavailable:
+            self._quiet_until = time.monotonic() + _QUIET_S * random.uniform(0.5, 1.0)
+            raise
+
+    def release(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
+        """See ``Herder``."""
+        return self._wait(self._write(task, status), _WRITE_S)
+
+    def published(
+        self, connector: ReplicationTask, type: TaskType
+    ) -> dict[int, tuple[TopicPartitions, ...]]:
+        """See ``Herder``."""
+        tasks = self._wait(self._tasks(type), _PUBLISH_S)
+        return {task.spec.index: task.spec.partitions for task in tasks}
+
+    def publish(
+        self,
+        connector: ReplicationTask,
+        type: TaskType,
+        tasks: Mapping[int, Sequence[TopicPartitions]],
+        target_topics: Mapping[str, Sequence[str]],
+    ) -> None:
+        """See ``Herder``."""
+        self._wait(self._publish(connector, type, tasks, target_topics), _PUBLISH_S)
+
+    def _wait(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
+        """Each request has a time-out of its own; this one is for a loop that stands still."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(timeout_s)
+        except FutureTimeout:
+            future.cancel()
+            raise Unavailable(f"the API server did not answer within {timeout_s:.0f} s") from None
+
+    # Status.
+
+    async def _write(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
+        object = dump(task) | {"status": dump(status)}
+        try:
+            return parse(ReplicationTask, await self._client.replace_status(object))
+        except (Changed, NotFound) as error:
+            now = await self._get(task.metadata.name)
+            if now is not None and now.metadata.uid != task.metadata.uid:
+                now = None  # another object of that name: ours is gone
+            raise Conflict(str(error), now) from error
+
+    async def _get(self, name: str) -> ReplicationTask | None:
+        found = await self._client.get(TASK, self._namespace, name)
+        return None if found is None else parse(ReplicationTask, found)
+
+    # Tasks of a connector.
+
+    async def _tasks(self, type: TaskType) -> list[ReplicationTask]:
+        selected = selector(self._name, type)
+        found = await self._client.list(TASK, self._namespace, labels=selected)
+        tasks = [parse(ReplicationTask, task) for task in found]
+        return [task for task in tasks if task.spec.flow_name == self._name]
+
+    async def _publish(
+        self,
+        connector: ReplicationTask,
+        type: TaskType,
+        tasks: Mapping[int, Sequence[TopicPartitions]],
+        target_topics: Mapping[str, Sequence[str]],
+    ) -> None:
+        epoch = connector.status.epoch
+        there = {task.spec.index: task for task in await self._tasks(type)}
+        self._refuse_stale(epoch, type, there.values())
+        await self._check_topics(target_topics)
+        builder = TaskBuilder(self._flow, type, epoch, next(iter(target_topics), ""))
+        # First our epoch into every task as it is: from then on the API server refuses what an
+        # earlier connector may still write. Only then the split is changed.
+        await self._apply(
+            builder.build(index, task.spec.partitions)
+            for index, task in there.items()
+            if task.spec.connector_epoch < epoch
+        )
+        await self._apply(
+            builder.build(index, partitions)
+            for index, partitions in tasks.items()
+            if index not in there or there[index].spec.partitions != tuple(partitions)
+        )
+        for index in there.keys() - tasks.keys():
+            await self._delete(there[index], epoch)
+
+    async def _check_topics(self, target_topics: Mapping[str, Sequence[str]]) -> None:
+        unknown = {
+            cluster_id: new
+            for cluster_id, topics in target_topics.items()
+            if (new := set(topics) - self._not_taken.setdefault(cluster_id, set()))
+        }
+        await check_not_taken(self._client, self._namespace, self._name, unknown)
+        for cluster_id, new in unknown.items():
+            self._not_taken[cluster_id] |= new
+
+    async def _apply(self, objects: Iterable[Object]) -> None:
+        at_once = asyncio.Semaphore(_AT_ONCE)
+
+        async def apply(object: Object) -> None:
+            async with at_once:
+                try:
+                    await self._client.apply(object, manager=CONNECTOR_MANAGER)
+                except Refused as error:
+                    if "connectorEpoch" in str(error):
+                        raise Conflict(str(error)) from error
+                    raise
+
+        for done in await asyncio.gather(*map(apply, objects), return_exceptions=True):
+            if isinstance(done, BaseException):
+                raise done
+
+    async def _delete(self, task: ReplicationTask, epoch: int) -> None:
+        """A task that a later connector has written meanwhile stays."""
+        now: ReplicationTask | None = task
+        while now is not None:
+            self._refuse_stale(epoch, task.spec.type, [now])
+            name, version = now.metadata.name, now.metadata.resource_version
+            try:
+                await self._client.delete(TASK, self._namespace, name, resource_version=version)
+                return
+            except Changed:
+                now = await self._get(name)
+
+    def _refuse_stale(self, epoch: int, type: TaskType, there: Iterable[ReplicationTask]) -> None:
+        if any(task.spec.connector_epoch > epoch for task in there):
+            raise Conflict(
+                f"a later connector than epoch {epoch} writes the {type}s of flow {self._name}"
+            )

@@ -1,0 +1,335 @@
+"""The k8s room on a real API server: verbs, a local copy through outages, Leases, an election."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster.api_server import ApiServer
+
+from headrace.errors import InvalidSpec
+from headrace.k8s import (
+    Change,
+    Client,
+    Conflict,
+    Forbidden,
+    LeaderElection,
+    LeadershipLost,
+    LeaseKeeper,
+    LeaseWatch,
+    Object,
+    Reflector,
+    Refused,
+    Unavailable,
+    connect,
+    connect_by_file,
+)
+from headrace.k8s.kinds import CONFIG_MAP, DEPLOYMENT, FLOW, LEASE
+
+
+@asynccontextmanager
+async def client_of(server: ApiServer, kubeconfig: Path | None = None) -> AsyncIterator[Client]:
+    client = await connect_by_file("the operator", str(kubeconfig or server.kubeconfig))
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def eventually(look: Callable[[], Any], within_s: float = 20) -> Any:
+    deadline = time.monotonic() + within_s
+    while not (seen := look()):
+        if time.monotonic() > deadline:
+            pytest.fail(f"not so within {within_s} s; last seen: {seen!r}")
+        await asyncio.sleep(0.05)
+    return seen
+
+
+@asynccontextmanager
+async def running(*work: Awaitable[None]) -> AsyncIterator[list[asyncio.Future[None]]]:
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def config_map(namespace: str, name: str, **data: str) -> Object:
+    metadata = {"name": name, "namespace": namespace, "labels": {"mine": "yes"}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def test_the_verbs(api_server: ApiServer, namespace: str) -> None:
+    async def test() -> None:
+        async with client_of(api_server) as client:
+            assert await client.get(CONFIG_MAP, namespace, "a") is None
+            made = await client.apply(config_map(namespace, "a", x="1"), manager="one")
+            await client.apply(config_map(namespace, "a", y="2"), manager="two")
+            seen = await client.get(CONFIG_MAP, namespace, "a")
+            assert seen is not None
+            assert seen["data"] == {"x": "1", "y": "2"}, "a manager's fields are not another's"
+            with pytest.raises(Conflict):
+                await client.replace(made)
+            stale = {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}}
+            with pytest.raises(Conflict):
+                await client.patch(CONFIG_MAP, namespace, "a", stale | {"data": {"x": "3"}})
+            with pytest.raises(Conflict):
+                await client.create(config_map(namespace, "a"))
+            await client.patch(CONFIG_MAP, namespace, "a", {"data": {"x": None}})
+            listed = await client.list(CONFIG_MAP, namespace, labels="mine=yes")
+            assert [(one["kind"], one["data"]) for one in listed] == [("ConfigMap", {"y": "2"})]
+            slim = await client.list(CONFIG_MAP, namespace, labels="mine", metadata_only=True)
+            assert slim[0]["metadata"]["labels"] == {"mine": "yes"}
+            assert "data" not in slim[0]
+            with pytest.raises(Conflict):
+                await client.delete(CONFIG_MAP, namespace, "a", resource_version="1")
+            assert await client.delete(CONFIG_MAP, namespace, "a")
+            assert not await client.delete(CONFIG_MAP, namespace, "a")
+            with pytest.raises(Refused, match=r"configmaps A in namespace .* lowercase RFC 1123"):
+                await client.apply(config_map(namespace, "A"), manager="one")
+
+    asyncio.run(test())
+
+
+def test_a_right_that_is_missing_is_named(api_server: ApiServer, namespace: str) -> None:
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "x", "namespace": namespace},
+    }
+    account = f"system:serviceaccount:{namespace}:default"
+
+    async def test() -> None:
+        file = api_server.kubeconfig_of(namespace, "default")
+        async with client_of(api_server, file) as client:
+            with pytest.raises(Forbidden) as refused:
+                await client.apply(deployment, manager="headrace-operator")
+            assert str(refused.value) == (
+                f"the operator may not patch deployments.apps in namespace {namespace}: "
+                f"give that right to {account}"
+            )
+            reflector = Reflector(client, DEPLOYMENT)
+            async with running(reflector.run()):
+                error = await eventually(lambda: reflector.error)
+                assert str(error) == (
+                    "the operator may not list deployments.apps cluster-wide: "
+                    f"give that right to {account}"
+                )
+
+    asyncio.run(test())
+
+
+def test_no_api_server_to_ask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG")
+    with pytest.raises(InvalidSpec, match=r"the operator does not know which API server .* Set "):
+        asyncio.run(connect("the operator"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nothing"))
+    with pytest.raises(InvalidSpec, match=r"kubeconfig .*nothing cannot be used: "):
+        asyncio.run(connect("the operator"))
+    (tmp_path / "nothing").write_text("]")
+    with pytest.raises(InvalidSpec, match=r"kubeconfig .*nothing cannot be used: "):
+        asyncio.run(connect("the operator"))
+
+
+def test_a_local_copy_lives_through_outages(api_server: ApiServer, namespace: str) -> None:
+    """Stopped, killed and frozen API servers; what changes meanwhile is told afterwards."""
+    changes: list[tuple[str, str]] = []
+
+    def note(change: Change) -> None:
+        changes.append((change.type.value, change.object["metadata"]["name"]))
+
+    async def test() -> None:
+        async with client_of(api_server) as client:
+            copy = Reflector(client, CONFIG_MAP, namespace, labels="mine=yes", on_change=note)
+            assert copy.blind_s >= 0
+            async with running(copy.run()):
+                await asyncio.wait_for(copy.synced.wait(), 10)
+                await eventually(lambda: copy.blind_s == 0)
+                await client.apply(config_map(namespace, "a", x="1"), manager="m")
+                await eventually(lambda: copy.get("a"))
+
+                api_server.kill()
+                await eventually(lambda: copy.blind_s > 0.5)
+                assert isinstance(copy.error, Unavailable)
+                assert copy.get("a"), "the copy stays as it was"
+                await asyncio.to_thread(api_server.start)
+                await client.apply(config_map(namespace, "b"), manager="m")
+                await client.delete(CONFIG_MAP, namespace, "a")
+                await eventually(lambda: copy.blind_s == 0 and copy.get("b") and not copy.get("a"))
+                assert copy.error is None
+
+                # A version that is forgotten (410) is answered with a list.
+                copy._version = "1"
+                api_server.stop()
+                await asyncio.to_thread(api_server.etcd.kill)
+                await asyncio.to_thread(api_server.start)
+                await client.apply(config_map(namespace, "c", big="x" * 300_000), manager="m")
+                await eventually(lambda: copy.get("c"))
+                assert len(copy) == 2
+                api_server.freeze()
+                with pytest.raises(Unavailable, match="did not answer in time"):
+                    await client.get(CONFIG_MAP, namespace, "c")
+                api_server.thaw()
+                await client.delete(CONFIG_MAP, namespace, "c")
+                await eventually(lambda: not copy.get("c"))
+
+    asyncio.run(test())
+    assert changes == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "b"), ("ADDED", "c")] + [
+        ("DELETED", "c")
+    ] or changes == [("ADDED", "a"), ("ADDED", "b"), ("DELETED", "a"), ("ADDED", "c")] + [
+        ("DELETED", "c")
+    ]
+
+
+def test_a_kind_without_its_definition(api_server: ApiServer, namespace: str) -> None:
+    async def test() -> None:
+        async with client_of(api_server) as client:
+            absent = type(FLOW)("nowhere.dev/v1", "Thing", "things")
+            copy = Reflector(client, absent, namespace)
+            async with running(copy.run()):
+                error = await eventually(lambda: copy.error)
+                assert "does not know this kind: apply the definitions (CRDs) first" in str(error)
+
+    asyncio.run(test())
+
+
+def test_leases_expire_by_the_observers_clock(api_server: ApiServer, namespace: str) -> None:
+    def keeper(client: Client, name: str, life: str) -> LeaseKeeper:
+        labels = {"app.kubernetes.io/component": "driver"}
+        return LeaseKeeper(
+            client, namespace, name, f"{name}/{life}", duration_s=3, manager="d", labels=labels
+        )
+
+    async def test() -> None:
+        async with client_of(api_server) as client:
+            watch = LeaseWatch(
+                client, "app.kubernetes.io/component=driver", namespace=namespace
+            )
+            names = [(namespace, name) for name in ("a", "b", "c")]
+            keepers = [keeper(client, name, "1") for _, name in names]
+            async with running(watch.run(), *(one.run() for one in keepers)) as tasks:
+                watch.expect([*names, (namespace, "never-came")])
+                await eventually(lambda: all(watch.holder(name) for name in names))
+                tasks[1].cancel()
+                await eventually(lambda: names[0] in watch.expired)
+                assert watch.holder(names[0]) == "a/1"
+                await eventually(lambda: (namespace, "never-came") in watch.expired)
+                assert not keepers[0].held
+                assert keepers[1].held
+
+                # Whoever comes back is back; an outage makes nobody lost.
+                async with running(keeper(client, "a", "2").run()):
+                    await eventually(lambda: names[0] not in watch.expired)
+                    assert watch.holder(names[0]) == "a/2"
+                    before = watch.expired
+                    api_server.freeze()
+                    await eventually(lambda: not any(one.held for one in keepers))
+                    api_server.thaw()
+                    await eventually(lambda: all(one.held for one in keepers[1:]))
+                    assert watch.expired == before
+                    await keepers[1].release()
+                    await eventually(lambda: watch.holder(names[1]) == "")
+
+    asyncio.run(test())
+
+
+REPLICA = """
+import asyncio, signal, sys
+from headrace import logs
+from headrace.k8s import LeaderElection, connect
+
+logs.configure()
+
+async def main():
+    client = await connect("replica")
+    election = LeaderElection(client, sys.argv[1], "leader", sys.argv[2])
+    async def work():
+        print("leads", flush=True)
+        await asyncio.Event().wait()
+    running = asyncio.ensure_future(election.run(work))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+    try:
+        await running
+    except asyncio.CancelledError:
+        pass
+    finally:
+        await client.close()
+
+asyncio.run(main())
+"""
+
+
+def test_leadership_is_handed_over(api_server: ApiServer, namespace: str) -> None:
+    env = {**os.environ, "KUBECONFIG": str(api_server.kubeconfig)}
+
+    def replica(name: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", REPLICA, namespace, name]
+        return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+
+    first = replica("first")
+    assert first.stdout is not None
+    assert first.stdout.readline() == "leads\n"
+    second = replica("second")
+    assert second.stdout is not None
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(5) == 0
+    left = time.monotonic()
+    assert second.stdout.readline() == "leads\n"
+    print(f"led {time.monotonic() - left:.1f} s after the first replica left")
+    lease = api_server.get("-n", namespace, "lease", "leader")
+    assert lease["spec"]["holderIdentity"] == "second"
+    assert lease["spec"]["leaseTransitions"] == 1
+    second.kill()
+    second.wait()
+
+
+def test_a_leader_that_cannot_renew_ends(api_server: ApiServer, namespace: str) -> None:
+    async def test() -> None:
+        async with client_of(api_server) as client:
+            ended = asyncio.Event()
+
+            async def work() -> None:
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    ended.set()
+
+            election = LeaderElection(
+                client,
+                namespace,
+                "short",
+                "me",
+                duration_s=4,
+                renew_deadline_s=2.0,
+                retry_s=0.5,
+            )
+            async with running(election.run(work)) as (leading,):
+                await eventually(lambda: election.leads)
+                api_server.freeze()
+                with pytest.raises(LeadershipLost, match="short was not renewed for 2 s"):
+                    await leading
+                assert ended.is_set()
+                assert not election.leads
+                api_server.thaw()
+
+            other = LeaderElection(client, namespace, "short", "other", duration_s=4)
+            async with running(other.run(asyncio.Event().wait)) as (leading,):  # type: ignore[arg-type]
+                await eventually(lambda: other.leads)
+                lease = await client.get(LEASE, namespace, "short")
+                assert lease is not None
+                lease["spec"]["holderIdentity"] = "a thief"
+                await client.replace(lease)
+                with pytest.raises(LeadershipLost, match="another replica took the Lease short"):
+                    await leading
+
+    asyncio.run(test())
