@@ -45,9 +45,9 @@ class Container:
         return self.process is not None
 
     @property
-    def ended(self) -> bool:
-        """Has it run, and does not any more?"""
-        return bool(self._terminated) and not self.running
+    def failed(self) -> bool:
+        """Did it end with an error, the last time?"""
+        return bool(self._terminated.get("exitCode"))
 
     @property
     def may_start(self) -> bool:
@@ -79,12 +79,6 @@ class Container:
             self._kill_at_s = kill_at_s
         self._kill_at_s = min(self._kill_at_s, kill_at_s)
 
-    def kill(self) -> None:
-        """End its process and what that has started (kill -9)."""
-        if self.process:
-            self._kill_group()
-            self._note_end(self.process.wait())
-
     def look(self, grace_s: float, *, terminating: bool) -> None:
         """What is due: probes, the end of a grace period; ``grace_s`` is that of a failed probe."""
         if not self.running:
@@ -107,8 +101,8 @@ class Container:
             if liveness.failed:
                 self.terminate(grace_s)
 
-    def status(self) -> Json:
-        """Its ``containerStatus``."""
+    def status(self, *, over: bool) -> Json:
+        """Its ``containerStatus``; ``over``: it will not be started any more."""
         running = self.running
         started = running and (
             "startupProbe" not in self._probes or self._probes["startupProbe"].passed
@@ -116,11 +110,11 @@ class Container:
         readiness = self._probes.get("readinessProbe")
         if running:
             state: Json = {"running": {"startedAt": self._started_at}}
-        elif self._terminated and not self.waiting:
+        elif over and self._terminated:
             state = {"terminated": self._terminated}
         else:
             state = {"waiting": self.waiting}
-        last = self._terminated if "terminated" not in state else None
+        has_last = self._terminated and "terminated" not in state
         return {
             "name": self.spec["name"],
             "image": self.spec["image"],
@@ -130,7 +124,7 @@ class Container:
             "started": started,
             "ready": started and (readiness is None or readiness.passed),
             "state": state,
-            "lastState": {"terminated": last} if last else {},
+            "lastState": {"terminated": self._terminated} if has_last else {},
         }
 
     def _note_end(self, code: int) -> None:

@@ -3,7 +3,7 @@
 import random
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import urllib3
@@ -11,9 +11,17 @@ from cluster.api_server import ApiServer
 from cluster.pod import RunningPod
 from cluster.rest import ApiError, Json, Watch
 
+from headrace.logs import get_logger
+
 NODE = "node-1"
 AGAIN_AFTER_S = 0.2
 """How soon an API server that is away is asked again."""
+
+UNANSWERED = (ApiError, urllib3.exceptions.HTTPError)
+GONE = (404, 409)
+"""Answers about a pod that is not there any more, or that is not the one meant, by its uid."""
+
+log = get_logger(__name__)
 
 OnEvent = Callable[[str, Json], None]
 OnList = Callable[[list[Json]], None]
@@ -45,7 +53,7 @@ class Kubelet:
         self._stopping = threading.Event()
         self._news = threading.Event()
         works: dict[str, Callable[[], None]] = {
-            "secrets": lambda: self._follow("secrets", self._on_secrets, self._on_secret),
+            "secrets": lambda: self._follow("secrets", self._read_secrets, self._read_secrets),
             "pods": lambda: self._follow("pods", self._on_pods, self._on_pod),
             "status": self._tell,
         }
@@ -88,21 +96,17 @@ class Kubelet:
 
     def _follow(self, what: str, on_list: OnList, on_event: OnEvent) -> None:
         while not self._stopping.is_set():
-            with suppress(ApiError, urllib3.exceptions.HTTPError):
+            try:
                 watch = self._watches[what] = self._rest.watch(f"{self._path}/{what}")
                 if not self._stopping.is_set():  # else nobody would end this one
                     on_list(watch.items)
                     for kind, found in watch:
                         on_event(kind, found)
+            except UNANSWERED as error:
+                log.info("watching again", what=what, namespace=self._namespace, error=str(error))
             self._stopping.wait(AGAIN_AFTER_S)
 
-    def _on_secrets(self, _: list[Json]) -> None:
-        self._read_secrets()
-
-    def _on_secret(self, _: str, __: Json) -> None:
-        self._read_secrets()
-
-    def _read_secrets(self) -> None:
+    def _read_secrets(self, *_: object) -> None:
         """All of them anew, each time: there are few, and no order of events can be wrong."""
         with self._secrets_lock:
             found = self._rest.get(f"{self._path}/secrets")["items"]
@@ -137,8 +141,11 @@ class Kubelet:
         name = pod["metadata"]["name"]
         target = {"apiVersion": "v1", "kind": "Node", "name": NODE}
         binding = {"metadata": {"name": name, "uid": pod["metadata"]["uid"]}, "target": target}
-        with suppress(ApiError):  # it was deleted meanwhile, or bound by an earlier attempt
+        try:
             self._rest.post(f"{self._path}/pods/{name}/binding", binding)
+        except ApiError as error:
+            if error.status not in GONE:
+                raise
 
     def _run(self, pod: Json) -> RunningPod:
         self._read_secrets()  # those that were made before the pod are seen, as on a node
@@ -167,7 +174,8 @@ class Kubelet:
                 try:
                     if uid not in self._gone:
                         self._tell_of(uid, pod)
-                except (ApiError, urllib3.exceptions.HTTPError):
+                except UNANSWERED as error:
+                    log.info("telling again", pod=pod.name, error=str(error))
                     self._stopping.wait(AGAIN_AFTER_S)
                     self._news.set()
 
@@ -186,7 +194,7 @@ class Kubelet:
             options = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}
             self._rest.delete(f"{self._path}/pods/{pod.name}", **options)
         except ApiError as error:
-            if error.status not in (404, 409):  # gone; another one has its name
+            if error.status not in GONE:
                 raise
 
 

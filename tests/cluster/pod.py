@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from cluster import volumes
 from cluster.container import Container, now
-from cluster.pod_spec import Root, Unsupported, command_line, environment
+from cluster.pod_spec import Root, Unsupported, command_line, environment, refuse_unknown
 from cluster.rest import Json
 
 LOOK_EVERY_S = 0.1
@@ -48,13 +48,12 @@ class RunningPod:
         self._changed = changed
         self._started_at = now()
         self._grace_s: float | None = None
-        mounts = [
-            (PurePosixPath(mount["mountPath"]), mount)
+        self._mounts = {
+            mount["mountPath"]: mount["name"]
             for container in pod["spec"]["containers"]
             for mount in container.get("volumeMounts", [])
-        ]
-        self._root = Root(folder / "root", [path for path, _ in mounts])
-        self._mounts = mounts
+        }
+        self._root = Root(folder / "root", [PurePosixPath(path) for path in self._mounts])
         self._written: dict[str, dict[str, bytes]] = {}
         self.containers = {
             spec["name"]: Container(spec, folder / f"{spec['name']}.log", ip)
@@ -62,6 +61,7 @@ class RunningPod:
         }
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"pod-{self.name}", daemon=True)
+        self.update(pod)  # it may be on its way out already
         self._thread.start()
 
     # What a test does with it.
@@ -125,6 +125,7 @@ class RunningPod:
             grace_s = self._grace_s
             try:
                 if grace_s is None:
+                    refuse_unknown(self._pod)
                     self._mount()
                     self._start()
             except (volumes.NotThereYet, Unsupported) as why:
@@ -148,13 +149,11 @@ class RunningPod:
     def _mount(self) -> None:
         """Write volumes that are new or changed."""
         by_name = {volume["name"]: volume for volume in self._pod["spec"].get("volumes", [])}
-        for path, mount in self._mounts:
-            if "subPath" in mount or "subPathExpr" in mount:
-                raise Unsupported(f"mount {path}: subPath is not known here")
-            files = volumes.content(by_name[mount["name"]], self._secrets())
-            if self._written.get(str(path)) != files:
+        for path, volume in self._mounts.items():
+            files = volumes.content(by_name[volume], self._secrets())
+            if self._written.get(path) != files:
                 volumes.write(Path(f"{self._root.folder}{path}"), files)
-                self._written[str(path)] = files
+                self._written[path] = files
 
     def _start(self) -> None:
         """Start what does not run."""
@@ -162,21 +161,18 @@ class RunningPod:
         for container in self.containers.values():
             if container.running or not container.may_start:
                 continue
-            if "lifecycle" in container.spec or "initContainers" in pod["spec"]:
-                raise Unsupported("hooks and init containers are not known here")
             variables = environment(pod, container.spec, self._root)
             command = command_line(container.spec, variables, self._root)
             everything = {**os.environ, **self._variables, **variables}
             container.start(command, everything, self.folder)
 
     def _compute_status(self, over: bool) -> Json:
-        containers = [container.status() for container in self.containers.values()]
-        ready = not over and all(container["ready"] for container in containers)
-        started = any(container["containerID"] for container in containers)
-        phase = "Running" if started else "Pending"
+        statuses = [container.status(over=over) for container in self.containers.values()]
+        ready = all(status["ready"] for status in statuses)
+        phase = "Running" if any(status["containerID"] for status in statuses) else "Pending"
         if over:
-            codes = [c["state"].get("terminated", {}).get("exitCode", 0) for c in containers]
-            phase = "Failed" if any(codes) else "Succeeded"
+            failed = any(container.failed for container in self.containers.values())
+            phase = "Failed" if failed else "Succeeded"
         states = {
             "PodReadyToStartContainers": True,
             "Initialized": True,
@@ -192,7 +188,7 @@ class RunningPod:
             "podIPs": [{"ip": self.ip}],
             "startTime": self._started_at,
             "conditions": [*others, *(_condition(t, s, before.get(t)) for t, s in states.items())],
-            "containerStatuses": containers,
+            "containerStatuses": statuses,
         }
 
 

@@ -24,6 +24,22 @@ class Unsupported(Exception):
     """A part of a pod's spec that the stand-in does not know, or one that is wrong."""
 
 
+def refuse_unknown(pod: Json) -> None:
+    """Raises Unsupported for what would be run in another way than by a node."""
+    spec = pod["spec"]
+    containers = spec["containers"]
+    mounts = [mount for one in containers for mount in one.get("volumeMounts", [])]
+    for what, is_there in {
+        f"restartPolicy {spec['restartPolicy']}": spec["restartPolicy"] != "Always",
+        "an init container": "initContainers" in spec,
+        "a hook (lifecycle)": any("lifecycle" in one for one in containers),
+        "envFrom": any("envFrom" in one for one in containers),
+        "subPath": any(mount.keys() & {"subPath", "subPathExpr"} for mount in mounts),
+    }.items():
+        if is_there:
+            raise Unsupported(f"{what} is not known here")
+
+
 @dataclass(frozen=True)
 class Root:
     """A folder in the place of a pod's root file system, which holds its mounts and no more."""
@@ -48,8 +64,6 @@ class Root:
 def environment(pod: Json, container: Json, root: Root) -> dict[str, str]:
     """The variables that a container's spec sets. Raises Unsupported."""
     found: dict[str, str] = {}
-    if "envFrom" in container:
-        raise Unsupported("envFrom is not known here")
     for variable in container.get("env", []):
         if source := variable.get("valueFrom"):
             value = _field(pod, source, variable["name"])

@@ -1,12 +1,14 @@
 """HTTP probes of a container, as a kubelet counts them."""
 
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import urllib3
 from cluster.pod_spec import Unsupported
 from cluster.rest import Json
 
-_http = urllib3.PoolManager(maxsize=1, retries=False, headers={"User-Agent": "kube-probe/1.34"})
+_asking = ThreadPoolExecutor(thread_name_prefix="probe")  # a frozen container does not answer
+_http = urllib3.PoolManager(maxsize=10, retries=False, headers={"User-Agent": "kube-probe/1.34"})
 
 
 class Probe:
@@ -26,14 +28,17 @@ class Probe:
         self._url = f"{get['scheme'].lower()}://{get.get('host', ip)}:{port}{get.get('path', '/')}"
         self._spec = spec
         self._due_s = time.monotonic() + spec.get("initialDelaySeconds", 0)
+        self._answer: Future[bool] | None = None
         self._row = 0  # of equal answers; negative for failures
 
     def look(self) -> None:
-        """Ask once when it is time."""
-        if time.monotonic() < self._due_s:
+        """Ask when it is time, and take the answer when it is there; never waits."""
+        if self._answer is None and time.monotonic() >= self._due_s:
+            self._due_s = time.monotonic() + self._spec["periodSeconds"]
+            self._answer = _asking.submit(self._is_good)
+        if self._answer is None or not self._answer.done():
             return
-        good = self._is_good()
-        self._due_s = time.monotonic() + self._spec["periodSeconds"]
+        good, self._answer = self._answer.result(), None
         self._row = (max(self._row, 0) + 1) if good else (min(self._row, 0) - 1)
         if self._row >= self._spec["successThreshold"]:
             self.passed, self.failed = True, False

@@ -69,7 +69,8 @@ def wait_until() -> Callable[..., object]:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build the API server before the first test's clock runs, where its progress is seen."""
-    if any("api_server" in getattr(item, "fixturenames", ()) for item in session.items):
+    needed = any("api_server" in getattr(item, "fixturenames", ()) for item in session.items)
+    if needed and not session.config.option.collectonly:
         capture = session.config.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled():
             try:
@@ -97,9 +98,7 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 @pytest.fixture(scope="session")
 def crds(api_server: ApiServer) -> None:
     """The CustomResourceDefinitions are there, as ``kubectl apply -f crds/`` puts them there."""
-    files = str(Path(__file__).parents[2] / "crds")
-    api_server.kubectl("apply", "-f", files)
-    api_server.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", files)
+    api_server.install_crds(Path(__file__).parents[2] / "crds")
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from cluster.api_server import ApiServer, KubectlError
 from cluster.rest import ApiError
-from support.manifests import Document, flow, mirror_test, task
+from support.manifests import Document, flow, mirror_test, path_of, task
 
 pytestmark = pytest.mark.usefixtures("crds")
 
@@ -20,12 +20,12 @@ def create(api_server: ApiServer, namespace: str) -> Change:
     """Put an object into this test's namespace, with a status where one is given."""
 
     def create(document: Document, status: Document | None = None) -> Document:
-        made = api_server.rest.post(path(document["kind"], namespace), document)
-        return put_status(made, status) if status else made
-
-    def put_status(made: Document, status: Document) -> Document:
-        where = path(made["kind"], namespace, made["metadata"]["name"])
-        return api_server.rest.merge(f"{where}/status", {"status": status})
+        here = path_of(document["kind"], namespace)
+        made = api_server.rest.post(here, document)
+        if status:
+            where = f"{here}/{document['metadata']['name']}/status"
+            made = api_server.rest.merge(where, {"status": status})
+        return made
 
     return create
 
@@ -35,15 +35,10 @@ def change(api_server: ApiServer, namespace: str) -> Change:
     """Merge something into an object that is there; ``part`` is ``/status`` for its status."""
 
     def change(document: Document, patch: Document, part: str = "") -> Document:
-        where = path(document["kind"], namespace, document["metadata"]["name"])
+        where = path_of(document["kind"], namespace, document["metadata"]["name"])
         return api_server.rest.merge(where + part, patch)
 
     return change
-
-
-def path(kind: str, namespace: str, name: str = "") -> str:
-    here = f"/apis/headrace.dev/v1alpha1/namespaces/{namespace}/{kind.lower()}s"
-    return f"{here}/{name}" if name else here
 
 
 @pytest.mark.parametrize("cluster", ["source", "target"])
@@ -251,7 +246,7 @@ def test_a_flow_is_scaled_like_a_deployment(
     api_server: ApiServer, namespace: str, create: Change, change: Change
 ) -> None:
     made = create(flow(), {"replicas": 2, "selector": "headrace.dev/flow=orders"})
-    scale = f"{path('ReplicationFlow', namespace, 'orders')}/scale"
+    scale = f"{path_of('ReplicationFlow', namespace, 'orders')}/scale"
     before = api_server.rest.get(scale)
     assert before["spec"] == {"replicas": 2}  # a default that nobody wrote
     assert before["status"] == {"replicas": 2, "selector": "headrace.dev/flow=orders"}

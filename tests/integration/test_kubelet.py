@@ -45,7 +45,7 @@ def deployment(replicas: int = 1, **more: Any) -> dict[str, Any]:
         "metadata": {"labels": {"app": "web"}},
         "spec": {
             "containers": [container],
-            "terminationGracePeriodSeconds": 2,
+            "terminationGracePeriodSeconds": 1,
             "volumes": [{"name": "east-user", "secret": secret}],
         },
     }
@@ -147,7 +147,7 @@ def test_a_killed_container_is_started_again(
 def test_a_frozen_container_is_restarted_by_its_liveness_probe(
     web: Web, kubelet: Kubelet, wait_until: Callable[..., Any]
 ) -> None:
-    web.apply(livenessProbe={**PROBE, "failureThreshold": 3})
+    web.apply(livenessProbe={**PROBE, "initialDelaySeconds": 2, "failureThreshold": 2})
     web.wait_until_rolled_out()
     kubelet.pods()[0].freeze()
     wait_until(web.container, within_s=20, until=lambda c: c["restartCount"] == 1 and c["ready"])
@@ -201,9 +201,8 @@ def test_containers_run_on_without_an_api_server_and_are_told_of_later(
     web.wait_until_rolled_out()
     pod = kubelet.pods()[0]
     web.api.kill()
-    pid = pod.pid
     pod.kill()
-    wait_until(lambda: pod.container().restart_count == 1 and pod.pid != pid, within_s=20)
+    wait_until(lambda: pod.container().restart_count == 1, within_s=20)
     web.api.start()
     wait_until(web.container, within_s=20, until=lambda c: c["restartCount"] == 1 and c["ready"])
 
