@@ -11,8 +11,8 @@ from pathlib import Path
 from headrace.errors import Fatal, GaveUp
 from headrace.toolchain import spawn
 
-START_TIMEOUT_S = 60
-"""All of them are up 3 s after the start on two quiet cores, 15 s on very busy ones."""
+START_TIMEOUT_S = 120
+"""All of them are up 3 s after the start on two quiet cores, 20 s on very busy ones."""
 
 STOP_TIMEOUT_S = 20
 """A stop takes well under a second, an API server's with its etcd gone 5 s."""
