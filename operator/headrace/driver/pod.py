@@ -178,14 +178,11 @@ class PodDriver:
             return
         tasks = list(self._units)
         self._worker.update(tasks)
-        asked = [task for task in tasks if self._is_to_restart(task)]
+        asked = [task for task in tasks if RESTART_ANNOTATION in task.metadata.annotations]
         self._restarted &= {_request(task) for task in asked}
         for task in asked:
-            await self._restart(self._worker, task)
-
-    def _is_to_restart(self, task: ReplicationTask) -> bool:
-        mine = task.status.driver_name == self._pod.name
-        return mine and RESTART_ANNOTATION in task.metadata.annotations
+            if _request(task) in self._restarted or task.status.driver_name == self._pod.name:
+                await self._restart(self._worker, task)
 
     async def _restart(self, worker: Worker, task: ReplicationTask) -> None:
         """Once for each request, however often its removal has to be tried."""

@@ -73,10 +73,9 @@ class Client:
         query = {"labelSelector": labels, "fieldSelector": fields, "limit": str(_PAGE)}
         while True:
             page = await self._send("list", "GET", kind, namespace, query=query, accept=accept)
-            # An item of a list does not repeat what the list says of all.
-            items += [
-                {"apiVersion": kind.api_version, "kind": kind.name} | item for item in page["items"]
-            ]
+            # An item of a list does not repeat what the list says of all; no items may be null.
+            said = {"apiVersion": kind.api_version, "kind": kind.name}
+            items += [said | item for item in page["items"] or ()]
             if not (token := page["metadata"].get("continue")):
                 return items, page["metadata"]["resourceVersion"]
             query["continue"] = token

@@ -1,0 +1,244 @@
+"""Driver processes on a real API server with real brokers; the test itself is the scheduler."""
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from cluster.api_server import ApiServer
+from support.flows import manifest, spec
+from support.pods import Scene, scene
+from support.proxy import Proxy
+from support.records import Load, compare, make_topic, read, unique
+
+from headrace.api import ReplicationFlow, TaskType
+from headrace.api.labels import CONNECTOR_MANAGER
+from headrace.herder.task_objects import TaskBuilder
+from headrace.k8s import Object, Refused, connect_by_file
+from headrace.sandbox import Cluster
+
+pytestmark = pytest.mark.usefixtures("crds")
+
+WaitUntil = Callable[..., Any]
+PARTITIONS = 4
+
+
+@contextmanager
+def flow_under_load(
+    server: ApiServer,
+    namespace: str,
+    east: Cluster,
+    west: Cluster,
+    wait_until: WaitUntil,
+    **more: Any,
+) -> Iterator[Scene]:
+    """Two drivers, four tasks; afterwards nothing is missing, and what is repeated is said."""
+    name = unique("pods")
+    topic = make_topic(spec(east), name, PARTITIONS)
+    flow = manifest(name, east, west, topic, heartbeats={"enabled": False}, **more)
+    with scene(server, namespace, flow) as made:
+        with Load(spec(east), topic, PARTITIONS, per_second=500):
+            for driver in ("a", "b"):
+                made.start_driver(driver)
+            wait_until(lambda: all(d.ready for d in made.drivers.values()), within_s=30)
+            settle(made, wait_until, "a", "b")
+            yield made
+        wait_until(
+            lambda: [
+                unit["status"].get("conditions", [{}])[0].get("status")
+                for unit in made.units("SourceTask")
+            ],
+            within_s=40,
+            until=lambda caught_up: caught_up == ["True"] * PARTITIONS,
+        )
+        total = sum(map(len, read(spec(east), topic).values()))
+        result = wait_until(
+            lambda: compare(read(spec(east), topic), read(spec(west), f"east.{topic}")),
+            within_s=40,
+            until=lambda result: result.missing == 0,
+        )
+        assert result.in_order
+        print(f"{name}: {total} records, 0 missing, {result.repeated} repeated")
+
+
+def settle(made: Scene, wait_until: WaitUntil, *drivers: str, within_s: float = 40) -> None:
+    """Wait until all tasks run on these, and only these, drivers."""
+
+    def look() -> dict[str, str]:
+        made.spread(*drivers)
+        return made.running()
+
+    wait_until(
+        look,
+        within_s=within_s,
+        until=lambda on: len(on) == PARTITIONS and set(on.values()) == set(drivers),
+    )
+
+
+def test_claims_moves_and_lets_go(
+    api_server: ApiServer, namespace: str, east: Cluster, west: Cluster, wait_until: WaitUntil
+) -> None:
+    with flow_under_load(api_server, namespace, east, west, wait_until) as made:
+        before, epochs = made.running(), made.epochs()
+        task = min(before)
+        other = next(driver for driver in ("a", "b") if driver != before[task])
+        made.assign(task, other)
+        wait_until(lambda: made.running().get(task) == other, within_s=15)
+        assert {name for name, epoch in made.epochs().items() if epoch != epochs[name]} == {task}
+
+        made.patch(task, {"metadata": {"annotations": {"headrace.dev/restart": "please"}}})
+        restarted = made.epochs()[task]
+        wait_until(lambda: made.epochs()[task] > restarted, within_s=15)
+        wait_until(lambda: len(made.running()) == PARTITIONS, within_s=15)
+        annotations = made.unit(task)["metadata"]["annotations"]
+        assert "headrace.dev/restart" not in annotations
+        assert annotations["headrace.dev/target-topics"] == f"east.{made.name}"
+        assert made.log().count("restart asked for") == 1
+
+        # TERM: all is let go of, the Lease goes; the other goes on with it.
+        assert made.drivers["a"].end() == 0
+        held = [u for u in made.units() if u.get("status", {}).get("driverName") == "a"]
+        assert held == []
+        leases = api_server.get("-n", namespace, "leases")["items"]
+        assert [lease["metadata"]["name"] for lease in leases] == ["b"]
+        for unit in made.units():
+            made.assign(unit["metadata"]["name"], "b")
+        settle(made, wait_until, "b")
+
+
+def test_a_killed_driver_is_replaced_and_a_restarted_container_goes_on(
+    api_server: ApiServer, namespace: str, east: Cluster, west: Cluster, wait_until: WaitUntil
+) -> None:
+    with flow_under_load(api_server, namespace, east, west, wait_until) as made:
+        epochs = made.epochs()
+        on_a = {task for task, driver in made.running().items() if driver == "a"}
+        made.drivers["a"].end(signal.SIGKILL)
+        made.drivers["a"].start()  # the same pod, a new incarnation
+        wait_until(
+            lambda: {n for n, e in made.epochs().items() if e > epochs[n]},
+            within_s=15,
+            until=lambda claimed: claimed == on_a,
+        )
+        settle(made, wait_until, "a", "b")
+
+        made.drivers["a"].end(signal.SIGKILL)
+        for unit in made.units():
+            if unit["spec"]["driverName"] == "a":
+                lost = unit["status"]["driverIncarnation"]
+                made.assign(unit["metadata"]["name"], "b", lost=lost)
+        # Well below the 10 s that a holder has which is not known to be lost.
+        settle(made, wait_until, "b", within_s=8)
+
+
+def test_an_api_server_that_is_away_stops_no_data(
+    api_server: ApiServer, namespace: str, east: Cluster, west: Cluster, wait_until: WaitUntil
+) -> None:
+    with flow_under_load(api_server, namespace, east, west, wait_until) as made:
+        topic, epochs = f"east.{made.name}", made.epochs()
+        for fault in (api_server.kill, api_server.freeze):
+            fault()
+            wait_until(lambda: not any(d.ready for d in made.drivers.values()), within_s=20)
+            assert all(d.probe("/healthz")[0] == 200 for d in made.drivers.values())
+            there = sum(map(len, read(spec(west), topic).values()))
+            wait_until(
+                lambda: sum(map(len, read(spec(west), topic).values())),
+                within_s=20,
+                until=lambda now, there=there: now > there + 1_000,
+            )
+            if fault == api_server.freeze:
+                api_server.thaw()
+            else:
+                api_server.start()
+            wait_until(lambda: all(d.ready for d in made.drivers.values()), within_s=30)
+        assert made.epochs() == epochs, "nobody was lost, nothing was claimed anew"
+        task, other = min(made.running()), "b"
+        made.assign(task, other)
+        wait_until(lambda: made.running().get(task) == other, within_s=20)
+
+
+def test_an_owner_that_is_cut_off_and_given_up_stops(
+    api_server: ApiServer,
+    namespace: str,
+    east: Cluster,
+    west: Cluster,
+    wait_until: WaitUntil,
+) -> None:
+    url = urlsplit(api_server.url)
+    assert url.hostname
+    assert url.port
+    with (
+        Proxy(url.hostname, url.port) as proxy,
+        flow_under_load(api_server, namespace, east, west, wait_until) as made,
+    ):
+        own_way = made.kubeconfig.with_name(f"{made.name}-proxy.conf")
+        own_way.write_text(
+            made.kubeconfig.read_text().replace(api_server.url, f"https://127.0.0.1:{proxy.port}")
+        )
+        made.start_driver("c", own_way)
+        wait_until(lambda: made.drivers["c"].ready, within_s=20)
+        task = min(made.running())
+        made.assign(task, "c")
+        wait_until(lambda: made.running().get(task) == "c", within_s=15)
+
+        proxy.cut()
+        lost = made.unit(task)["status"]["driverIncarnation"]
+        made.assign(task, "a", lost=lost)
+        wait_until(lambda: made.running().get(task) == "a", within_s=15)
+        wait_until(
+            made.drivers["c"].log.read_text,
+            within_s=15,
+            until=lambda log: "not ours any more" in log,
+        )
+        proxy.mend()
+        wait_until(lambda: made.drivers["c"].ready, within_s=30)
+        assert made.running()[task] == "a"
+
+
+async def apply(server: ApiServer, object: Object) -> None:
+    client = await connect_by_file("an old connector", str(server.kubeconfig))
+    try:
+        await client.apply(object, manager=CONNECTOR_MANAGER)
+    finally:
+        await client.close()
+
+
+def test_a_stale_connector_and_two_flows_on_one_topic(
+    api_server: ApiServer, namespace: str, east: Cluster, west: Cluster, wait_until: WaitUntil
+) -> None:
+    with flow_under_load(api_server, namespace, east, west, wait_until) as made:
+        connector = f"{made.name}-source-connector-0"
+        epoch = made.unit(connector)["status"]["epoch"]
+        assert {u["spec"]["connectorEpoch"] for u in made.units("SourceTask")} == {epoch}
+        holder = made.unit(connector)["status"]["driverName"]
+        made.assign(connector, "b" if holder == "a" else "a")
+        # Its successor writes its epoch into every task before anything else.
+        wait_until(
+            lambda: {u["spec"]["connectorEpoch"] for u in made.units("SourceTask")},
+            within_s=20,
+            until=lambda epochs: epochs == {epoch + 1},
+        )
+        assert set(made.running()) == {u["metadata"]["name"] for u in made.units("SourceTask")}
+
+        flow = ReplicationFlow.model_validate(
+            manifest(made.name, east, west) | {"metadata": {"name": made.name, "uid": "any"}}
+        )
+        task = TaskBuilder(flow, TaskType.SOURCE_TASK, epoch).build(0, [])
+        task["metadata"] |= {"namespace": namespace, "ownerReferences": []}
+        with pytest.raises(Refused, match=r"connectorEpoch: .* higher epoch wrote this split"):
+            asyncio.run(apply(api_server, task))
+
+        again = manifest(unique("again"), east, west, made.name, heartbeats={"enabled": False})
+        with scene(api_server, namespace, again) as second:
+            second.start_driver("d")
+            second.assign(f"{second.name}-source-connector-0", "d")
+            wait_until(
+                lambda: second.unit(f"{second.name}-source-connector-0").get("status", {}),
+                within_s=30,
+                until=lambda status: (
+                    f"flows {made.name} and {second.name} both write topic east.{made.name}"
+                    in str(status.get("conditions"))
+                ),
+            )

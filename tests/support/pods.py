@@ -1,0 +1,188 @@
+"""Driver processes as pods have them, and a scheduler of the test's own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import urllib3
+from cluster.api_server import ApiServer
+from cluster.rest import ApiError
+
+from headrace.assign import TaskId
+
+Json = dict[str, Any]
+GROUP = "headrace.dev"
+PORT = 8080
+
+# What a driver may do, and nothing else.
+RULES = [
+    {"apiGroups": [GROUP], "resources": ["replicationflows"], "verbs": ["get", "list", "watch"]},
+    {
+        "apiGroups": [GROUP],
+        "resources": ["replicationtasks"],
+        "verbs": ["get", "list", "watch", "create", "patch", "delete"],
+    },
+    {"apiGroups": [GROUP], "resources": ["replicationtasks/status"], "verbs": ["update"]},
+    {
+        "apiGroups": ["coordination.k8s.io"],
+        "resources": ["leases"],
+        "verbs": ["create", "patch", "delete"],
+    },
+]
+
+
+class Driver:
+    """One process; ``start`` it again to restart its container."""
+
+    def __init__(self, kubeconfig: Path, flow: str, namespace: str, name: str, ip: str) -> None:
+        self.name, self.ip = name, ip
+        self.log = kubeconfig.parent / f"{namespace}-{name}.log"
+        self._env = {
+            **os.environ,
+            "KUBECONFIG": str(kubeconfig),
+            "HEADRACE_LOG_LEVEL": "DEBUG",
+        }
+        self._command = [sys.executable, "-m", "headrace", "driver"]
+        self._command += [f"--flow={flow}", f"--namespace={namespace}", f"--name={name}"]
+        self._command += [f"--pod-ip={ip}", f"--port={PORT}"]
+        self.start()
+
+    def start(self) -> None:
+        """A new life."""
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._env
+            )
+
+    def end(self, number: signal.Signals = signal.SIGTERM, within_s: float = 25) -> int:
+        """Send a signal and wait for the end; the exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(within_s)
+
+    def probe(self, path: str) -> tuple[int, str]:
+        """Status and text of ``/healthz`` or ``/readyz``; 0 while nobody answers."""
+        try:
+            url = f"http://{self.ip}:{PORT}{path}"
+            answer = urllib3.request("GET", url, timeout=2, retries=False)
+        except urllib3.exceptions.HTTPError as error:
+            return 0, str(error)
+        return answer.status, answer.data.decode()
+
+    @property
+    def ready(self) -> bool:
+        """Whether its readiness probe succeeds."""
+        return self.probe("/readyz")[0] == 200
+
+
+class Scene:
+    """A ReplicationFlow on the API server, its units, and the drivers that a test starts."""
+
+    def __init__(self, server: ApiServer, namespace: str, flow: Mapping[str, Any]) -> None:
+        self.server, self.namespace = server, namespace
+        self.name: str = flow["metadata"]["name"]
+        self.drivers: dict[str, Driver] = {}
+        self._path = f"/apis/{GROUP}/v1alpha1/namespaces/{namespace}/replicationtasks"
+        rbac = "rbac.authorization.k8s.io"
+        named = {"apiVersion": f"{rbac}/v1", "metadata": {"name": "driver"}}
+        account = {"kind": "ServiceAccount", "name": "default", "namespace": namespace}
+        server.apply(
+            named | {"kind": "Role", "rules": RULES},
+            named
+            | {
+                "kind": "RoleBinding",
+                "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "driver"},
+                "subjects": [account],
+            },
+            dict(flow),
+            namespace=namespace,
+        )
+        self.kubeconfig = server.kubeconfig_of(namespace, "default")
+        for type in ("SourceConnector", "HeartbeatConnector"):
+            server.apply(self._connector(type), namespace=namespace)
+
+    def _connector(self, type: str) -> Json:
+        metadata = {
+            "name": TaskId(self.name, type, 0).name,
+            "labels": {"headrace.dev/flow": self.name, "headrace.dev/type": type},
+        }
+        return {
+            "apiVersion": f"{GROUP}/v1alpha1",
+            "kind": "ReplicationTask",
+            "metadata": metadata,
+            "spec": {"flowName": self.name, "type": type, "index": 0},
+        }
+
+    def start_driver(self, name: str, kubeconfig: Path | None = None) -> Driver:
+        """A process of its own address."""
+        ip = f"127.{os.getpid() % 250 + 1}.{time.monotonic_ns() % 250 + 1}.{len(self.drivers) + 2}"
+        driver = Driver(kubeconfig or self.kubeconfig, self.name, self.namespace, name, ip)
+        self.drivers[name] = driver
+        return driver
+
+    def units(self, type: str = "") -> list[Json]:
+        """All of the flow, or those of a type; none while the API server does not answer."""
+        try:
+            found = self.server.rest.get(self._path)["items"]
+        except (ApiError, urllib3.exceptions.HTTPError):
+            return []
+        mine = [unit for unit in found if unit["spec"]["flowName"] == self.name]
+        return [unit for unit in mine if type in ("", unit["spec"]["type"])]
+
+    def unit(self, name: str) -> Json:
+        """One unit."""
+        return self.server.rest.get(f"{self._path}/{name}")
+
+    def spread(self, *drivers: str) -> None:
+        """Assign what nobody is to run, in turn."""
+        waiting = [unit for unit in self.units() if not unit["spec"].get("driverName")]
+        for number, unit in enumerate(sorted(waiting, key=lambda unit: unit["metadata"]["name"])):
+            self.assign(unit["metadata"]["name"], drivers[number % len(drivers)])
+
+    def assign(self, name: str, driver: str, lost: str = "") -> None:
+        """As the operator does."""
+        self.patch(name, {"spec": {"driverName": driver, "lostIncarnation": lost}})
+
+    def patch(self, name: str, patch: Json) -> None:
+        """Merge patch."""
+        self.server.rest.merge(f"{self._path}/{name}", patch)
+
+    def running(self) -> dict[str, str]:
+        """The driver of each source task that runs where it is to run."""
+        return {
+            unit["metadata"]["name"]: unit["spec"]["driverName"]
+            for unit in self.units("SourceTask")
+            if (status := unit.get("status", {})).get("phase") == "Running"
+            and status.get("driverName") == unit["spec"].get("driverName")
+        }
+
+    def epochs(self) -> dict[str, int]:
+        """Of the source tasks."""
+        return {
+            unit["metadata"]["name"]: unit.get("status", {}).get("epoch", 0)
+            for unit in self.units("SourceTask")
+        }
+
+    def log(self) -> str:
+        """What all drivers logged."""
+        return "".join(driver.log.read_text() for driver in self.drivers.values())
+
+
+@contextmanager
+def scene(server: ApiServer, namespace: str, flow: Mapping[str, Any]) -> Iterator[Scene]:
+    """Ends its drivers with the ``with`` block."""
+    made = Scene(server, namespace, flow)
+    try:
+        yield made
+    except BaseException:
+        print(made.log()[-20_000:])
+        raise
+    finally:
+        for driver in made.drivers.values():
+            driver.process.kill()
+            driver.process.wait()

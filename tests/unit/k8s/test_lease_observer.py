@@ -1,0 +1,94 @@
+"""Who is lost, by Leases: each rule alone. Times are seconds of the observer's clock."""
+
+from headrace.k8s import LeaseObserver, LeaseView
+
+A, B, C = ("shop", "a"), ("shop", "b"), ("shop", "c")
+
+
+def lease(renewed: float, life: str = "1", duration_s: float = 6) -> LeaseView:
+    return LeaseView(f"pod/{life}", str(renewed), duration_s)
+
+
+def watch(observer: LeaseObserver, until: float, *alive: tuple[str, str], since: float = 0) -> bool:
+    """Let ``alive`` renew each second; whether the observer was ever judged blind."""
+    blind = False
+    now = since
+    while now < until:
+        now += 1
+        for name in alive:
+            observer.see(name, lease(now), now)
+        if observer.due(now):
+            blind |= observer.judge(now)
+    return blind
+
+
+def test_an_unchanged_lease_expires_after_its_duration() -> None:
+    observer = LeaseObserver()
+    for name in (A, B, C):
+        observer.see(name, lease(0), 0)
+    watch(observer, 5, B, C)
+    assert not observer.expired
+    assert not watch(observer, 6, B, C, since=5)
+    assert observer.expired == {A}
+    assert observer.holder(A) == "pod/1"
+    observer.see(A, lease(99, life="2"), 10)
+    assert not observer.expired
+    assert observer.holder(A) == "pod/2"
+
+
+def test_a_lease_that_was_old_when_first_seen_gets_a_full_observation() -> None:
+    observer = LeaseObserver()
+    observer.see(A, lease(-1000), 100)
+    assert not observer.due(105.9)
+    assert observer.due(106)
+
+
+def test_a_missing_lease_is_observed_for_as_long() -> None:
+    observer = LeaseObserver(duration_s=6)
+    observer.see(B, lease(0), 0)
+    observer.expect([A, B], 0)
+    watch(observer, 6, B)
+    assert observer.expired == {A}
+    observer.expect([B], 7)  # its pod is gone
+    assert not observer.expired
+    observer.see(B, None, 8)
+    assert not observer.due(13.9)
+    observer.judge(14)
+    assert observer.expired == {B}
+
+
+def test_a_regained_sight_starts_anew() -> None:
+    observer = LeaseObserver()
+    observer.see(A, lease(0), 0)
+    observer.see(B, lease(0), 0)
+    observer.restart(5.9)
+    assert not observer.due(11.8)
+    observer.judge(11.9)
+
+
+def test_most_together_are_watched_once_more() -> None:
+    observer = LeaseObserver()
+    # Renewed at different moments, unseen from 2 s on: they would run out one by one.
+    for name, at in ((A, 0.2), (B, 1.0), (C, 1.9)):
+        observer.see(name, lease(at), at)
+    assert observer.judge(6.3), "A is due, all are silent"
+    assert not observer.expired
+    assert not watch(observer, 12, A, B, C, since=7)
+    assert not observer.expired, "they were alive all the time"
+
+
+def test_most_together_are_lost_when_they_stay_silent() -> None:
+    observer = LeaseObserver()
+    for name in (A, B, C):
+        observer.see(name, lease(0), 0)
+    assert watch(observer, 6, C)
+    assert not observer.expired
+    watch(observer, 12, C, since=6)
+    assert observer.expired == {A, B}
+
+
+def test_a_single_driver_is_not_most() -> None:
+    observer = LeaseObserver()
+    observer.see(A, lease(0), 0)
+    assert not observer.judge(6)
+    assert observer.expired == {A}
