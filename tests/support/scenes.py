@@ -64,7 +64,7 @@ def flow_under_load(
     """Eight tasks of one partition each, on two drivers; afterwards nothing is missing."""
     name = unique("move")
     topic = make_topic(spec(east), name, PARTITIONS)
-    flow = manifest(name, east, west, topic, heartbeats={"enabled": False}, **more)
+    flow = manifest(name, east, west, topic, **{"heartbeats": {"enabled": False}, **more})
     drivers = more.get("drivers", {}).get("replicas", 2)
     with FlowRun(folder, [flow]) as run, Load(spec(east), topic, PARTITIONS, per_second=1_000):
         scene = Scene(run, wait_until)
