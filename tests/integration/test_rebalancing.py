@@ -1,90 +1,20 @@
 """Units that move between drivers under load: planned, killed, frozen, scaled."""
 
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
-from typing import Any
 
-import psutil
 import pytest
-from support.flows import FlowRun, manifest, spec
-from support.records import Load, compare, make_topic, read, unique
+from support.scenes import PARTITIONS, WaitUntil, Watch, distribution, flow_under_load
 
-from headrace.api.partitions import TopicPartition
 from headrace.cli.main import main
 from headrace.errors import InvalidSpec
-from headrace.herder import control
-from headrace.kafka import Admin, Position, assign, make_consumer
 from headrace.sandbox import Cluster
-
-WaitUntil = Callable[..., object]
-PARTITIONS = 8
 
 
 @pytest.fixture(autouse=True)
 def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Control sockets of this test's own."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-
-
-class Scene:
-    """A flow under load, and what the test does to it."""
-
-    def __init__(self, run: FlowRun, wait_until: WaitUntil) -> None:
-        self.run = run
-        self._wait_until = wait_until
-
-    def holders(self) -> dict[str, str]:
-        """The driver that holds each running source task."""
-        return {
-            unit["name"]: unit["driverName"]
-            for unit in self.run.units()
-            if unit.get("phase") == "Running" and unit["driverName"] == unit["assignedTo"]
-        }
-
-    def settle(self, drivers: int, within_s: float = 20) -> dict[str, str]:
-        """Wait until all tasks run on so many drivers."""
-        self._wait_until(
-            lambda: (
-                len(holders := self.holders()) == PARTITIONS
-                and len(set(holders.values())) == drivers
-            ),
-            within_s=within_s,
-        )
-        return self.holders()
-
-    def process(self, driver: str) -> psutil.Process:
-        """The process of a driver."""
-        return next(p for p in self.run.drivers() if driver in p.cmdline())
-
-    def ask(self, verb: str, **arguments: Any) -> dict[str, Any]:
-        """Over the control socket."""
-        return control.request(self.run.name, verb, **arguments)
-
-
-@contextmanager
-def flow_under_load(
-    east: Cluster, west: Cluster, folder: Path, wait_until: WaitUntil, **more: Any
-) -> Iterator[Scene]:
-    """Two drivers, eight tasks of one partition each; afterwards nothing is missing."""
-    name = unique("move")
-    topic = make_topic(spec(east), name, PARTITIONS)
-    flow = manifest(name, east, west, topic, heartbeats={"enabled": False}, **more)
-    with FlowRun(folder, [flow]) as run, Load(spec(east), topic, PARTITIONS, per_second=1_000):
-        scene = Scene(run, wait_until)
-        scene.settle(2, within_s=40)
-        yield scene
-        scene.settle(len(set(scene.holders().values())))
-    with FlowRun(folder, [flow], "--until-caught-up") as rest:
-        assert rest.end(60) == 0, rest.output
-    result = compare(read(spec(east), topic), read(spec(west), f"east.{topic}"))
-    assert result.missing == 0
-    assert result.in_order
-    print(f"{name}: 0 missing, {result.repeated} repeated")
 
 
 def test_a_planned_move_touches_one_task_only(
@@ -184,50 +114,6 @@ def test_the_silence_of_a_move(
                 silences = watch.longest_silences(began)
                 moved.append(silences.pop(partition))
                 unmoved.extend(silences.values())
-        print(f"silence of 20 moved partitions, s: {_distribution(moved)}")
-        print(f"silence of the {len(unmoved)} others, s: {_distribution(unmoved)}")
+        print(f"silence of 20 moved partitions, s: {distribution(moved)}")
+        print(f"silence of the {len(unmoved)} others, s: {distribution(unmoved)}")
         assert max(moved) < 10
-
-
-def _distribution(seconds: list[float]) -> str:
-    ordered = sorted(seconds)
-    return (
-        f"min {ordered[0]:.2f}, median {median(ordered):.2f}, "
-        f"p90 {ordered[int(0.9 * len(ordered))]:.2f}, max {ordered[-1]:.2f}"
-    )
-
-
-class Watch:
-    """Notes when records become visible on the target, by partition."""
-
-    def __init__(self, cluster: Cluster, topic: str) -> None:
-        self._consumer = make_consumer(spec(cluster))
-        partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-        assign(self._consumer, Admin(spec(cluster)).offsets(partitions, Position.LATEST).items())
-        self._arrivals: dict[int, list[float]] = {number: [] for number in range(PARTITIONS)}
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> "Watch":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._consumer.close()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            message = self._consumer.poll(0.1)
-            if message is not None and not message.error():
-                self._arrivals[message.partition() or 0].append(time.monotonic())
-
-    def longest_silences(self, since: float) -> dict[int, float]:
-        """The longest time without a record since then, by partition."""
-        now = time.monotonic()
-        longest = {}
-        for partition, arrivals in self._arrivals.items():
-            times = [since, *(at for at in arrivals if at >= since), now]
-            longest[partition] = max(b - a for a, b in pairwise(times))
-        return longest
