@@ -1,87 +1,22 @@
 """Units that move between drivers under load: planned, killed, frozen, scaled."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
-from typing import Any
 
-import psutil
 import pytest
-from support.flows import FlowRun, manifest, spec
-from support.records import Load, compare, make_topic, read, unique
+from support.flows import spec
+from support.scenes import PARTITIONS, WaitUntil, distribution, flow_under_load
 from support.watch import Watch
 
 from headrace.cli.main import main
 from headrace.errors import InvalidSpec
-from headrace.herder import control
 from headrace.sandbox import Cluster
-
-WaitUntil = Callable[..., object]
-PARTITIONS = 8
 
 
 @pytest.fixture(autouse=True)
 def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Control sockets of this test's own."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-
-
-class Scene:
-    """A flow under load, and what the test does to it."""
-
-    def __init__(self, run: FlowRun, wait_until: WaitUntil) -> None:
-        self.run = run
-        self._wait_until = wait_until
-
-    def holders(self) -> dict[str, str]:
-        """The driver that holds each running source task."""
-        return {
-            unit["name"]: unit["driverName"]
-            for unit in self.run.units()
-            if unit.get("phase") == "Running" and unit["driverName"] == unit["assignedTo"]
-        }
-
-    def settle(self, drivers: int, within_s: float = 20) -> dict[str, str]:
-        """Wait until all tasks run on so many drivers."""
-        self._wait_until(
-            lambda: (
-                len(holders := self.holders()) == PARTITIONS
-                and len(set(holders.values())) == drivers
-            ),
-            within_s=within_s,
-        )
-        return self.holders()
-
-    def process(self, driver: str) -> psutil.Process:
-        """The process of a driver."""
-        return next(p for p in self.run.drivers() if driver in p.cmdline())
-
-    def ask(self, verb: str, **arguments: Any) -> dict[str, Any]:
-        """Over the control socket."""
-        return control.request(self.run.name, verb, **arguments)
-
-
-@contextmanager
-def flow_under_load(
-    east: Cluster, west: Cluster, folder: Path, wait_until: WaitUntil, **more: Any
-) -> Iterator[Scene]:
-    """Two drivers, eight tasks of one partition each; afterwards nothing is missing."""
-    name = unique("move")
-    topic = make_topic(spec(east), name, PARTITIONS)
-    flow = manifest(name, east, west, topic, heartbeats={"enabled": False}, **more)
-    with FlowRun(folder, [flow]) as run, Load(spec(east), topic, PARTITIONS, per_second=1_000):
-        scene = Scene(run, wait_until)
-        scene.settle(2, within_s=40)
-        yield scene
-        scene.settle(len(set(scene.holders().values())))
-    with FlowRun(folder, [flow], "--until-caught-up") as rest:
-        assert rest.end(60) == 0, rest.output
-    result = compare(read(spec(east), topic), read(spec(west), f"east.{topic}"))
-    assert result.missing == 0
-    assert result.in_order
-    print(f"{name}: 0 missing, {result.repeated} repeated")
 
 
 def test_a_planned_move_touches_one_task_only(
@@ -181,14 +116,6 @@ def test_the_silence_of_a_move(
                 silences = watch.longest_silences(began)
                 moved.append(silences.pop(partition))
                 unmoved.extend(silences.values())
-        print(f"silence of 20 moved partitions, s: {_distribution(moved)}")
-        print(f"silence of the {len(unmoved)} others, s: {_distribution(unmoved)}")
+        print(f"silence of 20 moved partitions, s: {distribution(moved)}")
+        print(f"silence of the {len(unmoved)} others, s: {distribution(unmoved)}")
         assert max(moved) < 10
-
-
-def _distribution(seconds: list[float]) -> str:
-    ordered = sorted(seconds)
-    return (
-        f"min {ordered[0]:.2f}, median {median(ordered):.2f}, "
-        f"p90 {ordered[int(0.9 * len(ordered))]:.2f}, max {ordered[-1]:.2f}"
-    )

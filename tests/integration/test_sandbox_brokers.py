@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headrace.api import ClusterSpec
-from headrace.errors import Fatal, InvalidSpec
+from headrace.errors import Fatal, InvalidSpec, Retriable
 from headrace.kafka import Admin
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
 
@@ -44,6 +44,24 @@ def test_one_of_three_brokers_is_killed_and_comes_back(
 
     cluster.stop()
     assert not any(broker.process for broker in cluster.brokers)
+
+
+def test_a_frozen_broker_answers_nothing_until_it_thaws(
+    start_cluster: StartCluster, wait_until: WaitUntil
+) -> None:
+    cluster = start_cluster("frozen")
+    broker = cluster.broker(1)
+    broker.freeze()
+    assert broker.frozen
+    assert cluster.running
+    with pytest.raises(Retriable, match="no broker answered"):
+        Admin(ClusterSpec(alias="f", bootstrap_servers=broker.address), timeout_s=2).topics()
+    broker.thaw()
+    assert not broker.frozen
+    assert _admin(cluster).create_topic("after", 1)
+    broker.freeze()
+    broker.stop()
+    assert broker.process is None
 
 
 def test_a_restarted_broker_has_its_address_and_its_data(start_cluster: StartCluster) -> None:

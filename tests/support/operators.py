@@ -1,6 +1,7 @@
 """Operators as processes of a test, each with the rights that the chart gives and no others."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -34,16 +35,13 @@ class Operator:
         return self.process.wait(END_WITHIN_S)
 
 
-def give_rights(api_server: ApiServer, namespace: str, **without: str) -> None:
-    """The operator's account in ``namespace``; ``without`` names resources, each less a verb."""
+def give_rights(api_server: ApiServer, namespace: str, without: str = "") -> None:
+    """The operator's account in ``namespace``, ``without`` a right, as ``watch pods``."""
     rules: list[dict[str, Any]] = yaml.safe_load(RULES.read_text())
-    for resource, verb in without.items():
-        rules = [
-            rule | {"verbs": [v for v in rule["verbs"] if v != verb]}
-            if resource in rule["resources"]
-            else rule
-            for rule in rules
-        ]
+    missing_verb, _, resource = without.partition(" ")
+    for rule in rules:
+        if resource in rule["resources"]:
+            rule["verbs"].remove(missing_verb)
     rbac = "rbac.authorization.k8s.io"
     named = {"name": ACCOUNT}
     api_server.apply(
@@ -80,3 +78,81 @@ def running_operator(
         finally:
             process.kill()
             process.wait()
+
+
+class Resources:
+    """A namespace as a person with kubectl sees it."""
+
+    def __init__(self, api_server: ApiServer, namespace: str) -> None:
+        self._api_server, self.namespace = api_server, namespace
+
+    def kubectl(self, *arguments: str) -> str:
+        """Run kubectl in the namespace; what it prints."""
+        return self._api_server.kubectl("-n", self.namespace, *arguments)
+
+    def apply(self, *manifests: dict[str, Any]) -> None:
+        """``kubectl apply``."""
+        self._api_server.apply(*manifests, namespace=self.namespace)
+
+    def get(self, *what: str) -> Any:
+        """An object, or a list."""
+        return self._api_server.get("-n", self.namespace, *what)
+
+    def flow(self, name: str) -> Any:
+        """A ReplicationFlow."""
+        return self.get("rflow", name)
+
+    def tasks(self, flow: str) -> dict[str, Any]:
+        """The units of a flow, by name."""
+        found = self.get("rtask", "-l", f"headrace.dev/flow={flow}")["items"]
+        return {task["metadata"]["name"]: task for task in found}
+
+    def condition(self, flow: str, type: str) -> dict[str, str]:
+        """A condition of a flow; empty when there is none."""
+        conditions = self.flow(flow).get("status", {}).get("conditions", [])
+        return next((one for one in conditions if one["type"] == type), {})
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        """What happened to objects of a kind."""
+        found: list[dict[str, Any]] = self.get("events", "--sort-by=.metadata.creationTimestamp")[
+            "items"
+        ]
+        return [event for event in found if event["involvedObject"]["kind"] == kind]
+
+    def owner(self, flow: str) -> dict[str, Any]:
+        """The ownerReference of what belongs to a flow."""
+        uid = self.flow(flow)["metadata"]["uid"]
+        return {
+            "apiVersion": "headrace.dev/v1alpha1",
+            "kind": "ReplicationFlow",
+            "name": flow,
+            "uid": uid,
+            "controller": True,
+        }
+
+    def owners(self, kinds: str) -> set[str]:
+        """The uids of all that own objects of headrace's."""
+        found = self.get(kinds, "-l", "headrace.dev/flow")["items"]
+        return {owner["uid"] for one in found for owner in one["metadata"]["ownerReferences"]}
+
+    def versions(self, kinds: str) -> dict[str, str]:
+        """The resourceVersion of each object; the flows' too."""
+        found = self.get(f"{kinds},replicationflows")["items"]
+        return {one["metadata"]["uid"]: one["metadata"]["resourceVersion"] for one in found}
+
+    def writes(self) -> int:
+        """How many writes to headrace's kinds and to children the API server has answered."""
+        kinds = "replicationflows|replicationtasks|deployments|roles|rolebindings|serviceaccounts"
+        counted = re.findall(
+            rf'^apiserver_request_total{{[^}}]*resource="(?:{kinds}|poddisruptionbudgets)"'
+            r'[^}]*verb="(?:POST|PUT|PATCH|APPLY|DELETE)"[^}]*} (\S+)$',
+            self._api_server.kubectl("get", "--raw", "/metrics"),
+            re.MULTILINE,
+        )
+        return sum(int(float(count)) for count in counted)
+
+    def leader(self) -> str:
+        """The replica of the operator that leads."""
+        leases = self.get("leases")["items"]
+        ours = [one["spec"] for one in leases if one["metadata"]["name"] == ACCOUNT]
+        return str(ours[0].get("holderIdentity", "")) if ours else ""

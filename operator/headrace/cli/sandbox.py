@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headrace import logs
+from headrace.cli.sandbox_faults import freeze, thaw
 from headrace.cli.sandbox_records import consume, produce
 from headrace.errors import InvalidSpec
 from headrace.sandbox import Broker, Cluster, ClusterPlan, Sandbox
@@ -85,6 +86,8 @@ def down(names: tuple[str, ...]) -> None:
 
 command.add_command(produce)
 command.add_command(consume)
+command.add_command(freeze)
+command.add_command(thaw)
 
 
 def _show(sandbox: Sandbox) -> None:
@@ -107,7 +110,11 @@ def _show(sandbox: Sandbox) -> None:
 def _brokers(cluster: Cluster) -> str:
     running = _running(cluster)
     down = [str(broker.node_id) for broker in cluster.brokers if broker not in running]
-    return f"{len(running)} up" + (f", down: {', '.join(down)}" if down else "")
+    frozen = [str(broker.node_id) for broker in running if broker.frozen]
+    said = [("down", down), ("frozen", frozen)]
+    return ", ".join(
+        [f"{len(running)} up", *(f"{state}: {', '.join(them)}" for state, them in said if them)]
+    )
 
 
 def _running(cluster: Cluster) -> list[Broker]:

@@ -39,7 +39,7 @@ def produce(topic: str, cluster: str | None, sandbox: str | None, partitions: in
 
     A topic that is not there is created.
     """
-    where = _spec(_clusters(sandbox, cluster)[0])
+    where = _spec(clusters_meant(sandbox, cluster)[0])
     if Admin(where).create_topic(topic, partitions):
         click.echo(f"Topic {topic} was not there: created on {where.alias}.", err=True)
     if sys.stdin.isatty():
@@ -89,7 +89,7 @@ def consume(
 
     Waits for a topic that is not there yet.
     """
-    where = _spec(_clusters(sandbox, cluster)[-1])
+    where = _spec(clusters_meant(sandbox, cluster)[-1])
     seen = 0
     for value in islice(_values(where, topic, from_beginning, timeout), max_messages):
         click.echo("null" if value is None else value)
@@ -137,7 +137,7 @@ def _values(
         consumer.close()
 
 
-def _clusters(sandbox: str | None, cluster: str | None) -> tuple[Cluster, ...]:
+def clusters_meant(sandbox: str | None, cluster: str | None) -> tuple[Cluster, ...]:
     """The clusters of the sandbox that is meant, or the one that is named."""
     running = [there for there in Sandbox.all() if there.running]
     if sandbox is not None:

@@ -3,8 +3,9 @@
 Everything here asks brokers and may wait for them: it runs beside the loop that moves data.
 """
 
-from collections.abc import Iterable, Mapping, Set
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Set
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, TypeVar
 
 from headrace.api import StartFrom
 from headrace.api.partitions import TopicPartition
@@ -13,6 +14,9 @@ from headrace.connect.hold import Hold
 from headrace.errors import Fatal, Retriable
 from headrace.kafka import Position
 from headrace.replication.progress import Progress, ProgressKey
+
+T = TypeVar("T")
+Offsets = dict[TopicPartition, int]
 
 
 class DataLoss(Fatal):
@@ -33,21 +37,22 @@ class Start(NamedTuple):
 
 
 def epoch_floor(context: FlowContext, partitions: Iterable[TopicPartition]) -> int:
-    """The highest epoch in the progress of these partitions, read to its end."""
+    """The highest epoch in the progress of these partitions, as far as it is known.
+
+    Read to its end the first time only: ``restore`` does so in any case, and claims again where it
+    finds a higher one.
+    """
     context.progress.start()
-    context.progress.read_to_end()
+    if not context.progress.was_read:
+        context.progress.read_to_end()
     stored = (context.progress.get(context.progress_key(at)) for at in partitions)
     return max((progress.epoch for progress in stored if progress), default=0)
 
 
 def look(context: FlowContext, partitions: Set[TopicPartition]) -> None:
     """Ask what ``restore`` asks, and write nothing: a standby's connections are warm after it."""
-    targets = {
-        TopicPartition(context.policy.target_topic(at.topic), at.partition) for at in partitions
-    }
     _topic_ids(context, {at.topic for at in partitions})
-    context.source.offsets(partitions, Position.LAST_STABLE)
-    context.target.offsets(targets, Position.LATEST)
+    _offsets(context, partitions, partitions)
 
 
 def restore(
@@ -59,24 +64,27 @@ def restore(
     the record mover has none, so it resumes from the stored positions.) Raises ``DataLoss`` when
     what is stored does not fit what the clusters hold, ``Retriable`` while brokers do not answer.
     """
-    ids = _topic_ids(context, {at.topic for at in partitions})
-    context.progress.read_to_end()
+    with ThreadPoolExecutor(1) as beside:
+        reading = beside.submit(context.progress.read_to_end)
+        ids = _topic_ids(context, {at.topic for at in partitions})
+        reading.result()
     stored = {
         at: progress
         for at in partitions
         if (progress := context.progress.get(context.progress_key(at)))
     }
-    _check(context, stored, ids)
+    # After progress: an owner that does not know yet that it is none may go on meanwhile.
+    offsets = _offsets(context, partitions, stored.keys())
+    _check(context, stored, ids, offsets)
     positions = {at: progress.source_offset for at, progress in stored.items()}
     positions |= _first_positions(context, partitions - stored.keys())
-    ends = context.source.offsets(partitions, Position.LAST_STABLE)
     starts = {
         at: Start(
             position,
             stored[at].target_offset if at in stored else 0,
             stored[at].leader_epoch if at in stored else -1,
             *ids[at.topic],
-            ends[at],
+            offsets.stable_ends[at],
         )
         for at, position in positions.items()
     }
@@ -130,11 +138,46 @@ def check_source_range(
         )
 
 
+class _Offsets(NamedTuple):
+    """What both clusters hold; of the target, by the partition of the source."""
+
+    starts: Offsets
+    ends: Offsets
+    stable_ends: Offsets
+    target_ends: Offsets
+
+
+def _offsets(
+    context: FlowContext, partitions: Set[TopicPartition], copied: Set[TopicPartition]
+) -> _Offsets:
+    """On the target, of those that were copied before."""
+    targets = {
+        TopicPartition(context.policy.target_topic(at.topic), at.partition): at for at in copied
+    }
+    source, target = context.source, context.target
+    starts, ends, stable_ends, target_ends = _together(
+        lambda: source.offsets(partitions, Position.EARLIEST),
+        lambda: source.offsets(partitions, Position.LATEST),
+        lambda: source.offsets(partitions, Position.LAST_STABLE),
+        lambda: target.offsets(targets, Position.LATEST),
+    )
+    by_source = {targets[at]: end for at, end in target_ends.items()}
+    return _Offsets(starts, ends, stable_ends, by_source)
+
+
+def _together(*asks: Callable[[], T]) -> list[T]:
+    """All answers, asked for at the same time: who takes over has no time to ask in turn."""
+    with ThreadPoolExecutor(len(asks)) as pool:
+        return [answer.result() for answer in [pool.submit(ask) for ask in asks]]
+
+
 def _topic_ids(context: FlowContext, topics: Set[str]) -> dict[str, tuple[str, str]]:
     """Ids on both sides: they change when a topic is deleted and made again."""
     target_names = {topic: context.policy.target_topic(topic) for topic in topics}
-    source = context.source.describe(topics)
-    target = context.target.describe(target_names.values())
+    source, target = _together(
+        lambda: context.source.describe(topics),
+        lambda: context.target.describe(target_names.values()),
+    )
     for topic, target_topic in target_names.items():
         if topic not in source:
             raise Retriable(f"topic {topic} is not on {context.source.name} (any more)")
@@ -150,20 +193,18 @@ def _check(
     context: FlowContext,
     stored: Mapping[TopicPartition, Progress],
     ids: Mapping[str, tuple[str, str]],
+    offsets: _Offsets,
 ) -> None:
-    targets = {
-        at: TopicPartition(context.policy.target_topic(at.topic), at.partition) for at in stored
-    }
-    starts = context.source.offsets(stored, Position.EARLIEST)
-    ends = context.source.offsets(stored, Position.LATEST)
-    target_ends = context.target.offsets(targets.values(), Position.LATEST)
     for at, progress in sorted(stored.items()):
         _check_ids(context, at, progress, *ids[at.topic])
-        check_source_range(context, at, progress.source_offset, starts[at], ends[at])
-        end = target_ends[targets[at]]
+        check_source_range(
+            context, at, progress.source_offset, offsets.starts[at], offsets.ends[at]
+        )
+        end = offsets.target_ends[at]
         if end < progress.target_offset:
+            target = TopicPartition(context.policy.target_topic(at.topic), at.partition)
             raise DataLoss(
-                f"{targets[at]} on {context.target.name} ends at offset {end}, but "
+                f"{target} on {context.target.name} ends at offset {end}, but "
                 f"{progress.target_offset} was acknowledged: offsets {end} to "
                 f"{progress.target_offset - 1} are gone from the target (an unclean election, or "
                 "the topic was truncated)"

@@ -42,8 +42,9 @@ _DRAIN_TIMEOUT_S = 2.5
 """With storing and release it fits into the 5 s that a graceful stop may take."""
 _FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.2, 5.0
 
-_WARM_INTERVAL_S = 60.0
-"""Between two looks of a standby at its partitions; brokers hang up on who is silent for 10 min."""
+_FIRST_WARM_S, _WARM_INTERVAL_S = 2.0, 60.0
+"""A standby often comes with the loss of a driver, when others take over and must go first; later
+it looks again and again: brokers hang up on who is silent for 10 minutes."""
 
 _Beside = Future[dict[TopicPartition, Start]]
 
@@ -91,6 +92,7 @@ class SourceTask:
         self._observed = ReplicationTaskStatus()
         if role is Role.STANDBY:
             self._enter(TaskPhase.RESTORING)
+            self._not_before = self.started_at + _FIRST_WARM_S * random.uniform(0.5, 1.0)
 
     # Come.
 
@@ -187,9 +189,9 @@ class SourceTask:
 
     def _stand_by(self) -> bool:
         """Have connections, metadata and progress before they are needed; whether that is so."""
-        if self._mover is None:
-            self._mover = self._make_mover()  # its clients connect by themselves
         if self._preparing is None and time.monotonic() >= self._not_before:
+            if self._mover is None:
+                self._mover = self._make_mover()  # its clients connect by themselves
             self._preparing = self._beside.submit(self._warm_up, self.partitions)
         elif self._preparing is not None and self._preparing.done():
             looked, self._preparing = self._preparing, None
@@ -400,6 +402,8 @@ class SourceTask:
     def _settled(self) -> bool:
         """Whether nothing is left to hear of or to store, or the time for it is over."""
         late = time.monotonic() > self._drain_until
+        if self.role is Role.STANDBY:
+            return True
         if self._preparing is not None and not self._preparing.done():
             return late
         mover = self._mover

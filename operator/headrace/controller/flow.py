@@ -102,7 +102,9 @@ class FlowReconciler:
             return await self._wait_for_sight(flow)
 
         missing = self._not_built(flow)
-        hindrance = None if missing.refused else await self._make_children(flow)
+        hindrance = self._unseen()
+        if not missing.refused:
+            hindrance = await self._make_children(flow) or hindrance
         drivers = self._drivers(flow)
         taken = taken_target(flow, self._world.flows(), self._world.written)
         decided = await self._plan(flow, drivers, taken)
@@ -132,13 +134,17 @@ class FlowReconciler:
             scheduler.close()
 
     async def _wait_for_sight(self, flow: ReplicationFlow) -> float:
-        error = self._world.trouble
-        if error is not None and (verdict := trouble(error)):
+        if verdict := self._unseen():
             before = flow.status or ReplicationFlowStatus()
             now = datetime.now(UTC)
             status = status_without_units(verdict, before, flow.metadata.generation, now)
             await self._writes.status(flow, status)
         return _SEE_AGAIN_S
+
+    def _unseen(self) -> Verdict | None:
+        """What a person has to change before the operator sees all that it has to."""
+        error = self._world.trouble
+        return trouble(error) if error else None
 
     def _not_built(self, flow: ReplicationFlow) -> Unbuilt:
         # Stopped is for standalone to learn: here it is a Deployment without pods.

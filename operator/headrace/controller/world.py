@@ -20,6 +20,7 @@ from headrace.logs import get_logger
 
 log = get_logger(__name__)
 
+_TROUBLE_EVERY_S = 1.0
 _DRIVERS = f"{COMPONENT_LABEL}={DRIVER_COMPONENT},{FLOW_LABEL}"
 
 
@@ -53,8 +54,17 @@ class World:
                 tasks.create_task(copy.run())
             for copy in copies:
                 await copy.synced.wait()
-            for name in self._flows:
-                self._wants_look(name, SOON_S)
+            await self._tell_of_trouble()
+
+    async def _tell_of_trouble(self) -> None:
+        """Have all flows looked at now, and whenever the operator sees less or more."""
+        last: str | None = None
+        while True:
+            if (now := str(self.trouble or "")) != last:
+                last = now
+                for name in self._flows:
+                    self._wants_look(name, SOON_S)
+            await asyncio.sleep(_TROUBLE_EVERY_S)
 
     @property
     def is_complete(self) -> bool:

@@ -71,6 +71,8 @@ class ProgressLog:
         self._producer = make_producer(target, {"partitioner": "murmur2", "linger.ms": 0})
         self._table: dict[ProgressKey, Progress] = {}
         self._read: dict[int, int] = {}
+        self.was_read = False
+        """Whether it was once read to its end; it is followed since."""
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self._tail: threading.Thread | None = None
@@ -100,6 +102,7 @@ class ProgressLog:
                     f"could not read {self.topic} on {self._admin.name} to its end "
                     f"within {timeout_s:.0f} s"
                 )
+            self.was_read = True
 
     def get(self, key: ProgressKey) -> Progress | None:
         """What was stored last for this partition."""

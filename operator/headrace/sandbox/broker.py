@@ -82,6 +82,22 @@ class Broker:
         """End it as a power cut does (kill -9)."""
         self._end(signal.SIGKILL)
 
+    def freeze(self) -> None:
+        """Let it stand still: its connections stay open, and nothing answers."""
+        if process := self.process:
+            process.suspend()
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        if process := self.process:
+            process.resume()
+
+    @property
+    def frozen(self) -> bool:
+        """Does it stand still?"""
+        process = self.process
+        return process is not None and process.status() == psutil.STATUS_STOPPED
+
     def restart(self) -> None:
         """Stop it cleanly and start it."""
         self.stop()

@@ -1,0 +1,193 @@
+"""What goes wrong with drivers, brokers and assignors while a flow copies; nothing is missing."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.scenes import Scene, WaitUntil, flow_under_load
+
+from headrace.cli.main import main
+from headrace.errors import InvalidSpec
+from headrace.sandbox import Cluster
+
+PLUG_IN = """
+import os
+from pathlib import Path
+from headrace.assign import DriverAssignment, StickyAssignor, TaskAssignment
+
+class Moody(StickyAssignor):
+    def assign(self, state):
+        mood = Path(os.environ["MOOD"]).read_text()
+        good = super().assign(state)
+        first, *_, last = sorted(good.drivers)
+        given = dict(good.drivers)
+        all = DriverAssignment(frozenset(state.tasks))
+        if mood == "raises":
+            raise KeyError("nothing fits")
+        while mood == "loops":
+            pass
+        if mood == "assigns twice":
+            given |= {first: all, last: all}
+        if mood == "forgets":
+            given |= {first: DriverAssignment()}
+        if mood == "knows a stranger":
+            given |= {"stranger": DriverAssignment()}
+        return TaskAssignment(given)
+"""
+HANGS = """
+import os, sys, time
+from pathlib import Path
+
+if "driver" in sys.orig_argv:
+    from headrace.connect.hold import Hold
+    release = Hold.release
+
+    def hang(self):
+        while Path(os.environ["HANGING"], self.driver.name).exists():
+            time.sleep(0.1)
+        release(self)
+
+    Hold.release = hang
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control sockets of this test's own."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder from which processes that are started import."""
+    site = tmp_path / "site"
+    site.mkdir()
+    paths = [str(site), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    return site
+
+
+@pytest.fixture
+def mood(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """How the plug-in ``moody`` feels: a file; the plug-in is installed as pip would."""
+    (site / "moody.py").write_text(PLUG_IN)
+    info = site / "moody-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: moody\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[headrace.assignors]\nmoody = moody:Moody\n")
+    mood = tmp_path / "mood"
+    mood.write_text("good")
+    monkeypatch.setenv("MOOD", str(mood))
+    return mood
+
+
+def said(scene: Scene, type: str) -> str:
+    """The message of a condition; empty without one."""
+    condition: dict[str, Any] = scene.run.condition(type)
+    return condition.get("message", "")
+
+
+def test_a_plug_in_that_gives_no_good_answer_changes_nothing_and_is_named(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil, mood: Path
+) -> None:
+    with flow_under_load(east, west, tmp_path, wait_until, tasks={"assignor": "moody"}) as scene:
+        before = scene.holders()
+        for how, sentence in {
+            "raises": "assignor moody raised KeyError: 'nothing fits'",
+            "loops": "assignor moody did not answer within 5 s",
+            "assigns twice": "is given to driver driver-1 and to driver driver-",
+            "forgets": "tasks have no driver",
+            "knows a stranger": "there is no driver stranger",
+        }.items():
+            mood.write_text(how)
+            scene.ask("scale", drivers=3)  # there, or on its way: in any case it asks anew
+            wait_until(
+                lambda: said(scene, "AssignmentFailed"),
+                within_s=40,
+                until=lambda seen, sentence=sentence: sentence in str(seen),
+            )
+            assert said(scene, "AssignmentFailed").endswith("; the assignment in force stays")
+            assert scene.run.ready()
+            assert scene.holders() == before
+
+        # What loses its driver meanwhile waits, and the flow says so.
+        victim = min(before.values())
+        scene.process(victim).kill()
+        wait_until(
+            lambda: said(scene, "Ready"),
+            within_s=20,
+            until=lambda seen: "units wait for a driver: assignor moody gave" in str(seen),
+        )
+        mood.write_text("good")
+        scene.ask("scale", drivers=3)
+        scene.settle(3, within_s=40)
+        wait_until(lambda: not said(scene, "AssignmentFailed"), within_s=10)
+
+
+def test_a_driver_that_does_not_let_go_is_named_and_its_units_are_taken(  # noqa: PLR0917 - fixtures
+    east: Cluster,
+    west: Cluster,
+    tmp_path: Path,
+    wait_until: WaitUntil,
+    site: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (site / "sitecustomize.py").write_text(HANGS)
+    monkeypatch.setenv("HANGING", str(tmp_path))
+    with flow_under_load(east, west, tmp_path, wait_until) as scene:
+        before = scene.holders()
+        victim, other = sorted(set(before.values()), reverse=True)
+        (tmp_path / victim).touch()
+        assert main(["scale", "1"]) == 0
+        task = next(task for task, driver in before.items() if driver == other)
+        with pytest.raises(InvalidSpec, match=f"driver {victim} is leaving; there are {other}"):
+            scene.ask("move", task=task, driver=victim)
+        wait_until(
+            lambda: said(scene, "DriverUnresponsive"),
+            within_s=30,
+            until=lambda seen: f"{victim} (" in str(seen),
+        )
+        scene.settle(1)
+        # It holds nothing any more, and goes.
+        wait_until(lambda: len(scene.run.drivers()) == 1, within_s=20)
+        wait_until(lambda: not said(scene, "DriverUnresponsive"), within_s=5)
+        assert "driver lost" not in scene.run.output
+
+
+def test_without_drivers_units_wait(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    with flow_under_load(east, west, tmp_path, wait_until) as scene:
+        assert main(["scale", "0"]) == 0
+        wait_until(lambda: not scene.run.drivers(), within_s=20)
+        ready = scene.run.condition("Ready")
+        assert (ready["status"], ready["reason"]) == ("False", "NoDrivers")
+        assert "driver lost" not in scene.run.output
+        assert scene.run.output.count("driver left") == 2
+        assert main(["scale", "2"]) == 0
+        scene.settle(2, within_s=40)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_broker_that_stands_still_for_a_while(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil, side: str
+) -> None:
+    with flow_under_load(east, west, tmp_path, wait_until, heartbeats={"enabled": True}) as scene:
+        broker = (east if side == "source" else west).broker(1)
+        broker.freeze()
+        try:
+            # Who writes a record a second notices first, and says so.
+            wait_until(
+                lambda: [unit.get("lastError") for unit in scene.run.units("HeartbeatTask")],
+                within_s=30,
+                until=lambda seen: "did not acknowledge a heartbeat" in str(seen),
+            )
+        finally:
+            broker.thaw()
+        wait_until(
+            lambda: [unit.get("lastError") for unit in scene.run.units("HeartbeatTask")],
+            within_s=40,
+            until=lambda seen: seen == [None],
+        )
+        wait_until(scene.run.ready, within_s=40)

@@ -1,0 +1,51 @@
+"""Driver processes come and go; no broker is needed for that."""
+
+import asyncio
+import signal
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headrace.herder.fleet import DriverProcess, Fleet
+
+
+class Told:
+    """What the fleet said of its drivers."""
+
+    def __init__(self) -> None:
+        self.joined: list[DriverProcess] = []
+        self.left: list[DriverProcess] = []
+
+    def called(self, *_: Any) -> Mapping[str, Any]:
+        raise AssertionError("nobody asks anything here")
+
+
+async def eventually(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(30):
+        while not holds():
+            await asyncio.sleep(0.02)
+
+
+def test_a_driver_that_froze_and_then_ended_is_lost_once_and_replaced() -> None:
+    async def scene() -> None:
+        told = Told()
+        fleet = Fleet(
+            1, 3.0, None, joined=told.joined.append, left=told.left.append, called=told.called
+        )
+        await fleet.start()
+        try:
+            await eventually(lambda: told.joined)
+            first = told.joined[0]
+            first.process.send_signal(signal.SIGSTOP)
+            fleet.expire((first.last_beat or 0) + 4, forgive=False)
+            assert told.left == [first]
+            assert fleet.ready() == []
+            first.kill()
+            await eventually(lambda: len(told.joined) == 2)
+            assert told.left == [first]
+            assert [driver.name for driver in fleet.ready()] == ["driver-2"]
+            told.joined[1].kill()
+            await eventually(lambda: len(told.left) == 2)
+        finally:
+            await fleet.stop(5)
+
+    asyncio.run(scene())

@@ -1,0 +1,330 @@
+"""The operator on a real API server: what it makes, mends, refuses and says. No driver runs."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster.api_server import ApiServer
+from support.operators import Operator, Resources, give_rights, running_operator
+
+Wait = Callable[..., Any]
+
+FLOW = {
+    "apiVersion": "headrace.dev/v1alpha1",
+    "kind": "ReplicationFlow",
+    "metadata": {"name": "orders"},
+    "spec": {
+        "source": {"alias": "east", "bootstrapServers": "127.0.0.1:1"},
+        "target": {"alias": "west", "bootstrapServers": "127.0.0.1:2"},
+        "topics": {"include": ["orders"]},
+    },
+}
+CHILDREN = {
+    "serviceaccount/orders-driver",
+    "role.rbac.authorization.k8s.io/orders-driver",
+    "rolebinding.rbac.authorization.k8s.io/orders-driver",
+    "poddisruptionbudget.policy/orders-driver",
+    "deployment.apps/orders-driver",
+    "replicationtask.headrace.dev/orders-source-connector-0",
+    "replicationtask.headrace.dev/orders-heartbeat-connector-0",
+}
+KINDS = "serviceaccounts,roles,rolebindings,poddisruptionbudgets,deployments,replicationtasks"
+
+
+def flow(**spec: Any) -> dict[str, Any]:
+    return FLOW | {"spec": FLOW["spec"] | spec}  # type: ignore[operator]
+
+
+@pytest.fixture
+def resources(api_server: ApiServer, namespace: str, crds: None) -> Resources:
+    return Resources(api_server, namespace)
+
+
+@pytest.fixture
+def operator(api_server: ApiServer, resources: Resources, tmp_path: Path) -> Iterator[Operator]:
+    give_rights(api_server, resources.namespace)
+    with running_operator(api_server, resources.namespace, tmp_path) as operator:
+        yield operator
+
+
+def children(resources: Resources) -> set[str]:
+    names = resources.kubectl("get", KINDS, "-l", "headrace.dev/flow", "-o", "name").split()
+    return set(names)
+
+
+def ready(resources: Resources, name: str = "orders") -> tuple[str, str]:
+    """Status and reason of Ready."""
+    condition = resources.condition(name, "Ready")
+    return condition.get("status", ""), condition.get("reason", "")
+
+
+def is_made(resources: Resources, wait_until: Wait) -> None:
+    wait_until(lambda: children(resources) ^ CHILDREN, within_s=60, until=lambda less: not less)
+    wait_until(lambda: ready(resources)[1], within_s=60, until=lambda why: why == "NoDrivers")
+
+
+def test_a_flow_gets_its_children_and_says_what_it_waits_for(
+    operator: Operator, resources: Resources, wait_until: Wait
+) -> None:
+    resources.apply(FLOW)
+    is_made(resources, wait_until)
+    assert ready(resources) == ("False", "NoDrivers")
+    assert resources.condition("orders", "Reconciling")["status"] == "True"
+    assert resources.flow("orders")["status"]["observedGeneration"] == 1
+    events = resources.events("ReplicationFlow")
+    assert [event["reason"] for event in events] == ["NoDrivers"]
+    row = resources.kubectl("get", "rflow").splitlines()[1].split()
+    assert row[:3] == ["orders", "False", "NoDrivers"]
+    assert operator.end() == 0
+
+
+def test_what_somebody_changes_by_hand_is_as_it_was_a_moment_later(
+    operator: Operator, resources: Resources, wait_until: Wait
+) -> None:
+    resources.apply(FLOW)
+    is_made(resources, wait_until)
+    resources.kubectl("scale", "deployment/orders-driver", "--replicas=7")
+    resources.kubectl("delete", "role/orders-driver", "replicationtask/orders-source-connector-0")
+    resources.kubectl("label", "--overwrite", "sa/orders-driver", "headrace.dev/flow=mine")
+    wait_until(
+        lambda: resources.get("deployment", "orders-driver")["spec"]["replicas"],
+        within_s=60,
+        until=lambda replicas: replicas == 2,
+    )
+    is_made(resources, wait_until)
+    resources.kubectl(
+        "patch", "rflow/orders", "--subresource=status", "--type=merge",
+        "-p", '{"status": {"drivers": 99, "observedGeneration": 77}}',
+    )  # fmt: skip
+    wait_until(
+        lambda: resources.flow("orders")["status"],
+        within_s=60,
+        until=lambda status: (status["drivers"], status["observedGeneration"]) == (0, 1),
+    )
+
+
+def test_nothing_is_written_when_nothing_changed(
+    operator: Operator, resources: Resources, wait_until: Wait
+) -> None:
+    resources.apply(FLOW)
+    is_made(resources, wait_until)
+    wait_until(
+        lambda: (resources.versions(KINDS), time.monotonic()),
+        within_s=60,
+        until=_Unchanged(for_s=3),
+    )
+    writes = resources.writes()
+    # The flow changes and wants nothing else than before; the operator looks at all of it.
+    resources.kubectl("annotate", "rflow/orders", "somebody=looked")
+    wait_until(
+        lambda: (resources.versions(KINDS), time.monotonic()),
+        within_s=60,
+        until=_Unchanged(for_s=3),
+    )
+    assert resources.writes() - writes <= 1, operator.log  # kubectl's own
+
+
+def test_scale_is_the_drivers(operator: Operator, resources: Resources, wait_until: Wait) -> None:
+    resources.apply(FLOW)
+    is_made(resources, wait_until)
+    resources.kubectl("scale", "rflow/orders", "--replicas=5")
+    wait_until(
+        lambda: resources.get("deployment", "orders-driver")["spec"]["replicas"],
+        within_s=60,
+        until=lambda replicas: replicas == 5,
+    )
+    assert "app.kubernetes.io/component=driver" in resources.flow("orders")["status"]["selector"]
+
+
+def test_a_paused_reconciliation_leaves_everything_alone_and_says_so(
+    operator: Operator, resources: Resources, wait_until: Wait
+) -> None:
+    resources.apply(FLOW)
+    is_made(resources, wait_until)
+    pause = "headrace.dev/pause-reconciliation"
+    resources.kubectl("annotate", "rflow/orders", f"{pause}=true")
+    wait_until(
+        lambda: ready(resources), within_s=60, until=("Unknown", "ReconciliationPaused").__eq__
+    )
+    resources.kubectl("scale", "deployment/orders-driver", "--replicas=7")
+    resources.kubectl("patch", "rflow/orders", "--type=merge", "-p", '{"spec":{"state":"Stopped"}}')
+    wait_until(
+        lambda: resources.flow("orders")["status"]["observedGeneration"],
+        within_s=60,
+        until=(2).__eq__,
+    )
+    assert resources.get("deployment", "orders-driver")["spec"]["replicas"] == 7
+    resources.kubectl("annotate", "rflow/orders", f"{pause}-")
+    wait_until(
+        lambda: resources.get("deployment", "orders-driver")["spec"]["replicas"],
+        within_s=60,
+        until=lambda replicas: replicas == 0,
+    )
+
+
+def test_a_stopped_flow_has_no_pods_and_is_what_was_asked_for(
+    operator: Operator, resources: Resources, wait_until: Wait
+) -> None:
+    resources.apply(flow(state="Stopped"))
+    wait_until(lambda: ready(resources), within_s=60, until=("True", "Stopped").__eq__)
+    assert resources.get("deployment", "orders-driver")["spec"]["replicas"] == 0
+
+
+def test_what_is_not_built_yet_is_stalled_with_its_sentence(
+    operator: Operator, resources: Resources, wait_until: Wait
+) -> None:
+    resources.apply(flow(delivery="ExactlyOnce"))
+    wait_until(lambda: ready(resources), within_s=60, until=("False", "NotBuilt").__eq__)
+    stalled = resources.condition("orders", "Stalled")
+    assert stalled["status"] == "True"
+    assert "spec.delivery: ExactlyOnce is not built yet; use AtLeastOnce" in stalled["message"]
+    assert children(resources) == set()
+    resources.apply(FLOW)
+    is_made(resources, wait_until)
+    assert resources.condition("orders", "Stalled") == {}
+
+
+def test_an_object_of_somebody_else_is_not_taken_over(
+    operator: Operator, resources: Resources, wait_until: Wait
+) -> None:
+    mine = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "orders-driver"}}
+    resources.apply(mine)
+    resources.apply(FLOW)
+    wait_until(lambda: ready(resources), within_s=60, until=("False", "NameTaken").__eq__)
+    assert "ServiceAccount orders-driver" in resources.condition("orders", "Stalled")["message"]
+    assert "ownerReferences" not in resources.get("sa", "orders-driver")["metadata"]
+    resources.kubectl("delete", "sa/orders-driver")
+    is_made(resources, wait_until)  # it tries again every 15 s
+
+
+@pytest.mark.parametrize(
+    ("right", "sentence"),
+    [
+        ("create deployments", "may not create deployments.apps in namespace"),
+        ("watch pods", "may not watch pods in namespace"),
+    ],
+)
+def test_an_operator_without_a_right_says_which(
+    *,
+    api_server: ApiServer,
+    resources: Resources,
+    tmp_path: Path,
+    wait_until: Wait,
+    right: str,
+    sentence: str,
+) -> None:
+    give_rights(api_server, resources.namespace, without=right)
+    with running_operator(api_server, resources.namespace, tmp_path) as operator:
+        resources.apply(FLOW)
+        wait_until(lambda: ready(resources), within_s=60, until=("False", "Forbidden").__eq__)
+        assert sentence in resources.condition("orders", "Stalled")["message"]
+        assert sentence in operator.log
+        give_rights(api_server, resources.namespace)
+        wait_until(lambda: children(resources) ^ CHILDREN, within_s=60, until=lambda less: not less)
+
+
+def test_a_pod_template_that_the_api_server_refuses_is_stalled_with_its_words(
+    operator: Operator, resources: Resources, wait_until: Wait
+) -> None:
+    resources.apply(flow(drivers={"podTemplate": {"tolerations": [{"operator": "Sometimes"}]}}))
+    wait_until(lambda: ready(resources), within_s=60, until=("False", "Refused").__eq__)
+    assert "Sometimes" in resources.condition("orders", "Stalled")["message"]
+
+
+def test_children_go_with_their_flow_also_while_no_operator_runs(
+    operator: Operator, resources: Resources, wait_until: Wait
+) -> None:
+    resources.apply(FLOW)
+    is_made(resources, wait_until)
+    assert operator.end() == 0
+    resources.kubectl("delete", "rflow/orders", "--timeout=10s")
+    wait_until(lambda: children(resources), within_s=60, until=lambda left: not left)
+
+
+def test_a_flow_that_is_deleted_and_made_again_gets_children_of_its_own(
+    operator: Operator, resources: Resources, wait_until: Wait
+) -> None:
+    resources.apply(FLOW)
+    is_made(resources, wait_until)
+    resources.kubectl("delete", "rflow/orders", "--wait=false")
+    resources.apply(FLOW)
+    uid = resources.flow("orders")["metadata"]["uid"]
+    wait_until(lambda: resources.owners(KINDS), within_s=60, until=lambda owners: owners == {uid})
+    is_made(resources, wait_until)
+
+
+def test_of_two_flows_that_write_one_target_topic_the_later_one_waits(
+    operator: Operator, resources: Resources, wait_until: Wait
+) -> None:
+    names = ("first", "second")
+    for name in names:
+        resources.apply(flow() | {"metadata": {"name": name}})
+        wait_until(
+            lambda name=name: ready(resources, name)[1], within_s=60, until="NoDrivers".__eq__
+        )
+        resources.apply(
+            {
+                "apiVersion": "headrace.dev/v1alpha1",
+                "kind": "ReplicationTask",
+                "metadata": {
+                    "name": f"{name}-source-task-0",
+                    "labels": {"headrace.dev/target-cluster": "abc", "headrace.dev/flow": name},
+                    "annotations": {"headrace.dev/target-topics": "east.a\neast.b"},
+                    "ownerReferences": [resources.owner(name)],
+                },
+                "spec": {"flowName": name, "type": "SourceTask"},
+            }
+        )
+    wait_until(
+        lambda: ready(resources, "second"), within_s=60, until=("False", "TargetTopicTaken").__eq__
+    )
+    said = resources.condition("second", "Stalled")["message"]
+    assert "flow first" in said
+    assert "topic east.a" in said
+    assert ready(resources, "first")[1] == "NoDrivers"
+
+
+def test_a_second_operator_waits_and_takes_over(
+    operator: Operator,
+    api_server: ApiServer,
+    resources: Resources,
+    tmp_path: Path,
+    wait_until: Wait,
+) -> None:
+    resources.apply(FLOW)
+    is_made(resources, wait_until)
+    with running_operator(api_server, resources.namespace, tmp_path, "operator-2") as second:
+        wait_until(lambda: "waits to lead" in second.log, within_s=60)
+        assert resources.leader() == "operator-1"
+        assert operator.end() == 0
+        wait_until(resources.leader, within_s=60, until="operator-2".__eq__)
+        resources.kubectl("delete", "role/orders-driver")
+        is_made(resources, wait_until)
+
+
+def test_a_leader_that_cannot_renew_its_lease_ends(
+    operator: Operator, api_server: ApiServer, resources: Resources, wait_until: Wait
+) -> None:
+    wait_until(resources.leader, within_s=60, until="operator-1".__eq__)
+    api_server.freeze()
+    try:
+        wait_until(operator.process.poll, within_s=60, until=lambda code: code is not None)
+    finally:
+        api_server.thaw()
+    assert operator.process.poll() == 1
+    assert "was not renewed" in operator.log
+
+
+class _Unchanged:
+    """Whether what was seen stayed the same for a while."""
+
+    def __init__(self, for_s: float) -> None:
+        self._for_s, self._seen, self._since = for_s, None, 0.0
+
+    def __call__(self, seen: tuple[Any, float]) -> bool:
+        value, now = seen
+        if value != self._seen:
+            self._seen, self._since = value, now
+        return now - self._since >= self._for_s

@@ -1,0 +1,82 @@
+"""Standby tasks: who takes over when a driver is killed, and how soon."""
+
+import time
+from pathlib import Path
+
+import pytest
+from support.flows import spec
+from support.scenes import PARTITIONS, WaitUntil, distribution, flow_under_load
+from support.watch import Watch
+
+from headrace.cli.main import main
+from headrace.sandbox import Cluster
+
+
+@pytest.fixture(autouse=True)
+def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control sockets of this test's own."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+@pytest.mark.parametrize("standbys", [0, 1])
+def test_a_killed_driver_s_tasks_are_taken_over(  # noqa: PLR0917 - fixtures
+    east: Cluster,
+    west: Cluster,
+    tmp_path: Path,
+    wait_until: WaitUntil,
+    capsys: pytest.CaptureFixture[str],
+    standbys: int,
+) -> None:
+    """Three drivers, one killed with -9, three times; with standbys, those take over."""
+    more = {"drivers": {"replicas": 3}, "tasks": {"standbys": standbys}}
+    with flow_under_load(east, west, tmp_path, wait_until, **more) as scene:
+        taken: list[float] = []
+        others: list[float] = []
+        with Watch(spec(west), f"east.{scene.run.name}", PARTITIONS) as watch:
+            for _ in range(3):
+                scene.settle(3)
+                time.sleep(2)  # what was silent before does not count
+                before = {unit["name"]: unit for unit in scene.run.units()}
+                assert all(len(unit["standbys"]) == standbys for unit in before.values())
+                victim = min(unit["driverName"] for unit in before.values())
+                lost = {n for n, unit in before.items() if unit["driverName"] == victim}
+                began = time.monotonic()
+                scene.process(victim).kill()
+                wait_until(
+                    lambda lost=lost, victim=victim: all(
+                        scene.holders().get(task) not in (None, victim) for task in lost
+                    ),
+                    within_s=20,
+                )
+                silences = watch.longest_silences(began)
+                for partition, silence in silences.items():
+                    name = f"{scene.run.name}-source-task-{partition}"
+                    (taken if name in lost else others).append(silence)
+        with capsys.disabled():
+            print(f"\n{standbys} standbys: silence of {len(taken)} partitions that were taken over")
+            print(f"  {distribution(taken)}; of {len(others)} others: {distribution(others)}")
+
+
+def test_standbys_are_shown(
+    east: Cluster,
+    west: Cluster,
+    tmp_path: Path,
+    wait_until: WaitUntil,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with flow_under_load(east, west, tmp_path, wait_until, tasks={"standbys": 1}) as scene:
+        units = {unit["name"]: unit for unit in scene.run.units()}
+        assert len(units) == PARTITIONS
+        both = set(scene.holders().values())
+        assert all({u["driverName"], *u["standbys"]} == both for u in units.values())
+        capsys.readouterr()
+        assert main(["tasks", scene.run.name]) == 0
+        shown = {
+            line.split()[0]: line.split()[1:4] for line in capsys.readouterr().out.splitlines()
+        }
+        name, unit = next(iter(units.items()))
+        assert shown[name] == ["Running", unit["driverName"], unit["standbys"][0]]
+        described = scene.ask("describe", task=name)
+        assert described["spec"]["standbyDriverNames"] == unit["standbys"]
+        # Connectors keep no state, and have none.
+        assert not any(unit["standbys"] for unit in scene.run.units("SourceConnector"))

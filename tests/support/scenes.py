@@ -1,0 +1,82 @@
+"""A flow under load, what is done to it, and figures of it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import psutil
+from support.flows import FlowRun, manifest, spec
+from support.records import Load, compare, make_topic, read, unique
+
+from headrace.herder import control
+from headrace.sandbox import Cluster
+
+WaitUntil = Callable[..., object]
+PARTITIONS = 8
+
+
+class Scene:
+    """A flow under load, and what the test does to it."""
+
+    def __init__(self, run: FlowRun, wait_until: WaitUntil) -> None:
+        self.run = run
+        self._wait_until = wait_until
+
+    def holders(self) -> dict[str, str]:
+        """The driver that holds each running source task."""
+        return {
+            unit["name"]: unit["driverName"]
+            for unit in self.run.units()
+            if unit.get("phase") == "Running" and unit["driverName"] == unit["assignedTo"]
+        }
+
+    def settle(self, drivers: int, within_s: float = 20) -> dict[str, str]:
+        """Wait until all tasks run on so many drivers."""
+        self._wait_until(
+            lambda: (
+                len(holders := self.holders()) == PARTITIONS
+                and len(set(holders.values())) == drivers
+            ),
+            within_s=within_s,
+        )
+        return self.holders()
+
+    def process(self, driver: str) -> psutil.Process:
+        """The process of a driver."""
+        return next(p for p in self.run.drivers() if driver in p.cmdline())
+
+    def ask(self, verb: str, **arguments: Any) -> dict[str, Any]:
+        """Over the control socket."""
+        return control.request(self.run.name, verb, **arguments)
+
+
+@contextmanager
+def flow_under_load(
+    east: Cluster, west: Cluster, folder: Path, wait_until: WaitUntil, **more: Any
+) -> Iterator[Scene]:
+    """Eight tasks of one partition each, on two drivers; afterwards nothing is missing."""
+    name = unique("move")
+    topic = make_topic(spec(east), name, PARTITIONS)
+    flow = manifest(name, east, west, topic, **{"heartbeats": {"enabled": False}, **more})
+    drivers = more.get("drivers", {}).get("replicas", 2)
+    with FlowRun(folder, [flow]) as run, Load(spec(east), topic, PARTITIONS, per_second=1_000):
+        scene = Scene(run, wait_until)
+        scene.settle(drivers, within_s=40)
+        yield scene
+        scene.settle(len(set(scene.holders().values())))
+    with FlowRun(folder, [flow], "--until-caught-up") as rest:
+        assert rest.end(60) == 0, rest.output
+    result = compare(read(spec(east), topic), read(spec(west), f"east.{topic}"))
+    assert result.missing == 0
+    assert result.in_order
+    print(f"{name}: 0 missing, {result.repeated} repeated")
+
+
+def distribution(seconds: list[float]) -> str:
+    ordered = sorted(seconds)
+    return (
+        f"min {ordered[0]:.2f}, median {median(ordered):.2f}, "
+        f"p90 {ordered[int(0.9 * len(ordered))]:.2f}, max {ordered[-1]:.2f}"
+    )
