@@ -268,7 +268,7 @@ class SourceTask:
             finally:
                 mover.close()
             self._context.progress.read_to_end()
-            self._check_epochs(mover)
+            self._check_epochs()
             self._context.progress.write(records(self._context, self.hold, settled))
             if gone is not None:
                 self._explain(gone)
@@ -287,9 +287,9 @@ class SourceTask:
         end = source.offsets([at], Position.LATEST)[at]
         check_source_range(self._context, at, gone.offset, start, end)
 
-    def _check_epochs(self, mover: RecordMover) -> None:
+    def _check_epochs(self) -> None:
         # Of those that leave, too: the time for that may be over.
-        for at in self.partitions | mover.flights.keys():
+        for at in self.partitions | self._starts.keys():
             stored = self._context.progress.get(self._context.progress_key(at))
             if stored is not None and stored.epoch > self.hold.epoch:
                 raise Lost(f"{stored.owner} took {at} with epoch {stored.epoch}")
@@ -306,7 +306,7 @@ class SourceTask:
         """Store what is acknowledged, without waiting for the target to have it."""
         if self._mover is None:
             return False
-        self._check_epochs(self._mover)
+        self._check_epochs()
         if not self._stored():
             return False  # the target is slow: one at a time
         unstored = self._unstored(self._mover)

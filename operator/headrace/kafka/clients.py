@@ -91,35 +91,32 @@ def make_producer(
     return construct(Producer, cluster, config)
 
 
-Positions = Iterable[tuple[TopicPartition, int]]
-"""Partitions, and the offset that each is to be read from."""
-LeaderEpochs = Mapping[TopicPartition, int]
-"""Leader epochs of the records before those offsets (-1 or absent: unknown): by them the broker
-tells a log that was truncated and filled again from the one that was read (KIP-320)."""
-
-
-def assign(
-    consumer: Consumer, positions: Positions, leader_epochs: LeaderEpochs | None = None
-) -> None:
-    """Read these partitions, and no others."""
-    consumer.assign(_starts(positions, leader_epochs))
+def assign(consumer: Consumer, positions: Iterable[tuple[TopicPartition, int]]) -> None:
+    """Read these partitions from these offsets on, and no others."""
+    consumer.assign([confluent_kafka.TopicPartition(*at, offset) for at, offset in positions])
 
 
 def assign_more(
-    consumer: Consumer, positions: Positions, leader_epochs: LeaderEpochs | None = None
+    consumer: Consumer,
+    positions: Iterable[tuple[TopicPartition, int]],
+    leader_epochs: Mapping[TopicPartition, int],
 ) -> None:
-    """Read these partitions, too; what is fetched of the others is kept."""
-    consumer.incremental_assign(_starts(positions, leader_epochs))
+    """Read these partitions, too; what is fetched of the others is kept.
+
+    ``leader_epochs`` are those of the records before (-1: unknown): by them the broker tells a log
+    that was truncated and filled again from the one that was read (KIP-320).
+    """
+    consumer.incremental_assign(
+        [
+            confluent_kafka.TopicPartition(*at, offset, leader_epoch=leader_epochs[at])
+            for at, offset in positions
+        ]
+    )
 
 
-def _starts(
-    positions: Positions, leader_epochs: LeaderEpochs | None
-) -> list[confluent_kafka.TopicPartition]:
-    epochs = leader_epochs or {}
-    return [
-        confluent_kafka.TopicPartition(*at, offset, leader_epoch=epochs.get(at, -1))
-        for at, offset in positions
-    ]
+def unassign(consumer: Consumer, partitions: Iterable[TopicPartition]) -> None:
+    """Read these partitions no more; what is fetched of the others is kept."""
+    consumer.incremental_unassign([confluent_kafka.TopicPartition(*at) for at in partitions])
 
 
 def truncated(error: KafkaError) -> bool:
@@ -128,11 +125,6 @@ def truncated(error: KafkaError) -> bool:
     librdkafka reports it under the code of a failed offset reset, as there is none of its own.
     """
     return KafkaError(KafkaError._LOG_TRUNCATION).str() in error.str()
-
-
-def unassign(consumer: Consumer, partitions: Iterable[TopicPartition]) -> None:
-    """Read these partitions no more; what is fetched of the others is kept."""
-    consumer.incremental_unassign([confluent_kafka.TopicPartition(*at) for at in partitions])
 
 
 def fetched_end(consumer: Consumer, at: TopicPartition) -> int | None:

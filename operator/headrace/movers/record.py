@@ -9,7 +9,6 @@ from headrace.kafka import (
     KafkaError,
     Message,
     Producer,
-    assign,
     assign_more,
     fetched_end,
     make_consumer,
@@ -83,7 +82,7 @@ class RecordMover:
         """
         for at, (position, leader_epoch) in positions.items():
             self.flights[at] = Flight(at, position, self._target_topic(at.topic), leader_epoch)
-        assign_more(self._consumer, *self._positions(positions.keys()))
+        self._read(positions.keys())
 
     def stop_reading(self, partitions: Set[TopicPartition]) -> None:
         """Send nothing more of these; what is in flight is still heard of."""
@@ -123,7 +122,7 @@ class RecordMover:
         if back := self._leaving & wanted:
             self._leaving -= back
             unassign(self._consumer, back)
-            assign_more(self._consumer, *self._positions(back))
+            self._read(back)
 
     def listen(self) -> None:
         """Take in what the target acknowledged; a refusal waits for ``hear``."""
@@ -151,7 +150,8 @@ class RecordMover:
         left = dropping.flush(timeout_s)
         for flight in self.flights.values():
             flight.rewind()
-        assign(self._consumer, *self._positions(self.flights.keys()))
+        unassign(self._consumer, self.flights)
+        self._read(self.flights.keys())
         if left:
             dropping.purge()
             raise Retriable(
@@ -183,14 +183,12 @@ class RecordMover:
             on_error=lambda error: self._on_error(f"{self._target.alias}: {error.str()}"),
         )
 
-    def _positions(
-        self, partitions: Set[TopicPartition]
-    ) -> tuple[list[tuple[TopicPartition, int]], dict[TopicPartition, int]]:
-        """Where to read them from, and the leader epochs before."""
-        flights = [self.flights[at] for at in partitions]
-        return (
-            [(flight.at, flight.position) for flight in flights],
-            {flight.at: flight.leader_epoch for flight in flights},
+    def _read(self, partitions: Set[TopicPartition]) -> None:
+        flights = {at: self.flights[at] for at in partitions}
+        assign_more(
+            self._consumer,
+            [(at, flight.position) for at, flight in flights.items()],
+            {at: flight.leader_epoch for at, flight in flights.items()},
         )
 
     def _full(self) -> bool:
