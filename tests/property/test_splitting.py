@@ -182,16 +182,19 @@ class TwoPhases(RuleBasedStateMachine):
         }
         before, following = self.state, self._look(reports)
         for at, task in following.taken.items():
-            assert self.now_ms - before.leaving[at].since_ms >= self.config.acknowledge_within_ms
+            assert self._late(before.leaving[at].since_ms)
             self._fence(at, task)
-        if before.resumed_ms is not None and following.resumed_ms is None:
-            late = self.now_ms - before.resumed_ms >= self.config.acknowledge_within_ms
+        if before.resumed_ms is not None and self._late(before.resumed_ms):
             entered = set(chain.from_iterable(following.tasks.values()))
-            entered -= set(chain.from_iterable(before.tasks.values()))
-            for at in entered if late else ():
+            for at in entered - set(chain.from_iterable(before.tasks.values())):
                 for task in set(self.running) - {self._task_of(following, at)}:
                     self._fence(at, task)
-        self._publish(following.tasks)
+        for index in self.specs.keys() - following.tasks.keys():
+            self._delete(index, before)
+        for index, held in following.tasks.items():
+            generation, told = self.specs.get(index, (0, None))
+            if held != told:
+                self.specs[index] = generation + 1, held
         self.state = following
         if answer_is_lost:
             self.the_connector_restarts()
@@ -205,16 +208,19 @@ class TwoPhases(RuleBasedStateMachine):
             assert placed == Counter(self.weights.keys())
         return following
 
-    def _publish(self, tasks: dict[int, Partitions]) -> None:
-        for index in self.specs.keys() - tasks.keys():
-            self.specs.pop(index)
-            _, held = self.running.pop(index, (0, frozenset()))
-            assert not held  # only what has let go of all is deleted
-            self.reports.pop(index, None)
-        for index, held in tasks.items():
-            generation, before = self.specs.get(index, (0, None))
-            if held != before:
-                self.specs[index] = generation + 1, held
+    def _late(self, since_ms: int) -> bool:
+        return self.now_ms - since_ms >= self.config.acknowledge_within_ms
+
+    def _delete(self, index: int, before: SplitState) -> None:
+        """The task ends, for its object is gone; before its time only when it holds nothing."""
+        _, held = self.running.pop(index, (0, frozenset()))
+        for at in held:
+            left = before.leaving.get(at)
+            since_ms = before.resumed_ms if left is None else left.since_ms
+            assert since_ms is not None, "deleted while it held something"
+            assert self._late(since_ms)
+        self.specs.pop(index)
+        self.reports.pop(index, None)
 
     def _fence(self, at: TopicPartition, task: int) -> None:
         """The higher epoch in the progress of the partition makes an owner that is late stop."""
@@ -232,5 +238,5 @@ class TwoPhases(RuleBasedStateMachine):
             assert all(tasks == 1 for tasks in copied.values()), copied
 
 
-TwoPhases.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TwoPhases.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 TestTwoPhases = TwoPhases.TestCase

@@ -15,6 +15,7 @@ from headrace.kafka.clients import (
     fetched_end,
     make_consumer,
     make_producer,
+    truncated,
     unassign,
 )
 from headrace.kafka.errors import translate
@@ -35,5 +36,6 @@ __all__ = [
     "make_consumer",
     "make_producer",
     "translate",
+    "truncated",
     "unassign",
 ]

@@ -96,16 +96,35 @@ def assign(consumer: Consumer, positions: Iterable[tuple[TopicPartition, int]]) 
     consumer.assign([confluent_kafka.TopicPartition(*at, offset) for at, offset in positions])
 
 
-def assign_more(consumer: Consumer, positions: Iterable[tuple[TopicPartition, int]]) -> None:
-    """Read these partitions, too; what is fetched of the others is kept."""
+def assign_more(
+    consumer: Consumer,
+    positions: Iterable[tuple[TopicPartition, int]],
+    leader_epochs: Mapping[TopicPartition, int],
+) -> None:
+    """Read these partitions, too; what is fetched of the others is kept.
+
+    ``leader_epochs`` are those of the records before (-1: unknown): by them the broker tells a log
+    that was truncated and filled again from the one that was read (KIP-320).
+    """
     consumer.incremental_assign(
-        [confluent_kafka.TopicPartition(*at, offset) for at, offset in positions]
+        [
+            confluent_kafka.TopicPartition(*at, offset, leader_epoch=leader_epochs[at])
+            for at, offset in positions
+        ]
     )
 
 
 def unassign(consumer: Consumer, partitions: Iterable[TopicPartition]) -> None:
     """Read these partitions no more; what is fetched of the others is kept."""
     consumer.incremental_unassign([confluent_kafka.TopicPartition(*at) for at in partitions])
+
+
+def truncated(error: KafkaError) -> bool:
+    """Whether the partition lost records that were read: its log was truncated since.
+
+    librdkafka reports it under the code of a failed offset reset, as there is none of its own.
+    """
+    return KafkaError(KafkaError._LOG_TRUNCATION).str() in error.str()
 
 
 def fetched_end(consumer: Consumer, at: TopicPartition) -> int | None:

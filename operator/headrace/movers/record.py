@@ -9,12 +9,12 @@ from headrace.kafka import (
     KafkaError,
     Message,
     Producer,
-    assign,
     assign_more,
     fetched_end,
     make_consumer,
     make_producer,
     translate,
+    truncated,
     unassign,
 )
 from headrace.logs import get_logger
@@ -34,10 +34,14 @@ _PREFETCH_KIB = 16_384
 class OffsetGone(Fatal):
     """The source no longer holds the offset that was to be copied next."""
 
-    def __init__(self, at: TopicPartition, offset: int, message: str) -> None:
+    def __init__(
+        self, at: TopicPartition, offset: int, message: str, *, truncated: bool = False
+    ) -> None:
+        """``truncated``: the broker said so, whatever the log holds at that offset now."""
         super().__init__(message)
         self.at = at
         self.offset = offset
+        self.truncated = truncated
 
 
 class RecordMover:
@@ -71,11 +75,14 @@ class RecordMover:
         self.flights: dict[TopicPartition, Flight] = {}
         self._leaving: frozenset[TopicPartition] = frozenset()
 
-    def add(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Start copying these partitions from these source offsets."""
-        for at, position in positions.items():
-            self.flights[at] = Flight(at, position, self._target_topic(at.topic))
-        assign_more(self._consumer, positions.items())
+    def add(self, positions: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Start copying these partitions: from a source offset, after a record of a leader epoch.
+
+        An epoch of -1 is unknown.
+        """
+        for at, (position, leader_epoch) in positions.items():
+            self.flights[at] = Flight(at, position, self._target_topic(at.topic), leader_epoch)
+        self._read(positions.keys())
 
     def stop_reading(self, partitions: Set[TopicPartition]) -> None:
         """Send nothing more of these; what is in flight is still heard of."""
@@ -115,7 +122,7 @@ class RecordMover:
         if back := self._leaving & wanted:
             self._leaving -= back
             unassign(self._consumer, back)
-            assign_more(self._consumer, [(at, self.flights[at].position) for at in back])
+            self._read(back)
 
     def listen(self) -> None:
         """Take in what the target acknowledged; a refusal waits for ``hear``."""
@@ -143,7 +150,8 @@ class RecordMover:
         left = dropping.flush(timeout_s)
         for flight in self.flights.values():
             flight.rewind()
-        assign(self._consumer, [(at, flight.position) for at, flight in self.flights.items()])
+        unassign(self._consumer, self.flights)
+        self._read(self.flights.keys())
         if left:
             dropping.purge()
             raise Retriable(
@@ -173,6 +181,14 @@ class RecordMover:
         return make_producer(
             self._target,
             on_error=lambda error: self._on_error(f"{self._target.alias}: {error.str()}"),
+        )
+
+    def _read(self, partitions: Set[TopicPartition]) -> None:
+        flights = {at: self.flights[at] for at in partitions}
+        assign_more(
+            self._consumer,
+            [(at, flight.position) for at, flight in flights.items()],
+            {at: flight.leader_epoch for at, flight in flights.items()},
         )
 
     def _full(self) -> bool:
@@ -215,7 +231,9 @@ class RecordMover:
             return
         where = f"{flight.at} of {self._source.alias}"
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            raise OffsetGone(flight.at, flight.position, f"{where}: {error.str()}")
+            raise OffsetGone(
+                flight.at, flight.position, f"{where}: {error.str()}", truncated=truncated(error)
+            )
         failure = translate(error, f"read {where}")
         if isinstance(failure, Retriable):
             log.info("read failed, client retries", partition=str(flight.at), reason=str(failure))

@@ -139,7 +139,9 @@ def resplit(
         moves = loads.relieve(owners.keys(), config.budget(len(there)), config.tolerance)
         on_its_way = {at: Leaving(task, now_ms) for at, task in moves.items()}
         last_ms = now_ms if moves else last_ms
-    tasks = {left.task: frozenset[TopicPartition]() for left in on_its_way.values()} | loads.split
+    # A task that is deleted could not say any more that it has let go.
+    kept = {left.task for left in on_its_way.values()} | (state.tasks.keys() if resuming else set())
+    tasks = dict.fromkeys(kept, frozenset[TopicPartition]()) | loads.split
     return SplitState(
         tasks=dict(sorted(tasks.items())),
         leaving=dict(sorted(on_its_way.items())),
