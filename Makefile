@@ -23,7 +23,7 @@ help:  ## list the commands
 demo: preflight $(INSTALLED)  ## real Kafka brokers, a flow, a killed driver, a verdict: on this machine
 	@$(BIN)/headrace demo
 
-test: lint  ## lint, then all tests that need no Kubernetes (real brokers among them)
+test: lint  ## lint, then all tests: real brokers and a real API server among them
 	$(BIN)/pytest tests/unit tests/property tests/integration
 
 check: lint  ## lint, then the tests that need nothing: under two minutes

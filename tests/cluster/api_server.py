@@ -121,6 +121,15 @@ class ApiServer:
         everything: Json = {"apiVersion": "v1", "kind": "List", "items": manifests}
         self.kubectl("apply", "-n", namespace, "-f", "-", input=everything)
 
+    def install_crds(self, folder: Path) -> None:
+        """Apply the CustomResourceDefinitions of a folder; returns when all of it knows them."""
+        self.kubectl("apply", "-f", str(folder))
+        established = ("--for=condition=Established", "--timeout=30s")
+        self.kubectl("wait", *established, "-f", str(folder))
+        # The garbage collector looks for new kinds every 30 s only, and at its start.
+        self.controllers.kill()
+        self.controllers.start()
+
     def get(self, *what: str) -> Any:
         """``kubectl get WHAT... -o json``, such as ``get("-n", "mine", "pod", "a")``."""
         return json.loads(self.kubectl("get", *what, "-o", "json"))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -105,7 +106,8 @@ class Watch:
 
     def stop(self) -> None:
         """End it, from any thread."""
-        self._answer.shutdown()
+        with suppress(ValueError, RuntimeError, OSError):  # it has ended by itself
+            self._answer.shutdown()
 
 
 def _check(status: int, said: bytes) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from cluster.api_server import ApiServer, running_api_server
 from cluster.build import cluster_binary
+from cluster.kubelet import Kubelet, running_kubelet
 from support.records import unique
 
 from headrace.errors import HeadraceError
@@ -68,7 +69,8 @@ def wait_until() -> Callable[..., object]:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build the API server before the first test's clock runs, where its progress is seen."""
-    if any("api_server" in getattr(item, "fixturenames", ()) for item in session.items):
+    needed = any("api_server" in getattr(item, "fixturenames", ()) for item in session.items)
+    if needed and not session.config.option.collectonly:
         capture = session.config.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled():
             try:
@@ -96,9 +98,7 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 @pytest.fixture(scope="session")
 def crds(api_server: ApiServer) -> None:
     """The CustomResourceDefinitions are there, as ``kubectl apply -f crds/`` puts them there."""
-    files = str(Path(__file__).parents[2] / "crds")
-    api_server.kubectl("apply", "-f", files)
-    api_server.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", files)
+    api_server.install_crds(Path(__file__).parents[2] / "crds")
 
 
 @pytest.fixture
@@ -111,3 +111,10 @@ def namespace(api_server: ApiServer) -> Iterator[str]:
     yield name
     api_server.start()  # a test that failed may have left it frozen, or dead
     api_server.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture
+def kubelet(api_server: ApiServer, namespace: str, tmp_path: Path) -> Iterator[Kubelet]:
+    """What runs the pods of the test's namespace, as processes of this machine."""
+    with running_kubelet(api_server, namespace, tmp_path / "pods") as kubelet:
+        yield kubelet

@@ -18,6 +18,8 @@ from support.manifests import (
     mirror_test,
     mirror_test_of_another,
     mirror_tests,
+    path_of,
+    task,
 )
 
 from headrace.api import InvalidManifest, load
@@ -34,18 +36,12 @@ pytestmark = pytest.mark.usefixtures("crds")
 Create = Callable[[Document], Document]
 
 
-def path(kind: str, namespace: str, name: str = "") -> str:
-    """Where the API server has objects of a kind, or one of them."""
-    here = f"/apis/headrace.dev/v1alpha1/namespaces/{namespace}/{kind.lower()}s"
-    return f"{here}/{name}" if name else here
-
-
 @pytest.fixture(scope="module")
 def try_to_create(api_server: ApiServer) -> Create:
     """As ``kubectl apply --dry-run=server --validate=strict``; the object as it would be."""
 
     def create(document: Document) -> Document:
-        where = path(document["kind"], "default")
+        where = path_of(document["kind"], "default")
         return api_server.rest.post(f"{where}?dryRun=All&fieldValidation=Strict", document)
 
     return create
@@ -381,7 +377,7 @@ def test_a_bad_manifest_is_refused_in_both_places(
     assert why.endswith(bad.ours or bad.sentence)
     with pytest.raises(ApiError) as refused:
         try_to_create(bad.document)
-    assert f"{bad.field}" in str(refused.value)
+    assert bad.field in str(refused.value)
     assert bad.sentence in str(refused.value)
     assert refused.value.status == 422
 
@@ -458,9 +454,12 @@ def test_a_good_manifest_is_taken_in_both_places(
     try_to_create(document)
 
 
-@pytest.mark.parametrize(
-    "example", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda p: p.name
-)
+def test_a_task_of_a_thousand_topics_is_within_cels_budget(try_to_create: Create) -> None:
+    partitions = [{"topic": f"{i:0249}", "partitions": "0-3,7"} for i in range(1000)]
+    try_to_create(task(partitions=partitions))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_an_example_can_be_applied(api_server: ApiServer, example: Path) -> None:
     api_server.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", str(example))
 

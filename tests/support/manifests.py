@@ -45,6 +45,12 @@ def document(kind: str, name: str, spec: Document) -> Document:
     return head | {"spec": spec}
 
 
+def path_of(kind: str, namespace: str, name: str = "") -> str:
+    """Where the API server has the objects of a kind, or one of them."""
+    here = f"/apis/headrace.dev/v1alpha1/namespaces/{namespace}/{kind.lower()}s"
+    return f"{here}/{name}" if name else here
+
+
 def some_of(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Document]:
     """Any of these fields."""
     return st.fixed_dictionaries({}, optional=fields)

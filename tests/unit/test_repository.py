@@ -7,6 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
@@ -53,3 +54,8 @@ def test_the_rooms_are_drawn_as_the_contracts_have_them() -> None:
     assert rooms["page_with"](rooms["drawing"]()) == rooms["PAGE"].read_text(), (
         "run `make generate`"
     )
+
+
+def test_the_chart_has_the_version_of_the_project() -> None:
+    chart = yaml.safe_load((ROOT / "charts" / "headrace" / "Chart.yaml").read_text())
+    assert {chart["version"], chart["appVersion"]} == {PROJECT["version"]}

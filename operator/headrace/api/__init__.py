@@ -2,7 +2,8 @@
 
 A module a kind (``flow``, ``mirror_test``, ``task``, ``secret``) and what they share (``model``,
 ``meta``, ``cluster``, ``partitions`` ...); ``loader`` reads files of them, ``unbuilt`` says what
-this version cannot do yet, ``reference`` writes docs/reference.md.
+this version cannot do yet, ``crds`` writes the CustomResourceDefinitions, ``reference`` writes
+docs/reference.md.
 """
 
 from headrace.api.cluster import ClusterSpec, TargetClusterSpec

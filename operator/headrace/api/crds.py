@@ -212,10 +212,18 @@ def files() -> dict[str, str]:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes out what stands in several places: nobody wants to read an alias."""
+    """Writes for readers: no aliases, and no quotes around text full of quotes."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+
+def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    quoted = "'" in text and (": " in text or text[0] in "!'")
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=">" if quoted else None)
+
+
+_Dumper.add_representer(str, _text)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What only Kubernetes' schemas can say of a value, stated beside the type that it is about.
 
-Annotations for types (``Annotated[Text, Rule(...)]``) and, for rules between fields, a type's own
-``rules``. Reading a manifest ignores them; ``structural`` finds them again in the JSON schema.
+Annotations of fields, and the ``rules`` of a type. Reading a manifest ignores them; ``structural``
+finds them again in the JSON schema.
 """
 
 from dataclasses import dataclass, field
@@ -37,21 +37,17 @@ class Rule:
     """What is allowed, to follow the name of the field: ``must be at least 1``."""
     at: str = ""
     """The field to blame, from the value that has the rule: ``target.alias``."""
-    reason: Literal["FieldValueInvalid", "FieldValueRequired", "FieldValueForbidden"] = (
-        "FieldValueInvalid"
-    )
-    """Kubernetes' word for what is the matter; ``kubectl`` shows it."""
-
-    def __get_pydantic_json_schema__(
-        self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        schema = handler(core_schema)
-        return {**schema, RULES: [*schema.get(RULES, ()), self.as_schema()]}
+    reason: Literal["FieldValueRequired", "FieldValueForbidden"] | None = None
+    """Kubernetes' word for what is the matter, which ``kubectl`` shows; None: an invalid value."""
 
     def as_schema(self) -> dict[str, str]:
         """An item of ``x-kubernetes-validations``."""
-        blamed = {"fieldPath": f".{self.at}"} if self.at else {}
-        return {"rule": self.cel, "message": self.allowed, **blamed, "reason": self.reason}
+        schema = {"rule": self.cel, "message": self.allowed}
+        if self.at:
+            schema["fieldPath"] = f".{self.at}"
+        if self.reason:
+            schema["reason"] = self.reason
+        return schema
 
 
 INT_OR_STRING: Final = Extension({"x-kubernetes-int-or-string": True})

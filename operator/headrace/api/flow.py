@@ -283,7 +283,8 @@ class ReplicationFlowSpec(Model):
     """How data is carried: whole batches (Batch), record by record (Record), or whichever fits
     (Auto)."""
     batch_verification: BatchVerification = BatchVerification.SAMPLED
-    """How many of the batches that are copied whole are decoded and checked as well."""
+    """How many of the batches that are copied whole are decoded and checked as well. Off needs
+    quotes: YAML takes it for false."""
     start_from: StartFrom = StartFrom.EARLIEST
     """Where a partition without progress begins."""
     start_timestamp: Timestamp | None = None

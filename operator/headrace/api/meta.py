@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
-from pydantic import Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue
 
 from headrace.api.extensions import BY_TYPE
 from headrace.api.model import Breach, Count, Label, Model, Name, Timestamp
@@ -19,7 +19,8 @@ class ObjectMeta(Model):
     """Kubernetes' metadata; standalone uses the name only."""
 
     name: Name
-    """Name of the object: a DNS subdomain, one of its kind in a namespace."""
+    """Name of the object: a DNS subdomain, one of its kind in a namespace; of a flow or a test at
+    most 52 characters long."""
     namespace: Label = "default"
     """Namespace of the object."""
     labels: dict[str, str] = Field(default_factory=dict)
@@ -142,5 +143,12 @@ class Condition(Model):
     """The metadata.generation that the condition speaks of."""
 
 
-Conditions = Annotated[tuple[Condition, ...], Field(max_length=64), BY_TYPE]
-"""One a type; a tool may keep one of its own beside those of headrace."""
+def _ours(conditions: Any) -> Any:
+    if not isinstance(conditions, list):
+        return conditions
+    types = set(ConditionType)
+    return [c for c in conditions if not isinstance(c, dict) or c.get("type") in types]
+
+
+Conditions = Annotated[tuple[Condition, ...], Field(max_length=64), BeforeValidator(_ours), BY_TYPE]
+"""One a type. In a cluster, tools may keep some of their own beside them: those are not read."""

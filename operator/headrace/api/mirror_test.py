@@ -236,10 +236,7 @@ class MirrorTestSpec(Model):
                     yield Breach(("chaos", index, field), f"must not be before {before}, above it")
         if self.load.messages is None:
             for index, _ in percents:
-                yield Breach(
-                    ("chaos", index, "atPercent"),
-                    _A_PART,
-                )
+                yield Breach(("chaos", index, "atPercent"), _A_PART)
         for index, moment in seconds:
             if self.load.duration_seconds and moment > self.load.duration_seconds:
                 yield Breach(

@@ -122,7 +122,7 @@ class Matching:
         if self.pattern:
             return {**handler(schema), "pattern": anchored}
         rule = Rule(f"self.matches(r'{anchored}')", self.allowed)
-        return rule.__get_pydantic_json_schema__(schema, handler)
+        return {**handler(schema), RULES: [rule.as_schema()]}
 
     def _check(self, text: str) -> str:
         if not re.fullmatch(self.regex, text, re.ASCII):

@@ -38,7 +38,8 @@ INTRODUCTION = f"""\
 
 Every field of every kind of `{API_VERSION}`. A manifest is YAML, of one or more
 documents; beside these kinds it may hold Kubernetes' `Secret`. `headrace validate FILE` says what
-is wrong with one.
+is wrong with one. On Kubernetes the definitions in `crds/` say the same: `kubectl apply` refuses a
+manifest with the same sentences, and `kubectl explain rflow.spec` describes the fields.
 
 A null counts as absent, as in Kubernetes. Durations are whole numbers, with their unit in the name.
 Regular expressions are Python's, and are applied to whole names.

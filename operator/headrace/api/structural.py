@@ -26,10 +26,13 @@ _COPIED = (
     "minProperties",
     "maxProperties",
 )
-Types = dict[str, Schema]
 _RULE = ("rule", "message", "fieldPath", "reason")
+"""Keys of a rule, in the order of reading; pydantic sorts by name."""
 _LONGEST_WORD = 316
 """Of what a status says in one word; Kubernetes' limit for the type of a condition."""
+
+Types = dict[str, Schema]
+"""The types that are referred to, by name."""
 
 
 def structural_schema(kind: type[Model]) -> Schema:

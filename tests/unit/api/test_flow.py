@@ -1,24 +1,10 @@
 """ReplicationFlow: its defaults, and the sentences for what makes no flow."""
 
-from typing import Any
-
 import pytest
 import yaml
+from support.manifests import EAST, WEST, flow
 
 from headrace.api import ReplicationFlow
-
-SOURCE = {"alias": "east", "bootstrapServers": "east:9092"}
-TARGET = {"alias": "west", "bootstrapServers": "west:9092"}
-
-
-def flow(**spec: Any) -> dict[str, Any]:
-    smallest = {"source": SOURCE, "target": TARGET, "topics": {"include": ["orders"]}}
-    return {
-        "apiVersion": "headrace.dev/v1alpha1",
-        "kind": "ReplicationFlow",
-        "metadata": {"name": "orders"},
-        "spec": smallest | spec,
-    }
 
 
 def test_defaults_are_those_of_the_design():
@@ -70,13 +56,13 @@ def test_what_a_user_set_stays_known():
     ("spec", "sentence"),
     [
         (
-            {"target": TARGET | {"alias": "east"}},
+            {"target": WEST | {"alias": "east"}},
             'spec.target.alias: got "east", must differ from spec.source.alias',
         ),
         (
             {
-                "source": SOURCE | {"bootstrapServers": "a:1, B:2"},
-                "target": TARGET | {"bootstrapServers": "b:2,A:1"},
+                "source": EAST | {"bootstrapServers": "a:1, B:2"},
+                "target": WEST | {"bootstrapServers": "b:2,A:1"},
             },
             'spec.target.bootstrapServers: got "b:2,A:1", must differ from '
             "spec.source.bootstrapServers: a mirror joins two clusters",
@@ -142,6 +128,16 @@ def test_what_a_user_set_stays_known():
             "must be legal in a topic's name: letters, digits, '.', '_', '-'",
         ),
         (
+            {"drivers": {"resources": {"limits": {"memory": "1 GiB"}}}},
+            'spec.drivers.resources.limits.memory: got "1 GiB", '
+            "must be a quantity as Kubernetes writes it, like 500m, 2 or 1Gi",
+        ),
+        (
+            {"drivers": {"podTemplate": {"tolerations": [{"keys": "a"}]}}},
+            "spec.drivers.podTemplate.tolerations[0].keys: unknown field; "
+            "did you mean spec.drivers.podTemplate.tolerations[0].key?",
+        ),
+        (
             {"drivers": {"leaseSeconds": 2}},
             "spec.drivers.leaseSeconds: got 2, must be at least 3",
         ),
@@ -165,6 +161,20 @@ def test_the_sentence(say, spec, sentence):
     assert [said.partition(" ")[2] for said in say(flow(**spec))] == [sentence]
 
 
+def test_a_name_leaves_room_for_those_of_its_children(say):
+    (said,) = say(flow("x" * 53))
+    assert said.endswith("must have at most 52 characters: what belongs to it is named after it")
+
+
+def test_conditions_of_other_tools_are_not_read():
+    theirs = {"type": "example.com/Approved", "status": "True", "reason": "Sunny"}
+    ours = {"type": "Ready", "status": "True", "reason": "Running"}
+    document = flow() | {"status": {"conditions": [theirs, ours]}}
+    status = ReplicationFlow.model_validate(document).status
+    assert status
+    assert [condition.type for condition in status.conditions] == ["Ready"]
+
+
 def test_rules_between_fields_are_all_said(say):
-    wrong = flow(target=TARGET | {"alias": "east"}, startFrom="Timestamp", deadLetterTopic="dead")
+    wrong = flow(target=WEST | {"alias": "east"}, startFrom="Timestamp", deadLetterTopic="dead")
     assert len(say(wrong)) == 3

@@ -1,0 +1,152 @@
+"""One container of a pod: a local process, and all that its status says."""
+
+import os
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cluster.probes import Probe
+from cluster.rest import Json
+
+from headrace.toolchain import spawn
+
+BACKOFF_S = 1.0
+"""Before the second restart and each one after it; a kubelet waits 10 s, 20 s, ... 300 s."""
+
+
+class Container:
+    """Started, probed, ended and started again by its pod's thread, which alone calls it."""
+
+    def __init__(self, spec: Json, log: Path, ip: str) -> None:
+        self.spec = spec
+        self.log = log
+        """What it wrote, of all its starts."""
+        self.process: subprocess.Popen[bytes] | None = None
+        self.restart_count = 0
+        self.waiting: Json = {"reason": "ContainerCreating"}
+        self._ip = ip
+        self._id = ""
+        self._started_at = ""
+        self._terminated: Json = {}
+        self._ended_at_s = 0.0
+        self._kill_at_s: float | None = None
+        self._probes: dict[str, Probe] = {}
+
+    @property
+    def running(self) -> bool:
+        """Does its process run? (Asking is what takes note of an end.)"""
+        if self.process and (code := self.process.poll()) is not None:
+            self._note_end(code)
+        return self.process is not None
+
+    @property
+    def failed(self) -> bool:
+        """Did it end with an error, the last time?"""
+        return bool(self._terminated.get("exitCode"))
+
+    @property
+    def may_start(self) -> bool:
+        """The first time, and the first restart, at once; later ones wait a moment."""
+        since_s = time.monotonic() - self._ended_at_s
+        return self.restart_count < 1 or since_s > BACKOFF_S
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str], cwd: Path) -> None:
+        """Start it for the first time or once more. Raises Unsupported."""
+        kinds = ("startupProbe", "readinessProbe", "livenessProbe")
+        self._probes = {
+            kind: Probe(self.spec, self.spec[kind], self._ip) for kind in kinds if kind in self.spec
+        }
+        if self._terminated:
+            self.restart_count += 1
+        with self.log.open("ab") as log:
+            self.process = spawn(command, stdout=log, stderr=log, env=environment, cwd=cwd)
+        self._id = f"local://{uuid.uuid4().hex}"
+        self._started_at = now()
+        self._kill_at_s = None
+
+    def terminate(self, grace_s: float) -> None:
+        """SIGTERM, and kill -9 once ``grace_s`` have passed; a second call can only shorten it."""
+        if not self.process:
+            return
+        kill_at_s = time.monotonic() + grace_s
+        if self._kill_at_s is None:
+            self.process.send_signal(signal.SIGTERM)
+            self._kill_at_s = kill_at_s
+        self._kill_at_s = min(self._kill_at_s, kill_at_s)
+
+    def look(self, grace_s: float, *, terminating: bool) -> None:
+        """What is due: probes, the end of a grace period; ``grace_s`` is that of a failed probe."""
+        if not self.running:
+            return
+        if self._kill_at_s is not None:
+            if time.monotonic() > self._kill_at_s:
+                self._kill_group()
+            return
+        startup = self._probes.get("startupProbe")
+        if startup:
+            startup.look()
+            if startup.failed:
+                self.terminate(grace_s)
+            if not startup.passed:
+                return
+        if readiness := self._probes.get("readinessProbe"):
+            readiness.look()
+        if (liveness := self._probes.get("livenessProbe")) and not terminating:
+            liveness.look()
+            if liveness.failed:
+                self.terminate(grace_s)
+
+    def status(self, *, over: bool) -> Json:
+        """Its ``containerStatus``; ``over``: it will not be started any more."""
+        running = self.running
+        started = running and (
+            "startupProbe" not in self._probes or self._probes["startupProbe"].passed
+        )
+        readiness = self._probes.get("readinessProbe")
+        if running:
+            state: Json = {"running": {"startedAt": self._started_at}}
+        elif over and self._terminated:
+            state = {"terminated": self._terminated}
+        else:
+            state = {"waiting": self.waiting}
+        has_last = self._terminated and "terminated" not in state
+        return {
+            "name": self.spec["name"],
+            "image": self.spec["image"],
+            "imageID": "",
+            "containerID": self._id,
+            "restartCount": self.restart_count,
+            "started": started,
+            "ready": started and (readiness is None or readiness.passed),
+            "state": state,
+            "lastState": {"terminated": self._terminated} if has_last else {},
+        }
+
+    def _note_end(self, code: int) -> None:
+        self._kill_group()  # a container's processes end with its first
+        self.process = None
+        self._ended_at_s = time.monotonic()
+        self.waiting = {"reason": "CrashLoopBackOff"}
+        exit_code = code if code >= 0 else 128 - code
+        self._terminated = {
+            "containerID": self._id,
+            "exitCode": exit_code,
+            "reason": "Completed" if exit_code == 0 else "Error",
+            "startedAt": self._started_at,
+            "finishedAt": now(),
+        }
+
+    def _kill_group(self) -> None:
+        assert self.process
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+
+def now() -> str:
+    """A time as Kubernetes' objects write it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,216 @@
+"""A stand-in for scheduler and kubelet: the pods of one namespace as processes of this machine."""
+
+import random
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import urllib3
+from cluster.api_server import ApiServer
+from cluster.pod import RunningPod
+from cluster.rest import ApiError, Json, Watch
+
+from headrace.logs import get_logger
+
+NODE = "node-1"
+AGAIN_AFTER_S = 0.2
+"""How soon an API server that is away is asked again."""
+
+UNANSWERED = (ApiError, urllib3.exceptions.HTTPError)
+GONE = (404, 409)
+"""Answers about a pod that is not there any more, or that is not the one meant, by its uid."""
+
+log = get_logger(__name__)
+
+OnEvent = Callable[[str, Json], None]
+OnList = Callable[[list[Json]], None]
+
+
+class Kubelet:
+    """Binds each pod of a namespace to its node and runs it, until ``stop``.
+
+    As on a node, containers run on without an API server, and what happened meanwhile is told when
+    it is back.
+    """
+
+    def __init__(
+        self, api: ApiServer, namespace: str, folder: Path, variables: Mapping[str, str]
+    ) -> None:
+        """``variables`` are in the environment of each container, as if by its image."""
+        self._api = api
+        self._rest = api.rest
+        self._namespace = namespace
+        self._path = f"/api/v1/namespaces/{namespace}"
+        self._folder = folder
+        self._variables = variables
+        self._secrets: dict[str, Json] = {}
+        self._secrets_lock = threading.Lock()
+        self._pods: dict[str, RunningPod] = {}  # by uid, those that have ended too
+        self._told: dict[str, Json] = {}  # the status that the API server has
+        self._gone: set[str] = set()
+        self._watches: dict[str, Watch] = {}
+        self._stopping = threading.Event()
+        self._news = threading.Event()
+        works: dict[str, Callable[[], None]] = {
+            "secrets": lambda: self._follow("secrets", self._read_secrets, self._read_secrets),
+            "pods": lambda: self._follow("pods", self._on_pods, self._on_pod),
+            "status": self._tell,
+        }
+        self._threads = [
+            threading.Thread(target=work, name=f"kubelet-{name}", daemon=True)
+            for name, work in works.items()
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    # What a test asks.
+
+    def pods(self) -> list[RunningPod]:
+        """The pods that run, the oldest first."""
+        return [pod for pod in list(self._pods.values()) if not pod.ended]
+
+    def pod(self, name: str) -> RunningPod:
+        """A pod by its name, also one that has ended: its log is still there."""
+        found = [pod for pod in list(self._pods.values()) if pod.name == name]
+        assert found, f"no pod {name} was here; there are {[pod.name for pod in self.pods()]}"
+        return found[-1]
+
+    def stop(self) -> None:
+        """End all containers with kill -9 and remove the pods' objects."""
+        self._stopping.set()
+        self._news.set()
+        for watch in list(self._watches.values()):
+            watch.stop()
+        for thread in self._threads:
+            thread.join()
+        for pod in self._pods.values():
+            pod.end(0)
+        for pod in self._pods.values():
+            pod.join()
+        for uid, pod in self._pods.items():
+            if uid not in self._gone:
+                self._remove(uid, pod)
+
+    # What it is told.
+
+    def _follow(self, what: str, on_list: OnList, on_event: OnEvent) -> None:
+        while not self._stopping.is_set():
+            try:
+                watch = self._watches[what] = self._rest.watch(f"{self._path}/{what}")
+                if not self._stopping.is_set():  # else nobody would end this one
+                    on_list(watch.items)
+                    for kind, found in watch:
+                        on_event(kind, found)
+            except UNANSWERED as error:
+                log.info("watching again", what=what, namespace=self._namespace, error=str(error))
+            self._stopping.wait(AGAIN_AFTER_S)
+
+    def _read_secrets(self, *_: object) -> None:
+        """All of them anew, each time: there are few, and no order of events can be wrong."""
+        with self._secrets_lock:
+            found = self._rest.get(f"{self._path}/secrets")["items"]
+            self._secrets = {secret["metadata"]["name"]: secret for secret in found}
+
+    def _on_pods(self, found: list[Json]) -> None:
+        for uid in self._pods.keys() - {pod["metadata"]["uid"] for pod in found}:
+            self._end_of(uid)
+        for pod in found:
+            self._on_pod("ADDED", pod)
+
+    def _on_pod(self, kind: str, pod: Json) -> None:
+        uid = pod["metadata"]["uid"]
+        if kind == "DELETED":
+            self._end_of(uid)
+        elif "nodeName" not in pod["spec"]:
+            self._bind(pod)
+        elif uid in self._pods:
+            self._pods[uid].update(pod)
+        else:
+            self._pods[uid] = self._run(pod)
+
+    def _end_of(self, uid: str) -> None:
+        """Its object is not there any more."""
+        self._gone.add(uid)
+        if uid in self._pods:
+            self._pods[uid].end()
+
+    # What it does.
+
+    def _bind(self, pod: Json) -> None:
+        name = pod["metadata"]["name"]
+        target = {"apiVersion": "v1", "kind": "Node", "name": NODE}
+        binding = {"metadata": {"name": name, "uid": pod["metadata"]["uid"]}, "target": target}
+        try:
+            self._rest.post(f"{self._path}/pods/{name}/binding", binding)
+        except ApiError as error:
+            if error.status not in GONE:
+                raise
+
+    def _run(self, pod: Json) -> RunningPod:
+        self._read_secrets()  # those that were made before the pod are seen, as on a node
+        metadata = pod["metadata"]
+        folder = self._folder / f"{metadata['name']}.{metadata['uid'][:8]}"
+        folder.mkdir(parents=True, exist_ok=True)
+        token = self._api.token(self._namespace, pod["spec"]["serviceAccountName"], pod)
+        kubeconfig = folder / "kubeconfig"
+        self._api.write_kubeconfig(kubeconfig, {"token": token}, self._namespace)
+        variables = {**self._variables, "KUBECONFIG": str(kubeconfig)}
+        return RunningPod(
+            pod,
+            _address(),
+            folder,
+            variables=variables,
+            secrets=lambda: self._secrets,
+            changed=self._news.set,
+        )
+
+    def _tell(self) -> None:
+        """Bring the API server's pods to what theirs are here."""
+        while not self._stopping.is_set():
+            self._news.wait()
+            self._news.clear()
+            for uid, pod in list(self._pods.items()):
+                try:
+                    if uid not in self._gone:
+                        self._tell_of(uid, pod)
+                except UNANSWERED as error:
+                    log.info("telling again", pod=pod.name, error=str(error))
+                    self._stopping.wait(AGAIN_AFTER_S)
+                    self._news.set()
+
+    def _tell_of(self, uid: str, pod: RunningPod) -> None:
+        ended, status = pod.ended, pod.status
+        if status and status != self._told.get(uid):
+            patch = {"metadata": {"uid": uid}, "status": status}
+            self._rest.merge(f"{self._path}/pods/{pod.name}/status", patch)
+            self._told[uid] = status
+        if ended:
+            self._remove(uid, pod)
+            self._gone.add(uid)
+
+    def _remove(self, uid: str, pod: RunningPod) -> None:
+        try:
+            options = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}
+            self._rest.delete(f"{self._path}/pods/{pod.name}", **options)
+        except ApiError as error:
+            if error.status not in GONE:
+                raise
+
+
+@contextmanager
+def running_kubelet(
+    api: ApiServer, namespace: str, folder: Path, variables: Mapping[str, str] | None = None
+) -> Iterator[Kubelet]:
+    """A kubelet for a namespace while the ``with`` block runs; logs of pods stay in ``folder``."""
+    kubelet = Kubelet(api, namespace, folder, variables or {})
+    try:
+        yield kubelet
+    finally:
+        api.start()  # a test that failed may have left it frozen, or dead
+        kubelet.stop()
+
+
+def _address() -> str:
+    """A loopback address that no other process on this machine is likely to have."""
+    return f"127.{random.randint(64, 127)}.{random.randint(0, 255)}.{random.randint(1, 254)}"

@@ -1,0 +1,55 @@
+"""HTTP probes of a container, as a kubelet counts them."""
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import urllib3
+from cluster.pod_spec import Unsupported
+from cluster.rest import Json
+
+_asking = ThreadPoolExecutor(thread_name_prefix="probe")  # a frozen container does not answer
+_http = urllib3.PoolManager(maxsize=10, retries=False, headers={"User-Agent": "kube-probe/1.34"})
+
+
+class Probe:
+    """One probe of one running container."""
+
+    def __init__(self, container: Json, spec: Json, ip: str) -> None:
+        self.passed = False
+        """Has it passed as often as it has to, and not failed as often since?"""
+        self.failed = False
+        """Has it failed ``failureThreshold`` times in a row?"""
+        if "httpGet" not in spec:
+            raise Unsupported(f"container {container['name']}: only httpGet probes are known here")
+        get = spec["httpGet"]
+        port = get["port"]
+        if isinstance(port, str):
+            port = next(p["containerPort"] for p in container["ports"] if p["name"] == port)
+        self._url = f"{get['scheme'].lower()}://{get.get('host', ip)}:{port}{get.get('path', '/')}"
+        self._spec = spec
+        self._due_s = time.monotonic() + spec.get("initialDelaySeconds", 0)
+        self._answer: Future[bool] | None = None
+        self._row = 0  # of equal answers; negative for failures
+
+    def look(self) -> None:
+        """Ask when it is time, and take the answer when it is there; never waits."""
+        if self._answer is None and time.monotonic() >= self._due_s:
+            self._due_s = time.monotonic() + self._spec["periodSeconds"]
+            self._answer = _asking.submit(self._is_good)
+        if self._answer is None or not self._answer.done():
+            return
+        good, self._answer = self._answer.result(), None
+        self._row = (max(self._row, 0) + 1) if good else (min(self._row, 0) - 1)
+        if self._row >= self._spec["successThreshold"]:
+            self.passed, self.failed = True, False
+        elif -self._row >= self._spec["failureThreshold"]:
+            self.passed, self.failed = False, True
+
+    def _is_good(self) -> bool:
+        try:
+            answer = _http.request(
+                "GET", self._url, timeout=float(self._spec["timeoutSeconds"]), redirect=False
+            )
+        except urllib3.exceptions.HTTPError:
+            return False
+        return 200 <= answer.status < 400
