@@ -7,6 +7,6 @@ manifests), ``drivers`` and ``assignment`` (who runs what), ``targets``, ``statu
 """
 
 from headrace.controller.flow import Settings
-from headrace.controller.operator import OperatorOptions, run_operator
+from headrace.controller.operator import LEASE, OperatorOptions, run_operator
 
-__all__ = ["OperatorOptions", "Settings", "run_operator"]
+__all__ = ["LEASE", "OperatorOptions", "Settings", "run_operator"]
