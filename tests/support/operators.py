@@ -60,14 +60,19 @@ def give_rights(api_server: ApiServer, namespace: str, without: str = "") -> Non
 
 @contextmanager
 def running_operator(
-    api_server: ApiServer, namespace: str, folder: Path, identity: str = "operator-1"
+    api_server: ApiServer,
+    namespace: str,
+    folder: Path,
+    identity: str = "operator-1",
+    *,
+    lease: str = ACCOUNT,
 ) -> Iterator[Operator]:
-    """An operator for one namespace, until the block ends."""
+    """An operator for one namespace, until the block ends; replicas stand for one ``lease``."""
     log = folder / f"{identity}.log"
     command = [sys.executable, "-m", "headrace", "operator", f"--namespace={namespace}"]
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [*command, f"--identity={identity}", "--port=0"],
+            [*command, f"--identity={identity}", f"--lease={lease}", "--port=0"],
             stdout=out,
             stderr=subprocess.STDOUT,
             env={**os.environ, "KUBECONFIG": str(api_server.kubeconfig_of(namespace, ACCOUNT))},

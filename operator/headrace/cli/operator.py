@@ -8,7 +8,7 @@ import sys
 import click
 
 from headrace import __version__, logs
-from headrace.controller import Images, OperatorOptions, Settings, run_operator
+from headrace.controller import LEASE, Images, OperatorOptions, Settings, run_operator
 from headrace.k8s import LeadershipLost
 
 
@@ -27,6 +27,7 @@ from headrace.k8s import LeadershipLost
     show_default="$POD_NAMESPACE, else --namespace",
     help="Where the Lease lies by which one of the replicas leads.",
 )
+@click.option("--lease", default=LEASE, show_default=True, help="Name of that Lease.")
 @click.option("--port", default=8080, show_default=True, help="Of /healthz; 0: any.")
 @click.option(
     "--driver-image",
@@ -51,6 +52,7 @@ def command(
     all_namespaces: bool,
     identity: str,
     lease_namespace: str | None,
+    lease: str,
     port: int,
     driver_image: str,
     spark_image: str,
@@ -64,6 +66,7 @@ def command(
         identity=identity,
         namespace=namespace,
         lease_namespace=lease_namespace or namespace or "default",
+        lease=lease,
         port=port,
         flows=Settings(driver_image=driver_image, network_policy=network_policy),
         tests=Images(spark_image),

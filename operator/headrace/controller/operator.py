@@ -23,7 +23,7 @@ from headrace.logs import get_logger
 log = get_logger(__name__)
 
 LEASE = "headrace-operator"
-"""Name of the Lease by which one of the replicas leads."""
+"""Name of the Lease by which one of the replicas leads, unless another is asked for."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,8 @@ class OperatorOptions:
     """Whose flows it reconciles; None: all."""
     lease_namespace: str
     """Where the replicas' Lease lies."""
+    lease: str
+    """Its name."""
     port: int
     """Of its health."""
     flows: Settings
@@ -48,7 +50,7 @@ async def run_operator(options: OperatorOptions) -> None:
     quiet_kopf()
     client = await connect("the operator")
     health = await serve_health(options.port)
-    election = LeaderElection(client, options.lease_namespace, LEASE, options.identity)
+    election = LeaderElection(client, options.lease_namespace, options.lease, options.identity)
     log.info("waits to lead", identity=options.identity, pid=os.getpid())
     running = asyncio.create_task(election.run(lambda: _lead(client, options)))
     loop = asyncio.get_running_loop()
