@@ -104,7 +104,7 @@ def _closest_pairs(
                 best, least_error = (number, near), error
     if best is None:
         return []
-    pairs = []
+    pairs: list[_Pair] = []
     for (weight, one), (other_weight, other) in zip(
         reversed(gone[: best[0] + 1]), come[best[1] :], strict=False
     ):
