@@ -12,8 +12,8 @@ from headrace.assign.ids import TaskId
 from headrace.assign.plan import ID, WEIGHT, Group, Plan
 from headrace.assign.state import TaskInfo
 
-_TURNS = 4
-"""In how many turns at most each driver is dealt one task."""
+_ONE_IN = 4
+"""A turn serves at least one driver in so many, whatever their loads: it bounds how many turns."""
 
 
 def take_over(plan: Plan, holders: Mapping[TaskId, Sequence[int]]) -> None:
@@ -46,7 +46,7 @@ def _give(plan: Plan, driver: int, info: TaskInfo) -> None:
 
 
 def deal(plan: Plan) -> None:
-    """Deal the orphans: in rows of one for each driver that has room, heaviest to the lightest.
+    """Deal the orphans in rows of one for each driver that has room, heaviest to the lightest.
 
     The counts come out right by that alone. Kinds are dealt one after the other, so that the tasks
     of a flow land on different drivers, and where racks are known, on different racks.
@@ -112,7 +112,7 @@ def _blocks(rooms: Sequence[int], kinds: Iterable[Sequence[TaskInfo]]) -> Iterat
         lambda row: (bisect_right(ends, starts[row]), bisect_left(ends, starts[row + 1])),
     ):
         first, *others = block
-        end = first + 1 + len(others)
+        end = max(others, default=first) + 1
         given = [room * end // rows - room * first // rows for room in rooms]
         yield {driver: room for driver, room in enumerate(given) if room}
 
@@ -135,12 +135,12 @@ def _level(plan: Plan, rooms: Mapping[int, int], tasks: list[TaskInfo]) -> None:
             drivers.sort(key=loads.__getitem__)
             reach = loads[drivers[0]] + tasks[start][2] / capacities[drivers[0]]
             fit = bisect_right(drivers, reach, key=loads.__getitem__)
-            turns = drivers[: max(fit, ceil(len(drivers) / _TURNS))]
-            turns = _alternate(turns, racks) if racks else turns
-            for driver, info in zip(turns, tasks[start : start + len(turns)], strict=True):
+            turn = drivers[: max(fit, ceil(len(drivers) / _ONE_IN))]
+            turn = _alternate(turn, racks) if racks else turn
+            for driver, info in zip(turn, tasks[start : start + len(turn)], strict=True):
                 given[driver].append(info)
                 loads[driver] += info[2] / capacities[driver]
-            start += len(turns)
+            start += len(turn)
         drivers = [driver for driver in drivers if len(given[driver]) < limits[driver]]
 
 
