@@ -56,7 +56,10 @@ def flow_status(
         if at.topic != HEARTBEATS
     ]
     verdict = _judge(tasks, drivers, problem)
-    conditions = [*_conditions(verdict, copying), *_about_placing(tasks, problem, overdue)]
+    conditions = [
+        *_conditions(verdict, copying),
+        *_about_placing(tasks, problem if drivers else "", overdue),
+    ]
     phases = [task.status.phase for task in tasks if not task.spec.type.is_connector]
     return ReplicationFlowStatus(
         observed_generation=flow.metadata.generation,
