@@ -8,7 +8,14 @@ errors into ours, with sentences.
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
 from headrace.kafka.admin import Admin, Position, Topic
-from headrace.kafka.clients import assign, client_config, fetched_end, make_consumer, make_producer
+from headrace.kafka.clients import (
+    assign,
+    client_config,
+    fetched_end,
+    make_consumer,
+    make_producer,
+    truncated,
+)
 from headrace.kafka.errors import translate
 
 __all__ = [
@@ -26,4 +33,5 @@ __all__ = [
     "make_consumer",
     "make_producer",
     "translate",
+    "truncated",
 ]
