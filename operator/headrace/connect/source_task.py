@@ -369,6 +369,11 @@ class SourceTask:
 
     # Go.
 
+    @property
+    def leaving(self) -> bool:
+        """Whether it is letting go."""
+        return self._releasing is not None
+
     def close(self, clean: bool) -> bool:
         """Hear what is in flight and store it, then free all and let go, beside the loop."""
         if self._releasing is None:

@@ -58,7 +58,7 @@ def flow_status(
         if at.topic != HEARTBEATS
     ]
     verdict = verdict or _judge(tasks, drivers, problem)
-    about = [*_about_copies(copying), *_about_placing(tasks, problem, overdue)]
+    about = [*_about_copies(copying), *_about_placing(tasks, problem if drivers else "", overdue)]
     phases = [task.status.phase for task in tasks if not task.spec.type.is_connector]
     return ReplicationFlowStatus(
         observed_generation=flow.metadata.generation,

@@ -20,6 +20,9 @@ START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 30
 """A clean stop takes 0.3 to 3 s, the last of a cluster, who finds nobody to hand over to, 6 s."""
 
+FREEZE_TIMEOUT_S = 10
+"""It takes milliseconds."""
+
 LOGGING = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSXXX",
@@ -86,6 +89,12 @@ class Broker:
         """Let it stand still: its connections stay open, and nothing answers."""
         if process := self.process:
             process.suspend()
+            # The kernel tells every thread of it, one after the other.
+            deadline = time.monotonic() + FREEZE_TIMEOUT_S
+            while not self.frozen:
+                if time.monotonic() > deadline:
+                    raise GaveUp(f"{self} does not stand still after {FREEZE_TIMEOUT_S} s")
+                time.sleep(0.01)
 
     def thaw(self) -> None:
         """Let it go on."""

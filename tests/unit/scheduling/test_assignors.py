@@ -1,7 +1,9 @@
 """Assignors by name, and plug-ins that do what no plug-in should."""
 
 import os
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -207,6 +209,19 @@ def test_closing_ends_the_process(opened: list[Decider]) -> None:
     opened[0].close()
     opened[0].close()
     assert not children("odd_assignors:All")
+
+
+def test_closing_does_not_wait_for_an_answer(opened: list[Decider]) -> None:
+    opened.append(open_assignor("loops", 60))
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(opened[0].decide, STATE)
+        deadline = time.monotonic() + 30
+        while not children("odd_assignors:Loops"):
+            assert time.monotonic() < deadline, "its process did not start within 30 s"
+        opened[0].close()
+        decision = asked.result(20)
+    assert decision.assignment == IN_FORCE
+    assert decision.reason.startswith("assignor loops ended its process")
 
 
 def children(entry: str) -> list[Path]:
