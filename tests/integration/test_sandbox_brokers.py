@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.flows import spec
 
-from headrace.api import ClusterSpec
 from headrace.errors import Fatal, InvalidSpec
 from headrace.kafka import Admin
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
@@ -15,7 +15,7 @@ WaitUntil = Callable[..., object]
 
 
 def _admin(cluster: Cluster) -> Admin:
-    return Admin(ClusterSpec(alias=cluster.name, bootstrap_servers=cluster.bootstrap_servers))
+    return Admin(spec(cluster))
 
 
 def test_clusters_are_real_and_two(east: Cluster, west: Cluster) -> None:

@@ -5,7 +5,8 @@ A module a kind (``flow``, ``mirror_test``, ``task``, ``secret``) and what they 
 this version cannot do yet, ``reference`` writes docs/reference.md.
 """
 
-from headrace.api.cluster import ClusterSpec, TargetClusterSpec
+from headrace.api.access import ClusterAccess
+from headrace.api.cluster import AuthenticationType, ClusterSpec, SecretUse, TargetClusterSpec
 from headrace.api.flow import (
     Delivery,
     FlowState,
@@ -59,9 +60,11 @@ from headrace.api.unbuilt import Unbuilt, unbuilt
 __all__ = [
     "API_VERSION",
     "MIN_MESSAGE_BYTES",
+    "AuthenticationType",
     "Budgets",
     "ChaosAction",
     "ChaosStep",
+    "ClusterAccess",
     "ClusterSpec",
     "Condition",
     "ConditionStatus",
@@ -92,6 +95,7 @@ __all__ = [
     "ReplicationTaskSpec",
     "ReplicationTaskStatus",
     "Secret",
+    "SecretUse",
     "StartFrom",
     "TargetClusterSpec",
     "TaskCounts",

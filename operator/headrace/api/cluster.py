@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator, Field
 
@@ -30,10 +30,12 @@ def _servers(text: str) -> str:
 
 
 Servers = Annotated[str, Field(max_length=4096), AfterValidator(_servers)]
+KEY = r"(?!\.\.?$|\.\.)[-._a-zA-Z0-9]+"
+"""A Secret's key is a file's name where it is mounted: Kubernetes refuses '.' and '..' in front."""
 SecretKey = Annotated[
     str,
     Field(max_length=253),
-    matching(r"[-._a-zA-Z0-9]+", "must be a Secret's key: letters, digits, '-', '_', '.'"),
+    matching(KEY, "must be a Secret's key: letters, digits, '-', '_', '.'"),
 ]
 
 
@@ -92,6 +94,15 @@ class Authentication(Model):
                     yield Breach((field,), f"is required with type: {self.type}")
 
 
+class SecretUse(NamedTuple):
+    """A key of a Secret, and the field that wants it."""
+
+    field: str
+    """Relative to the cluster: ``authentication.password``."""
+    secret_name: str
+    key: str
+
+
 class ClusterSpec(Model):
     """A Kafka cluster and how to reach it."""
 
@@ -106,6 +117,19 @@ class ClusterSpec(Model):
     config: Annotated[dict[str, Unquoted], Field(max_length=200)] = Field(default_factory=dict)
     """Further client settings, in librdkafka's names; those that headrace owns are refused by
     name."""
+
+    def uses(self) -> Iterator[SecretUse]:
+        """Every key of a Secret that is named here."""
+        if tls := self.tls:
+            for place, trusted in enumerate(tls.trusted_certificates):
+                field = f"tls.trustedCertificates[{place}]"
+                yield SecretUse(field, trusted.secret_name, trusted.key)
+            if own := tls.client_certificate:
+                field = "tls.clientCertificate"
+                yield SecretUse(f"{field}.certificateKey", own.secret_name, own.certificate_key)
+                yield SecretUse(f"{field}.privateKeyKey", own.secret_name, own.private_key_key)
+        if self.authentication and (password := self.authentication.password):
+            yield SecretUse("authentication.password", password.secret_name, password.key)
 
     def _breaches(self) -> Iterator[Breach]:
         for setting in self.config:

@@ -134,6 +134,7 @@ class SourceTask:
         self._preparing = None
         try:
             starts = prepared.result()
+            mover = self._mover or self._make_mover()
         except Retriable as error:
             self._complain(error)
             self._not_before = time.monotonic() + self._backoff_s * random.uniform(0.5, 1.0)
@@ -141,9 +142,8 @@ class SourceTask:
             return
         self._backoff_s, self._not_before, self._error = _FIRST_BACKOFF_S, 0.0, None
         self._starts |= starts
-        if self._mover is None:
-            self._mover = self._make_mover()
-        self._mover.add({at: start.source_offset for at, start in starts.items()})
+        self._mover = mover
+        mover.add({at: start.source_offset for at, start in starts.items()})
         self._go_on()
         self._look(time.monotonic())  # first: who sees it Running sees what it holds, too
         if self.phase is TaskPhase.RESTORING:
@@ -184,9 +184,11 @@ class SourceTask:
         self._beside.submit(warm)
 
     def _make_mover(self) -> RecordMover:
-        spec = self._context.spec
         return RecordMover(
-            spec.source, spec.target, self._context.policy.target_topic, self._broker_away
+            self._context.source_access,
+            self._context.target_access,
+            self._context.policy.target_topic,
+            self._broker_away,
         )
 
     @property
@@ -202,6 +204,10 @@ class SourceTask:
         self._context.pulse.beat()
         if self._standstills != self._context.pulse.standstills:
             self._log.warning("stood still: checking the claim")
+            self._restore_again()
+            return 0
+        if self._mover.outdated:
+            self._log.info("secrets changed: new clients")
             self._restore_again()
             return 0
         try:
