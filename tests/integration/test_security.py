@@ -4,6 +4,9 @@ import base64
 import json
 import signal
 import stat
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +15,14 @@ import pytest
 from support.flows import FlowRun, spec
 from support.records import Load, compare, count, make_topic, numbered, produce, read, unique
 from support.security import (
+    GUARDED,
     Mounted,
     access,
     by_certificate,
     by_password,
     change_password,
     command_lines,
+    grant,
     trusting,
 )
 
@@ -29,10 +34,17 @@ WaitUntil = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    """Clusters ``east`` and ``west`` with TLS listeners."""
+    """Clusters ``east`` and ``west`` with TLS listeners; the user has the rights that
+    docs/security.md names, and no others."""
     home = tmp_path_factory.mktemp("sandboxes")
-    plans = [ClusterPlan("east", secure=True), ClusterPlan("west", secure=True)]
+    plans = [ClusterPlan(name, secure=True, properties=GUARDED) for name in ("east", "west")]
     with Sandbox.start("locked", plans, home=home) as sandbox:
+        source, target = sandbox.clusters
+        grant(source, "*", "Read")
+        grant(source, "heartbeats", "Create", "Write")
+        grant(target, "east.*", "Create", "Write", "Alter")
+        grant(target, "headrace-progress.east.internal", "Create", "Read", "Write")
+        grant(target, "heartbeats", "Create", "Write")
         yield sandbox
 
 
@@ -201,6 +213,44 @@ def test_what_is_missing_or_wrong_is_said_and_the_flow_goes_on_when_it_is_mended
     assert (found.missing, found.repeated, found.in_order) == (0, 0, True)
     assert_unseen(["canary-0815", password], run.output)
     assert "Traceback" not in run.output
+
+
+def test_a_mirror_test_of_locked_clusters_gets_a_verdict(
+    source: Cluster, target: Cluster, mounted: Mounted, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    name = unique("judged")
+    grant(source, f"{name}-*", "Create", "Write")
+    grant(source, "headrace-tests.internal", "Create", "Write")
+    grant(target, f"east.{name}-*", "Read")
+    document = flow(name, by_password(source), by_certificate(target), f"{name}-.*")
+    test = {
+        "apiVersion": "headrace.dev/v1alpha1",
+        "kind": "MirrorTest",
+        "metadata": {"name": name},
+        "spec": {
+            "flowName": name,
+            "load": {"topics": 1, "partitions": 2, "producers": 1, "messages": 2_000},
+            "settleSeconds": 20,
+        },
+    }
+    report, options = tmp_path / "report", ("--secrets", str(mounted.folder))
+    seen: list[str] = []
+    with FlowRun(tmp_path, [document, test], *options) as run:
+        wait_until(run.status, within_s=30)
+        command = [sys.executable, "-m", "headrace", "verify", str(run.file), *options]
+        with (tmp_path / "verify.log").open("wb") as log:
+            verify = subprocess.Popen([*command, "--report", str(report)], stdout=log, stderr=log)
+        while verify.poll() is None:
+            seen.append(command_lines())
+            time.sleep(0.5)
+    said = (tmp_path / "verify.log").read_text()
+    assert verify.returncode == 0, said
+    result = json.loads((report / "report.json").read_text())
+    assert (result["verdict"], result["counts"]["missing"]) == ("Passed", 0)
+    assert result["latencyMs"]["p50"] >= 0
+    files = [file.read_text() for file in report.iterdir() if file.is_file()]
+    assert {"report.html", "verify.log"} <= {file.name for file in report.iterdir()}
+    assert_unseen(secret_values(mounted.folder), said, run.output, *files, *seen)
 
 
 def test_password_and_certificate_are_changed_under_load(

@@ -6,7 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
+    ResourcePatternType,
+    ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialUpsertion,
@@ -16,6 +21,15 @@ from headrace.api import ClusterAccess, ClusterSpec
 from headrace.sandbox import USERNAME, Cluster
 
 Fields = dict[str, Any]
+
+GUARDED = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
+"""Properties of a cluster that allows what was granted; its plain listener allows everything."""
+
+PRINCIPALS = (f"User:{USERNAME}", f"User:CN={USERNAME}")
+"""The user by password, and by certificate."""
 
 
 def trusting(cluster: Cluster) -> Fields:
@@ -83,6 +97,29 @@ class Mounted:
     def password(self, cluster: Cluster) -> str:
         """What a cluster's password is here."""
         return (self.folder / f"{cluster.name}-user" / "password").read_text()
+
+
+def grant(cluster: Cluster, topic: str, *operations: str) -> None:
+    """Allow the user something on a topic, or on all that begin with ``prefix*``."""
+    prefix = topic.endswith("*") and topic != "*"
+    pattern = ResourcePatternType.PREFIXED if prefix else ResourcePatternType.LITERAL
+    name = topic[:-1] if prefix else topic
+    rights = [
+        AclBinding(
+            ResourceType.TOPIC,
+            name,
+            pattern,
+            principal,
+            "*",
+            AclOperation[operation.upper()],
+            AclPermissionType.ALLOW,
+        )
+        for principal in PRINCIPALS
+        for operation in operations
+    ]
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    for future in admin.create_acls(rights).values():
+        future.result(10)
 
 
 def change_password(cluster: Cluster, password: str) -> None:

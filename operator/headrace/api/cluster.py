@@ -30,8 +30,8 @@ def _servers(text: str) -> str:
 
 
 Servers = Annotated[str, Field(max_length=4096), AfterValidator(_servers)]
-KEY = r"(?!\.\.?$|\.\.)[-._a-zA-Z0-9]+"
-"""A Secret's key is a file's name where it is mounted: Kubernetes refuses '.' and '..' in front."""
+KEY = r"\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]*"
+"""A Secret's key is a file's name where it is mounted: it cannot be '.', nor begin with '..'."""
 SecretKey = Annotated[
     str,
     Field(max_length=253),

@@ -11,6 +11,8 @@ from headrace.api.cluster import KEY
 from headrace.api.meta import ObjectMeta
 from headrace.api.model import Breach, Flag, Model
 
+_KEY_RULE = "must be a Secret's key: letters, digits, '-', '_', '.'"
+
 
 class Secret(Model):
     """Passwords and certificates, by key."""
@@ -40,7 +42,7 @@ class Secret(Model):
         for field in ("data", "stringData"):
             for key in self.data if field == "data" else self.string_data:
                 if not re.fullmatch(KEY, key):
-                    yield Breach((field, key), "must be a Secret's key: letters, digits, '-._'")
+                    yield Breach((field, key), _KEY_RULE)
         for key, text in self.data.items():
             try:
                 _decode(text)

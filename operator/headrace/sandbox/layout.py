@@ -12,7 +12,7 @@ from headrace.sandbox.broker import Broker
 from headrace.sandbox.cluster import Cluster
 from headrace.sandbox.plan import ClusterPlan
 from headrace.sandbox.properties import broker_properties
-from headrace.sandbox.security import Security
+from headrace.sandbox.security import Security, write_private
 from headrace.toolchain import Java
 from headrace.toolchain.files import write_whole
 
@@ -108,9 +108,9 @@ class Layout(BaseModel):
                 settings = broker_properties(
                     broker.node_id, facts.ports, broker.data, plan.properties, security
                 )
-                (broker.folder / "server.properties").write_text(settings)
+                write_private(broker.folder / "server.properties", settings.encode())
                 if security:
-                    broker.scram.write_text("\n".join(security.scram_users()))
+                    write_private(broker.scram, "\n".join(security.scram_users()).encode())
             clusters.append(facts)
         layout = cls(detached=detached, java=java, clusters=tuple(clusters))
         write_whole(folder / "sandbox.json", layout.model_dump_json(indent=2).encode())

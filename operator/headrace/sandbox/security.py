@@ -47,14 +47,14 @@ class Security:
         authority = Authority(cluster)
         certificate, key = authority.issue(cluster, address=HOST)
         key_store = folder / "broker.pem"
-        _write(key_store, key + certificate)
+        write_private(key_store, key + certificate)
         trust_store = secrets_folder / f"{cluster}-ca" / "ca.crt"
-        _write(trust_store, authority.certificate)
+        write_private(trust_store, authority.certificate)
         certificate, key = authority.issue(USERNAME)
-        _write(secrets_folder / f"{cluster}-client" / "tls.crt", certificate)
-        _write(secrets_folder / f"{cluster}-client" / "tls.key", key)
+        write_private(secrets_folder / f"{cluster}-client" / "tls.crt", certificate)
+        write_private(secrets_folder / f"{cluster}-client" / "tls.key", key)
         password = secrets.token_urlsafe(18)
-        _write(secrets_folder / f"{cluster}-user" / "password", password.encode())
+        write_private(secrets_folder / f"{cluster}-user" / "password", password.encode())
         return cls(ports, key_store, trust_store, password)
 
     def scram_users(self) -> Iterator[str]:
@@ -118,7 +118,8 @@ def _named(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
-def _write(file: Path, content: bytes) -> None:
+def write_private(file: Path, content: bytes) -> None:
+    """Write a file that nobody else may read; its folder is made where it is not there."""
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     file.touch(mode=0o600)
     file.write_bytes(content)
