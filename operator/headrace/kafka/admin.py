@@ -183,6 +183,9 @@ class Admin:
             missing -= found.keys()
             if missing:
                 time.sleep(0.1)
+                # A client that saw a topic before its leaders keeps to that; asked for all topics,
+                # it learns of them.
+                self.topics()
         return found
 
     def _created(

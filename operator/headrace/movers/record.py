@@ -145,13 +145,12 @@ class RecordMover:
         its way within ``timeout_s``.
         """
         self._producer.purge(in_queue=True, in_flight=False)
-        left = self._producer.flush(timeout_s)
-        for flight in self.flights.values():
-            flight.rewind()
-        if left:
+        if left := self._producer.flush(timeout_s):
             raise Retriable(
                 f"{self._target.alias} did not acknowledge {left} records that were on their way"
             )
+        for flight in self.flights.values():
+            flight.rewind()
 
     def lag_records(self, at: TopicPartition) -> int:
         """Records on the source that are not acknowledged on the target, as last fetched."""
