@@ -142,9 +142,10 @@ class SourceTask:
             return
         self._backoff_s, self._not_before, self._error = _FIRST_BACKOFF_S, 0.0, None
         self._starts |= starts
-        self._mover = mover
-        mover.add({at: start.source_offset for at, start in starts.items()})
-        self._go_on()
+        if self._mover is None:
+            self._mover = mover
+            self._go_on()
+        mover.add({at: (start.source_offset, start.leader_epoch) for at, start in starts.items()})
         self._look(time.monotonic())  # first: who sees it Running sees what it holds, too
         if self.phase is TaskPhase.RESTORING:
             self._enter(TaskPhase.RUNNING)
@@ -255,13 +256,18 @@ class SourceTask:
         self._preparing = self._beside.submit(settle)
 
     def _explain(self, gone: OffsetGone) -> None:
+        if gone.truncated:
+            raise DataLoss(
+                f"{gone}: the source lost records that were copied and holds others in their "
+                "place (an unclean election)"
+            ) from gone
         at, source = gone.at, self._context.source
         start = source.offsets([at], Position.EARLIEST)[at]
         end = source.offsets([at], Position.LATEST)[at]
         check_source_range(self._context, at, gone.offset, start, end)
 
     def _check_epochs(self) -> None:
-        for at in self.partitions:
+        for at in self.partitions | self._starts.keys():
             stored = self._context.progress.get(self._context.progress_key(at))
             if stored is not None and stored.epoch > self.hold.epoch:
                 raise Lost(f"{stored.owner} took {at} with epoch {stored.epoch}")

@@ -15,6 +15,7 @@ from headrace.kafka.clients import (
     fetched_end,
     make_consumer,
     make_producer,
+    truncated,
 )
 from headrace.kafka.credentials import Credentials, read_credentials
 from headrace.kafka.errors import NotLetIn, SecretMissing, translate, words
@@ -45,5 +46,6 @@ __all__ = [
     "protocol",
     "read_credentials",
     "translate",
+    "truncated",
     "words",
 ]

@@ -107,9 +107,31 @@ def make_producer(
     return construct(Producer, cluster, config)
 
 
-def assign(consumer: Consumer, positions: Iterable[tuple[TopicPartition, int]]) -> None:
-    """Read these partitions from these offsets on, and no others."""
-    consumer.assign([confluent_kafka.TopicPartition(*at, offset) for at, offset in positions])
+def assign(
+    consumer: Consumer,
+    positions: Iterable[tuple[TopicPartition, int]],
+    leader_epochs: Mapping[TopicPartition, int] | None = None,
+) -> None:
+    """Read these partitions from these offsets on, and no others.
+
+    ``leader_epochs`` are those of the records before (-1: unknown): by them the broker tells a log
+    that was truncated and filled again from the one that was read (KIP-320).
+    """
+    epochs = leader_epochs or {}
+    consumer.assign(
+        [
+            confluent_kafka.TopicPartition(*at, offset, leader_epoch=epochs.get(at, -1))
+            for at, offset in positions
+        ]
+    )
+
+
+def truncated(error: KafkaError) -> bool:
+    """Whether the partition lost records that were read: its log was truncated since.
+
+    librdkafka reports it under the code of a failed offset reset, as there is none of its own.
+    """
+    return KafkaError(KafkaError._LOG_TRUNCATION).str() in error.str()
 
 
 def fetched_end(consumer: Consumer, at: TopicPartition) -> int | None:

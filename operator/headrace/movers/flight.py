@@ -33,13 +33,16 @@ class Flight:
         "target_topic",
     )
 
-    def __init__(self, at: TopicPartition, position: int, target_topic: str) -> None:
+    def __init__(
+        self, at: TopicPartition, position: int, target_topic: str, leader_epoch: int = -1
+    ) -> None:
         self.at = at
         self.target_topic = target_topic
         self._frontier = position
         self._dropped_from = sys.maxsize
         self._pending: deque[tuple[int, int, int]] = deque()  # offset, timestamp ms, bytes
-        self.leader_epoch = -1
+        self.leader_epoch = leader_epoch
+        """Of the last record read; -1 when unknown."""
         self.target_offset: int | None = None
         """The target offset expected next; ``None`` before the first acknowledgement."""
         self.gaps = 0

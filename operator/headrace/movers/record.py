@@ -14,6 +14,7 @@ from headrace.kafka import (
     make_consumer,
     make_producer,
     translate,
+    truncated,
     words,
 )
 from headrace.logs import get_logger
@@ -33,10 +34,14 @@ _PREFETCH_KIB = 16_384
 class OffsetGone(Fatal):
     """The source no longer holds the offset that was to be copied next."""
 
-    def __init__(self, at: TopicPartition, offset: int, message: str) -> None:
+    def __init__(
+        self, at: TopicPartition, offset: int, message: str, *, truncated: bool = False
+    ) -> None:
+        """``truncated``: the broker said so, whatever the log holds at that offset now."""
         super().__init__(message)
         self.at = at
         self.offset = offset
+        self.truncated = truncated
 
 
 class RecordMover:
@@ -72,10 +77,13 @@ class RecordMover:
         self.flights: dict[TopicPartition, Flight] = {}
         self._leaving: frozenset[TopicPartition] = frozenset()
 
-    def add(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Start copying these partitions from these source offsets."""
-        for at, position in positions.items():
-            self.flights[at] = Flight(at, position, self._target_topic(at.topic))
+    def add(self, positions: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Start copying these partitions: from a source offset, after a record of a leader epoch.
+
+        An epoch of -1 is unknown.
+        """
+        for at, (position, leader_epoch) in positions.items():
+            self.flights[at] = Flight(at, position, self._target_topic(at.topic), leader_epoch)
         self._assign()
 
     def stop_reading(self, partitions: Set[TopicPartition]) -> None:
@@ -172,7 +180,11 @@ class RecordMover:
         self._consumer.close()
 
     def _assign(self) -> None:
-        assign(self._consumer, [(at, flight.position) for at, flight in self.flights.items()])
+        assign(
+            self._consumer,
+            [(at, flight.position) for at, flight in self.flights.items()],
+            {at: flight.leader_epoch for at, flight in self.flights.items()},
+        )
 
     def _full(self) -> bool:
         in_flight_bytes = sum(flight.bytes_in_flight for flight in self.flights.values())
@@ -214,7 +226,9 @@ class RecordMover:
             return
         where = f"{flight.at} of {self._source.alias}"
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            raise OffsetGone(flight.at, flight.position, f"{where}: {error.str()}")
+            raise OffsetGone(
+                flight.at, flight.position, f"{where}: {error.str()}", truncated=truncated(error)
+            )
         failure = translate(error, f"read {where}")
         if isinstance(failure, Retriable):
             log.info("read failed, client retries", partition=str(flight.at), reason=str(failure))
