@@ -19,6 +19,7 @@ from headrace.connect.herder import Conflict, TargetTaken
 from headrace.connect.hold import Lost
 from headrace.connect.unit import Unit
 from headrace.errors import Fatal, InvalidSpec, Retriable
+from headrace.kafka import NotLetIn
 from headrace.replication.growth import Growth, observe
 from headrace.replication.policies import HEARTBEATS
 from headrace.replication.splitting import SplitConfig, SplitState, TaskReport, resplit
@@ -228,7 +229,8 @@ class SourceConnector(Unit):
         try:
             yield
         except Retriable as error:
-            self._say(ConditionStatus.FALSE, unreachable, str(error))
+            reason = error.reason if isinstance(error, NotLetIn) else unreachable
+            self._say(ConditionStatus.FALSE, reason, str(error))
             raise
 
     def _say(self, ready: ConditionStatus, reason: Reason, message: str) -> None:

@@ -140,6 +140,7 @@ class SourceTask:
         self._preparing = None
         try:
             starts = prepared.result()
+            mover = self._mover or self._make_mover()
         except Retriable as error:
             self._complain(error)
             self._back_off()
@@ -147,11 +148,9 @@ class SourceTask:
         self._backoff_s, self._not_before, self._error = _FIRST_BACKOFF_S, 0.0, None
         self._starts |= starts
         if self._mover is None:
-            self._mover = self._make_mover()
+            self._mover = mover
             self._go_on()
-        self._mover.add(
-            {at: (start.source_offset, start.leader_epoch) for at, start in starts.items()}
-        )
+        mover.add({at: (start.source_offset, start.leader_epoch) for at, start in starts.items()})
         self._look(time.monotonic())  # first: who sees it Running sees what it holds, too
         if self.phase is TaskPhase.RESTORING:
             self._enter(TaskPhase.RUNNING)
@@ -212,9 +211,11 @@ class SourceTask:
         return {}
 
     def _make_mover(self) -> RecordMover:
-        spec = self._context.spec
         return RecordMover(
-            spec.source, spec.target, self._context.policy.target_topic, self._broker_away
+            self._context.source_access,
+            self._context.target_access,
+            self._context.policy.target_topic,
+            self._broker_away,
         )
 
     @property
@@ -230,6 +231,10 @@ class SourceTask:
         self._context.pulse.beat()
         if self._standstills != self._context.pulse.standstills:
             self._log.warning("stood still: checking the claim")
+            self._restore_again()
+            return 0
+        if self._mover.outdated:
+            self._log.info("secrets changed: new clients")
             self._restore_again()
             return 0
         try:

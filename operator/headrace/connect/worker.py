@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from headrace.api import (
@@ -69,11 +70,12 @@ class Worker:
         flow: ReplicationFlow,
         herder: Herder,
         driver: DriverIdentity,
+        secrets: Path | None = None,
         listener: StatusListener = lambda id, phase: None,
     ) -> None:
-        """``listener`` hears every change of a unit's state."""
+        """``secrets``: the folder of Secrets; ``listener`` hears every change of a unit's state."""
         self._driver, self._herder, self._listener = driver, herder, listener
-        self._context = FlowContext(flow, driver)
+        self._context = FlowContext(flow, driver, secrets)
         self._log = get_logger(__name__).bind(flow=flow.metadata.name, driver=driver.name)
         self._wanted: dict[TaskId, ReplicationTask] = {}
         self._objects: dict[TaskId, ReplicationTask] = {}

@@ -10,11 +10,13 @@ import confluent_kafka
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
-from headrace.api import ClusterSpec
+from headrace.api import ClusterAccess
 from headrace.api.partitions import TopicPartition
-from headrace.errors import Retriable
+from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.clients import client_config, construct
+from headrace.kafka.diagnosis import diagnose
 from headrace.kafka.errors import translate
+from headrace.kafka.renewal import Renewed
 
 T = TypeVar("T")
 
@@ -38,20 +40,31 @@ class Position(Enum):
 class Admin:
     """Blocking calls, each of at most ``timeout_s``; they raise ``Retriable`` or ``Fatal``."""
 
-    def __init__(self, cluster: ClusterSpec, timeout_s: float = 10.0) -> None:
+    def __init__(self, cluster: ClusterAccess, timeout_s: float = 10.0) -> None:
         self._cluster = cluster
         self._timeout_s = timeout_s
-        # The address family of a name is tried in turn; a dead one must not eat the whole time-out.
-        self._client = construct(
-            AdminClient,
-            cluster,
-            {"socket.connection.setup.timeout.ms": 5_000} | client_config(cluster),
-        )
+        self._heard: KafkaError | None = None
+        """What the client last said of its connections, other than that there are none."""
+        self._renewed = Renewed(cluster, self._make)
 
     @property
     def name(self) -> str:
         """Alias and address, for messages."""
-        return f"{self._cluster.alias} ({self._cluster.bootstrap_servers})"
+        return self._cluster.name
+
+    @property
+    def _client(self) -> AdminClient:
+        return self._renewed.get()
+
+    def _make(self) -> AdminClient:
+        # The address family of a name is tried in turn; a dead one must not eat the whole time-out.
+        tuning = {"socket.connection.setup.timeout.ms": 5_000}
+        config = tuning | client_config(self._cluster) | {"error_cb": self._hear}
+        return construct(AdminClient, self._cluster, config)
+
+    def _hear(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._heard = error
 
     def cluster_id(self) -> str:
         """The id that the cluster was formatted with: equal ids are one cluster."""
@@ -164,6 +177,9 @@ class Admin:
                 if time.monotonic() > deadline:
                     raise error
                 time.sleep(0.1)
+                # A client that saw a topic before its leaders keeps to that; asked for all topics,
+                # it learns of them.
+                self.topics()
         return found
 
     def _ask_offsets(
@@ -204,16 +220,21 @@ class Admin:
         return {"operation_timeout": self._timeout_s, "request_timeout": self._timeout_s}
 
     def _call(self, tried: str, call: Callable[[], T]) -> T:
+        self._heard = None
         try:
             return call()
         except KafkaException as error:
-            raise translate(error, tried) from error
+            raise self._failed(error, tried) from error
 
     def _result(self, tried: str, future: "Future[T]") -> T:
         try:
             return future.result(timeout=self._timeout_s + 5)  # the client's own time-out is first
         except KafkaException as error:
-            raise translate(error, tried) from error
+            raise self._failed(error, tried) from error
+
+    def _failed(self, error: KafkaException, tried: str) -> HeadraceError:
+        self._client.poll(0)  # hear what happened meanwhile
+        return diagnose(self._cluster, tried, translate(error, tried), self._heard)
 
 
 def _code(error: Retriable) -> int | None:

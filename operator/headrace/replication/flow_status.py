@@ -31,6 +31,8 @@ class Verdict(NamedTuple):
 
 
 _NONE: Mapping[str, Collection[str]] = {}
+_LOCKED_OUT = (Reason.SECRET_MISSING, Reason.AUTHENTICATION_FAILED, Reason.TLS_FAILED)
+"""Tried again all the same; but only somebody else can change that."""
 
 
 def flow_status(
@@ -131,7 +133,7 @@ def _connector_says_no(tasks: Sequence[ReplicationTask]) -> Verdict | None:
     for task in tasks:
         said = condition(task.status.conditions, ConditionType.READY)
         if said is not None and said.status is ConditionStatus.FALSE:
-            return Verdict(False, False, said.reason, said.message)
+            return Verdict(False, said.reason in _LOCKED_OUT, said.reason, said.message)
     return None
 
 

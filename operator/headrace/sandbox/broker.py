@@ -47,6 +47,8 @@ class Broker:
     heap_mb: int
     leashed: bool
     """Does a broker that is started here die with this process?"""
+    secure_ports: tuple[int, int] | None = None
+    """For SASL over TLS and for client certificates, where the cluster has them."""
     _child: "subprocess.Popen[bytes] | None" = field(default=None, repr=False, compare=False)
 
     @property
@@ -63,6 +65,11 @@ class Broker:
     def data(self) -> Path:
         """Kafka's ``log.dirs``."""
         return self.folder / "data"
+
+    @property
+    def scram(self) -> Path:
+        """Users that a secure cluster has from the start, one a line, for ``format``."""
+        return self.folder / "scram.txt"
 
     @property
     def process(self) -> psutil.Process | None:
@@ -115,6 +122,9 @@ class Broker:
     def format(self, cluster_id: str) -> "subprocess.Popen[bytes]":
         """Begin to make its data folder; ``wait_until_formatted`` ends it."""
         arguments = ["-t", cluster_id, "-c", str(self.folder / "server.properties")]
+        if self.scram.exists():
+            for user in self.scram.read_text().splitlines():
+                arguments += ["--add-scram", user]
         # Half a second of Java: compiling well would not pay.
         return self._jvm("-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool", "format", *arguments)
 

@@ -3,6 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from headrace.api import (
     Condition,
     ConditionStatus,
@@ -132,6 +134,28 @@ def test_a_failed_connector_stalls_the_flow() -> None:
     assert stalled is not None
     assert stalled.reason is Reason.SAME_CLUSTER
     assert condition(conditions, ConditionType.RECONCILING) is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "type"),
+    [
+        (Reason.SECRET_MISSING, ConditionType.STALLED),
+        (Reason.AUTHENTICATION_FAILED, ConditionType.STALLED),
+        (Reason.TLS_FAILED, ConditionType.STALLED),
+        (Reason.SOURCE_UNREACHABLE, ConditionType.RECONCILING),
+    ],
+)
+def test_a_cluster_that_somebody_has_to_open_stalls_the_flow(
+    reason: Reason, type: ConditionType
+) -> None:
+    shut_out = unit(
+        TaskType.SOURCE_CONNECTOR,
+        TaskPhase.RESTORING,
+        conditions=says(ConditionStatus.FALSE, reason),
+    )
+    said = condition(flow_status(FLOW, [shut_out], 2, NOW).conditions, type)
+    assert said is not None
+    assert said.reason is reason
 
 
 def test_a_warning_stays_visible_on_a_ready_flow() -> None:
