@@ -15,11 +15,19 @@ from headrace.assign import (
     AssignmentError,
     AssignmentUtils,
     DriverState,
+    StickyAssignor,
+    TaskAssignment,
     TaskId,
     weigh,
 )
 from headrace.errors import InvalidSpec, Retriable
-from headrace.scheduling.assignors import Decider, Decision, known_assignors, open_assignor
+from headrace.scheduling.assignors import (
+    Decider,
+    Decision,
+    InProcess,
+    known_assignors,
+    open_assignor,
+)
 
 T = [TaskId("orders", "SourceTask", n) for n in range(3)]
 STATE = ApplicationState.of(
@@ -121,6 +129,18 @@ def test_ours_are_called_here(opened: list[Decider], name: str) -> None:
     decision = ask(opened, name)
     assert (decision.error, decision.reason) == (AssignmentError.NONE, "")
     assert AssignmentUtils.validate(STATE, decision.assignment) is AssignmentError.NONE
+
+
+def test_a_fault_of_ours_moves_nothing() -> None:
+    class Broken(StickyAssignor):
+        def assign(self, state: ApplicationState) -> TaskAssignment:
+            raise KeyError("inside")
+
+    decision = InProcess("broken", Broken()).decide(STATE)
+    assert decision.assignment == IN_FORCE
+    assert decision.reason == (
+        "assignor broken raised KeyError: 'inside'; the assignment in force stays"
+    )
 
 
 def test_a_plug_in_decides_and_remembers(opened: list[Decider]) -> None:
