@@ -153,6 +153,54 @@ def test_a_killed_driver_is_replaced_and_a_restarted_container_goes_on(
         settle(made, wait_until, "b", within_s=8)
 
 
+def test_a_frozen_driver_stops_what_was_given_away_when_it_thaws(
+    api_server: ApiServer, namespace: str, east: Cluster, west: Cluster, wait_until: WaitUntil
+) -> None:
+    with flow_under_load(api_server, namespace, east, west, wait_until) as made:
+        made.drivers["a"].process.send_signal(signal.SIGSTOP)
+        given = [unit for unit in made.units() if unit["spec"]["driverName"] == "a"]
+        for unit in given:
+            lost = unit["status"]["driverIncarnation"]
+            made.assign(unit["metadata"]["name"], "b", lost=lost)
+        settle(made, wait_until, "b", within_s=20)
+        epochs = made.epochs()
+        made.drivers["a"].process.send_signal(signal.SIGCONT)
+        wait_until(lambda: made.drivers["a"].ready, within_s=30)
+        # Each finds out by itself: by its progress, by the API server, or when it lets go.
+        wait_until(
+            made.drivers["a"].log.read_text,
+            within_s=20,
+            until=lambda log: (
+                log.count("not ours any more") + log.count("could not release") >= len(given)
+            ),
+        )
+        assert made.epochs() == epochs
+        assert set(made.running().values()) == {"b"}
+
+
+def test_a_driver_without_rights_says_which(
+    api_server: ApiServer, namespace: str, east: Cluster, west: Cluster, wait_until: WaitUntil
+) -> None:
+    flow = manifest(unique("powerless"), east, west, "any")
+    api_server.kubectl("-n", namespace, "create", "serviceaccount", "powerless")
+    with scene(api_server, namespace, flow) as made:
+        driver = made.start_driver("a", api_server.kubeconfig_of(namespace, "powerless"))
+        wait_until(
+            lambda: driver.probe("/readyz"),
+            within_s=30,
+            until=lambda answer: (
+                (
+                    "driver a may not list replicationflows.headrace.dev in namespace "
+                    f"{namespace}: give that right to system:serviceaccount:{namespace}:powerless"
+                )
+                in answer[1]
+            ),
+        )
+        assert driver.probe("/readyz")[0] == 503
+        assert driver.probe("/healthz")[0] == 200
+        assert driver.end() == 0
+
+
 def test_an_api_server_that_is_away_stops_no_data(
     api_server: ApiServer, namespace: str, east: Cluster, west: Cluster, wait_until: WaitUntil
 ) -> None:

@@ -93,6 +93,7 @@ class PodDriver:
             on_change=lambda _: self._wake.set(),
         )
         self._units = DriverUnits(client, pod.namespace, pod.flow, pod.name, self._wake.set)
+        self._background: list[asyncio.Task[None]] = []
         self._generation = 0
         self._worker: Worker | None = None
         self._lease: LeaseKeeper | None = None
@@ -108,19 +109,17 @@ class PodDriver:
             asyncio.TaskGroup() as tasks,
         ):
             self._log.info("driver starts", incarnation=self._identity.incarnation)
-            background = [
+            self._background = [
                 tasks.create_task(self._flows.run()),
                 tasks.create_task(self._units.run()),
             ]
             while not self._stopping.is_set():
                 await self._wake.wait()
                 self._wake.clear()
-                await self._take_flow()
-                if self._lease is not None and len(background) == 2:
-                    background.append(tasks.create_task(self._lease.run()))
+                await self._take_flow(tasks)
                 await self._take_units()
             await self._hand_over()
-            for task in background:
+            for task in self._background:
                 task.cancel()
 
     def _stop(self) -> None:
@@ -129,7 +128,7 @@ class PodDriver:
 
     # What the API server says.
 
-    async def _take_flow(self) -> None:
+    async def _take_flow(self, tasks: asyncio.TaskGroup) -> None:
         object = self._flows.get(self._pod.flow)
         if object is None or object["metadata"]["generation"] == self._generation:
             return
@@ -145,6 +144,7 @@ class PodDriver:
             herder = KubernetesHerder(self._client, asyncio.get_running_loop(), flow)
             self._worker = await asyncio.to_thread(Worker, flow, herder, self._identity)
             self._lease = self._make_lease(flow)
+            self._background.append(tasks.create_task(self._lease.run()))
         else:
             self._worker.change_flow(flow)
             self._lease.duration_s = flow.spec.drivers.lease_seconds
