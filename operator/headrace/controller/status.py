@@ -142,7 +142,7 @@ def _no_drivers(facts: Facts) -> Verdict | None:
         return None
     if facts.flow.spec.drivers.replicas == 0:
         said = (
-            "spec.drivers.replicas is 0: scale it up, or set state: Stopped to say that you mean it"
+            "spec.drivers.replicas is 0: nothing is copied until it is scaled up"
         )
         return Verdict(False, True, Reason.NO_DRIVERS, said)
     troubled = [pod for pod in facts.drivers.pods.values() if pod.problem]
