@@ -142,7 +142,9 @@ class PodDriver:
             self._units.stand_by()
         if self._worker is None or self._lease is None:
             herder = KubernetesHerder(self._client, asyncio.get_running_loop(), flow)
-            self._worker = await asyncio.to_thread(Worker, flow, herder, self._identity)
+            self._worker = await asyncio.to_thread(
+                Worker, flow, herder, self._identity, self._pod.secrets
+            )
             self._lease = self._make_lease(flow)
             self._background.append(tasks.create_task(self._lease.run()))
         else:

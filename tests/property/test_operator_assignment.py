@@ -1,0 +1,122 @@
+"""Whatever pods, Leases and units there are: what the operator decides is safe, and then rests."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.api import (
+    ObjectMeta,
+    ReplicationFlow,
+    ReplicationTask,
+    ReplicationTaskSpec,
+    ReplicationTaskStatus,
+    TaskType,
+)
+from headrace.controller.assignment import Plan, plan
+from headrace.controller.drivers import DriverLease, DriverPod, Drivers, drivers_of
+from headrace.controller.names import PINNED_TO
+from headrace.scheduling import Scheduler
+
+FLOW = ReplicationFlow.model_validate(
+    {
+        "metadata": {"name": "orders"},
+        "spec": {
+            "source": {"alias": "east", "bootstrapServers": "e:9092"},
+            "target": {"alias": "west", "bootstrapServers": "w:9092"},
+            "topics": {"include": [".*"]},
+        },
+    }
+)
+NAMES = st.sampled_from("abcdef")
+LIVES = st.sampled_from(["", "1", "2"])
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> Drivers:
+    pods = [
+        DriverPod(
+            name,
+            draw(st.sampled_from(["new", "new", "old"])),
+            terminating=draw(st.booleans()),
+            ended=draw(st.sampled_from([False, False, True])),
+        )
+        for name in draw(st.sets(NAMES))
+    ]
+    leases = {
+        name: DriverLease(draw(LIVES), draw(st.booleans()), draw(st.booleans()))
+        for name in draw(st.sets(NAMES))
+    }
+    return drivers_of(pods, "new", leases)
+
+
+@st.composite
+def units(draw: st.DrawFn) -> list[ReplicationTask]:
+    return [
+        ReplicationTask(
+            metadata=ObjectMeta(
+                name=f"orders-source-task-{index}",
+                annotations={PINNED_TO: pin} if (pin := draw(st.sampled_from(["", "a"]))) else {},
+            ),
+            spec=ReplicationTaskSpec(
+                flow_name="orders",
+                type=TaskType.SOURCE_TASK,
+                index=index,
+                driver_name=draw(st.one_of(st.just(""), NAMES)),
+            ),
+            status=ReplicationTaskStatus(
+                driver_name=(holder := draw(st.one_of(st.just(""), NAMES))),
+                driver_incarnation=draw(LIVES) if holder else "",
+            ),
+        )
+        for index in range(draw(st.integers(0, 6)))
+    ]
+
+
+def written(tasks: list[ReplicationTask], made: Plan) -> list[ReplicationTask]:
+    """The units after all writes."""
+    news = {one.task.metadata.name: one for one in made.assignments}
+    after = []
+    for task in tasks:
+        if (one := news.get(task.metadata.name)) is not None:
+            placed = {
+                "driver_name": one.driver,
+                "standby_driver_names": one.standbys,
+                "lost_incarnation": one.lost,
+            }
+            notes = {PINNED_TO: one.pin} if one.pin else {}
+            task = task.model_copy(  # noqa: PLW2901
+                update={
+                    "spec": task.spec.model_copy(update=placed),
+                    "metadata": task.metadata.model_copy(update={"annotations": notes}),
+                }
+            )
+        after.append(task)
+    return after
+
+
+@settings(deadline=None)
+@given(fleets(), units())
+def test_what_is_decided_is_safe_and_then_rests(
+    drivers: Drivers, tasks: list[ReplicationTask]
+) -> None:
+    scheduler = Scheduler()
+    made = plan(FLOW, tasks, drivers, scheduler, 0)
+    after = written(tasks, made)
+    taking = {pod.name for pod in drivers.taking}
+    for before, now in zip(tasks, after, strict=True):
+        old, new = before.spec.driver_name, now.spec.driver_name
+        if new != old:
+            # Units go to drivers that take, and leave those that keep only for a pin.
+            assert new in taking | {""}
+            assert old not in drivers.keeping or before.metadata.annotations.get(PINNED_TO) == new
+        if drivers.taking:
+            assert new in taking | drivers.keeping
+        if drivers.rolling and old in taking:
+            assert new == old or before.metadata.annotations.get(PINNED_TO) == new
+        # A life is called over only when it is, and only to another driver than its own.
+        lost = now.spec.lost_incarnation
+        if lost and lost != before.spec.lost_incarnation:
+            assert lost == now.status.driver_incarnation
+            assert drivers.is_lost(now.status.driver_name, lost)
+            assert now.status.driver_name != new
+    # Nothing is written when nothing changed.
+    assert plan(FLOW, after, drivers, scheduler, 1).assignments == ()

@@ -1,0 +1,50 @@
+"""What the operator makes of a Pod."""
+
+from typing import Any
+
+import pytest
+
+from headrace.controller.drivers import DriverPod
+from headrace.controller.pods import driver_pod
+
+METADATA: dict[str, Any] = {
+    "name": "a",
+    "labels": {"headrace.dev/template": "t", "topology.kubernetes.io/zone": "north"},
+}
+
+
+def test_a_pod_as_it_is() -> None:
+    pod = driver_pod({"metadata": METADATA, "status": {"phase": "Running"}})
+    assert pod == DriverPod("a", "t", rack="north")
+    assert driver_pod({"metadata": METADATA | {"deletionTimestamp": "now"}}).terminating
+    assert driver_pod({"metadata": METADATA, "status": {"phase": "Failed"}}).ended
+
+
+@pytest.mark.parametrize(
+    ("status", "problem"),
+    [
+        ({}, ""),
+        ({"containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}, ""),
+        (
+            {
+                "conditions": [
+                    {"type": "PodScheduled", "status": "False", "message": "0/3 nodes fit"}
+                ]
+            },
+            "cannot be scheduled: 0/3 nodes fit",
+        ),
+        (
+            {
+                "containerStatuses": [
+                    {
+                        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
+                        "lastState": {"terminated": {"exitCode": 2}},
+                    }
+                ]
+            },
+            "CrashLoopBackOff: back-off; it ended with exit code 2",
+        ),
+    ],
+)
+def test_why_a_pod_does_not_run(status: dict[str, Any], problem: str) -> None:
+    assert driver_pod({"metadata": METADATA, "status": status}).problem == problem

@@ -1,0 +1,97 @@
+"""The queue: each key once, none twice at a time, failures again and again."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from headrace.controller.queue import KeyQueue
+from headrace.errors import Retriable
+
+Work = Callable[[str], Awaitable[float | None]]
+
+
+async def until(said: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not said():
+            await asyncio.sleep(0.01)
+
+
+def run(work: Work, test: Callable[[KeyQueue[str]], Awaitable[None]]) -> None:
+    async def main() -> None:
+        queue = KeyQueue[str]()
+        running = asyncio.create_task(queue.run(work))
+        await test(queue)
+        assert not running.done()
+        running.cancel()
+
+    asyncio.run(main())
+
+
+def test_a_swarm_of_changes_is_one_look() -> None:
+    looks: list[str] = []
+
+    async def work(key: str) -> None:
+        looks.append(key)
+
+    async def test(queue: KeyQueue[str]) -> None:
+        for _ in range(100):
+            queue.add("a")
+        queue.add("b")
+        await until(lambda: len(looks) >= 2)
+
+    run(work, test)
+    assert sorted(looks) == ["a", "b"]
+
+
+def test_what_changes_during_a_look_is_looked_at_again_but_not_at_once() -> None:
+    at_once = most = looks = 0
+
+    async def work(key: str) -> None:
+        nonlocal at_once, most, looks
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0.1)
+        at_once -= 1
+        looks += 1
+
+    async def test(queue: KeyQueue[str]) -> None:
+        queue.add("a", 0)
+        await until(lambda: at_once == 1)
+        queue.add("a", 0)
+        await until(lambda: looks == 2)
+
+    run(work, test)
+    assert most == 1
+
+
+def test_a_failure_is_tried_again_and_stops_nobody_else() -> None:
+    looks: list[str] = []
+
+    async def work(key: str) -> None:
+        looks.append(key)
+        if key == "fails" and looks.count(key) < 3:
+            raise Retriable("not now")
+        if key == "faulty" and looks.count(key) < 2:
+            raise ZeroDivisionError
+
+    async def test(queue: KeyQueue[str]) -> None:
+        for key in ("fails", "faulty", "well"):
+            queue.add(key)
+        await until(lambda: (looks.count("fails"), looks.count("faulty")) == (3, 2))
+
+    run(work, test)
+    assert looks.count("well") == 1
+
+
+def test_a_look_says_when_it_wants_the_next() -> None:
+    looks = 0
+
+    async def work(key: str) -> float | None:
+        nonlocal looks
+        looks += 1
+        return 0.01 if looks < 4 else None
+
+    async def test(queue: KeyQueue[str]) -> None:
+        queue.add("a")
+        await until(lambda: looks == 4)
+
+    run(work, test)

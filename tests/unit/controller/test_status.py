@@ -1,0 +1,155 @@
+"""What a flow's status says on Kubernetes: the operator's own checks come first, in order."""
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.api import (
+    ConditionStatus,
+    ConditionType,
+    Reason,
+    ReplicationFlow,
+    ReplicationFlowStatus,
+    Unbuilt,
+)
+from headrace.controller.drivers import DriverLease, DriverPod, drivers_of
+from headrace.controller.events import Occurrence, occurrences
+from headrace.controller.status import Facts, is_news, paused_status, status_of
+from headrace.controller.targets import Taken
+from headrace.replication.flow_status import Verdict, condition
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+PAGE = Path(__file__).parents[3] / "docs" / "operator.md"
+
+
+def flow(**spec: Any) -> ReplicationFlow:
+    return ReplicationFlow.model_validate(
+        {
+            "metadata": {"name": "orders", "generation": 3},
+            "spec": {
+                "source": {"alias": "east", "bootstrapServers": "e:9092"},
+                "target": {"alias": "west", "bootstrapServers": "w:9092"},
+                "topics": {"include": ["orders"]},
+                **spec,
+            },
+        }
+    )
+
+
+def facts(*pods: DriverPod, alive: bool = False, **spec: Any) -> Facts:
+    lease = DriverLease("1" if alive else "", heard=alive)
+    return Facts(flow(**spec), (), drivers_of(pods, "t", {pod.name: lease for pod in pods}))
+
+
+def said(of: Facts) -> tuple[ConditionStatus, Reason, str, bool]:
+    conditions = status_of(of, NOW).conditions
+    ready = condition(conditions, ConditionType.READY)
+    assert ready is not None
+    stalled = condition(conditions, ConditionType.STALLED) is not None
+    return ready.status, ready.reason, ready.message, stalled
+
+
+NO, YES = ConditionStatus.FALSE, ConditionStatus.TRUE
+POD = DriverPod("a", "t")
+TROUBLE = Verdict(False, True, Reason.FORBIDDEN, "the operator may not create deployments")
+
+
+@pytest.mark.parametrize(
+    ("of", "status", "reason", "words", "stalled"),
+    [
+        (facts(), NO, Reason.NO_DRIVERS, "there is no driver pod yet", False),
+        (facts(POD), NO, Reason.NO_DRIVERS, "drivers are starting", False),
+        (
+            facts(replace(POD, problem="ImagePullBackOff: no such image")),
+            NO,
+            Reason.NO_DRIVERS,
+            "no driver is alive; pod a: ImagePullBackOff: no such image",
+            False,
+        ),
+        (
+            facts(drivers={"replicas": 0}),
+            NO,
+            Reason.NO_DRIVERS,
+            "spec.drivers.replicas is 0: nothing is copied until it is scaled up",
+            True,
+        ),
+        (facts(POD, alive=True), NO, Reason.STARTING, "first look", False),
+        (facts(state="Stopped"), YES, Reason.STOPPED, "stopped, as spec.state asks", False),
+        (facts(POD, state="Stopped"), NO, Reason.STOPPING, "hand over", False),
+        (
+            replace(facts(POD), unbuilt=Unbuilt(("spec.acls.sync is not built yet",), ())),
+            NO,
+            Reason.NOT_BUILT,
+            "spec.acls.sync is not built yet",
+            True,
+        ),
+        (
+            replace(facts(POD), trouble=TROUBLE),
+            NO,
+            Reason.FORBIDDEN,
+            "may not create deployments",
+            True,
+        ),
+        (
+            replace(facts(POD, alive=True), taken=Taken(flow(), "east.orders")),
+            NO,
+            Reason.TARGET_TOPIC_TAKEN,
+            "flow orders of namespace default is older and writes topic east.orders",
+            True,
+        ),
+    ],
+)
+def test_first_hit_wins(
+    *, of: Facts, status: ConditionStatus, reason: Reason, words: str, stalled: bool
+) -> None:
+    found = said(of)
+    assert (found[0], found[1], found[3]) == (status, reason, stalled)
+    assert words in found[2]
+
+
+def test_the_scale_subresource_finds_its_pods() -> None:
+    status = status_of(facts(POD, replace(POD, name="b", ended=True)), NOW)
+    assert status.selector == "app.kubernetes.io/component=driver,headrace.dev/flow=orders"
+    assert status.replicas == 1
+
+
+def test_a_paused_reconciliation_is_unknown_and_keeps_its_time_and_figures() -> None:
+    before = status_of(facts(POD, alive=True), NOW)
+    once = paused_status(flow().model_copy(update={"status": before}), NOW + timedelta(1))
+    (ready,) = once.conditions
+    assert (ready.status, ready.reason) == (
+        ConditionStatus.UNKNOWN,
+        Reason.RECONCILIATION_PAUSED,
+    )
+    assert once.drivers == before.drivers
+    again = paused_status(flow().model_copy(update={"status": once}), NOW + timedelta(2))
+    assert not is_news(once, again)
+
+
+def test_figures_are_news_when_they_leave_their_band() -> None:
+    def figures(records: int) -> ReplicationFlowStatus:
+        return ReplicationFlowStatus.model_validate({"lag": {"records": records}})
+
+    assert not is_news(figures(1000), figures(1023))
+    assert is_news(figures(1000), figures(1024))
+    assert is_news(None, figures(0))
+
+
+def test_an_event_tells_a_change_and_not_a_state() -> None:
+    starting = status_of(facts(POD, alive=True), NOW).conditions
+    forbidden = status_of(replace(facts(POD), trouble=TROUBLE), NOW).conditions
+    assert [one.reason for one in occurrences((), starting)] == ["Starting"]
+    assert list(occurrences(starting, starting)) == []
+    assert list(occurrences(starting, forbidden)) == [
+        Occurrence("Forbidden", TROUBLE.message, warning=True)
+    ]
+
+
+def test_every_reason_stands_on_the_page_with_what_to_do() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
+    assert {reason.value for reason in Reason} - {name for name, _, _ in rows} == set()
+    assert all(why.strip() and what.strip() for _, why, what in rows)
