@@ -9,7 +9,7 @@ of several runs the least most. Limits are held against that one.
 import random
 import resource
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
@@ -59,8 +59,8 @@ class Step:
     """One decision of a case: its times, and whether it moved what it should."""
 
     name: str
-    cpu_s: tuple[float, ...]
-    wall_s: tuple[float, ...]
+    cpu_s: Sequence[float]
+    wall_s: Sequence[float]
     build_s: float
     validate_s: float
     outcome: str
@@ -120,18 +120,19 @@ def decide(
     judge: Callable[[TaskAssignment], tuple[str, bool]],
 ) -> tuple[TaskAssignment, Step]:
     """Ask each of ``assignors`` once; their answers are the same."""
-    times = []
+    cpu_s, wall_s = [], []
     for assignor in assignors:
         cpu, wall = process_time(), perf_counter()
         answer = assignor.assign(asked)
-        times.append((process_time() - cpu, perf_counter() - wall))
+        cpu_s.append(process_time() - cpu)
+        wall_s.append(perf_counter() - wall)
     start = process_time()
     violation = AssignmentUtils.find_violation(asked, answer)
     validate_s = process_time() - start
     outcome, is_right = judge(answer)
     if violation:
         outcome, is_right = violation.message, False
-    return answer, Step(name, *zip(*times, strict=True), build_s, validate_s, outcome, is_right)
+    return answer, Step(name, cpu_s, wall_s, build_s, validate_s, outcome, is_right)
 
 
 def moves(before: TaskAssignment, after: TaskAssignment) -> set[TaskId]:
