@@ -27,9 +27,9 @@ class InProcess:
             answer = self._assignor.assign(state)
         except TaskAssignmentError as why:
             return retry(state, self._name, str(why))
-        except Exception as error:
+        except Exception as fault:
             log.exception("internal error, please report it", assignor=self._name)
-            return keep(state, self._name, f"raised {type(error).__name__}: {error}")
+            return keep(state, self._name, f"raised {type(fault).__name__}: {fault}")
         violation = AssignmentUtils.find_violation(state, answer)
         error = violation.error if violation else AssignmentError.NONE
         self._assignor.on_assignment_computed(answer, state, error)
