@@ -103,11 +103,12 @@ def test_the_silence_of_a_move(
         topic = f"east.{scene.run.name}"
         moved: list[float] = []
         unmoved: list[float] = []
+        both = sorted(set(scene.holders().values()))
         with Watch(spec(west), topic, PARTITIONS) as watch:
             for number in range(20):
                 holders = scene.holders()
                 task = f"{scene.run.name}-source-task-{number % PARTITIONS}"
-                other = next(d for d in sorted(set(holders.values())) if d != holders[task])
+                other = next(driver for driver in both if driver != holders[task])
                 began = time.monotonic()
                 scene.ask("move", task=task, driver=other)
                 wait_until(lambda t=task, o=other: scene.holders().get(t) == o, within_s=15)

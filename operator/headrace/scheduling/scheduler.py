@@ -76,9 +76,9 @@ class Scheduler:
 
         ``drivers`` are those that shall have units (name, capacity, rack, tags; what they run is
         taken from the tasks): not one that is lost, or leaving. ``pins`` hold as long as their
-        driver is among them, and others are balanced around them, but not in the round that moves
-        one. With ``balance`` false only units
-        without a driver get a new one, whatever the assignor says.
+        driver is among them; others are balanced around them, but not in the round that moves one.
+        With ``balance`` false only units without a driver get a new one, whatever the assignor
+        says.
 
         May block for seconds: a plug-in is asked in a process. ``now_ms`` may be of any clock that
         goes on steadily.
