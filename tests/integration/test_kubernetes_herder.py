@@ -118,6 +118,14 @@ def test_claims_moves_and_lets_go(
         assert annotations["headrace.dev/target-topics"] == f"east.{made.name}"
         assert made.log().count("restart asked for") == 1
 
+        # A stranger's status: nobody holds what another says to hold, until the time-out.
+        made.patch(
+            f"{task}/status",
+            {"status": {"driverName": "stranger", "driverIncarnation": "x", "epoch": 99}},
+        )
+        wait_until(lambda: made.epochs()[task], within_s=30, until=lambda epoch: epoch > 99)
+        wait_until(lambda: made.running().get(task) == other, within_s=15)
+
         # TERM: all is let go of, the Lease goes; the other goes on with it.
         assert made.drivers["a"].end() == 0
         held = [u for u in made.units() if u.get("status", {}).get("driverName") == "a"]

@@ -119,8 +119,6 @@ class PodDriver:
                 await self._take_flow(tasks)
                 await self._take_units()
             await self._hand_over()
-            for task in self._background:
-                task.cancel()
 
     def _stop(self) -> None:
         self._stopping.set()
@@ -213,6 +211,9 @@ class PodDriver:
         if self._worker is not None:
             ended = await asyncio.to_thread(self._worker.stop, self._pod.stop_timeout_s)
             self._log.info("units let go of", all=ended)
+        for task in self._background:
+            task.cancel()  # the renewal too, or it would make the Lease anew
+        await asyncio.gather(*self._background, return_exceptions=True)
         if self._lease is not None:
             await self._lease.release()
 
