@@ -141,9 +141,7 @@ def _no_drivers(facts: Facts) -> Verdict | None:
     if facts.drivers.alive:
         return None
     if facts.flow.spec.drivers.replicas == 0:
-        said = (
-            "spec.drivers.replicas is 0: nothing is copied until it is scaled up"
-        )
+        said = "spec.drivers.replicas is 0: nothing is copied until it is scaled up"
         return Verdict(False, True, Reason.NO_DRIVERS, said)
     troubled = [pod for pod in facts.drivers.pods.values() if pod.problem]
     if troubled:
