@@ -73,8 +73,12 @@ def test_a_flow_gets_its_children_and_says_what_it_waits_for(
     assert ready(resources) == ("False", "NoDrivers")
     assert resources.condition("orders", "Reconciling")["status"] == "True"
     assert resources.flow("orders")["status"]["observedGeneration"] == 1
-    events = resources.events("ReplicationFlow")
-    assert [event["reason"] for event in events] == ["NoDrivers"]
+    metadata = resources.flow("orders")["metadata"]
+    assert "finalizers" not in metadata
+    assert metadata["annotations"].keys() == {"kubectl.kubernetes.io/last-applied-configuration"}
+    told = {event["reason"]: event["message"] for event in resources.events("ReplicationFlow")}
+    assert told.keys() == {"LeftOut", "NoDrivers"}
+    assert told["LeftOut"].startswith("not built yet, left out: spec.")
     row = resources.kubectl("get", "rflow").splitlines()[1].split()
     assert row[:3] == ["orders", "False", "NoDrivers"]
     assert operator.end() == 0

@@ -3,13 +3,11 @@
 import asyncio
 import os
 import socket
-import sys
 
 import click
 
 from headrace import __version__, logs
 from headrace.controller import LEASE, Images, OperatorOptions, Settings, run_operator
-from headrace.k8s import LeadershipLost
 
 
 @click.command()
@@ -71,10 +69,4 @@ def command(
         flows=Settings(driver_image=driver_image, network_policy=network_policy),
         tests=Images(spark_image),
     )
-    try:
-        asyncio.run(run_operator(options))
-    except LeadershipLost as error:
-        # Whatever still runs on a thread must not write beside the next leader.
-        click.echo(f"headrace: {error}", err=True)
-        sys.stderr.flush()
-        os._exit(1)
+    asyncio.run(run_operator(options))

@@ -22,6 +22,7 @@ from headrace.api.labels import (
 from headrace.controller.assignment import Plan, plan
 from headrace.controller.children import Children
 from headrace.controller.drivers import Drivers, drivers_of
+from headrace.controller.events import Occurrence
 from headrace.controller.queue import SOON_S
 from headrace.controller.resources import (
     CONNECTORS,
@@ -111,6 +112,8 @@ class FlowReconciler:
         settled = await self._writes.assign(decided.assignments)
         await self._writes.answer(self._world.tasks(flow), decided.moves)
         tasks = self._world.tasks(flow)
+        if flow.status is None and missing.warning:
+            await self._writes.tell(flow, Occurrence("LeftOut", missing.warning))
         facts = Facts(flow, tasks, drivers, missing, taken, hindrance, decided.problem)
         await self._writes.status(flow, status_of(facts, datetime.now(UTC)))
         return _look_again_s(decided, settled=settled, hindered=hindrance is not None)

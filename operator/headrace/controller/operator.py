@@ -16,11 +16,14 @@ from headrace.controller.shell import quiet_kopf, watch_by_kopf
 from headrace.controller.targets import FlowName
 from headrace.controller.world import World
 from headrace.controller.writes import FlowWrites
-from headrace.k8s import Client, Kind, LeaderElection, Object, connect
+from headrace.errors import HeadraceError
+from headrace.k8s import Client, Kind, LeaderElection, LeadershipLost, Object, connect
 from headrace.k8s.kinds import FLOW, MIRROR_TEST
 from headrace.logs import get_logger
 
 log = get_logger(__name__)
+
+_LOOK_AGAIN_S = 3.0
 
 LEASE = "headrace-operator"
 """Name of the Lease by which one of the replicas leads, unless another is asked for."""
@@ -45,8 +48,8 @@ class OperatorOptions:
 
 
 async def run_operator(options: OperatorOptions) -> None:
-    """Run until TERM or INT. Raises ``LeadershipLost`` when another replica may lead: the process
-    has to end then."""
+    """Run until TERM or INT. Ends the process when another replica may lead: whatever still runs on
+    a thread must not write beside it."""
     quiet_kopf()
     client = await connect("the operator")
     health = await serve_health(options.port)
@@ -59,6 +62,9 @@ async def run_operator(options: OperatorOptions) -> None:
     try:
         with suppress(asyncio.CancelledError):
             await running
+    except LeadershipLost as error:
+        log.error("ends at once", identity=options.identity, why=str(error))
+        os._exit(1)
     finally:
         await health.cleanup()
         await client.close()
@@ -92,6 +98,7 @@ async def _lead(client: Client, options: OperatorOptions) -> None:
             for owner in _owners(object, FLOW):
                 queue.add((metadata["namespace"], owner))
 
+    await _until_flows_can_be_seen(client, options.namespace)
     try:
         async with asyncio.TaskGroup() as tasks:
             others = [
@@ -107,6 +114,18 @@ async def _lead(client: Client, options: OperatorOptions) -> None:
                 other.cancel()
     finally:
         reconciler.close()
+
+
+async def _until_flows_can_be_seen(client: Client, namespace: str | None) -> None:
+    """kopf looks once, at its start, which kinds there are: the definitions may come after us."""
+    while True:
+        try:
+            await client.list(FLOW, namespace)
+        except HeadraceError as error:
+            log.warning("sees no flows, tried again and again", why=str(error))
+            await asyncio.sleep(_LOOK_AGAIN_S)
+        else:
+            return
 
 
 def _owners(object: Object, kind: Kind) -> list[str]:

@@ -35,6 +35,10 @@ class FlowWrites:
         self._client, self._world, self._events = client, world, events
         self._places = asyncio.Semaphore(_AT_ONCE)
 
+    async def tell(self, flow: ReplicationFlow, happened: Occurrence) -> None:
+        """Tell of a flow, as an Event."""
+        await self._events.post(flow, happened)
+
     async def assign(self, wanted: Iterable[Assignment]) -> bool:
         """Write where units run, many at a time; whether all of it was news to nobody."""
         answers = await asyncio.gather(
