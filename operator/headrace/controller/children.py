@@ -9,9 +9,22 @@ from headrace.controller.trouble import NameTaken
 from headrace.controller.world import is_owned
 from headrace.errors import Retriable
 from headrace.k8s import Client, Object, kind_of
+from headrace.k8s.kinds import (
+    DEPLOYMENT,
+    NETWORK_POLICY,
+    POD_DISRUPTION_BUDGET,
+    ROLE,
+    ROLE_BINDING,
+    SERVICE_ACCOUNT,
+)
 
+CHILDREN = (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, POD_DISRUPTION_BUDGET, NETWORK_POLICY, DEPLOYMENT)
+"""The kinds that ``apply`` makes; units are watched apart."""
 ChildName = tuple[str, str, str]
 """Kind, namespace and name."""
+
+
+_KINDS = {kind.name: kind for kind in CHILDREN}
 
 
 class Children:
@@ -64,6 +77,13 @@ class Children:
             return False
         del self._applied[name]
         return True
+
+    async def verify(self, namespace: str, flow: str) -> None:
+        """Read all children of a flow: a watch may have missed what happened to one."""
+        for name in [name for name in self._applied if name[1:] == (namespace, f"{flow}-driver")]:
+            object = await self._client.get(_KINDS[name[0]], namespace, name[2])
+            if object is None or _our_fields(object) != self._applied[name][1]:
+                self._applied.pop(name, None)
 
     def forget(self, namespace: str, flow: str) -> None:
         """A flow is gone, and so will be its children."""

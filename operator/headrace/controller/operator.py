@@ -75,7 +75,7 @@ async def _lead(client: Client, options: OperatorOptions) -> None:
     world = World(client, options.namespace, queue.add)
     children = Children(client)
     writes = FlowWrites(client, world, EventRecorder(client, options.identity))
-    reconciler = FlowReconciler(client, world, children, writes, options.flows)
+    reconciler = FlowReconciler(world, children, writes, options.flows)
 
     def seen(kind: Kind, object: Object, deleted: bool) -> None:
         metadata = object["metadata"]

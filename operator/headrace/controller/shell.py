@@ -12,18 +12,10 @@ import kopf
 import structlog
 
 from headrace.api.labels import FLOW_LABEL
+from headrace.controller.children import CHILDREN
 from headrace.k8s import Kind, Object
-from headrace.k8s.kinds import (
-    DEPLOYMENT,
-    FLOW,
-    NETWORK_POLICY,
-    POD_DISRUPTION_BUDGET,
-    ROLE,
-    ROLE_BINDING,
-    SERVICE_ACCOUNT,
-)
+from headrace.k8s.kinds import FLOW
 
-_CHILDREN = (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, POD_DISRUPTION_BUDGET, NETWORK_POLICY, DEPLOYMENT)
 _OURS = f"app.kubernetes.io/managed-by=headrace,{FLOW_LABEL}"
 
 Seen = Callable[[Kind, Object, bool], None]
@@ -54,7 +46,7 @@ async def watch_by_kopf(namespace: str | None, seen: Seen) -> None:
             tell(kind, event)
 
     watch(FLOW)
-    for child in _CHILDREN:
+    for child in CHILDREN:
         settings.watching.label_selectors[child.api_version, child.plural] = _OURS
         watch(child)
     await kopf.operator(
