@@ -20,7 +20,7 @@ from headrace.controller.assignment import Plan, plan
 from headrace.controller.children import Children
 from headrace.controller.drivers import Drivers, drivers_of
 from headrace.controller.events import Occurrence
-from headrace.controller.queue import LATER_S, SOON_S
+from headrace.controller.queue import SOON_S
 from headrace.controller.resources import (
     CONNECTORS,
     build_children,
@@ -202,7 +202,7 @@ class FlowReconciler:
 
 def _look_again_s(decided: Plan, *, settled: bool, hindered: bool) -> float:
     if not settled:
-        return LATER_S  # at the latest: what changed meanwhile is about to be seen
+        return _SEE_AGAIN_S  # at the latest: what changed meanwhile is about to be seen
     if hindered:
         return _TRY_AGAIN_S
     if decided.follow_up_ms is not None:

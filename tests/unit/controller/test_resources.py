@@ -12,7 +12,13 @@ import yaml
 from headrace.api import ReplicationFlow
 from headrace.api.labels import FLOW_LABEL
 from headrace.controller.names import TEMPLATE
-from headrace.controller.resources import build_children, build_deployment, template_hash
+from headrace.controller.resources import (
+    CONNECTORS,
+    build_children,
+    build_connector,
+    build_deployment,
+    template_hash,
+)
 from headrace.k8s import Object
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -25,7 +31,9 @@ def read(case: str) -> ReplicationFlow:
 
 @pytest.mark.parametrize("case", ["small", "everything", "stopped"])
 def test_children_are_as_they_were_agreed(case: str) -> None:
-    children = build_children(read(case), IMAGE, network_policy=case == "everything")
+    flow = read(case)
+    children = build_children(flow, IMAGE, network_policy=case == "everything")
+    children += [build_connector(flow, type) for type in CONNECTORS]
     page = GOLDEN / case / "children.yaml"
     text = yaml.safe_dump_all(children, sort_keys=False, width=99)
     if os.environ.get("HEADRACE_GOLDEN") == "write":
