@@ -20,11 +20,9 @@ from headrace.k8s.kinds import (
 
 CHILDREN = (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, POD_DISRUPTION_BUDGET, NETWORK_POLICY, DEPLOYMENT)
 """The kinds that ``apply`` makes; units are watched apart."""
+_KINDS = {kind.name: kind for kind in CHILDREN}
 ChildName = tuple[str, str, str]
 """Kind, namespace and name."""
-
-
-_KINDS = {kind.name: kind for kind in CHILDREN}
 
 
 class Children:
@@ -70,12 +68,13 @@ class Children:
         )
 
     def seen(self, object: Object, *, deleted: bool) -> bool:
-        """A child is seen; whether somebody else changed it, so that it has to be applied again."""
+        """A child is seen; whether it is gone or somebody else changed it: then it is applied at
+        the next look."""
         name = _name(object)
         applied = self._applied.get(name)
-        if applied is None or (not deleted and _our_fields(object) == applied[1]):
+        if not deleted and (applied is None or _our_fields(object) == applied[1]):
             return False
-        del self._applied[name]
+        self._applied.pop(name, None)
         return True
 
     async def verify(self, namespace: str, flow: str) -> None:

@@ -27,7 +27,7 @@ async def watch_by_kopf(namespace: str | None, seen: Seen) -> None:
     registry = kopf.OperatorRegistry()
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False  # Events are ours to post
-    settings.scanning.disabled = True  # needs rights on all definitions of the cluster
+    settings.scanning.disabled = True  # or it asks for rights on all definitions there are
 
     @kopf.on.login(registry=registry)
     def login(**arguments: Any) -> kopf.ConnectionInfo | None:

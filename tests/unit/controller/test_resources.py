@@ -91,3 +91,19 @@ def test_scaling_and_stopping_make_no_new_template_and_a_new_image_does() -> Non
     assert template_hash(before) == template_hash(after)
     assert template_hash(before) != template_hash(build_deployment(flow, "headrace:newer"))
     assert before["spec"]["template"]["metadata"]["labels"][TEMPLATE] == template_hash(before)
+
+
+def rights(rules: list[Object]) -> set[tuple[str, str, str]]:
+    return {
+        (group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_the_operator_has_every_right_that_it_gives() -> None:
+    page = Path(__file__).parents[3] / "charts" / "headrace" / "files" / "operator-rules.yaml"
+    given = next(child["rules"] for child in everything() if child["kind"] == "Role")
+    assert rights(given) - rights(yaml.safe_load(page.read_text())) == set()
