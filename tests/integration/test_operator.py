@@ -308,6 +308,21 @@ def test_a_second_operator_waits_and_takes_over(
         is_made(resources, wait_until)
 
 
+def test_an_operator_for_all_namespaces(
+    api_server: ApiServer, resources: Resources, tmp_path: Path, wait_until: Wait
+) -> None:
+    give_rights(api_server, resources.namespace, everywhere=True)
+    other = Resources(api_server, f"{resources.namespace}-b")
+    other.kubectl("create", "namespace", other.namespace)
+    try:
+        with running_operator(api_server, resources.namespace, tmp_path, everywhere=True):
+            for one in (resources, other):
+                one.apply(FLOW)
+                is_made(one, wait_until)
+    finally:
+        other.kubectl("delete", "namespace", other.namespace, "--wait=false")
+
+
 def test_a_leader_that_cannot_renew_its_lease_ends(
     operator: Operator, api_server: ApiServer, resources: Resources, wait_until: Wait
 ) -> None:

@@ -35,8 +35,11 @@ class Operator:
         return self.process.wait(END_WITHIN_S)
 
 
-def give_rights(api_server: ApiServer, namespace: str, without: str = "") -> None:
-    """The operator's account in ``namespace``, ``without`` a right, as ``watch pods``."""
+def give_rights(
+    api_server: ApiServer, namespace: str, without: str = "", *, everywhere: bool = False
+) -> None:
+    """The operator's account in ``namespace``, ``without`` a right, as ``watch pods``; its rights
+    are for that namespace, or ``everywhere``."""
     rules: list[dict[str, Any]] = yaml.safe_load(RULES.read_text())
     missing_verb, _, resource = without.partition(" ")
     for rule in rules:
@@ -44,14 +47,15 @@ def give_rights(api_server: ApiServer, namespace: str, without: str = "") -> Non
             rule["verbs"].remove(missing_verb)
     rbac = "rbac.authorization.k8s.io"
     named = {"name": ACCOUNT}
+    kind = "ClusterRole" if everywhere else "Role"
     api_server.apply(
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": named},
-        {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": named, "rules": rules},
+        {"apiVersion": f"{rbac}/v1", "kind": kind, "metadata": named, "rules": rules},
         {
             "apiVersion": f"{rbac}/v1",
-            "kind": "RoleBinding",
+            "kind": f"{kind}Binding",
             "metadata": named,
-            "roleRef": {"apiGroup": rbac, "kind": "Role", "name": ACCOUNT},
+            "roleRef": {"apiGroup": rbac, "kind": kind, "name": ACCOUNT},
             "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": namespace}],
         },
         namespace=namespace,
@@ -66,10 +70,13 @@ def running_operator(
     identity: str = "operator-1",
     *,
     lease: str = ACCOUNT,
+    everywhere: bool = False,
 ) -> Iterator[Operator]:
-    """An operator for one namespace, until the block ends; replicas stand for one ``lease``."""
+    """An operator for one namespace, or ``everywhere``, until the block ends; replicas stand for
+    one ``lease``."""
     log = folder / f"{identity}.log"
-    command = [sys.executable, "-m", "headrace", "operator", f"--namespace={namespace}"]
+    command = [sys.executable, "-m", "headrace", "operator", f"--lease-namespace={namespace}"]
+    command += ["--all-namespaces"] if everywhere else [f"--namespace={namespace}"]
     with log.open("wb") as out:
         process = subprocess.Popen(
             [*command, f"--identity={identity}", f"--lease={lease}", "--port=0"],

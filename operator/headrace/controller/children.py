@@ -9,7 +9,18 @@ from headrace.controller.trouble import NameTaken
 from headrace.controller.world import is_owned
 from headrace.errors import Retriable
 from headrace.k8s import Client, Object, kind_of
+from headrace.k8s.kinds import (
+    DEPLOYMENT,
+    NETWORK_POLICY,
+    POD_DISRUPTION_BUDGET,
+    ROLE,
+    ROLE_BINDING,
+    SERVICE_ACCOUNT,
+)
 
+CHILDREN = (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, POD_DISRUPTION_BUDGET, NETWORK_POLICY, DEPLOYMENT)
+"""The kinds that ``apply`` makes; units are watched apart."""
+_KINDS = {kind.name: kind for kind in CHILDREN}
 ChildName = tuple[str, str, str]
 """Kind, namespace and name."""
 
@@ -57,13 +68,21 @@ class Children:
         )
 
     def seen(self, object: Object, *, deleted: bool) -> bool:
-        """A child is seen; whether somebody else changed it, so that it has to be applied again."""
+        """A child is seen; whether it is gone or somebody else changed it: then it is applied at
+        the next look."""
         name = _name(object)
         applied = self._applied.get(name)
-        if applied is None or (not deleted and _our_fields(object) == applied[1]):
+        if not deleted and (applied is None or _our_fields(object) == applied[1]):
             return False
-        del self._applied[name]
+        self._applied.pop(name, None)
         return True
+
+    async def verify(self, namespace: str, flow: str) -> None:
+        """Read all children of a flow: a watch may have missed what happened to one."""
+        for name in [name for name in self._applied if name[1:] == (namespace, f"{flow}-driver")]:
+            object = await self._client.get(_KINDS[name[0]], namespace, name[2])
+            if object is None or _our_fields(object) != self._applied[name][1]:
+                self._applied.pop(name, None)
 
     def forget(self, namespace: str, flow: str) -> None:
         """A flow is gone, and so will be its children."""

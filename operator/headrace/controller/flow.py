@@ -15,10 +15,7 @@ from headrace.api import (
     Unbuilt,
     unbuilt,
 )
-from headrace.api.labels import (
-    CONNECTOR_MANAGER,
-    PAUSE_ANNOTATION,
-)
+from headrace.api.labels import CONNECTOR_MANAGER, PAUSE_ANNOTATION
 from headrace.controller.assignment import Plan, plan
 from headrace.controller.children import Children
 from headrace.controller.drivers import Drivers, drivers_of
@@ -42,12 +39,8 @@ from headrace.controller.trouble import trouble
 from headrace.controller.world import World
 from headrace.controller.writes import FlowWrites
 from headrace.errors import HeadraceError, InvalidSpec
-from headrace.k8s import Client
-from headrace.logs import get_logger
 from headrace.replication.flow_status import Verdict
 from headrace.scheduling import Scheduler, task_id
-
-log = get_logger(__name__)
 
 _SEE_AGAIN_S = 1.0
 """While the operator does not see everything yet."""
@@ -70,14 +63,9 @@ class FlowReconciler:
     """Brings flows to where their specs want them. For one event loop."""
 
     def __init__(
-        self,
-        client: Client,
-        world: World,
-        children: Children,
-        writes: FlowWrites,
-        settings: Settings,
+        self, world: World, children: Children, writes: FlowWrites, settings: Settings
     ) -> None:
-        self._client, self._world, self._children = client, world, children
+        self._world, self._children = world, children
         self._writes, self._settings = writes, settings
         self._schedulers: dict[FlowName, Scheduler] = {}
         self._read_s: dict[FlowName, float] = {}
@@ -99,22 +87,27 @@ class FlowReconciler:
             await self._writes.status(flow, paused_status(flow, datetime.now(UTC)))
             return _RESYNC_S
 
-        if not self._world.is_complete:
-            return await self._wait_for_sight(flow)
+        try:
+            self._check_sight()
+            return await self._bring_about(flow) if self._world.is_complete else _SEE_AGAIN_S
+        except HeadraceError as error:
+            if (verdict := trouble(error)) is None:
+                raise
+            return await self._say(flow, verdict)
 
-        missing = self._not_built(flow)
-        hindrance = self._unseen()
+    async def _bring_about(self, flow: ReplicationFlow) -> float:
+        missing, hindrance = self._not_built(flow), None
         if not missing.refused:
-            hindrance = await self._make_children(flow) or hindrance
+            hindrance = await self._make_children(flow)
         drivers = self._drivers(flow)
         taken = taken_target(flow, self._world.flows(), self._world.written)
         decided = await self._plan(flow, drivers, taken)
         settled = await self._writes.assign(decided.assignments)
         await self._writes.answer(self._world.tasks(flow), decided.moves)
         tasks = self._world.tasks(flow)
+        facts = Facts(flow, tasks, drivers, missing, taken, hindrance, decided.problem)
         if flow.status is None and missing.warning:
             await self._writes.tell(flow, Occurrence("LeftOut", missing.warning))
-        facts = Facts(flow, tasks, drivers, missing, taken, hindrance, decided.problem)
         await self._writes.status(flow, status_of(facts, datetime.now(UTC)))
         return _look_again_s(decided, settled=settled, hindered=hindrance is not None)
 
@@ -128,6 +121,7 @@ class FlowReconciler:
         if now_s - self._read_s.setdefault(name, now_s) > _RESYNC_S / 2:
             self._read_s[name] = now_s
             await self._world.refresh_flow(name)
+            await self._children.verify(*name)
 
     def _forget(self, name: FlowName) -> None:
         self._read_s.pop(name, None)
@@ -136,18 +130,19 @@ class FlowReconciler:
         if (scheduler := self._schedulers.pop(name, None)) is not None:
             scheduler.close()
 
-    async def _wait_for_sight(self, flow: ReplicationFlow) -> float:
-        if verdict := self._unseen():
-            before = flow.status or ReplicationFlowStatus()
-            now = datetime.now(UTC)
-            status = status_without_units(verdict, before, flow.metadata.generation, now)
-            await self._writes.status(flow, status)
-        return _SEE_AGAIN_S
+    async def _say(self, flow: ReplicationFlow, verdict: Verdict) -> float:
+        """Of a flow for which nothing can be done before somebody changes something."""
+        before = flow.status or ReplicationFlowStatus()
+        now = datetime.now(UTC)
+        status = status_without_units(verdict, before, flow.metadata.generation, now)
+        await self._writes.status(flow, status)
+        return _TRY_AGAIN_S
 
-    def _unseen(self) -> Verdict | None:
-        """What a person has to change before the operator sees all that it has to."""
+    def _check_sight(self) -> None:
+        """Raises what a person has to change before the operator sees all that it has to."""
         error = self._world.trouble
-        return trouble(error) if error else None
+        if error is not None and trouble(error):
+            raise error
 
     def _not_built(self, flow: ReplicationFlow) -> Unbuilt:
         # Stopped is for standalone to learn: here it is a Deployment without pods.
@@ -157,7 +152,7 @@ class FlowReconciler:
         return unbuilt(flow)
 
     async def _make_children(self, flow: ReplicationFlow) -> Verdict | None:
-        """What keeps somebody from it, in words; what passes by itself is raised."""
+        """Why a person has to change something first; units are looked after all the same."""
         try:
             for manifest in build_children(
                 flow, self._settings.driver_image, network_policy=self._settings.network_policy
@@ -199,6 +194,7 @@ class FlowReconciler:
         if not drivers.taking or len(drivers.taking) >= flow.spec.drivers.replicas:
             return False
         if any(task.spec.driver_name for task in tasks):
+            self._gathering_s.pop(name, None)
             return False
         began_s = self._gathering_s.setdefault(name, time.monotonic())
         return time.monotonic() - began_s < _GATHERING_S
@@ -206,7 +202,7 @@ class FlowReconciler:
 
 def _look_again_s(decided: Plan, *, settled: bool, hindered: bool) -> float:
     if not settled:
-        return SOON_S
+        return _SEE_AGAIN_S  # at the latest: what changed meanwhile is about to be seen
     if hindered:
         return _TRY_AGAIN_S
     if decided.follow_up_ms is not None:

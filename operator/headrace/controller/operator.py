@@ -78,7 +78,7 @@ async def _lead(client: Client, options: OperatorOptions) -> None:
     children = Children(client)
     events = EventRecorder(client, options.identity)
     writes = FlowWrites(client, world, events)
-    reconciler = FlowReconciler(client, world, children, writes, options.flows)
+    reconciler = FlowReconciler(world, children, writes, options.flows)
     tests = MirrorTestReconciler(client, events, options.tests)
     tests_queue = KeyQueue[TestName]()
 

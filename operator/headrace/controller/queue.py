@@ -18,7 +18,7 @@ log = get_logger(__name__)
 
 SOON_S = 0.05
 """After a change that somebody waits for."""
-LATER_S = 1.0
+LATER_S = 5.0
 """After a change that only figures tell."""
 _RESYNC_S = 600.0
 _FIRST_BACKOFF_S, _LAST_BACKOFF_S = 0.2, 60.0

@@ -12,21 +12,10 @@ import kopf
 import structlog
 
 from headrace.api.labels import FLOW_LABEL, MIRROR_TEST_LABEL
+from headrace.controller.children import CHILDREN
 from headrace.k8s import Kind, Object
-from headrace.k8s.kinds import (
-    CONFIG_MAP,
-    DEPLOYMENT,
-    FLOW,
-    JOB,
-    MIRROR_TEST,
-    NETWORK_POLICY,
-    POD_DISRUPTION_BUDGET,
-    ROLE,
-    ROLE_BINDING,
-    SERVICE_ACCOUNT,
-)
+from headrace.k8s.kinds import CONFIG_MAP, FLOW, JOB, MIRROR_TEST
 
-_CHILDREN = (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, POD_DISRUPTION_BUDGET, NETWORK_POLICY, DEPLOYMENT)
 _OURS = f"app.kubernetes.io/managed-by=headrace,{FLOW_LABEL}"
 _STAGES = (JOB, CONFIG_MAP)
 _OF_A_TEST = f"app.kubernetes.io/managed-by=headrace,{MIRROR_TEST_LABEL}"
@@ -40,7 +29,7 @@ async def watch_by_kopf(namespace: str | None, seen: Seen) -> None:
     registry = kopf.OperatorRegistry()
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False  # Events are ours to post
-    settings.scanning.disabled = True  # needs rights on all definitions of the cluster
+    settings.scanning.disabled = True  # or it asks for rights on all definitions there are
 
     @kopf.on.login(registry=registry)
     def login(**arguments: Any) -> kopf.ConnectionInfo | None:
@@ -60,7 +49,7 @@ async def watch_by_kopf(namespace: str | None, seen: Seen) -> None:
 
     watch(FLOW)
     watch(MIRROR_TEST)
-    of_flows, of_tests = dict.fromkeys(_CHILDREN, _OURS), dict.fromkeys(_STAGES, _OF_A_TEST)
+    of_flows, of_tests = dict.fromkeys(CHILDREN, _OURS), dict.fromkeys(_STAGES, _OF_A_TEST)
     for child, labels in (of_flows | of_tests).items():
         settings.watching.label_selectors[child.api_version, child.plural] = labels
         watch(child)

@@ -91,6 +91,11 @@ class World:
         except InvalidSpec as error:
             log.warning("flow not understood", flow=name[1], namespace=name[0], why=str(error))
 
+    def put_flow_written(self, object: Object) -> None:
+        """A flow as the API server answered a write, a moment before its watch tells the same."""
+        if _name(object) in self._flows:  # else it is deleted meanwhile
+            self.put_flow(object)
+
     def drop_flow(self, name: FlowName) -> None:
         """A flow is gone."""
         self._flows.pop(name, None)
@@ -131,35 +136,26 @@ class World:
         return self._written[name]
 
     def put_task(self, object: Object) -> None:
-        """A unit as the API server answered; its watch will tell the same a moment later."""
-        self._keep_task(object)
-
-    def _keep_task(self, object: Object) -> ReplicationTask | None:
+        """A unit as the API server answered a write, a moment before its watch tells the same."""
         namespace, name = _name(object)
-        try:
-            task = parse(ReplicationTask, object)
-        except InvalidSpec as error:
-            log.warning("unit not understood", task=name, namespace=namespace, why=str(error))
-            return None
-        flow = (namespace, task.spec.flow_name)
-        before = self._tasks.setdefault(flow, {}).get(name)
-        if before is None or before.spec.partitions != task.spec.partitions:
-            self._written.pop(flow, None)
-        self._tasks[flow][name] = task
-        return task
+        if self._task_copy.get(name, namespace) is not None:  # else it is deleted meanwhile
+            self._keep_task(object, _understood(object))
 
     def _task_changed(self, change: Change) -> None:
-        namespace, name = _name(change.object)
-        flow = (namespace, change.object["spec"].get("flowName", ""))
-        if change.type is ChangeType.DELETED:
-            self._tasks.get(flow, {}).pop(name, None)
+        flow = _flow_of(change.object)
+        before = self._tasks.get(flow, {}).get(_name(change.object)[1])
+        after = None if change.type is ChangeType.DELETED else _understood(change.object)
+        self._keep_task(change.object, after)
+        self._wants_look(flow, LATER_S if _same_but_figures(before, after) else SOON_S)
+
+    def _keep_task(self, object: Object, task: ReplicationTask | None) -> None:
+        flow, (_, name) = _flow_of(object), _name(object)
+        units = self._tasks.setdefault(flow, {})
+        before = units.pop(name, None)
+        if task is not None:
+            units[name] = task
+        if before is None or task is None or before.spec.partitions != task.spec.partitions:
             self._written.pop(flow, None)
-            self._wants_look(flow, SOON_S)
-            return
-        before = self._tasks.get(flow, {}).get(name)
-        after = self._keep_task(change.object)
-        if after is not None:
-            self._wants_look(flow, LATER_S if _same_but_figures(before, after) else SOON_S)
 
     # Drivers.
 
@@ -204,14 +200,28 @@ def is_owned(references: object, flow: ReplicationFlow) -> bool:
     return any(owner.get("uid") == flow.metadata.uid for owner in owners)
 
 
-def _same_but_figures(before: ReplicationTask | None, after: ReplicationTask) -> bool:
+def _understood(object: Object) -> ReplicationTask | None:
+    """A unit; one that is not understood is as good as none, and is said to be so."""
+    try:
+        return parse(ReplicationTask, object)
+    except InvalidSpec as error:
+        namespace, name = _name(object)
+        log.warning("unit not understood", task=name, namespace=namespace, why=str(error))
+        return None
+
+
+def _same_but_figures(before: ReplicationTask | None, after: ReplicationTask | None) -> bool:
     """Whether only what is measured changed."""
-    if before is None or before.spec != after.spec:
+    if before is None or after is None or before.spec != after.spec:
         return False
     if before.metadata.annotations != after.metadata.annotations:
         return False
     figures = {"lag_records": None, "lag_seconds": None, "bytes_per_second": None}
     return before.status.model_copy(update=figures) == after.status.model_copy(update=figures)
+
+
+def _flow_of(task: Object) -> FlowName:
+    return task["metadata"]["namespace"], task["spec"].get("flowName", "")
 
 
 def _name(object: Object) -> FlowName:

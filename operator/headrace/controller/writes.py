@@ -40,7 +40,7 @@ class FlowWrites:
         await self._events.post(flow, happened)
 
     async def assign(self, wanted: Iterable[Assignment]) -> bool:
-        """Write where units run, many at a time; whether all of it was news to nobody."""
+        """Write where units run, many at a time; whether each was still as we had seen it."""
         answers = await asyncio.gather(
             *(self._write_assignment(one) for one in wanted), return_exceptions=True
         )
@@ -57,7 +57,7 @@ class FlowWrites:
                     build_assignment(assignment), manager=OPERATOR_MANAGER
                 )
             except (Conflict, NotFound):
-                return False  # it changed since we saw it: look again
+                return False  # what changed is about to be seen
         self._world.put_task(written)
         log.info(
             "unit assigned",
@@ -133,4 +133,4 @@ class FlowWrites:
             manager=OPERATOR_MANAGER,
             subresource="status",
         )
-        self._world.put_flow(written)
+        self._world.put_flow_written(written)

@@ -12,7 +12,13 @@ import yaml
 from headrace.api import ReplicationFlow
 from headrace.api.labels import FLOW_LABEL
 from headrace.controller.names import TEMPLATE
-from headrace.controller.resources import build_children, build_deployment, template_hash
+from headrace.controller.resources import (
+    CONNECTORS,
+    build_children,
+    build_connector,
+    build_deployment,
+    template_hash,
+)
 from headrace.k8s import Object
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -25,7 +31,9 @@ def read(case: str) -> ReplicationFlow:
 
 @pytest.mark.parametrize("case", ["small", "everything", "stopped"])
 def test_children_are_as_they_were_agreed(case: str) -> None:
-    children = build_children(read(case), IMAGE, network_policy=case == "everything")
+    flow = read(case)
+    children = build_children(flow, IMAGE, network_policy=case == "everything")
+    children += [build_connector(flow, type) for type in CONNECTORS]
     page = GOLDEN / case / "children.yaml"
     text = yaml.safe_dump_all(children, sort_keys=False, width=99)
     if os.environ.get("HEADRACE_GOLDEN") == "write":
@@ -83,3 +91,19 @@ def test_scaling_and_stopping_make_no_new_template_and_a_new_image_does() -> Non
     assert template_hash(before) == template_hash(after)
     assert template_hash(before) != template_hash(build_deployment(flow, "headrace:newer"))
     assert before["spec"]["template"]["metadata"]["labels"][TEMPLATE] == template_hash(before)
+
+
+def rights(rules: list[Object]) -> set[tuple[str, str, str]]:
+    return {
+        (group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_the_operator_has_every_right_that_it_gives() -> None:
+    page = Path(__file__).parents[3] / "charts" / "headrace" / "files" / "operator-rules.yaml"
+    given = next(child["rules"] for child in everything() if child["kind"] == "Role")
+    assert rights(given) - rights(yaml.safe_load(page.read_text())) == set()
