@@ -309,3 +309,22 @@ def _assert_complete(east: Cluster, west: Cluster, topic: str, folder: Path):  #
     assert comparison.in_order
     print(f"{topic}: 0 missing, {comparison.repeated} repeated")
     return comparison
+
+
+def test_two_flows_of_one_source_share_its_heartbeats(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    topics = [make_topic(spec(east), unique(name), 1) for name in ("first", "second")]
+    for topic in topics:
+        produce(spec(east), topic, numbered(100, 1))
+    flows = [manifest(unique("pair"), east, west, topic) for topic in topics]
+    with FlowRun(tmp_path, flows) as run:
+        for flow in flows:
+            run.name = flow["metadata"]["name"]
+            wait_until(run.ready, within_s=60)
+        for topic in topics:
+            wait_until(
+                lambda topic=topic: count(spec(west), f"east.{topic}"),
+                within_s=30,
+                until=lambda copied: copied == 100,
+            )

@@ -5,7 +5,7 @@ carries the version last seen and replaces the whole status, so that two drivers
 believe that they hold a unit.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from headrace.api import ReplicationTask, ReplicationTaskStatus, TaskType, TopicPartitions
@@ -21,7 +21,11 @@ class Conflict(HeadraceError):
 
 
 class TargetTaken(InvalidSpec):
-    """Another flow writes this topic of the target already."""
+    """Another flow writes these topics of the target already."""
+
+    def __init__(self, message: str, topics: Iterable[str]) -> None:
+        super().__init__(message)
+        self.topics = frozenset(topics)
 
 
 class Herder(Protocol):

@@ -24,6 +24,8 @@ from headrace.replication.growth import Growth, observe
 from headrace.replication.policies import HEARTBEATS
 from headrace.replication.splitting import SplitConfig, SplitState, TaskReport, resplit
 
+_HEARTBEATS_LEFT_S = 60.0
+"""For so long heartbeats are left to the flow that copies them already: it may be gone by then."""
 _ASK_AGAIN_S = 0.2
 """While a task has something to acknowledge: the herder is asked, no broker is."""
 _NOTHING: frozenset[TopicPartition] = frozenset()
@@ -49,7 +51,7 @@ class SourceConnector(Unit):
     _state: SplitState | None = None
     """As published; None when that is not known."""
     _look: _Look | None = None
-    _next_look_s = 0.0
+    _next_look_s = _heartbeats_from_s = 0.0
     _growth: Mapping[TopicPartition, Growth] = MappingProxyType({})
 
     def restore(self) -> None:
@@ -74,7 +76,12 @@ class SourceConnector(Unit):
         if self._look is None or now_s >= self._next_look_s:
             self._look = self._look_at_both()
             self._next_look_s = now_s + self.context.spec.discovery.topics_seconds
-        settled = self._split(self._look)
+        try:
+            settled = self._split(self._look)
+        except _HeartbeatsTaken:
+            # Every flow of a source would copy them; one is enough.
+            self._heartbeats_from_s, self._look = now_s + _HEARTBEATS_LEFT_S, None
+            return 0.0
         self._say_how_it_stands(self._look)
         rest_s = max(0.0, self._next_look_s - time.monotonic())
         return rest_s if settled else min(rest_s, _ASK_AGAIN_S)
@@ -85,6 +92,7 @@ class SourceConnector(Unit):
                 topic: partitions
                 for topic, partitions in self.context.source.topics().items()
                 if self.context.topics.matches(topic)
+                and (topic != HEARTBEATS or time.monotonic() >= self._heartbeats_from_s)
             }
         with self._asking(Reason.TARGET_UNREACHABLE):
             look = self._prepare_target(on_source)
@@ -197,6 +205,8 @@ class SourceConnector(Unit):
                 {self.context.target_cluster_id: sorted(topics)},
             )
         except TargetTaken as error:
+            if error.topics == {self.context.policy.target_topic(HEARTBEATS)}:
+                raise _HeartbeatsTaken from error
             self._say(ConditionStatus.FALSE, Reason.TARGET_TOPIC_TAKEN, str(error))
             raise
         except Conflict as error:
@@ -239,6 +249,10 @@ class SourceConnector(Unit):
         )
         generation = self.hold.task.metadata.generation
         self.observe(conditions=(condition,), observed_generation=generation)
+
+
+class _HeartbeatsTaken(Exception):
+    """Another flow copies this source's heartbeats to this target."""
 
 
 def _now_ms() -> int:

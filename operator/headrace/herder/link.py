@@ -35,6 +35,8 @@ def dump(model: ReplicationTask | ReplicationTaskStatus | TopicPartitions) -> di
 def answer_error(error: HeadraceError) -> dict[str, Any]:
     """What goes back for an error of ours."""
     answer: dict[str, Any] = {"error": type(error).__name__, "message": str(error)}
+    if isinstance(error, TargetTaken):
+        answer["topics"] = sorted(error.topics)
     if isinstance(error, Conflict) and error.current is not None:
         answer["current"] = dump(error.current)
     return answer
@@ -47,7 +49,7 @@ def _raise_error(answer: Mapping[str, Any]) -> None:
             current = answer.get("current")
             raise Conflict(message, current and ReplicationTask.model_validate(current))
         case "TargetTaken":
-            raise TargetTaken(message)
+            raise TargetTaken(message, answer["topics"])
         case _:
             raise Fatal(message)
 

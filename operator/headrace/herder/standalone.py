@@ -259,14 +259,15 @@ class StandaloneHerder:
         ]
 
     def _refuse_taken(self, flow: str, topics: Iterable[tuple[str, str]]) -> None:
-        for key in sorted(topics):
-            owner = self._writers.get(key, flow)
-            if owner != flow:
-                raise TargetTaken(
-                    f"flows {owner} and {flow} of this run both write topic {key[1]} on the same "
-                    f"target cluster ({key[0]}): narrow spec.topics of one, or let their source "
-                    "aliases or policies differ"
-                )
+        taken = [key for key in sorted(topics) if self._writers.get(key, flow) != flow]
+        if taken:
+            cluster_id, topic = taken[0]
+            raise TargetTaken(
+                f"flows {self._writers[taken[0]]} and {flow} of this run both write topic {topic} "
+                f"on the same target cluster ({cluster_id}): narrow spec.topics of one, or let "
+                "their source aliases or policies differ",
+                [topic for _, topic in taken],
+            )
 
     async def _watch(self) -> None:
         """Notice silent drivers; a herder that stood still itself has seen nothing, and waits."""

@@ -23,7 +23,8 @@ async def check_not_taken(
                 raise TargetTaken(
                     f"flows {task['metadata']['labels'][FLOW_LABEL]} and {flow} both write topic "
                     f"{shared[0]} on the same target cluster ({cluster_id}): narrow spec.topics of "
-                    "one, or let their source aliases or policies differ"
+                    "one, or let their source aliases or policies differ",
+                    shared,
                 )
 
 
