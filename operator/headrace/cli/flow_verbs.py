@@ -1,12 +1,12 @@
-"""Commands about a flow that runs here: ``headrace tasks``, ``describe``, ``restart`` ..."""
+"""Commands about flows that run, here or in a cluster: ``headrace tasks``, ``restart`` ..."""
 
 import click
 import yaml
 from rich.console import Console
 from rich.table import Table
 
+from headrace.cli.flows import Flows, of_flows
 from headrace.errors import InvalidSpec
-from headrace.herder import control
 
 flow_argument = click.argument("flow", required=False)
 task_argument = click.argument("task")
@@ -14,28 +14,30 @@ task_argument = click.argument("task")
 
 @click.command()
 @flow_argument
-def status(flow: str | None) -> None:
-    """Print the status of FLOW, or of all flows that run here, as YAML.
+@of_flows
+def status(flows: Flows, flow: str | None) -> None:
+    """Print the status of FLOW, or of all flows that there are, as YAML.
 
     The fields are those of a ReplicationFlow's status; `units` lists its connectors and tasks.
     """
     documents = [
-        {"metadata": {"name": name}, "status": control.request(name, "status")}
-        for name in ([flow] if flow else _running())
+        {"metadata": {"name": name}, "status": flows.request(name, "status")}
+        for name in ([flow] if flow else flows.names())
     ]
     click.echo(yaml.safe_dump_all(documents, sort_keys=False), nl=False)
 
 
 @click.command()
 @flow_argument
-def tasks(flow: str | None) -> None:
-    """List the connectors and tasks of FLOW, or of all flows that run here."""
+@of_flows
+def tasks(flows: Flows, flow: str | None) -> None:
+    """List the connectors and tasks of FLOW, or of all flows that there are."""
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
     for column in ("TASK", "STATE", "DRIVER", "STANDBYS", "LAG RECORDS", "LAG S", "RESTARTS"):
         table.add_column(column, no_wrap=True)
     table.add_column("ERROR", overflow="fold")
-    for name in [flow] if flow else _running():
-        for unit in control.request(name, "status")["units"]:
+    for name in [flow] if flow else flows.names():
+        for unit in flows.request(name, "status")["units"]:
             table.add_row(
                 unit["name"],
                 unit.get("phase", "-"),
@@ -51,78 +53,77 @@ def tasks(flow: str | None) -> None:
 
 @click.command()
 @task_argument
-def describe(task: str) -> None:
+@of_flows
+def describe(flows: Flows, task: str) -> None:
     """Print everything that is known of TASK, as YAML."""
     click.echo(
-        yaml.safe_dump(control.request(_flow_of(task), "describe", task=task), sort_keys=False)
+        yaml.safe_dump(flows.request(_flow_of(flows, task), "describe", task=task), sort_keys=False)
     )
 
 
 @click.command()
 @task_argument
-def restart(task: str) -> None:
+@of_flows
+def restart(flows: Flows, task: str) -> None:
     """Stop TASK and start it anew on its driver, failed or not."""
-    answer = control.request(_flow_of(task), "restart", task=task)
+    answer = flows.request(_flow_of(flows, task), "restart", task=task)
     click.echo(f"{task} is restarted on {answer['driver']}.")
 
 
 @click.command()
 @task_argument
 @click.argument("driver")
-def move(task: str, driver: str) -> None:
+@of_flows
+def move(flows: Flows, task: str, driver: str) -> None:
     """Run TASK on DRIVER from now on, for as long as that driver lives."""
-    answer = control.request(_flow_of(task), "move", task=task, driver=driver)
+    answer = flows.request(_flow_of(flows, task), "move", task=task, driver=driver)
     click.echo(f"{task} moves from {answer['from']} to {driver}.")
 
 
 @click.command()
 @click.argument("flow")
-def pause(flow: str) -> None:
+@of_flows
+def pause(flows: Flows, flow: str) -> None:
     """Let the tasks of FLOW rest; connections and positions are kept."""
-    control.request(flow, "pause", paused=True)
+    flows.request(flow, "pause", paused=True)
     click.echo(f"{flow} is paused; `headrace resume {flow}` goes on.")
 
 
 @click.command()
 @click.argument("flow")
-def resume(flow: str) -> None:
+@of_flows
+def resume(flows: Flows, flow: str) -> None:
     """Go on with a paused FLOW."""
-    control.request(flow, "pause", paused=False)
+    flows.request(flow, "pause", paused=False)
     click.echo(f"{flow} goes on.")
 
 
 @click.command()
 @click.argument("drivers", type=click.IntRange(min=0))
 @flow_argument
-def scale(drivers: int, flow: str | None) -> None:
-    """Have DRIVERS driver processes in the run of FLOW (which may be left out when one runs).
+@of_flows
+def scale(flows: Flows, drivers: int, flow: str | None) -> None:
+    """Have DRIVERS drivers for FLOW (which may be left out when there is one).
 
-    Drivers are shared by the flows of a run. Only what must move moves.
+    On one machine drivers are shared by the flows of a run. Only what must move moves.
     """
-    answer = control.request(flow or _the_only_run(), "scale", drivers=drivers)
+    answer = flows.request(flow or _the_only_one(flows), "scale", drivers=drivers)
     click.echo(f"{answer['before']} -> {drivers} drivers.")
 
 
-def _running() -> list[str]:
-    flows = control.running_flows()
-    if not flows:
-        raise InvalidSpec("no flow is running here: start one with `headrace run FILE`")
-    return flows
+def _the_only_one(flows: Flows) -> str:
+    names = flows.names()
+    if len(names) > 1:
+        raise InvalidSpec(f"there are several flows ({', '.join(names)}): name one of those meant")
+    return names[0]
 
 
-def _the_only_run() -> str:
-    flows = _running()
-    if len(flows) > 1:
-        raise InvalidSpec(f"several flows run here ({', '.join(flows)}): name one of those meant")
-    return flows[0]
-
-
-def _flow_of(task: str) -> str:
+def _flow_of(flows: Flows, task: str) -> str:
     """The flow whose task this is: task names begin with their flow's."""
-    owners = [flow for flow in _running() if task.startswith(f"{flow}-")]
+    owners = [flow for flow in flows.names() if task.startswith(f"{flow}-")]
     if not owners:
         raise InvalidSpec(
-            f"no flow that runs here has a task {task}; running: {', '.join(_running())}; "
+            f"no flow has a task {task}; there are: {', '.join(flows.names())}; "
             "`headrace tasks` lists their tasks"
         )
     return max(owners, key=len)

@@ -72,10 +72,10 @@ def group() -> None:
     """Kafka replication flows, and proof that nothing was lost, doubled or reordered."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, name: str = "headrace") -> int:
     """Run one command and return its exit code (``cli/exits.py``)."""
     try:
-        result = group.main(args=argv, prog_name="headrace", standalone_mode=False)
+        result = group.main(args=argv, prog_name=name, standalone_mode=False)
     except click.exceptions.Abort:
         return 130  # Ctrl-C where a command has nothing to finish: the shell's own convention
     except click.ClickException as error:
@@ -100,3 +100,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def entry() -> None:
     """What the console script calls."""
     sys.exit(main())
+
+
+def kubectl_entry() -> None:
+    """As a plug-in of kubectl: ``kubectl headrace tasks`` is about the flows of its cluster."""
+    sys.exit(main(name="kubectl headrace"))

@@ -1,0 +1,120 @@
+"""The flows of a Kubernetes namespace: the API server is asked what a ``headrace run`` is.
+
+Commands write ``spec`` and the two annotations that operator and drivers act on, nothing else.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from headrace.api import FlowState, ReplicationFlow, ReplicationTask
+from headrace.api.labels import (
+    FLOW_LABEL,
+    MOVE_ANNOTATION,
+    RESTART_ANNOTATION,
+    label_value,
+)
+from headrace.errors import InvalidSpec
+from headrace.herder.units import describe, named, settled, unit
+from headrace.k8s import Client, connect_as_kubectl, parse
+from headrace.k8s.kinds import FLOW, TASK
+
+Answer = dict[str, Any]
+T = TypeVar("T")
+
+
+@contextmanager
+def open_cluster(namespace: str | None, context: str | None) -> Iterator["ClusterFlows"]:
+    """By kubectl's rules: ``KUBECONFIG``, else ``~/.kube/config``; its namespace by default."""
+    with asyncio.Runner() as runner:
+        client = runner.run(connect_as_kubectl("you", context))
+        try:
+            yield ClusterFlows(client, namespace or client.namespace, runner.run)
+        finally:
+            runner.run(client.close())
+
+
+class ClusterFlows:
+    """See ``cli.flows.Flows``."""
+
+    def __init__(
+        self,
+        client: Client,
+        namespace: str,
+        run: Callable[[Coroutine[Any, Any, Any]], Any],
+    ) -> None:
+        self._client, self._namespace, self._run = client, namespace, run
+
+    def names(self) -> list[str]:
+        """See ``Flows``."""
+        there = self._run(self._client.list(FLOW, self._namespace, metadata_only=True))
+        if not there:
+            raise InvalidSpec(f"there is no ReplicationFlow in namespace {self._namespace}")
+        return sorted(flow["metadata"]["name"] for flow in there)
+
+    def request(self, flow: str, verb: str, **arguments: Any) -> Answer:
+        """See ``Flows``."""
+        answer: Answer = self._run(_VERBS[verb](self, flow, **arguments))
+        return answer
+
+    async def _status(self, flow: str) -> Answer:
+        status = (await self._flow(flow)).status
+        return {
+            **(describe(status) if status else {}),
+            "units": [unit(task) for task in await self._tasks(flow)],
+        }
+
+    async def _describe(self, flow: str, task: str) -> Answer:
+        return describe(named(await self._tasks(flow), flow, task))
+
+    async def _restart(self, flow: str, task: str) -> Answer:
+        held = settled(named(await self._tasks(flow), flow, task))
+        await self._annotate(held, RESTART_ANNOTATION, datetime.now(UTC).isoformat())
+        return {"driver": held.status.driver_name}
+
+    async def _move(self, flow: str, task: str, driver: str) -> Answer:
+        held = settled(named(await self._tasks(flow), flow, task))
+        await self._annotate(held, MOVE_ANNOTATION, driver)
+        return {"from": held.status.driver_name}
+
+    async def _pause(self, flow: str, paused: bool) -> Answer:
+        state = FlowState.PAUSED if paused else FlowState.RUNNING
+        await self._patch_spec(flow, {"state": str(state)})
+        return {}
+
+    async def _scale(self, flow: str, drivers: int) -> Answer:
+        before = (await self._flow(flow)).spec.drivers.replicas
+        await self._patch_spec(flow, {"drivers": {"replicas": drivers}})
+        return {"before": before}
+
+    async def _flow(self, name: str) -> ReplicationFlow:
+        found = await self._client.get(FLOW, self._namespace, name)
+        if found is None:
+            raise InvalidSpec(f"there is no ReplicationFlow {name} in namespace {self._namespace}")
+        return parse(ReplicationFlow, found)
+
+    async def _tasks(self, flow: str) -> list[ReplicationTask]:
+        selected = f"{FLOW_LABEL}={label_value(flow)}"
+        found = await self._client.list(TASK, self._namespace, labels=selected)
+        tasks = [parse(ReplicationTask, one) for one in found]
+        return sorted(tasks, key=lambda task: (task.spec.type, task.spec.index))
+
+    async def _annotate(self, task: ReplicationTask, annotation: str, value: str) -> None:
+        patch = {"metadata": {"annotations": {annotation: value}}}
+        await self._client.patch(TASK, self._namespace, task.metadata.name, patch)
+
+    async def _patch_spec(self, flow: str, spec: Answer) -> None:
+        await self._flow(flow)  # for the sentence when there is none
+        await self._client.patch(FLOW, self._namespace, flow, {"spec": spec})
+
+
+_VERBS: dict[str, Callable[..., Coroutine[Any, Any, Answer]]] = {
+    "status": ClusterFlows._status,
+    "describe": ClusterFlows._describe,
+    "restart": ClusterFlows._restart,
+    "move": ClusterFlows._move,
+    "pause": ClusterFlows._pause,
+    "scale": ClusterFlows._scale,
+}
