@@ -70,6 +70,7 @@ def _parser(does: str) -> argparse.ArgumentParser:
     parser.add_argument("--name", help="which MirrorTest, where the file has several")
     parser.add_argument("--run", required=True, help="name of this run, the same for all its jobs")
     parser.add_argument("--out", type=Path, required=True, help="folder of this run's documents")
+    parser.add_argument("--secrets", type=Path, help="folder of Secrets, <name>/<key>")
     return parser
 
 
@@ -100,7 +101,7 @@ def _run(arguments: argparse.Namespace) -> Run:
             f"{arguments.test} has {len(tests)} MirrorTests{asked}: say which with --name"
         )
     try:
-        run = Run(name=arguments.run, test=tests[0])
+        run = Run(name=arguments.run, test=tests[0], secrets=arguments.secrets)
     except ValidationError:
         raise InvalidSpec(f"--run {arguments.run}: must be 1 to 20 of a-z, 0-9 and '-'") from None
     _ = run.source  # a test that is not resolved is bad input for every job

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from headrace.api import ClusterSpec
+from headrace.api import ClusterAccess
 from headrace.api.partitions import TopicPartition
 from headrace.errors import Fatal, GaveUp
 from headrace.kafka import (
@@ -39,7 +39,7 @@ _CONFIG = {
 _FLUSH_S = 30.0  # a leader election takes 10 s; three of them are not a moment any more
 
 
-def create(cluster: ClusterSpec) -> None:
+def create(cluster: ClusterAccess) -> None:
     """Make the topic on the source if it is not there."""
     Admin(cluster).create_topic(TOPIC, 1, config=_CONFIG)
 
@@ -49,7 +49,7 @@ def key(run: str, *path: str) -> str:
     return "/".join((run, *path))
 
 
-def write(cluster: ClusterSpec, fact: str, value: str) -> None:
+def write(cluster: ClusterAccess, fact: str, value: str) -> None:
     """Write one fact; raises ``GaveUp`` when the broker does not take it."""
     failures: list[KafkaError] = []
 
@@ -68,7 +68,7 @@ def write(cluster: ClusterSpec, fact: str, value: str) -> None:
 class Tail:
     """Follows what is written about one run, from now on or from the beginning."""
 
-    def __init__(self, cluster: ClusterSpec, run: str, from_start: bool = False) -> None:
+    def __init__(self, cluster: ClusterAccess, run: str, from_start: bool = False) -> None:
         self._prefix = f"{run}/".encode()
         self._consumer = make_consumer(cluster)
         position = Position.EARLIEST if from_start else Position.LATEST
@@ -93,7 +93,7 @@ class Tail:
         self._consumer.close()
 
 
-def read(cluster: ClusterSpec, run: str, fact: str, timeout_s: float = 30.0) -> Any:
+def read(cluster: ClusterAccess, run: str, fact: str, timeout_s: float = 30.0) -> Any:
     """The latest value of a fact, or ``None``; raises ``GaveUp`` after ``timeout_s``."""
     if TOPIC not in Admin(cluster).topics():
         return None

@@ -11,9 +11,10 @@ from itertools import chain
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.api import ClusterSpec
+from headrace.api import ClusterAccess
 from headrace_spark.manifest import Manifest, Stream
 from headrace_spark.messages import HEADER_ID, HEADER_SENTINEL, HEADER_SEQ
+from headrace_spark.security import security_options
 
 Offsets = dict[str, tuple[int, ...]]
 """An offset of each partition, by topic."""
@@ -33,7 +34,7 @@ _CHUNK = 1_000_000  # sequence numbers that one row stands for: 8 MB when a task
 
 def read(
     spark: SparkSession,
-    cluster: ClusterSpec,
+    cluster: ClusterAccess,
     *,
     source_names: dict[str, str],
     start: Offsets,
@@ -51,7 +52,7 @@ def read(
     records = (
         spark.read.format("kafka")
         .option("kafka.bootstrap.servers", cluster.bootstrap_servers)
-        .options(**_CONSUMER)
+        .options(**_CONSUMER, **security_options(cluster))
         .option("subscribe", ",".join(source_names))
         .option("startingOffsets", _as_json(start))
         .option("endingOffsets", _as_json(end))

@@ -21,6 +21,8 @@ _OURS = {
     # Both sides of every join are partitioned alike and large: no sort needed.
     "spark.sql.join.preferSortMergeJoin": "false",
     "spark.sql.session.timeZone": "UTC",
+    # Spark's own words for what it must not show, and those of Kafka's settings that hold secrets.
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore",
     # What is kept are hashes and numbers: packing them costs more than it saves.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
 }

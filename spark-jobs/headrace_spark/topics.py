@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass
 
-from headrace.api import ClusterSpec
+from headrace.api import ClusterAccess
 from headrace.api.partitions import TopicPartition
 from headrace.errors import GaveUp
 from headrace.kafka import Admin, Position
@@ -54,7 +54,7 @@ def on_target(run: Run) -> dict[str, int]:
     return {name: there[name] for name in run.topics.values() if name in there}
 
 
-def ends(cluster: ClusterSpec, topics: dict[str, int]) -> dict[str, tuple[int, ...]]:
+def ends(cluster: ClusterAccess, topics: dict[str, int]) -> dict[str, tuple[int, ...]]:
     """Last stable offset of each partition of the topics, given with their partitions."""
     partitions = [TopicPartition(name, p) for name, count in topics.items() for p in range(count)]
     offsets = Admin(cluster).offsets(partitions, Position.LAST_STABLE)

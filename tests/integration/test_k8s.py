@@ -10,9 +10,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from cluster.api_server import ApiServer
+from kubernetes.aio.config import incluster_config
 
 from headrace.errors import InvalidSpec
 from headrace.k8s import (
@@ -139,6 +141,32 @@ def test_no_api_server_to_ask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     (tmp_path / "nothing").write_text("]")
     with pytest.raises(InvalidSpec, match=r"kubeconfig .*nothing cannot be used: "):
         asyncio.run(connect("the operator"))
+
+
+def test_a_pod_finds_its_api_server(
+    api_server: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As a kubelet sets it up: two variables, and two files of the ServiceAccount."""
+    token, authority = tmp_path / "token", tmp_path / "ca.crt"
+    token.write_text(api_server.token(namespace, "default"))
+    authority.write_bytes((api_server.folder / "pki" / "ca.crt").read_bytes())
+    url = urlsplit(api_server.url)
+    monkeypatch.delenv("KUBECONFIG")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", str(url.hostname))
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(url.port))
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(authority))
+
+    async def test() -> None:
+        client = await connect("driver a")
+        try:
+            account = f"system:serviceaccount:{namespace}:default"
+            with pytest.raises(Forbidden, match=f"driver a may not list leases.*{account}"):
+                await client.list(LEASE, namespace)
+        finally:
+            await client.close()
+
+    asyncio.run(test())
 
 
 def test_a_local_copy_lives_through_outages(api_server: ApiServer, namespace: str) -> None:

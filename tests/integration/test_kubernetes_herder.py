@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,12 +13,17 @@ from cluster.api_server import ApiServer
 from support.flows import manifest, spec
 from support.pods import Scene, scene
 from support.proxy import Proxy
-from support.records import Load, compare, make_topic, read, unique
+from support.records import Load, compare, count, make_topic, read, unique
 
-from headrace.api import ReplicationFlow, TaskType
+from headrace.api import ReplicationFlow, ReplicationTask, TaskPhase, TaskType
 from headrace.api.labels import CONNECTOR_MANAGER
+from headrace.assign import TaskId
+from headrace.connect import DriverIdentity, Worker
+from headrace.errors import Fatal
+from headrace.herder.kubernetes import KubernetesHerder
 from headrace.herder.task_objects import TaskBuilder
-from headrace.k8s import Object, Refused, connect_by_file
+from headrace.k8s import Object, Refused, connect_by_file, parse
+from headrace.k8s.kinds import FLOW
 from headrace.sandbox import Cluster
 
 pytestmark = pytest.mark.usefixtures("crds")
@@ -81,13 +87,27 @@ def settle(made: Scene, wait_until: WaitUntil, *drivers: str, within_s: float = 
 def test_claims_moves_and_lets_go(
     api_server: ApiServer, namespace: str, east: Cluster, west: Cluster, wait_until: WaitUntil
 ) -> None:
-    with flow_under_load(api_server, namespace, east, west, wait_until) as made:
+    tasks = {"standbys": 1}
+    with flow_under_load(api_server, namespace, east, west, wait_until, tasks=tasks) as made:
         before, epochs = made.running(), made.epochs()
         task = min(before)
         other = next(driver for driver in ("a", "b") if driver != before[task])
         made.assign(task, other)
         wait_until(lambda: made.running().get(task) == other, within_s=15)
         assert {name for name, epoch in made.epochs().items() if epoch != epochs[name]} == {task}
+
+        made.patch(
+            task,
+            {
+                "metadata": {"labels": {f"standby.headrace.dev/{before[task]}": ""}},
+                "spec": {"standbyDriverNames": [before[task]]},
+            },
+        )
+        wait_until(
+            made.drivers[before[task]].log.read_text,
+            within_s=15,
+            until=lambda log: "role=Standby" in log,
+        )
 
         made.patch(task, {"metadata": {"annotations": {"headrace.dev/restart": "please"}}})
         restarted = made.epochs()[task]
@@ -97,6 +117,14 @@ def test_claims_moves_and_lets_go(
         assert "headrace.dev/restart" not in annotations
         assert annotations["headrace.dev/target-topics"] == f"east.{made.name}"
         assert made.log().count("restart asked for") == 1
+
+        # A stranger's status: nobody holds what another says to hold, until the time-out.
+        made.patch(
+            f"{task}/status",
+            {"status": {"driverName": "stranger", "driverIncarnation": "x", "epoch": 99}},
+        )
+        wait_until(lambda: made.epochs()[task], within_s=30, until=lambda epoch: epoch > 99)
+        wait_until(lambda: made.running().get(task) == other, within_s=15)
 
         # TERM: all is let go of, the Lease goes; the other goes on with it.
         assert made.drivers["a"].end() == 0
@@ -131,6 +159,54 @@ def test_a_killed_driver_is_replaced_and_a_restarted_container_goes_on(
                 made.assign(unit["metadata"]["name"], "b", lost=lost)
         # Well below the 10 s that a holder has which is not known to be lost.
         settle(made, wait_until, "b", within_s=8)
+
+
+def test_a_frozen_driver_stops_what_was_given_away_when_it_thaws(
+    api_server: ApiServer, namespace: str, east: Cluster, west: Cluster, wait_until: WaitUntil
+) -> None:
+    with flow_under_load(api_server, namespace, east, west, wait_until) as made:
+        made.drivers["a"].process.send_signal(signal.SIGSTOP)
+        given = [unit for unit in made.units() if unit["spec"]["driverName"] == "a"]
+        for unit in given:
+            lost = unit["status"]["driverIncarnation"]
+            made.assign(unit["metadata"]["name"], "b", lost=lost)
+        settle(made, wait_until, "b", within_s=20)
+        epochs = made.epochs()
+        made.drivers["a"].process.send_signal(signal.SIGCONT)
+        wait_until(lambda: made.drivers["a"].ready, within_s=30)
+        # Each finds out by itself: by its progress, by the API server, or when it lets go.
+        wait_until(
+            made.drivers["a"].log.read_text,
+            within_s=20,
+            until=lambda log: (
+                log.count("not ours any more") + log.count("could not release") >= len(given)
+            ),
+        )
+        assert made.epochs() == epochs
+        assert set(made.running().values()) == {"b"}
+
+
+def test_a_driver_without_rights_says_which(
+    api_server: ApiServer, namespace: str, east: Cluster, west: Cluster, wait_until: WaitUntil
+) -> None:
+    flow = manifest(unique("powerless"), east, west, "any")
+    api_server.kubectl("-n", namespace, "create", "serviceaccount", "powerless")
+    with scene(api_server, namespace, flow) as made:
+        driver = made.start_driver("a", api_server.kubeconfig_of(namespace, "powerless"))
+        wait_until(
+            lambda: driver.probe("/readyz"),
+            within_s=30,
+            until=lambda answer: (
+                (
+                    "driver a may not list replicationflows.headrace.dev in namespace "
+                    f"{namespace}: give that right to system:serviceaccount:{namespace}:powerless"
+                )
+                in answer[1]
+            ),
+        )
+        assert driver.probe("/readyz")[0] == 503
+        assert driver.probe("/healthz")[0] == 200
+        assert driver.end() == 0
 
 
 def test_an_api_server_that_is_away_stops_no_data(
@@ -223,7 +299,7 @@ def test_a_stale_connector_and_two_flows_on_one_topic(
         assert set(made.running()) == {u["metadata"]["name"] for u in made.units("SourceTask")}
 
         flow = ReplicationFlow.model_validate(
-            manifest(made.name, east, west) | {"metadata": {"name": made.name, "uid": "any"}}
+            manifest(made.name, east, west, "any") | {"metadata": {"name": made.name, "uid": "any"}}
         )
         task = TaskBuilder(flow, TaskType.SOURCE_TASK, epoch).build(0, [])
         task["metadata"] |= {"namespace": namespace, "ownerReferences": []}
@@ -236,9 +312,76 @@ def test_a_stale_connector_and_two_flows_on_one_topic(
             second.assign(f"{second.name}-source-connector-0", "d")
             wait_until(
                 lambda: second.unit(f"{second.name}-source-connector-0").get("status", {}),
-                within_s=30,
+                within_s=60,
                 until=lambda status: (
                     f"flows {made.name} and {second.name} both write topic east.{made.name}"
                     in str(status.get("conditions"))
                 ),
             )
+
+
+@contextmanager
+def in_process(made: Scene) -> Iterator[Worker]:
+    """A driver's Worker in this very process, for all units of the flow."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    client = asyncio.run_coroutine_threadsafe(
+        connect_by_file("driver me", str(made.kubeconfig)), loop
+    ).result(10)
+    get = client.get(FLOW, made.namespace, made.name)
+    found = asyncio.run_coroutine_threadsafe(get, loop).result(10)
+    assert found
+    flow = parse(ReplicationFlow, found)
+    worker = Worker(flow, KubernetesHerder(client, loop, flow), DriverIdentity("me", "1"))
+    try:
+        yield worker
+    finally:
+        worker.stop(10)
+        asyncio.run_coroutine_threadsafe(client.close(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+
+
+def test_a_failed_task_is_restarted_while_the_api_server_is_away(
+    api_server: ApiServer, namespace: str, east: Cluster, west: Cluster, wait_until: WaitUntil
+) -> None:
+    name = unique("away")
+    topic = make_topic(spec(east), name, 1)
+    flow = manifest(name, east, west, topic, heartbeats={"enabled": False})
+    with (
+        scene(api_server, namespace, flow) as made,
+        Load(spec(east), topic, 1, per_second=200),
+        in_process(made) as worker,
+    ):
+
+        def look() -> dict[str, str]:
+            made.spread("me")
+            worker.update([parse(ReplicationTask, unit) for unit in made.units()])
+            return made.running()
+
+        wait_until(look, within_s=40)
+        id = TaskId(name, TaskType.SOURCE_TASK, 0)
+        failed = worker._tasks.manager.task(id)
+        assert failed
+        epoch = failed.hold.epoch
+        api_server.freeze()
+        worker._tasks._order(lambda: failed.fail(Fatal("injected")))
+        wait_until(
+            lambda: worker._tasks.manager.task(id),
+            within_s=20,
+            until=lambda task: task and task is not failed and task.phase is TaskPhase.RUNNING,
+        )
+        there = count(spec(west), f"east.{topic}")
+        wait_until(
+            lambda: count(spec(west), f"east.{topic}"),
+            within_s=10,
+            until=lambda now: now > there + 200,
+        )
+        api_server.thaw()
+        wait_until(
+            lambda: made.unit(id.name)["status"],
+            within_s=20,
+            until=lambda status: status["restarts"] == 1 and status["phase"] == "Running",
+        )
+        assert made.unit(id.name)["status"]["epoch"] == epoch

@@ -4,7 +4,9 @@ import time
 from pathlib import Path
 
 import pytest
-from support.scenes import PARTITIONS, WaitUntil, Watch, distribution, flow_under_load
+from support.flows import spec
+from support.scenes import PARTITIONS, WaitUntil, distribution, flow_under_load
+from support.watch import Watch
 
 from headrace.cli.main import main
 from headrace.errors import InvalidSpec
@@ -101,11 +103,12 @@ def test_the_silence_of_a_move(
         topic = f"east.{scene.run.name}"
         moved: list[float] = []
         unmoved: list[float] = []
-        with Watch(west, topic) as watch:
+        both = sorted(set(scene.holders().values()))
+        with Watch(spec(west), topic, PARTITIONS) as watch:
             for number in range(20):
                 holders = scene.holders()
                 task = f"{scene.run.name}-source-task-{number % PARTITIONS}"
-                other = next(d for d in sorted(set(holders.values())) if d != holders[task])
+                other = next(driver for driver in both if driver != holders[task])
                 began = time.monotonic()
                 scene.ask("move", task=task, driver=other)
                 wait_until(lambda t=task, o=other: scene.holders().get(t) == o, within_s=15)

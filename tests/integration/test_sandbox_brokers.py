@@ -4,8 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.flows import spec
 
-from headrace.api import ClusterSpec
+from headrace.api import ClusterAccess, ClusterSpec
 from headrace.errors import Fatal, InvalidSpec, Retriable
 from headrace.kafka import Admin
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
@@ -15,7 +16,7 @@ WaitUntil = Callable[..., object]
 
 
 def _admin(cluster: Cluster) -> Admin:
-    return Admin(ClusterSpec(alias=cluster.name, bootstrap_servers=cluster.bootstrap_servers))
+    return Admin(spec(cluster))
 
 
 def test_clusters_are_real_and_two(east: Cluster, west: Cluster) -> None:
@@ -54,8 +55,9 @@ def test_a_frozen_broker_answers_nothing_until_it_thaws(
     broker.freeze()
     assert broker.frozen
     assert cluster.running
+    frozen = ClusterAccess(ClusterSpec(alias="f", bootstrap_servers=broker.address))
     with pytest.raises(Retriable, match="no broker answered"):
-        Admin(ClusterSpec(alias="f", bootstrap_servers=broker.address), timeout_s=2).topics()
+        Admin(frozen, timeout_s=2).topics()
     broker.thaw()
     assert not broker.frozen
     assert _admin(cluster).create_topic("after", 1)

@@ -4,7 +4,9 @@ import time
 from pathlib import Path
 
 import pytest
-from support.scenes import PARTITIONS, WaitUntil, Watch, distribution, flow_under_load
+from support.flows import spec
+from support.scenes import PARTITIONS, WaitUntil, distribution, flow_under_load
+from support.watch import Watch
 
 from headrace.cli.main import main
 from headrace.sandbox import Cluster
@@ -30,7 +32,7 @@ def test_a_killed_driver_s_tasks_are_taken_over(  # noqa: PLR0917 - fixtures
     with flow_under_load(east, west, tmp_path, wait_until, **more) as scene:
         taken: list[float] = []
         others: list[float] = []
-        with Watch(west, f"east.{scene.run.name}") as watch:
+        with Watch(spec(west), f"east.{scene.run.name}", PARTITIONS) as watch:
             for _ in range(3):
                 scene.settle(3)
                 time.sleep(2)  # what was silent before does not count

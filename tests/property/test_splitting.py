@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from dataclasses import replace
 from itertools import chain
 
 from hypothesis import given, settings
@@ -9,174 +10,233 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headrace.api.partitions import TopicPartition
-from headrace.replication import split
 from headrace.replication.splitting import SplitConfig, SplitState, TaskReport, resplit
+
+Partitions = frozenset[TopicPartition]
+Weights = dict[TopicPartition, float | None]
 
 PARTITION = st.builds(TopicPartition, st.sampled_from(["a", "b", "c"]), st.integers(0, 9))
 PARTITIONS = st.frozensets(PARTITION, max_size=25)
 MAX = st.integers(1, 8)
 WEIGHT = st.one_of(st.none(), st.sampled_from([0.0, 1.0, 10.0, 10.0, 200.0]), st.floats(0, 1e6))
+WEIGHTS = st.dictionaries(PARTITION, WEIGHT)
 
 
-def settle(
-    weights: dict[TopicPartition, float | None], state: SplitState, config: SplitConfig
-) -> tuple[SplitState, int]:
+def acknowledged(state: SplitState) -> dict[int, TaskReport]:
+    """All tasks did as they were told."""
+    return {index: TaskReport(True, held) for index, held in state.tasks.items()}
+
+
+def first_split(weights: Weights, max_tasks: int) -> SplitState:
+    return resplit(weights, SplitState(last_balance_ms=0), {}, 0, SplitConfig(max_tasks))
+
+
+def settle(weights: Weights, state: SplitState, config: SplitConfig) -> tuple[SplitState, int]:
     """Minute after minute, all tasks doing as told, until nothing changes; and the rounds."""
     for round in range(60):
-        reports = {index: TaskReport(True, held) for index, held in state.tasks.items()}
-        following = resplit(weights, state, reports, 60_000 * round, config)
-        if following.tasks == state.tasks and not following.moving:
+        following = resplit(weights, state, acknowledged(state), 60_000 * round, config)
+        if following.tasks == state.tasks and following.settled:
             return following, round
         state = following
     raise AssertionError("still moving after an hour")
 
 
-@given(PARTITIONS, PARTITIONS, MAX, MAX)
-def test_complete_disjoint_and_of_the_right_number(
-    before: frozenset[TopicPartition],
-    after: frozenset[TopicPartition],
-    old_max: int,
-    max_tasks: int,
+@given(WEIGHTS, MAX)
+def test_a_first_split_is_complete_disjoint_and_of_the_right_number(
+    weights: Weights, max_tasks: int
 ) -> None:
-    tasks = split(after, split(before, {}, old_max), max_tasks)
-    held = list(chain.from_iterable(tasks.values()))
-    assert sorted(held) == sorted(after)
-    assert all(0 <= index < max_tasks and partitions for index, partitions in tasks.items())
-    if not before:
-        assert len(tasks) == min(max_tasks, len(after))
-
-
-@given(PARTITIONS, PARTITIONS, MAX)
-def test_what_has_a_task_keeps_it(
-    before: frozenset[TopicPartition], more: frozenset[TopicPartition], max_tasks: int
-) -> None:
-    old = split(before, {}, max_tasks)
-    new = split(before | more, old, max_tasks)
-    assert all(partitions <= new[index] for index, partitions in old.items())
+    tasks = first_split(weights, max_tasks).tasks
+    assert sorted(chain.from_iterable(tasks.values())) == sorted(weights)
+    assert len(tasks) == min(max_tasks, len(weights))
+    assert all(0 <= index < max_tasks and held for index, held in tasks.items())
 
 
 @given(PARTITIONS, MAX)
-def test_tasks_are_even(partitions: frozenset[TopicPartition], max_tasks: int) -> None:
-    sizes = [len(held) for held in split(partitions, {}, max_tasks).values()]
+def test_without_weights_tasks_are_even(partitions: Partitions, max_tasks: int) -> None:
+    tasks = first_split(dict.fromkeys(partitions), max_tasks).tasks
+    sizes = [len(held) for held in tasks.values()]
     assert not sizes or max(sizes) - min(sizes) <= 1
 
 
-@given(st.dictionaries(PARTITION, WEIGHT, min_size=1), PARTITIONS, MAX, st.integers(0, 59_999))
+@given(WEIGHTS, PARTITIONS, MAX, st.integers(0, 59_999))
 def test_a_new_topic_touches_one_task_a_partition_and_moves_nothing(
-    weights: dict[TopicPartition, float | None],
-    new: frozenset[TopicPartition],
-    max_tasks: int,
-    now_ms: int,
+    weights: Weights, new: Partitions, max_tasks: int, now_ms: int
 ) -> None:
     config = SplitConfig(max_tasks)
     state, _ = settle(weights, SplitState(), config)
-    fresh = {TopicPartition("new", at.partition): None for at in new}
-    reports = {index: TaskReport(True, held) for index, held in state.tasks.items()}
+    fresh: Weights = {TopicPartition("new", at.partition): None for at in new}
     # Not a balance round: what such a one moves is another matter.
-    state = SplitState(state.tasks, last_balance_ms=0)
-    after = resplit({**weights, **fresh}, state, reports, now_ms, config)
-    assert not after.moving
+    state = replace(state, last_balance_ms=0)
+    after = resplit({**weights, **fresh}, state, acknowledged(state), now_ms, config)
+    assert after.settled
     touched = [i for i, held in after.tasks.items() if held != state.tasks.get(i, frozenset())]
     assert len(touched) <= len(fresh)
     assert all(held <= after.tasks[index] for index, held in state.tasks.items())
 
 
-@given(st.dictionaries(PARTITION, WEIGHT), MAX, MAX)
-def test_it_settles_and_then_stays(
-    weights: dict[TopicPartition, float | None], max_tasks: int, new_max: int
-) -> None:
-    state, _ = settle(weights, SplitState(), SplitConfig(max_tasks))
-    settled, rounds = settle(weights, state, SplitConfig(new_max, movement_budget=0.5))
+@given(WEIGHTS, MAX, MAX)
+def test_it_settles_and_then_stays(weights: Weights, max_tasks: int, new_max: int) -> None:
+    measured = {at: weight or 0.0 for at, weight in weights.items()}
+    state, _ = settle(measured, SplitState(), SplitConfig(max_tasks))
+    settled, rounds = settle(measured, state, SplitConfig(new_max, movement_budget=0.5))
     assert rounds <= 20
     assert len(settled.tasks) == min(new_max, len(weights))
-    again, rounds = settle(weights, settled, SplitConfig(new_max))
+    again, rounds = settle(measured, settled, SplitConfig(new_max))
     assert (again.tasks, rounds) == (settled.tasks, 0)
 
 
-@given(st.dictionaries(PARTITION, WEIGHT), MAX, st.randoms(use_true_random=False))
-def test_the_order_of_what_it_is_told_does_not_matter(
-    weights: dict[TopicPartition, float | None], max_tasks: int, rng: random.Random
+@given(st.dictionaries(PARTITION, st.floats(0, 1e6), min_size=1), MAX, st.floats(0, 1))
+def test_what_leaves_for_balance_is_within_the_budget(
+    weights: dict[TopicPartition, float], max_tasks: int, budget: float
 ) -> None:
-    state = SplitState(split(frozenset(weights), {}, 3))
-    reports = {index: TaskReport(True, held) for index, held in state.tasks.items()}
+    state = SplitState({0: frozenset(weights)})
+    config = SplitConfig(max_tasks, movement_budget=budget)
+    after = resplit(weights, state, acknowledged(state), 0, config)
+    assert len(after.leaving) <= max(1 if budget else 0, budget * len(weights))
+
+
+@given(WEIGHTS, MAX, st.randoms(use_true_random=False))
+def test_the_order_of_what_it_is_told_does_not_matter(
+    weights: Weights, max_tasks: int, rng: random.Random
+) -> None:
+    state = first_split(dict.fromkeys(weights), 3)
     shuffled = list(weights.items())
     rng.shuffle(shuffled)
     backwards = SplitState(dict(reversed(state.tasks.items())))
     config = SplitConfig(max_tasks, movement_budget=0.5)
-    assert resplit(dict(shuffled), backwards, reports, 0, config) == resplit(
-        weights, state, reports, 0, config
+    assert resplit(dict(shuffled), backwards, acknowledged(backwards), 120_000, config) == resplit(
+        weights, SplitState(state.tasks), acknowledged(state), 120_000, config
     )
 
 
 class TwoPhases(RuleBasedStateMachine):
-    """A connector that splits, and tasks that read their spec when it suits them."""
+    """A connector that splits, and tasks that read their spec and say so when it suits them.
+
+    Three moments of a task can lie apart: the connector writes its spec, the task does what that
+    says, its status tells of it. A driver that takes a task over has not said anything yet.
+    """
 
     @initialize(max_tasks=MAX)
     def begin(self, max_tasks: int) -> None:
         self.config = SplitConfig(max_tasks, movement_budget=0.5)
-        self.weights: dict[TopicPartition, float | None] = {}
+        self.weights: Weights = {}
         self.state = SplitState()
+        """What the connector knows."""
+        self.specs: dict[int, tuple[int, Partitions]] = {}
+        """What is published: the generation, and what to copy."""
+        self.running: dict[int, tuple[int, Partitions]] = {}
+        """What tasks do: of which generation."""
+        self.reports: dict[int, tuple[int, Partitions]] = {}
+        """What their status says."""
         self.now_ms = 0
-        self.generation: Counter[int] = Counter()
-        self.read: Counter[int] = Counter()
-        self.running: dict[int, frozenset[TopicPartition]] = {}
 
     @rule(weights=st.dictionaries(PARTITION, WEIGHT, min_size=1))
-    def partitions_come_or_change(self, weights: dict[TopicPartition, float | None]) -> None:
+    def partitions_come_or_change(self, weights: Weights) -> None:
         self.weights = {**self.weights, **weights}
 
     @precondition(lambda self: self.weights)
     @rule(data=st.data())
-    def partitions_go(self, data: st.DataObject) -> None:
+    def a_partition_goes(self, data: st.DataObject) -> None:
         del self.weights[data.draw(st.sampled_from(sorted(self.weights)))]
 
     @rule(max_tasks=MAX)
     def the_number_of_tasks_changes(self, max_tasks: int) -> None:
         self.config = SplitConfig(max_tasks, movement_budget=0.5)
 
-    @rule(ms=st.sampled_from([1_000, 10_000, 60_000]))
+    @rule(ms=st.sampled_from([500, 10_000, 60_000]))
     def time_passes(self, ms: int) -> None:
         self.now_ms += ms
 
     @rule()
     def the_connector_restarts(self) -> None:
-        self.state = SplitState(self.state.tasks)
+        specs = {index: held for index, (_, held) in self.specs.items()}
+        self.state = SplitState(specs, resumed_ms=self.now_ms)
+
+    @precondition(lambda self: self.specs)
+    @rule(data=st.data())
+    def a_task_reads_its_spec(self, data: st.DataObject) -> None:
+        index = data.draw(st.sampled_from(sorted(self.specs)))
+        self.running[index] = self.specs[index]
 
     @precondition(lambda self: self.running)
     @rule(data=st.data())
-    def a_task_reads_its_spec(self, data: st.DataObject) -> None:
+    def a_task_says_what_it_does(self, data: st.DataObject) -> None:
         index = data.draw(st.sampled_from(sorted(self.running)))
-        self.running[index] = self.state.tasks.get(index, frozenset())
-        self.read[index] = self.generation[index]
+        self.reports[index] = self.running[index]
 
-    @rule(publishes=st.booleans())
-    def the_connector_looks(self, publishes: bool) -> None:
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def a_task_gets_another_driver(self, data: st.DataObject) -> None:
+        index = data.draw(st.sampled_from(sorted(self.running)))
+        generation, held = self.specs[index]
+        self.specs[index] = generation + 1, held
+        self.running[index] = self.specs[index]
+        self.reports[index] = 0, frozenset()  # it has claimed the task, no more
+
+    @rule(answer_is_lost=st.booleans())
+    def the_connector_looks(self, answer_is_lost: bool) -> None:
         reports = {
-            index: TaskReport(self.read[index] == self.generation[index], held)
-            for index, held in self.running.items()
+            index: TaskReport(said == generation, held)
+            for index, (generation, _) in self.specs.items()
+            for said, held in [self.reports.get(index, (0, frozenset[TopicPartition]()))]
         }
-        following = resplit(self.weights, self.state, reports, self.now_ms, self.config)
-        held = Counter(chain.from_iterable(following.tasks.values()))
-        assert held + Counter(following.moving.keys()) == Counter(self.weights.keys())
-        assert not following.taken.keys() & following.moving.keys()
-        if not publishes:
-            return
-        for at, source in following.taken.items():
-            move = self.state.moving[at]
-            assert self.now_ms - move.since_ms >= self.config.acknowledge_within_ms
-            self.running[source] -= {at}  # Fenced.
-        for index in self.state.tasks.keys() | following.tasks.keys():
-            if self.state.tasks.get(index) != following.tasks.get(index):
-                self.generation[index] += 1
-                self.running.setdefault(index, frozenset())
+        before, following = self.state, self._look(reports)
+        for at, task in following.taken.items():
+            assert self._late(before.leaving[at].since_ms)
+            self._fence(at, task)
+        if before.resumed_ms is not None and self._late(before.resumed_ms):
+            entered = set(chain.from_iterable(following.tasks.values()))
+            for at in entered - set(chain.from_iterable(before.tasks.values())):
+                for task in set(self.running) - {self._task_of(following, at)}:
+                    self._fence(at, task)
+        for index in self.specs.keys() - following.tasks.keys():
+            self._delete(index, before)
+        for index, held in following.tasks.items():
+            generation, told = self.specs.get(index, (0, None))
+            if held != told:
+                self.specs[index] = generation + 1, held
         self.state = following
+        if answer_is_lost:
+            self.the_connector_restarts()
+
+    def _look(self, reports: dict[int, TaskReport]) -> SplitState:
+        following = resplit(self.weights, self.state, reports, self.now_ms, self.config)
+        placed = Counter(chain.from_iterable(following.tasks.values()))
+        placed.update(following.leaving.keys() & self.weights.keys())
+        assert not placed - Counter(self.weights.keys())  # each once at most
+        if following.resumed_ms is None:
+            assert placed == Counter(self.weights.keys())
+        return following
+
+    def _late(self, since_ms: int) -> bool:
+        return self.now_ms - since_ms >= self.config.acknowledge_within_ms
+
+    def _delete(self, index: int, before: SplitState) -> None:
+        """The task ends, for its object is gone; before its time only when it holds nothing."""
+        _, held = self.running.pop(index, (0, frozenset()))
+        for at in held:
+            left = before.leaving.get(at)
+            since_ms = before.resumed_ms if left is None else left.since_ms
+            assert since_ms is not None, "deleted while it held something"
+            assert self._late(since_ms)
+        self.specs.pop(index)
+        self.reports.pop(index, None)
+
+    def _fence(self, at: TopicPartition, task: int) -> None:
+        """The higher epoch in the progress of the partition makes an owner that is late stop."""
+        if task in self.running:
+            generation, held = self.running[task]
+            self.running[task] = generation, held - {at}
+
+    def _task_of(self, state: SplitState, at: TopicPartition) -> int:
+        return next(task for task, held in state.tasks.items() if at in held)
 
     @invariant()
     def no_partition_is_copied_by_two_tasks(self) -> None:
         if hasattr(self, "running"):
-            copied = Counter(chain.from_iterable(self.running.values()))
-            assert all(tasks == 1 for tasks in copied.values())
+            copied = Counter(chain.from_iterable(held for _, held in self.running.values()))
+            assert all(tasks == 1 for tasks in copied.values()), copied
 
 
-TwoPhases.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
+TwoPhases.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 TestTwoPhases = TwoPhases.TestCase

@@ -11,14 +11,16 @@ from typing import Any
 import psutil
 import yaml
 
-from headrace.api import ClusterSpec
+from headrace.api import ClusterAccess, ClusterSpec
 from headrace.herder import control
 from headrace.sandbox import Cluster
 
 
-def spec(cluster: Cluster) -> ClusterSpec:
-    """A sandbox cluster as a flow names it."""
-    return ClusterSpec(alias=cluster.name, bootstrap_servers=cluster.bootstrap_servers)
+def spec(cluster: Cluster) -> ClusterAccess:
+    """A sandbox cluster, in plain text."""
+    return ClusterAccess(
+        ClusterSpec(alias=cluster.name, bootstrap_servers=cluster.bootstrap_servers)
+    )
 
 
 def manifest(

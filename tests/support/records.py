@@ -4,10 +4,10 @@ import itertools
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from headrace.api import ClusterSpec
+from headrace.api import ClusterAccess
 from headrace.api.partitions import TopicPartition
 from headrace.kafka import Admin, Position, assign, make_consumer, make_producer
 
@@ -33,7 +33,7 @@ def unique(word: str) -> str:
     return f"{word}-{time.time_ns() % 10**9}-{next(_names)}"
 
 
-def make_topic(cluster: ClusterSpec, name: str, partitions: int, **config: str) -> str:
+def make_topic(cluster: ClusterAccess, name: str, partitions: int, **config: str) -> str:
     """Create a topic and wait until its partitions can be used."""
     admin = Admin(cluster)
     admin.create_topic(name, partitions, config=config)
@@ -41,7 +41,7 @@ def make_topic(cluster: ClusterSpec, name: str, partitions: int, **config: str) 
     return name
 
 
-def produce(cluster: ClusterSpec, topic: str, records: Iterable[Record]) -> None:
+def produce(cluster: ClusterAccess, topic: str, records: Iterable[Record]) -> None:
     """Write these, and wait until all are acknowledged."""
     producer = make_producer(cluster)
     failed = []
@@ -62,15 +62,16 @@ def produce(cluster: ClusterSpec, topic: str, records: Iterable[Record]) -> None
     assert not failed
 
 
-def numbered(count: int, partitions: int, first: int = 0) -> list[Record]:
-    """Records that differ, over all partitions."""
+def numbered(count: int, partitions: int | Sequence[int], first: int = 0) -> list[Record]:
+    """Records that differ, over all partitions; or over those named, again and again."""
+    to = range(partitions) if isinstance(partitions, int) else partitions
     return [
-        Record(n % partitions, b"key-%d" % n, b"value-%d" % n, (("n", b"%d" % n),), _NOW_MS + n)
+        Record(to[n % len(to)], b"key-%d" % n, b"value-%d" % n, (("n", b"%d" % n),), _NOW_MS + n)
         for n in range(first, first + count)
     ]
 
 
-def read(cluster: ClusterSpec, topic: str) -> dict[int, list[Record]]:
+def read(cluster: ClusterAccess, topic: str) -> dict[int, list[Record]]:
     """All committed records of a topic, by partition, in order; empty when it is not there."""
     admin = Admin(cluster)
     partitions = [TopicPartition(topic, n) for n in range(admin.topics().get(topic, 0))]
@@ -102,7 +103,7 @@ def read(cluster: ClusterSpec, topic: str) -> dict[int, list[Record]]:
     return dict(found)
 
 
-def count(cluster: ClusterSpec, topic: str) -> int:
+def count(cluster: ClusterAccess, topic: str) -> int:
     """How many offsets a topic holds."""
     admin = Admin(cluster)
     partitions = [TopicPartition(topic, n) for n in range(admin.topics().get(topic, 0))]
@@ -134,7 +135,13 @@ def compare(source: dict[int, list[Record]], target: dict[int, list[Record]]) ->
 class Load:
     """Writes numbered records at a steady rate until its ``with`` block ends."""
 
-    def __init__(self, cluster: ClusterSpec, topic: str, partitions: int, per_second: int) -> None:
+    def __init__(
+        self,
+        cluster: ClusterAccess,
+        topic: str,
+        partitions: int | Sequence[int],
+        per_second: int,
+    ) -> None:
         self._cluster, self._topic = cluster, topic
         self._partitions, self._per_second = partitions, per_second
         self._stop = threading.Event()

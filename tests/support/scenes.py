@@ -1,10 +1,7 @@
-"""A flow under load, what is done to it, and how long nothing arrives meanwhile."""
+"""A flow under load, what is done to it, and figures of it."""
 
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -13,9 +10,7 @@ import psutil
 from support.flows import FlowRun, manifest, spec
 from support.records import Load, compare, make_topic, read, unique
 
-from headrace.api.partitions import TopicPartition
 from headrace.herder import control
-from headrace.kafka import Admin, Position, assign, make_consumer
 from headrace.sandbox import Cluster
 
 WaitUntil = Callable[..., object]
@@ -85,39 +80,3 @@ def distribution(seconds: list[float]) -> str:
         f"min {ordered[0]:.2f}, median {median(ordered):.2f}, "
         f"p90 {ordered[int(0.9 * len(ordered))]:.2f}, max {ordered[-1]:.2f}"
     )
-
-
-class Watch:
-    """Notes when records become visible on the target, by partition."""
-
-    def __init__(self, cluster: Cluster, topic: str) -> None:
-        self._consumer = make_consumer(spec(cluster))
-        partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-        assign(self._consumer, Admin(spec(cluster)).offsets(partitions, Position.LATEST).items())
-        self._arrivals: dict[int, list[float]] = {number: [] for number in range(PARTITIONS)}
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> "Watch":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._consumer.close()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            message = self._consumer.poll(0.1)
-            if message is not None and not message.error():
-                self._arrivals[message.partition() or 0].append(time.monotonic())
-
-    def longest_silences(self, since: float) -> dict[int, float]:
-        """The longest time without a record since then, by partition."""
-        now = time.monotonic()
-        longest = {}
-        for partition, arrivals in self._arrivals.items():
-            times = [since, *(at for at in arrivals if at >= since), now]
-            longest[partition] = max(b - a for a, b in pairwise(times))
-        return longest

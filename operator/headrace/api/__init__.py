@@ -6,7 +6,8 @@ this version cannot do yet, ``crds`` writes the CustomResourceDefinitions, ``ref
 docs/reference.md.
 """
 
-from headrace.api.cluster import ClusterSpec, TargetClusterSpec
+from headrace.api.access import ClusterAccess
+from headrace.api.cluster import AuthenticationType, ClusterSpec, SecretUse, TargetClusterSpec
 from headrace.api.flow import (
     Delivery,
     FlowState,
@@ -60,9 +61,11 @@ from headrace.api.unbuilt import Unbuilt, unbuilt
 __all__ = [
     "API_VERSION",
     "MIN_MESSAGE_BYTES",
+    "AuthenticationType",
     "Budgets",
     "ChaosAction",
     "ChaosStep",
+    "ClusterAccess",
     "ClusterSpec",
     "Condition",
     "ConditionStatus",
@@ -93,6 +96,7 @@ __all__ = [
     "ReplicationTaskSpec",
     "ReplicationTaskStatus",
     "Secret",
+    "SecretUse",
     "StartFrom",
     "TargetClusterSpec",
     "TaskCounts",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
@@ -29,10 +29,12 @@ Servers = Annotated[
         f"{_SERVER}(,{_SERVER})*", "must be host:port, or several of them separated by commas"
     ),
 ]
+KEY = r"\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]*"
+"""A Secret's key is a file's name where it is mounted: it cannot be '.', nor begin with '..'."""
 SecretKey = Annotated[
     str,
     Field(max_length=253),
-    Matching(r"[-._a-zA-Z0-9]+", "must be a Secret's key: letters, digits, '-', '_', '.'"),
+    Matching(KEY, "must be a Secret's key: letters, digits, '-', '_', '.'"),
 ]
 
 
@@ -104,6 +106,15 @@ class Authentication(Model):
                     yield Breach((field,), _FOR_A_PASSWORD)
 
 
+class SecretUse(NamedTuple):
+    """A key of a Secret, and the field that wants it."""
+
+    field: str
+    """Relative to the cluster: ``authentication.password``."""
+    secret_name: str
+    key: str
+
+
 class ClusterSpec(Model):
     """A Kafka cluster and how to reach it."""
 
@@ -120,6 +131,19 @@ class ClusterSpec(Model):
     name."""
 
     rules = OWNED_RULES
+
+    def uses(self) -> Iterator[SecretUse]:
+        """Every key of a Secret that is named here."""
+        if tls := self.tls:
+            for place, trusted in enumerate(tls.trusted_certificates):
+                field = f"tls.trustedCertificates[{place}]"
+                yield SecretUse(field, trusted.secret_name, trusted.key)
+            if own := tls.client_certificate:
+                field = "tls.clientCertificate"
+                yield SecretUse(f"{field}.certificateKey", own.secret_name, own.certificate_key)
+                yield SecretUse(f"{field}.privateKeyKey", own.secret_name, own.private_key_key)
+        if self.authentication and (password := self.authentication.password):
+            yield SecretUse("authentication.password", password.secret_name, password.key)
 
     def _breaches(self) -> Iterator[Breach]:
         for setting in self.config:

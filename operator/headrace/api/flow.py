@@ -154,8 +154,8 @@ class Tasks(Model):
     """Who decides which driver runs what: sticky, round-robin, cooperative, or a plug-in's name
     (entry point headrace.assignors)."""
     movement_budget: Share = 0.1
-    """Largest share of the flow's units that one round moves for balance; at most one such round a
-    minute; units without an owner never count."""
+    """Largest share of the flow's units, and of its partitions, that one round moves for balance;
+    at most one such round a minute; what has no owner never counts."""
 
 
 class Discovery(Model):

@@ -4,7 +4,10 @@ import hashlib
 import re
 
 FLOW_LABEL = "headrace.dev/flow"
-"""On everything of a flow: its name, as ``label_value`` has it."""
+"""On everything of a flow: its name, as ``label_value`` has it. As an annotation of a resolved
+mirror test: the flow that it was resolved from."""
+MIRROR_TEST_LABEL = "headrace.dev/mirror-test"
+"""On everything of a MirrorTest: its name, as ``label_value`` has it."""
 TYPE_LABEL = "headrace.dev/type"
 """On a ReplicationTask: its spec.type."""
 TARGET_LABEL = "headrace.dev/target-cluster"

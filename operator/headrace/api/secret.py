@@ -1,13 +1,17 @@
 """Kubernetes' Secret, as far as headrace reads one from a file; its values are never shown."""
 
 import base64
+import re
 from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import Field
 
+from headrace.api.cluster import KEY
 from headrace.api.meta import ObjectMeta
 from headrace.api.model import Breach, Flag, Model
+
+_KEY_RULE = "must be a Secret's key: letters, digits, '-', '_', '.'"
 
 
 class Secret(Model):
@@ -35,6 +39,10 @@ class Secret(Model):
         return decoded | {key: text.encode() for key, text in self.string_data.items()}
 
     def _breaches(self) -> Iterator[Breach]:
+        for field in ("data", "stringData"):
+            for key in self.data if field == "data" else self.string_data:
+                if not re.fullmatch(KEY, key):
+                    yield Breach((field, key), _KEY_RULE)
         for key, text in self.data.items():
             try:
                 _decode(text)

@@ -8,6 +8,7 @@ schedule, spark ...) is neither: standalone has no use for it.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from headrace.api.cluster import AuthenticationType
 from headrace.api.flow import (
     BatchVerification,
     Delivery,
@@ -36,11 +37,15 @@ class Part:
     """(field, value) with which this one asks for nothing."""
 
 
+_PASSWORDS = (
+    AuthenticationType.PLAIN,
+    AuthenticationType.SCRAM_SHA_256,
+    AuthenticationType.SCRAM_SHA_512,
+)
+
 FLOW = (
-    Part("source.tls", built=(None,)),
-    Part("source.authentication", built=(None,)),
-    Part("target.tls", built=(None,)),
-    Part("target.authentication", built=(None,)),
+    Part("source.authentication.type", built=_PASSWORDS),
+    Part("target.authentication.type", built=_PASSWORDS),
     Part("policy.type", built=("Default", "Identity")),
     Part("delivery", built=(Delivery.AT_LEAST_ONCE,)),
     Part("mover", built=(Mover.RECORD, Mover.AUTO)),
@@ -70,10 +75,8 @@ FLOW = (
 )
 
 TEST = (
-    Part("source.tls", built=(None,)),
-    Part("source.authentication", built=(None,)),
-    Part("target.tls", built=(None,)),
-    Part("target.authentication", built=(None,)),
+    Part("source.authentication.type", built=_PASSWORDS),
+    Part("target.authentication.type", built=_PASSWORDS),
     Part("partitioning", built=(Partitioning.PRESERVED,)),
     Part("load.message_format", built=(MessageFormat.HEADERS,)),
     Part("chaos.action", built=(ChaosAction.KILL_DRIVER,)),

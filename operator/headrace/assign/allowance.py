@@ -3,7 +3,7 @@
 from collections import Counter
 from functools import cached_property
 
-from headrace.assign.plan import Plan
+from headrace.assign.plan import Plan, Shelf
 from headrace.assign.state import TaskInfo
 
 
@@ -40,6 +40,16 @@ class Allowance:
     def is_empty(self) -> bool:
         """Whether nothing may move."""
         return self.is_used_up and not self._plan.homeless and not self._plan.moved
+
+    def close(self) -> None:
+        """From now on, only what is free may move."""
+        self._left = {}
+
+    def movable(self, shelf: Shelf) -> Shelf:
+        """Those of some tasks that may move, in the same order."""
+        if len(self._plan.homeless) == len(self._plan.state.tasks):
+            return shelf
+        return [item for item in shelf if self.covers(item[1])]
 
     def covers(self, task: TaskInfo) -> bool:
         """Whether a task may move."""

@@ -13,11 +13,12 @@ class CooperativeAssignor(TaskAssignor):
     """Balances counts, connectors apart from tasks; what moves is without a driver for a round.
 
     It remembers: a driver that goes is waited for, all its units idle, until ``max_delay_ms`` are
-    over (``scheduled.rebalance.max.delay.ms``); Connect's default is 300,000. Weights, capacities
-    and racks do not count.
+    over (``scheduled.rebalance.max.delay.ms``). In Connect that is 300,000: a worker that is lost
+    may be one that restarts. Here who asks knows which drivers are lost: nobody is waited for.
+    Weights, capacities and racks do not count.
     """
 
-    def __init__(self, max_delay_ms: int = 300_000) -> None:
+    def __init__(self, max_delay_ms: int = 0) -> None:
         self._leader = IncrementalCooperative(max_delay_ms)
 
     def assign(self, state: ApplicationState) -> TaskAssignment:

@@ -37,24 +37,19 @@ def even_weights(balance: Balance) -> None:
 
 
 def _relieve(balance: Balance, driver: int) -> bool:
-    """One move or one swap that takes a driver closer to its share; whether there was one."""
+    """A move or some swaps that take a driver closer to its share; whether there was a way."""
     loads = balance.plan.loads
     over = balance.excess(driver) > 0
     others = [other for other in balance.drivers if (balance.excess(other) > 0) != over]
     others.sort(key=lambda other: (loads[other] if over else -loads[other], other))
-    for other in others[:_PARTNERS]:
-        heavy, light = (driver, other) if over else (other, driver)
-        if exchange := _exchange(balance, heavy, light):
-            gone, come = exchange
-            balance.move(gone, heavy, light)
-            if come:
-                balance.move(come, light, heavy)
-            return True
-    return False
+    return any(
+        _exchange(balance, driver, *((driver, other) if over else (other, driver)))
+        for other in others[:_PARTNERS]
+    )
 
 
-def _exchange(balance: Balance, heavy: int, light: int) -> tuple[TaskInfo, TaskInfo | None] | None:
-    """What to move, or to swap, so that two drivers come closest to each other."""
+def _exchange(balance: Balance, driver: int, heavy: int, light: int) -> bool:
+    """Move one task, or swap some, for the sake of one of two drivers; whether there was a way."""
     plan = balance.plan
     ideal = (plan.loads[heavy] - plan.loads[light]) / (
         1 / plan.capacities[heavy] + 1 / plan.capacities[light]
@@ -65,34 +60,57 @@ def _exchange(balance: Balance, heavy: int, light: int) -> tuple[TaskInfo, TaskI
     if plan.counts[heavy] > plan.least[heavy] and plan.counts[light] < plan.most[light]:
         near = (i for i in balance.movable_near(heavy, ideal) if least <= i.weight <= most)
         single = min(near, key=lambda i: (abs(i.weight - ideal), i.id), default=None)
-        if single and abs(single.weight - ideal) <= ideal / 2:
-            return single, None  # Good enough; a swap would cost two moves.
-    pair = _closest_pair(balance, (heavy, light), ideal, least=least, most=most)
-    if pair:
-        one, other = pair
-        if single is None or abs(one.weight - other.weight - ideal) < abs(single.weight - ideal):
-            return pair
-    return (single, None) if single else None
+    # Good enough is good enough: a swap would cost two moves.
+    if single is None or abs(single.weight - ideal) > ideal / 2:
+        pairs = _closest_pairs(balance, (heavy, light), ideal, least=least, most=most)
+        if pairs and (single is None or _error(pairs[0], ideal) < abs(single.weight - ideal)):
+            for one, other in pairs:
+                if balance.is_off(driver) and balance.allowance.covers_both(one, other):
+                    balance.move(one, heavy, light)
+                    balance.move(other, light, heavy)
+            return True
+    if single:
+        balance.move(single, heavy, light)
+    return single is not None
 
 
-def _closest_pair(
+_Pair = tuple[TaskInfo, TaskInfo]
+
+
+def _error(pair: _Pair, ideal: float) -> float:
+    return abs(pair[0].weight - pair[1].weight - ideal)
+
+
+def _closest_pairs(
     balance: Balance, drivers: tuple[int, int], ideal: float, *, least: float, most: float
-) -> tuple[TaskInfo, TaskInfo] | None:
-    """Two tasks to swap whose weights differ by about ``ideal``; one pass over both shelves."""
+) -> list[_Pair]:
+    """Two tasks to swap whose weights differ by about ``ideal``; one pass over both shelves.
+
+    Where the largest difference is far too small, as many as make up for it.
+    """
     allowance = balance.allowance
-    gone, come = (
-        [item for item in balance.plan.shelf(driver) if allowance.covers(item[1])]
-        for driver in drivers
-    )
-    best: tuple[TaskInfo, TaskInfo] | None = None
+    gone, come = (allowance.movable(balance.plan.shelf(driver)) for driver in drivers)
+    best: tuple[int, int] | None = None
     least_error = ideal
     place = 0
-    for weight, one in gone:
+    for number, (weight, one) in enumerate(gone):
         while place < len(come) and come[place][0] < weight - ideal:
             place += 1
-        for other_weight, other in come[max(0, place - 1) : place + 1]:
+        for near in range(max(0, place - 1), min(place + 1, len(come))):
+            other_weight, other = come[near]
             shift = weight - other_weight
             error = abs(shift - ideal)
             if error < least_error and least <= shift <= most and allowance.covers_both(one, other):
-                best, least_error = (one, other), error
-    return best
+                best, least_error = (number, near), error
+    if best is None:
+        return []
+    pairs: list[_Pair] = []
+    for (weight, one), (other_weight, other) in zip(
+        reversed(gone[: best[0] + 1]), come[best[1] :], strict=False
+    ):
+        shift = weight - other_weight
+        if pairs and not least <= shift <= ideal:
+            break
+        pairs.append((one, other))
+        ideal -= shift
+    return pairs

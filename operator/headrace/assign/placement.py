@@ -1,20 +1,28 @@
 """Where tasks without a driver go."""
 
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
-from itertools import chain
+from itertools import accumulate, chain, groupby, islice
+from math import ceil
+from operator import eq, itemgetter
 
 from headrace.assign.ids import TaskId
-from headrace.assign.plan import WEIGHT, Plan, group
+from headrace.assign.plan import ID, WEIGHT, Group, Plan
 from headrace.assign.state import TaskInfo
+
+_ONE_IN = 4
+"""A turn serves at least one driver in so many, whatever their loads: it bounds how many turns."""
 
 
 def take_over(plan: Plan, holders: Mapping[TaskId, Sequence[int]]) -> None:
     """Give orphans to the drivers that hold them restored, best first, while counts allow."""
+    if not holders:
+        return
     extras = _extras(plan)
     rest = []
-    for info in plan.orphans:
+    for info in sorted(plan.orphans, key=ID):
         for driver in holders.get(info.id, ()):
             count = plan.counts[driver]
             if count < plan.least[driver] or (count < plan.most[driver] and extras > 0):
@@ -35,65 +43,105 @@ def _give(plan: Plan, driver: int, info: TaskInfo) -> None:
     plan.given[driver].append(info)
     plan.counts[driver] += 1
     plan.loads[driver] += info.weight / plan.capacities[driver]
-    plan.untouched.discard(driver)
 
 
 def deal(plan: Plan) -> None:
-    """Deal the orphans: in rows of one for each driver that has room, heaviest to the lightest.
+    """Deal the orphans in rows of one for each driver that has room, heaviest to the lightest.
 
     The counts come out right by that alone. Kinds are dealt one after the other, so that the tasks
     of a flow land on different drivers, and where racks are known, on different racks.
     """
-    queue = _heavy_first(plan.orphans)
-    racks = plan.racks()
-    given, loads, capacities = plan.given, plan.loads, plan.capacities
+    kinds = _heavy_first(plan.orphans)
+    queue = list(chain.from_iterable(kinds))
+    rooms, extras = _rooms(plan, len(queue))
     start = 0
-    for row in _rows(plan, len(queue)):
-        row.sort(key=loads.__getitem__)
-        turns = _alternate(row, racks) if racks else row
-        batch = queue[start : start + len(row)]
-        batch.sort(key=WEIGHT, reverse=True)
-        start += len(row)
-        for driver, info in zip(turns, batch, strict=False):
-            given[driver].append(info)
-            loads[driver] += info[2] / capacities[driver]
-        plan.untouched.difference_update(row)
-    plan.orphans = []
-    plan.counts = list(map(len, given))
-
-
-def _heavy_first(orphans: Sequence[TaskInfo]) -> list[TaskInfo]:
-    """By kind, the kind with the heaviest task first; in each by weight; equal ones by id."""
-    kinds = []
-    start = 0
-    while start < len(orphans):
-        kind = group(orphans[start].id)
-        end = bisect_right(orphans, kind, lo=start, key=lambda info: group(info.id))
-        kinds.append(sorted(orphans[start:end], key=WEIGHT, reverse=True))
+    for block in _blocks(rooms, kinds):
+        end = start + sum(block.values())
+        _level(plan, block, queue[start:end])
         start = end
-    kinds.sort(key=lambda tasks: (-tasks[0].weight, tasks[0].id))
-    return list(chain.from_iterable(kinds))
+    _level(plan, dict.fromkeys(_one_more(plan, extras), 1), queue[start:])
+    plan.orphans = []
+    plan.counts = list(map(len, plan.given))
 
 
-def _rows(plan: Plan, orphans: int) -> Iterator[list[int]]:
-    """Which drivers get one task, turn by turn; the last row is as long as it needs to be."""
+def _heavy_first(orphans: Sequence[TaskInfo]) -> list[list[TaskInfo]]:
+    """Kinds, the one with the heaviest task first; in each by weight; equal ones by id."""
+    by_kind: defaultdict[Group, list[TaskInfo]] = defaultdict(list)
+    for kind, info in zip(map(itemgetter(0, 1), map(ID, orphans)), orphans, strict=True):
+        by_kind[kind].append(info)
+    for tasks in by_kind.values():
+        tasks.sort(key=WEIGHT, reverse=True)
+        # By id where weights are equal, and only there: ids take ten times as long to compare.
+        weights = list(map(WEIGHT, tasks))
+        if any(map(eq, weights, islice(weights, 1, None))):
+            tasks[:] = chain.from_iterable(
+                sorted(same, key=ID) for _, same in groupby(tasks, key=WEIGHT)
+            )
+    return sorted(by_kind.values(), key=lambda tasks: (-tasks[0].weight, tasks[0].id))
+
+
+def _rooms(plan: Plan, orphans: int) -> tuple[list[int], int]:
+    """How many tasks each driver gets, and how many drivers are to get one more than that."""
     rooms = [max(0, least - count) for least, count in zip(plan.least, plan.counts, strict=True)]
     extras = orphans - sum(rooms)
-    if extras < 0:
-        rooms = _emptiest(plan, orphans)
-    # The larger the room, the more rows; evenly over all of them, as later ones are lighter.
-    rows = max(rooms, default=0)
-    always = [driver for driver, room in enumerate(rooms) if room == rows]
-    at_times = [(driver, room) for driver, room in enumerate(rooms) if 0 < room < rows]
-    for row in range(rows):
-        yield always + [d for d, room in at_times if (row + 1) * room // rows > row * room // rows]
-    if extras > 0:
-        one_more = [
-            d for d, count in enumerate(plan.counts) if max(count, plan.least[d]) < plan.most[d]
-        ]
-        one_more.sort(key=plan.loads.__getitem__)
-        racks = plan.racks()
-        yield (_alternate(one_more, racks) if racks else one_more)[:extras]
+    return (rooms, extras) if extras >= 0 else (_emptiest(plan, orphans), 0)
+
+
+def _one_more(plan: Plan, extras: int) -> list[int]:
+    """The lightest drivers whose share is rounded up."""
+    counts = map(len, plan.given)
+    row = [d for d, count in enumerate(counts) if max(count, plan.least[d]) < plan.most[d]]
+    row.sort(key=plan.loads.__getitem__)
+    racks = plan.racks()
+    return (_alternate(row, racks) if racks else row)[:extras]
+
+
+def _blocks(rooms: Sequence[int], kinds: Iterable[Sequence[TaskInfo]]) -> Iterator[dict[int, int]]:
+    """What each driver gets of the rows that lie in one kind; a row that does not is by itself.
+
+    There are as many rows as the largest room; smaller ones are spread evenly over all of them.
+    """
+    rows = max(rooms)
+    if not rows:
+        return
+    ends = list(accumulate(map(len, kinds)))
+    sizes = Counter(rooms).items()
+    starts = [sum(n * (room * row // rows) for room, n in sizes) for row in range(rows + 1)]
+    for _, block in groupby(
+        range(rows),
+        lambda row: (bisect_right(ends, starts[row]), bisect_left(ends, starts[row + 1])),
+    ):
+        first, *others = block
+        end = max(others, default=first) + 1
+        given = [room * end // rows - room * first // rows for room in rooms]
+        yield {driver: room for driver, room in enumerate(given) if room}
+
+
+def _level(plan: Plan, rooms: Mapping[int, int], tasks: list[TaskInfo]) -> None:
+    """Deal tasks, heaviest first, to the drivers with the least load.
+
+    One each to all that are no heavier than the first of them will be; a driver that got a giant is
+    left out until the others have caught up, and fills its room with the lightest tasks.
+    """
+    given, loads, capacities = plan.given, plan.loads, plan.capacities
+    racks = plan.racks()
+    limits = {driver: len(given[driver]) + room for driver, room in rooms.items()}
+    drivers = list(rooms)
+    tasks.sort(key=WEIGHT, reverse=True)
+    start = 0
+    while start < len(tasks):
+        # As many turns as nobody's room can run out in.
+        for _ in range(min(limits[driver] - len(given[driver]) for driver in drivers)):
+            drivers.sort(key=loads.__getitem__)
+            reach = loads[drivers[0]] + tasks[start][2] / capacities[drivers[0]]
+            fit = bisect_right(drivers, reach, key=loads.__getitem__)
+            turn = drivers[: max(fit, ceil(len(drivers) / _ONE_IN))]
+            turn = _alternate(turn, racks) if racks else turn
+            for driver, info in zip(turn, tasks[start : start + len(turn)], strict=True):
+                given[driver].append(info)
+                loads[driver] += info[2] / capacities[driver]
+            start += len(turn)
+        drivers = [driver for driver in drivers if len(given[driver]) < limits[driver]]
 
 
 def _emptiest(plan: Plan, orphans: int) -> list[int]:

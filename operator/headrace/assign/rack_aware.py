@@ -28,12 +28,14 @@ def optimize_rack_aware_active(
     counts, and no task comes to a driver that has its standby. ``tasks`` are those that may move,
     all when it is None. Nothing is moved as long as a driver's rack is unknown.
     """
-    movable = state.tasks.keys() if tasks is None else set(tasks)
+    _refuse_negative(traffic_cost=traffic_cost, non_overlap_cost=non_overlap_cost)
+    movable = state.tasks.keys() if tasks is None else state.tasks.keys() & set(tasks)
     names = sorted(assignment.drivers)
     drivers = [assignment.drivers[name] for name in names]
 
-    def price(task: TaskId, number: int, _: int) -> int | None:
-        if task in drivers[number].standby or task in drivers[number].warm_up:
+    def price(task: TaskId, number: int, here: int) -> int | None:
+        there = drivers[number]
+        if number != here and (task in there.standby or task in there.warm_up):
             return None
         moved = task not in state.drivers[names[number]].active
         return traffic_cost * _foreign(state, task, names[number]) + non_overlap_cost * moved
@@ -62,6 +64,7 @@ def optimize_rack_aware_standby(
 
     Copies that are in different racks stay so: reliability goes before traffic.
     """
+    _refuse_negative(traffic_cost=traffic_cost, non_overlap_cost=non_overlap_cost)
     names = sorted(assignment.drivers)
     drivers = [assignment.drivers[name] for name in names]
     if not _racks_are_known(state, names):
@@ -71,7 +74,7 @@ def optimize_rack_aware_standby(
     for number, driver in enumerate(drivers):
         for task in driver.active | driver.warm_up:
             fixed.setdefault(task, []).append(number)
-        for task in driver.standby:
+        for task in driver.standby & state.tasks.keys():
             standbys.setdefault(task, []).append(number)
 
     def price(task: TaskId, number: int, here: int) -> int | None:
@@ -87,14 +90,22 @@ def optimize_rack_aware_standby(
         standbys[task][standbys[task].index(source)] = target
         return standbys[task]
 
-    dealt = cheapest([sorted(driver.standby) for driver in drivers], price, carried)
+    movable = state.tasks.keys()
+    bins = [sorted(driver.standby & movable) for driver in drivers]
+    dealt = cheapest(bins, price, carried)
     return _with(
         assignment,
         {
-            name: replace(driver, standby=frozenset(standby))
+            name: replace(driver, standby=(driver.standby - movable) | frozenset(standby))
             for name, driver, standby in zip(names, drivers, dealt, strict=True)
         },
     )
+
+
+def _refuse_negative(**costs: int) -> None:
+    for name, cost in costs.items():
+        if cost < 0:
+            raise ValueError(f"{name} must be 0 or more, got {cost}")
 
 
 def _foreign(state: ApplicationState, task: TaskId, name: DriverName) -> int:

@@ -1,8 +1,10 @@
 """What an assignor is told: everything that a decision may rest on (KIP-924, ApplicationState)."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
+from operator import itemgetter, ne
 from statistics import median
 from typing import NamedTuple, Self
 
@@ -83,6 +85,16 @@ class AssignmentConfig:
     rack_aware_tags: tuple[str, ...] = ()
     """Tags of drivers in which copies of one task shall differ, besides the rack (KIP-708)."""
 
+    def __post_init__(self) -> None:
+        for name in (
+            "tolerance",
+            "balance_interval_ms",
+            "acceptable_recovery_lag",
+            "probing_interval_ms",
+        ):
+            if not 0 <= (value := getattr(self, name)) < inf:
+                raise ValueError(f"{name} must be 0 or more, got {value}")
+
 
 @dataclass(frozen=True)
 class ApplicationState:
@@ -109,7 +121,12 @@ class ApplicationState:
         if weights and not (min(weights) >= 0 and max(weights) < inf and sum(weights) >= 0):
             wrong = next(i for i in self.tasks.values() if not 0 <= i.weight < inf)
             raise ValueError(f"the weight of {wrong.id.name} must be 0 or more, got {wrong.weight}")
-        for driver in self.drivers.values():
+        if any(map(ne, self.tasks, map(itemgetter(0), self.tasks.values()))):
+            id, info = next((id, i) for id, i in self.tasks.items() if id != i.id)
+            raise ValueError(f"{id.name} stands for {info.id.name}: a task goes by its own id")
+        for name, driver in self.drivers.items():
+            if name != driver.name:
+                raise ValueError(f"{name} stands for driver {driver.name}: it goes by its own name")
             if not 0 < driver.capacity < inf:
                 raise ValueError(
                     f"the capacity of driver {driver.name} must be above 0, got {driver.capacity}"
@@ -133,10 +150,19 @@ class ApplicationState:
         last_balance_ms: int | None = None,
         fetch_lags: Callable[[], Lags] | None = None,
     ) -> Self:
-        """The same from plain lists."""
+        """The same from plain lists; ``ValueError`` when something is in one twice."""
+        tasks, drivers = list(tasks), list(drivers)
+        by_id = {info.id: info for info in tasks}
+        by_name = {driver.name: driver for driver in drivers}
+        if len(by_id) < len(tasks):
+            twice = Counter(info.id for info in tasks).most_common(1)[0][0]
+            raise ValueError(f"task {twice.name} is there twice")
+        if len(by_name) < len(drivers):
+            twice_named = Counter(driver.name for driver in drivers).most_common(1)[0][0]
+            raise ValueError(f"driver {twice_named} is there twice")
         return cls(
-            tasks={info.id: info for info in tasks},
-            drivers={driver.name: driver for driver in drivers},
+            tasks=by_id,
+            drivers=by_name,
             flows=flows or {},
             config=config or AssignmentConfig(),
             now_ms=now_ms,

@@ -112,6 +112,9 @@ def _improve(plan: Plan, due: bool) -> tuple[bool, int]:
     balance = Balance(plan, allowance)
     if not balance.is_reached and not allowance.is_empty:
         even_counts(balance)
+        if plan.homeless:
+            # What nobody runs comes first, and mostly a driver was lost: nothing else moves now.
+            allowance.close()
         even_weights(balance)
     racks = plan.racks()
     if racks is None:

@@ -66,6 +66,10 @@ def _across(state: ApplicationState, assignment: TaskAssignment) -> Violation | 
     owned = frozenset[TaskId]().union(*(driver.active for driver in assignment.drivers.values()))
     if claims > len(owned):
         return _doubled(assignment)
+    if unknown := assignment.waiting - state.tasks.keys():
+        return Violation(
+            AssignmentError.UNKNOWN_TASK_ID, f"{min(unknown).name} waits, which is no task"
+        )
     if forgotten := state.tasks.keys() - owned - assignment.waiting:
         return Violation(
             AssignmentError.TASK_NOT_ASSIGNED,

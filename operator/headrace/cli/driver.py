@@ -30,7 +30,9 @@ from headrace.driver import run_driver
     default=20.0,
     help="Seconds to hand over after TERM, of the pod's grace period.",
 )
-def command(name: str, link: int | None, incarnation: str, lease: float, **pod: Any) -> None:
+def command(
+    name: str, link: int | None, incarnation: str, lease: float, secrets: Path | None, **pod: Any
+) -> None:
     """Host the units that are assigned: with --link by a herder, with --flow by the operator."""
     logs.configure()
     if (link is None) == (pod["flow"] is None):
@@ -38,7 +40,7 @@ def command(name: str, link: int | None, incarnation: str, lease: float, **pod: 
     if link is None:
         from headrace.driver.pod import Pod, run_pod  # noqa: PLC0415 - not installed standalone
 
-        run_pod(Pod(name=name, **pod))
+        run_pod(Pod(name=name, secrets=secrets, **pod))
     else:
         with socket.socket(fileno=link) as line:
-            run_driver(line, DriverIdentity(name, incarnation), lease)
+            run_driver(line, DriverIdentity(name, incarnation), lease, secrets)

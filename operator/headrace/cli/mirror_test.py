@@ -49,7 +49,9 @@ def run_test(
                 slots,
                 _MEMORY_MB[name],
                 folder,
-                *("--test", str(test_file), "--run", run.name, "--out", str(folder), *more),
+                *("--test", str(test_file), "--run", run.name, "--out", str(folder)),
+                *(("--secrets", str(run.secrets)) if run.secrets else ()),
+                *more,
             )
             jobs.callback(job.end)
             return job

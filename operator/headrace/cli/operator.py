@@ -7,7 +7,7 @@ import socket
 import click
 
 from headrace import __version__, logs
-from headrace.controller import LEASE, OperatorOptions, Settings, run_operator
+from headrace.controller import LEASE, Images, OperatorOptions, Settings, run_operator
 
 
 @click.command()
@@ -35,6 +35,13 @@ from headrace.controller import LEASE, OperatorOptions, Settings, run_operator
     help="Image of the drivers.",
 )
 @click.option(
+    "--spark-image",
+    default=f"headrace-spark:{__version__}",
+    show_default=True,
+    envvar="HEADRACE_SPARK_IMAGE",
+    help="Image of the MirrorTests' Spark jobs.",
+)
+@click.option(
     "--network-policy", is_flag=True, help="Make a NetworkPolicy for each flow's drivers."
 )
 def command(
@@ -46,9 +53,10 @@ def command(
     lease: str,
     port: int,
     driver_image: str,
+    spark_image: str,
     network_policy: bool,
 ) -> None:
-    """Reconcile ReplicationFlows. Finds the API server by KUBECONFIG, else as a pod."""
+    """Reconcile flows and mirror tests. Finds the API server by KUBECONFIG, else as a pod."""
     if (namespace is None) is not all_namespaces:
         raise click.UsageError("give one of --namespace NAME and --all-namespaces")
     logs.configure()
@@ -59,5 +67,6 @@ def command(
         lease=lease,
         port=port,
         flows=Settings(driver_image=driver_image, network_policy=network_policy),
+        tests=Images(spark_image),
     )
     asyncio.run(run_operator(options))

@@ -13,8 +13,9 @@ from typing import Any
 import click
 
 from headrace import logs
-from headrace.api import ReplicationFlow, load, unbuilt
+from headrace.api import Manifest, ReplicationFlow, load, unbuilt
 from headrace.cli.exits import Exit
+from headrace.cli.secrets_folder import secrets_folder, secrets_option
 from headrace.cli.view import farewell, show
 from headrace.connect.preflight import check_clients
 from headrace.errors import Fatal, GaveUp, InvalidSpec
@@ -32,6 +33,7 @@ from headrace.toolchain import state_home
     type=click.IntRange(min=1),
     help="Driver processes, shared by all flows. [default: the largest spec.drivers.replicas]",
 )
+@secrets_option
 @click.option(
     "--until-caught-up",
     is_flag=True,
@@ -46,20 +48,27 @@ from headrace.toolchain import state_home
     help="With --until-caught-up: give up when nothing moved for so long.",
 )
 def command(
-    files: Sequence[Path], drivers: int | None, until_caught_up: bool, timeout: float
+    files: Sequence[Path],
+    drivers: int | None,
+    secrets: Path | None,
+    until_caught_up: bool,
+    timeout: float,
 ) -> int:
     """Run the ReplicationFlows in FILES until Ctrl-C.
 
     Data survives any end of this command, kill -9 included: the next run goes on where it stopped.
     """
-    flows = _flows(files)
+    manifest = load(files)
+    flows = _flows(manifest, files)
     count = drivers or max([1, *(flow.spec.drivers.replicas for flow in flows)])
     for flow in flows:
         check_clients(flow)
     log_file = _log_file(flows) if sys.stderr.isatty() else None
-    with ExitStack() as log:
-        logs.configure(stream=log.enter_context(log_file.open("a")) if log_file else None)
-        return _run_flows(flows, count, timeout if until_caught_up else None, log_file)
+    with ExitStack() as files_in_use:
+        folder = files_in_use.enter_context(secrets_folder(secrets, manifest.secrets))
+        stream = files_in_use.enter_context(log_file.open("a")) if log_file else None
+        logs.configure(stream=stream)
+        return _run_flows(flows, count, timeout if until_caught_up else None, log_file, folder)
 
 
 def _run_flows(
@@ -67,8 +76,9 @@ def _run_flows(
     drivers: int,
     give_up_after_s: float | None,
     log_file: Path | None,
+    secrets: Path | None,
 ) -> int:
-    herder = StandaloneHerder(flows, drivers, log_file)
+    herder = StandaloneHerder(flows, drivers, log_file, secrets)
     if log_file is not None:
         click.echo(f"Logs: {log_file}", err=True)
     return asyncio.run(_run(herder, [flow.metadata.name for flow in flows], give_up_after_s))
@@ -81,9 +91,9 @@ def _log_file(flows: Sequence[ReplicationFlow]) -> Path:
     return path
 
 
-def _flows(files: Sequence[Path]) -> list[ReplicationFlow]:
-    """The flows to run; ``InvalidSpec`` for mistakes and for what is not built yet."""
-    flows = list(load(files).flows)
+def _flows(manifest: Manifest, files: Sequence[Path]) -> list[ReplicationFlow]:
+    """The flows to run; ``InvalidSpec`` for what is not built yet."""
+    flows = list(manifest.flows)
     if not flows:
         raise InvalidSpec(f"there is no ReplicationFlow in {', '.join(map(str, files))}")
     refused = []

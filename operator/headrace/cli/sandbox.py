@@ -10,7 +10,7 @@ from headrace import logs
 from headrace.cli.sandbox_faults import freeze, thaw
 from headrace.cli.sandbox_records import consume, produce
 from headrace.errors import InvalidSpec
-from headrace.sandbox import Broker, Cluster, ClusterPlan, Sandbox
+from headrace.sandbox import USERNAME, Broker, Cluster, ClusterPlan, Sandbox
 
 DEFAULT_CLUSTERS = ("east", "west")
 
@@ -28,9 +28,19 @@ def command() -> None:
     "--port", type=int, help="The first broker's port; the others follow. Free ones else."
 )
 @click.option("--heap-mb", type=int, default=256, show_default=True, help="Heap of each broker.")
+@click.option(
+    "--secure",
+    is_flag=True,
+    help="Also listeners with TLS: one for passwords, one for client certificates.",
+)
 @click.option("--sandbox", default="default", show_default=True, help="Its name.")
-def up(
-    clusters: tuple[str, ...], brokers: int, port: int | None, heap_mb: int, sandbox: str
+def up(  # noqa: PLR0917 - click gives them by name
+    clusters: tuple[str, ...],
+    brokers: int,
+    port: int | None,
+    heap_mb: int,
+    secure: bool,
+    sandbox: str,
 ) -> None:
     """Start clusters that stay until `headrace sandbox down`: east and west, or the named ones.
 
@@ -41,7 +51,7 @@ def up(
         cluster, _, number = text.partition(":")
         if number and not re.fullmatch(r"[0-9]+", number):
             raise InvalidSpec(f"{text!r}: after the ':' goes the number of brokers, as in west:3")
-        plan = ClusterPlan(cluster, int(number or brokers), port, heap_mb)
+        plan = ClusterPlan(cluster, int(number or brokers), port, heap_mb, secure=secure)
         port = port + plan.brokers if port is not None else None
         plans.append(plan)
     total = sum(plan.brokers for plan in plans)
@@ -102,9 +112,25 @@ def _show(sandbox: Sandbox) -> None:
     console.print(f"Sandbox [bold]{sandbox.name}[/]", table, sep="\n")
     for companion in sandbox.companions:
         console.print(f"With it runs {companion.label} (process {companion.pid}).")
+    if any(cluster.sasl_servers for cluster in sandbox.clusters):
+        console.print(_secure(sandbox), soft_wrap=True)
     console.print(f"Logs: {sandbox.folder}/<cluster>/broker-<n>/broker.log", soft_wrap=True)
     if sandbox.running:
         console.print(f"Stop: headrace sandbox down {sandbox.name}")
+
+
+def _secure(sandbox: Sandbox) -> Table:
+    """Where clients get in over TLS, and with what."""
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    for column in ("CLUSTER", "SASL OVER TLS", "CLIENT CERTIFICATE"):
+        table.add_column(column, no_wrap=True)
+    for cluster in sandbox.clusters:
+        if cluster.sasl_servers:
+            table.add_row(cluster.name, cluster.sasl_servers, cluster.tls_servers)
+    table.caption = (
+        f"User {USERNAME}; Secrets <cluster>-ca, -client and -user: --secrets {sandbox.secrets}"
+    )
+    return table
 
 
 def _brokers(cluster: Cluster) -> str:

@@ -7,7 +7,7 @@ from itertools import islice
 
 import click
 
-from headrace.api import ClusterSpec
+from headrace.api import ClusterAccess, ClusterSpec
 from headrace.api.partitions import TopicPartition
 from headrace.errors import GaveUp, InvalidSpec
 from headrace.kafka import (
@@ -102,7 +102,7 @@ def consume(
 
 
 def _values(
-    where: ClusterSpec, topic: str, from_beginning: bool, timeout_s: float | None
+    where: ClusterAccess, topic: str, from_beginning: bool, timeout_s: float | None
 ) -> Iterator[bytes | None]:
     """The values of a topic's records, until none came for ``timeout_s``."""
     last = time.monotonic()
@@ -150,5 +150,7 @@ def clusters_meant(sandbox: str | None, cluster: str | None) -> tuple[Cluster, .
     return (running[0].cluster(cluster),) if cluster is not None else running[0].clusters
 
 
-def _spec(cluster: Cluster) -> ClusterSpec:
-    return ClusterSpec(alias=cluster.name, bootstrap_servers=cluster.bootstrap_servers)
+def _spec(cluster: Cluster) -> ClusterAccess:
+    return ClusterAccess(
+        ClusterSpec(alias=cluster.name, bootstrap_servers=cluster.bootstrap_servers)
+    )

@@ -7,15 +7,24 @@ from pathlib import Path
 
 import click
 
-from headrace.api import ClusterSpec, Delivery, MirrorTest, ReplicationFlow, Verdict, load, unbuilt
+from headrace.api import (
+    ClusterAccess,
+    Manifest,
+    MirrorTest,
+    ReplicationFlow,
+    Verdict,
+    load,
+    unbuilt,
+)
 from headrace.cli.exits import Exit
 from headrace.cli.mirror_test import run_test
+from headrace.cli.secrets_folder import secrets_folder, secrets_option
 from headrace.cli.verify_view import View
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec, Retriable
 from headrace.herder import control
 from headrace.kafka import Admin
-from headrace.replication import policy_for
-from headrace.report import FLOW, Result, Run
+from headrace.replication.mirror_tests import resolve
+from headrace.report import Result, Run
 
 _CODES = {
     Verdict.PASSED: Exit.OK,
@@ -27,6 +36,7 @@ _CODES = {
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--name", help="Which MirrorTest, where FILE has several.")
+@secrets_option
 @click.option(
     "--timeout",
     type=click.FloatRange(min=1),
@@ -40,13 +50,17 @@ _CODES = {
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder for the report. [default: headrace-reports/<test>/<run>]",
 )
-def command(file: Path, name: str | None, timeout: float, report: Path | None) -> int:
+def command(
+    file: Path, name: str | None, secrets: Path | None, timeout: float, report: Path | None
+) -> int:
     """Run the MirrorTest in FILE against a mirror that is running, and give a verdict.
 
     Exit code: 0 Passed, 1 Failed, 2 Inconclusive (any end without a verdict, too), 3 bad usage.
     """
     try:
-        result = _verify(file, name, timeout, report)
+        manifest = load([file])
+        with secrets_folder(secrets, manifest.secrets) as folder:
+            result = _verify(_the_test(manifest, file, name), folder, timeout, report)
     except InvalidSpec:
         raise
     except HeadraceError as error:
@@ -60,10 +74,12 @@ def command(file: Path, name: str | None, timeout: float, report: Path | None) -
     return _CODES[result.verdict]
 
 
-def _verify(file: Path, name: str | None, timeout_s: float, report: Path | None) -> Result:
-    test = _the_test(file, name)
+def _verify(
+    test: MirrorTest, secrets: Path | None, timeout_s: float, report: Path | None
+) -> Result:
     flow = _flow(test)
-    run = Run(name=_run_name(), test=test if flow is None else resolve(test, flow))
+    resolved = test if flow is None else resolve(test, flow)
+    run = Run(name=_new_name(), test=resolved, secrets=secrets)
     source_id, target_id = (_reach(cluster, timeout_s) for cluster in (run.source, run.target))
     if source_id == target_id:
         raise InvalidSpec(
@@ -78,10 +94,10 @@ def _verify(file: Path, name: str | None, timeout_s: float, report: Path | None)
     return result
 
 
-def _the_test(file: Path, name: str | None) -> MirrorTest:
-    tests = [test for test in load([file]).tests if name in (None, test.metadata.name)]
+def _the_test(manifest: Manifest, file: Path, name: str | None) -> MirrorTest:
+    tests = [test for test in manifest.tests if name in (None, test.metadata.name)]
     if len(tests) != 1:
-        names = ", ".join(test.metadata.name for test in load([file]).tests) or "none"
+        names = ", ".join(test.metadata.name for test in manifest.tests) or "none"
         raise InvalidSpec(f"{file} holds these MirrorTests: {names}; say which with --name")
     if refused := unbuilt(tests[0]).refused:
         raise InvalidSpec("\n".join(refused))
@@ -95,40 +111,11 @@ def _flow(test: MirrorTest) -> ReplicationFlow | None:
     return ReplicationFlow.model_validate(control.request(test.spec.flow_name, "flow"))
 
 
-def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
-    """The test with all that it takes from the flow written out: clusters, names, promises."""
-    spec = test.spec
-    policy = policy_for(flow.spec.policy, flow.spec.source.alias)
-    budgets = spec.budgets
-    if budgets.duplicated is None and flow.spec.delivery is Delivery.EXACTLY_ONCE:
-        budgets = budgets.model_copy(update={"duplicated": 0})
-    target = flow.spec.target
-    return test.model_copy(
-        update={
-            "metadata": test.metadata.model_copy(
-                update={"annotations": {**test.metadata.annotations, FLOW: flow.metadata.name}}
-            ),
-            "spec": spec.model_copy(
-                update={
-                    "flow_name": None,
-                    "source": flow.spec.source,
-                    "target": ClusterSpec.model_validate(
-                        {name: getattr(target, name) for name in ClusterSpec.model_fields}
-                    ),
-                    "target_topic": policy.target_topic("{topic}"),
-                    "budgets": budgets,
-                    "chaos": (),
-                }
-            ),
-        }
-    )
-
-
-def _run_name() -> str:
+def _new_name() -> str:
     return f"{time.strftime('%y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
 
 
-def _reach(cluster: ClusterSpec, timeout_s: float) -> str:
+def _reach(cluster: ClusterAccess, timeout_s: float) -> str:
     """The id of a cluster; ``GaveUp`` when no broker answers in time."""
     deadline = time.monotonic() + timeout_s
     while True:

@@ -1,8 +1,9 @@
 """What every unit of one flow shares on one driver."""
 
 from functools import cached_property
+from pathlib import Path
 
-from headrace.api import ReplicationFlow, ReplicationFlowSpec
+from headrace.api import ClusterAccess, ReplicationFlow, ReplicationFlowSpec
 from headrace.api.partitions import TopicPartition
 from headrace.connect.handover import DriverIdentity
 from headrace.connect.pulse import Pulse
@@ -15,19 +16,25 @@ from headrace.replication.progress import ProgressKey
 class FlowContext:
     """Clients and names of a flow. Cluster ids are asked for once, when first needed."""
 
-    def __init__(self, flow: ReplicationFlow, driver: DriverIdentity) -> None:
-        self.flow = flow
+    def __init__(self, flow: ReplicationFlow, driver: DriverIdentity, secrets: Path | None) -> None:
+        """``secrets``: the folder of Secrets, ``<name>/<key>``."""
         self.driver = driver
         spec = flow.spec
         self.policy = policy_for(spec.policy, spec.source.alias)
-        self.topics = TopicFilter(
-            spec.topics.include, spec.topics.exclude, self.policy, spec.target.alias
-        )
-        self.source = Admin(spec.source)
-        self.target = Admin(spec.target)
-        self.progress = ProgressLog(spec.target, spec.source.alias)
+        self.change(flow)
+        self.source_access = ClusterAccess(spec.source, "spec.source", secrets)
+        self.target_access = ClusterAccess(spec.target, "spec.target", secrets)
+        self.source = Admin(self.source_access)
+        self.target = Admin(self.target_access)
+        self.progress = ProgressLog(self.target_access, spec.source.alias)
         self.pulse = Pulse()
         self._absent: set[str] = set()
+
+    def change(self, flow: ReplicationFlow) -> None:
+        """Follow a changed spec, but for its clusters and its policy: those are other clients'."""
+        self.flow = flow
+        topics, alias = flow.spec.topics, flow.spec.target.alias
+        self.topics = TopicFilter(topics.include, topics.exclude, self.policy, alias)
 
     @property
     def spec(self) -> ReplicationFlowSpec:

@@ -3,10 +3,18 @@
 import time
 from typing import Any
 
-from headrace.api import ClusterSpec, TaskType
+from headrace.api import ClusterAccess, TaskType
 from headrace.connect.unit import Unit
 from headrace.errors import Retriable
-from headrace.kafka import Admin, KafkaError, Message, Producer, make_producer, translate
+from headrace.kafka import (
+    Admin,
+    KafkaError,
+    Message,
+    Producer,
+    Renewal,
+    make_producer,
+    translate,
+)
 from headrace.replication.heartbeats import Heartbeat
 from headrace.replication.policies import HEARTBEATS
 
@@ -38,16 +46,19 @@ class HeartbeatTask(Unit):
         self._beats: list[tuple[Producer, str, str]] = []
         self._sent_at: dict[str, float] = {}
         """When the heartbeat that is under way was sent, by the alias of where it goes."""
+        self._renewal = Renewal()
 
     def restore(self) -> None:
         """Make the topics and the producers."""
         self.close()
         spec = self.context.spec
-        sides: list[tuple[Admin, ClusterSpec, ClusterSpec]] = [
-            (self.context.target, spec.target, spec.source)
+        source, target = self.context.source_access, self.context.target_access
+        sides: list[tuple[Admin, ClusterAccess, ClusterAccess]] = [
+            (self.context.target, target, source)
         ]
         if spec.heartbeats.on_source:
-            sides.append((self.context.source, spec.source, spec.target))
+            sides.append((self.context.source, source, target))
+        self._renewal = Renewal(source, target)
         for admin, _, _ in sides:
             admin.create_topic(HEARTBEATS, 1, config={"cleanup.policy": "compact"})
         self._error = None
@@ -56,6 +67,8 @@ class HeartbeatTask(Unit):
 
     def turn(self) -> float:
         """One heartbeat a side."""
+        if self._renewal.due:
+            self.restore()
         for producer, source, target in self._beats:
             heartbeat = Heartbeat(source, target, int(time.time() * 1000))
             producer.poll(0)

@@ -41,10 +41,11 @@ class Herder(Protocol):
         """Stop being the holder; the epoch stays."""
         ...
 
-    def published(
-        self, connector: ReplicationTask, type: TaskType
-    ) -> dict[int, tuple[TopicPartitions, ...]]:
-        """The tasks of this connector's kind as an earlier one wrote them, by index."""
+    def published(self, connector: ReplicationTask, type: TaskType) -> list[ReplicationTask]:
+        """The tasks of this connector's kind, with what their holders say.
+
+        Asked several times a second while one of them has something to acknowledge.
+        """
         ...
 
     def publish(

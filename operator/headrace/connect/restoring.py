@@ -89,7 +89,9 @@ def restore(
         for at, position in positions.items()
     }
     # A partition that comes from another task may carry a higher epoch than this unit's claim.
-    if (highest := max((p.epoch for p in stored.values()), default=0)) >= hold.epoch:
+    owner = _owner(hold)
+    highest = max((p.epoch for p in stored.values() if p.owner != owner), default=0)
+    if highest >= hold.epoch:
         hold.claim(above=highest)
     context.progress.write(records(context, hold, starts))
     return starts
@@ -99,7 +101,7 @@ def records(
     context: FlowContext, hold: Hold, starts: Mapping[TopicPartition, Start]
 ) -> dict[ProgressKey, Progress]:
     """What is to be stored of these partitions, under this hold."""
-    owner = f"{hold.name} on {hold.driver.name}/{hold.driver.incarnation}"
+    owner = _owner(hold)
     return {
         context.progress_key(at): Progress(
             source_topic_id=start.source_topic_id,
@@ -113,6 +115,10 @@ def records(
         )
         for at, start in starts.items()
     }
+
+
+def _owner(hold: Hold) -> str:
+    return f"{hold.name} on {hold.driver.name}/{hold.driver.incarnation}"
 
 
 def check_source_range(

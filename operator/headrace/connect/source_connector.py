@@ -1,34 +1,56 @@
 """The source connector: watches the source's topics and splits them into source tasks."""
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
-from headrace.api import Condition, ConditionStatus, ConditionType, Reason, TaskType
+from headrace.api import (
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    Reason,
+    ReplicationTask,
+    TaskType,
+)
 from headrace.api.partitions import TopicPartition, TopicPartitions
 from headrace.connect.herder import Conflict, TargetTaken
 from headrace.connect.hold import Lost
 from headrace.connect.unit import Unit
 from headrace.errors import Fatal, InvalidSpec, Retriable
-from headrace.replication import split
+from headrace.kafka import NotLetIn
+from headrace.replication.growth import Growth, observe
 from headrace.replication.policies import HEARTBEATS
-from headrace.replication.splitting import Split
+from headrace.replication.splitting import SplitConfig, SplitState, TaskReport, resplit
+
+_ASK_AGAIN_S = 0.2
+"""While a task has something to acknowledge: the herder is asked, no broker is."""
+_NOTHING: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass
 class _Look:
     """One look at both clusters."""
 
+    on_source: Mapping[str, int]
+    """Number of partitions of each topic to replicate."""
     partitions: set[TopicPartition] = field(default_factory=set)
     problems: dict[str, str] = field(default_factory=dict)
     """Sentences, by topic."""
 
 
 class SourceConnector(Unit):
-    """Every ``discovery.topicsSeconds``: new topics and partitions, made on the target first."""
+    """Every ``discovery.topicsSeconds``: new topics and partitions, made on the target first.
 
-    _split: Split | None = None
-    _published: Split | None = None
+    It measures how fast each partition grows, and splits them over the source tasks by that.
+    """
+
+    _state: SplitState | None = None
+    """As published; None when that is not known."""
+    _look: _Look | None = None
+    _next_look_s = 0.0
+    _growth: Mapping[TopicPartition, Growth] = MappingProxyType({})
 
     def restore(self) -> None:
         """Refuse what cannot work; make the progress topic."""
@@ -45,13 +67,19 @@ class SourceConnector(Unit):
                 self._say(ConditionStatus.FALSE, Reason.SAME_CLUSTER, str(error))
                 raise error
             self.context.progress.start()
-        if self._split is None:
-            # An earlier connector's split stays as it is: nothing moves because this one is new.
-            published = self.herder.published(self.hold.task, TaskType.SOURCE_TASK)
-            self._split = {index: TopicPartitions.unpack(held) for index, held in published.items()}
 
     def turn(self) -> float:
-        """One look."""
+        """One look, or none when it is too early for it; and what follows from it."""
+        now_s = time.monotonic()
+        if self._look is None or now_s >= self._next_look_s:
+            self._look = self._look_at_both()
+            self._next_look_s = now_s + self.context.spec.discovery.topics_seconds
+        settled = self._split(self._look)
+        self._say_how_it_stands(self._look)
+        rest_s = max(0.0, self._next_look_s - time.monotonic())
+        return rest_s if settled else min(rest_s, _ASK_AGAIN_S)
+
+    def _look_at_both(self) -> _Look:
         with self._asking(Reason.SOURCE_UNREACHABLE):
             on_source = {
                 topic: partitions
@@ -60,14 +88,20 @@ class SourceConnector(Unit):
             }
         with self._asking(Reason.TARGET_UNREACHABLE):
             look = self._prepare_target(on_source)
-        self._publish(look)
-        self._say_how_it_stands(on_source, look)
-        return float(self.context.spec.discovery.topics_seconds)
+        with self._asking(Reason.SOURCE_UNREACHABLE):
+            self._measure(look.partitions)
+        return look
+
+    def _measure(self, partitions: Set[TopicPartition]) -> None:
+        ends = self.context.source.known_ends(partitions)
+        now_s = time.monotonic()
+        known = {at: growth for at, growth in self._growth.items() if at in partitions}
+        self._growth = known | {at: observe(known.get(at), end, now_s) for at, end in ends.items()}
 
     def _prepare_target(self, on_source: Mapping[str, int]) -> _Look:
         """Make what is missing on the target; what cannot be made is a problem, not replicated."""
         on_target = self.context.target.topics()
-        look = _Look()
+        look = _Look(on_source)
         for topic, wanted in sorted(on_source.items()):
             target_topic = self.context.policy.target_topic(topic)
             there = on_target.get(target_topic, 0)
@@ -96,16 +130,70 @@ class SourceConnector(Unit):
                 raise Retriable(f"topic {topic} was made by somebody else meanwhile: looking again")
         self.log.info("target topic ready", topic=topic, partitions=wanted, before=there)
 
-    def _publish(self, look: _Look) -> None:
-        self._split = split(look.partitions, self._split or {}, self.context.spec.tasks.max)
-        if self._split == self._published:
-            return
-        topics = {self.context.policy.target_topic(at.topic) for at in look.partitions}
+    def _split(self, look: _Look) -> bool:
+        """Bring the tasks one step on; whether none has anything to acknowledge after it."""
+        before = self._state or self._take_over()
+        published = self._published()
+        tasks = self.context.spec.tasks
+        weights = {
+            at: self._growth[at].records_per_s if at in self._growth else None
+            for at in look.partitions
+        }
+        after = resplit(
+            weights,
+            before,
+            {
+                (index := task.spec.index): TaskReport.of(task, before.tasks.get(index, _NOTHING))
+                for task in published
+            },
+            _now_ms(),
+            SplitConfig(tasks.max, tasks.movement_budget),
+        )
+        if after.tasks != before.tasks:
+            self._publish(after)
+            self.log.info(
+                "split",
+                partitions=len(look.partitions),
+                tasks=len(after.tasks),
+                leaving=len(after.leaving),
+            )
+        holders = {task.spec.index: task.status.driver_name for task in published}
+        for at, index in after.taken.items():
+            self.log.warning(
+                "partition taken from a task that did not let go of it in time",
+                partition=str(at),
+                index=index,
+                driver=holders.get(index),
+            )
+        self._state = after
+        return after.settled
+
+    def _take_over(self) -> SplitState:
+        """An earlier connector's split stays as it is: nothing moves because this one is new."""
+        tasks = {
+            task.spec.index: TopicPartitions.unpack(task.spec.partitions)
+            for task in self._published()
+        }
+        state = SplitState(tasks, resumed_ms=_now_ms())
+        # Written as it is, with our epoch: from now on no earlier connector can change it.
+        self._publish(state)
+        return state
+
+    def _published(self) -> list[ReplicationTask]:
+        return self.herder.published(self.hold.task, TaskType.SOURCE_TASK)
+
+    def _publish(self, state: SplitState) -> None:
+        self._state = None  # until the herder has answered, nobody knows what it has written
+        topics = {
+            self.context.policy.target_topic(at.topic)
+            for held in state.tasks.values()
+            for at in held
+        }
         try:
             self.herder.publish(
                 self.hold.task,
                 TaskType.SOURCE_TASK,
-                {index: TopicPartitions.pack(held) for index, held in self._split.items()},
+                {index: TopicPartitions.pack(held) for index, held in state.tasks.items()},
                 {self.context.target_cluster_id: sorted(topics)},
             )
         except TargetTaken as error:
@@ -113,10 +201,10 @@ class SourceConnector(Unit):
             raise
         except Conflict as error:
             raise Lost(str(error)) from error
-        self._published = self._split
-        self.log.info("split", partitions=len(look.partitions), tasks=len(self._split))
+        self._state = state
 
-    def _say_how_it_stands(self, on_source: Mapping[str, int], look: _Look) -> None:
+    def _say_how_it_stands(self, look: _Look) -> None:
+        on_source = look.on_source
         unmatched = self.context.topics.unmatched(list(on_source))
         if look.problems:
             self._say(
@@ -141,7 +229,8 @@ class SourceConnector(Unit):
         try:
             yield
         except Retriable as error:
-            self._say(ConditionStatus.FALSE, unreachable, str(error))
+            reason = error.reason if isinstance(error, NotLetIn) else unreachable
+            self._say(ConditionStatus.FALSE, reason, str(error))
             raise
 
     def _say(self, ready: ConditionStatus, reason: Reason, message: str) -> None:
@@ -150,3 +239,7 @@ class SourceConnector(Unit):
         )
         generation = self.hold.task.metadata.generation
         self.observe(conditions=(condition,), observed_generation=generation)
+
+
+def _now_ms() -> int:
+    return int(time.monotonic() * 1000)

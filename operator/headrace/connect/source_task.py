@@ -110,7 +110,7 @@ class SourceTask:
 
     def advance(self) -> bool:
         """Take over what was prepared beside; prepare what is missing."""
-        if self.phase not in (TaskPhase.RESTORING, TaskPhase.RUNNING):
+        if self.phase not in (TaskPhase.RESTORING, TaskPhase.RUNNING, TaskPhase.PAUSED):
             return False
         if self.role is Role.STANDBY:
             return self._stand_by()
@@ -140,6 +140,7 @@ class SourceTask:
         self._preparing = None
         try:
             starts = prepared.result()
+            mover = self._mover or self._make_mover()
         except Retriable as error:
             self._complain(error)
             self._back_off()
@@ -147,11 +148,9 @@ class SourceTask:
         self._backoff_s, self._not_before, self._error = _FIRST_BACKOFF_S, 0.0, None
         self._starts |= starts
         if self._mover is None:
-            self._mover = self._make_mover()
+            self._mover = mover
             self._go_on()
-        self._mover.add(
-            {at: (start.source_offset, start.leader_epoch) for at, start in starts.items()}
-        )
+        mover.add({at: (start.source_offset, start.leader_epoch) for at, start in starts.items()})
         self._look(time.monotonic())  # first: who sees it Running sees what it holds, too
         if self.phase is TaskPhase.RESTORING:
             self._enter(TaskPhase.RUNNING)
@@ -184,6 +183,8 @@ class SourceTask:
             mover.remove(leaving)
             for at in leaving:
                 del self._starts[at]
+            self._look(time.monotonic())  # at once: another task waits to hear of it
+            self._changed()
 
     def _stand_by(self) -> bool:
         """Have connections, metadata and progress before they are needed; whether that is so."""
@@ -210,9 +211,11 @@ class SourceTask:
         return {}
 
     def _make_mover(self) -> RecordMover:
-        spec = self._context.spec
         return RecordMover(
-            spec.source, spec.target, self._context.policy.target_topic, self._broker_away
+            self._context.source_access,
+            self._context.target_access,
+            self._context.policy.target_topic,
+            self._broker_away,
         )
 
     @property
@@ -228,6 +231,10 @@ class SourceTask:
         self._context.pulse.beat()
         if self._standstills != self._context.pulse.standstills:
             self._log.warning("stood still: checking the claim")
+            self._restore_again()
+            return 0
+        if self._mover.outdated:
+            self._log.info("secrets changed: new clients")
             self._restore_again()
             return 0
         try:
@@ -286,6 +293,7 @@ class SourceTask:
         check_source_range(self._context, at, gone.offset, start, end)
 
     def _check_epochs(self) -> None:
+        # Of those that leave, too: the time for that may be over.
         for at in self.partitions | self._starts.keys():
             stored = self._context.progress.get(self._context.progress_key(at))
             if stored is not None and stored.epoch > self.hold.epoch:
@@ -365,6 +373,11 @@ class SourceTask:
             self._enter(TaskPhase.PAUSED if self._paused else TaskPhase.RUNNING)
 
     # Go.
+
+    @property
+    def leaving(self) -> bool:
+        """Whether it is letting go."""
+        return self._releasing is not None
 
     def close(self, clean: bool) -> bool:
         """Hear what is in flight and store it, then free all and let go, beside the loop."""
@@ -464,9 +477,13 @@ class SourceTask:
         self._acknowledged_before = acknowledged
 
     def _acknowledged_generation(self, mover: RecordMover) -> int | None:
-        """The generation of the spec whose partitions, and no others, are held now."""
-        task = self.hold.task
-        if TopicPartitions.unpack(task.spec.partitions) == mover.flights.keys():
+        """The generation of the spec whose partitions, and no others, are held now.
+
+        The object may be newer than what this task has heard: then it is no acknowledgement yet.
+        """
+        task, held = self.hold.task, mover.flights.keys()
+        told = TopicPartitions.unpack(task.spec.partitions)
+        if told == self.partitions == held and self._preparing is None:
             return task.metadata.generation
         return self._observed.observed_generation
 

@@ -43,6 +43,11 @@ class Task(Protocol):
         """Whether it asks for a commit before the next regular one."""
         ...
 
+    @property
+    def leaving(self) -> bool:
+        """Whether it is letting go of the unit already: it cannot come back from that."""
+        ...
+
     def change(self, partitions: frozenset[TopicPartition]) -> None:
         """Copy these from now on; those that stay are not touched."""
         ...

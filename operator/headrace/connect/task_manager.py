@@ -186,7 +186,9 @@ class TaskManager:
 
     def _begin(self, id: TaskId, partitions: frozenset[TopicPartition], role: Role) -> None:
         task = self._tasks.get(id)
-        if id in self._restarting or (role is Role.STANDBY and id in self._closing):
+        if id in self._restarting or (
+            task is not None and id in self._closing and (role is Role.STANDBY or task.leaving)
+        ):
             return  # it has to be closed first
         if task is None:
             task = self._tasks[id] = self._create(id, partitions, role)

@@ -137,7 +137,7 @@ class Unit(ABC):
             self._changed()
 
     def _live(self) -> None:
-        if self._attempt(lambda: self.hold.claim(above=0)):
+        if self.hold.epoch or self._attempt(lambda: self.hold.claim(above=0)):
             self._enter(TaskPhase.RESTORING)
             if self._attempt(self.restore):
                 self._enter(TaskPhase.RUNNING)

@@ -2,9 +2,10 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from headrace.api import (
@@ -69,17 +70,19 @@ class Worker:
         flow: ReplicationFlow,
         herder: Herder,
         driver: DriverIdentity,
+        secrets: Path | None = None,
         listener: StatusListener = lambda id, phase: None,
     ) -> None:
-        """``listener`` hears every change of a unit's state."""
+        """``secrets``: the folder of Secrets; ``listener`` hears every change of a unit's state."""
         self._driver, self._herder, self._listener = driver, herder, listener
-        self._context = FlowContext(flow, driver)
+        self._context = FlowContext(flow, driver, secrets)
         self._log = get_logger(__name__).bind(flow=flow.metadata.name, driver=driver.name)
         self._wanted: dict[TaskId, ReplicationTask] = {}
         self._objects: dict[TaskId, ReplicationTask] = {}
         """As last seen, also those not wanted any more: the loop may be a turn behind."""
         self._assigned_since: dict[TaskId, float] = {}
         self._restarts = Restarts()
+        self._heirs: dict[TaskId, Hold] = {}
         self._phases: dict[TaskId, TaskPhase] = {}
         self._units: dict[TaskId, Unit] = {}
         self._beside = ThreadPoolExecutor(_BESIDE_THREADS, f"restore-{flow.metadata.name}")
@@ -107,8 +110,8 @@ class Worker:
         self._wake.set()
 
     def change_flow(self, flow: ReplicationFlow) -> None:
-        """Follow a changed spec: so far its ``state``."""
-        self._context.flow = flow
+        """Follow a changed spec; units read it at their next turn."""
+        self._context.change(flow)
         self._wake.set()
 
     def restart(self, name: str) -> bool:
@@ -130,6 +133,7 @@ class Worker:
             unit.stop()
         ended = [self._tasks.stop(max(0.0, deadline - time.monotonic()))]
         ended += [unit.join(max(0.0, deadline - time.monotonic())) for unit in self._units.values()]
+        self._release_heirs(but=frozenset())
         self._beside.shutdown(wait=False)
         self._aside.shutdown(wait=False)
         self._context.close()
@@ -166,6 +170,7 @@ class Worker:
                     standby[id] = TopicPartitions.unpack(task.spec.partitions)
             elif self._holds(running) or self._may_claim(id, task):
                 active[id] = TopicPartitions.unpack(task.spec.partitions)
+        self._release_heirs(but=active.keys())
         self._reconcile_units(active)
         self._reconcile_tasks(active, standby)
 
@@ -179,9 +184,12 @@ class Worker:
                 del self._units[id]
         for id in active.keys() - self._units.keys():
             if make := _THREADS.get(TaskType(id.type)):
-                hold = Hold(self._objects[id], self._driver, self._herder)
                 self._units[id] = make(
-                    hold, self._context, self._herder, self._wake.set, self._restarts.count(id)
+                    self._hold(id),
+                    self._context,
+                    self._herder,
+                    self._wake.set,
+                    self._restarts.count(id),
                 ).start()
 
     def _reconcile_tasks(
@@ -200,18 +208,34 @@ class Worker:
     def _make_task(
         self, id: TaskId, partitions: frozenset[TopicPartition], role: Role
     ) -> SourceTask:
-        hold = Hold(self._objects[id], self._driver, self._herder)
         return SourceTask(
             id,
             partitions,
             role,
-            hold=hold,
+            hold=self._hold(id),
             context=self._context,
             beside=self._beside,
             aside=self._aside,
             changed=self._wake.set,
             restarts=self._restarts.count(id),
         )
+
+    def _hold(self, id: TaskId) -> Hold:
+        """For a new instance of a unit: one that failed left its hold to it."""
+        heir = self._heirs.pop(id, None)
+        return heir if heir and heir.epoch else Hold(self._objects[id], self._driver, self._herder)
+
+    def _release_heirs(self, but: Set[TaskId]) -> None:
+        """Holds for which no instance was made: the unit went elsewhere before it was restarted."""
+        for id in self._heirs.keys() - but:
+            if heir := self._heirs.pop(id, None):
+                self._aside.submit(self._release, heir)
+
+    def _release(self, hold: Hold) -> None:
+        try:
+            hold.release()
+        except HeadraceError as error:
+            self._log.warning("could not release", task=hold.name, why=str(error))
 
     def _purge(self) -> int:
         """Beside: it asks brokers, and nothing waits for it."""
@@ -256,6 +280,8 @@ class Worker:
             return False
         restarts = self._restarts.count(id)
         self._log.info("restarting failed unit", task=id.name, restarts=restarts)
+        # The herder may be away, and need not be asked: the unit stays on this driver.
+        self._heirs[id] = running.hold.hand_on()
         return True
 
     def _report(self) -> None:

@@ -3,10 +3,11 @@
 ``operator`` is the process, ``shell`` is kopf (which only watches), ``world`` what the operator
 sees, ``queue`` what wants a look, ``flow`` the reconcile of a flow. Pure are ``resources`` (flow ->
 manifests), ``drivers`` and ``assignment`` (who runs what), ``targets``, ``status``. Only
-``children`` and ``writes`` write.
+``children`` and ``writes`` write. ``mirror_tests`` is all about MirrorTests.
 """
 
 from headrace.controller.flow import Settings
+from headrace.controller.mirror_tests import Images
 from headrace.controller.operator import LEASE, OperatorOptions, run_operator
 
-__all__ = ["LEASE", "OperatorOptions", "Settings", "run_operator"]
+__all__ = ["LEASE", "Images", "OperatorOptions", "Settings", "run_operator"]

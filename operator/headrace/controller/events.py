@@ -5,7 +5,14 @@ import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from headrace.api import Condition, ConditionStatus, ConditionType, ReplicationFlow, ReplicationTask
+from headrace.api import (
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    MirrorTest,
+    ReplicationFlow,
+    ReplicationTask,
+)
 from headrace.errors import HeadraceError
 from headrace.k8s import Client, Object, micro_time
 from headrace.k8s.kinds import EVENT
@@ -13,6 +20,8 @@ from headrace.logs import get_logger
 from headrace.replication.flow_status import condition
 
 log = get_logger(__name__)
+
+Subject = ReplicationFlow | ReplicationTask | MirrorTest
 
 _QUIET_S = 60.0
 """The same word about the same object is not repeated before: a state may flap."""
@@ -51,7 +60,7 @@ class EventRecorder:
         self._client, self._instance = client, instance
         self._last: dict[tuple[str | None, str], float] = {}
 
-    async def post(self, about: ReplicationFlow | ReplicationTask, happened: Occurrence) -> None:
+    async def post(self, about: Subject, happened: Occurrence) -> None:
         """Tell about an object, unless the same was told a moment ago."""
         now, key = time.monotonic(), (about.metadata.uid, happened.reason)
         self._last = {k: at for k, at in self._last.items() if now - at < _QUIET_S}
@@ -67,9 +76,7 @@ class EventRecorder:
             log.warning("Event not posted", why=str(error), **name)
 
 
-def build_event(
-    about: ReplicationFlow | ReplicationTask, happened: Occurrence, instance: str
-) -> Object:
+def build_event(about: Subject, happened: Occurrence, instance: str) -> Object:
     """An Event of events.k8s.io. Pure, but for its name and its time."""
     metadata = about.metadata
     return {

@@ -10,6 +10,7 @@ from headrace.controller.children import Children
 from headrace.controller.events import EventRecorder
 from headrace.controller.flow import FlowReconciler, Settings
 from headrace.controller.health import serve_health
+from headrace.controller.mirror_tests import Images, MirrorTestReconciler, TestName
 from headrace.controller.queue import KeyQueue
 from headrace.controller.shell import quiet_kopf, watch_by_kopf
 from headrace.controller.targets import FlowName
@@ -17,7 +18,7 @@ from headrace.controller.world import World
 from headrace.controller.writes import FlowWrites
 from headrace.errors import HeadraceError
 from headrace.k8s import Client, Kind, LeaderElection, LeadershipLost, Object, connect
-from headrace.k8s.kinds import FLOW
+from headrace.k8s.kinds import FLOW, MIRROR_TEST
 from headrace.logs import get_logger
 
 log = get_logger(__name__)
@@ -43,6 +44,7 @@ class OperatorOptions:
     port: int
     """Of its health."""
     flows: Settings
+    tests: Images
 
 
 async def run_operator(options: OperatorOptions) -> None:
@@ -74,8 +76,11 @@ async def _lead(client: Client, options: OperatorOptions) -> None:
     queue = KeyQueue[FlowName]()
     world = World(client, options.namespace, queue.add)
     children = Children(client)
-    writes = FlowWrites(client, world, EventRecorder(client, options.identity))
+    events = EventRecorder(client, options.identity)
+    writes = FlowWrites(client, world, events)
     reconciler = FlowReconciler(world, children, writes, options.flows)
+    tests = MirrorTestReconciler(client, events, options.tests)
+    tests_queue = KeyQueue[TestName]()
 
     def seen(kind: Kind, object: Object, deleted: bool) -> None:
         metadata = object["metadata"]
@@ -83,16 +88,27 @@ async def _lead(client: Client, options: OperatorOptions) -> None:
             name = (metadata["namespace"], metadata["name"])
             world.drop_flow(name) if deleted else world.put_flow(object)
             queue.add(name)
+        elif kind is MIRROR_TEST:
+            tests_queue.add((metadata["namespace"], metadata["name"]))
+            for owner in _owners(object, MIRROR_TEST):
+                tests_queue.add((metadata["namespace"], owner))
+        elif owners := _owners(object, MIRROR_TEST):
+            tests_queue.add((metadata["namespace"], owners[0]))
         elif children.seen(object, deleted=deleted):
-            owners = metadata.get("ownerReferences") or ()
-            for owner in (o for o in owners if o["kind"] == FLOW.name):
-                queue.add((metadata["namespace"], owner["name"]))
+            for owner in _owners(object, FLOW):
+                queue.add((metadata["namespace"], owner))
 
-    await _until_flows_can_be_seen(client, options.namespace)
+    for kind in (FLOW, MIRROR_TEST):
+        await _until_seen(client, kind, options.namespace)
     try:
         async with asyncio.TaskGroup() as tasks:
             others = [
-                tasks.create_task(work) for work in (world.run(), queue.run(reconciler.reconcile))
+                tasks.create_task(work)
+                for work in (
+                    world.run(),
+                    queue.run(reconciler.reconcile),
+                    tests_queue.run(tests.reconcile),
+                )
             ]
             await watch_by_kopf(options.namespace, seen)
             for other in others:
@@ -101,13 +117,19 @@ async def _lead(client: Client, options: OperatorOptions) -> None:
         reconciler.close()
 
 
-async def _until_flows_can_be_seen(client: Client, namespace: str | None) -> None:
+async def _until_seen(client: Client, kind: Kind, namespace: str | None) -> None:
     """kopf looks once, at its start, which kinds there are: the definitions may come after us."""
     while True:
         try:
-            await client.list(FLOW, namespace)
+            await client.list(kind, namespace)
         except HeadraceError as error:
-            log.warning("sees no flows, tried again and again", why=str(error))
+            log.warning("sees nothing, tried again and again", kind=str(kind), why=str(error))
             await asyncio.sleep(_LOOK_AGAIN_S)
         else:
             return
+
+
+def _owners(object: Object, kind: Kind) -> list[str]:
+    """Names of the owners of a kind."""
+    owners = object["metadata"].get("ownerReferences") or ()
+    return [owner["name"] for owner in owners if owner["kind"] == kind.name]

@@ -11,12 +11,14 @@ from typing import Any
 import kopf
 import structlog
 
-from headrace.api.labels import FLOW_LABEL
+from headrace.api.labels import FLOW_LABEL, MIRROR_TEST_LABEL
 from headrace.controller.children import CHILDREN
 from headrace.k8s import Kind, Object
-from headrace.k8s.kinds import FLOW
+from headrace.k8s.kinds import CONFIG_MAP, FLOW, JOB, MIRROR_TEST
 
 _OURS = f"app.kubernetes.io/managed-by=headrace,{FLOW_LABEL}"
+_STAGES = (JOB, CONFIG_MAP)
+_OF_A_TEST = f"app.kubernetes.io/managed-by=headrace,{MIRROR_TEST_LABEL}"
 
 Seen = Callable[[Kind, Object, bool], None]
 """Hears of an object of a kind, and whether it is deleted. Must not block."""
@@ -46,8 +48,10 @@ async def watch_by_kopf(namespace: str | None, seen: Seen) -> None:
             tell(kind, event)
 
     watch(FLOW)
-    for child in CHILDREN:
-        settings.watching.label_selectors[child.api_version, child.plural] = _OURS
+    watch(MIRROR_TEST)
+    of_flows, of_tests = dict.fromkeys(CHILDREN, _OURS), dict.fromkeys(_STAGES, _OF_A_TEST)
+    for child, labels in (of_flows | of_tests).items():
+        settings.watching.label_selectors[child.api_version, child.plural] = labels
         watch(child)
     await kopf.operator(
         registry=registry,

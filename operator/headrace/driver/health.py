@@ -1,19 +1,20 @@
 """Liveness and readiness of a driver pod, over HTTP."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from aiohttp import web
 
 from headrace.errors import InvalidSpec
 
-Checks = Callable[[], Mapping[str, bool]]
-"""What has to be so, in words, and whether it is."""
+Check = Callable[[], Sequence[str]]
+"""What is amiss, in sentences; nothing when all is well."""
 
 
 @asynccontextmanager
-async def serve_health(host: str, port: int, live: Checks, ready: Checks) -> AsyncIterator[None]:
-    """``/healthz`` and ``/readyz``: 200 when all of it is so, else 503 with a line for what is not.
+async def serve_health(host: str, port: int, live: Check, ready: Check) -> AsyncIterator[None]:
+    """``/healthz`` and ``/readyz``: 200 when nothing is amiss, else 503 and what is.
 
     That an answer comes at all says that the event loop runs. Raises ``InvalidSpec`` when the
     address is not to be had.
@@ -27,9 +28,9 @@ async def serve_health(host: str, port: int, live: Checks, ready: Checks) -> Asy
         await web.TCPSite(runner, host, port).start()
     except OSError as error:
         await runner.cleanup()
+        why = os.strerror(error.errno) if error.errno else str(error)
         raise InvalidSpec(
-            f"cannot serve health on {host}:{port} ({error.strerror}): choose another --port or "
-            "--pod-ip"
+            f"cannot serve health on {host}:{port} ({why}): choose another --port or --pod-ip"
         ) from error
     try:
         yield
@@ -37,10 +38,10 @@ async def serve_health(host: str, port: int, live: Checks, ready: Checks) -> Asy
         await runner.cleanup()
 
 
-def _answer(checks: Checks) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _answer(check: Check) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def answer(_: web.Request) -> web.Response:
-        failed = [what for what, so in checks().items() if not so]
-        text = "".join(f"not so: {what}\n" for what in failed) or "ok\n"
-        return web.Response(text=text, status=503 if failed else 200)
+        amiss = check()
+        text = "".join(f"{sentence}\n" for sentence in amiss) or "ok\n"
+        return web.Response(text=text, status=503 if amiss else 200)
 
     return answer

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,6 +93,7 @@ class PodDriver:
             on_change=lambda _: self._wake.set(),
         )
         self._units = DriverUnits(client, pod.namespace, pod.flow, pod.name, self._wake.set)
+        self._background: list[asyncio.Task[None]] = []
         self._generation = 0
         self._worker: Worker | None = None
         self._lease: LeaseKeeper | None = None
@@ -105,24 +105,20 @@ class PodDriver:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop)
         async with (
-            serve_health(self._pod.ip, self._pod.port, self._live, self._ready),
+            serve_health(self._pod.ip, self._pod.port, self._amiss, self._not_ready),
             asyncio.TaskGroup() as tasks,
         ):
             self._log.info("driver starts", incarnation=self._identity.incarnation)
-            background = [
+            self._background = [
                 tasks.create_task(self._flows.run()),
                 tasks.create_task(self._units.run()),
             ]
             while not self._stopping.is_set():
                 await self._wake.wait()
                 self._wake.clear()
-                await self._take_flow()
-                if self._lease is not None and len(background) == 2:
-                    background.append(tasks.create_task(self._lease.run()))
+                await self._take_flow(tasks)
                 await self._take_units()
             await self._hand_over()
-            for task in background:
-                task.cancel()
 
     def _stop(self) -> None:
         self._stopping.set()
@@ -130,7 +126,7 @@ class PodDriver:
 
     # What the API server says.
 
-    async def _take_flow(self) -> None:
+    async def _take_flow(self, tasks: asyncio.TaskGroup) -> None:
         object = self._flows.get(self._pod.flow)
         if object is None or object["metadata"]["generation"] == self._generation:
             return
@@ -144,8 +140,11 @@ class PodDriver:
             self._units.stand_by()
         if self._worker is None or self._lease is None:
             herder = KubernetesHerder(self._client, asyncio.get_running_loop(), flow)
-            self._worker = await asyncio.to_thread(Worker, flow, herder, self._identity)
+            self._worker = await asyncio.to_thread(
+                Worker, flow, herder, self._identity, self._pod.secrets
+            )
             self._lease = self._make_lease(flow)
+            self._background.append(tasks.create_task(self._lease.run()))
         else:
             self._worker.change_flow(flow)
             self._lease.duration_s = flow.spec.drivers.lease_seconds
@@ -212,21 +211,31 @@ class PodDriver:
         if self._worker is not None:
             ended = await asyncio.to_thread(self._worker.stop, self._pod.stop_timeout_s)
             self._log.info("units let go of", all=ended)
+        for task in self._background:
+            task.cancel()  # the renewal too, or it would make the Lease anew
+        await asyncio.gather(*self._background, return_exceptions=True)
         if self._lease is not None:
             await self._lease.release()
 
     # Health.
 
-    def _live(self) -> Mapping[str, bool]:
-        return {"the units are looked after": self._worker is None or self._worker.alive}
+    def _amiss(self) -> list[str]:
+        """For liveness: what a restart of the container would mend."""
+        if self._worker is None or self._worker.alive:
+            return []
+        return ["nobody looks after the units any more"]
 
-    def _ready(self) -> Mapping[str, bool]:
-        return {
-            f"ReplicationFlow {self._pod.flow} was read": self._worker is not None,
-            "all units of this driver were seen": self._units.synced,
-            "its Lease is renewed": self._lease is not None and self._lease.held,
-            "it is not stopping": not self._stopping.is_set(),
-        }
+    def _not_ready(self) -> list[str]:
+        amiss = []
+        if self._stopping.is_set():
+            amiss.append("the driver stops")
+        if self._worker is None:
+            amiss.append(f"ReplicationFlow {self._pod.flow} was not read yet")
+        if not self._units.synced:
+            amiss.append("the units of this driver were not seen yet")
+        if self._lease is not None and not self._lease.held:
+            amiss.append("its Lease was not renewed in time")
+        return amiss + [str(error) for error in (self._flows.error, self._units.error) if error]
 
 
 def _request(task: ReplicationTask) -> tuple[str | None, str]:

@@ -6,6 +6,7 @@ import signal
 import socket
 import threading
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 from headrace.api import ReplicationFlow, ReplicationTask
@@ -24,8 +25,13 @@ _CLOSED: _Event = {"event": "closed"}
 _STOP: _Event = {"event": "stop"}
 
 
-def run_driver(line: socket.socket, identity: DriverIdentity, lease_s: float) -> None:
-    """Serve the herder at the other end of ``line`` until it says stop, or is gone."""
+def run_driver(
+    line: socket.socket, identity: DriverIdentity, lease_s: float, secrets: Path | None = None
+) -> None:
+    """Serve the herder at the other end of ``line`` until it says stop, or is gone.
+
+    ``secrets``: the folder of Secrets, ``<name>/<key>``.
+    """
     events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
     signal.signal(signal.SIGTERM, lambda *_: events.put(_STOP))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the herder's to hear
@@ -40,7 +46,7 @@ def run_driver(line: socket.socket, identity: DriverIdentity, lease_s: float) ->
                 for document in event["flows"]:
                     flow = ReplicationFlow.model_validate(document)
                     if (worker := workers.get(flow.metadata.name)) is None:
-                        workers[flow.metadata.name] = Worker(flow, link, identity)
+                        workers[flow.metadata.name] = Worker(flow, link, identity, secrets)
                     else:
                         worker.change_flow(flow)
             case "tasks":

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from headrace.api import ReplicationTask
 from headrace.api.labels import standby_label
-from headrace.errors import InvalidSpec
+from headrace.errors import HeadraceError, InvalidSpec
 from headrace.k8s import Change, Client, Object, Reflector, parse
 from headrace.k8s.kinds import TASK
 from headrace.logs import get_logger
@@ -51,6 +51,11 @@ class DriverUnits:
     def synced(self) -> bool:
         """Whether all that it is to run or holds were seen."""
         return all(reflector.synced.is_set() for reflector in self._active)
+
+    @property
+    def error(self) -> HeadraceError | None:
+        """Why some of them are not seen now."""
+        return next((reflector.error for reflector in self._active if reflector.error), None)
 
     def __iter__(self) -> Iterator[ReplicationTask]:
         newest: dict[str, Object] = {}

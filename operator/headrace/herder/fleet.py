@@ -78,15 +78,18 @@ class Fleet:
         size: int,
         lease_s: float,
         log_file: Path | None,
+        secrets: Path | None = None,
         *,
         joined: Callable[[DriverProcess], None],
         left: Callable[[DriverProcess], None],
         called: Called,
     ) -> None:
-        """``log_file`` takes what the drivers write; ``None``: our own standard error."""
+        """``log_file`` takes what the drivers write; ``None``: our own standard error.
+        ``secrets``: the folder of Secrets that they read."""
         self.size = size
         """How many there shall be."""
         self._log_file = log_file
+        self._secrets = secrets
         self._lease_s = lease_s
         self._joined, self._left, self._called = joined, left, called
         self._drivers: dict[str, DriverProcess] = {}
@@ -182,6 +185,8 @@ class Fleet:
         name, incarnation = f"driver-{next(self._numbers)}", uuid.uuid4().hex[:8]
         command = [sys.executable, "-m", "headrace", "driver", "--link", str(theirs.fileno())]
         command += ["--name", name, "--incarnation", incarnation, "--lease", str(self._lease_s)]
+        if self._secrets is not None:
+            command += ["--secrets", str(self._secrets)]
         # At our death it reads the end of the line and stops in order; a frozen one cannot, so the
         # kernel wakes it with CONT.
         with theirs, ExitStack() as files:

@@ -75,12 +75,9 @@ class KubernetesHerder:
         """See ``Herder``."""
         return self._wait(self._write(task, status), _WRITE_S)
 
-    def published(
-        self, connector: ReplicationTask, type: TaskType
-    ) -> dict[int, tuple[TopicPartitions, ...]]:
+    def published(self, connector: ReplicationTask, type: TaskType) -> list[ReplicationTask]:
         """See ``Herder``."""
-        tasks = self._wait(self._tasks(type), _PUBLISH_S)
-        return {task.spec.index: task.spec.partitions for task in tasks}
+        return self._wait(self._tasks(type), _PUBLISH_S)
 
     def publish(
         self,

@@ -79,15 +79,10 @@ class HerderLink:
         """See ``Herder``."""
         return self._status_write("release", task, status)
 
-    def published(
-        self, connector: ReplicationTask, type: TaskType
-    ) -> dict[int, tuple[TopicPartitions, ...]]:
+    def published(self, connector: ReplicationTask, type: TaskType) -> list[ReplicationTask]:
         """See ``Herder``."""
         answer = self._call("published", connector=dump(connector), type=type)
-        return {
-            int(index): tuple(TopicPartitions.model_validate(packed) for packed in held)
-            for index, held in answer["tasks"].items()
-        }
+        return [ReplicationTask.model_validate(task) for task in answer["tasks"]]
 
     def publish(
         self,

@@ -43,9 +43,14 @@ class StandaloneHerder:
     """All on one event loop; nothing here blocks it."""
 
     def __init__(
-        self, flows: Iterable[ReplicationFlow], drivers: int, log_file: Path | None = None
+        self,
+        flows: Iterable[ReplicationFlow],
+        drivers: int,
+        log_file: Path | None = None,
+        secrets: Path | None = None,
     ) -> None:
-        """``log_file`` takes what the drivers log; ``None``: this process's standard error."""
+        """``log_file`` takes what the drivers log; ``None``: this process's standard error.
+        ``secrets``: the folder of Secrets that they read."""
         self._flows = {flow.metadata.name: _made_now(flow) for flow in flows}
         self._lease_s = float(min(f.spec.drivers.lease_seconds for f in self._flows.values()))
         self._store = TaskStore()
@@ -53,6 +58,7 @@ class StandaloneHerder:
             drivers,
             self._lease_s,
             log_file,
+            secrets,
             joined=self._joined,
             left=self._left,
             called=self._called,
@@ -244,13 +250,13 @@ class StandaloneHerder:
         if changed:
             self._placing.ask()
 
-    def _published(self, message: Mapping[str, Any]) -> dict[int, list[dict[str, Any]]]:
+    def _published(self, message: Mapping[str, Any]) -> list[dict[str, Any]]:
         connector = ReplicationTask.model_validate(message["connector"])
-        return {
-            task.spec.index: [dump(packed) for packed in task.spec.partitions]
+        return [
+            dump(task)
             for task in self._store.of_flow(connector.spec.flow_name)
             if task.spec.type == message["type"]
-        }
+        ]
 
     def _refuse_taken(self, flow: str, topics: Iterable[tuple[str, str]]) -> None:
         for key in sorted(topics):

@@ -1,6 +1,5 @@
 """The API server, as far as headrace speaks to it: verbs on plain objects, each with a time-out."""
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -160,9 +159,12 @@ class Client:
         fields: str = "",
         timeout_s: int = 300,
     ) -> AsyncGenerator[tuple[str, Object]]:
-        """What happens from a version on: (``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``,
-        object), until the API server ends it (``timeout_s``). Raises ``Expired`` when the version
-        is too old, ``Unavailable`` when the connection breaks."""
+        """What happens from a version on: ``CONNECTED`` first, when the watch is open, then
+        (``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``, object), until the API server ends it
+        (``timeout_s``).
+
+        Raises ``Expired`` when the version is too old, ``Unavailable`` when the connection breaks.
+        """
         tried = sentence(self.who, "watch", kind, namespace)
         query = {
             "watch": "true",
@@ -260,6 +262,6 @@ def _identity(object: Object) -> tuple[Kind, str | None, str]:
 
 
 def _no_answer(tried: str, error: Exception) -> Unavailable:
-    if isinstance(error, (TimeoutError, asyncio.TimeoutError)):
+    if isinstance(error, TimeoutError):
         return Unavailable(f"{tried}: the API server did not answer in time")
     return Unavailable(f"{tried}: the API server is not to be reached: {error}")

@@ -65,8 +65,10 @@ class LeaderElection:
             renewing.cancel()
             working.cancel()
             with suppress(asyncio.CancelledError, HeadraceError):
-                await asyncio.wait((working, renewing), timeout=self._duration_s - self._deadline_s)
-                if not _lost(renewing):
+                # Until then the Lease is ours, even if it was not renewed for the whole deadline.
+                left_s = self._duration_s - self._deadline_s
+                await asyncio.wait((working, renewing), timeout=left_s)
+                if working.done() and not _lost(renewing):
                     await self._release()
         if _lost(renewing):
             renewing.result()

@@ -103,9 +103,10 @@ class Reflector:
             except HeadraceError as error:
                 self._note(error)
             self._blind_since = self._blind_since or time.monotonic()
-            if time.monotonic() - began > _SHORTEST_WATCH_S and self.error is None:
+            lasted_s = time.monotonic() - began
+            if lasted_s > _SHORTEST_WATCH_S:
                 backoff_s = _FIRST_BACKOFF_S
-            else:
+            if lasted_s <= _SHORTEST_WATCH_S or self.error is not None:
                 # Jitter: all drivers lose an API server at the same moment.
                 await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
                 backoff_s = min(2 * backoff_s, _MAX_BACKOFF_S)

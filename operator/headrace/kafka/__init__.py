@@ -10,28 +10,46 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from headrace.kafka.admin import Admin, Position, Topic
 from headrace.kafka.clients import (
     assign,
+    assign_more,
+    check_settings,
     client_config,
     fetched_end,
     make_consumer,
     make_producer,
     truncated,
+    unassign,
 )
-from headrace.kafka.errors import translate
+from headrace.kafka.credentials import Credentials, read_credentials
+from headrace.kafka.errors import NotLetIn, SecretMissing, translate, words
+from headrace.kafka.renewal import Renewal, Renewed
+from headrace.kafka.security import MECHANISMS, protocol
 
 __all__ = [
+    "MECHANISMS",
     "Admin",
     "Consumer",
+    "Credentials",
     "KafkaError",
     "KafkaException",
     "Message",
+    "NotLetIn",
     "Position",
     "Producer",
+    "Renewal",
+    "Renewed",
+    "SecretMissing",
     "Topic",
     "assign",
+    "assign_more",
+    "check_settings",
     "client_config",
     "fetched_end",
     "make_consumer",
     "make_producer",
+    "protocol",
+    "read_credentials",
     "translate",
     "truncated",
+    "unassign",
+    "words",
 ]

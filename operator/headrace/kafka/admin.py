@@ -10,11 +10,13 @@ import confluent_kafka
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
-from headrace.api import ClusterSpec
+from headrace.api import ClusterAccess
 from headrace.api.partitions import TopicPartition
-from headrace.errors import Retriable
+from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.clients import client_config, construct
+from headrace.kafka.diagnosis import diagnose
 from headrace.kafka.errors import translate
+from headrace.kafka.renewal import Renewed
 
 T = TypeVar("T")
 
@@ -38,20 +40,31 @@ class Position(Enum):
 class Admin:
     """Blocking calls, each of at most ``timeout_s``; they raise ``Retriable`` or ``Fatal``."""
 
-    def __init__(self, cluster: ClusterSpec, timeout_s: float = 10.0) -> None:
+    def __init__(self, cluster: ClusterAccess, timeout_s: float = 10.0) -> None:
         self._cluster = cluster
         self._timeout_s = timeout_s
-        # The address family of a name is tried in turn; a dead one must not eat the whole time-out.
-        self._client = construct(
-            AdminClient,
-            cluster,
-            {"socket.connection.setup.timeout.ms": 5_000} | client_config(cluster),
-        )
+        self._heard: KafkaError | None = None
+        """What the client last said of its connections, other than that there are none."""
+        self._renewed = Renewed(cluster, self._make)
 
     @property
     def name(self) -> str:
         """Alias and address, for messages."""
-        return f"{self._cluster.alias} ({self._cluster.bootstrap_servers})"
+        return self._cluster.name
+
+    @property
+    def _client(self) -> AdminClient:
+        return self._renewed.get()
+
+    def _make(self) -> AdminClient:
+        # The address family of a name is tried in turn; a dead one must not eat the whole time-out.
+        tuning = {"socket.connection.setup.timeout.ms": 5_000}
+        config = tuning | client_config(self._cluster) | {"error_cb": self._hear}
+        return construct(AdminClient, self._cluster, config)
+
+    def _hear(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._heard = error
 
     def cluster_id(self) -> str:
         """The id that the cluster was formatted with: equal ids are one cluster."""
@@ -137,6 +150,11 @@ class Admin:
         committed = position is Position.LAST_STABLE
         return self._list_offsets(partitions, spec, committed, f"read {position.value} offsets")
 
+    def known_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The end of each partition that answers now, asked for once; the others are left out."""
+        spec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        return self._ask_offsets(partitions, spec, False, "read end offsets")[0]
+
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, int]:
@@ -149,13 +167,33 @@ class Admin:
     ) -> dict[TopicPartition, int]:
         missing = set(partitions)
         found: dict[TopicPartition, int] = {}
-        isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         deadline = time.monotonic() + self._timeout_s
         while missing:
-            asked = {confluent_kafka.TopicPartition(*at): spec for at in missing}
+            answered, error = self._ask_offsets(missing, spec, committed, what)
+            found |= answered
+            missing -= answered.keys()
+            if error is not None:
+                # Right after a topic was made or a leader moved, brokers disagree for a moment.
+                if time.monotonic() > deadline:
+                    raise error
+                time.sleep(0.1)
+                # A client that saw a topic before its leaders keeps to that; asked for all topics,
+                # it learns of them.
+                self.topics()
+        return found
+
+    def _ask_offsets(
+        self, partitions: Iterable[TopicPartition], spec: OffsetSpec, committed: bool, what: str
+    ) -> tuple[dict[TopicPartition, int], Retriable | None]:
+        """One request to each broker; what came, and the last error of what did not."""
+        asked = {confluent_kafka.TopicPartition(*at): spec for at in partitions}
+        isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        found: dict[TopicPartition, int] = {}
+        failed: Retriable | None = None
+        if asked:
             futures = self._call(
                 f"{what} on {self.name}",
-                lambda asked=asked: self._client.list_offsets(  # type: ignore[misc]
+                lambda: self._client.list_offsets(
                     asked, isolation_level=isolation, request_timeout=self._timeout_s
                 ),
             )
@@ -163,14 +201,9 @@ class Admin:
                 ours = TopicPartition(at.topic, at.partition)
                 try:
                     found[ours] = self._result(f"{what} of {ours} on {self.name}", future).offset
-                except Retriable:
-                    # Right after a topic was made or a leader moved, brokers disagree for a moment.
-                    if time.monotonic() > deadline:
-                        raise
-            missing -= found.keys()
-            if missing:
-                time.sleep(0.1)
-        return found
+                except Retriable as error:
+                    failed = error
+        return found, failed
 
     def _created(
         self, tried: str, name: str, call: Callable[[], Mapping[str, "Future[Any]"]]
@@ -187,16 +220,21 @@ class Admin:
         return {"operation_timeout": self._timeout_s, "request_timeout": self._timeout_s}
 
     def _call(self, tried: str, call: Callable[[], T]) -> T:
+        self._heard = None
         try:
             return call()
         except KafkaException as error:
-            raise translate(error, tried) from error
+            raise self._failed(error, tried) from error
 
     def _result(self, tried: str, future: "Future[T]") -> T:
         try:
             return future.result(timeout=self._timeout_s + 5)  # the client's own time-out is first
         except KafkaException as error:
-            raise translate(error, tried) from error
+            raise self._failed(error, tried) from error
+
+    def _failed(self, error: KafkaException, tried: str) -> HeadraceError:
+        self._client.poll(0)  # hear what happened meanwhile
+        return diagnose(self._cluster, tried, translate(error, tried), self._heard)
 
 
 def _code(error: Retriable) -> int | None:

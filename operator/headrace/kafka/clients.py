@@ -7,10 +7,12 @@ from typing import Any, TypeVar
 
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
 
-from headrace.api import ClusterSpec
+from headrace.api import ClusterAccess, ClusterSpec
 from headrace.api.partitions import TopicPartition
 from headrace.errors import InvalidSpec
+from headrace.kafka.security import security_settings, unusable_files
 
 Client = TypeVar("Client")
 Settings = dict[str, Any]
@@ -22,33 +24,47 @@ _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 
 
-def client_config(cluster: ClusterSpec) -> Settings:
-    """What every client of this cluster needs: addresses, and the user's own settings."""
+def client_config(cluster: ClusterAccess) -> Settings:
+    """What every client of this cluster needs: addresses, what opens it, the user's own settings.
+
+    Reads the Secrets' files; raises ``SecretMissing``.
+    """
     return {
         "client.id": "headrace",
         # A killed broker is back in seconds: never wait librdkafka's ten before the next look.
         "reconnect.backoff.max.ms": 1_000,
-        **cluster.config,
+        **cluster.spec.config,
         "bootstrap.servers": cluster.bootstrap_servers,
         "logger": _SILENT,
+        **security_settings(cluster),
     }
 
 
 def construct(
-    client: Callable[[Settings], Client], cluster: ClusterSpec, config: Settings
+    client: Callable[[Settings], Client], cluster: ClusterAccess, config: Settings
 ) -> Client:
-    """Make a client; ``InvalidSpec`` when a setting of the user's is none or has a wrong value."""
+    """Make a client; ``InvalidSpec`` when a setting of the user's is none or has a wrong value,
+    ``TlsFailed`` when a certificate or key cannot be used."""
     try:
         return client(config)
     except KafkaException as error:
+        said = error.args[0].str()
+        if cluster.spec.tls and "ssl." in said:  # a user cannot set these: it is what files hold
+            raise unusable_files(cluster, said) from None
         raise InvalidSpec(
-            f"config of cluster {cluster.alias}: {error.args[0].str()}; "
-            "the settings are librdkafka's"
+            f"config of cluster {cluster.alias}: {said}; the settings are librdkafka's"
         ) from error
 
 
+def check_settings(cluster: ClusterSpec) -> None:
+    """Raise ``InvalidSpec`` for settings that the client does not know; reads no Secret, asks no
+    broker."""
+    bare = ClusterAccess(cluster.model_copy(update={"tls": None, "authentication": None}))
+    construct(AdminClient, bare, client_config(bare))
+
+
 def make_consumer(
-    cluster: ClusterSpec,
+    cluster: ClusterAccess,
     settings: Mapping[str, Any] | None = None,
     on_error: OnError | None = None,
 ) -> Consumer:
@@ -76,7 +92,7 @@ def make_consumer(
 
 
 def make_producer(
-    cluster: ClusterSpec,
+    cluster: ClusterAccess,
     settings: Mapping[str, Any] | None = None,
     on_error: OnError | None = None,
 ) -> Producer:
@@ -91,23 +107,32 @@ def make_producer(
     return construct(Producer, cluster, config)
 
 
-def assign(
+def assign(consumer: Consumer, positions: Iterable[tuple[TopicPartition, int]]) -> None:
+    """Read these partitions from these offsets on, and no others."""
+    consumer.assign([confluent_kafka.TopicPartition(*at, offset) for at, offset in positions])
+
+
+def assign_more(
     consumer: Consumer,
     positions: Iterable[tuple[TopicPartition, int]],
-    leader_epochs: Mapping[TopicPartition, int] | None = None,
+    leader_epochs: Mapping[TopicPartition, int],
 ) -> None:
-    """Read these partitions from these offsets on, and no others.
+    """Read these partitions, too; what is fetched of the others is kept.
 
     ``leader_epochs`` are those of the records before (-1: unknown): by them the broker tells a log
     that was truncated and filled again from the one that was read (KIP-320).
     """
-    epochs = leader_epochs or {}
-    consumer.assign(
+    consumer.incremental_assign(
         [
-            confluent_kafka.TopicPartition(*at, offset, leader_epoch=epochs.get(at, -1))
+            confluent_kafka.TopicPartition(*at, offset, leader_epoch=leader_epochs[at])
             for at, offset in positions
         ]
     )
+
+
+def unassign(consumer: Consumer, partitions: Iterable[TopicPartition]) -> None:
+    """Read these partitions no more; what is fetched of the others is kept."""
+    consumer.incremental_unassign([confluent_kafka.TopicPartition(*at) for at in partitions])
 
 
 def truncated(error: KafkaError) -> bool:
@@ -125,7 +150,7 @@ def fetched_end(consumer: Consumer, at: TopicPartition) -> int | None:
 
 
 def _config(
-    cluster: ClusterSpec,
+    cluster: ClusterAccess,
     tuning: Settings,
     integrity: Settings,
     settings: Mapping[str, Any] | None,

@@ -1,8 +1,40 @@
 """The client's errors, as ours: what was tried, on what, what to do."""
 
+import re
+
 from confluent_kafka import KafkaError, KafkaException
 
+from headrace.api import Reason
 from headrace.errors import Fatal, HeadraceError, Retriable
+
+
+class Unreachable(Retriable):
+    """No broker answered."""
+
+
+class NotLetIn(Retriable):
+    """A cluster that somebody has to open for us first; tried again, so that we notice."""
+
+    reason: Reason
+
+
+class SecretMissing(NotLetIn):
+    """A Secret or a key of it is not there, or is no use."""
+
+    reason = Reason.SECRET_MISSING
+
+
+class AuthenticationFailed(NotLetIn):
+    """The brokers do not take the user, the password or the mechanism."""
+
+    reason = Reason.AUTHENTICATION_FAILED
+
+
+class TlsFailed(NotLetIn):
+    """There is no encrypted connection that both sides accept."""
+
+    reason = Reason.TLS_FAILED
+
 
 # Nobody but an administrator can mend these; sending again cannot.
 _FATAL = {
@@ -10,8 +42,6 @@ _FATAL = {
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant the principal rights on this group",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant the principal rights on the cluster",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant rights on the transactional id",
-    KafkaError.SASL_AUTHENTICATION_FAILED: "check user name, password and mechanism",
-    KafkaError._AUTHENTICATION: "check user name, password and mechanism",
     KafkaError.MSG_SIZE_TOO_LARGE: "raise max.message.bytes of the topic on that cluster",
     KafkaError.RECORD_LIST_TOO_LARGE: "raise max.message.bytes of the topic on that cluster",
     KafkaError.INVALID_RECORD: "the broker refused the record: look at its log for the rule",
@@ -19,6 +49,11 @@ _FATAL = {
     KafkaError.INVALID_CONFIG: "change the setting that the broker names",
     KafkaError.INVALID_REPLICATION_FACTOR: "ask for no more replicas than there are brokers",
     KafkaError.INVALID_PARTITIONS: "the broker refuses this number of partitions",
+}
+_LOGIN = {
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.UNSUPPORTED_SASL_MECHANISM,
+    KafkaError._AUTHENTICATION,
 }
 _AWAY = {
     KafkaError._TRANSPORT,
@@ -36,11 +71,21 @@ def translate(error: KafkaError | KafkaException, tried: str) -> HeadraceError:
         return Fatal(f"could not {tried}: {kafka_error}")
     code = kafka_error.code()
     if code in _AWAY:
-        return Retriable(
-            f"could not {tried}: no broker answered ({kafka_error.str()}); "
+        return Unreachable(
+            f"could not {tried}: no broker answered ({words(kafka_error)}); "
             "check that the address is right and the brokers run"
         )
+    if code in _LOGIN:
+        return AuthenticationFailed(f"could not {tried}: {words(kafka_error)}")
+    if code == KafkaError._SSL:
+        return TlsFailed(f"could not {tried}: {words(kafka_error)}")
     said = f"could not {tried}: {kafka_error.str()} ({kafka_error.name()})"
     if advice := _FATAL.get(code):
         return Fatal(f"{said}; {advice}")
     return Fatal(said) if kafka_error.fatal() else Retriable(said)
+
+
+def words(error: KafkaError) -> str:
+    """What the client says, without what differs each time: an error is shown once, not anew."""
+    said = re.sub(r" \(after \d+ms in state \w+\)", "", error.str())
+    return re.sub(r"^\w+://[^ ]*?: ", "", said)

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Mapping, Set
 
-from headrace.api import TargetClusterSpec
+from headrace.api import ClusterAccess
 from headrace.api.partitions import TopicPartition
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka import (
@@ -13,6 +13,8 @@ from headrace.kafka import (
     Message,
     Position,
     Producer,
+    Renewal,
+    Renewed,
     assign,
     make_consumer,
     make_producer,
@@ -63,12 +65,13 @@ class Storing:
 class ProgressLog:
     """Thread-safe. Reading needs ``start``; a table lookup is only as fresh as ``read_to_end``."""
 
-    def __init__(self, target: TargetClusterSpec, source_alias: str) -> None:
+    def __init__(self, target: ClusterAccess, source_alias: str) -> None:
         self.topic = progress_topic(source_alias)
         self._target = target
         self._admin = Admin(target)
         # murmur2, as Java's clients: any other writer must put a key where compaction finds it.
-        self._producer = make_producer(target, {"partitioner": "murmur2", "linger.ms": 0})
+        settings = {"partitioner": "murmur2", "linger.ms": 0}
+        self._producer = Renewed(target, lambda: make_producer(target, settings))
         self._table: dict[ProgressKey, Progress] = {}
         self._read: dict[int, int] = {}
         self.was_read = False
@@ -112,9 +115,10 @@ class ProgressLog:
     def send(self, entries: Mapping[ProgressKey, Progress]) -> "Storing":
         """Store without waiting; ask the answer whether every replica that must has it."""
         tried = f"write progress to {self.topic} on {self._admin.name}"
-        storing = Storing(self._producer, tried, len(entries))
+        producer = self._producer.get()
+        storing = Storing(producer, tried, len(entries))
         for key, progress in entries.items():
-            self._producer.produce(
+            producer.produce(
                 self.topic, progress.encode(), key.encode(), on_delivery=storing.delivered
             )
         return storing
@@ -135,9 +139,10 @@ class ProgressLog:
                 for key in self._table
                 if key.source_cluster_id == source_cluster_id and key.topic in topics
             ]
+        producer = self._producer.get()
         for key in gone:
-            self._producer.produce(self.topic, None, key.encode())
-        self._producer.poll(0)
+            producer.produce(self.topic, None, key.encode())
+        producer.poll(0)
         return len(gone)
 
     def write(self, entries: Mapping[ProgressKey, Progress], timeout_s: float = 10.0) -> None:
@@ -159,13 +164,21 @@ class ProgressLog:
             log.info("created progress topic", topic=self.topic, replicas=replicas)
 
     def _follow(self) -> None:
-        consumer = make_consumer(self._target, {"auto.offset.reset": "earliest"})
-        assign(consumer, [(TopicPartition(self.topic, p), 0) for p in self._read])
         while not self._stop.is_set():
-            message = consumer.poll(0.2)
-            if message is not None:
-                self._take(message)
-        consumer.close()
+            renewal = Renewal(self._target)
+            try:
+                consumer = make_consumer(self._target, {"auto.offset.reset": "earliest"})
+            except Retriable as error:
+                log.info("cannot follow progress, tried again", topic=self.topic, why=str(error))
+                self._stop.wait(1)
+                continue
+            positions = self._read.items()
+            assign(consumer, [(TopicPartition(self.topic, p), offset) for p, offset in positions])
+            while not self._stop.is_set() and not renewal.due:
+                message = consumer.poll(0.2)
+                if message is not None:
+                    self._take(message)
+            consumer.close()
 
     def _take(self, message: Message) -> None:
         partition, offset = message.partition(), message.offset()

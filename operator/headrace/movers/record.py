@@ -2,19 +2,21 @@
 
 from collections.abc import Callable, Mapping, Set
 
-from headrace.api import ClusterSpec
+from headrace.api import ClusterAccess
 from headrace.api.partitions import TopicPartition
 from headrace.errors import Fatal, Retriable
 from headrace.kafka import (
     KafkaError,
     Message,
-    Producer,
-    assign,
+    Renewal,
+    assign_more,
     fetched_end,
     make_consumer,
     make_producer,
     translate,
     truncated,
+    unassign,
+    words,
 )
 from headrace.logs import get_logger
 from headrace.movers.flight import Flight
@@ -52,8 +54,8 @@ class RecordMover:
 
     def __init__(
         self,
-        source: ClusterSpec,
-        target: ClusterSpec,
+        source: ClusterAccess,
+        target: ClusterAccess,
         target_topic: Callable[[str], str],
         on_error: Callable[[str], None],
     ) -> None:
@@ -61,16 +63,18 @@ class RecordMover:
         self._source = source
         self._target = target
         self._target_topic = target_topic
+        self._renewal = Renewal(source, target)
         self._consumer = make_consumer(
             source,
             {
                 "queued.max.messages.kbytes": _PREFETCH_KIB,
                 "fetch.message.max.bytes": 1 << 20,
             },
-            on_error=lambda error: on_error(f"{source.alias}: {error.str()}"),
+            on_error=lambda error: on_error(f"{source.alias}: {words(error)}"),
         )
-        self._on_error = on_error
-        self._producer = self._make_producer()
+        self._producer = make_producer(
+            target, on_error=lambda error: on_error(f"{target.alias}: {words(error)}")
+        )
         self.flights: dict[TopicPartition, Flight] = {}
         self._leaving: frozenset[TopicPartition] = frozenset()
 
@@ -81,7 +85,7 @@ class RecordMover:
         """
         for at, (position, leader_epoch) in positions.items():
             self.flights[at] = Flight(at, position, self._target_topic(at.topic), leader_epoch)
-        self._assign()
+        self._read(positions.keys())
 
     def stop_reading(self, partitions: Set[TopicPartition]) -> None:
         """Send nothing more of these; what is in flight is still heard of."""
@@ -92,7 +96,7 @@ class RecordMover:
         for at in partitions:
             del self.flights[at]
         self._leaving -= partitions
-        self._assign()
+        unassign(self._consumer, partitions)
 
     def move(self, wait_s: float) -> int:
         """One turn: read what is there (waiting at most ``wait_s`` for it), send it, hear acks.
@@ -112,6 +116,11 @@ class RecordMover:
         return sent
 
     @property
+    def outdated(self) -> bool:
+        """Whether passwords or certificates have changed since its clients were made."""
+        return self._renewal.due
+
+    @property
     def in_flight(self) -> int:
         """Records sent and not yet acknowledged."""
         return sum(flight.in_flight for flight in self.flights.values())
@@ -120,7 +129,8 @@ class RecordMover:
         """Read on those that were to be left and are wanted again, from what is sent."""
         if back := self._leaving & wanted:
             self._leaving -= back
-            self._assign()
+            unassign(self._consumer, back)
+            self._read(back)
 
     def listen(self) -> None:
         """Take in what the target acknowledged; a refusal waits for ``hear``."""
@@ -138,22 +148,19 @@ class RecordMover:
                 )
 
     def drop_queued(self, timeout_s: float) -> None:
-        """Drop what was not sent yet, hear of what was, and read again from the acknowledged.
+        """Drop what was not sent yet, and hear of what was: the last before ``close``.
 
-        For a loop that stood still: others may have taken its partitions meanwhile. Raises
-        ``Retriable`` when the target does not answer for what is on its way within ``timeout_s``.
+        For a loop that stood still, as others may have taken its partitions meanwhile, and for one
+        that needs new clients. Raises ``Retriable`` when the target does not answer for what is on
+        its way within ``timeout_s``.
         """
-        dropping, self._producer = self._producer, self._make_producer()
-        dropping.purge(in_queue=True, in_flight=False)
-        left = dropping.flush(timeout_s)
-        for flight in self.flights.values():
-            flight.rewind()
-        self._assign()
-        if left:
-            dropping.purge()
+        self._producer.purge(in_queue=True, in_flight=False)
+        if left := self._producer.flush(timeout_s):
             raise Retriable(
                 f"{self._target.alias} did not acknowledge {left} records that were on their way"
             )
+        for flight in self.flights.values():
+            flight.rewind()
 
     def lag_records(self, at: TopicPartition) -> int:
         """Records on the source that are not acknowledged on the target, as last fetched."""
@@ -174,17 +181,12 @@ class RecordMover:
         self._producer.flush(1)
         self._consumer.close()
 
-    def _make_producer(self) -> Producer:
-        return make_producer(
-            self._target,
-            on_error=lambda error: self._on_error(f"{self._target.alias}: {error.str()}"),
-        )
-
-    def _assign(self) -> None:
-        assign(
+    def _read(self, partitions: Set[TopicPartition]) -> None:
+        flights = {at: self.flights[at] for at in partitions}
+        assign_more(
             self._consumer,
-            [(at, flight.position) for at, flight in self.flights.items()],
-            {at: flight.leader_epoch for at, flight in self.flights.items()},
+            [(at, flight.position) for at, flight in flights.items()],
+            {at: flight.leader_epoch for at, flight in flights.items()},
         )
 
     def _full(self) -> bool:

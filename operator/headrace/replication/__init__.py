@@ -2,6 +2,5 @@
 
 from headrace.replication.filters import TopicFilter
 from headrace.replication.policies import ReplicationPolicy, policy_for
-from headrace.replication.splitting import split
 
-__all__ = ["ReplicationPolicy", "TopicFilter", "policy_for", "split"]
+__all__ = ["ReplicationPolicy", "TopicFilter", "policy_for"]

@@ -31,6 +31,8 @@ class Verdict(NamedTuple):
 
 
 _NONE: Mapping[str, Collection[str]] = {}
+_LOCKED_OUT = (Reason.SECRET_MISSING, Reason.AUTHENTICATION_FAILED, Reason.TLS_FAILED)
+"""Tried again all the same; but only somebody else can change that."""
 
 
 def flow_status(
@@ -58,7 +60,7 @@ def flow_status(
         if at.topic != HEARTBEATS
     ]
     verdict = verdict or _judge(tasks, drivers, problem)
-    about = [*_about_copies(copying), *_about_placing(tasks, problem, overdue)]
+    about = [*_about_copies(copying), *_about_placing(tasks, problem if drivers else "", overdue)]
     phases = [task.status.phase for task in tasks if not task.spec.type.is_connector]
     return ReplicationFlowStatus(
         observed_generation=flow.metadata.generation,
@@ -131,7 +133,7 @@ def _connector_says_no(tasks: Sequence[ReplicationTask]) -> Verdict | None:
     for task in tasks:
         said = condition(task.status.conditions, ConditionType.READY)
         if said is not None and said.status is ConditionStatus.FALSE:
-            return Verdict(False, False, said.reason, said.message)
+            return Verdict(False, said.reason in _LOCKED_OUT, said.reason, said.message)
     return None
 
 

@@ -1,14 +1,16 @@
 """How the partitions of a flow are split into tasks: sticky, weighted, one task at a time.
 
 A new partition goes to the lightest task and touches no other (MirrorMaker 2 re-deals all of them
-and stops the flow). A partition moves to another task in two phases, so that it is never in two:
-it leaves its old task, and enters the new one when the old one has acknowledged that or, past a
+and stops the flow). A partition changes its task in two phases, so that it is never in two: it
+leaves the old one, and enters the lightest when the old one has acknowledged that or, past a
 deadline, is taken from it.
 """
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
+from typing import Self
 
+from headrace.api import ReplicationTask, TopicPartitions
 from headrace.api.partitions import TopicPartition
 from headrace.replication.task_weights import TaskWeights, weigh
 
@@ -36,24 +38,40 @@ class SplitConfig:
         if not 0 <= self.movement_budget <= 1:
             raise ValueError(f"the movement budget must be from 0 to 1, got {self.movement_budget}")
 
+    def budget(self, partitions: int) -> int:
+        """How many of so many partitions one round may move."""
+        return max(1, int(self.movement_budget * partitions)) if self.movement_budget else 0
+
 
 @dataclass(frozen=True)
-class Move:
-    """A partition between two tasks: in none, until the old one has let go."""
+class Leaving:
+    """A partition that left its task: it is in none until that one has let go.
 
-    source: int
-    target: int | None
-    """None: the one that is lightest when the time comes."""
+    One that is gone from the source leaves, too: it may come back, or be made anew, at any time.
+    """
+
+    task: int
     since_ms: int
 
 
 @dataclass(frozen=True)
 class TaskReport:
-    """What a task's status says."""
+    """What a task says of itself."""
 
     acknowledged: bool
     """Whether it speaks of the newest generation of the spec, or no driver holds the task."""
     held: frozenset[TopicPartition] = frozenset()
+
+    @classmethod
+    def of(cls, task: ReplicationTask, told: frozenset[TopicPartition]) -> Self:
+        """Read the status of a source task; ``told`` is what was published of it last."""
+        status = task.status
+        held = TopicPartitions.unpack(status.partitions)
+        if TopicPartitions.unpack(task.spec.partitions) != told:
+            return cls(False, held)  # older than that: read from what is watched, for example
+        return cls(
+            not status.driver_name or status.observed_generation == task.metadata.generation, held
+        )
 
     def has_let_go(self, partition: TopicPartition) -> bool:
         """Whether a partition that the spec no longer has is not copied any more."""
@@ -66,11 +84,18 @@ class SplitState:
 
     tasks: Split = field(default_factory=dict)
     """A task that is empty stays until it has let go of all that it had."""
-    moving: Mapping[TopicPartition, Move] = field(default_factory=dict)
+    leaving: Mapping[TopicPartition, Leaving] = field(default_factory=dict)
     taken: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Partitions that entered a task in this step though the task named here never let go: whoever
-    gets them fences that task's transactional id first."""
+    """Partitions that entered a task in this step though the task named here never let go."""
     last_balance_ms: int | None = None
+    resumed_ms: int | None = None
+    """When ``tasks`` was read back from the specs, by one who does not know what was leaving them;
+    None when all that has acknowledged them."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing waits for an acknowledgement."""
+        return not self.leaving and self.resumed_ms is None
 
 
 def resplit(
@@ -84,80 +109,70 @@ def resplit(
 
     ``weights`` are records/s, smoothed; None is not known yet. ``reports`` are those of all tasks,
     read after ``state`` was published. Tasks beyond ``max_tasks`` are dissolved in the same two
-    phases. After a restart, the split that is read back from the specs will do as ``state``: a
-    partition that is in no spec but still held goes back to its holder. Raises ``ValueError`` for a
-    negative weight.
+    phases. Raises ``ValueError`` for a negative weight.
     """
     loads = TaskWeights(weigh(weights), config.max_tasks)
     there = weights.keys()
-    # Base sets: what tasks have (or had, and still hold), and what is between two tasks.
-    had = {at: index for index, held in state.tasks.items() for at in held & there}
-    moving = {at: move for at, move in state.moving.items() if at in there}
-    stray = {
-        at: index
-        for index, report in sorted(reports.items())
-        for at in report.held & there
-        if at not in had and at not in moving
-    }
-    # Derived sets: what stays, what must leave its task, what has left it, what is new.
-    owned = had | stray
-    for at, index in sorted(owned.items()):
-        if index < config.max_tasks:
-            loads.put(at, index)
-        else:
-            moving[at] = Move(index, None, now_ms)
-    released = {
-        at
-        for at, move in moving.items()
-        if move.source in reports and reports[move.source].has_let_go(at) and at not in owned
-    }
-    taken = {
-        at: move.source
-        for at, move in moving.items()
-        if at not in released and now_ms - move.since_ms >= config.acknowledge_within_ms
-    }
-    arriving = {at: moving.pop(at).target for at in released | taken.keys()}
-    new = there - owned.keys() - moving.keys() - arriving.keys()
-    # Decisions: each to where it was meant to go, else to the lightest; then moves for balance.
-    homeless = set(new)
-    for at, target in sorted(arriving.items()):
-        if target is not None and target < config.max_tasks:
-            loads.put(at, target)
-        else:
-            homeless.add(at)
-    for at, move in sorted(moving.items()):
-        loads.expect(at, move.target)
-    loads.deal(homeless)
-    last_balance_ms = state.last_balance_ms
-    due = last_balance_ms is None or now_ms - last_balance_ms >= config.balance_interval_ms
-    if due and not moving and not arriving:
-        leaving = loads.relieve(owned.keys(), _budget(config, there), config.tolerance)
-        moving = {at: Move(source, target, now_ms) for at, source, target in leaving}
-        last_balance_ms = now_ms if leaving else last_balance_ms
-    tasks = loads.split
-    emptied = {move.source: frozenset[TopicPartition]() for move in moving.values()}
+    # Base sets: what has a task, what left one and waits, and what nobody knows anything of.
+    owners, waiting = _owners(there, state, reports), state.leaving
+    unknown = there - owners.keys() - waiting.keys()
+    # Derived sets: what must leave its task, and what may enter one now.
+    leaving = {at for at, task in owners.items() if at not in there or task >= config.max_tasks}
+    released = {at for at, left in waiting.items() if _let_go(at, reports.get(left.task))}
+    overdue_ms = now_ms - config.acknowledge_within_ms
+    taken = {at for at, left in waiting.items() if left.since_ms <= overdue_ms} - released
+    # Of an unknown partition, a task that has not acknowledged yet may have been told to copy it
+    # by whoever split before.
+    resuming = (
+        state.resumed_ms is not None
+        and state.resumed_ms > overdue_ms
+        and not all(task in reports and reports[task].acknowledged for task in state.tasks)
+    )
+    # Decisions: each keeps its task, else gets the lightest; then what leaves for balance.
+    for at in sorted(owners.keys() - leaving):
+        loads.put(at, owners[at])
+    loads.deal(there & (released | taken | (set() if resuming else unknown)))
+    on_its_way = {at: waiting[at] for at in waiting.keys() - released - taken}
+    on_its_way |= {at: Leaving(owners[at], now_ms) for at in leaving}
+    last_ms = state.last_balance_ms
+    if not on_its_way and not resuming and _may_balance(weights, last_ms, now_ms, config):
+        moves = loads.relieve(owners.keys(), config.budget(len(there)), config.tolerance)
+        on_its_way = {at: Leaving(task, now_ms) for at, task in moves.items()}
+        last_ms = now_ms if moves else last_ms
+    # A task that is deleted could not say any more that it has let go.
+    kept = {left.task for left in on_its_way.values()} | (state.tasks.keys() if resuming else set())
+    tasks = dict.fromkeys(kept, frozenset[TopicPartition]()) | loads.split
     return SplitState(
-        tasks=dict(sorted({**emptied, **tasks}.items())),
-        moving=dict(sorted(moving.items())),
-        taken={
-            at: source for at, source in sorted(taken.items()) if at not in tasks.get(source, ())
-        },
-        last_balance_ms=last_balance_ms,
+        tasks=dict(sorted(tasks.items())),
+        leaving=dict(sorted(on_its_way.items())),
+        taken={at: waiting[at].task for at in sorted(taken & there)},
+        last_balance_ms=last_ms,
+        resumed_ms=state.resumed_ms if resuming else None,
     )
 
 
-def _budget(config: SplitConfig, partitions: Set[TopicPartition]) -> int:
-    share = config.movement_budget
-    return max(1, int(share * len(partitions))) if share else 0
+def _owners(
+    there: Set[TopicPartition], state: SplitState, reports: Mapping[int, TaskReport]
+) -> dict[TopicPartition, int]:
+    """The task of each partition by the split; what is in none but still held is its holder's."""
+    owners = {at: task for task, held in state.tasks.items() for at in held}
+    rest = there - owners.keys() - state.leaving.keys()
+    return owners | {
+        at: task for task, report in sorted(reports.items()) for at in report.held & rest
+    }
 
 
-def split(partitions: Set[TopicPartition], previous: Split, max_tasks: int) -> Split:
-    """Give every partition to one of at most ``max_tasks`` tasks, at once; none weighs more.
+def _let_go(at: TopicPartition, report: TaskReport | None) -> bool:
+    return report is not None and report.has_let_go(at)
 
-    What has a task keeps it. Partitions that are gone leave their task, one without any is no task,
-    those beyond ``max_tasks`` are dissolved. Raises ``ValueError`` when that is below 1.
-    """
-    config = SplitConfig(max_tasks, movement_budget=0)
-    kept = {index: held for index, held in previous.items() if index < max_tasks}
-    state = SplitState({index: held & partitions for index, held in kept.items()})
-    return resplit(dict.fromkeys(partitions), state, {}, 0, config).tasks
+
+def _may_balance(
+    weights: Mapping[TopicPartition, float | None],
+    last_ms: int | None,
+    now_ms: int,
+    config: SplitConfig,
+) -> bool:
+    """A connector that has just started knows no weight: it must not even out by count what an
+    earlier one had evened out by weight."""
+    known = any(weight is not None for weight in weights.values())
+    return known and (last_ms is None or now_ms - last_ms >= config.balance_interval_ms)

@@ -16,7 +16,10 @@ _MOST_SHIFT = 0.95
 
 
 def weigh(measured: Mapping[TopicPartition, float | None]) -> dict[TopicPartition, float]:
-    """Records/s of each partition, with what it costs to have one; unknown ones are the median."""
+    """Records/s of each partition, with what it costs to have one; unknown ones are the median.
+
+    Raises ``ValueError`` for a weight below 0, or that is no number.
+    """
     known = [weight for weight in measured.values() if weight is not None]
     for at, weight in measured.items():
         if weight is not None and not 0 <= weight < inf:
@@ -39,71 +42,60 @@ class TaskWeights:
     @property
     def split(self) -> dict[int, frozenset[TopicPartition]]:
         """The partitions of each task that has any."""
-        return {index: frozenset(held) for index, held in enumerate(self._held) if held}
+        return {task: frozenset(held) for task, held in enumerate(self._held) if held}
 
     def put(self, partition: TopicPartition, task: int) -> None:
         """A partition is in a task."""
         self._held[task].add(partition)
         self._loads[task] += self._weights[partition]
 
-    def expect(self, partition: TopicPartition, task: int | None) -> None:
-        """A partition is on its way to a task, and counts there already."""
-        if task is not None and task < len(self._loads):
-            self._loads[task] += self._weights[partition]
-
     def deal(self, partitions: Iterable[TopicPartition]) -> None:
-        """Each to the lightest task, or to one that has none yet; the heaviest first."""
-        lightest = [
-            (load, len(held), task)
-            for task, (load, held) in enumerate(zip(self._loads, self._held, strict=True))
-        ]
+        """Each to the lightest task, which may be one that has none yet; the heaviest first."""
+        lightest = [(load, task) for task, load in enumerate(self._loads)]
         heapify(lightest)
         for partition in sorted(partitions, key=lambda at: (-self._weights[at], at)):
-            _, _, task = lightest[0]
+            _, task = lightest[0]
             self.put(partition, task)
-            heapreplace(lightest, (self._loads[task], len(self._held[task]), task))
+            heapreplace(lightest, (self._loads[task], task))
 
     def relieve(
         self, movable: Set[TopicPartition], most: int, tolerance: float
-    ) -> list[tuple[TopicPartition, int, int]]:
-        """Take at most ``most`` of ``movable`` from heavy tasks, for light ones: each, from, to.
+    ) -> dict[TopicPartition, int]:
+        """Take at most ``most`` of ``movable`` out of heavy tasks: what, and out of which task.
 
         Only as long as a task is off the mean by more than ``tolerance``, and only moves that bring
         two tasks closer together by something worth it; to begin a task, anything is worth it.
         """
-        moves: list[tuple[TopicPartition, int, int]] = []
-        tasks = range(min(len(self._loads), len(self._weights)))
-        total = sum(self._loads[task] for task in tasks)
-        stuck: set[int] = set()
-        while len(moves) < most and len(stuck) < len(tasks):
-            mean = total / len(tasks)
-            light = min(tasks, key=lambda task: (self._loads[task], task))
-            heavy = max(set(tasks) - stuck, key=lambda task: (self._loads[task], -task))
-            begins = self._loads[light] == 0
-            if not begins and (
-                self._loads[heavy] <= mean
-                or max(self._loads[heavy] - mean, mean - self._loads[light]) <= tolerance * mean
-            ):
+        if not self._weights:
+            return {}
+        loads, held = self._loads, self._held
+        # As many tasks as there are partitions for; those in use come first.
+        tasks = sorted(range(len(held)), key=lambda task: (not held[task], task))
+        tasks = tasks[: len(self._weights)]
+        total = sum(self._weights.values())
+        mean, worth_it = total / len(tasks), _LEAST_GAIN * total / len(self._weights)
+        candidates = set(tasks)
+        moves: dict[TopicPartition, int] = {}
+        while candidates and len(moves) < most:
+            light = min(tasks, key=lambda task: (loads[task], task))
+            heavy = max(candidates, key=lambda task: (loads[task], -task))
+            begins = not loads[light]
+            off = max(loads[heavy] - mean, mean - loads[light])
+            if not begins and (off <= tolerance * mean or loads[heavy] <= mean):
                 break
-            least = 0.0 if begins else _LEAST_GAIN * total / len(self._weights)
-            chosen = self._choose(self._held[heavy] & movable, heavy, light, least)
-            if chosen is None:
-                stuck.add(heavy)
+            most_shift = _MOST_SHIFT * (loads[heavy] - loads[light])
+            fits = [
+                at
+                for at in held[heavy] & movable
+                if (begins or self._weights[at] >= worth_it) and self._weights[at] <= most_shift
+            ]
+            if not fits:
+                candidates.remove(heavy)
                 continue
-            self._held[heavy].remove(chosen)
-            self._loads[heavy] -= self._weights[chosen]
-            self._loads[light] += self._weights[chosen]
-            moves.append((chosen, heavy, light))
+            half = (loads[heavy] - loads[light]) / 2
+            best = min(fits, key=lambda at: (abs(self._weights[at] - half), at))
+            moves[best] = heavy
+            held[heavy].remove(best)
+            loads[heavy] -= self._weights[best]
+            loads[light] += self._weights[best]  # it will get there: it counts there already
         return moves
-
-    def _choose(
-        self, among: Set[TopicPartition], heavy: int, light: int, least: float
-    ) -> TopicPartition | None:
-        """The partition that brings two tasks closest together; None when it is not worth it."""
-        difference = self._loads[heavy] - self._loads[light]
-        fits = [
-            (abs(self._weights[at] - difference / 2), at)
-            for at in among
-            if least <= self._weights[at] <= _MOST_SHIFT * difference
-        ]
-        return min(fits)[1] if fits else None

@@ -19,11 +19,10 @@ from headrace.report.result import (
     Point,
     Result,
 )
-from headrace.report.run import FLOW, Run
+from headrace.report.run import Run
 from headrace.report.summary import latency, points
 
 __all__ = [
-    "FLOW",
     "MAX_EXAMPLES",
     "MAX_POINTS",
     "Counts",

@@ -4,16 +4,15 @@ A resolved test names its clusters: in one with ``flowName``, ``headrace verify`
 flow's source, target and topic names first.
 """
 
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
-from headrace.api import ClusterSpec, MirrorTest
+from headrace.api import ClusterAccess, ClusterSpec, MirrorTest
+from headrace.api.labels import FLOW_LABEL
 from headrace.api.model import Model
 from headrace.errors import InvalidSpec
-
-FLOW = "headrace.dev/flow"
-"""Annotation of a resolved test: the flow that it was resolved from."""
 
 
 class Run(Model):
@@ -22,21 +21,23 @@ class Run(Model):
     name: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,20}$")]
     """Begins the ids of the run's producers."""
     test: MirrorTest
+    secrets: Path | None = None
+    """Folder of Secrets, ``<name>/<key>``."""
 
     @property
-    def source(self) -> ClusterSpec:
+    def source(self) -> ClusterAccess:
         """Where the load is written."""
-        return self._resolved(self.test.spec.source)
+        return self._resolved(self.test.spec.source, "spec.source")
 
     @property
-    def target(self) -> ClusterSpec:
+    def target(self) -> ClusterAccess:
         """Where the mirror is expected to carry it."""
-        return self._resolved(self.test.spec.target)
+        return self._resolved(self.test.spec.target, "spec.target")
 
     @property
     def flow(self) -> str | None:
         """Name of the flow under test; ``None``: a mirror that someone else runs."""
-        return self.test.metadata.annotations.get(FLOW)
+        return self.test.metadata.annotations.get(FLOW_LABEL)
 
     @property
     def topics(self) -> dict[str, str]:
@@ -48,10 +49,10 @@ class Run(Model):
         template = self.test.spec.target_topic
         return {name: template.format(source=self.source.alias, topic=name) for name in names}
 
-    def _resolved(self, cluster: ClusterSpec | None) -> ClusterSpec:
+    def _resolved(self, cluster: ClusterSpec | None, field: str) -> ClusterAccess:
         if cluster is None:
             raise InvalidSpec(
                 f"test {self.test.metadata.name} names a flow instead of its clusters: "
                 "`headrace verify` finds the flow and resolves it; a job alone cannot"
             )
-        return cluster
+        return ClusterAccess(cluster, field, self.secrets)

@@ -9,5 +9,15 @@ from headrace.sandbox.cluster import Cluster
 from headrace.sandbox.disk import require_disk
 from headrace.sandbox.plan import ClusterPlan
 from headrace.sandbox.sandbox import Sandbox, sandboxes_home
+from headrace.sandbox.security import USERNAME, Authority
 
-__all__ = ["Broker", "Cluster", "ClusterPlan", "Sandbox", "require_disk", "sandboxes_home"]
+__all__ = [
+    "USERNAME",
+    "Authority",
+    "Broker",
+    "Cluster",
+    "ClusterPlan",
+    "Sandbox",
+    "require_disk",
+    "sandboxes_home",
+]

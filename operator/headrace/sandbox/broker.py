@@ -20,6 +20,9 @@ START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 30
 """A clean stop takes 0.3 to 3 s, the last of a cluster, who finds nobody to hand over to, 6 s."""
 
+FREEZE_TIMEOUT_S = 10
+"""It takes milliseconds."""
+
 LOGGING = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSXXX",
@@ -44,6 +47,8 @@ class Broker:
     heap_mb: int
     leashed: bool
     """Does a broker that is started here die with this process?"""
+    secure_ports: tuple[int, int] | None = None
+    """For SASL over TLS and for client certificates, where the cluster has them."""
     _child: "subprocess.Popen[bytes] | None" = field(default=None, repr=False, compare=False)
 
     @property
@@ -60,6 +65,11 @@ class Broker:
     def data(self) -> Path:
         """Kafka's ``log.dirs``."""
         return self.folder / "data"
+
+    @property
+    def scram(self) -> Path:
+        """Users that a secure cluster has from the start, one a line, for ``format``."""
+        return self.folder / "scram.txt"
 
     @property
     def process(self) -> psutil.Process | None:
@@ -86,6 +96,12 @@ class Broker:
         """Let it stand still: its connections stay open, and nothing answers."""
         if process := self.process:
             process.suspend()
+            # The kernel tells every thread of it, one after the other.
+            deadline = time.monotonic() + FREEZE_TIMEOUT_S
+            while not self.frozen:
+                if time.monotonic() > deadline:
+                    raise GaveUp(f"{self} does not stand still after {FREEZE_TIMEOUT_S} s")
+                time.sleep(0.01)
 
     def thaw(self) -> None:
         """Let it go on."""
@@ -106,6 +122,9 @@ class Broker:
     def format(self, cluster_id: str) -> "subprocess.Popen[bytes]":
         """Begin to make its data folder; ``wait_until_formatted`` ends it."""
         arguments = ["-t", cluster_id, "-c", str(self.folder / "server.properties")]
+        if self.scram.exists():
+            for user in self.scram.read_text().splitlines():
+                arguments += ["--add-scram", user]
         # Half a second of Java: compiling well would not pay.
         return self._jvm("-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool", "format", *arguments)
 

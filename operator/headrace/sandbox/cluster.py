@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from headrace.errors import InvalidSpec
 from headrace.sandbox.broker import STOP_TIMEOUT_S, Broker
+from headrace.sandbox.ports import HOST
 from headrace.sandbox.processes import end
 
 
@@ -22,6 +23,20 @@ class Cluster:
     def bootstrap_servers(self) -> str:
         """What a client is given: ``host:port,...``."""
         return ",".join(broker.address for broker in self.brokers)
+
+    @property
+    def sasl_servers(self) -> str:
+        """The same for clients that log in over TLS; empty where the cluster is not secure."""
+        return self._secure_servers(0)
+
+    @property
+    def tls_servers(self) -> str:
+        """The same for clients with a certificate; empty where the cluster is not secure."""
+        return self._secure_servers(1)
+
+    def _secure_servers(self, which: int) -> str:
+        ports = [broker.secure_ports[which] for broker in self.brokers if broker.secure_ports]
+        return ",".join(f"{HOST}:{port}" for port in ports)
 
     @property
     def running(self) -> bool:

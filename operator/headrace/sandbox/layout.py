@@ -12,8 +12,12 @@ from headrace.sandbox.broker import Broker
 from headrace.sandbox.cluster import Cluster
 from headrace.sandbox.plan import ClusterPlan
 from headrace.sandbox.properties import broker_properties
+from headrace.sandbox.security import Security, write_private
 from headrace.toolchain import Java
 from headrace.toolchain.files import write_whole
+
+SECRETS = "secrets"
+"""Folder of what clients of secure clusters need, laid out as Kubernetes mounts Secrets."""
 
 
 class ClusterFacts(BaseModel):
@@ -26,6 +30,8 @@ class ClusterFacts(BaseModel):
     heap_mb: int
     ports: tuple[tuple[int, int], ...]
     """For clients and for controllers, of each broker."""
+    secure_ports: tuple[tuple[int, int], ...] = ()
+    """For SASL over TLS and for client certificates, of each broker of a secure cluster."""
 
     def at(self, folder: Path, java: Java, *, leashed: bool) -> Cluster:
         """The cluster, in the sandbox's ``folder``."""
@@ -38,6 +44,7 @@ class ClusterFacts(BaseModel):
                 java=java,
                 heap_mb=self.heap_mb,
                 leashed=leashed,
+                secure_ports=self.secure_ports[node_id - 1] if self.secure_ports else None,
             )
             for node_id, (port, _) in enumerate(self.ports, start=1)
         )
@@ -85,18 +92,25 @@ class Layout(BaseModel):
         for plan in plans:
             for_clients = [next(left) for _ in range(plan.brokers)]
             for_controllers = [next(left) for _ in range(plan.brokers)]
+            secure = [(next(left), next(left)) for _ in range(plan.brokers if plan.secure else 0)]
             facts = ClusterFacts(
                 name=plan.name,
                 cluster_id=_random_cluster_id(),
                 heap_mb=plan.heap_mb,
                 ports=tuple(zip(for_clients, for_controllers, strict=True)),
+                secure_ports=tuple(secure),
             )
+            security = None
+            if plan.secure:
+                security = Security.make(plan.name, folder / SECRETS, folder / plan.name, secure)
             for broker in facts.at(folder, java, leashed=not detached).brokers:
                 broker.folder.mkdir(parents=True)
                 settings = broker_properties(
-                    broker.node_id, facts.ports, broker.data, plan.properties
+                    broker.node_id, facts.ports, broker.data, plan.properties, security
                 )
-                (broker.folder / "server.properties").write_text(settings)
+                write_private(broker.folder / "server.properties", settings.encode())
+                if security:
+                    write_private(broker.scram, "\n".join(security.scram_users()).encode())
             clusters.append(facts)
         layout = cls(detached=detached, java=java, clusters=tuple(clusters))
         write_whole(folder / "sandbox.json", layout.model_dump_json(indent=2).encode())
@@ -104,11 +118,13 @@ class Layout(BaseModel):
 
 
 def wanted_ports(plans: Sequence[ClusterPlan]) -> list[int | None]:
-    """Of each cluster the ports for clients, then those for controllers; None: any that is free."""
+    """Of each cluster the ports for clients, then those for controllers and, where it is secure,
+    two more of each broker; None: any that is free."""
     wanted: list[int | None] = []
     for plan in plans:
         for_clients = [plan.port + n if plan.port else None for n in range(plan.brokers)]
-        wanted += [*for_clients, *[None] * plan.brokers]
+        others = 3 if plan.secure else 1
+        wanted += [*for_clients, *[None] * (others * plan.brokers)]
     return wanted
 
 

@@ -22,6 +22,8 @@ class ClusterPlan:
     """Heap of each broker; with it a broker takes about 190 MB of memory after its start."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """Broker settings on top of those of ``properties.py``."""
+    secure: bool = False
+    """Also a listener for SASL over TLS, and one that asks for a client certificate."""
 
     def __post_init__(self) -> None:
         check_name(self.name)

@@ -4,6 +4,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headrace.sandbox.ports import HOST
+from headrace.sandbox.security import USERNAME, Security
+
+_LOGIN_MODULES = {
+    "plain": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "scram-sha-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "scram-sha-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
 
 
 def broker_properties(
@@ -11,6 +18,7 @@ def broker_properties(
     ports: Sequence[tuple[int, int]],
     data: Path,
     extra: Mapping[str, str],
+    security: Security | None = None,
 ) -> str:
     """Settings of node ``node_id`` (from 1); ``ports``: each node's for clients and controllers."""
     client, controller = ports[node_id - 1]
@@ -53,4 +61,30 @@ def broker_properties(
         # killed and comes back waits for that as well. A single broker keeps the 9 s all the same:
         # on a busy machine it would lose its own session, and nobody could take over.)
         settings |= {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
+    if security:
+        settings |= _secure(settings, node_id, security)
     return "".join(f"{key}={value}\n" for key, value in (settings | dict(extra)).items())
+
+
+def _secure(settings: Mapping[str, object], node_id: int, security: Security) -> dict[str, object]:
+    """Two listeners more; brokers and controllers talk to each other in plain text as before."""
+    sasl, tls = security.ports[node_id - 1]
+    more = f",SASL_SSL://{HOST}:{sasl},SSL://{HOST}:{tls}"
+    secure: dict[str, object] = {
+        "listeners": f"{settings['listeners']}{more}",
+        "advertised.listeners": f"{settings['advertised.listeners']}{more}",
+        "listener.security.protocol.map": (
+            f"{settings['listener.security.protocol.map']},SASL_SSL:SASL_SSL,SSL:SSL"
+        ),
+        "listener.name.ssl.ssl.client.auth": "required",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": security.key_store,
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": security.trust_store,
+        "sasl.enabled.mechanisms": ",".join(_LOGIN_MODULES).upper(),
+    }
+    for mechanism, module in _LOGIN_MODULES.items():
+        user = f' user_{USERNAME}="{security.password}"' if mechanism == "plain" else ""
+        key = f"listener.name.sasl_ssl.{mechanism}.sasl.jaas.config"
+        secure[key] = f"{module} required{user};"
+    return secure

@@ -15,7 +15,7 @@ from headrace.logs import get_logger
 from headrace.sandbox.broker import Broker
 from headrace.sandbox.cluster import Cluster, format_all, start_all
 from headrace.sandbox.disk import require_disk
-from headrace.sandbox.layout import Layout, wanted_ports
+from headrace.sandbox.layout import SECRETS, Layout, wanted_ports
 from headrace.sandbox.plan import ClusterPlan, check_name
 from headrace.sandbox.ports import held_ports
 from headrace.sandbox.processes import ProcessRecord, end
@@ -114,6 +114,11 @@ class Sandbox:
     def name(self) -> str:
         """Its name, unique for a user of a machine."""
         return self.folder.name
+
+    @property
+    def secrets(self) -> Path:
+        """What clients of its secure clusters need, ``<name>/<key>``: for ``--secrets``."""
+        return self.folder / SECRETS
 
     @property
     def running(self) -> bool:

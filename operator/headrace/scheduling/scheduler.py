@@ -76,9 +76,9 @@ class Scheduler:
 
         ``drivers`` are those that shall have units (name, capacity, rack, tags; what they run is
         taken from the tasks): not one that is lost, or leaving. ``pins`` hold as long as their
-        driver is among them, and others are balanced around them, but not in the round that moves
-        one. With ``balance`` false only units
-        without a driver get a new one, whatever the assignor says.
+        driver is among them; others are balanced around them, but not in the round that moves one.
+        With ``balance`` false only units without a driver get a new one, whatever the assignor
+        says.
 
         May block for seconds: a plug-in is asked in a process. ``now_ms`` may be of any clock that
         goes on steadily.
@@ -104,8 +104,11 @@ class Scheduler:
             placements |= _placements(state, decision.assignment)
             if decision.reason:
                 problems |= dict.fromkeys(names, decision.reason)
-            if decision.assignment.follow_up_ms is not None:
-                follow_ups.append(decision.assignment.follow_up_ms)
+            if (follow_up_ms := decision.assignment.follow_up_ms) is not None:
+                if _overrules(state, decision.assignment):
+                    # It would ask for the same again, at once and for ever.
+                    follow_up_ms = max(follow_up_ms, now_ms + _FIRST_RETRY_MS)
+                follow_ups.append(follow_up_ms)
         self._forget(self._known.keys() - groups.keys())
         if placements and drivers:
             follow_ups.append(now_ms + _LOOK_AGAIN_MS)
@@ -170,6 +173,14 @@ def _pinned(
 ) -> frozenset[TaskId]:
     run = frozenset[TaskId]().union(*(driver.active for driver in drivers.values()))
     return frozenset(id for id in run if not balance or pins.get(id) in drivers)
+
+
+def _overrules(state: ApplicationState, answer: TaskAssignment) -> bool:
+    """Whether pins hold against the answer: not every assignor knows them."""
+    given = answer.drivers
+    return any(
+        driver.active & state.pinned - given[name].active for name, driver in state.drivers.items()
+    )
 
 
 def _placements(state: ApplicationState, answer: TaskAssignment) -> dict[TaskId, Placement]:

@@ -28,6 +28,11 @@ def test_values_are_not_shown():
             {"stringData": {"a": 57721}},
             "stringData.a: must be text (in quotes, where it looks like something else)",
         ),
+        (
+            {"stringData": {"../a": CANARY}},
+            "stringData[../a]: must be a Secret's key: letters, digits, '-', '_', '.'",
+        ),
+        ({"data": {"..": ""}}, "data[..]: must be a Secret's key: letters, digits, '-', '_', '.'"),
         ({"data": CANARY}, "data: must be a mapping, with a line for each key"),
         ({"stringData": [CANARY]}, "stringData: must be a mapping, with a line for each key"),
         (

@@ -49,10 +49,10 @@ def test_a_flow_that_asks_for_nothing_that_is_missing():
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
-        ({"source": {"tls": {}}}, "spec.source.tls is not built yet; leave it out"),
         (
             {"source": {"authentication": {"type": "OAuthBearer"}}},
-            "spec.source.authentication is not built yet; leave it out",
+            "spec.source.authentication.type: OAuthBearer is not built yet; "
+            "use Plain or ScramSha256 or ScramSha512",
         ),
         (
             {"policy": {"type": "mine"}},
@@ -149,9 +149,14 @@ def test_what_a_flow_is_not_refused_for(spec):
             {
                 "flowName": None,
                 "source": {"alias": "east", "bootstrapServers": "a:1", "tls": {}},
-                "target": {"alias": "west", "bootstrapServers": "b:1"},
+                "target": {
+                    "alias": "west",
+                    "bootstrapServers": "b:1",
+                    "authentication": {"type": "OAuthBearer"},
+                },
             },
-            "spec.source.tls is not built yet; leave it out",
+            "spec.target.authentication.type: OAuthBearer is not built yet; "
+            "use Plain or ScramSha256 or ScramSha512",
         ),
     ],
 )

@@ -454,6 +454,153 @@ def test_tasks_come_with_a_worker() -> None:
     group.until_stable()
 
 
+def test_new_units_go_to_the_workers_with_least_until_all_are_level() -> None:
+    group = Group(units={"c": 9, "d": 15}, workers=())
+    for name, tasks in (("worker0", 2), ("worker1", 3), ("worker2", 4), ("worker3", 0)):
+        held = len([t for _, tasks in group.running.values() for t in tasks])
+        group.join_with(name, [], [("c", n) for n in range(held, held + tasks)])
+    assert group.round().delay_ms == 0
+    assert group.counts() == ([0, 0, 1, 1], [6, 6, 6, 6])
+    # The first of the new ones go to the worker that had nothing.
+    assert {("d", 0), ("d", 1)} <= group.running["worker3"][1]
+
+
+def test_equals_are_served_by_name() -> None:
+    group = Group(units={"c": 5}, workers=("worker1", "worker0", "worker2"))
+    round = group.round()
+    assert round.assigned == {
+        "worker0": (("c",), (("c", 0), ("c", 3))),
+        "worker1": ((), (("c", 1), ("c", 4))),
+        "worker2": ((), (("c", 2),)),
+    }
+
+
+def test_a_delay_holds_back_what_was_lost_and_nothing_else() -> None:
+    group = Group(workers=("worker1", "worker2"))
+    group.round()
+    lost = group.running["worker2"]
+    group.leave("worker2")
+    group.round()
+    group.units |= {"connector3": 2}
+    assert group.round().delay_ms == MAX_DELAY_MS
+    assert group.counts() == ([2], [6])
+    # A connector that is deleted is waited for no longer.
+    (waiting,) = lost[0]
+    del group.units[waiting]
+    assert group.round().delay_ms == MAX_DELAY_MS
+    del group.units["connector1" if waiting == "connector2" else "connector2"]
+    group.round()
+    group.simulation.sleep(MAX_DELAY_MS)
+    assert group.round().delay_ms == 0
+    assert group.is_complete_and_balanced()
+
+
+def test_a_worker_that_comes_back_with_its_units_ends_the_delay() -> None:
+    group = Group(workers=("worker1", "worker2"))
+    group.round()
+    connectors, tasks = group.running["worker2"]
+    group.leave("worker2")
+    assert group.round().delay_ms == MAX_DELAY_MS
+    group.join_with("worker2", sorted(connectors), sorted(tasks))
+    round = group.round()
+    assert round.delay_ms == 0
+    assert not revokes(round)
+    assert group.is_complete_and_balanced()
+
+
+def test_a_worker_that_comes_back_too_late_is_a_new_one() -> None:
+    group = Group(workers=("worker1", "worker2"))
+    group.round()
+    group.leave("worker2")
+    group.round()
+    group.simulation.sleep(MAX_DELAY_MS)
+    assert group.round().delay_ms == 0
+    assert group.counts() == ([2], [8])
+    group.join("worker2")
+    assert revokes(group.round())
+    assert group.counts() == ([0, 1], [0, 4])
+    group.round()
+    assert group.is_complete_and_balanced()
+
+
+def test_a_second_worker_that_leaves_does_not_start_the_delay_anew() -> None:
+    group = Group(workers=("worker1", "worker2", "worker3"))
+    group.round()
+    group.leave("worker2")
+    assert group.round().delay_ms == MAX_DELAY_MS
+    group.simulation.sleep(MAX_DELAY_MS - 1)
+    group.leave("worker3")
+    assert group.round().delay_ms == 1
+    group.simulation.sleep(1)
+    assert group.round().delay_ms == 0
+    assert group.counts() == ([2], [8])
+
+
+def test_a_leader_that_restarts_knows_of_no_delay() -> None:
+    group = Group(workers=("worker1", "worker2", "worker3"))
+    group.round()
+    group.leave("worker2")
+    assert group.round().delay_ms == MAX_DELAY_MS
+    group.simulation.restart_leader()
+    # What nobody runs is new to it; nor does it know of revocations to back off from.
+    assert group.round().delay_ms == 0
+    assert group.is_complete_and_balanced()
+
+
+def test_a_round_while_one_backs_off_forgets_that_it_does() -> None:
+    # So Connect is: the second round of a back-off, come early, clears the way for the third.
+    group = Group(units={"c": 12})
+    group.round()
+    group.join("worker2")
+    group.round()
+    group.join("worker3")
+    assert group.round().delay_ms == 40
+    assert group.round().delay_ms == 40
+    round = group.round()
+    assert round.delay_ms == 0
+    assert revokes(round)
+
+
+def test_a_round_without_revocations_ends_the_back_off() -> None:
+    group = Group(units={"c": 60})
+    group.round()
+    delays = []
+    for name in ("a", "b"):
+        group.join(f"worker2{name}")
+        group.round()
+        group.join(f"worker3{name}")
+        delays.append(group.round().delay_ms)
+        group.simulation.sleep(delays[-1])
+        for _ in range(3):
+            group.round()
+        assert group.is_complete_and_balanced()
+    assert delays == [40, 40]
+
+
+def test_units_that_three_workers_run_stop_on_all() -> None:
+    group = Group(units={"connector1": 2}, workers=())
+    for name in ("worker1", "worker2", "worker3"):
+        group.join_with(name, ["connector1"], [("connector1", 0), ("connector1", 1)])
+    round = group.round()
+    assert group.counts() == ([0, 0, 0], [0, 0, 0])
+    assert len(set(round.revoked.values())) == 1
+    assert not revokes(group.round())
+    assert group.is_complete_and_balanced()
+
+
+def test_what_is_no_unit_any_more_stops_only_where_a_leader_knew_it() -> None:
+    # So Connect is: what a new leader never assigned and is not configured, it leaves alone.
+    group = Group(units={"connector1": 1})
+    group.round()
+    group.units = {"connector2": 1}
+    group.simulation.restart_leader()
+    round = group.round()
+    assert not revokes(round)
+    assert round.assigned["worker1"][0] == ("connector1", "connector2")
+    # Once it has assigned it itself, it notices.
+    assert group.round().revoked["worker1"] == (("connector1",), (("connector1", 0),))
+
+
 def test_without_workers_nothing_happens() -> None:
     group = Group(workers=())
     assert group.round() == Round(0, {}, {})

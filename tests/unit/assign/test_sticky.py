@@ -367,3 +367,27 @@ def test_what_it_is_told_stays_as_it_was() -> None:
     copy = replace(state)
     assign(state)
     assert state == copy
+
+
+def test_when_a_driver_is_lost_nothing_but_its_tasks_moves() -> None:
+    # Without c, b is far too heavy; that can wait until what nobody runs is placed.
+    state = ApplicationState.of(weighing(1, 1, 9, 9, 1, 1), drivers("abc"), flows=ANY_BUDGET)
+    a, b, c = (frozenset(tasks(6)[n : n + 2]) for n in (0, 2, 4))
+    before = TaskAssignment({n: DriverAssignment(t) for n, t in zip("abc", (a, b, c), strict=True)})
+    lost = replace(state, drivers={d.name: d for d in drivers("ab", before)})
+    answer = assign(lost)
+    assert moved(before, answer) == c
+    assert not answer.balanced
+    assert answer.follow_up_ms == MINUTE_MS
+    later = replace(
+        lost, drivers={d.name: d for d in drivers("ab", answer)}, now_ms=answer.follow_up_ms
+    )
+    assert assign(later).balanced
+
+
+def test_a_giant_s_driver_gets_the_lightest_of_the_rest() -> None:
+    weights = [9000.0, *(float(n) for n in range(100, 0, -1)), 0.5]
+    answer = assign(ApplicationState.of(weighing(*weights), drivers("abc")))
+    beside = {name: sorted(t.index for t in d.active) for name, d in answer.drivers.items()}
+    (giant,) = (name for name, held in beside.items() if 0 in held)
+    assert beside[giant] == [0, *range(69, 102)]

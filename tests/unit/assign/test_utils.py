@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from headrace.assign import (
     ApplicationState,
     AssignmentConfig,
@@ -143,3 +145,29 @@ def test_a_standby_stays_and_the_last_owner_is_the_next_best() -> None:
         },
     )
     assert AssignmentUtils.place_standbys(handed_over, active)["c"] == {T[0]}
+
+
+@pytest.mark.parametrize("cost", ["traffic_cost", "non_overlap_cost"])
+def test_a_cost_below_zero_is_refused(cost: str) -> None:
+    state = ApplicationState.of(read_from("r1"), [DriverState("a", rack="r1")])
+    nothing = TaskAssignment({"a": DriverAssignment()})
+    for optimize in (
+        AssignmentUtils.optimize_rack_aware_active,
+        AssignmentUtils.optimize_rack_aware_standby,
+    ):
+        with pytest.raises(ValueError, match=f"{cost} must be 0 or more, got -1"):
+            optimize(state, nothing, **{cost: -1})
+
+
+def test_what_is_wrong_with_an_assignment_is_left_to_its_validation() -> None:
+    gone = TaskId("gone", "SourceTask", 0)
+    state = ApplicationState.of(
+        read_from("r1", "r2"), [DriverState("a", rack="r2"), DriverState("b", rack="r1")]
+    )
+    both = frozenset({T[0], gone})
+    given = TaskAssignment(
+        {"a": DriverAssignment(both, standby=both), "b": DriverAssignment(frozenset({T[1], gone}))}
+    )
+    active = AssignmentUtils.optimize_rack_aware_active(state, given, [*T, gone])
+    assert active.owners == {T[0]: "b", T[1]: "a", gone: "b"}
+    assert AssignmentUtils.optimize_rack_aware_standby(state, given) == given

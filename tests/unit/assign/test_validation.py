@@ -6,6 +6,7 @@ import pytest
 
 from headrace.assign import (
     ApplicationState,
+    AssignmentConfig,
     AssignmentError,
     AssignmentUtils,
     DriverAssignment,
@@ -123,3 +124,30 @@ def test_what_a_flow_cannot_ask_for(config: FlowConfig) -> None:
 def test_what_was_not_measured_weighs_as_the_median_of_its_kind() -> None:
     weighed = weigh({SOURCE[0]: 10.0, SOURCE[1]: 30.0, SOURCE[2]: None, BEAT: None})
     assert [weighed[task].weight for task in [*SOURCE, BEAT]] == [10.0, 30.0, 20.0, 0.0]
+
+
+def test_what_waits_has_to_be_a_task() -> None:
+    state = ApplicationState.of([], [DriverState("a")])
+    answer = TaskAssignment({"a": DriverAssignment()}, waiting=ONE)
+    violation = AssignmentUtils.find_violation(state, answer)
+    assert violation is not None
+    assert violation.error is AssignmentError.UNKNOWN_TASK_ID
+    assert violation.message == "orders-source-task-0 waits, which is no task"
+
+
+def test_nothing_is_there_twice_or_under_another_name() -> None:
+    task, a, b = TaskInfo(SOURCE[0], True), DriverState("a"), DriverState("b")
+    with pytest.raises(ValueError, match="task orders-source-task-0 is there twice"):
+        ApplicationState.of([task, task._replace(weight=1.0)], [a])
+    with pytest.raises(ValueError, match="driver a is there twice"):
+        ApplicationState.of([task], [a, b, a])
+    with pytest.raises(ValueError, match="orders-source-task-1 stands for orders-source-task-0"):
+        ApplicationState({SOURCE[1]: task}, {})
+    with pytest.raises(ValueError, match="b stands for driver a"):
+        ApplicationState({}, {"b": a})
+
+
+@pytest.mark.parametrize("setting", ["tolerance", "balance_interval_ms", "acceptable_recovery_lag"])
+def test_a_setting_below_zero_is_refused(setting: str) -> None:
+    with pytest.raises(ValueError, match=f"{setting} must be 0 or more, got -1"):
+        AssignmentConfig(**{setting: -1})

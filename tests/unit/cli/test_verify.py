@@ -10,10 +10,12 @@ import pytest
 import yaml
 
 from headrace.api import MirrorTest, ReplicationFlow
+from headrace.api.labels import FLOW_LABEL
 from headrace.cli import verify
 from headrace.cli.exits import Exit
 from headrace.cli.main import main
-from headrace.report import FLOW, Run
+from headrace.replication.mirror_tests import resolve
+from headrace.report import Run
 
 SCRIPTS = Path(__file__).parents[3] / "spark-jobs"
 
@@ -141,13 +143,13 @@ def test_a_test_takes_clusters_names_and_promises_from_its_flow(
     test = MirrorTest.model_validate(
         manifest(flowName="orders", chaos=[{"action": "KillDriver", "atPercent": 50}])
     )
-    resolved = verify.resolve(test, flow)
+    resolved = resolve(test, flow)
     # What the jobs are given is a manifest like any other.
     document = resolved.model_dump_json(by_alias=True)
     run = Run(name="r", test=MirrorTest.model_validate_json(document))
     assert run.topics["t-0"] == target
     assert (run.source.bootstrap_servers, run.target.bootstrap_servers) == ("e:1", "w:1")
-    assert run.flow == resolved.metadata.annotations[FLOW] == "orders"
+    assert run.flow == resolved.metadata.annotations[FLOW_LABEL] == "orders"
     assert run.test.spec.budgets.duplicated == 0
 
 

@@ -28,6 +28,7 @@ class PlayedTask:
         self.settled = True
         self.records = 3
         self.commit_requested = False
+        self.leaving = False
         self.breaks: str | None = None
         JOURNAL.append(f"create {role} {id.index}")
 
@@ -155,6 +156,19 @@ def test_a_suspended_task_that_comes_back_is_resumed_without_restore(manager: Ta
     manager.assign(share(0), {})
     assert JOURNAL == ["suspend 0", "resume 0"]
     assert manager.update_restoring()
+
+
+def test_a_task_that_lets_go_already_is_closed_before_it_comes_back(manager: TaskManager) -> None:
+    running(manager, 0)
+    manager.assign({}, {})
+    task = played(manager, 0)
+    task.settled, task.leaving = False, True
+    manager.assign(share(0), {})
+    assert task.phase is TaskPhase.SUSPENDED
+    task.settled = True
+    manager.update_restoring()
+    manager.assign(share(0), {})
+    assert played(manager, 0) is not task
 
 
 def test_revoked_tasks_go_before_new_ones_come_and_standbys_come_last(manager: TaskManager) -> None:

@@ -3,6 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from headrace.api import (
     Condition,
     ConditionStatus,
@@ -80,6 +82,39 @@ def test_a_flow_without_drivers_waits() -> None:
     assert readiness(CONNECTOR, drivers=0)[:2] == ("False", "NoDrivers")
 
 
+def test_units_that_no_assignor_places_make_the_flow_not_ready() -> None:
+    problem = "assignor mine raised KeyError: 1; the assignment in force stays"
+    placed = CONNECTOR.model_copy(
+        update={"spec": CONNECTOR.spec.model_copy(update={"driver_name": "d"})}
+    )
+    stands = flow_status(FLOW, [placed, unit(TaskType.SOURCE_TASK)], 2, NOW, problem=problem)
+    ready = condition(stands.conditions, ConditionType.READY)
+    assert ready is not None
+    assert (ready.status, ready.reason) == (ConditionStatus.FALSE, Reason.NOT_PLACED)
+    assert ready.message == f"1 of 2 units wait for a driver: {problem}"
+
+    # As long as all have a driver, the flow is ready, and says what is the matter.
+    stands = flow_status(FLOW, [placed], 2, NOW, problem=problem)
+    ready = condition(stands.conditions, ConditionType.READY)
+    failed = condition(stands.conditions, ConditionType.ASSIGNMENT_FAILED)
+    assert ready is not None
+    assert ready.status is ConditionStatus.TRUE
+    assert failed is not None
+    assert failed.message == problem
+
+
+def test_a_driver_that_did_not_let_go_is_named_with_this_flow_s_units() -> None:
+    overdue = {"driver-2": {CONNECTOR.metadata.name, "users-source-task-0"}, "driver-3": {"other"}}
+    stands = flow_status(FLOW, [CONNECTOR], 2, NOW, overdue=overdue)
+    said = condition(stands.conditions, ConditionType.DRIVER_UNRESPONSIVE)
+    assert said is not None
+    assert "driver-2 (orders-sourceconnector-0);" in said.message
+    assert "users" not in said.message
+    assert "driver-3" not in said.message
+    stands = flow_status(FLOW, [CONNECTOR], 2, NOW)
+    assert condition(stands.conditions, ConditionType.DRIVER_UNRESPONSIVE) is None
+
+
 def test_a_failed_task_makes_the_flow_not_ready_and_says_why() -> None:
     error = TaskError(reason="Fatal", message="disk on fire", time=NOW)
     failed = unit(TaskType.SOURCE_TASK, TaskPhase.FAILED, last_error=error)
@@ -99,6 +134,28 @@ def test_a_failed_connector_stalls_the_flow() -> None:
     assert stalled is not None
     assert stalled.reason is Reason.SAME_CLUSTER
     assert condition(conditions, ConditionType.RECONCILING) is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "type"),
+    [
+        (Reason.SECRET_MISSING, ConditionType.STALLED),
+        (Reason.AUTHENTICATION_FAILED, ConditionType.STALLED),
+        (Reason.TLS_FAILED, ConditionType.STALLED),
+        (Reason.SOURCE_UNREACHABLE, ConditionType.RECONCILING),
+    ],
+)
+def test_a_cluster_that_somebody_has_to_open_stalls_the_flow(
+    reason: Reason, type: ConditionType
+) -> None:
+    shut_out = unit(
+        TaskType.SOURCE_CONNECTOR,
+        TaskPhase.RESTORING,
+        conditions=says(ConditionStatus.FALSE, reason),
+    )
+    said = condition(flow_status(FLOW, [shut_out], 2, NOW).conditions, type)
+    assert said is not None
+    assert said.reason is reason
 
 
 def test_a_warning_stays_visible_on_a_ready_flow() -> None:

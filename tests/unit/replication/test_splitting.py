@@ -5,9 +5,17 @@ from collections.abc import Mapping
 
 import pytest
 
+from headrace.api import (
+    ObjectMeta,
+    ReplicationTask,
+    ReplicationTaskSpec,
+    ReplicationTaskStatus,
+    TaskType,
+    TopicPartitions,
+)
 from headrace.api.partitions import TopicPartition
 from headrace.replication.growth import Growth, observe
-from headrace.replication.splitting import Move, SplitConfig, SplitState, TaskReport, resplit, split
+from headrace.replication.splitting import Leaving, SplitConfig, SplitState, TaskReport, resplit
 
 MINUTE_MS = 60_000
 
@@ -27,8 +35,8 @@ def acknowledged(tasks: Mapping[int, frozenset[TopicPartition]]) -> dict[int, Ta
 def test_a_first_split_opens_all_tasks_and_is_even_by_weight() -> None:
     state = resplit(weights(8, 7, 6, 5, 4, None), SplitState(), {}, 0, SplitConfig(2))
     # The unknown one counts as the median, 6.
-    assert state.tasks == {0: p(0, 3, 5), 1: p(1, 2, 4)}
-    assert not state.moving
+    assert state.tasks == {0: p(0, 4, 5), 1: p(1, 2, 3)}
+    assert state.settled
 
 
 def test_a_new_partition_goes_to_the_lightest_task_and_touches_no_other() -> None:
@@ -49,31 +57,30 @@ def test_a_move_has_two_phases() -> None:
     all_weights = weights(10, 10, 10, 10)
     leaving = resplit(all_weights, before, acknowledged(before.tasks), 5, config)
     assert leaving.tasks == {0: p(1, 2), 1: p(3)}
-    assert leaving.moving == {TopicPartition("orders", 0): Move(0, 1, 5)}
+    assert leaving.leaving == {TopicPartition("orders", 0): Leaving(0, 5)}
     assert leaving.last_balance_ms == 5
 
     # Of the generation before, and one that still holds it.
     for report in TaskReport(False, p(1, 2)), TaskReport(True, p(0, 1, 2)):
         waits = resplit(all_weights, leaving, {0: report}, 1_000, config)
-        assert (waits.tasks, waits.moving) == (leaving.tasks, leaving.moving)
+        assert (waits.tasks, waits.leaving) == (leaving.tasks, leaving.leaving)
 
     arrived = resplit(all_weights, leaving, {0: TaskReport(True, p(1, 2))}, 1_000, config)
     assert arrived.tasks == {0: p(1, 2), 1: p(0, 3)}
-    assert not arrived.moving
+    assert arrived.settled
     assert not arrived.taken
 
 
 @pytest.mark.parametrize("reports", [{}, {0: TaskReport(False, p(0, 1, 2))}])
 def test_what_is_not_let_go_is_taken_after_a_deadline(reports: dict[int, TaskReport]) -> None:
     config = SplitConfig(2, movement_budget=0.5)
-    state = SplitState(
-        {0: p(1, 2), 1: p(3)}, {TopicPartition("orders", 0): Move(0, 1, 5)}, last_balance_ms=5
-    )
+    at = TopicPartition("orders", 0)
+    state = SplitState({0: p(1, 2), 1: p(3)}, {at: Leaving(0, 5)}, last_balance_ms=5)
     waits = resplit(weights(1, 1, 1, 1), state, reports, 10_004, config)
-    assert waits.moving
+    assert waits.leaving
     taken = resplit(weights(1, 1, 1, 1), waits, reports, 10_005, config)
     assert taken.tasks == {0: p(1, 2), 1: p(0, 3)}
-    assert taken.taken == {TopicPartition("orders", 0): 0}
+    assert taken.taken == {at: 0}
     assert not resplit(weights(1, 1, 1, 1), taken, reports, 10_006, config).taken
 
 
@@ -99,36 +106,91 @@ def test_an_imbalance_that_no_move_mends_moves_nothing() -> None:
     state = SplitState({0: p(0), 1: p(1, 2)})
     config = SplitConfig(2, movement_budget=1.0)
     after = resplit(weights(1_000_000, 5, 5), state, acknowledged(state.tasks), 0, config)
-    assert after.tasks == state.tasks
-    assert not after.moving
+    assert after == SplitState(state.tasks)
 
 
-def test_what_is_gone_leaves_and_an_empty_task_with_it() -> None:
+def test_what_is_gone_leaves_and_an_empty_task_goes_when_it_has_let_go() -> None:
     state = SplitState({0: p(0), 1: p(1)})
-    assert resplit(weights(1), state, {}, 0, SplitConfig(2)).tasks == {0: p(0)}
+    gone = resplit(weights(1), state, acknowledged(state.tasks), 0, SplitConfig(2))
+    assert gone.tasks == {0: p(0), 1: frozenset()}
+    # Back before that was heard of: it waits as any other.
+    back = resplit(weights(1, 1), gone, {1: TaskReport(False, p(1))}, 1, SplitConfig(2))
+    assert (back.tasks, back.leaving) == (gone.tasks, gone.leaving)
+    ended = resplit(weights(1), back, {1: TaskReport(True)}, 2, SplitConfig(2))
+    assert ended == SplitState({0: p(0)})
+
+
+def test_weights_that_nobody_knows_yet_move_nothing() -> None:
+    # It was even by weight, says whoever split before.
+    state = SplitState({0: p(0), 1: p(*range(1, 10))})
+    config = SplitConfig(2, movement_budget=1.0)
+    unknown = weights(*[None] * 10)
+    assert resplit(unknown, state, acknowledged(state.tasks), 0, config) == state
 
 
 def test_more_tasks_are_begun_one_budget_at_a_time() -> None:
     state = SplitState({0: p(*range(10))})
-    after = resplit(weights(*[1.0] * 10), state, acknowledged(state.tasks), 0, SplitConfig(4, 0.2))
-    assert {move.target for move in after.moving.values()} == {1, 2}
+    config = SplitConfig(4, movement_budget=0.2)
+    after = resplit(weights(*[1.0] * 10), state, acknowledged(state.tasks), 0, config)
+    assert len(after.leaving) == 2
+    arrived = resplit(weights(*[1.0] * 10), after, acknowledged(after.tasks), 1, config)
+    assert sorted(map(len, arrived.tasks.values())) == [1, 1, 8]
+
+
+def test_tasks_with_high_numbers_do_not_keep_others_from_beginning() -> None:
+    # What was in tasks 0 to 4 is gone.
+    state = SplitState({5: p(0, 1), 6: p(2, 3)})
+    config = SplitConfig(8, movement_budget=0.5)
+    after = resplit(weights(1, 1, 1, 1), state, acknowledged(state.tasks), 0, config)
+    assert len(after.leaving) == 2
 
 
 def test_tasks_beyond_the_maximum_are_emptied_and_go_when_they_have_let_go() -> None:
     state = SplitState({0: p(0), 1: p(1)})
     dissolving = resplit(weights(1, 1), state, acknowledged(state.tasks), 0, SplitConfig(1))
     assert dissolving.tasks == {0: p(0), 1: frozenset()}
-    assert dissolving.moving == {TopicPartition("orders", 1): Move(1, None, 0)}
+    assert dissolving.leaving == {TopicPartition("orders", 1): Leaving(1, 0)}
     reports = {0: TaskReport(True, p(0)), 1: TaskReport(True)}
     assert resplit(weights(1, 1), dissolving, reports, 1, SplitConfig(1)).tasks == {0: p(0, 1)}
 
 
 def test_after_a_restart_what_is_still_held_goes_back_to_its_holder() -> None:
-    # The specs that were read back lack partition 0; its move was in the lost memory.
-    state = SplitState({0: p(1, 2), 1: p(3)}, last_balance_ms=0)
+    # The specs that were read back lack partition 0; that it was leaving is forgotten.
+    state = SplitState({0: p(1, 2), 1: p(3)}, resumed_ms=0)
     reports = {0: TaskReport(False, p(0, 1, 2)), 1: TaskReport(True, p(3))}
     after = resplit(weights(1, 1, 1, 1), state, reports, 1, SplitConfig(2))
     assert after.tasks == {0: p(0, 1, 2), 1: p(3)}
+
+
+def test_after_a_restart_what_nobody_says_to_hold_waits_until_all_have_acknowledged() -> None:
+    # Task 0 changed its driver: the new one may have read that it is to copy partition 0, too.
+    state = SplitState({0: p(1, 2), 1: p(3)}, resumed_ms=0)
+    all_weights = weights(1, 1, 1, 1)
+    reports = {0: TaskReport(False), 1: TaskReport(True, p(3))}
+    waits = resplit(all_weights, state, reports, 9_999, SplitConfig(2))
+    assert waits == state
+    assert not waits.settled
+    for now_ms, all_reports in (9_999, acknowledged(state.tasks)), (10_000, reports):
+        after = resplit(all_weights, waits, all_reports, now_ms, SplitConfig(2))
+        assert after == SplitState({0: p(1, 2), 1: p(0, 3)})
+
+
+def test_what_a_task_reports() -> None:
+    held = TopicPartitions.pack(p(1))
+    task = ReplicationTask(
+        metadata=ObjectMeta(name="a", generation=3),
+        spec=ReplicationTaskSpec(flow_name="f", type=TaskType.SOURCE_TASK, partitions=held),
+        status=ReplicationTaskStatus(driver_name="d", observed_generation=2, partitions=held),
+    )
+    assert TaskReport.of(task, p(1)) == TaskReport(False, p(1))
+    status = task.status.model_copy(update={"observed_generation": 3})
+    observed = task.model_copy(update={"status": status})
+    assert TaskReport.of(observed, p(1)) == TaskReport(True, p(1))
+    # The object is older than what was published last.
+    assert TaskReport.of(observed, p()) == TaskReport(False, p(1))
+    # Nobody holds it: whoever claims it reads the newest generation.
+    released = task.model_copy(update={"status": ReplicationTaskStatus(epoch=4)})
+    assert TaskReport.of(released, p(1)) == TaskReport(True)
 
 
 @pytest.mark.parametrize("weight", [-1.0, math.nan, math.inf])
@@ -138,22 +200,28 @@ def test_a_weight_that_is_none(weight: float) -> None:
 
 
 @pytest.mark.parametrize("max_tasks", [0, -1])
-def test_less_than_one_task(max_tasks: int) -> None:
+def test_a_config_that_makes_no_sense(max_tasks: int) -> None:
     with pytest.raises(ValueError, match=f"max_tasks must be at least 1, got {max_tasks}"):
-        split(p(0), {}, max_tasks)
+        SplitConfig(max_tasks)
     with pytest.raises(ValueError, match="budget must be from 0 to 1, got 2"):
         SplitConfig(1, movement_budget=2)
 
 
-def test_growth_is_known_after_two_looks_and_smoothed_from_then_on() -> None:
-    first = observe(None, 100, 0.0)
-    assert first == Growth(100, 0.0)
-    second = observe(first, 200, 10.0)
-    assert second.records_per_s == 10
-    third = observe(second, 200, 70.0)
-    assert third.records_per_s == 5
-    assert observe(third, 200, 70.0) == third
+def test_growth_is_the_mean_of_what_was_seen_and_then_follows_slowly() -> None:
+    growth = observe(None, 100, 0.0)
+    assert growth.records_per_s is None
+    growth = observe(growth, 140, 1.0)
+    assert growth.records_per_s is None  # known for too short a time
+    growth = observe(growth, 200, 10.0)
+    assert growth.records_per_s == pytest.approx(10)
+    assert observe(growth, 200, 10.0) == growth
+    growth = observe(growth, 200 + 30 * 10, 40.0)
+    assert growth.records_per_s == pytest.approx(10)
+    for second in range(41, 1041):
+        growth = observe(growth, growth.end_offset + 10, float(second))
+    growth = observe(growth, growth.end_offset, 1100.0)  # nothing more, for a minute
+    assert growth.records_per_s == pytest.approx(5)
 
 
 def test_a_partition_that_was_made_anew_is_unknown() -> None:
-    assert observe(Growth(200, 0.0, 7.0), 10, 5.0) == Growth(10, 5.0)
+    assert observe(Growth(200, 0.0, 50.0, 7.0), 10, 55.0) == Growth(10, 55.0, 55.0)

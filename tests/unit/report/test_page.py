@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from headrace.api import ChaosAction, ChaosStep, MirrorTest, Verdict
+from headrace.api.labels import FLOW_LABEL
 from headrace.report import (
-    FLOW,
     MAX_EXAMPLES,
     MAX_POINTS,
     Counts,
@@ -25,7 +25,7 @@ from headrace.report.page import page
 
 TEST = MirrorTest.model_validate(
     {
-        "metadata": {"name": "orders-test", "annotations": {FLOW: "orders"}},
+        "metadata": {"name": "orders-test", "annotations": {FLOW_LABEL: "orders"}},
         "spec": {
             "source": {"alias": "east", "bootstrapServers": "e:1"},
             "target": {"alias": "west", "bootstrapServers": "w:1"},

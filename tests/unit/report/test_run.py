@@ -3,8 +3,9 @@ from typing import Any
 import pytest
 
 from headrace.api import MirrorTest
+from headrace.api.labels import FLOW_LABEL
 from headrace.errors import InvalidSpec
-from headrace.report import FLOW, Run
+from headrace.report import Run
 
 CLUSTERS = {
     "source": {"alias": "east", "bootstrapServers": "e:1"},
@@ -25,7 +26,7 @@ def test_topics_are_numbered_and_named_as_the_mirror_names_them() -> None:
 
 def test_the_flow_is_remembered() -> None:
     assert run(**CLUSTERS).flow is None
-    assert run(annotations={FLOW: "orders"}, **CLUSTERS).flow == "orders"
+    assert run(annotations={FLOW_LABEL: "orders"}, **CLUSTERS).flow == "orders"
 
 
 def test_a_test_that_names_a_flow_is_not_resolved() -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from headrace.sandbox.properties import broker_properties
+from headrace.sandbox.security import Security
 
 
 def _settings(node_id: int, brokers: int, extra: dict[str, str]) -> dict[str, str]:
@@ -27,6 +28,35 @@ def test_three_brokers_keep_three_copies_and_need_two() -> None:
         "1@127.0.0.1:20001,2@127.0.0.1:20002,3@127.0.0.1:20003"
     )
     assert settings["broker.session.timeout.ms"] == "3000"
+
+
+def test_a_secure_broker_has_two_listeners_more_and_its_password_is_on_no_command_line(
+    tmp_path: Path,
+) -> None:
+    security = Security.make("east", tmp_path / "secrets", tmp_path, [(30_001, 40_001)])
+    text = broker_properties(1, [(10_001, 20_001)], tmp_path, {}, security)
+    settings = dict(line.split("=", 1) for line in text.splitlines())
+    assert settings["listeners"].endswith(",SASL_SSL://127.0.0.1:30001,SSL://127.0.0.1:40001")
+    assert settings["inter.broker.listener.name"] == "PLAINTEXT"
+    assert settings["sasl.enabled.mechanisms"] == "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
+    password = (tmp_path / "secrets" / "east-user" / "password").read_text()
+    assert password in settings["listener.name.sasl_ssl.plain.sasl.jaas.config"]
+    assert password not in " ".join(security.scram_users())
+    kept = {
+        str(file.relative_to(tmp_path)): file.stat().st_mode & 0o77 for file in _files(tmp_path)
+    }
+    assert kept == dict.fromkeys(
+        [
+            "broker.pem",
+            *("secrets/east-ca/ca.crt", "secrets/east-user/password"),
+            *("secrets/east-client/tls.crt", "secrets/east-client/tls.key"),
+        ],
+        0,
+    )
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
 
 
 def test_what_is_asked_for_wins() -> None:

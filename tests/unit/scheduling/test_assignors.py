@@ -1,7 +1,9 @@
 """Assignors by name, and plug-ins that do what no plug-in should."""
 
 import os
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +15,19 @@ from headrace.assign import (
     AssignmentError,
     AssignmentUtils,
     DriverState,
+    StickyAssignor,
+    TaskAssignment,
     TaskId,
     weigh,
 )
 from headrace.errors import InvalidSpec, Retriable
-from headrace.scheduling.assignors import Decider, Decision, known_assignors, open_assignor
+from headrace.scheduling.assignors import (
+    Decider,
+    Decision,
+    InProcess,
+    known_assignors,
+    open_assignor,
+)
 
 T = [TaskId("orders", "SourceTask", n) for n in range(3)]
 STATE = ApplicationState.of(
@@ -121,6 +131,18 @@ def test_ours_are_called_here(opened: list[Decider], name: str) -> None:
     assert AssignmentUtils.validate(STATE, decision.assignment) is AssignmentError.NONE
 
 
+def test_a_fault_of_ours_moves_nothing() -> None:
+    class Broken(StickyAssignor):
+        def assign(self, state: ApplicationState) -> TaskAssignment:
+            raise KeyError("inside")
+
+    decision = InProcess("broken", Broken()).decide(STATE)
+    assert decision.assignment == IN_FORCE
+    assert decision.reason == (
+        "assignor broken raised KeyError: 'inside'; the assignment in force stays"
+    )
+
+
 def test_a_plug_in_decides_and_remembers(opened: list[Decider]) -> None:
     first = ask(opened, "all")
     assert (first.error, first.reason) == (AssignmentError.NONE, "")
@@ -207,6 +229,19 @@ def test_closing_ends_the_process(opened: list[Decider]) -> None:
     opened[0].close()
     opened[0].close()
     assert not children("odd_assignors:All")
+
+
+def test_closing_does_not_wait_for_an_answer(opened: list[Decider]) -> None:
+    opened.append(open_assignor("loops", 60))
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(opened[0].decide, STATE)
+        deadline = time.monotonic() + 30
+        while not children("odd_assignors:Loops"):
+            assert time.monotonic() < deadline, "its process did not start within 30 s"
+        opened[0].close()
+        decision = asked.result(20)
+    assert decision.assignment == IN_FORCE
+    assert decision.reason.startswith("assignor loops ended its process")
 
 
 def children(entry: str) -> list[Path]:

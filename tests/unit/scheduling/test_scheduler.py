@@ -153,6 +153,8 @@ def test_a_round_without_balance_moves_only_what_has_no_driver(
     schedule = scheduler.decide([flow(assignor=assignor)], before, drivers("ab"), 0, balance=False)
     assert moved(before, schedule) == {task(6)}
     assert schedule.placements[task(6)].driver
+    assert schedule.follow_up_ms is not None
+    assert schedule.follow_up_ms >= 1_000  # who is overruled is not asked again at once
 
 
 @pytest.mark.parametrize("assignor", ["sticky", "cooperative", "round-robin"])

@@ -8,19 +8,12 @@ SECRETS_FOLDER = "/etc/headrace/secrets"
 
 def secret_names(flow: ReplicationFlow) -> list[str]:
     """The Secrets that the flow's two clusters refer to, in order, each once."""
-    both = (flow.spec.source, flow.spec.target)
-    return sorted({name for cluster in both for name in _of_cluster(cluster)})
+    return secrets_of(flow.spec.source, flow.spec.target)
 
 
-def _of_cluster(cluster: ClusterSpec) -> list[str]:
-    names = []
-    if cluster.tls:
-        names += [ref.secret_name for ref in cluster.tls.trusted_certificates]
-        if cluster.tls.client_certificate:
-            names.append(cluster.tls.client_certificate.secret_name)
-    if cluster.authentication and cluster.authentication.password:
-        names.append(cluster.authentication.password.secret_name)
-    return names
+def secrets_of(*clusters: ClusterSpec) -> list[str]:
+    """The Secrets that clusters refer to, in order, each once."""
+    return sorted({use.secret_name for cluster in clusters for use in cluster.uses()})
 
 
 def build_volumes(names: list[str]) -> list[Object]:

@@ -7,11 +7,15 @@ from headrace.assign import (
     TaskAssignmentError,
     TaskAssignor,
 )
-from headrace.scheduling.assignors.decision import Decision, refuse, retry
+from headrace.logs import get_logger
+from headrace.scheduling.assignors.decision import Decision, keep, refuse, retry
+
+log = get_logger(__name__)
 
 
 class InProcess:
-    """Called as it is: what it raises beside ``TaskAssignmentError`` is a fault of headrace."""
+    """Called as it is. Beside ``TaskAssignmentError`` it should raise nothing; if it does, that is
+    a fault of headrace, and no reason to stop what runs."""
 
     def __init__(self, name: str, assignor: TaskAssignor) -> None:
         self._name = name
@@ -23,6 +27,9 @@ class InProcess:
             answer = self._assignor.assign(state)
         except TaskAssignmentError as why:
             return retry(state, self._name, str(why))
+        except Exception as fault:
+            log.exception("internal error, please report it", assignor=self._name)
+            return keep(state, self._name, f"raised {type(fault).__name__}: {fault}")
         violation = AssignmentUtils.find_violation(state, answer)
         error = violation.error if violation else AssignmentError.NONE
         self._assignor.on_assignment_computed(answer, state, error)

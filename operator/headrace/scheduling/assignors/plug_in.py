@@ -33,6 +33,7 @@ class PlugIn:
         self._limit_s = limit_s
         self._child: _Child | None = None
         self._talking = threading.Lock()
+        self._closed = False
 
     def decide(self, state: ApplicationState) -> Decision:
         """See ``Decider``."""
@@ -40,7 +41,8 @@ class PlugIn:
             return self._decide(state)
 
     def close(self) -> None:
-        """End the process; who is being asked on another thread, has then not answered."""
+        """End the process; who is being asked on another thread has then not answered."""
+        self._closed = True
         if (child := self._child) is not None:
             child.process.kill()
         with self._talking:
@@ -50,6 +52,8 @@ class PlugIn:
         try:
             if self._child is None:
                 self._child = _spawn(self._entry)
+                if self._closed:
+                    self._child.process.kill()
                 self._child.receive(_Limit("start", _START_S, time.monotonic()))
             return self._converse(self._child, state)
         except _LateError as error:

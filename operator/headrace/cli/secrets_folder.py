@@ -1,0 +1,74 @@
+"""The folder of Secrets that drivers and Spark jobs read: given, or made from a manifest's own.
+
+Below the command line there is only such a folder, laid out as Kubernetes mounts Secrets,
+``<name>/<key>``: passwords are on no command line, in no environment and in no message.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from headrace.api import Secret
+from headrace.errors import InvalidSpec
+
+_PREFIX = "headrace-secrets-"
+
+secrets_option: Callable[[Callable[..., int]], Callable[..., int]] = click.option(
+    "--secrets",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="DIR",
+    help="Folder of Secrets, DIR/<name>/<key>, instead of Secret documents; changes are followed.",
+)
+
+
+@contextmanager
+def secrets_folder(given: Path | None, documents: Sequence[Secret]) -> Iterator[Path | None]:
+    """``given``, or a private folder with ``documents`` that is gone when the block ends.
+
+    Raises ``InvalidSpec`` for both at once: nobody could say which of them counts.
+    """
+    if given is not None and documents:
+        names = ", ".join(secret.metadata.name for secret in documents)
+        raise InvalidSpec(
+            f"the manifest holds Secret documents ({names}), and --secrets names a folder: leave "
+            "one of them out"
+        )
+    if given is not None or not documents:
+        yield given.resolve() if given is not None else None
+        return
+    home = _memory()
+    _delete_orphans(home)
+    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=home))
+    try:
+        for secret in documents:
+            (folder / secret.metadata.name).mkdir(mode=0o700)
+            for key, value in secret.values.items():
+                file = folder / secret.metadata.name / key
+                file.touch(mode=0o600)
+                file.write_bytes(value)
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def _memory() -> Path:
+    """A place that is no disk, where there is one."""
+    candidates = [os.environ.get("XDG_RUNTIME_DIR"), "/dev/shm", tempfile.gettempdir()]
+    return next(
+        home
+        for candidate in candidates
+        if candidate and (home := Path(candidate)).is_dir() and os.access(home, os.W_OK)
+    )
+
+
+def _delete_orphans(home: Path) -> None:
+    """What a process left that was killed."""
+    for folder in home.glob(f"{_PREFIX}*"):
+        pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
+        if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,279 @@
+"""The Jobs of a MirrorTest: producer, probe and verifier.
+
+The one pod of a Job *is* the Spark driver (client mode). It makes its executors from a pod template
+and owns them, so that they go when it goes. Nothing is tried twice: a load that is sent again is
+another load, and a verdict on half a load is none.
+"""
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from math import ceil
+
+from headrace.api import ClusterSpec, MirrorTest
+from headrace.api.labels import MIRROR_TEST_LABEL, label_value
+from headrace.controller.mirror_tests.access import build_access
+from headrace.controller.resources.secrets import build_mounts, build_volumes, secrets_of
+from headrace.k8s import Object, owner_reference
+
+STAGE_LABEL = "headrace.dev/stage"
+
+_RUN_FOLDER = "/etc/headrace/run"
+_OUT_FOLDER = "/tmp/run"
+_SCRIPTS = "/opt/headrace/spark-jobs"
+_DRIVER_PORT, _BLOCK_MANAGER_PORT = 7078, 7079
+_GRACE_PERIOD_S = 30
+_READY_FILE = f"{_OUT_FOLDER}/ready"
+
+_EXECUTOR_MEMORY_MIB = 1024
+_EXECUTOR_OVERHEAD_MIB = 512
+"""Python's workers: consumers and producers, each with librdkafka's queues."""
+_DEADLINE_S = 3_600
+"""Beyond what the load and the settling take by themselves: what takes an hour more is stuck."""
+
+
+class Stage(StrEnum):
+    """The Jobs of a test, in the order in which they start."""
+
+    PROBE = "probe"
+    PRODUCE = "produce"
+    VERIFY = "verify"
+
+
+_DRIVER_MEMORY_MIB = {Stage.PROBE: 512, Stage.PRODUCE: 512, Stage.VERIFY: 1536}
+
+
+@dataclass(frozen=True)
+class Images:
+    """What the pods run."""
+
+    spark: str
+    pull_policy: str = "IfNotPresent"
+
+
+@dataclass(frozen=True)
+class TestRun:
+    """A test that was resolved (it names its clusters), and where it runs."""
+
+    __test__ = False  # pytest: no test of ours
+
+    test: MirrorTest
+    images: Images
+
+    @property
+    def name(self) -> str:
+        """Of the run: at most 20 characters, the same whoever looks."""
+        metadata = self.test.metadata
+        made = metadata.creation_timestamp
+        return f"{made:%y%m%d-%H%M%S}-{(metadata.uid or '')[:4]}" if made else metadata.name[:20]
+
+    def part(self, name: str) -> str:
+        """The name of an object that belongs to the test."""
+        return f"{self.test.metadata.name}-{name}"
+
+
+def report_name(test: MirrorTest) -> str:
+    """The ConfigMap that the verifier writes ``report.json`` into."""
+    return f"{test.metadata.name}-report"
+
+
+def build_run(run: TestRun) -> list[Object]:
+    """What all Jobs of a run need, in the order in which it is applied."""
+    account = run.part("spark")
+    metadata = _metadata(run, account)
+    return [
+        *build_access(metadata, report_name(run.test)),
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": _metadata(run, run.part("run")),
+            "data": {
+                "test.json": run.test.model_dump_json(
+                    by_alias=True, exclude_none=True, exclude={"status"}, indent=1
+                ),
+                "executor.json": json.dumps(_executor_template(run), indent=1),
+            },
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": _metadata(run, report_name(run.test)),
+        },
+    ]
+
+
+def build_job(run: TestRun, stage: Stage) -> Object:
+    """One stage."""
+    labels = _labels(run) | {STAGE_LABEL: stage.value}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": _metadata(run, run.part(stage)) | {"labels": labels},
+        "spec": {
+            "backoffLimit": 0,
+            "completions": 1,
+            "parallelism": 1,
+            "activeDeadlineSeconds": _deadline_s(run.test, stage),
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "serviceAccountName": run.part("spark"),
+                    "automountServiceAccountToken": True,
+                    "enableServiceLinks": False,
+                    "terminationGracePeriodSeconds": _GRACE_PERIOD_S,
+                    "securityContext": _POD_SECURITY,
+                    "containers": [_container(run, stage)],
+                    "volumes": [
+                        {"name": "run", "configMap": {"name": run.part("run")}},
+                        *_volumes(run),
+                    ],
+                },
+            },
+        },
+    }
+
+
+def _container(run: TestRun, stage: Stage) -> Object:
+    memory = f"{_DRIVER_MEMORY_MIB[stage] + 512}Mi"
+    container: Object = {
+        "name": "spark-driver",
+        "image": run.images.spark,
+        "imagePullPolicy": run.images.pull_policy,
+        "command": ["spark-submit"],
+        "args": [
+            "--master=k8s://https://kubernetes.default.svc:443",
+            "--deploy-mode=client",
+            f"--name={run.part(stage)}",
+            f"--driver-memory={_DRIVER_MEMORY_MIB[stage]}m",
+            *(f"--conf={name}={value}" for name, value in _spark_conf(run).items()),
+            f"{_SCRIPTS}/{stage}.py",
+            f"--test={_RUN_FOLDER}/test.json",
+            f"--run={run.name}",
+            f"--out={_OUT_FOLDER}",
+        ],
+        "env": [
+            _from_field("POD_NAME", "metadata.name"),
+            _from_field("POD_NAMESPACE", "metadata.namespace"),
+            _from_field("POD_IP", "status.podIP"),
+        ],
+        "resources": {"requests": {"cpu": "500m", "memory": memory}, "limits": {"memory": memory}},
+        "securityContext": _CONTAINER_SECURITY,
+        "volumeMounts": [
+            {"name": "run", "mountPath": _RUN_FOLDER, "readOnly": True},
+            *_mounts(run),
+        ],
+    }
+    if stage is Stage.PROBE:
+        # The load starts when the probe watches, so that no message arrives unseen.
+        container["readinessProbe"] = {
+            "exec": {"command": ["test", "-f", _READY_FILE]},
+            "periodSeconds": 1,
+        }
+    return container
+
+
+def _spark_conf(run: TestRun) -> dict[str, str]:
+    """Spark on Kubernetes in client mode: the driver's address is its pod's, no Service needed."""
+    spec = run.test.spec
+    return {
+        "spark.driver.host": "$(POD_IP)",
+        "spark.driver.bindAddress": "$(POD_IP)",
+        "spark.driver.port": str(_DRIVER_PORT),
+        "spark.driver.blockManager.port": str(_BLOCK_MANAGER_PORT),
+        "spark.kubernetes.namespace": "$(POD_NAMESPACE)",
+        "spark.kubernetes.driver.pod.name": "$(POD_NAME)",
+        "spark.kubernetes.container.image": run.images.spark,
+        "spark.kubernetes.container.image.pullPolicy": run.images.pull_policy,
+        "spark.kubernetes.executor.podTemplateFile": f"{_RUN_FOLDER}/executor.json",
+        "spark.kubernetes.executor.deleteOnTermination": "true",
+        "spark.kubernetes.authenticate.executor.serviceAccountName": run.part("executor"),
+        "spark.executor.instances": str(spec.spark.executors),
+        # Producers and probes of a run work at the same time, each in a slot of its own.
+        "spark.executor.cores": str(ceil(spec.load.producers / spec.spark.executors)),
+        "spark.executor.memory": f"{_EXECUTOR_MEMORY_MIB}m",
+        "spark.executor.memoryOverhead": f"{_EXECUTOR_OVERHEAD_MIB}m",
+        "spark.kubernetes.executor.request.cores": "200m",
+        "spark.ui.enabled": "false",
+    }
+
+
+def _executor_template(run: TestRun) -> Object:
+    """Spark fills in image, command, ports and resources."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"labels": _labels(run)},
+        "spec": {
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "securityContext": _POD_SECURITY,
+            "containers": [
+                {
+                    "name": "executor",
+                    "securityContext": _CONTAINER_SECURITY,
+                    "volumeMounts": _mounts(run),
+                }
+            ],
+            "volumes": _volumes(run),
+        },
+    }
+
+
+_POD_SECURITY: Object = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+_CONTAINER_SECURITY: Object = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
+
+
+def _volumes(run: TestRun) -> list[Object]:
+    return [{"name": "tmp", "emptyDir": {}}, *build_volumes(_secrets(run))]
+
+
+def _mounts(run: TestRun) -> list[Object]:
+    return [{"name": "tmp", "mountPath": "/tmp"}, *build_mounts(_secrets(run))]
+
+
+def _secrets(run: TestRun) -> list[str]:
+    spec = run.test.spec
+    clusters: list[ClusterSpec] = [c for c in (spec.source, spec.target) if c is not None]
+    return secrets_of(*clusters)
+
+
+def _deadline_s(test: MirrorTest, stage: Stage) -> int:
+    load, settle_s = test.spec.load, test.spec.settle_seconds
+    if load.duration_seconds is not None:
+        load_s = load.duration_seconds
+    else:
+        topics = len(load.names or ()) or load.topics or 1
+        per_second = topics * (load.messages_per_second or 1_000)
+        load_s = ceil((load.messages or 0) / per_second)
+    return _DEADLINE_S + (settle_s if stage is Stage.VERIFY else load_s + settle_s)
+
+
+def _from_field(name: str, path: str) -> Object:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _labels(run: TestRun) -> dict[str, str]:
+    name = label_value(run.test.metadata.name)
+    return {
+        "app.kubernetes.io/name": "headrace",
+        "app.kubernetes.io/instance": name,
+        "app.kubernetes.io/managed-by": "headrace",
+        "app.kubernetes.io/component": "mirror-test",
+        MIRROR_TEST_LABEL: name,
+    }
+
+
+def _metadata(run: TestRun, name: str) -> Object:
+    """The garbage collector deletes it with its test: deleting a test cancels it."""
+    test = run.test
+    return {
+        "name": name,
+        "namespace": test.metadata.namespace,
+        "labels": _labels(run),
+        "ownerReferences": [owner_reference(test)],
+    }

@@ -1,0 +1,63 @@
+"""Passwords and certificates, read from the folder of Secrets."""
+
+import hashlib
+from dataclasses import dataclass, fields
+
+from headrace.api import ClusterAccess, SecretUse
+from headrace.kafka.errors import SecretMissing
+
+
+@dataclass(frozen=True, repr=False)
+class Credentials:
+    """What opens a cluster; empty where it is not asked for. Never to be logged or stored."""
+
+    trusted: str = ""
+    """Certificate authorities, PEM, one after the other."""
+    certificate: str = ""
+    """The client's own certificate chain, PEM."""
+    private_key: str = ""
+    """Its private key, PEM."""
+    password: str = ""
+
+    @property
+    def digest(self) -> str:
+        """Tells one state of the files from another, and nothing else."""
+        content = (getattr(self, field.name).encode() for field in fields(self))
+        parts = (hashlib.sha256(part).digest() for part in content)
+        return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def read_credentials(cluster: ClusterAccess) -> Credentials:
+    """Read the files as they are now; ``SecretMissing`` names the Secret, the key and the field."""
+    found = {use.field: _read(cluster, use) for use in cluster.spec.uses()}
+    trusted = [found[field] for field in found if field.startswith("tls.trustedCertificates")]
+    return Credentials(
+        trusted="\n".join(trusted),
+        certificate=found.get("tls.clientCertificate.certificateKey", ""),
+        private_key=found.get("tls.clientCertificate.privateKeyKey", ""),
+        # An editor or `echo` ends the line; no password does.
+        password=found.get("authentication.password", "").rstrip("\r\n"),
+    )
+
+
+def _read(cluster: ClusterAccess, use: SecretUse) -> str:
+    wanted = f"which {cluster.field}.{use.field} wants"
+    if cluster.secrets is None:
+        raise SecretMissing(
+            f"there is no Secret {use.secret_name}, {wanted}: put it into the manifest, or name a "
+            "folder of Secrets with --secrets"
+        )
+    secret = cluster.secrets / use.secret_name
+    try:
+        if (content := (secret / use.key).read_text(encoding="utf-8")).strip():
+            return content
+        why = f"the key {use.key} of Secret {use.secret_name}, {wanted}, is empty"
+    except (FileNotFoundError, NotADirectoryError):
+        why = f"Secret {use.secret_name} has no key {use.key}, {wanted}"
+        if not secret.is_dir():
+            why = f"there is no Secret {use.secret_name}, {wanted} (looked in {cluster.secrets})"
+    except OSError as error:
+        why = f"{secret / use.key}, {wanted}, cannot be read: {error.strerror}"
+    except UnicodeDecodeError:
+        why = f"the key {use.key} of Secret {use.secret_name}, {wanted}, is not text"
+    raise SecretMissing(why)

@@ -1,0 +1,173 @@
+"""Tasks that share the partitions of a flow by what they carry, under load."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.flows import FlowRun, manifest, spec
+from support.records import Load, compare, make_topic, numbered, produce, read, unique
+from support.watch import Watch
+
+from headrace.api.partitions import TopicPartition, TopicPartitions
+from headrace.api.task import ReplicationTask
+from headrace.cli.main import main
+from headrace.herder import control
+from headrace.kafka import Admin
+from headrace.replication.policies import HEARTBEATS
+from headrace.sandbox import Cluster
+
+WaitUntil = Callable[..., object]
+Partitions = frozenset[TopicPartition]
+PARTITIONS = 8
+
+
+@pytest.fixture(autouse=True)
+def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control sockets of this test's own."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+def source_tasks(run: FlowRun) -> dict[str, ReplicationTask]:
+    """The source tasks as they are now, by name."""
+    return {
+        unit["name"]: ReplicationTask.model_validate(
+            control.request(run.name, "describe", task=unit["name"])
+        )
+        for unit in run.units()
+    }
+
+
+def told(task: ReplicationTask) -> Partitions:
+    """What a task is to copy, but for heartbeats, which other tests may have left here."""
+    return _data(TopicPartitions.unpack(task.spec.partitions))
+
+
+def held(task: ReplicationTask) -> Partitions:
+    """What it copies."""
+    return _data(TopicPartitions.unpack(task.status.partitions))
+
+
+def _data(partitions: Partitions) -> Partitions:
+    return frozenset(at for at in partitions if at.topic != HEARTBEATS)
+
+
+def settled(run: FlowRun, partitions: int) -> dict[str, ReplicationTask]:
+    """The source tasks when they copy so many partitions, as told; else none."""
+    tasks = source_tasks(run)
+    copied = [at for task in tasks.values() for at in held(task)]
+    as_told = all(held(task) == told(task) for task in tasks.values())
+    return tasks if as_told and len(copied) == partitions else {}
+
+
+def test_partitions_of_unequal_rate_are_evened_out_in_two_phases(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    name = unique("uneven")
+    make_topic(spec(east), name, PARTITIONS)
+    flow = manifest(
+        name,
+        east,
+        west,
+        f"{name}.*",
+        heartbeats={"enabled": False},
+        discovery={"topicsSeconds": 1},
+        tasks={"max": 2, "movementBudget": 0.25},
+    )
+    with FlowRun(tmp_path, [flow]) as run:
+        wait_until(lambda: settled(run, PARTITIONS), within_s=40)
+        before = source_tasks(run)
+        full, light = sorted(before)
+        # All that is heavy lies in one task: 100 records for each one of the others.
+        heavy = sorted(at.partition for at in told(before[full]))
+        rest = sorted(at.partition for at in told(before[light]))
+        with (
+            Watch(spec(west), f"east.{name}", PARTITIONS) as watch,
+            Load(spec(east), name, heavy * 100 + rest, per_second=1_200),
+        ):
+            limbo: set[TopicPartition] = set()
+
+            def evened_out() -> bool:
+                tasks = source_tasks(run)
+                for of in told, held:
+                    everywhere = [at for task in tasks.values() for at in of(task)]
+                    assert len(set(everywhere)) == len(everywhere), "a partition in two tasks"
+                limbo.update(told(before[full]) - told(tasks[full]) - told(tasks[light]))
+                return len(held(tasks[light])) == PARTITIONS // 2 + 2
+
+            began = time.monotonic()
+            wait_until(evened_out, within_s=30)
+            wait_until(lambda: settled(run, PARTITIONS), within_s=10)
+            after = source_tasks(run)
+            moved = {at.partition for at in told(after[light]) - told(before[light])}
+            assert moved < set(heavy)
+            assert {at.partition for at in limbo} == moved  # in none, between the two
+            # The task that let go ran on: it was not claimed anew.
+            assert after[full].status.epoch == before[full].status.epoch
+            silences = watch.longest_silences(began + 1)  # the load needs a moment to begin
+            figures = {
+                "moved": [round(silences[n], 2) for n in moved],
+                "not moved": [round(silences[n], 2) for n in sorted({*heavy} - moved)],
+            }
+            print(f"silence of partitions with 300 records/s, s: {figures}")
+
+            # Another connector goes on with this split.
+            (connector,) = run.units("SourceConnector")
+            drivers = {unit["driverName"] for unit in run.status()["units"]}
+            (other,) = drivers - {connector["driverName"]}
+            assert main(["move", connector["name"], other]) == 0
+            wait_until(lambda: run.units("SourceConnector")[0]["driverName"] == other, within_s=10)
+            make_topic(spec(east), f"{name}-later", 1)
+            wait_until(lambda: settled(run, PARTITIONS + 1), within_s=20)
+            for task, now in source_tasks(run).items():
+                assert told(after[task]) <= told(now)
+        assert run.stop() == 0
+    with FlowRun(tmp_path, [flow], "--until-caught-up") as rest_of_it:
+        assert rest_of_it.end(60) == 0, rest_of_it.output
+    result = compare(read(spec(east), name), read(spec(west), f"east.{name}"))
+    assert result == (0, 0, True)
+
+
+def test_a_new_topic_touches_one_task_only(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    name = unique("new")
+    make_topic(spec(east), name, PARTITIONS)
+    flow = manifest(
+        name,
+        east,
+        west,
+        f"{name}.*",
+        heartbeats={"enabled": False},
+        discovery={"topicsSeconds": 1},
+        tasks={"max": 4},
+    )
+    with (
+        FlowRun(tmp_path, [flow]) as run,
+        Load(spec(east), name, PARTITIONS, per_second=400),
+    ):
+        wait_until(lambda: settled(run, PARTITIONS), within_s=40)
+        before = source_tasks(run)
+        make_topic(spec(east), f"{name}-later", 1)
+        wait_until(lambda: settled(run, PARTITIONS + 1), within_s=20)
+        after = source_tasks(run)
+        touched = [
+            task
+            for task in before
+            if (before[task].metadata.generation, before[task].status.epoch)
+            != (after[task].metadata.generation, after[task].status.epoch)
+        ]
+        assert len(touched) == 1
+        assert told(after[touched[0]]) - told(before[touched[0]]) == {
+            TopicPartition(f"{name}-later", 0)
+        }
+
+
+def test_the_end_of_a_partition_that_is_not_there_is_left_out(east: Cluster) -> None:
+    topic = make_topic(spec(east), unique("ends"), 2)
+    produce(spec(east), topic, numbered(6, [1]))
+    there = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+    ends = Admin(spec(east)).known_ends(
+        [*there, TopicPartition(topic, 2), TopicPartition("nothing", 0)]
+    )
+    assert ends == {there[0]: 0, there[1]: 6}

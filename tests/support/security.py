@@ -1,0 +1,144 @@
+"""Clusters that are not open to everybody, as manifests name them, and their Secrets as mounted."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from headrace.api import ClusterAccess, ClusterSpec
+from headrace.sandbox import USERNAME, Cluster
+
+Fields = dict[str, Any]
+
+GUARDED = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
+"""Properties of a cluster that allows what was granted; its plain listener allows everything."""
+
+PRINCIPALS = (f"User:{USERNAME}", f"User:CN={USERNAME}")
+"""The user by password, and by certificate."""
+
+
+def trusting(cluster: Cluster) -> Fields:
+    """``tls`` that trusts the cluster's authority."""
+    return {"trustedCertificates": [{"secretName": f"{cluster.name}-ca", "key": "ca.crt"}]}
+
+
+def by_password(cluster: Cluster, type: str = "ScramSha512") -> Fields:
+    """The cluster in a manifest: SASL over TLS."""
+    return {
+        "alias": cluster.name,
+        "bootstrapServers": cluster.sasl_servers,
+        "tls": trusting(cluster),
+        "authentication": {
+            "type": type,
+            "username": USERNAME,
+            "password": {"secretName": f"{cluster.name}-user", "key": "password"},
+        },
+    }
+
+
+def by_certificate(cluster: Cluster) -> Fields:
+    """The cluster in a manifest: a client certificate."""
+    own = {"clientCertificate": {"secretName": f"{cluster.name}-client"}}
+    return {
+        "alias": cluster.name,
+        "bootstrapServers": cluster.tls_servers,
+        "tls": trusting(cluster) | own,
+    }
+
+
+def access(fields: Fields, secrets: Path) -> ClusterAccess:
+    """What a client of ours is given."""
+    return ClusterAccess(ClusterSpec.model_validate(fields), "spec.source", secrets)
+
+
+class Mounted:
+    """A folder of Secrets that changes as a kubelet changes it: ``..data`` is swapped."""
+
+    def __init__(self, folder: Path, *copied: Path) -> None:
+        """``copied``: folders to begin with."""
+        self.folder = folder
+        folder.mkdir()
+        for secret in (secret for home in copied for secret in home.iterdir()):
+            self.write(secret.name, {file.name: file.read_bytes() for file in secret.iterdir()})
+
+    def write(self, name: str, content: dict[str, bytes]) -> None:
+        """Mount a Secret, or change it, all keys at once."""
+        volume = self.folder / name
+        volume.mkdir(exist_ok=True)
+        new = volume / f"..{len(list(volume.iterdir()))}"
+        new.mkdir()
+        for key, value in content.items():
+            (new / key).write_bytes(value)
+            if not (volume / key).is_symlink():
+                (volume / key).symlink_to(Path("..data") / key)
+        swap = volume / "..data_tmp"
+        swap.symlink_to(new.name)
+        swap.replace(volume / "..data")
+
+    def take(self, name: str) -> None:
+        """Unmount a Secret."""
+        shutil.rmtree(self.folder / name)
+
+    def password(self, cluster: Cluster) -> str:
+        """What a cluster's password is here."""
+        return (self.folder / f"{cluster.name}-user" / "password").read_text()
+
+
+def grant(cluster: Cluster, topic: str, *operations: str) -> None:
+    """Allow the user something on a topic, or on all that begin with ``prefix*``."""
+    prefix = topic.endswith("*") and topic != "*"
+    pattern = ResourcePatternType.PREFIXED if prefix else ResourcePatternType.LITERAL
+    name = topic[:-1] if prefix else topic
+    rights = [
+        AclBinding(
+            ResourceType.TOPIC,
+            name,
+            pattern,
+            principal,
+            "*",
+            AclOperation[operation.upper()],
+            AclPermissionType.ALLOW,
+        )
+        for principal in PRINCIPALS
+        for operation in operations
+    ]
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    for future in admin.create_acls(rights).values():
+        future.result(10)
+
+
+def change_password(cluster: Cluster, password: str) -> None:
+    """Give the user of a cluster another SCRAM-SHA-512 password; connections stay."""
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+    change = UserScramCredentialUpsertion(USERNAME, info, password.encode())
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    for future in admin.alter_user_scram_credentials([change]).values():
+        future.result(10)
+
+
+def command_lines() -> str:
+    """Of every process of this machine that may be looked at, with its environment."""
+    seen = []
+    for process in Path("/proc").glob("[0-9]*"):
+        for name in ("cmdline", "environ"):
+            try:
+                seen.append((process / name).read_text(errors="replace"))
+            except OSError:
+                continue  # it has ended, or is another user's
+    assert str(os.getpid())
+    return "\n".join(seen)

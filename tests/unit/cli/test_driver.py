@@ -1,0 +1,44 @@
+"""What a driver says that cannot start."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from headrace.cli.exits import Exit
+from headrace.cli.main import main
+
+
+@pytest.mark.parametrize("more", [[], ["--link", "3", "--flow", "orders"]])
+def test_it_is_one_of_both(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["driver", "--name", "a", *more]) == Exit.USAGE
+    assert "give one of --link (standalone) and --flow (as a pod)" in capsys.readouterr().err
+
+
+def test_no_api_server_to_ask(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    assert main(["driver", "--name", "a", "--flow", "orders"]) == Exit.USAGE
+    assert "driver a does not know which API server to ask" in capsys.readouterr().err
+
+
+def test_an_address_that_is_taken(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "config").write_text(
+        """
+        current-context: c
+        contexts: [{name: c, context: {cluster: c, user: u}}]
+        clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+        users: [{name: u, user: {}}]
+        """
+    )
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        where = ["--pod-ip=127.0.0.1", f"--port={port}"]
+        assert main(["driver", "--name=a", "--flow=orders", *where]) == Exit.USAGE
+    said = capsys.readouterr().err
+    assert f"cannot serve health on 127.0.0.1:{port} (Address already in use)" in said

@@ -1,0 +1,81 @@
+"""A driver's hold on a unit: claimed, lost, handed on, reported when there is time."""
+
+import pytest
+
+from headrace.api import ReplicationTask, ReplicationTaskStatus, TaskPhase, TaskType
+from headrace.connect import DriverIdentity
+from headrace.connect.hold import Hold, Lost
+from headrace.herder.store import TaskStore
+
+ME, OTHER = DriverIdentity("me", "1"), DriverIdentity("other", "1")
+RUNNING = ReplicationTaskStatus(phase=TaskPhase.RUNNING)
+
+
+class Herder:
+    """By the rules of the store; ``later`` puts reports off."""
+
+    def __init__(self) -> None:
+        self.store = TaskStore()
+        self.store.put("flow", TaskType.SOURCE_TASK)
+        self.later = False
+
+    @property
+    def task(self) -> ReplicationTask:
+        return next(iter(self.store))
+
+    def claim(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
+        return self.store.write_status(task, status)
+
+    def report(
+        self, task: ReplicationTask, status: ReplicationTaskStatus
+    ) -> ReplicationTask | None:
+        return None if self.later else self.store.write_status(task, status)
+
+    release = claim
+
+    def hold(self, driver: DriverIdentity) -> Hold:
+        return Hold(self.task, driver, self)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def herder() -> Herder:
+    return Herder()
+
+
+def test_a_report_that_is_put_off_is_made_later(herder: Herder) -> None:
+    hold = herder.hold(ME)
+    hold.claim(above=3)
+    herder.later = True
+    hold.report(RUNNING)
+    assert herder.task.status.phase is None
+    herder.later = False
+    hold.report(RUNNING)
+    assert herder.task.status.phase is TaskPhase.RUNNING
+    assert herder.task.status.epoch == 4
+
+
+def test_a_unit_that_another_took_is_lost_when_that_is_seen(herder: Herder) -> None:
+    hold = herder.hold(ME)
+    hold.check(herder.task)
+    hold.claim(above=0)
+    hold.check(herder.task)
+    herder.hold(OTHER).claim(above=0)
+    with pytest.raises(Lost, match="other holds flow-source-task-0"):
+        hold.check(herder.task)
+    hold.forget()
+    hold.check(herder.task)
+
+
+def test_the_next_instance_goes_on_with_the_hold_of_one_that_failed(herder: Herder) -> None:
+    failed = herder.hold(ME)
+    failed.claim(above=0)
+    heir = failed.hand_on()
+    failed.release()
+    failed.report(RUNNING)
+    assert herder.task.status.driver_name == "me"
+    assert herder.task.status.phase is None
+    heir.report(RUNNING)
+    assert herder.task.status.phase is TaskPhase.RUNNING
+    heir.release()
+    assert herder.task.status.driver_name == ""
+    assert heir.hand_on().epoch == 0, "nothing is left to hand on"

@@ -1,0 +1,231 @@
+"""How the source connector goes on; clusters and herder are played, brokers decide elsewhere."""
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headrace.api import (
+    ObjectMeta,
+    Policy,
+    ReplicationFlow,
+    ReplicationTask,
+    ReplicationTaskSpec,
+    ReplicationTaskStatus,
+    TaskType,
+    TopicPartitions,
+)
+from headrace.api.partitions import TopicPartition
+from headrace.connect import DriverIdentity
+from headrace.connect import source_connector as module
+from headrace.connect.hold import Hold
+from headrace.connect.source_connector import SourceConnector
+from headrace.errors import Retriable
+from headrace.herder.store import TaskStore
+from headrace.replication import TopicFilter, policy_for
+
+
+class PlayedCluster:
+    """Topics, and ends that grow by a rate."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.there: dict[str, int] = {}
+        self.ends: dict[TopicPartition, int] = {}
+        self.asked = 0
+
+    def topics(self) -> dict[str, int]:
+        self.asked += 1
+        return dict(self.there)
+
+    def create_topic(self, name: str, partitions: int, factor: int) -> bool:
+        self.there[name] = partitions
+        return True
+
+    def add_partitions(self, name: str, total: int) -> None:
+        self.there[name] = total
+
+    def known_ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return {at: self.ends.get(at, 0) for at in partitions if self.ends.get(at) != -1}
+
+
+class PlayedHerder:
+    """The store of ``headrace run``; its tasks do as they are told when a test says so."""
+
+    def __init__(self) -> None:
+        self.store = TaskStore()
+        self.answer_is_lost = False
+
+    def tasks(self) -> dict[int, ReplicationTask]:
+        return {task.spec.index: task for task in self.store.of_flow("f")}
+
+    def split(self) -> dict[int, list[int]]:
+        return {
+            index: sorted(at.partition for at in TopicPartitions.unpack(task.spec.partitions))
+            for index, task in sorted(self.tasks().items())
+        }
+
+    def work(self, *indices: int) -> None:
+        """These tasks (or all) hold what their spec says, and say so."""
+        for task in self.tasks().values():
+            if not indices or task.spec.index in indices:
+                status = ReplicationTaskStatus(
+                    driver_name="d",
+                    driver_incarnation="1",
+                    epoch=task.status.epoch or 1,
+                    partitions=task.spec.partitions,
+                    observed_generation=task.metadata.generation,
+                )
+                self.store.write_status(task, status)
+
+    def published(self, connector: ReplicationTask, type: TaskType) -> list[ReplicationTask]:
+        return self.store.of_flow("f")
+
+    def publish(
+        self,
+        connector: ReplicationTask,
+        type: TaskType,
+        tasks: Mapping[int, Sequence[TopicPartitions]],
+        target_topics: Mapping[str, Sequence[str]],
+    ) -> None:
+        self.store.publish(connector, type, tasks)
+        if self.answer_is_lost:
+            self.answer_is_lost = False
+            raise Retriable("the herder did not answer within 5 s")
+
+
+class Scene:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1_000.0
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now_s))
+        self.herder = PlayedHerder()
+        policy = policy_for(Policy(), "east")
+        self.source, self.target = PlayedCluster("east"), PlayedCluster("west")
+        self.context: Any = SimpleNamespace(
+            name="f",
+            policy=policy,
+            topics=TopicFilter(["orders.*"], [], policy, "west"),
+            source=self.source,
+            target=self.target,
+            source_cluster_id="E",
+            target_cluster_id="W",
+        )
+        self.asks_for(max=2, movementBudget=0.5)
+        self.connector = self.start(epoch=1)
+
+    def asks_for(self, **tasks: object) -> None:
+        source = {"alias": "east", "bootstrapServers": "east:9092"}
+        target = {"alias": "west", "bootstrapServers": "west:9092"}
+        topics = {"include": ["orders.*"]}
+        spec = {"source": source, "target": target, "topics": topics, "tasks": tasks}
+        flow = {"metadata": {"name": "f"}, "spec": spec}
+        self.context.spec = ReplicationFlow.model_validate(
+            {"apiVersion": "headrace.dev/v1alpha1", "kind": "ReplicationFlow", **flow}
+        ).spec
+
+    def start(self, epoch: int) -> SourceConnector:
+        task = ReplicationTask(
+            metadata=ObjectMeta(name="f-source-connector", generation=1),
+            spec=ReplicationTaskSpec(flow_name="f", type=TaskType.SOURCE_CONNECTOR),
+            status=ReplicationTaskStatus(epoch=epoch),
+        )
+        herder: Any = self.herder
+        hold = Hold(task, DriverIdentity("d", "1"), herder)
+        return SourceConnector(hold, self.context, herder, lambda: None)
+
+    def turn(self, after_s: float = 0.0, **per_second: int) -> float:
+        """A turn some time later; ``p3=10`` says how fast partition 3 grew meanwhile."""
+        self.now_s += after_s
+        for partition, rate in per_second.items():
+            at = TopicPartition("orders", int(partition.removeprefix("p")))
+            self.source.ends[at] = self.source.ends.get(at, 0) + int(rate * after_s)
+        return self.connector.turn()
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    scene = Scene(monkeypatch)
+    scene.source.there = {"orders": 4}
+    assert scene.turn() == 10
+    scene.herder.work()
+    assert scene.herder.split() == {0: [0, 2], 1: [1, 3]}
+    assert scene.target.there == {"east.orders": 4}
+    return scene
+
+
+def test_a_partition_moves_in_two_phases_and_no_broker_is_asked_meanwhile(scene: Scene) -> None:
+    assert scene.turn(10, p0=100, p2=100, p1=1, p3=1) == 0.2
+    assert scene.herder.split() == {0: [2], 1: [1, 3]}
+    asked = scene.source.asked + scene.target.asked
+    assert scene.turn(0.2) == 0.2
+    assert scene.herder.split() == {0: [2], 1: [1, 3]}
+    scene.herder.work(0)
+    assert scene.turn(0.2) == pytest.approx(9.6)
+    assert scene.herder.split() == {0: [2], 1: [0, 1, 3]}
+    assert scene.source.asked + scene.target.asked == asked
+
+
+def test_a_partition_that_is_never_let_go_is_taken(scene: Scene) -> None:
+    scene.turn(10, p0=100, p2=100)
+    scene.turn(9.9)
+    assert scene.herder.split() == {0: [2], 1: [1, 3]}
+    scene.turn(0.2)
+    assert scene.herder.split() == {0: [2], 1: [0, 1, 3]}
+
+
+def test_another_connector_goes_on_with_what_is_published(scene: Scene) -> None:
+    scene.turn(10, p0=100, p2=100, p1=1, p3=1)
+    scene.herder.work(0)
+    scene.turn(0.2)
+    scene.herder.work()
+    scene.connector = scene.start(epoch=2)
+    assert scene.turn() == 0.2  # it wrote its epoch: that is to be acknowledged
+    scene.herder.work()
+    assert scene.turn(0.2) == pytest.approx(9.8)
+    for _ in range(10):
+        scene.turn(10, p0=100, p2=100, p1=1, p3=1)
+    assert scene.herder.split() == {0: [2], 1: [0, 1, 3]}
+    assert {task.spec.connector_epoch for task in scene.herder.tasks().values()} == {2}
+
+
+def test_what_was_between_two_tasks_goes_back_when_it_is_still_held(scene: Scene) -> None:
+    scene.turn(10, p0=100, p2=100)
+    scene.connector = scene.start(epoch=2)
+    scene.turn()
+    assert scene.herder.split() == {0: [0, 2], 1: [1, 3]}
+
+
+def test_what_was_written_is_read_back_when_the_answer_was_lost(scene: Scene) -> None:
+    scene.source.there["orders"] = 5
+    scene.herder.answer_is_lost = True
+    with pytest.raises(Retriable):
+        scene.turn(10)
+    # No task has said anything yet, and by now the new partition would go to the other one.
+    scene.turn(10, p0=100)
+    scene.turn(10)
+    assert scene.herder.split() == {0: [0, 2, 4], 1: [1, 3]}
+
+
+def test_the_number_of_tasks_follows_the_spec(scene: Scene) -> None:
+    scene.asks_for(max=1)
+    scene.turn(10)
+    assert scene.herder.split() == {0: [0, 2], 1: []}
+    scene.herder.work()
+    scene.turn(0.2)
+    assert scene.herder.split() == {0: [0, 1, 2, 3]}
+    scene.asks_for(max=4, movementBudget=1)
+    for _ in range(20):
+        scene.herder.work()
+        scene.turn(10)
+    assert sorted(scene.herder.split().values()) == [[0], [1], [2], [3]]
+
+
+def test_a_partition_whose_leader_is_away_keeps_its_weight(scene: Scene) -> None:
+    scene.turn(10, p0=100, p1=100, p2=100, p3=100)
+    known = dict(scene.connector._growth)
+    away = TopicPartition("orders", 3)
+    scene.source.ends[away] = -1
+    scene.turn(10, p0=100)
+    assert scene.connector._growth[away] == known[away]
+    assert scene.herder.split() == {0: [0, 2], 1: [1, 3]}

@@ -1,0 +1,294 @@
+"""What a MirrorTest becomes on Kubernetes, and what comes next at each point of it."""
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from headrace.api import MirrorTest, MirrorTestPhase, ReplicationFlow, Verdict
+from headrace.controller.mirror_tests import (
+    Facts,
+    Images,
+    Stage,
+    Step,
+    TestRun,
+    build_run,
+    next_scheduled,
+    next_step,
+)
+from headrace.controller.mirror_tests.jobs import build_job
+
+GOLDEN = Path(__file__).parent / "golden" / "mirror-test"
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def read(**spec: Any) -> MirrorTest:
+    document = yaml.safe_load((GOLDEN / "test.yaml").read_text())
+    document["spec"] |= spec
+    return MirrorTest.model_validate(document)
+
+
+def of_a_flow(**spec: Any) -> MirrorTest:
+    metadata = yaml.safe_load((GOLDEN / "test.yaml").read_text())["metadata"]
+    return MirrorTest.model_validate({"metadata": metadata, "spec": {"flowName": "orders"} | spec})
+
+
+def flow(ready: str | None) -> ReplicationFlow:
+    conditions = (
+        []
+        if ready is None
+        else [{"type": "Ready", "status": ready, "reason": "Running", "message": "so it is"}]
+    )
+    return ReplicationFlow.model_validate(
+        {
+            "metadata": {"name": "orders"},
+            "spec": {
+                "source": {"alias": "east", "bootstrapServers": "e:1"},
+                "target": {"alias": "west", "bootstrapServers": "w:1"},
+                "topics": {"include": [".*"]},
+            },
+            "status": {"conditions": conditions},
+        }
+    )
+
+
+RUN = TestRun(read(), Images("headrace-spark:golden"))
+
+
+def job(stage: Stage, **status: Any) -> dict[str, Any]:
+    made = build_job(RUN, stage)
+    made["metadata"]["creationTimestamp"] = NOW.isoformat()
+    return made | {"status": status}
+
+
+def ended(stage: Stage, how: str = "Complete", message: str = "") -> dict[str, Any]:
+    condition = {"type": how, "status": "True", "message": message}
+    return job(stage, conditions=[condition])
+
+
+def look(test: MirrorTest, **facts: Any) -> Step:
+    return next_step(Facts(test, facts.pop("now", NOW), run=RUN.name, **facts))
+
+
+def after(test: MirrorTest, step: Step) -> MirrorTest:
+    return test.model_copy(update={"status": step.status})
+
+
+def reason(step: Step, type: str = "Ready") -> str:
+    return next((str(c.reason) for c in step.status.conditions if c.type == type), "")
+
+
+def message(step: Step) -> str:
+    return step.status.conditions[0].message
+
+
+def report(verdict: str = "Passed", run: str = RUN.name) -> str:
+    counts = {"acknowledged": 10, "missing": 0, "planned": 10, "sentinels": 24}
+    latency = {"p50": 1, "p99": 2, "p999": 3, "max": 4, "measured": 10, "histogram": []}
+    document = {"run": run, "verdict": verdict, "reasons": ["all is well"]}
+    return json.dumps(document | {"counts": counts, "latencyMs": latency})
+
+
+def test_the_objects_of_a_run_are_as_they_were_agreed() -> None:
+    objects = [*build_run(RUN), *(build_job(RUN, stage) for stage in Stage)]
+    page = GOLDEN / "objects.yaml"
+    text = yaml.safe_dump_all(objects, sort_keys=False, width=99)
+    if os.environ.get("HEADRACE_GOLDEN") == "write":
+        page.write_text(text)
+    assert text == page.read_text()
+
+
+def test_nothing_of_a_run_is_tried_twice_and_all_of_it_goes_with_its_test() -> None:
+    for stage in Stage:
+        made = build_job(RUN, stage)
+        assert made["spec"]["backoffLimit"] == 0
+        assert made["spec"]["template"]["spec"]["restartPolicy"] == "Never"
+    for made in [*build_run(RUN), *(build_job(RUN, stage) for stage in Stage)]:
+        assert [owner["uid"] for owner in made["metadata"]["ownerReferences"]] == [
+            RUN.test.metadata.uid
+        ]
+
+
+def test_a_slot_for_every_producer_and_names_that_fit() -> None:
+    arguments = build_job(RUN, Stage.PRODUCE)["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert "--conf=spark.executor.instances=2" in arguments
+    assert "--conf=spark.executor.cores=2" in arguments
+    assert RUN.name == "261121-030000-5d1f"
+
+
+def test_a_test_waits_for_its_flow() -> None:
+    gone = look(of_a_flow())
+    assert (reason(gone), gone.start) == ("WaitingForFlow", None)
+    assert message(gone) == "there is no ReplicationFlow orders in namespace kafka"
+    assert message(look(of_a_flow(), flow=flow("False"))) == "flow orders is not Ready: so it is"
+    assert message(look(of_a_flow(), flow=flow(None))) == "flow orders is not Ready"
+    assert look(of_a_flow(), flow=flow("True")).start is Stage.PROBE
+
+
+def test_what_is_not_built_is_said_and_not_started() -> None:
+    step = look(read(partitioning="Any"))
+    assert (reason(step), reason(step, "Stalled"), step.start) == ("NotBuilt", "NotBuilt", None)
+    assert "spec.partitioning: Any is not built yet" in message(step)
+
+
+def test_the_load_waits_for_the_probe_but_not_for_ever() -> None:
+    waits = look(read(), jobs={Stage.PROBE: job(Stage.PROBE, ready=0)})
+    assert (waits.start, waits.status.phase) == (None, MirrorTestPhase.PENDING)
+    for probe in (job(Stage.PROBE, ready=1), ended(Stage.PROBE, "Failed")):
+        goes = look(read(), jobs={Stage.PROBE: probe})
+        assert (goes.start, goes.status.phase) == (Stage.PRODUCE, MirrorTestPhase.RUNNING)
+    late = look(
+        read(), jobs={Stage.PROBE: job(Stage.PROBE, ready=0)}, now=NOW + timedelta(minutes=6)
+    )
+    assert late.start is Stage.PRODUCE
+
+
+def test_the_verifier_starts_when_the_load_has_ended_however_it_did() -> None:
+    for how in ("Complete", "Failed"):
+        jobs = {Stage.PROBE: job(Stage.PROBE, ready=1), Stage.PRODUCE: ended(Stage.PRODUCE, how)}
+        step = look(read(), jobs=jobs)
+        assert (step.start, step.status.phase) == (Stage.VERIFY, MirrorTestPhase.VERIFYING)
+
+
+def test_the_load_is_never_sent_again() -> None:
+    probe = {Stage.PROBE: job(Stage.PROBE, ready=1)}
+    started = look(read(), jobs=probe)
+    step = look(after(read(), started), jobs=probe)
+    assert (step.start, step.status.verdict) == (None, Verdict.INCONCLUSIVE)
+    assert "the producer's Job is gone" in message(step)
+
+
+ALL = {
+    Stage.PROBE: ended(Stage.PROBE),
+    Stage.PRODUCE: ended(Stage.PRODUCE),
+    Stage.VERIFY: ended(Stage.VERIFY),
+}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "ready", "stalled"),
+    [
+        ("Passed", "TestPassed", ""),
+        ("Failed", "TestFailed", "TestFailed"),
+        ("Inconclusive", "TestInconclusive", "TestInconclusive"),
+    ],
+)
+def test_the_verdict_is_the_reports(verdict: str, ready: str, stalled: str) -> None:
+    step = look(read(), jobs=ALL, report=report(verdict))
+    assert (step.status.verdict, step.status.report) == (verdict, "nightly-report")
+    assert (reason(step), reason(step, "Stalled")) == (ready, stalled)
+    assert step.status.counts is not None
+    assert step.status.counts.acknowledged == 10
+    assert step.status.latency_ms is not None
+    assert step.status.latency_ms.max == 4
+    assert step.status.completion_time == NOW
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (None, "the verifier ended without a report (deadline was met): look into the log of Job"),
+        ("{", "the report cannot be read"),
+        ("[]", "the report cannot be read"),
+        ('{"run": "261121-030000-5d1f", "verdict": "Wonderful"}', "the report cannot be read"),
+        (report(run="another"), "the report is of run another"),
+    ],
+)
+def test_without_a_report_of_this_run_nothing_passes(found: str | None, said: str) -> None:
+    jobs = ALL | {Stage.VERIFY: ended(Stage.VERIFY, "Failed", "deadline was met")}
+    step = look(read(), jobs=jobs, report=found)
+    assert step.status.verdict is Verdict.INCONCLUSIVE
+    assert message(step).startswith(said)
+
+
+def test_a_finished_test_stays_as_it_is_until_its_time_is_over() -> None:
+    test = read(ttlSecondsAfterFinished=60)
+    done = after(test, look(test, jobs=ALL, report=report()))
+    later = look(done, now=NOW + timedelta(seconds=20))
+    assert (later.status, later.again_s, later.expired) == (done.status, 40, False)
+    assert look(done, now=NOW + timedelta(seconds=61)).expired
+    kept = after(read(), look(read(), jobs=ALL, report=report()))
+    assert look(kept, now=NOW + timedelta(days=99)) == Step(kept.status)
+
+
+def test_a_second_look_changes_nothing() -> None:
+    jobs = {Stage.PROBE: job(Stage.PROBE, ready=0)}
+    first = look(read(), jobs=jobs)
+    assert look(after(read(), first), jobs=jobs, now=NOW + timedelta(seconds=9)) == first
+
+
+# Schedules.
+
+
+def scheduled(*, last: datetime | None = None, **spec: Any) -> MirrorTest:
+    test = read(schedule="0 * * * *", **spec)
+    made = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
+    metadata = test.metadata.model_copy(update={"creation_timestamp": made})
+    status = {"lastScheduleTime": last.isoformat()} if last else {}
+    return MirrorTest.model_validate(
+        test.model_dump(by_alias=True, exclude_unset=True) | {"status": status}
+    ).model_copy(update={"metadata": metadata})
+
+
+def finished(minute: int, verdict: Verdict | None) -> MirrorTest:
+    made = datetime(2026, 11, 21, 4, minute, tzinfo=UTC)
+    return MirrorTest.model_validate(
+        {
+            "metadata": {"name": f"nightly-{minute}", "creationTimestamp": made.isoformat()},
+            "spec": {"flowName": "orders"},
+            "status": {"verdict": verdict} if verdict else {},
+        }
+    )
+
+
+def test_of_the_times_that_were_missed_the_latest_is_made_up_for() -> None:
+    now = NOW + timedelta(minutes=10)
+    step = next_scheduled(scheduled(), [], now)
+    assert step.create is not None
+    minutes = int(NOW.timestamp()) // 60
+    assert step.create["metadata"]["name"] == f"nightly-{minutes}"
+    assert step.create["spec"]["load"] == {
+        "producers": 3,
+        "messages": 600000,
+        "messagesPerSecond": 1000,
+    }
+    assert "schedule" not in step.create["spec"]
+    assert step.status.last_schedule_time == NOW
+    again = next_scheduled(scheduled(last=NOW), [], now)
+    assert (again.create, again.again_s) == (None, 50 * 60)
+    assert message_of(again.status) == "the next run starts at 2026-11-21T13:00:00Z"
+
+
+def message_of(status: Any) -> str:
+    return str(status.conditions[0].message)
+
+
+def test_a_run_is_due_at_its_very_moment_and_not_before_the_test_was_made() -> None:
+    assert next_scheduled(scheduled(last=NOW - timedelta(hours=1)), [], NOW).create is not None
+    early = datetime(2026, 11, 21, 3, 30, tzinfo=UTC)
+    assert next_scheduled(scheduled(), [], early).create is None
+
+
+def test_a_clock_that_jumps_makes_one_run_or_none() -> None:
+    ahead = next_scheduled(scheduled(last=NOW), [], NOW + timedelta(days=400))
+    assert ahead.create is not None
+    assert next_scheduled(scheduled(last=NOW), [], NOW - timedelta(days=1)).create is None
+
+
+def test_runs_do_not_overlap_and_a_suspended_test_makes_none() -> None:
+    running = next_scheduled(scheduled(), [finished(1, None)], NOW)
+    assert running.create is None
+    suspended = next_scheduled(scheduled(suspend=True), [], NOW)
+    assert (suspended.create, suspended.status.conditions[0].reason) == (None, "Suspended")
+
+
+def test_old_runs_go_by_their_verdict() -> None:
+    runs = [finished(n, Verdict.PASSED) for n in range(5)]
+    runs += [finished(10 + n, Verdict.FAILED) for n in range(2)]
+    runs += [finished(20, Verdict.INCONCLUSIVE), finished(30, None)]
+    gone = next_scheduled(scheduled(last=NOW), reversed(runs), NOW).delete
+    assert gone == ("nightly-0", "nightly-1", "nightly-10", "nightly-11")

@@ -1,0 +1,133 @@
+"""Passwords and certificates from a folder of Secrets, and when clients are to be made anew."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.api import ClusterAccess, ClusterSpec
+from headrace.errors import InvalidSpec
+from headrace.kafka import (
+    Renewal,
+    Renewed,
+    SecretMissing,
+    check_settings,
+    client_config,
+    read_credentials,
+)
+from headrace.kafka import renewal as renewals
+
+FIELDS = {
+    "tls": {
+        "trustedCertificates": [
+            {"secretName": "one", "key": "ca.crt"},
+            {"secretName": "two", "key": "ca.crt"},
+        ],
+        "clientCertificate": {"secretName": "client"},
+    },
+    "authentication": {
+        "type": "ScramSha512",
+        "username": "me",
+        "password": {"secretName": "user", "key": "password"},
+    },
+}
+FILES = {
+    "one/ca.crt": "ONE",
+    "two/ca.crt": "TWO",
+    "client/tls.crt": "CERTIFICATE",
+    "client/tls.key": "KEY",
+    "user/password": " secret\n",
+}
+
+
+def cluster(secrets: Path | None, **fields: Any) -> ClusterAccess:
+    spec = ClusterSpec.model_validate({"alias": "east", "bootstrapServers": "e:1"} | fields)
+    return ClusterAccess(spec, "spec.source", secrets)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, content in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    return tmp_path
+
+
+def test_what_files_hold(folder: Path) -> None:
+    found = read_credentials(cluster(folder, **FIELDS))
+    assert found.trusted == "ONE\nTWO"
+    assert (found.certificate, found.private_key) == ("CERTIFICATE", "KEY")
+    assert found.password == " secret"  # without the end of its line, and nothing else
+    assert "secret" not in repr(found)
+
+
+def test_the_clients_settings(folder: Path) -> None:
+    settings = client_config(cluster(folder, **FIELDS))
+    assert settings["security.protocol"] == "SASL_SSL"
+    assert settings["sasl.mechanism"] == "SCRAM-SHA-512"
+    assert settings["ssl.endpoint.identification.algorithm"] == "https"
+    assert settings["ssl.ca.pem"] == "ONE\nTWO"
+    assert client_config(cluster(None))["security.protocol"] == "PLAINTEXT"
+    assert client_config(cluster(None, tls={}))["security.protocol"] == "SSL"
+
+
+@pytest.mark.parametrize(
+    ("break_it", "sentence"),
+    [
+        (
+            lambda folder: (folder / "user/password").unlink(),
+            "Secret user has no key password, which spec.source.authentication.password wants",
+        ),
+        (
+            lambda folder: (folder / "two").rename(folder / "three"),
+            "there is no Secret two, which spec.source.tls.trustedCertificates[1] wants (looked",
+        ),
+        (
+            lambda folder: (folder / "client/tls.key").write_text("\n"),
+            "the key tls.key of Secret client, which spec.source.tls.clientCertificate."
+            "privateKeyKey wants, is empty",
+        ),
+        (
+            lambda folder: (folder / "user/password").write_bytes(b"\xff"),
+            "the key password of Secret user, which spec.source.authentication.password wants, "
+            "is not text",
+        ),
+        (
+            lambda folder: ((folder / "one/ca.crt").unlink(), (folder / "one/ca.crt").mkdir()),
+            "cannot be read: Is a directory",
+        ),
+    ],
+)
+def test_what_is_missing(break_it: Any, sentence: str, folder: Path) -> None:
+    break_it(folder)
+    with pytest.raises(SecretMissing) as missing:
+        read_credentials(cluster(folder, **FIELDS))
+    assert sentence in str(missing.value)
+
+
+def test_no_folder_at_all() -> None:
+    with pytest.raises(
+        SecretMissing, match="put it into the manifest, or name a folder of Secrets"
+    ):
+        read_credentials(cluster(None, **FIELDS))
+
+
+def test_settings_are_checked_without_secrets() -> None:
+    check_settings(cluster(None, **FIELDS).spec)
+    with pytest.raises(InvalidSpec, match="No such configuration property"):
+        check_settings(cluster(None, config={"no.such": "1"}, **FIELDS).spec)
+
+
+def test_a_client_is_made_anew_when_its_files_change(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(renewals, "_LOOK_EVERY_S", 0.0)
+    access = cluster(folder, **FIELDS)
+    made = iter(range(9))
+    renewed = Renewed(access, lambda: next(made))
+    renewal = Renewal(access)
+    assert (renewed.get(), renewed.get(), renewal.due) == (0, 0, False)
+    (folder / "user/password").write_text("other")
+    assert (renewal.due, renewed.get(), renewed.get()) == (True, 1, 1)
+    (folder / "user/password").unlink()
+    assert (renewed.get(), renewed.get()) == (2, 2)
