@@ -31,6 +31,7 @@ from headrace.k8s import (
     Refused,
     Unavailable,
     connect,
+    connect_as_kubectl,
     connect_by_file,
 )
 from headrace.k8s.kinds import CONFIG_MAP, DEPLOYMENT, FLOW, LEASE
@@ -141,6 +142,33 @@ def test_no_api_server_to_ask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     (tmp_path / "nothing").write_text("]")
     with pytest.raises(InvalidSpec, match=r"kubeconfig .*nothing cannot be used: "):
         asyncio.run(connect("the operator"))
+
+
+def test_people_find_it_as_with_kubectl(
+    api_server: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG")
+
+    async def test(context: str | None = None) -> str:
+        client = await connect_as_kubectl("headrace", context)
+        try:
+            await client.list(CONFIG_MAP, client.namespace)
+        finally:
+            await client.close()
+        return client.namespace
+
+    with pytest.raises(InvalidSpec, match=r"kubeconfig .*/.kube/config cannot be used: "):
+        asyncio.run(test())
+    (tmp_path / ".kube").mkdir()
+    file = tmp_path / ".kube" / "config"
+    api_server.write_kubeconfig(file, {"token": api_server.token(namespace, "default")}, namespace)
+    with pytest.raises(Forbidden, match=f"may not list configmaps in namespace {namespace}"):
+        asyncio.run(test())
+    monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
+    assert asyncio.run(test("tests")) == "default"
+    with pytest.raises(InvalidSpec, match=r"Expected object with name elsewhere in .*contexts"):
+        asyncio.run(test("elsewhere"))
 
 
 def test_a_pod_finds_its_api_server(

@@ -222,6 +222,8 @@ def test_a_mirror_test_of_locked_clusters_gets_a_verdict(
     grant(source, f"{name}-*", "Create", "Write")
     grant(source, "headrace-tests.internal", "Create", "Write")
     grant(target, f"east.{name}-*", "Read")
+    for cluster in (source, target):
+        grant(cluster, "headrace", "Describe", on="group")
     document = flow(name, by_password(source), by_certificate(target), f"{name}-.*")
     test = {
         "apiVersion": "headrace.dev/v1alpha1",
@@ -285,25 +287,18 @@ def test_password_and_certificate_are_changed_under_load(
             Load(spec(source), topic, 4, per_second=500) as load,
         ):
             wait_until(run.ready, within_s=60)
-            for round_, authority in enumerate((new, old), start=1):
-                change_password(source, f"rotated-{round_}")
-                mounted.write(f"{source.name}-user", {"password": f"rotated-{round_}".encode()})
-                certify(authority)
-                trusted.write_bytes(authority.certificate)
-                wait_until(
-                    lambda round_=round_: (
-                        run.output.count("secrets changed: new clients") >= 2 * round_
-                    ),
-                    within_s=20,
-                )
-                # No connection of before is left: everybody has to get in anew.
-                strict.broker(1).restart()
-                source.broker(1).restart()
-                sent = load.sent
-                wait_until(
-                    lambda sent=sent: sum(map(len, read(spec(strict), copied).values())) > sent,
-                    within_s=60,
-                )
+            change_password(source, "rotated-1")
+            mounted.write(f"{source.name}-user", {"password": b"rotated-1"})
+            certify(new)
+            trusted.write_bytes(new.certificate)
+            wait_until(lambda: run.output.count("secrets changed: new clients") >= 2, within_s=20)
+            # No connection of before is left: everybody has to get in anew.
+            strict.broker(1).restart()
+            source.broker(1).restart()
+            sent = load.sent
+            wait_until(
+                lambda: sum(map(len, read(spec(strict), copied).values())) > sent, within_s=90
+            )
             units = {unit["restarts"] for unit in run.units()}
         with FlowRun(
             tmp_path, [document], "--secrets", str(mounted.folder), "--until-caught-up"
@@ -315,7 +310,7 @@ def test_password_and_certificate_are_changed_under_load(
     print(f"{load.sent} records, {found.repeated} repeated, restarts {units}")
     assert (found.missing, found.in_order) == (0, True)
     assert units == {0}
-    assert_unseen(["rotated-1", "rotated-2", before], run.output, command_lines())
+    assert_unseen(["rotated-1", before], run.output, command_lines())
 
 
 def _untrusted(cluster: Cluster) -> dict[str, Any]:

@@ -99,14 +99,14 @@ class Mounted:
         return (self.folder / f"{cluster.name}-user" / "password").read_text()
 
 
-def grant(cluster: Cluster, topic: str, *operations: str) -> None:
-    """Allow the user something on a topic, or on all that begin with ``prefix*``."""
-    prefix = topic.endswith("*") and topic != "*"
+def grant(cluster: Cluster, name: str, *operations: str, on: str = "topic") -> None:
+    """Allow the user something on a topic (or a group), or on all that begin with ``prefix*``."""
+    prefix = name.endswith("*") and name != "*"
     pattern = ResourcePatternType.PREFIXED if prefix else ResourcePatternType.LITERAL
-    name = topic[:-1] if prefix else topic
+    name = name[:-1] if prefix else name
     rights = [
         AclBinding(
-            ResourceType.TOPIC,
+            ResourceType[on.upper()],
             name,
             pattern,
             principal,

@@ -26,9 +26,11 @@ _APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
 class Client:
     """For one event loop. Errors are those of ``k8s.errors``; ``who`` begins their sentences."""
 
-    def __init__(self, api: ApiClient, who: str = "headrace") -> None:
+    def __init__(self, api: ApiClient, who: str, namespace: str = "default") -> None:
         self._api = api
         self.who = who
+        self.namespace = namespace
+        """Where people mean when they name none: the namespace of their context."""
         api.user_agent = who.removeprefix("the ").replace(" ", "-")
 
     async def close(self) -> None:

@@ -31,7 +31,10 @@ async def connect(who: str) -> Client:
 
 
 async def connect_as_kubectl(who: str, context: str | None = None) -> Client:
-    """For commands that people type: as kubectl, by ``KUBECONFIG`` or ``~/.kube/config``."""
+    """For commands that people type: as kubectl, by ``KUBECONFIG`` or ``~/.kube/config``.
+
+    The client's ``namespace`` is the context's. Raises ``InvalidSpec``.
+    """
     files = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     return await connect_by_file(who, files, context)
 
@@ -43,6 +46,8 @@ async def connect_by_file(who: str, files: str, context: str | None = None) -> C
         await config.load_kube_config(  # type: ignore[no-untyped-call]
             files, context, settings, persist_config=False
         )
+        known, current = config.list_kube_config_contexts(files)  # type: ignore[no-untyped-call]
     except (config.ConfigException, OSError, YAMLError, ValueError, TypeError, KeyError) as error:
         raise InvalidSpec(f"kubeconfig {files} cannot be used: {error}") from error
-    return Client(ApiClient(settings), who)
+    chosen = next((one for one in known if one["name"] == context), current)
+    return Client(ApiClient(settings), who, chosen["context"].get("namespace") or "default")

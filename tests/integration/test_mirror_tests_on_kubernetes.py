@@ -1,0 +1,181 @@
+"""The operator carries MirrorTests out. No pod runs here: the test says what became of each Job."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster.api_server import ApiServer
+from support.operators import Operator, Resources, give_rights, running_operator
+
+Wait = Callable[..., Any]
+
+TEST = {
+    "apiVersion": "headrace.dev/v1alpha1",
+    "kind": "MirrorTest",
+    "metadata": {"name": "nightly"},
+    "spec": {
+        "source": {"alias": "east", "bootstrapServers": "127.0.0.1:1"},
+        "target": {"alias": "west", "bootstrapServers": "127.0.0.1:2"},
+        "load": {"messages": 1000},
+    },
+}
+
+
+@pytest.fixture
+def resources(api_server: ApiServer, namespace: str, crds: None) -> Resources:
+    return Resources(api_server, namespace)
+
+
+@pytest.fixture
+def operator(api_server: ApiServer, resources: Resources, tmp_path: Path) -> Iterator[Operator]:
+    give_rights(api_server, resources.namespace)
+    with running_operator(api_server, resources.namespace, tmp_path) as operator:
+        yield operator
+
+
+class Stages:
+    """The Jobs of test ``nightly``, as the Job controller would see them."""
+
+    def __init__(self, resources: Resources, wait_until: Wait) -> None:
+        self._resources, self._wait_until = resources, wait_until
+
+    def there(self) -> set[str]:
+        return set(self._resources.kubectl("get", "jobs", "-o", "name").split())
+
+    def appears(self, stage: str) -> None:
+        name = f"job.batch/nightly-{stage}"
+        self._wait_until(self.there, within_s=60, until=lambda jobs: name in jobs)
+
+    def is_ready(self, stage: str) -> None:
+        self._patch(stage, {"active": 1, "ready": 1, "startTime": "2026-11-21T12:00:00Z"})
+
+    def ends(self, stage: str, how: str = "Complete") -> None:
+        moment = "2026-11-21T12:00:00Z"
+        first = "SuccessCriteriaMet" if how == "Complete" else "FailureTarget"
+        conditions = [
+            {"type": type, "status": "True", "lastTransitionTime": moment, "lastProbeTime": moment}
+            for type in (first, how)
+        ]
+        counts = {"succeeded": 1} if how == "Complete" else {"failed": 1}
+        times = {"startTime": moment}
+        if how == "Complete":
+            times["completionTime"] = moment
+        self._patch(stage, {**times, **counts, "active": 0, "ready": 0, "conditions": conditions})
+
+    def reports(self, document: dict[str, Any]) -> None:
+        data = json.dumps({"data": {"report.json": json.dumps(document)}})
+        self._resources.kubectl("patch", "configmap/nightly-report", "--type=merge", "-p", data)
+
+    def _patch(self, stage: str, status: dict[str, Any]) -> None:
+        self._resources.kubectl(
+            "patch", f"job/nightly-{stage}", "--subresource=status", "--type=merge",
+            "-p", json.dumps({"status": status}),
+        )  # fmt: skip
+
+
+@pytest.fixture
+def stages(resources: Resources, wait_until: Wait) -> Stages:
+    return Stages(resources, wait_until)
+
+
+def status(resources: Resources, name: str = "nightly") -> dict[str, Any]:
+    found: dict[str, Any] = resources.get("mtest", name).get("status", {})
+    return found
+
+
+def test_from_the_probe_to_the_verdict(
+    operator: Operator, resources: Resources, stages: Stages, wait_until: Wait
+) -> None:
+    resources.apply(TEST)
+    stages.appears("probe")
+    wait_until(lambda: status(resources).get("phase"), within_s=30, until=lambda p: p == "Pending")
+    assert stages.there() == {"job.batch/nightly-probe"}
+    stages.is_ready("probe")
+    stages.appears("produce")
+    wait_until(lambda: status(resources)["phase"], within_s=30, until=lambda p: p == "Running")
+    stages.ends("produce")
+    stages.appears("verify")
+    wait_until(lambda: status(resources)["phase"], within_s=30, until=lambda p: p == "Verifying")
+    run = resources.get("job", "nightly-verify")["spec"]["template"]["spec"]["containers"][0]
+    name = next(a for a in run["args"] if a.startswith("--run=")).removeprefix("--run=")
+    stages.reports(
+        {
+            "run": name,
+            "verdict": "Failed",
+            "reasons": ["3 messages are missing, 0 are allowed"],
+            "counts": {"acknowledged": 1000, "missing": 3, "sentinels": 24},
+            "latencyMs": {"p50": 5, "p99": 40, "p999": 60, "max": 70, "measured": 997},
+        }
+    )
+    stages.ends("verify", "Failed")
+    resources.kubectl(
+        "wait", "mtest/nightly", "--for=jsonpath={.status.verdict}=Failed", "--timeout=60s"
+    )
+    row = resources.kubectl("get", "mtest").splitlines()
+    print("\n".join(row))
+    assert row[1].split()[:5] == ["nightly", "Finished", "Failed", "1000", "3"]
+    ready = next(c for c in status(resources)["conditions"] if c["type"] == "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "TestFailed")
+    assert ready["message"] == "3 messages are missing, 0 are allowed"
+    assert status(resources)["report"] == "nightly-report"
+    told = {event["reason"] for event in resources.events("MirrorTest")}
+    assert {"TestRunning", "TestFailed"} <= told
+
+    resources.kubectl("delete", "mtest/nightly")
+    what = "jobs,configmaps,serviceaccounts,roles,rolebindings"
+    label = "headrace.dev/mirror-test=nightly"
+    wait_until(
+        lambda: resources.kubectl("get", what, "-l", label, "-o", "name"),
+        within_s=60,
+        until=lambda left: not left,
+    )
+
+
+def test_a_load_whose_job_is_gone_is_not_sent_again(
+    operator: Operator, resources: Resources, stages: Stages, wait_until: Wait
+) -> None:
+    resources.apply(TEST)
+    stages.appears("probe")
+    stages.is_ready("probe")
+    stages.appears("produce")
+    wait_until(lambda: status(resources)["phase"], within_s=30, until=lambda p: p == "Running")
+    resources.kubectl("delete", "job/nightly-produce", "--cascade=background")
+    wait_until(
+        lambda: status(resources).get("verdict"), within_s=60, until=lambda v: v == "Inconclusive"
+    )
+    assert stages.there() == {"job.batch/nightly-probe"}
+
+
+def test_a_test_waits_for_its_flow_and_says_so(
+    operator: Operator, resources: Resources, stages: Stages, wait_until: Wait
+) -> None:
+    resources.apply(TEST | {"spec": {"flowName": "orders"}})
+    wait_until(
+        lambda: [c.get("message") for c in status(resources).get("conditions", [])],
+        within_s=60,
+        until=lambda said: any("there is no ReplicationFlow orders" in one for one in said),
+    )
+    assert stages.there() == set()
+
+
+def test_a_test_with_a_schedule_makes_tests(
+    operator: Operator, resources: Resources, stages: Stages, wait_until: Wait
+) -> None:
+    resources.apply(TEST | {"spec": TEST["spec"] | {"schedule": "* * * * *"}})  # type: ignore[operator]
+    made = wait_until(
+        lambda: [
+            one
+            for one in resources.get("mtest")["items"]
+            if one["metadata"]["name"].startswith("nightly-")
+        ],
+        within_s=90,
+    )[0]
+    assert made["metadata"]["ownerReferences"][0]["name"] == "nightly"
+    assert "schedule" not in made["spec"]
+    assert made["spec"]["load"] == {"messages": 1000}
+    wait_until(lambda: status(resources, made["metadata"]["name"]).get("phase"), within_s=30)
+    assert status(resources)["lastScheduleTime"]
+    reasons = {c["type"]: c["reason"] for c in status(resources)["conditions"]}
+    assert reasons == {"Ready": "Scheduled"}
