@@ -17,7 +17,7 @@ from headrace.controller.targets import FlowName
 from headrace.controller.world import World
 from headrace.controller.writes import FlowWrites
 from headrace.errors import HeadraceError
-from headrace.k8s import Client, Kind, LeaderElection, LeadershipLost, Object, connect
+from headrace.k8s import Client, Kind, LeaderElection, LeadershipLost, NotFound, Object, connect
 from headrace.k8s.kinds import FLOW, MIRROR_TEST
 from headrace.logs import get_logger
 
@@ -98,7 +98,7 @@ async def _lead(client: Client, options: OperatorOptions) -> None:
             for owner in _owners(object, FLOW):
                 queue.add((metadata["namespace"], owner))
 
-    await _until_flows_can_be_seen(client, options.namespace)
+    await _until_known(client, options.namespace)
     try:
         async with asyncio.TaskGroup() as tasks:
             others = [
@@ -116,16 +116,21 @@ async def _lead(client: Client, options: OperatorOptions) -> None:
         reconciler.close()
 
 
-async def _until_flows_can_be_seen(client: Client, namespace: str | None) -> None:
-    """kopf looks once, at its start, which kinds there are: the definitions may come after us."""
-    while True:
-        try:
-            await client.list(FLOW, namespace)
-        except HeadraceError as error:
-            log.warning("sees no flows, tried again and again", why=str(error))
-            await asyncio.sleep(_LOOK_AGAIN_S)
-        else:
-            return
+async def _until_known(client: Client, namespace: str | None) -> None:
+    """kopf looks once, at its start, which kinds there are: the definitions may come after us. A
+    right that is missing is kopf's to ask for again, but without flows there is nothing to do."""
+    for kind in (FLOW, MIRROR_TEST):
+        waits_for = HeadraceError if kind is FLOW else NotFound
+        while True:
+            try:
+                await client.list(kind, namespace)
+                break
+            except waits_for as error:
+                log.warning("waits for a kind", kind=str(kind), why=str(error))
+                await asyncio.sleep(_LOOK_AGAIN_S)
+            except HeadraceError as error:
+                log.error("does without a kind", kind=str(kind), why=str(error))
+                break
 
 
 def _owners(object: Object, kind: Kind) -> list[str]:
