@@ -68,7 +68,7 @@ def test_two_flows_of_a_run_cannot_write_one_topic(
     ]
     with FlowRun(tmp_path, flows) as run:
         assert run.end(60) == 3
-    assert "of this run both write topic" in run.output
+    assert "both write topic" in run.output
     assert "narrow spec.topics of one" in run.output
 
 

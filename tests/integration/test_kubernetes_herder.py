@@ -39,12 +39,14 @@ def flow_under_load(
     east: Cluster,
     west: Cluster,
     wait_until: WaitUntil,
-    **more: Any,
+    *,
+    standbys: int = 0,
 ) -> Iterator[Scene]:
     """Two drivers, four tasks; afterwards nothing is missing, and what is repeated is said."""
     name = unique("pods")
     topic = make_topic(spec(east), name, PARTITIONS)
-    flow = manifest(name, east, west, topic, heartbeats={"enabled": False}, **more)
+    tasks = {"max": PARTITIONS, "standbys": standbys}
+    flow = manifest(name, east, west, topic, heartbeats={"enabled": False}, tasks=tasks)
     with scene(server, namespace, flow) as made:
         with Load(spec(east), topic, PARTITIONS, per_second=500):
             for driver in ("a", "b"):
@@ -87,8 +89,7 @@ def settle(made: Scene, wait_until: WaitUntil, *drivers: str, within_s: float = 
 def test_claims_moves_and_lets_go(
     api_server: ApiServer, namespace: str, east: Cluster, west: Cluster, wait_until: WaitUntil
 ) -> None:
-    tasks = {"standbys": 1}
-    with flow_under_load(api_server, namespace, east, west, wait_until, tasks=tasks) as made:
+    with flow_under_load(api_server, namespace, east, west, wait_until, standbys=1) as made:
         before, epochs = made.running(), made.epochs()
         task = min(before)
         other = next(driver for driver in ("a", "b") if driver != before[task])

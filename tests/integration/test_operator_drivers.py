@@ -88,7 +88,7 @@ def under_load(
         with running_operator(api_server, namespace, tmp_path) as operator:
             scene = Scene(resources, kubelet, operator, wait_until)
             topic = make_topic(spec(east), scene.flow, PARTITIONS)
-            more = {"heartbeats": {"enabled": False}} | more
+            more = {"heartbeats": {"enabled": False}, "tasks": {"max": PARTITIONS}} | more
             resources.apply(manifest(scene.flow, east, west, topic, **more))
             with Load(spec(east), topic, PARTITIONS, per_second=200):
                 scene.settle(2)

@@ -5,11 +5,12 @@ carries the version last seen and replaces the whole status, so that two drivers
 believe that they hold a unit.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Protocol, Self
 
 from headrace.api import ReplicationTask, ReplicationTaskStatus, TaskType, TopicPartitions
 from headrace.errors import HeadraceError, InvalidSpec
+from headrace.replication.policies import HEARTBEATS
 
 
 class Conflict(HeadraceError):
@@ -26,6 +27,19 @@ class TargetTaken(InvalidSpec):
     def __init__(self, message: str, topics: Iterable[str]) -> None:
         super().__init__(message)
         self.topics = frozenset(topics)
+
+    @classmethod
+    def by(cls, writer: str, flow: str, topics: Collection[str], cluster_id: str) -> Self:
+        """``flow`` would write ``topics`` of this target cluster, as ``writer`` does."""
+        # Heartbeats of one source meet first, and are the last thing that a user chose to copy.
+        first, *more = sorted(topics, key=lambda topic: (topic.endswith(HEARTBEATS), topic))
+        others = f" and {len(more)} more" if more else ""
+        return cls(
+            f"flows {writer} and {flow} both write topic {first}{others} on the same target "
+            f"cluster ({cluster_id}): narrow spec.topics of one, or let their source aliases or "
+            "policies differ",
+            topics,
+        )
 
 
 class Herder(Protocol):

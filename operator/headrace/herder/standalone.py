@@ -259,15 +259,12 @@ class StandaloneHerder:
         ]
 
     def _refuse_taken(self, flow: str, topics: Iterable[tuple[str, str]]) -> None:
-        taken = [key for key in sorted(topics) if self._writers.get(key, flow) != flow]
-        if taken:
-            cluster_id, topic = taken[0]
-            raise TargetTaken(
-                f"flows {self._writers[taken[0]]} and {flow} of this run both write topic {topic} "
-                f"on the same target cluster ({cluster_id}): narrow spec.topics of one, or let "
-                "their source aliases or policies differ",
-                [topic for _, topic in taken],
-            )
+        written: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for cluster_id, topic in topics:
+            written[self._writers.get((cluster_id, topic), flow), cluster_id].add(topic)
+        for (writer, cluster_id), shared in written.items():
+            if writer != flow:
+                raise TargetTaken.by(writer, flow, shared, cluster_id)
 
     async def _watch(self) -> None:
         """Notice silent drivers; a herder that stood still itself has seen nothing, and waits."""

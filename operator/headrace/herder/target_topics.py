@@ -19,13 +19,9 @@ async def check_not_taken(
     for cluster_id, mine in topics.items():
         selected = others_selector(flow, cluster_id)
         for task in await client.list(TASK, namespace, labels=selected, metadata_only=True):
-            if shared := sorted(mine & _target_topics(task)):
-                raise TargetTaken(
-                    f"flows {task['metadata']['labels'][FLOW_LABEL]} and {flow} both write topic "
-                    f"{shared[0]} on the same target cluster ({cluster_id}): narrow spec.topics of "
-                    "one, or let their source aliases or policies differ",
-                    shared,
-                )
+            if shared := mine & _target_topics(task):
+                writer = task["metadata"]["labels"][FLOW_LABEL]
+                raise TargetTaken.by(writer, flow, shared, cluster_id)
 
 
 def _target_topics(task: Object) -> set[str]:
