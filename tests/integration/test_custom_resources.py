@@ -229,7 +229,7 @@ def test_what_kubectl_get_shows(api_server: ApiServer, namespace: str, create: C
     ]
     assert table(api_server, *here, "rtask") == [
         "NAME FLOW TYPE PHASE DRIVER LAG LAG-SECONDS RESTARTS ERROR",
-        "orders-source-0 orders SourceTask Running a 40 5 1 RecordTooLarge",
+        "orders-source-task-0 orders SourceTask Running a 40 5 1 RecordTooLarge",
     ]
     wide = api_server.kubectl("get", *here, "rflow", "-o", "wide")
     assert all(word in wide for word in ("MESSAGE", "look", "east", "west", "BYTES/S", "7000"))
@@ -237,7 +237,7 @@ def test_what_kubectl_get_shows(api_server: ApiServer, namespace: str, create: C
     assert sorted(everything) == [
         "mirrortest.headrace.dev/orders",
         "replicationflow.headrace.dev/orders",
-        "replicationtask.headrace.dev/orders-source-0",
+        "replicationtask.headrace.dev/orders-source-task-0",
     ]
     api_server.kubectl("wait", *here, "--for=condition=Ready=False", "rflow/orders")
 
@@ -262,9 +262,9 @@ def test_a_flow_is_scaled_like_a_deployment(
 
 
 def test_fields_select_objects(api_server: ApiServer, namespace: str, create: Change) -> None:
-    create(task("orders-source-0", driverName="b"), RUNNING)
-    create(task("orders-source-1", driverName="a"))
-    create(task("other-source-0", flowName="other"), {"phase": "Failed"})
+    create(task(driverName="b"), RUNNING)
+    create(task(index=1, driverName="a"))
+    create(task("other"), {"phase": "Failed"})
     create(mirror_test(), {"phase": "Finished", "verdict": "Failed"})
     create(mirror_test("later"))
 
@@ -272,10 +272,13 @@ def test_fields_select_objects(api_server: ApiServer, namespace: str, create: Ch
         command = ("get", "-n", namespace, kind, "--field-selector", selector, "-o", "name")
         return [name.partition("/")[2] for name in api_server.kubectl(*command).split()]
 
-    assert found("rtask", "status.driverName=a") == ["orders-source-0"]
-    assert found("rtask", "spec.driverName=a") == ["orders-source-1"]
-    assert found("rtask", "spec.flowName=orders") == ["orders-source-0", "orders-source-1"]
-    assert found("rtask", "spec.driverName=,spec.type=SourceTask") == ["other-source-0"]
-    assert found("rtask", "status.phase=Failed") == ["other-source-0"]
+    assert found("rtask", "status.driverName=a") == ["orders-source-task-0"]
+    assert found("rtask", "spec.driverName=a") == ["orders-source-task-1"]
+    assert found("rtask", "spec.flowName=orders") == [
+        "orders-source-task-0",
+        "orders-source-task-1",
+    ]
+    assert found("rtask", "spec.driverName=,spec.type=SourceTask") == ["other-source-task-0"]
+    assert found("rtask", "status.phase=Failed") == ["other-source-task-0"]
     assert found("mtest", "spec.flowName=orders,status.verdict=Failed") == ["orders"]
     assert found("mtest", "status.phase=Finished") == ["orders"]

@@ -138,6 +138,24 @@ def test_claims_moves_and_lets_go(
         settle(made, wait_until, "b")
 
 
+def test_what_is_edited_or_deleted_by_hand_is_put_right(
+    api_server: ApiServer, namespace: str, east: Cluster, west: Cluster, wait_until: WaitUntil
+) -> None:
+    with flow_under_load(api_server, namespace, east, west, wait_until) as made:
+
+        def split() -> dict[str, Any]:
+            units = made.units("SourceTask")
+            return {unit["metadata"]["name"]: unit["spec"]["partitions"] for unit in units}
+
+        right = split()
+        edited, deleted, *_ = sorted(right)
+        made.patch(edited, {"spec": {"partitions": [{"topic": made.name, "partitions": "3-1"}]}})
+        made.delete(deleted)
+        wait_until(split, within_s=30, until=right.__eq__)
+        settle(made, wait_until, "a", "b")
+        assert "put right what somebody else changed" in made.log()
+
+
 def test_a_killed_driver_is_replaced_and_a_restarted_container_goes_on(
     api_server: ApiServer, namespace: str, east: Cluster, west: Cluster, wait_until: WaitUntil
 ) -> None:

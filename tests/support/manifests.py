@@ -34,9 +34,10 @@ def mirror_test_of_another(name: str = "orders", **spec: Any) -> Document:
     return document("MirrorTest", name, {"source": EAST, "target": WEST} | spec)
 
 
-def task(name: str = "orders-source-0", **spec: Any) -> Document:
+def task(flow: str = "orders", index: int = 0, **spec: Any) -> Document:
     """A ReplicationTask."""
-    return document("ReplicationTask", name, {"flowName": "orders", "type": "SourceTask"} | spec)
+    identity = {"flowName": flow, "type": "SourceTask", "index": index}
+    return document("ReplicationTask", f"{flow}-source-task-{index}", identity | spec)
 
 
 def document(kind: str, name: str, spec: Document) -> Document:

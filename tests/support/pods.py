@@ -102,6 +102,8 @@ class Scene:
             dict(flow),
             namespace=namespace,
         )
+        flows = f"/apis/{GROUP}/v1alpha1/namespaces/{namespace}/replicationflows"
+        self._uid = server.rest.get(f"{flows}/{self.name}")["metadata"]["uid"]
         self.kubeconfig = server.kubeconfig_of(namespace, "default")
         for type in ("SourceConnector", "HeartbeatConnector"):
             server.apply(self._connector(type), namespace=namespace)
@@ -110,6 +112,14 @@ class Scene:
         metadata = {
             "name": TaskId(self.name, type, 0).name,
             "labels": {"headrace.dev/flow": self.name, "headrace.dev/type": type},
+            "ownerReferences": [
+                {
+                    "apiVersion": f"{GROUP}/v1alpha1",
+                    "kind": "ReplicationFlow",
+                    "name": self.name,
+                    "uid": self._uid,
+                }
+            ],
         }
         return {
             "apiVersion": f"{GROUP}/v1alpha1",
@@ -151,6 +161,10 @@ class Scene:
     def patch(self, name: str, patch: Json) -> None:
         """Merge patch."""
         self.server.rest.merge(f"{self._path}/{name}", patch)
+
+    def delete(self, name: str) -> None:
+        """Delete a unit."""
+        self.server.rest.delete(f"{self._path}/{name}")
 
     def running(self) -> dict[str, str]:
         """The driver of each source task that runs where it is to run."""

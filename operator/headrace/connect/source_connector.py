@@ -1,7 +1,7 @@
 """The source connector: watches the source's topics and splits them into source tasks."""
 
 import time
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -22,7 +22,7 @@ from headrace.errors import Fatal, InvalidSpec, Retriable
 from headrace.kafka import NotLetIn
 from headrace.replication.growth import Growth, observe
 from headrace.replication.policies import HEARTBEATS
-from headrace.replication.splitting import SplitConfig, SplitState, TaskReport, resplit
+from headrace.replication.splitting import Split, SplitConfig, SplitState, TaskReport, resplit
 
 _HEARTBEATS_LEFT_S = 60.0
 """For so long heartbeats are left to the flow that copies them already: it may be gone by then."""
@@ -157,7 +157,10 @@ class SourceConnector(Unit):
             _now_ms(),
             SplitConfig(tasks.max, tasks.movement_budget),
         )
-        if after.tasks != before.tasks:
+        changed = _others_wrote(published, before)
+        if changed:
+            self.log.warning("put right what somebody else changed", tasks=changed)
+        if changed or after.tasks != before.tasks:
             self._publish(after)
             self.log.info(
                 "split",
@@ -178,11 +181,7 @@ class SourceConnector(Unit):
 
     def _take_over(self) -> SplitState:
         """An earlier connector's split stays as it is: nothing moves because this one is new."""
-        tasks = {
-            task.spec.index: TopicPartitions.unpack(task.spec.partitions)
-            for task in self._published()
-        }
-        state = SplitState(tasks, resumed_ms=_now_ms())
+        state = SplitState(_split_of(self._published()), resumed_ms=_now_ms())
         # Written as it is, with our epoch: from now on no earlier connector can change it.
         self._publish(state)
         return state
@@ -249,6 +248,20 @@ class SourceConnector(Unit):
         )
         generation = self.hold.task.metadata.generation
         self.observe(conditions=(condition,), observed_generation=generation)
+
+
+def _split_of(published: Iterable[ReplicationTask]) -> Split:
+    return {task.spec.index: TopicPartitions.unpack(task.spec.partitions) for task in published}
+
+
+def _others_wrote(published: Iterable[ReplicationTask], split: SplitState) -> list[int]:
+    """Tasks that are not as this connector wrote them: edited by hand, deleted, made."""
+    there = _split_of(published)
+    return sorted(
+        index
+        for index in there.keys() | split.tasks.keys()
+        if there.get(index) != split.tasks.get(index)
+    )
 
 
 class _HeartbeatsTaken(Exception):

@@ -6,9 +6,8 @@ import json
 from headrace.api import ReplicationFlow
 from headrace.api.labels import OPERATOR_MANAGER
 from headrace.controller.trouble import NameTaken
-from headrace.controller.world import is_owned
 from headrace.errors import Retriable
-from headrace.k8s import Client, Object, kind_of
+from headrace.k8s import Client, Object, is_owned, kind_of
 from headrace.k8s.kinds import (
     DEPLOYMENT,
     NETWORK_POLICY,

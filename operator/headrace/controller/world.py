@@ -14,7 +14,16 @@ from headrace.controller.pods import driver_pod
 from headrace.controller.queue import LATER_S, SOON_S
 from headrace.controller.targets import FlowName, Target, flow_name, written_targets
 from headrace.errors import HeadraceError, InvalidSpec
-from headrace.k8s import Change, ChangeType, Client, LeaseWatch, Object, Reflector, parse
+from headrace.k8s import (
+    Change,
+    ChangeType,
+    Client,
+    LeaseWatch,
+    Object,
+    Reflector,
+    is_owned,
+    parse,
+)
 from headrace.k8s.kinds import FLOW, POD, TASK
 from headrace.logs import get_logger
 
@@ -192,12 +201,6 @@ class World:
             if self._told.get(name) != (now := self.leases(name)):
                 self._told[name] = now
                 self._wants_look(name, SOON_S)
-
-
-def is_owned(references: object, flow: ReplicationFlow) -> bool:
-    """Whether an object's ownerReferences name this very flow."""
-    owners = references if isinstance(references, list | tuple) else ()
-    return any(owner.get("uid") == flow.metadata.uid for owner in owners)
 
 
 def _understood(object: Object) -> ReplicationTask | None:

@@ -92,9 +92,11 @@ class PodDriver:
             fields=f"metadata.name={pod.flow}",
             on_change=lambda _: self._wake.set(),
         )
-        self._units = DriverUnits(client, pod.namespace, pod.flow, pod.name, self._wake.set)
+        self._units = DriverUnits(client, pod.namespace, pod.name, self._wake.set)
         self._background: list[asyncio.Task[None]] = []
         self._generation = 0
+        self._flow: ReplicationFlow | None = None
+        """As last understood."""
         self._worker: Worker | None = None
         self._lease: LeaseKeeper | None = None
         self._restarted: set[tuple[str | None, str]] = set()
@@ -128,6 +130,11 @@ class PodDriver:
 
     async def _take_flow(self, tasks: asyncio.TaskGroup) -> None:
         object = self._flows.get(self._pod.flow)
+        uid = object["metadata"]["uid"] if object else None
+        if self._flow is not None and uid != self._flow.metadata.uid:
+            self._log.info("the flow was deleted")  # and, perhaps, made anew: for new pods
+            self._stop()
+            return
         if object is None or object["metadata"]["generation"] == self._generation:
             return
         self._generation = object["metadata"]["generation"]
@@ -136,6 +143,7 @@ class PodDriver:
         except InvalidSpec as error:
             self._log.error("goes on as before", why=str(error))
             return
+        self._flow = flow
         if flow.spec.tasks.standbys:
             self._units.stand_by()
         if self._worker is None or self._lease is None:
@@ -173,9 +181,9 @@ class PodDriver:
         )
 
     async def _take_units(self) -> None:
-        if self._worker is None or not self._units.synced:
+        if self._worker is None or self._flow is None or not self._units.synced:
             return
-        tasks = list(self._units)
+        tasks = list(self._units.of(self._flow))
         self._worker.update(tasks)
         asked = [task for task in tasks if RESTART_ANNOTATION in task.metadata.annotations]
         self._restarted &= {_request(task) for task in asked}

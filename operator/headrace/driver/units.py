@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Callable, Iterator
 
-from headrace.api import ReplicationTask
+from headrace.api import ReplicationFlow, ReplicationTask
 from headrace.api.labels import standby_label
 from headrace.errors import HeadraceError, InvalidSpec
-from headrace.k8s import Change, Client, Object, Reflector, parse
+from headrace.k8s import Change, Client, Object, Reflector, is_owned, parse
 from headrace.k8s.kinds import TASK
 from headrace.logs import get_logger
 
@@ -22,11 +22,10 @@ class DriverUnits:
     """
 
     def __init__(
-        self, client: Client, namespace: str, flow: str, driver: str, changed: Callable[[], None]
+        self, client: Client, namespace: str, driver: str, changed: Callable[[], None]
     ) -> None:
         """``changed`` is called on the event loop, at every change of one of them."""
-        self._client, self._namespace, self._flow = client, namespace, flow
-        self._changed = changed
+        self._client, self._namespace, self._changed = client, namespace, changed
         self._parsed: dict[str, tuple[str, ReplicationTask | None]] = {}
         self._standing_by = asyncio.Event()
         self._active = [
@@ -57,7 +56,8 @@ class DriverUnits:
         """Why some of them are not seen now."""
         return next((reflector.error for reflector in self._active if reflector.error), None)
 
-    def __iter__(self) -> Iterator[ReplicationTask]:
+    def of(self, flow: ReplicationFlow) -> Iterator[ReplicationTask]:
+        """Those of this very flow, the newest that is known of each."""
         newest: dict[str, Object] = {}
         for reflector in (*self._active, self._standby):
             for object in reflector:
@@ -66,7 +66,7 @@ class DriverUnits:
                     newest[name] = object
         self._parsed = {name: self._parse(name, object) for name, object in newest.items()}
         for _, task in self._parsed.values():
-            if task is not None and task.spec.flow_name == self._flow:
+            if task is not None and is_owned(task.metadata.owner_references, flow):
                 yield task
 
     def _reflector(self, *, fields: str = "", labels: str = "") -> Reflector:

@@ -16,11 +16,11 @@ from headrace.api import (
 )
 from headrace.api.labels import CONNECTOR_MANAGER
 from headrace.connect.herder import Conflict
-from headrace.errors import Retriable
+from headrace.errors import InvalidSpec, Retriable
 from headrace.herder.status_writes import Turns, Urgency, urgency
 from headrace.herder.target_topics import check_not_taken
 from headrace.herder.task_objects import TaskBuilder, selector
-from headrace.k8s import Client, NotFound, Object, Refused, Unavailable, dump, parse
+from headrace.k8s import Client, NotFound, Object, Refused, Unavailable, dump, is_owned, parse
 from headrace.k8s import Conflict as Changed
 from headrace.k8s.kinds import TASK
 
@@ -119,8 +119,11 @@ class KubernetesHerder:
     async def _tasks(self, type: TaskType) -> list[ReplicationTask]:
         selected = selector(self._name, type)
         found = await self._client.list(TASK, self._namespace, labels=selected)
-        tasks = [parse(ReplicationTask, task) for task in found]
-        return [task for task in tasks if task.spec.flow_name == self._name]
+        return [
+            _as_far_as_understood(task)
+            for task in found
+            if is_owned(task["metadata"].get("ownerReferences"), self._flow)
+        ]
 
     async def _publish(
         self,
@@ -192,3 +195,11 @@ class KubernetesHerder:
             raise Conflict(
                 f"a later connector than epoch {epoch} writes the {type}s of flow {self._name}"
             )
+
+
+def _as_far_as_understood(object: Object) -> ReplicationTask:
+    """A task; one whose partitions somebody wrote by hand, as 5-2, has none: they are put right."""
+    try:
+        return parse(ReplicationTask, object)
+    except InvalidSpec:
+        return parse(ReplicationTask, object | {"spec": object["spec"] | {"partitions": []}})

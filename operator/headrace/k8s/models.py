@@ -1,6 +1,7 @@
 """Objects of the API server <-> the types of ``api``."""
 
-from typing import TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -53,3 +54,13 @@ def owner_reference(owner: ReplicationFlow | MirrorTest) -> Object:
         "controller": True,
         "blockOwnerDeletion": False,
     }
+
+
+def is_owned(
+    references: Iterable[Mapping[str, Any]] | None, owner: ReplicationFlow | MirrorTest
+) -> bool:
+    """Whether an object's ``metadata.ownerReferences`` name this very owner.
+
+    Not an earlier one of that name, whose objects are on their way out.
+    """
+    return any(reference.get("uid") == owner.metadata.uid for reference in references or ())

@@ -166,6 +166,16 @@ def test_a_partition_moves_in_two_phases_and_no_broker_is_asked_meanwhile(scene:
     assert scene.source.asked + scene.target.asked == asked
 
 
+def test_a_split_that_somebody_else_changed_is_put_right(scene: Scene) -> None:
+    split = scene.herder.split()
+    by_hand = {0: TopicPartitions.pack([TopicPartition("orders", 1)]), 7: ()}
+    connector = scene.connector.hold.task
+    scene.herder.store.publish(connector, TaskType.SOURCE_TASK, by_hand)
+    assert scene.herder.split() == {0: [1], 7: []}
+    scene.turn(10)
+    assert scene.herder.split() == split
+
+
 def test_a_partition_that_is_never_let_go_is_taken(scene: Scene) -> None:
     scene.turn(10, p0=100, p2=100)
     scene.turn(9.9)
