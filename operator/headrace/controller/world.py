@@ -14,7 +14,7 @@ from headrace.controller.pods import driver_pod
 from headrace.controller.queue import LATER_S, SOON_S
 from headrace.controller.targets import FlowName, Target, flow_name, written_targets
 from headrace.errors import HeadraceError, InvalidSpec
-from headrace.k8s import Change, ChangeType, Client, LeaseWatch, Object, Reflector, parse
+from headrace.k8s import Change, ChangeType, Client, LeaseWatch, Object, Reflector, is_older, parse
 from headrace.k8s.kinds import FLOW, POD, TASK
 from headrace.logs import get_logger
 
@@ -138,8 +138,15 @@ class World:
     def put_task(self, object: Object) -> None:
         """A unit as the API server answered a write, a moment before its watch tells the same."""
         namespace, name = _name(object)
-        if self._task_copy.get(name, namespace) is not None:  # else it is deleted meanwhile
-            self._keep_task(object, _understood(object))
+        seen = self._task_copy.get(name, namespace)
+        if seen is None or is_older(object, seen):
+            return  # it is deleted meanwhile, or changed once more
+        self._keep_task(object, _understood(object))
+
+    async def refresh_task(self, namespace: str, name: str) -> None:
+        """Read a unit anew: its watch is behind."""
+        if (object := await self._client.get(TASK, namespace, name)) is not None:
+            self.put_task(object)
 
     def _task_changed(self, change: Change) -> None:
         flow = _flow_of(change.object)
