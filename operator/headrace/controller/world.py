@@ -4,7 +4,7 @@ Whatever changes here puts the flow that it belongs to into the queue.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from headrace.api import ReplicationFlow, ReplicationTask
 from headrace.api.labels import COMPONENT_LABEL, DRIVER_COMPONENT, FLOW_LABEL
@@ -17,6 +17,7 @@ from headrace.errors import HeadraceError, InvalidSpec
 from headrace.k8s import Change, ChangeType, Client, LeaseWatch, Object, Reflector, is_older, parse
 from headrace.k8s.kinds import FLOW, POD, TASK
 from headrace.logs import get_logger
+from headrace.scheduling import task_id
 
 log = get_logger(__name__)
 
@@ -86,6 +87,7 @@ class World:
             return
         self._flows[name] = object
         self._parsed.pop(name, None)
+        self._written.pop(name, None)  # whose units are its own depends on its uid
         try:
             self._parsed[name] = parse(ReplicationFlow, object)
         except InvalidSpec as error:
@@ -98,8 +100,8 @@ class World:
 
     def drop_flow(self, name: FlowName) -> None:
         """A flow is gone."""
-        self._flows.pop(name, None)
-        self._parsed.pop(name, None)
+        for known in (self._flows, self._parsed, self._written):
+            known.pop(name, None)
 
     async def refresh_flow(self, name: FlowName) -> None:
         """Read a flow anew: a watch may have missed its end."""
@@ -125,14 +127,18 @@ class World:
 
     def tasks(self, flow: ReplicationFlow) -> list[ReplicationTask]:
         """The units of a flow, in order; not those of an earlier flow of that name."""
-        there = self._tasks.get(flow_name(flow), {}).values()
-        mine = [task for task in there if is_owned(task.metadata.owner_references, flow)]
-        return sorted(mine, key=lambda task: (task.spec.type, task.spec.index))
+        return sorted(self._mine(flow), key=lambda task: (task.spec.type, task.spec.index))
+
+    def _mine(self, flow: ReplicationFlow) -> Iterator[ReplicationTask]:
+        for task in self._tasks.get(flow_name(flow), {}).values():
+            if is_owned(task.metadata.owner_references, flow):
+                yield task
 
     def written(self, name: FlowName) -> frozenset[Target]:
-        """The target topics that a flow writes."""
+        """The target topics that a flow writes; none of one that is gone or not understood."""
         if name not in self._written:
-            self._written[name] = written_targets(self._tasks.get(name, {}).values())
+            flow = self._parsed.get(name)
+            self._written[name] = written_targets(self._mine(flow) if flow else ())
         return self._written[name]
 
     def put_task(self, object: Object) -> None:
@@ -208,13 +214,20 @@ def is_owned(references: object, flow: ReplicationFlow) -> bool:
 
 
 def _understood(object: Object) -> ReplicationTask | None:
-    """A unit; one that is not understood is as good as none, and is said to be so."""
+    """A unit; one that is not understood is as good as none, and is said to be so.
+
+    Nor is one whose name is not that of the unit which its spec speaks of: there would be two.
+    """
+    namespace, name = _name(object)
     try:
-        return parse(ReplicationTask, object)
+        task = parse(ReplicationTask, object)
+        if task_id(task).name == name:
+            return task
+        why = f"it says that it is {task_id(task).name}: delete it"
     except InvalidSpec as error:
-        namespace, name = _name(object)
-        log.warning("unit not understood", task=name, namespace=namespace, why=str(error))
-        return None
+        why = str(error)
+    log.warning("unit not understood", task=name, namespace=namespace, why=why)
+    return None
 
 
 def _same_but_figures(before: ReplicationTask | None, after: ReplicationTask | None) -> bool:

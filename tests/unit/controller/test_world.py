@@ -150,3 +150,18 @@ def test_a_write_that_is_refused_as_too_late_is_not_repeated_as_it_was() -> None
         assert seen.units() == {"orders-source-task-0": "b"}
 
     run(test, unit(0, version=9, driver="a"))
+
+
+def test_units_of_another_flow_or_of_another_name_than_they_say_are_left_out() -> None:
+    stray = (
+        unit(1, owner="7", writes="east.a"),  # an earlier flow's
+        unit(0, name="a-copy-by-hand", writes="east.b"),
+        unit(2, name="orders-source-task-9", writes="east.c"),
+    )
+
+    async def test(seen: Seen) -> None:
+        seen.world.put_flow(flow())
+        assert seen.units() == {"orders-source-task-0": "a"}
+        assert seen.world.written(FLOW) == {("k", "east.x")}
+
+    run(test, unit(0, driver="a", writes="east.x"), *stray)
