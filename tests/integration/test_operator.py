@@ -1,6 +1,7 @@
 """The operator on a real API server: what it makes, mends, refuses and says. No driver runs."""
 
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -252,11 +253,43 @@ def test_a_flow_that_is_deleted_and_made_again_gets_children_of_its_own(
 ) -> None:
     resources.apply(FLOW)
     is_made(resources, wait_until)
+    before = resources.uids(KINDS)
     resources.kubectl("delete", "rflow/orders", "--wait=false")
     resources.apply(FLOW)
     uid = resources.flow("orders")["metadata"]["uid"]
     wait_until(lambda: resources.owners(KINDS), within_s=60, until=lambda owners: owners == {uid})
     is_made(resources, wait_until)
+    assert not before & resources.uids(KINDS)
+
+
+def test_a_copy_of_a_unit_and_one_of_another_flow_are_left_out(
+    operator: Operator, resources: Resources, wait_until: Wait
+) -> None:
+    resources.apply(FLOW)
+    is_made(resources, wait_until)
+    mine = resources.owner("orders")
+    for name, owner in (
+        ("orders-source-task-0", mine),
+        ("a-copy", mine),
+        ("orders-source-task-1", mine | {"uid": str(uuid.uuid4())}),
+    ):
+        resources.apply(
+            {
+                "apiVersion": "headrace.dev/v1alpha1",
+                "kind": "ReplicationTask",
+                "metadata": {"name": name, "ownerReferences": [owner]},
+                "spec": {
+                    "flowName": "orders",
+                    "type": "SourceTask",
+                    "index": int(name[-1]) if name[-1].isdigit() else 0,
+                },
+            }
+        )
+    wait_until(lambda: "a-copy" in operator.log, within_s=60)
+    wait_until(
+        lambda: resources.flow("orders")["status"]["tasks"]["total"], within_s=60, until=(1).__eq__
+    )
+    assert "it says that it is orders-source-task-0: delete it" in operator.log
 
 
 def test_of_two_flows_that_write_one_target_topic_the_later_one_waits(

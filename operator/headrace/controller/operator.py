@@ -86,7 +86,7 @@ async def _lead(client: Client, options: OperatorOptions) -> None:
         metadata = object["metadata"]
         if kind is FLOW:
             name = (metadata["namespace"], metadata["name"])
-            world.drop_flow(name) if deleted else world.put_flow(object)
+            world.drop_flow(object) if deleted else world.put_flow(object)
             queue.add(name)
         elif kind is MIRROR_TEST:
             tests_queue.add((metadata["namespace"], metadata["name"]))

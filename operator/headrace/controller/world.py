@@ -10,6 +10,7 @@ from headrace.api import ReplicationFlow, ReplicationTask
 from headrace.api.labels import COMPONENT_LABEL, DRIVER_COMPONENT, FLOW_LABEL
 from headrace.assign import DriverName
 from headrace.controller.drivers import DriverLease, DriverPod
+from headrace.controller.flows import Flows
 from headrace.controller.pods import driver_pod
 from headrace.controller.queue import LATER_S, SOON_S
 from headrace.controller.targets import FlowName, Target, flow_name, written_targets
@@ -33,8 +34,7 @@ class World:
     ) -> None:
         """``namespace`` None: all. ``wants_look`` hears which flow, and within how many seconds."""
         self._client, self._wants_look = client, wants_look
-        self._flows: dict[FlowName, Object] = {}
-        self._parsed: dict[FlowName, ReplicationFlow] = {}
+        self._flows = Flows()
         self._tasks: dict[FlowName, dict[str, ReplicationTask]] = {}
         self._written: dict[FlowName, frozenset[Target]] = {}
         self._pods: dict[FlowName, dict[DriverName, DriverPod]] = {}
@@ -82,46 +82,35 @@ class World:
 
     def put_flow(self, object: Object) -> None:
         """A flow is there, or changed."""
-        name = _name(object)
-        if self._flows.get(name) == object:
-            return
-        self._flows[name] = object
-        self._parsed.pop(name, None)
-        self._written.pop(name, None)  # whose units are its own depends on its uid
-        try:
-            self._parsed[name] = parse(ReplicationFlow, object)
-        except InvalidSpec as error:
-            log.warning("flow not understood", flow=name[1], namespace=name[0], why=str(error))
+        if self._flows.put(object):
+            self._written.pop(_name(object), None)  # which units are its own depends on its uid
 
     def put_flow_written(self, object: Object) -> None:
         """A flow as the API server answered a write, a moment before its watch tells the same."""
-        if _name(object) in self._flows:  # else it is deleted meanwhile
+        if self._flows.object(_name(object)) is not None:  # else it is deleted meanwhile
             self.put_flow(object)
 
-    def drop_flow(self, name: FlowName) -> None:
+    def drop_flow(self, object: Object) -> None:
         """A flow is gone."""
-        for known in (self._flows, self._parsed, self._written):
-            known.pop(name, None)
+        self._flows.drop(object)
+        self._written.pop(_name(object), None)
 
     async def refresh_flow(self, name: FlowName) -> None:
         """Read a flow anew: a watch may have missed its end."""
-        object = await self._client.get(FLOW, *name)
-        if object is None:
-            self.drop_flow(name)
-        else:
-            self.put_flow(object)
+        self._flows.set(name, await self._client.get(FLOW, *name))
+        self._written.pop(name, None)
 
     def flow_object(self, name: FlowName) -> Object | None:
         """A flow as the API has it."""
-        return self._flows.get(name)
+        return self._flows.object(name)
 
     def flow(self, name: FlowName) -> ReplicationFlow:
         """A flow that is there; raises ``InvalidSpec`` for one that is not understood."""
-        return self._parsed.get(name) or parse(ReplicationFlow, self._flows[name])
+        return self._flows.get(name)
 
     def flows(self) -> list[ReplicationFlow]:
         """All that are understood."""
-        return list(self._parsed.values())
+        return self._flows.all()
 
     # Units.
 
@@ -137,7 +126,7 @@ class World:
     def written(self, name: FlowName) -> frozenset[Target]:
         """The target topics that a flow writes; none of one that is gone or not understood."""
         if name not in self._written:
-            flow = self._parsed.get(name)
+            flow = self._flows.understood(name)
             self._written[name] = written_targets(self._mine(flow) if flow else ())
         return self._written[name]
 

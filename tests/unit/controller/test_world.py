@@ -165,3 +165,18 @@ def test_units_of_another_flow_or_of_another_name_than_they_say_are_left_out() -
         assert seen.world.written(FLOW) == {("k", "east.x")}
 
     run(test, unit(0, driver="a", writes="east.x"), *stray)
+
+
+def test_the_end_of_an_earlier_flow_of_the_name_is_not_that_of_the_new_one() -> None:
+    async def test(seen: Seen) -> None:
+        old, new = flow("1", version=5), flow("2", version=9)
+        seen.world.put_flow(old)
+        seen.world.put_flow(new)
+        assert seen.units() == {"orders-source-task-1": ""}
+        seen.world.put_flow(flow("1", version=6))  # an answer that comes late
+        seen.world.drop_flow(old)
+        assert seen.world.flow(FLOW).metadata.uid == "2"
+        seen.world.drop_flow(new)
+        assert seen.world.flow_object(FLOW) is None
+
+    run(test, unit(0, owner="1"), unit(1, owner="2"))
