@@ -74,6 +74,7 @@ class FlowReconciler:
     async def reconcile(self, name: FlowName) -> float | None:
         """One look at one flow; in how many seconds to look again, None when it is gone."""
         await self._read_anew_sometimes(name)
+        self._world.wake_rivals(name)
         object = self._world.flow_object(name)
         if object is None or "deletionTimestamp" in object["metadata"]:
             self._forget(name)

@@ -37,6 +37,8 @@ class World:
         self._flows = Flows()
         self._tasks: dict[FlowName, dict[str, ReplicationTask]] = {}
         self._written: dict[FlowName, frozenset[Target]] = {}
+        self._looked_at: dict[FlowName, frozenset[Target]] = {}
+        """What each flow wrote when it was looked at last."""
         self._pods: dict[FlowName, dict[DriverName, DriverPod]] = {}
         self._told: dict[FlowName, Mapping[DriverName, DriverLease]] = {}
         self._task_copy = Reflector(client, TASK, namespace, on_change=self._task_changed)
@@ -130,6 +132,19 @@ class World:
             self._written[name] = written_targets(self._mine(flow) if flow else ())
         return self._written[name]
 
+    def wake_rivals(self, name: FlowName) -> None:
+        """Have flows looked at that write a target topic which ``name`` took or freed since it was
+        looked at last: one of them may have waited for it."""
+        now, before = self.written(name), self._looked_at.get(name, frozenset())
+        self._looked_at[name] = now
+        if not now:
+            del self._looked_at[name]
+        if now is before or not (changed := now ^ before):
+            return
+        for flow in self._flows.all():
+            if (rival := flow_name(flow)) != name and changed & self.written(rival):
+                self._wants_look(rival, SOON_S)
+
     def put_task(self, object: Object) -> None:
         """A unit as the API server answered a write, a moment before its watch tells the same."""
         namespace, name = _name(object)
@@ -156,7 +171,7 @@ class World:
         before = units.pop(name, None)
         if task is not None:
             units[name] = task
-        if before is None or task is None or before.spec.partitions != task.spec.partitions:
+        if _targets(before) != _targets(task):
             self._written.pop(flow, None)
 
     # Drivers.
@@ -217,6 +232,11 @@ def _understood(object: Object) -> ReplicationTask | None:
         why = str(error)
     log.warning("unit not understood", task=name, namespace=namespace, why=why)
     return None
+
+
+def _targets(task: ReplicationTask | None) -> object:
+    """What a unit writes, and for whom."""
+    return task and (task.metadata.owner_references, written_targets([task]))
 
 
 def _same_but_figures(before: ReplicationTask | None, after: ReplicationTask | None) -> bool:

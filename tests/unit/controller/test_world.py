@@ -180,3 +180,30 @@ def test_the_end_of_an_earlier_flow_of_the_name_is_not_that_of_the_new_one() -> 
         assert seen.world.flow_object(FLOW) is None
 
     run(test, unit(0, owner="1"), unit(1, owner="2"))
+
+
+def test_flows_that_wait_for_a_target_topic_are_woken_when_it_is_taken_or_freed() -> None:
+    first, later, far = ("shop", "first"), ("shop", "later"), ("shop", "far")
+    of_first = unit(0, of="first", writes="east.a")
+
+    async def test(seen: Seen) -> None:
+        for name in (first, later, far):
+            seen.world.put_flow(flow("1", name[1]))
+
+        def woken_by(name: FlowName) -> list[FlowName]:
+            seen.wanted.clear()
+            seen.world.wake_rivals(name)
+            return seen.wanted
+
+        assert woken_by(first) == [later], "taken"
+        assert woken_by(first) == [], "nothing changed"
+        await seen.tell("MODIFIED", of_first | {"metadata": of_first["metadata"] | {
+            "annotations": {"headrace.dev/target-topics": "east.b"}, "resourceVersion": "2"
+        }})  # fmt: skip
+        assert woken_by(first) == [later], "freed"
+        await seen.tell("MODIFIED", unit(0, of="first", writes="east.a", version=3))
+        assert woken_by(first) == [later]
+        seen.world.drop_flow(flow("1", "first"))
+        assert woken_by(first) == [later], "gone"
+
+    run(test, of_first, unit(0, of="later", writes="east.a"), unit(0, of="far", writes="east.z"))
