@@ -1,13 +1,14 @@
 """The operator on a real API server: what it makes, mends, refuses and says. No driver runs."""
 
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cluster.api_server import ApiServer
-from support.operators import Operator, Resources, give_rights, running_operator
+from support.operators import ROOT, Operator, Resources, give_rights, running_operator
 
 Wait = Callable[..., Any]
 
@@ -229,6 +230,52 @@ def test_an_operator_without_a_right_says_which(
         wait_until(lambda: children(resources) ^ CHILDREN, within_s=60, until=lambda less: not less)
 
 
+def test_an_operator_says_at_its_start_what_it_may_not_see_and_goes_on_when_it_may(
+    api_server: ApiServer, resources: Resources, tmp_path: Path, wait_until: Wait
+) -> None:
+    give_rights(api_server, resources.namespace, without="watch roles")
+    with running_operator(api_server, resources.namespace, tmp_path) as operator:
+        resources.apply(FLOW)
+        is_made(resources, wait_until)
+        wait_until(lambda: "may not watch roles.rbac.authorization.k8s.io in" in operator.log,
+                   within_s=60)  # fmt: skip
+        give_rights(api_server, resources.namespace)
+        resources.kubectl("scale", "deployment/orders-driver", "--replicas=7")
+        wait_until(
+            lambda: resources.get("deployment", "orders-driver")["spec"]["replicas"],
+            within_s=60,
+            until=(2).__eq__,
+        )
+        resources.kubectl("delete", "role/orders-driver")
+        is_made(resources, wait_until)
+
+
+def test_mirror_tests_are_taken_up_when_their_definition_comes_and_flows_do_not_wait_for_it(
+    api_server: ApiServer, resources: Resources, tmp_path: Path, wait_until: Wait
+) -> None:
+    give_rights(api_server, resources.namespace)
+    api_server.kubectl("delete", "crd", "mirrortests.headrace.dev", "--timeout=60s")
+    try:
+        with running_operator(api_server, resources.namespace, tmp_path) as operator:
+            resources.apply(FLOW)
+            is_made(resources, wait_until)
+            assert "could not list mirrortests.headrace.dev" in operator.log
+            assert "apply the definitions (CRDs) first" in operator.log
+            api_server.install_crds(ROOT / "crds")
+            source, target = FLOW["spec"]["source"], FLOW["spec"]["target"]  # type: ignore[index]
+            resources.apply(
+                {
+                    "apiVersion": "headrace.dev/v1alpha1",
+                    "kind": "MirrorTest",
+                    "metadata": {"name": "late"},
+                    "spec": {"source": source, "target": target, "load": {"messages": 1}},
+                }
+            )
+            wait_until(lambda: resources.get("mtest", "late").get("status"), within_s=60)
+    finally:
+        api_server.install_crds(ROOT / "crds")
+
+
 def test_a_pod_template_that_the_api_server_refuses_is_stalled_with_its_words(
     operator: Operator, resources: Resources, wait_until: Wait
 ) -> None:
@@ -252,11 +299,43 @@ def test_a_flow_that_is_deleted_and_made_again_gets_children_of_its_own(
 ) -> None:
     resources.apply(FLOW)
     is_made(resources, wait_until)
+    before = resources.uids(KINDS)
     resources.kubectl("delete", "rflow/orders", "--wait=false")
     resources.apply(FLOW)
     uid = resources.flow("orders")["metadata"]["uid"]
     wait_until(lambda: resources.owners(KINDS), within_s=60, until=lambda owners: owners == {uid})
     is_made(resources, wait_until)
+    assert not before & resources.uids(KINDS)
+
+
+def test_a_copy_of_a_unit_and_one_of_another_flow_are_left_out(
+    operator: Operator, resources: Resources, wait_until: Wait
+) -> None:
+    resources.apply(FLOW)
+    is_made(resources, wait_until)
+    mine = resources.owner("orders")
+    for name, owner in (
+        ("orders-source-task-0", mine),
+        ("a-copy", mine),
+        ("orders-source-task-1", mine | {"uid": str(uuid.uuid4())}),
+    ):
+        resources.apply(
+            {
+                "apiVersion": "headrace.dev/v1alpha1",
+                "kind": "ReplicationTask",
+                "metadata": {"name": name, "ownerReferences": [owner]},
+                "spec": {
+                    "flowName": "orders",
+                    "type": "SourceTask",
+                    "index": int(name[-1]) if name[-1].isdigit() else 0,
+                },
+            }
+        )
+    wait_until(lambda: "a-copy" in operator.log, within_s=60)
+    wait_until(
+        lambda: resources.flow("orders")["status"]["tasks"]["total"], within_s=60, until=(1).__eq__
+    )
+    assert "it says that it is orders-source-task-0: delete it" in operator.log
 
 
 def test_of_two_flows_that_write_one_target_topic_the_later_one_waits(

@@ -147,6 +147,11 @@ class Resources:
         found = self.get(kinds, "-l", "headrace.dev/flow")["items"]
         return {owner["uid"] for one in found for owner in one["metadata"]["ownerReferences"]}
 
+    def uids(self, kinds: str) -> set[str]:
+        """The uids of objects of headrace's."""
+        found = self.get(kinds, "-l", "headrace.dev/flow")["items"]
+        return {one["metadata"]["uid"] for one in found}
+
     def versions(self, kinds: str) -> dict[str, str]:
         """The resourceVersion of each object; the flows' too."""
         found = self.get(f"{kinds},replicationflows")["items"]

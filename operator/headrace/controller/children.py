@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import dataclass
 
 from headrace.api import ReplicationFlow
 from headrace.api.labels import OPERATOR_MANAGER
@@ -24,27 +25,36 @@ ChildName = tuple[str, str, str]
 """Kind, namespace and name."""
 
 
+@dataclass(frozen=True)
+class _Applied:
+    owner: str | None
+    """The flow's uid: a flow that is made again finds the children of the one before."""
+    digest: str
+    """Of the manifest."""
+    fields: str
+    """Which of its fields the API server knows as ours."""
+
+
 class Children:
     """The only writer of manifests. For one event loop."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._applied: dict[ChildName, tuple[str, str]] = {}
-        """Of each child: the manifest, and which of its fields the API server knows as ours."""
+        self._applied: dict[ChildName, _Applied] = {}
 
     async def apply(self, flow: ReplicationFlow, manifest: Object) -> None:
         """Make a child as ``manifest`` says, unless it is.
 
         Raises ``NameTaken`` when it belongs to somebody else, and what ``Client.apply`` raises.
         """
-        name, wanted = _name(manifest), _digest(manifest)
+        name, wanted, owner = _name(manifest), _digest(manifest), flow.metadata.uid
         applied = self._applied.get(name)
-        if applied is not None and applied[0] == wanted:
+        if applied is not None and (applied.owner, applied.digest) == (owner, wanted):
             return
-        if applied is None:
+        if applied is None or applied.owner != owner:
             await self.check_name(flow, manifest)
         written = await self._client.apply(manifest, manager=OPERATOR_MANAGER)
-        self._applied[name] = (wanted, _our_fields(written))
+        self._applied[name] = _Applied(owner, wanted, _our_fields(written))
 
     async def create(self, flow: ReplicationFlow, manifest: Object, manager: str) -> Object:
         """Make a unit that is not there, as ``manager``; returns it. Raises as ``apply``."""
@@ -71,7 +81,7 @@ class Children:
         the next look."""
         name = _name(object)
         applied = self._applied.get(name)
-        if not deleted and (applied is None or _our_fields(object) == applied[1]):
+        if not deleted and (applied is None or _our_fields(object) == applied.fields):
             return False
         self._applied.pop(name, None)
         return True
@@ -80,7 +90,7 @@ class Children:
         """Read all children of a flow: a watch may have missed what happened to one."""
         for name in [name for name in self._applied if name[1:] == (namespace, f"{flow}-driver")]:
             object = await self._client.get(_KINDS[name[0]], namespace, name[2])
-            if object is None or _our_fields(object) != self._applied[name][1]:
+            if object is None or _our_fields(object) != self._applied[name].fields:
                 self._applied.pop(name, None)
 
     def forget(self, namespace: str, flow: str) -> None:

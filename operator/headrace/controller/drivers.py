@@ -63,6 +63,11 @@ class Drivers:
             if (lease := self.leases.get(name, _NONE))
         )
 
+    @property
+    def wait_to_take(self) -> bool:
+        """Whether there are drivers, and none may get units yet."""
+        return self.alive > 0 and not self.taking
+
     def is_lost(self, driver: DriverName, incarnation: str) -> bool:
         """Whether that life of a driver is over: its pod is gone or ended, another life of it holds
         the Lease, or the Lease expired."""

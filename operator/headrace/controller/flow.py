@@ -74,6 +74,7 @@ class FlowReconciler:
     async def reconcile(self, name: FlowName) -> float | None:
         """One look at one flow; in how many seconds to look again, None when it is gone."""
         await self._read_anew_sometimes(name)
+        self._world.wake_rivals(name)
         object = self._world.flow_object(name)
         if object is None or "deletionTimestamp" in object["metadata"]:
             self._forget(name)
@@ -109,7 +110,10 @@ class FlowReconciler:
         if flow.status is None and missing.warning:
             await self._writes.tell(flow, Occurrence("LeftOut", missing.warning))
         await self._writes.status(flow, status_of(facts, datetime.now(UTC)))
-        return _look_again_s(decided, settled=settled, hindered=hindrance is not None)
+        wait = drivers.wait_to_take and any(not task.spec.driver_name for task in tasks)
+        if wait or not settled:
+            return _SEE_AGAIN_S  # at the latest: what changed meanwhile is about to be seen
+        return _look_again_s(decided, hindered=hindrance is not None)
 
     def close(self) -> None:
         """End what plug-ins run."""
@@ -200,9 +204,7 @@ class FlowReconciler:
         return time.monotonic() - began_s < _GATHERING_S
 
 
-def _look_again_s(decided: Plan, *, settled: bool, hindered: bool) -> float:
-    if not settled:
-        return _SEE_AGAIN_S  # at the latest: what changed meanwhile is about to be seen
+def _look_again_s(decided: Plan, *, hindered: bool) -> float:
     if hindered:
         return _TRY_AGAIN_S
     if decided.follow_up_ms is not None:

@@ -13,17 +13,15 @@ from headrace.controller.health import serve_health
 from headrace.controller.mirror_tests import Images, MirrorTestReconciler, TestName
 from headrace.controller.queue import KeyQueue
 from headrace.controller.shell import quiet_kopf, watch_by_kopf
+from headrace.controller.sight import wait_for_flows
 from headrace.controller.targets import FlowName
 from headrace.controller.world import World
 from headrace.controller.writes import FlowWrites
-from headrace.errors import HeadraceError
-from headrace.k8s import Client, Kind, LeaderElection, LeadershipLost, NotFound, Object, connect
+from headrace.k8s import Client, Kind, LeaderElection, LeadershipLost, Object, Reflector, connect
 from headrace.k8s.kinds import FLOW, MIRROR_TEST
 from headrace.logs import get_logger
 
 log = get_logger(__name__)
-
-_LOOK_AGAIN_S = 3.0
 
 LEASE = "headrace-operator"
 """Name of the Lease by which one of the replicas leads, unless another is asked for."""
@@ -86,7 +84,7 @@ async def _lead(client: Client, options: OperatorOptions) -> None:
         metadata = object["metadata"]
         if kind is FLOW:
             name = (metadata["namespace"], metadata["name"])
-            world.drop_flow(name) if deleted else world.put_flow(object)
+            world.drop_flow(object) if deleted else world.put_flow(object)
             queue.add(name)
         elif kind is MIRROR_TEST:
             tests_queue.add((metadata["namespace"], metadata["name"]))
@@ -98,13 +96,21 @@ async def _lead(client: Client, options: OperatorOptions) -> None:
             for owner in _owners(object, FLOW):
                 queue.add((metadata["namespace"], owner))
 
-    await _until_known(client, options.namespace)
+    await wait_for_flows(client, options.namespace)
+    # Its definition may come later, which kopf would not notice.
+    mirror_tests = Reflector(
+        client,
+        MIRROR_TEST,
+        options.namespace,
+        on_change=lambda change: seen(MIRROR_TEST, change.object, False),
+    )
     try:
         async with asyncio.TaskGroup() as tasks:
             others = [
                 tasks.create_task(work)
                 for work in (
                     world.run(),
+                    mirror_tests.run(),
                     queue.run(reconciler.reconcile),
                     tests_queue.run(tests.reconcile),
                 )
@@ -114,23 +120,6 @@ async def _lead(client: Client, options: OperatorOptions) -> None:
                 other.cancel()
     finally:
         reconciler.close()
-
-
-async def _until_known(client: Client, namespace: str | None) -> None:
-    """kopf looks once, at its start, which kinds there are: the definitions may come after us. A
-    right that is missing is kopf's to ask for again, but without flows there is nothing to do."""
-    for kind in (FLOW, MIRROR_TEST):
-        waits_for = HeadraceError if kind is FLOW else NotFound
-        while True:
-            try:
-                await client.list(kind, namespace)
-                break
-            except waits_for as error:
-                log.warning("waits for a kind", kind=str(kind), why=str(error))
-                await asyncio.sleep(_LOOK_AGAIN_S)
-            except HeadraceError as error:
-                log.error("does without a kind", kind=str(kind), why=str(error))
-                break
 
 
 def _owners(object: Object, kind: Kind) -> list[str]:

@@ -1,11 +1,12 @@
-"""kopf, as far as we use it: it watches flows and their children, and tells us what it sees.
+"""kopf, as far as we use it: it watches flows and children, and tells us what it sees.
 
 ``on.event`` handlers only: any other kind would put a finalizer or an annotation on the object.
 """
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain, repeat
 from typing import Any
 
 import kopf
@@ -14,14 +15,24 @@ import structlog
 from headrace.api.labels import FLOW_LABEL, MIRROR_TEST_LABEL
 from headrace.controller.children import CHILDREN
 from headrace.k8s import Kind, Object
-from headrace.k8s.kinds import CONFIG_MAP, FLOW, JOB, MIRROR_TEST
+from headrace.k8s.kinds import CONFIG_MAP, FLOW, JOB
 
 _OURS = f"app.kubernetes.io/managed-by=headrace,{FLOW_LABEL}"
 _STAGES = (JOB, CONFIG_MAP)
 _OF_A_TEST = f"app.kubernetes.io/managed-by=headrace,{MIRROR_TEST_LABEL}"
 
+_BACKOFFS_S = (1.0, 1.0, 2.0, 3.0, 5.0, 8.0)
+
 Seen = Callable[[Kind, Object, bool], None]
 """Hears of an object of a kind, and whether it is deleted. Must not block."""
+
+
+class EndlessBackoffs:
+    """kopf ends the operator after the last of its backoffs: there is none. Each request begins
+    anew to iterate."""
+
+    def __iter__(self) -> Iterator[float]:
+        return chain(_BACKOFFS_S, repeat(_BACKOFFS_S[-1]))
 
 
 async def watch_by_kopf(namespace: str | None, seen: Seen) -> None:
@@ -30,6 +41,8 @@ async def watch_by_kopf(namespace: str | None, seen: Seen) -> None:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False  # Events are ours to post
     settings.scanning.disabled = True  # or it asks for rights on all definitions there are
+
+    settings.networking.error_backoffs = EndlessBackoffs()
 
     @kopf.on.login(registry=registry)
     def login(**arguments: Any) -> kopf.ConnectionInfo | None:
@@ -48,7 +61,6 @@ async def watch_by_kopf(namespace: str | None, seen: Seen) -> None:
             tell(kind, event)
 
     watch(FLOW)
-    watch(MIRROR_TEST)
     of_flows, of_tests = dict.fromkeys(CHILDREN, _OURS), dict.fromkeys(_STAGES, _OF_A_TEST)
     for child, labels in (of_flows | of_tests).items():
         settings.watching.label_selectors[child.api_version, child.plural] = labels

@@ -4,12 +4,13 @@ Whatever changes here puts the flow that it belongs to into the queue.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from headrace.api import ReplicationFlow, ReplicationTask
 from headrace.api.labels import COMPONENT_LABEL, DRIVER_COMPONENT, FLOW_LABEL
 from headrace.assign import DriverName
 from headrace.controller.drivers import DriverLease, DriverPod
+from headrace.controller.flows import Flows
 from headrace.controller.pods import driver_pod
 from headrace.controller.queue import LATER_S, SOON_S
 from headrace.controller.targets import FlowName, Target, flow_name, written_targets
@@ -21,11 +22,13 @@ from headrace.k8s import (
     LeaseWatch,
     Object,
     Reflector,
+    is_older,
     is_owned,
     parse,
 )
 from headrace.k8s.kinds import FLOW, POD, TASK
 from headrace.logs import get_logger
+from headrace.scheduling import task_id
 
 log = get_logger(__name__)
 
@@ -41,10 +44,11 @@ class World:
     ) -> None:
         """``namespace`` None: all. ``wants_look`` hears which flow, and within how many seconds."""
         self._client, self._wants_look = client, wants_look
-        self._flows: dict[FlowName, Object] = {}
-        self._parsed: dict[FlowName, ReplicationFlow] = {}
+        self._flows = Flows()
         self._tasks: dict[FlowName, dict[str, ReplicationTask]] = {}
         self._written: dict[FlowName, frozenset[Target]] = {}
+        self._looked_at: dict[FlowName, frozenset[Target]] = {}
+        """What each flow wrote when it was looked at last."""
         self._pods: dict[FlowName, dict[DriverName, DriverPod]] = {}
         self._told: dict[FlowName, Mapping[DriverName, DriverLease]] = {}
         self._task_copy = Reflector(client, TASK, namespace, on_change=self._task_changed)
@@ -90,65 +94,79 @@ class World:
 
     def put_flow(self, object: Object) -> None:
         """A flow is there, or changed."""
-        name = _name(object)
-        if self._flows.get(name) == object:
-            return
-        self._flows[name] = object
-        self._parsed.pop(name, None)
-        try:
-            self._parsed[name] = parse(ReplicationFlow, object)
-        except InvalidSpec as error:
-            log.warning("flow not understood", flow=name[1], namespace=name[0], why=str(error))
+        if self._flows.put(object):
+            self._written.pop(_name(object), None)  # which units are its own depends on its uid
 
     def put_flow_written(self, object: Object) -> None:
         """A flow as the API server answered a write, a moment before its watch tells the same."""
-        if _name(object) in self._flows:  # else it is deleted meanwhile
+        if self._flows.object(_name(object)) is not None:  # else it is deleted meanwhile
             self.put_flow(object)
 
-    def drop_flow(self, name: FlowName) -> None:
+    def drop_flow(self, object: Object) -> None:
         """A flow is gone."""
-        self._flows.pop(name, None)
-        self._parsed.pop(name, None)
+        self._flows.drop(object)
+        self._written.pop(_name(object), None)
 
     async def refresh_flow(self, name: FlowName) -> None:
         """Read a flow anew: a watch may have missed its end."""
-        object = await self._client.get(FLOW, *name)
-        if object is None:
-            self.drop_flow(name)
-        else:
-            self.put_flow(object)
+        self._flows.set(name, await self._client.get(FLOW, *name))
+        self._written.pop(name, None)
 
     def flow_object(self, name: FlowName) -> Object | None:
         """A flow as the API has it."""
-        return self._flows.get(name)
+        return self._flows.object(name)
 
     def flow(self, name: FlowName) -> ReplicationFlow:
         """A flow that is there; raises ``InvalidSpec`` for one that is not understood."""
-        return self._parsed.get(name) or parse(ReplicationFlow, self._flows[name])
+        return self._flows.get(name)
 
     def flows(self) -> list[ReplicationFlow]:
         """All that are understood."""
-        return list(self._parsed.values())
+        return self._flows.all()
 
     # Units.
 
     def tasks(self, flow: ReplicationFlow) -> list[ReplicationTask]:
         """The units of a flow, in order; not those of an earlier flow of that name."""
-        there = self._tasks.get(flow_name(flow), {}).values()
-        mine = [task for task in there if is_owned(task.metadata.owner_references, flow)]
-        return sorted(mine, key=lambda task: (task.spec.type, task.spec.index))
+        return sorted(self._mine(flow), key=lambda task: (task.spec.type, task.spec.index))
+
+    def _mine(self, flow: ReplicationFlow) -> Iterator[ReplicationTask]:
+        for task in self._tasks.get(flow_name(flow), {}).values():
+            if is_owned(task.metadata.owner_references, flow):
+                yield task
 
     def written(self, name: FlowName) -> frozenset[Target]:
-        """The target topics that a flow writes."""
+        """The target topics that a flow writes; none of one that is gone or not understood."""
         if name not in self._written:
-            self._written[name] = written_targets(self._tasks.get(name, {}).values())
+            flow = self._flows.understood(name)
+            self._written[name] = written_targets(self._mine(flow) if flow else ())
         return self._written[name]
+
+    def wake_rivals(self, name: FlowName) -> None:
+        """Have flows looked at that write a target topic which ``name`` took or freed since it was
+        looked at last: one of them may have waited for it."""
+        now, before = self.written(name), self._looked_at.get(name, frozenset())
+        self._looked_at[name] = now
+        if not now:
+            del self._looked_at[name]
+        if now is before or not (changed := now ^ before):
+            return
+        for flow in self._flows.all():
+            if (rival := flow_name(flow)) != name and changed & self.written(rival):
+                self._wants_look(rival, SOON_S)
 
     def put_task(self, object: Object) -> None:
         """A unit as the API server answered a write, a moment before its watch tells the same."""
         namespace, name = _name(object)
-        if self._task_copy.get(name, namespace) is not None:  # else it is deleted meanwhile
-            self._keep_task(object, _understood(object))
+        seen = self._task_copy.get(name, namespace)
+        if seen is None or is_older(object, seen):
+            return  # it is deleted meanwhile, or changed once more
+        self._keep_task(object, _understood(object))
+
+    async def refresh_task(self, namespace: str, name: str) -> None:
+        """Read a unit anew: its watch is behind."""
+        if (object := await self._client.get(TASK, namespace, name)) is not None:
+            self.put_task(object)
 
     def _task_changed(self, change: Change) -> None:
         flow = _flow_of(change.object)
@@ -163,7 +181,7 @@ class World:
         before = units.pop(name, None)
         if task is not None:
             units[name] = task
-        if before is None or task is None or before.spec.partitions != task.spec.partitions:
+        if _targets(before) != _targets(task):
             self._written.pop(flow, None)
 
     # Drivers.
@@ -204,13 +222,25 @@ class World:
 
 
 def _understood(object: Object) -> ReplicationTask | None:
-    """A unit; one that is not understood is as good as none, and is said to be so."""
+    """A unit; one that is not understood is as good as none, and is said to be so.
+
+    Nor is one whose name is not that of the unit which its spec speaks of: there would be two.
+    """
+    namespace, name = _name(object)
     try:
-        return parse(ReplicationTask, object)
+        task = parse(ReplicationTask, object)
+        if task_id(task).name == name:
+            return task
+        why = f"it says that it is {task_id(task).name}: delete it"
     except InvalidSpec as error:
-        namespace, name = _name(object)
-        log.warning("unit not understood", task=name, namespace=namespace, why=str(error))
-        return None
+        why = str(error)
+    log.warning("unit not understood", task=name, namespace=namespace, why=why)
+    return None
+
+
+def _targets(task: ReplicationTask | None) -> object:
+    """What a unit writes, and for whom."""
+    return task and (task.metadata.owner_references, written_targets([task]))
 
 
 def _same_but_figures(before: ReplicationTask | None, after: ReplicationTask | None) -> bool:

@@ -56,8 +56,11 @@ class FlowWrites:
                 written = await self._client.apply(
                     build_assignment(assignment), manager=OPERATOR_MANAGER
                 )
-            except (Conflict, NotFound):
-                return False  # what changed is about to be seen
+            except Conflict:
+                await self._world.refresh_task(task.namespace, task.name)
+                return False
+            except NotFound:
+                return False  # its end is about to be seen
         self._world.put_task(written)
         log.info(
             "unit assigned",

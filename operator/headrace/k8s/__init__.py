@@ -15,7 +15,7 @@ from headrace.k8s.lease import LeaseKeeper, micro_time, read_lease
 from headrace.k8s.lease_observer import LeaseObserver, LeaseView
 from headrace.k8s.lease_watch import LeaseWatch
 from headrace.k8s.models import dump, is_owned, owner_reference, parse
-from headrace.k8s.reflector import Change, ChangeType, Reflector
+from headrace.k8s.reflector import Change, ChangeType, Reflector, is_older
 
 __all__ = [
     "Change",
@@ -41,6 +41,7 @@ __all__ = [
     "connect_as_kubectl",
     "connect_by_file",
     "dump",
+    "is_older",
     "is_owned",
     "kind_of",
     "micro_time",

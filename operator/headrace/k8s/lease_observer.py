@@ -65,11 +65,14 @@ class LeaseObserver:
             heard = watched is not None and lease is not None
             self._watched[name] = _Watched(lease, now, duration_s, heard=heard)
 
-    def restart(self, now: float) -> None:
-        """The observer was away: what it saw before says nothing about who lives now."""
+    def restart(self, now: float) -> bool:
+        """The observer was away: what it saw before says nothing about who lives now. Whether it
+        had heard of somebody."""
+        heard = any(watched.heard and not watched.expired for watched in self._watched.values())
         for watched in self._watched.values():
             if not watched.expired:
                 watched.since, watched.once_more, watched.heard = now, False, False
+        return heard
 
     @property
     def expired(self) -> frozenset[Name]:

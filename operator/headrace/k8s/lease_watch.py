@@ -31,7 +31,8 @@ class LeaseWatch:
         namespace: str | None = None,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """``on_change`` hears that ``expired`` or a holder changed; it must not raise nor block."""
+        """``on_change`` hears that ``expired``, ``heard`` or a holder changed; it must not raise
+        nor block."""
         self._client, self._labels, self._namespace = client, labels, namespace
         self._on_change = on_change
         self._observer = LeaseObserver()
@@ -79,7 +80,7 @@ class LeaseWatch:
             await asyncio.sleep(_LOOK_EVERY_S)
             now = time.monotonic()
             if now - last > 4 * _LOOK_EVERY_S or self._reflector.blind_s > 0:
-                self._observer.restart(now)  # this process stood still, or sees nothing
+                self._restart()  # this process stood still, or sees nothing
             elif self._observer.due(now):
                 await self._judge()
             last = time.monotonic()
@@ -89,7 +90,7 @@ class LeaseWatch:
             leases = await self._client.list(LEASE, self._namespace, labels=self._labels)
         except HeadraceError as error:
             log.info("cannot tell who is lost, watching once more", why=str(error))
-            self._observer.restart(time.monotonic())
+            self._restart()
             return
         before = self._observer.expired
         for lease in leases:
@@ -97,6 +98,10 @@ class LeaseWatch:
         if self._observer.judge(time.monotonic()):
             log.warning("most Leases seem to expire together, watching once more")
         if self._observer.expired - before:
+            self._on_change()
+
+    def _restart(self) -> None:
+        if self._observer.restart(time.monotonic()):
             self._on_change()
 
     def _changed(self, change: Change) -> None:

@@ -168,6 +168,12 @@ class Reflector:
         self.error = error
 
 
+def is_older(object: Object, other: Object) -> bool:
+    """Whether it is of an earlier version than ``other``, of the same kind: an API server's
+    versions of one kind can be compared (KEP-5504)."""
+    return int(_version(object)) < int(_version(other))
+
+
 def _key(object: Object) -> Key:
     metadata = object["metadata"]
     return metadata.get("namespace", ""), metadata["name"]

@@ -32,6 +32,12 @@ def test_a_driver_joins_when_it_was_heard() -> None:
     assert drivers.alive == 2
 
 
+def test_units_wait_for_drivers_that_were_not_heard_yet() -> None:
+    assert view([pod("a")], a=seen(heard=False)).wait_to_take
+    assert not view([pod("a"), pod("b")], a=seen(heard=False), b=seen()).wait_to_take
+    assert not view([pod("a")], a=seen("")).wait_to_take, "there is none yet"
+
+
 @pytest.mark.parametrize("change", [{"terminating": True}, {"ended": True}])
 def test_one_that_goes_keeps_nothing(change: dict[str, bool]) -> None:
     drivers = view([pod("a"), replace(pod("b"), **change)], a=seen(), b=seen())

@@ -1,0 +1,74 @@
+"""Whoever decides by Leases hears of all that changes, also of what only the watch itself knows."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, cast
+
+from headrace.k8s import Client, Kind, LeaseWatch, Object, Objects, Unavailable
+
+DRIVER = ("shop", "a")
+
+
+class Leases:
+    """An API server with one Lease; it can go away."""
+
+    def __init__(self) -> None:
+        self.events = asyncio.Queue[Object | None]()
+        self.gone = False
+
+    async def list_versioned(self, *_: Any, **__: Any) -> tuple[Objects, str]:
+        return await self.list(), "1"
+
+    async def list(self, *_: Any, **__: Any) -> Objects:
+        if self.gone:
+            raise Unavailable("away")
+        return [lease(0)]
+
+    async def watch(self, kind: Kind, *_: Any, **__: Any) -> AsyncIterator[tuple[str, Object]]:
+        if self.gone:
+            raise Unavailable("away")
+        yield "CONNECTED", {}
+        while (object := await self.events.get()) is not None:
+            yield "MODIFIED", object
+        raise Unavailable("broken")
+
+
+def lease(renewed: int) -> Object:
+    return {
+        "metadata": {"namespace": "shop", "name": "a", "resourceVersion": str(renewed)},
+        "spec": {
+            "holderIdentity": "a/1",
+            "renewTime": str(renewed),
+            "leaseDurationSeconds": 600,
+        },
+    }
+
+
+async def until(said: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not said():
+            await asyncio.sleep(0.01)
+
+
+def test_who_is_no_longer_sure_to_live_is_told_when_the_watch_breaks() -> None:
+    async def main() -> None:
+        server, told = Leases(), list[bool]()
+        watch = LeaseWatch(
+            cast(Client, server), "", on_change=lambda: told.append(watch.heard(DRIVER))
+        )
+        running = asyncio.create_task(watch.run())
+        await watch.synced.wait()
+        await server.events.put(lease(1))
+        await until(lambda: told and told[-1])
+        server.gone = True
+        await server.events.put(None)
+        await until(lambda: not told[-1])
+        assert not watch.expired
+        heard = len(told)
+        server.gone = False
+        await server.events.put(lease(2))
+        await until(lambda: told[-1])
+        assert len(told) == heard + 1, "told once, however long it saw nothing"
+        running.cancel()
+
+    asyncio.run(main())
