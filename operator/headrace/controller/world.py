@@ -10,6 +10,7 @@ from headrace.api import ReplicationFlow, ReplicationTask
 from headrace.api.labels import COMPONENT_LABEL, DRIVER_COMPONENT, FLOW_LABEL
 from headrace.assign import DriverName
 from headrace.controller.drivers import DriverLease, DriverPod
+from headrace.controller.ownership import is_owned
 from headrace.controller.pods import driver_pod
 from headrace.controller.queue import LATER_S, SOON_S
 from headrace.controller.targets import FlowName, Target, flow_name, written_targets
@@ -192,12 +193,6 @@ class World:
             if self._told.get(name) != (now := self.leases(name)):
                 self._told[name] = now
                 self._wants_look(name, SOON_S)
-
-
-def is_owned(references: object, flow: ReplicationFlow) -> bool:
-    """Whether an object's ownerReferences name this very flow."""
-    owners = references if isinstance(references, list | tuple) else ()
-    return any(owner.get("uid") == flow.metadata.uid for owner in owners)
 
 
 def _understood(object: Object) -> ReplicationTask | None:
