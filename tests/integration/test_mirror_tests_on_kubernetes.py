@@ -200,20 +200,24 @@ def test_a_right_that_is_missed_for_a_while_undoes_nothing(
         stages.appears("probe")
         stages.is_ready("probe")
         stages.appears("produce")
-        wait_until(lambda: status(resources)["phase"], within_s=30, until="Running".__eq__)
+        wait_until(
+            lambda: status(resources)["phase"], within_s=30, until=lambda seen: seen == "Running"
+        )
     give_rights(api_server, resources.namespace, without="list jobs")
     resources.kubectl("delete", "job/nightly-produce", "--cascade=background")
     with running_operator(api_server, resources.namespace, tmp_path):
         wait_until(
             lambda: condition(resources, "Stalled").get("reason"),
             within_s=60,
-            until="Forbidden".__eq__,
+            until=lambda seen: seen == "Forbidden",
         )
         assert status(resources)["phase"] == "Running"
         give_rights(api_server, resources.namespace)
         resources.kubectl("label", "mtest/nightly", "look=again")
         wait_until(
-            lambda: status(resources).get("verdict"), within_s=60, until="Inconclusive".__eq__
+            lambda: status(resources).get("verdict"),
+            within_s=60,
+            until=lambda seen: seen == "Inconclusive",
         )
     judged, ready = status(resources), condition(resources, "Ready")
     assert ready["message"] == "the producer's Job is gone: nobody knows what was sent"
@@ -227,7 +231,7 @@ def test_a_right_that_is_missed_for_a_while_undoes_nothing(
         wait_until(
             lambda: condition(resources, "Stalled", "weekly").get("reason"),
             within_s=60,
-            until="Forbidden".__eq__,
+            until=lambda seen: seen == "Forbidden",
         )
     assert status(resources) == judged
 
@@ -282,7 +286,9 @@ def test_a_schedule_that_is_none_says_so_and_can_be_mended(
         "patch", "mtest/nightly", "--type=merge", "-p", '{"spec": {"schedule": "@yearly"}}'
     )
     wait_until(
-        lambda: condition(resources, "Ready").get("reason"), within_s=60, until="Scheduled".__eq__
+        lambda: condition(resources, "Ready").get("reason"),
+        within_s=60,
+        until=lambda seen: seen == "Scheduled",
     )
     assert condition(resources, "Stalled") == {}
     assert "Traceback" not in operator.log
