@@ -179,3 +179,140 @@ def test_a_test_with_a_schedule_makes_tests(
     assert status(resources)["lastScheduleTime"]
     reasons = {c["type"]: c["reason"] for c in status(resources)["conditions"]}
     assert reasons == {"Ready": "Scheduled"}
+
+
+def condition(resources: Resources, type: str, name: str = "nightly") -> dict[str, str]:
+    conditions = status(resources, name).get("conditions", [])
+    return next((one for one in conditions if one["type"] == type), {})
+
+
+def test_a_right_that_is_missed_for_a_while_undoes_nothing(
+    *,
+    api_server: ApiServer,
+    resources: Resources,
+    stages: Stages,
+    tmp_path: Path,
+    wait_until: Wait,
+) -> None:
+    give_rights(api_server, resources.namespace)
+    with running_operator(api_server, resources.namespace, tmp_path):
+        resources.apply(TEST)
+        stages.appears("probe")
+        stages.is_ready("probe")
+        stages.appears("produce")
+        wait_until(
+            lambda: status(resources)["phase"], within_s=30, until=lambda seen: seen == "Running"
+        )
+    give_rights(api_server, resources.namespace, without="list jobs")
+    resources.kubectl("delete", "job/nightly-produce", "--cascade=background")
+    with running_operator(api_server, resources.namespace, tmp_path):
+        wait_until(
+            lambda: condition(resources, "Stalled").get("reason"),
+            within_s=60,
+            until=lambda seen: seen == "Forbidden",
+        )
+        assert status(resources)["phase"] == "Running"
+        give_rights(api_server, resources.namespace)
+        resources.kubectl("label", "mtest/nightly", "look=again")
+        wait_until(
+            lambda: status(resources).get("verdict"),
+            within_s=60,
+            until=lambda seen: seen == "Inconclusive",
+        )
+    judged, ready = status(resources), condition(resources, "Ready")
+    assert ready["message"] == "the producer's Job is gone: nobody knows what was sent"
+    assert stages.there() == {"job.batch/nightly-probe"}
+
+    # Nor does it touch a test that has ended: one that comes after it is told, it is not.
+    give_rights(api_server, resources.namespace, without="list jobs")
+    with running_operator(api_server, resources.namespace, tmp_path):
+        resources.kubectl("label", "mtest/nightly", "look=after", "--overwrite")
+        resources.apply(TEST | {"metadata": {"name": "weekly"}})
+        wait_until(
+            lambda: condition(resources, "Stalled", "weekly").get("reason"),
+            within_s=60,
+            until=lambda seen: seen == "Forbidden",
+        )
+    assert status(resources) == judged
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "stage"),
+    [("ServiceAccount", "nightly-spark", ""), ("Job", "nightly-verify", "nightly-verify")],
+)
+def test_what_belongs_to_somebody_else_is_left_alone(
+    *,
+    operator: Operator,
+    resources: Resources,
+    stages: Stages,
+    wait_until: Wait,
+    kind: str,
+    name: str,
+    stage: str,
+) -> None:
+    mine: dict[str, Any] = {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}}
+    if stage:
+        container = {"name": "mine", "image": "mine"}
+        pod = {"restartPolicy": "Never", "containers": [container]}
+        mine |= {"apiVersion": "batch/v1", "spec": {"template": {"spec": pod}}}
+    resources.apply(mine)
+    before = resources.get(kind, name)
+    resources.apply(TEST)
+    said = wait_until(lambda: condition(resources, "Stalled"), within_s=60)
+    assert (said["reason"], condition(resources, "Ready")["status"]) == ("NameTaken", "False")
+    assert said["message"] == (
+        f"{kind} {name} in namespace {resources.namespace} is there already and is not of this "
+        "test, which needs one of that name: delete or rename it, or give the test another name"
+    )
+    assert stages.there() == ({f"job.batch/{stage}"} if stage else set())
+    after = resources.get(kind, name)
+    assert (after["metadata"].get("ownerReferences"), after.get("spec")) == (
+        None,
+        before.get("spec"),
+    )
+    resources.kubectl("delete", f"{kind}/{name}")
+    stages.appears("probe")  # it tries again every 15 s
+
+
+def test_a_schedule_that_is_none_says_so_and_can_be_mended(
+    operator: Operator, resources: Resources, wait_until: Wait
+) -> None:
+    resources.apply(TEST | {"spec": TEST["spec"] | {"schedule": "0 0 30 2 *"}})  # type: ignore[operator]
+    said = wait_until(lambda: condition(resources, "Stalled"), within_s=60)
+    assert said["reason"] == "InvalidSpec"
+    assert said["message"].startswith("spec.schedule '0 0 30 2 *' names no time: ")
+    assert "phase" not in status(resources)
+    resources.kubectl(
+        "patch", "mtest/nightly", "--type=merge", "-p", '{"spec": {"schedule": "@yearly"}}'
+    )
+    wait_until(
+        lambda: condition(resources, "Ready").get("reason"),
+        within_s=60,
+        until=lambda seen: seen == "Scheduled",
+    )
+    assert condition(resources, "Stalled") == {}
+    assert "Traceback" not in operator.log
+
+
+def test_a_test_that_is_not_understood_says_so_and_loses_nothing(
+    operator: Operator, resources: Resources, wait_until: Wait
+) -> None:
+    resources.apply(TEST | {"spec": TEST["spec"] | {"schedule": "@yearly"}})  # type: ignore[operator]
+    wait_until(lambda: condition(resources, "Ready"), within_s=60)
+    resources.kubectl(
+        "patch", "mtest/nightly", "--subresource=status", "--type=merge",
+        "-p", '{"status": {"lastScheduleTime": "2026-01-01T00:00:00Z"}}',
+    )  # fmt: skip
+    # As an operator of a later version may leave it.
+    resources.kubectl(
+        "patch", "mtest/nightly", "--subresource=status", "--type=merge",
+        "-p", '{"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True",'
+        ' "reason": "OfALaterVersion", "message": "", "lastTransitionTime":'
+        ' "2026-01-01T00:00:00Z"}]}}',
+    )  # fmt: skip
+    said = wait_until(lambda: condition(resources, "Stalled"), within_s=60)
+    assert said["reason"] == "InvalidSpec"
+    assert "MirrorTest nightly in namespace" in said["message"]
+    assert status(resources)["phase"] == "Running"
+    assert status(resources)["lastScheduleTime"] == "2026-01-01T00:00:00Z"
+    assert "Traceback" not in operator.log

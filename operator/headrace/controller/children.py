@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from headrace.api import ReplicationFlow
 from headrace.api.labels import OPERATOR_MANAGER
-from headrace.controller.trouble import NameTaken
-from headrace.errors import Retriable
-from headrace.k8s import Client, Object, is_owned, kind_of
+from headrace.controller.ownership import check_name
+from headrace.k8s import Client, Object
 from headrace.k8s.kinds import (
     DEPLOYMENT,
     NETWORK_POLICY,
@@ -52,29 +51,14 @@ class Children:
         if applied is not None and (applied.owner, applied.digest) == (owner, wanted):
             return
         if applied is None or applied.owner != owner:
-            await self.check_name(flow, manifest)
+            await check_name(self._client, flow, manifest)
         written = await self._client.apply(manifest, manager=OPERATOR_MANAGER)
         self._applied[name] = _Applied(owner, wanted, _our_fields(written))
 
     async def create(self, flow: ReplicationFlow, manifest: Object, manager: str) -> Object:
         """Make a unit that is not there, as ``manager``; returns it. Raises as ``apply``."""
-        await self.check_name(flow, manifest)
+        await check_name(self._client, flow, manifest)
         return await self._client.apply(manifest, manager=manager)
-
-    async def check_name(self, flow: ReplicationFlow, manifest: Object) -> None:
-        """See that nobody else has an object of that name: to apply would make it ours in part."""
-        metadata = manifest["metadata"]
-        there = await self._client.get(kind_of(manifest), metadata["namespace"], metadata["name"])
-        if there is None or is_owned(there["metadata"].get("ownerReferences"), flow):
-            return
-        what = f"{manifest['kind']} {metadata['name']} in namespace {metadata['namespace']}"
-        owners = there["metadata"].get("ownerReferences") or []
-        if any((o["kind"], o["name"]) == (flow.kind, flow.metadata.name) for o in owners):
-            raise Retriable(f"{what} of an earlier flow of this name is being deleted")
-        raise NameTaken(
-            f"{what} is there already and is not of this flow, which needs one of that name: "
-            "delete or rename it, or give the flow another name"
-        )
 
     def seen(self, object: Object, *, deleted: bool) -> bool:
         """A child is seen; whether it is gone or somebody else changed it: then it is applied at

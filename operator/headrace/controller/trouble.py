@@ -1,4 +1,4 @@
-"""What the API server refuses the operator, as a verdict on the flow that it was done for. Pure."""
+"""What the API server refuses the operator, as a verdict on whom it was done for. Pure."""
 
 from headrace.api import Reason
 from headrace.errors import HeadraceError, InvalidSpec
@@ -7,7 +7,7 @@ from headrace.replication.flow_status import Verdict
 
 
 class NameTaken(InvalidSpec):
-    """An object that a flow needs is there, and belongs to somebody else."""
+    """An object that a flow or a test needs is there, and belongs to somebody else."""
 
 
 def trouble(error: HeadraceError) -> Verdict | None:

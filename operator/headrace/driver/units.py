@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from headrace.api import ReplicationFlow, ReplicationTask
 from headrace.api.labels import standby_label
 from headrace.errors import HeadraceError, InvalidSpec
-from headrace.k8s import Change, Client, Object, Reflector, is_owned, parse
+from headrace.k8s import Change, Client, Object, Reflector, is_older, is_owned, parse
 from headrace.k8s.kinds import TASK
 from headrace.logs import get_logger
 
@@ -62,7 +62,7 @@ class DriverUnits:
         for reflector in (*self._active, self._standby):
             for object in reflector:
                 name = object["metadata"]["name"]
-                if name not in newest or _version(object) > _version(newest[name]):
+                if name not in newest or is_older(newest[name], object):
                     newest[name] = object
         self._parsed = {name: self._parse(name, object) for name, object in newest.items()}
         for _, task in self._parsed.values():
@@ -87,8 +87,3 @@ class DriverUnits:
         except InvalidSpec as error:
             log.error("unit left alone", task=name, why=str(error))
             return version, None
-
-
-def _version(object: Object) -> int:
-    # Kubernetes promises since 1.35 that they compare as numbers; etcd's always did.
-    return int(object["metadata"]["resourceVersion"])

@@ -9,6 +9,7 @@ from headrace.api import (
     ConditionStatus,
     ConditionType,
     Lag,
+    MirrorTestStatus,
     Reason,
     ReplicationFlow,
     ReplicationFlowStatus,
@@ -177,7 +178,7 @@ def _running(tasks: Sequence[ReplicationTask]) -> Verdict:
 
 def conditions_of(
     verdict: Verdict,
-    before: ReplicationFlowStatus | None,
+    before: ReplicationFlowStatus | MirrorTestStatus | None,
     now: datetime,
     others: Iterable[Condition] = (),
 ) -> tuple[Condition, ...]:
@@ -230,7 +231,9 @@ def _about_placing(
 
 
 def _since(
-    conditions: Iterable[Condition], before: ReplicationFlowStatus | None, now: datetime
+    conditions: Iterable[Condition],
+    before: ReplicationFlowStatus | MirrorTestStatus | None,
+    now: datetime,
 ) -> tuple[Condition, ...]:
     timed = []
     for new in conditions:

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
-from headrace.api import MirrorTest, MirrorTestPhase, ReplicationFlow, Verdict
+from headrace.api import (
+    MirrorTest,
+    MirrorTestPhase,
+    MirrorTestStatus,
+    Reason,
+    ReplicationFlow,
+    Verdict,
+)
 from headrace.controller.mirror_tests import (
     Facts,
     Images,
@@ -21,6 +28,9 @@ from headrace.controller.mirror_tests import (
     next_step,
 )
 from headrace.controller.mirror_tests.jobs import build_job
+from headrace.controller.mirror_tests.status import saying
+from headrace.errors import InvalidSpec
+from headrace.replication import flow_status as judged
 
 GOLDEN = Path(__file__).parent / "golden" / "mirror-test"
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -162,6 +172,18 @@ def test_the_load_is_never_sent_again() -> None:
     assert "the producer's Job is gone" in message(step)
 
 
+@pytest.mark.parametrize("phase", [MirrorTestPhase.RUNNING, MirrorTestPhase.VERIFYING])
+def test_what_has_begun_goes_back_for_nothing(phase: MirrorTestPhase) -> None:
+    begun = of_a_flow(partitioning="Any")
+    begun = begun.model_copy(update={"status": MirrorTestStatus(phase=phase)})
+    gone = look(begun, jobs={Stage.PROBE: job(Stage.PROBE, ready=1)}, flow=flow("False"))
+    assert (gone.start, gone.status.verdict) == (None, Verdict.INCONCLUSIVE)
+    forbidden = judged.Verdict(False, True, Reason.FORBIDDEN, "may not list jobs")
+    status = saying(begun, forbidden, NOW)
+    assert (status.phase, status.conditions[0].reason) == (phase, Reason.FORBIDDEN)
+    assert saying(of_a_flow(), forbidden, NOW).phase is None
+
+
 ALL = {
     Stage.PROBE: ended(Stage.PROBE),
     Stage.PRODUCE: ended(Stage.PRODUCE),
@@ -284,6 +306,63 @@ def test_runs_do_not_overlap_and_a_suspended_test_makes_none() -> None:
     assert running.create is None
     suspended = next_scheduled(scheduled(suspend=True), [], NOW)
     assert (suspended.create, suspended.status.conditions[0].reason) == (None, "Suspended")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "why"),
+    [
+        ("99 * * * *", "out of range"),
+        ("a * * * *", "[a * * * *] is not acceptable"),
+        ("0 0 30 2 *", "failed to find next date"),
+        ("* * * * 5#9", "Invalid day_of_week value: '9'"),
+        ("H * * * *", "Hashed definitions must include hash_id"),
+        ("R * * * *", "R, a moment at random, is not known here"),
+        ("0 1,r(2-5) * * *", "R, a moment at random, is not known here"),
+    ],
+)
+def test_a_schedule_that_is_none_is_said_in_a_sentence(schedule: str, why: str) -> None:
+    test = scheduled().model_copy(
+        update={"spec": read(schedule="@daily").spec.model_copy(update={"schedule": schedule})}
+    )
+    with pytest.raises(InvalidSpec) as refused:
+        next_scheduled(test, [], NOW)
+    said = str(refused.value)
+    assert said.startswith(f"spec.schedule '{schedule}' names no time: ")
+    assert why in said
+    assert said.endswith("like 30 2 * * mon-fri")
+
+
+@pytest.mark.parametrize("schedule", ["@hourly", "0 4 * mar,apr mon-fri", "30 2 L * *"])
+def test_a_schedule_that_is_one_has_a_next_run(schedule: str) -> None:
+    status = next_scheduled(scheduled(last=NOW, suspend=False), [], NOW).status
+    assert message_of(status).startswith("the next run starts at ")
+    test = read(schedule=schedule)
+    assert next_scheduled(test, [], NOW).again_s > 0
+
+
+def test_a_run_that_is_stalled_is_shown_by_its_schedule() -> None:
+    run = finished(1, None)
+    taken = judged.Verdict(False, True, Reason.NAME_TAKEN, "Job nightly-1-probe is there already")
+    stalled = run.model_copy(update={"status": saying(run, taken, NOW)})
+    step = next_scheduled(scheduled(), [stalled], NOW)
+    assert (step.create, [str(c.type) for c in step.status.conditions]) == (
+        None,
+        ["Ready", "Stalled"],
+    )
+    assert message_of(step.status) == (
+        "no run starts before nightly-1 has ended, and it is stalled: "
+        "Job nightly-1-probe is there already"
+    )
+    failed = finished(1, Verdict.FAILED)
+    ended = failed.model_copy(update={"status": look(failed, jobs=ALL, report="{").status})
+    assert next_scheduled(scheduled(), [ended], NOW).status.conditions[0].reason == "Scheduled"
+
+
+def test_a_schedule_says_the_same_at_a_second_look() -> None:
+    first = next_scheduled(scheduled(last=NOW), [], NOW).status
+    assert first.conditions[0].last_transition_time == NOW
+    test = scheduled(last=NOW).model_copy(update={"status": first})
+    assert next_scheduled(test, [], NOW + timedelta(minutes=1)).status == first
 
 
 def test_old_runs_go_by_their_verdict() -> None:

@@ -2,8 +2,11 @@
 
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import Any
 
-from headrace.api import API_VERSION, MirrorTest, MirrorTestStatus, ReplicationFlow
+from pydantic import ValidationError
+
+from headrace.api import API_VERSION, MirrorTest, MirrorTestStatus, Reason, ReplicationFlow
 from headrace.api.labels import MIRROR_TEST_LABEL, OPERATOR_MANAGER, label_value
 from headrace.controller.events import EventRecorder, occurrences
 from headrace.controller.mirror_tests.jobs import (
@@ -15,12 +18,21 @@ from headrace.controller.mirror_tests.jobs import (
     report_name,
 )
 from headrace.controller.mirror_tests.schedule import next_scheduled
-from headrace.controller.mirror_tests.stages import Facts, next_step, stalled
+from headrace.controller.mirror_tests.stages import Facts, next_step
+from headrace.controller.mirror_tests.status import saying
+from headrace.controller.ownership import check_name, owns
 from headrace.controller.trouble import trouble
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, InvalidSpec
 from headrace.k8s import Client, Conflict, Object, parse
 from headrace.k8s.kinds import CONFIG_MAP, FLOW, JOB, MIRROR_TEST
+from headrace.logs import get_logger
+from headrace.replication.flow_status import Verdict, conditions_of
 from headrace.replication.mirror_tests import resolve
+
+log = get_logger(__name__)
+
+_TRY_AGAIN_S = 15.0
+"""When somebody has to change something that is not watched, such as the operator's rights."""
 
 TestName = tuple[str, str]
 """Namespace and name of a MirrorTest."""
@@ -37,7 +49,13 @@ class MirrorTestReconciler:
         object = await self._client.get(MIRROR_TEST, *name)
         if object is None or "deletionTimestamp" in object["metadata"]:
             return None
-        test = parse(MirrorTest, object)
+        try:
+            test = parse(MirrorTest, object)
+        except InvalidSpec as error:
+            await self._refuse(object, str(error))
+            return _TRY_AGAIN_S
+        if test.spec.schedule is None and test.status and test.status.verdict:
+            return await self._look_after_its_end(test)
         try:
             if test.spec.schedule:
                 return await self._make_scheduled(test)
@@ -45,13 +63,22 @@ class MirrorTestReconciler:
         except HeadraceError as error:
             if (verdict := trouble(error)) is None:
                 raise
-            await self._say(test, stalled(test, verdict.reason, verdict.message, _now()))
-            raise
+            await self._say(test, saying(test, verdict, _now()))
+            return _TRY_AGAIN_S
+
+    async def _look_after_its_end(self, test: MirrorTest) -> float | None:
+        """Its verdict is given: nothing that is read or refused afterwards touches it."""
+        step = next_step(Facts(test, _now()))
+        if step.expired:
+            metadata = test.metadata
+            await self._client.delete(MIRROR_TEST, metadata.namespace, metadata.name)
+            return None
+        return step.again_s
 
     async def _make_scheduled(self, test: MirrorTest) -> float:
         namespace = test.metadata.namespace
         tests = await self._client.list(MIRROR_TEST, namespace)
-        runs = [parse(MirrorTest, one) for one in tests if _is_owned(one, test)]
+        runs = [parse(MirrorTest, one) for one in tests if owns(test, one)]
         step = next_scheduled(test, runs, _now())
         if step.create is not None:
             with suppress(Conflict):  # it was made, and the status was not written
@@ -67,7 +94,7 @@ class MirrorTestReconciler:
         run = await self._run(test, flow)
         labels = f"{MIRROR_TEST_LABEL}={label_value(metadata.name)}"
         jobs = await self._client.list(JOB, metadata.namespace, labels=labels)
-        named = {job["metadata"]["name"]: job for job in jobs if _is_owned(job, test)}
+        named = {job["metadata"]["name"]: job for job in jobs if owns(test, job)}
         report = await self._client.get(CONFIG_MAP, metadata.namespace, report_name(test))
         step = next_step(
             Facts(
@@ -79,17 +106,22 @@ class MirrorTestReconciler:
                 report=_report(report, test),
             )
         )
-        if step.expired:
-            await self._client.delete(MIRROR_TEST, metadata.namespace, metadata.name)
-            return None
         if step.start is not None:
-            if step.start is Stage.PROBE:
-                for manifest in build_run(run):
-                    await self._client.apply(manifest, manager=OPERATOR_MANAGER)
-            with suppress(Conflict):  # made by another look
-                await self._client.create(build_job(run, step.start))
+            await self._start(run, step.start)
         await self._say(test, step.status)
         return step.again_s
+
+    async def _start(self, run: TestRun, stage: Stage) -> None:
+        """Make a stage's Job, with the first what all need. A name that is taken is found before
+        anything begins; raises as ``check_name``."""
+        needed = build_run(run) if stage is Stage.PROBE else []
+        jobs = {one: build_job(run, one) for one in (Stage if needed else (stage,))}
+        for manifest in (*needed, *jobs.values()):
+            await check_name(self._client, run.test, manifest)
+        for manifest in needed:
+            await self._client.apply(manifest, manager=OPERATOR_MANAGER)
+        with suppress(Conflict):  # made by another look
+            await self._client.create(jobs[stage])
 
     async def _flow(self, test: MirrorTest) -> ReplicationFlow | None:
         if test.spec.flow_name is None:
@@ -101,37 +133,61 @@ class MirrorTestReconciler:
         """The test as its Jobs have it: a flow that changes meanwhile changes nothing for it."""
         run = TestRun(test, self._images)
         kept = await self._client.get(CONFIG_MAP, test.metadata.namespace, run.part("run"))
-        if kept is not None and _is_owned(kept, test):
-            resolved = MirrorTest.model_validate_json(kept["data"]["test.json"])
-            return TestRun(test.model_copy(update={"spec": resolved.spec}), self._images)
+        if kept is not None and owns(test, kept):
+            spec = _resolved(kept).spec
+            return TestRun(test.model_copy(update={"spec": spec}), self._images)
         return TestRun(resolve(test, flow), self._images) if flow else run
+
+    async def _refuse(self, object: Object, why: str) -> None:
+        """Say of a test that is not understood that it is not; of one that has ended, nothing."""
+        status = object.get("status") or {}
+        if status.get("verdict") or any(
+            one.get("message") == why for one in status.get("conditions") or ()
+        ):
+            return
+        metadata = object["metadata"]
+        log.warning("test not understood", test=metadata["name"], namespace=metadata["namespace"])
+        conditions = conditions_of(Verdict(False, True, Reason.INVALID_SPEC, why), None, _now())
+        said = MirrorTestStatus(
+            observed_generation=metadata.get("generation"), conditions=conditions
+        )
+        await self._apply_status(metadata, status | _dumped(said))
 
     async def _say(self, test: MirrorTest, status: MirrorTestStatus) -> None:
         if test.status == status:
             return
-        named = {"name": test.metadata.name, "namespace": test.metadata.namespace}
-        await self._client.apply(
-            {
-                "apiVersion": API_VERSION,
-                "kind": test.kind,
-                "metadata": named | {"uid": test.metadata.uid},
-                "status": status.model_dump(mode="json", by_alias=True, exclude_none=True),
-            },
-            manager=OPERATOR_MANAGER,
-            subresource="status",
-        )
+        await self._apply_status(test.metadata.model_dump(), _dumped(status))
         before = test.status.conditions if test.status else ()
         for happened in occurrences(before, status.conditions):
             await self._events.post(test, happened)
 
+    async def _apply_status(self, metadata: Object, status: Object) -> None:
+        manifest = {
+            "apiVersion": API_VERSION,
+            "kind": MIRROR_TEST.name,
+            "metadata": {key: metadata[key] for key in ("name", "namespace", "uid")},
+            "status": status,
+        }
+        await self._client.apply(manifest, manager=OPERATOR_MANAGER, subresource="status")
 
-def _is_owned(object: Object, test: MirrorTest) -> bool:
-    owners = object["metadata"].get("ownerReferences") or ()
-    return any(owner.get("uid") == test.metadata.uid for owner in owners)
+
+def _dumped(status: MirrorTestStatus) -> dict[str, Any]:
+    return status.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _resolved(kept: Object) -> MirrorTest:
+    try:
+        return MirrorTest.model_validate_json(kept["data"]["test.json"])
+    except (KeyError, ValidationError) as error:
+        name = kept["metadata"]["name"]
+        raise InvalidSpec(
+            f"ConfigMap {name}, which holds the test as its Jobs have it, cannot be read: somebody "
+            "changed it, or another version made it; delete the test and make it again"
+        ) from error
 
 
 def _report(found: Object | None, test: MirrorTest) -> str | None:
-    if found is None or not _is_owned(found, test):
+    if found is None or not owns(test, found):
         return None
     report: str | None = (found.get("data") or {}).get("report.json")
     return report

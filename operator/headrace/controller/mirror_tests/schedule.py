@@ -1,15 +1,15 @@
 """A MirrorTest with a schedule runs nothing itself: it makes tests without one, as a CronJob makes
 Jobs."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 
-from croniter import croniter
+from croniter import CroniterError, croniter
 
 from headrace.api import (
     API_VERSION,
-    Condition,
     ConditionStatus,
     ConditionType,
     MirrorTest,
@@ -17,7 +17,11 @@ from headrace.api import (
     Reason,
     Verdict,
 )
+from headrace.controller.mirror_tests.status import saying
+from headrace.errors import InvalidSpec
 from headrace.k8s import Object, owner_reference
+from headrace.replication import flow_status
+from headrace.replication.flow_status import condition
 
 _OF_A_SCHEDULE = {
     "schedule",
@@ -44,21 +48,22 @@ def next_scheduled(test: MirrorTest, runs: Iterable[MirrorTest], now: datetime) 
 
     Runs of one test never overlap: one that is due waits for the one before, and of several that
     were missed the latest is made up for (CronJob: ``concurrencyPolicy: Forbid``).
+
+    Raises ``InvalidSpec`` for a schedule that is none.
     """
     runs = sorted(runs, key=lambda run: (run.metadata.creation_timestamp or now, run.metadata.name))
-    coming = _cron(test, now).get_next(datetime)
+    due, coming = _moments(test.spec.schedule or "", now)
     calm = Scheduled(
-        _status(test, Reason.SCHEDULED, f"the next run starts at {coming:%Y-%m-%dT%H:%M:%SZ}"),
+        saying(test, _outlook(runs, coming), now),
         delete=_surplus(test, runs),
         again_s=max(1.0, (coming - now).total_seconds()),
     )
     if test.spec.suspend:
         said = "spec.suspend is true: no further runs start"
-        return replace(calm, status=_status(test, Reason.SUSPENDED, said))
+        suspended = flow_status.Verdict(True, False, Reason.SUSPENDED, said)
+        return replace(calm, status=saying(test, suspended, now))
     last = test.status.last_schedule_time if test.status else None
     since = last or test.metadata.creation_timestamp or now
-    # Half a second on: get_prev leaves out a moment that is met exactly.
-    due = _cron(test, datetime.fromtimestamp(now.timestamp() + 0.5, UTC)).get_prev(datetime)
     if due <= since or any(not _finished(run) for run in runs):
         return calm
     status = calm.status.model_copy(update={"last_schedule_time": due})
@@ -103,19 +108,35 @@ def _verdict(run: MirrorTest) -> Verdict | None:
     return run.status.verdict if run.status else None
 
 
-def _cron(test: MirrorTest, at: datetime) -> croniter:
-    return croniter(test.spec.schedule or "", at.astimezone(UTC))
+def _outlook(runs: Iterable[MirrorTest], coming: datetime) -> flow_status.Verdict:
+    """When the next run starts; or which one keeps it from that, and waits for a person itself."""
+    for run in runs:
+        conditions = run.status.conditions if run.status else ()
+        said = condition(conditions, ConditionType.STALLED)
+        if said and said.status is ConditionStatus.TRUE and not _finished(run):
+            name = run.metadata.name
+            message = f"no run starts before {name} has ended, and it is stalled: {said.message}"
+            return flow_status.Verdict(False, True, said.reason, message)
+    message = f"the next run starts at {coming:%Y-%m-%dT%H:%M:%SZ}"
+    return flow_status.Verdict(True, False, Reason.SCHEDULED, message)
 
 
-def _status(test: MirrorTest, reason: Reason, message: str) -> MirrorTestStatus:
-    ready = Condition(
-        type=ConditionType.READY,
-        status=ConditionStatus.TRUE,
-        reason=reason,
-        message=message,
-        observed_generation=test.metadata.generation,
-    )
-    before = test.status or MirrorTestStatus()
-    return before.model_copy(
-        update={"observed_generation": test.metadata.generation, "conditions": (ready,)}
+def _moments(schedule: str, now: datetime) -> tuple[datetime, datetime]:
+    """The last moment up to ``now``, and the next one."""
+    # croniter's own R is another moment at every look.
+    if re.search(r"(?i)(^|[\s,])r", schedule):
+        raise _no_schedule(schedule, "R, a moment at random, is not known here")
+    try:
+        coming = croniter(schedule, now).get_next(datetime)
+        # Half a second on: get_prev leaves out a moment that is met exactly.
+        due = croniter(schedule, now + timedelta(seconds=0.5)).get_prev(datetime)
+        return due, coming
+    except CroniterError as error:
+        raise _no_schedule(schedule, str(error)) from error
+
+
+def _no_schedule(schedule: str, why: str) -> InvalidSpec:
+    return InvalidSpec(
+        f"spec.schedule {schedule!r} names no time: {why}; "
+        "write minute, hour, day of month, month and day of week, like 30 2 * * mon-fri"
     )

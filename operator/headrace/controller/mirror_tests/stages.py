@@ -8,7 +8,6 @@ from datetime import datetime
 from pydantic import ValidationError
 
 from headrace.api import (
-    Condition,
     ConditionStatus,
     ConditionType,
     LatencyMs,
@@ -22,7 +21,9 @@ from headrace.api import (
     unbuilt,
 )
 from headrace.controller.mirror_tests.jobs import Stage, report_name
+from headrace.controller.mirror_tests.status import saying
 from headrace.k8s import Object
+from headrace.replication import flow_status
 
 _PROBE_START_S = 300.0
 """Images to pull, executors to place; after that the load starts without a probe."""
@@ -77,16 +78,24 @@ def next_step(facts: Facts) -> Step:
 
 
 def _obstacle(facts: Facts) -> Step | None:
+    if _has_begun(facts.test):
+        return None
     if refused := unbuilt(facts.test).refused:
-        return Step(_waiting(facts, Reason.NOT_BUILT, "; ".join(refused), stalled=True))
+        return _waiting(facts, Reason.NOT_BUILT, "; ".join(refused), stalled=True)
     if not facts.jobs and (why := _not_yet(facts)):
-        return Step(_waiting(facts, Reason.WAITING_FOR_FLOW, why), again_s=_LOOK_S)
+        return _waiting(facts, Reason.WAITING_FOR_FLOW, why)
     return None
 
 
+def _has_begun(test: MirrorTest) -> bool:
+    """Whether the load may have been sent."""
+    phase = test.status.phase if test.status else None
+    return phase not in (None, MirrorTestPhase.PENDING)
+
+
 def _before_the_load(facts: Facts) -> Step:
-    status, probe = facts.test.status, (facts.jobs or {}).get(Stage.PROBE)
-    if status and status.phase in (MirrorTestPhase.RUNNING, MirrorTestPhase.VERIFYING):
+    probe = (facts.jobs or {}).get(Stage.PROBE)
+    if _has_begun(facts.test):
         return _inconclusive(facts, "the producer's Job is gone: nobody knows what was sent")
     if probe is None:
         return _under_way(facts, MirrorTestPhase.PENDING, "starting the probe", Stage.PROBE)
@@ -109,11 +118,6 @@ def _after_its_start(facts: Facts, load: Object) -> Step:
     return _inconclusive(
         facts, f"the verifier ended without a report ({why}): look into the log of Job {name}"
     )
-
-
-def stalled(test: MirrorTest, reason: Reason, why: str, now: datetime) -> MirrorTestStatus:
-    """The status of a test that waits for a person."""
-    return _waiting(Facts(test, now), reason, why, stalled=True)
 
 
 def _not_yet(facts: Facts) -> str:
@@ -173,12 +177,7 @@ def _inconclusive(facts: Facts, why: str) -> Step:
 
 def _with_verdict(facts: Facts, verdict: Verdict, message: str) -> MirrorTestStatus:
     passed = verdict is Verdict.PASSED
-    conditions = [_condition(facts, ConditionType.READY, passed, _REASONS[verdict], message)]
-    if not passed:
-        conditions.append(
-            _condition(facts, ConditionType.STALLED, True, _REASONS[verdict], message)
-        )
-    return _status(facts, conditions).model_copy(
+    return _saying(facts, passed, not passed, _REASONS[verdict], message).model_copy(
         update={
             "phase": MirrorTestPhase.FINISHED,
             "verdict": verdict,
@@ -188,50 +187,22 @@ def _with_verdict(facts: Facts, verdict: Verdict, message: str) -> MirrorTestSta
 
 
 def _under_way(facts: Facts, phase: MirrorTestPhase, said: str, start: Stage | None = None) -> Step:
-    conditions = [
-        _condition(facts, ConditionType.READY, False, Reason.TEST_RUNNING, said),
-        _condition(facts, ConditionType.RECONCILING, True, Reason.TEST_RUNNING, said),
-    ]
     started = (facts.test.status and facts.test.status.start_time) or facts.now
-    status = _status(facts, conditions).model_copy(update={"phase": phase, "start_time": started})
+    status = _saying(facts, False, False, Reason.TEST_RUNNING, said)
+    status = status.model_copy(update={"phase": phase, "start_time": started})
     return Step(status, start=start, again_s=_LOOK_S)
 
 
-def _waiting(facts: Facts, reason: Reason, why: str, *, stalled: bool = False) -> MirrorTestStatus:
-    other = ConditionType.STALLED if stalled else ConditionType.RECONCILING
-    conditions = [
-        _condition(facts, ConditionType.READY, False, reason, why),
-        _condition(facts, other, True, reason, why),
-    ]
-    return _status(facts, conditions).model_copy(update={"phase": MirrorTestPhase.PENDING})
+def _waiting(facts: Facts, reason: Reason, why: str, *, stalled: bool = False) -> Step:
+    status = _saying(facts, False, stalled, reason, why)
+    status = status.model_copy(update={"phase": MirrorTestPhase.PENDING})
+    return Step(status, again_s=None if stalled else _LOOK_S)
 
 
-def _status(facts: Facts, conditions: list[Condition]) -> MirrorTestStatus:
-    return (facts.test.status or MirrorTestStatus()).model_copy(
-        update={
-            "observed_generation": facts.test.metadata.generation,
-            "conditions": tuple(conditions),
-        }
-    )
-
-
-def _condition(
-    facts: Facts, type: ConditionType, holds: bool, reason: Reason, message: str
-) -> Condition:
-    """With the time of the last change kept, so that nothing is written when nothing changed."""
-    status = ConditionStatus.TRUE if holds else ConditionStatus.FALSE
-    before = facts.test.status.conditions if facts.test.status else ()
-    since = next(
-        (c.last_transition_time for c in before if (c.type, c.status) == (type, status)), None
-    )
-    return Condition(
-        type=type,
-        status=status,
-        reason=reason,
-        message=message,
-        last_transition_time=since or facts.now,
-        observed_generation=facts.test.metadata.generation,
-    )
+def _saying(
+    facts: Facts, ready: bool, stalled: bool, reason: Reason, message: str
+) -> MirrorTestStatus:
+    return saying(facts.test, flow_status.Verdict(ready, stalled, reason, message), facts.now)
 
 
 def _ready(job: Object) -> bool:

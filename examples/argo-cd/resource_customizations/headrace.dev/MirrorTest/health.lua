@@ -1,0 +1,26 @@
+-- Written without Lua's libraries: Argo CD gives a script none.
+local status = obj.status or {}
+local ready, stalled = {}, {}
+for _, condition in ipairs(status.conditions or {}) do
+  if condition.type == "Ready" then ready = condition end
+  if condition.type == "Stalled" then stalled = condition end
+end
+
+local function health(is, message)
+  return { status = is, message = message }
+end
+
+if status.observedGeneration ~= obj.metadata.generation then
+  return health("Progressing", "the operator has not acted on this spec yet")
+end
+-- Failed and Inconclusive among them.
+if stalled.status == "True" then
+  return health("Degraded", stalled.message)
+end
+if ready.status ~= "True" then
+  return health("Progressing", ready.message)
+end
+if ready.reason == "Suspended" then
+  return health("Suspended", ready.message)
+end
+return health("Healthy", ready.message)

@@ -1,0 +1,17 @@
+"""What is said of a MirrorTest: its conditions anew, all else as it was."""
+
+from datetime import datetime
+
+from headrace.api import MirrorTest, MirrorTestStatus
+from headrace.replication.flow_status import Verdict, conditions_of
+
+
+def saying(test: MirrorTest, verdict: Verdict, now: datetime) -> MirrorTestStatus:
+    """The status of ``test`` with the conditions of ``verdict``; the phase reached stays, as what
+    was sent once must not be sent again."""
+    generation, before = test.metadata.generation, test.status or MirrorTestStatus()
+    conditions = tuple(
+        condition.model_copy(update={"observed_generation": generation})
+        for condition in conditions_of(verdict, before, now)
+    )
+    return before.model_copy(update={"observed_generation": generation, "conditions": conditions})

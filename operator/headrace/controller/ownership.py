@@ -1,0 +1,35 @@
+"""Whose an object is: what an operator makes for an owner goes with it, and nothing else does."""
+
+from headrace.api import MirrorTest, ReplicationFlow
+from headrace.controller.trouble import NameTaken
+from headrace.errors import Retriable
+from headrace.k8s import Client, Object, is_owned, kind_of
+
+Owner = ReplicationFlow | MirrorTest
+
+_CALLED = {"ReplicationFlow": "flow", "MirrorTest": "test"}
+
+
+def owns(owner: Owner, object: Object) -> bool:
+    """Whether an object, as the API server has it, is this very owner's."""
+    return is_owned(object["metadata"].get("ownerReferences"), owner)
+
+
+async def check_name(client: Client, owner: Owner, manifest: Object) -> None:
+    """See that nobody else has an object of that name: to apply would make it ours in part.
+
+    Raises ``NameTaken``; ``Retriable`` while what an earlier owner of that name left is deleted.
+    """
+    metadata = manifest["metadata"]
+    there = await client.get(kind_of(manifest), metadata["namespace"], metadata["name"])
+    if there is None or owns(owner, there):
+        return
+    what = f"{manifest['kind']} {metadata['name']} in namespace {metadata['namespace']}"
+    called = _CALLED[owner.kind]
+    owners = there["metadata"].get("ownerReferences") or []
+    if any((one["kind"], one["name"]) == (owner.kind, owner.metadata.name) for one in owners):
+        raise Retriable(f"{what} of an earlier {called} of this name is being deleted")
+    raise NameTaken(
+        f"{what} is there already and is not of this {called}, which needs one of that name: "
+        f"delete or rename it, or give the {called} another name"
+    )
