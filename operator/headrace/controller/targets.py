@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from headrace.api import ReplicationFlow, ReplicationTask
+from headrace.api import FlowState, ReplicationFlow, ReplicationTask
 from headrace.api.labels import TARGET_LABEL, TOPICS_ANNOTATION
 from headrace.replication.policies import HEARTBEATS
 
@@ -33,9 +33,13 @@ def taken_target(
     written: Callable[[FlowName], frozenset[Target]],
 ) -> Taken | None:
     """The first target topic of ``flow`` that an earlier one of ``others`` writes too; ``written``
-    says what a flow writes."""
+    says what a flow writes. One that is stopped gives way: so a flow can follow another."""
     mine = written(flow_name(flow))
-    earlier = [other for other in others if _age(other) < _age(flow)] if mine else []
+    earlier = [
+        other
+        for other in others
+        if mine and _age(other) < _age(flow) and other.spec.state is not FlowState.STOPPED
+    ]
     for other in sorted(earlier, key=_age):
         if common := mine & written(flow_name(other)):
             return Taken(other, min(common)[1])

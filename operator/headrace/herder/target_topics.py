@@ -11,6 +11,9 @@ from headrace.herder.task_objects import others_selector
 from headrace.k8s import Client, Object
 from headrace.k8s.kinds import TASK
 
+_TO_BE_RUN = "spec.driverName!="
+"""Not those of a flow that is stopped."""
+
 
 async def check_not_taken(
     client: Client, namespace: str, flow: str, topics: Mapping[str, Set[str]]
@@ -18,7 +21,9 @@ async def check_not_taken(
     """``topics`` by target cluster id; raises ``TargetTaken`` when another flow writes one."""
     for cluster_id, mine in topics.items():
         selected = others_selector(flow, cluster_id)
-        for task in await client.list(TASK, namespace, labels=selected, metadata_only=True):
+        for task in await client.list(
+            TASK, namespace, labels=selected, fields=_TO_BE_RUN, metadata_only=True
+        ):
             if shared := mine & _target_topics(task):
                 writer = task["metadata"]["labels"][FLOW_LABEL]
                 raise TargetTaken.by(writer, flow, shared, cluster_id)

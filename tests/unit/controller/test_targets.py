@@ -2,7 +2,14 @@
 
 from datetime import UTC, datetime, timedelta
 
-from headrace.api import ObjectMeta, ReplicationFlow, ReplicationTask, ReplicationTaskSpec, TaskType
+from headrace.api import (
+    FlowState,
+    ObjectMeta,
+    ReplicationFlow,
+    ReplicationTask,
+    ReplicationTaskSpec,
+    TaskType,
+)
 from headrace.api.labels import TARGET_LABEL, TOPICS_ANNOTATION
 from headrace.controller.targets import FlowName, taken_target, written_targets
 
@@ -54,6 +61,9 @@ def test_the_older_flow_has_it_in_whatever_namespace() -> None:
     taken = taken_target(ELSEWHERE, ALL, written)
     assert taken is not None
     assert (taken.by, taken.topic) == (FIRST, "east.y")
+    stopped = FIRST.spec.model_copy(update={"state": FlowState.STOPPED})
+    others = [SECOND, FIRST.model_copy(update={"spec": stopped})]
+    assert taken_target(ELSEWHERE, others, written) is None
 
 
 def test_heartbeats_and_tasks_that_say_nothing_are_no_one_s() -> None:
