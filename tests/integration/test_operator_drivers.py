@@ -19,6 +19,9 @@ from headrace.sandbox import Cluster
 Wait = Callable[..., Any]
 Begin = Callable[..., AbstractContextManager["Scene"]]
 PARTITIONS = 4
+OF_A_FLOW = (
+    "rflow,rtask,deployments,replicasets,pods,sa,roles,rolebindings,poddisruptionbudgets,leases"
+)
 LONG_S = 120.0
 """For what takes seconds on an idle machine."""
 
@@ -32,6 +35,8 @@ class Scene:
         self.resources, self.kubelet, self.operator = resources, kubelet, operator
         self._wait_until = wait_until
         self.flow = unique("carry")
+        self.topic = ""
+        self.manifest: dict[str, Any] = {}
 
     def tasks(self) -> dict[str, dict[str, Any]]:
         """The source tasks, by name."""
@@ -61,6 +66,11 @@ class Scene:
         found: dict[str, str] = self._wait_until(self.holders, within_s=LONG_S, until=settled)
         return found
 
+    def left(self) -> list[str]:
+        """All that there is of the flow."""
+        names = self.resources.kubectl("get", OF_A_FLOW, "-o", "name").split()
+        return [name for name in names if self.flow in name]
+
     def patch(self, **of_spec: Any) -> None:
         """Change the flow's spec."""
         body = json.dumps({"spec": of_spec})
@@ -87,9 +97,10 @@ def under_load(
         resources = Resources(api_server, namespace)
         with running_operator(api_server, namespace, tmp_path) as operator:
             scene = Scene(resources, kubelet, operator, wait_until)
-            topic = make_topic(spec(east), scene.flow, PARTITIONS)
+            topic = scene.topic = make_topic(spec(east), scene.flow, PARTITIONS)
             more = {"heartbeats": {"enabled": False}, "tasks": {"max": PARTITIONS}} | more
-            resources.apply(manifest(scene.flow, east, west, topic, **more))
+            scene.manifest = manifest(scene.flow, east, west, topic, **more)
+            resources.apply(scene.manifest)
             with Load(spec(east), topic, PARTITIONS, per_second=200):
                 scene.settle(2)
                 yield scene
@@ -205,6 +216,49 @@ def test_records_go_on_while_the_api_server_is_away_and_nothing_moves_afterwards
         api_server.start()
         wait_until(scene.holders, within_s=LONG_S, until=before.__eq__)
         assert scene.epochs() == epochs
+
+
+@pytest.mark.parametrize("while_operator_runs", [True, False])
+def test_a_flow_deleted_amid_a_rebalance_leaves_its_topics_and_goes_on_when_made_again(
+    *,
+    under_load: Begin,
+    api_server: ApiServer,
+    east: Cluster,
+    west: Cluster,
+    tmp_path: Path,
+    wait_until: Wait,
+    while_operator_runs: bool,
+) -> None:
+    with under_load() as scene:
+        flow, resources = scene.flow, scene.resources
+        admins = [Admin(spec(cluster)) for cluster in (east, west)]
+        topics = [admin.topics().keys() for admin in admins]
+        copied = count(spec(west), f"east.{scene.topic}")
+        scene.resources.kubectl("scale", f"rflow/{flow}", "--replicas=3")
+        wait_until(lambda: len(scene.kubelet.pods()), within_s=LONG_S, until=(3).__eq__)
+        if not while_operator_runs:
+            assert scene.operator.end() == 0
+        resources.kubectl("delete", f"rflow/{flow}", "--timeout=10s")
+        wait_until(scene.left, within_s=LONG_S, until=lambda left: not left)
+        for admin, before in zip(admins, topics, strict=True):
+            assert before <= admin.topics().keys()
+        assert count(spec(west), f"east.{scene.topic}") >= copied
+
+        resources.apply(scene.manifest)
+        with running_operator(api_server, resources.namespace, tmp_path, "operator-2"):
+            resources.kubectl("wait", "--for=condition=Ready", f"rflow/{flow}", "--timeout=120s")
+            scene.settle(2)
+
+
+def test_a_flow_deleted_and_made_again_at_once_becomes_ready(under_load: Begin) -> None:
+    with under_load() as scene:
+        before = scene.resources.uids(OF_A_FLOW)
+        scene.resources.kubectl("delete", f"rflow/{scene.flow}", "--wait=false")
+        scene.resources.apply(scene.manifest)
+        flow = f"rflow/{scene.flow}"
+        scene.resources.kubectl("wait", "--for=condition=Ready", flow, "--timeout=120s")
+        scene.settle(2)
+        assert not before & scene.resources.uids(OF_A_FLOW)
 
 
 def test_two_operators_that_both_lead_lose_nothing(

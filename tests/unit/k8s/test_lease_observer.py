@@ -1,5 +1,7 @@
 """Who is lost, by Leases: each rule alone. Times are seconds of the observer's clock."""
 
+import pytest
+
 from headrace.k8s import LeaseObserver, LeaseView
 
 A, B, C = ("shop", "a"), ("shop", "b"), ("shop", "c")
@@ -41,6 +43,26 @@ def test_a_lease_that_was_old_when_first_seen_gets_a_full_observation() -> None:
     observer.see(A, lease(-1000), 100)
     assert not observer.due(105.9)
     assert observer.due(106)
+
+
+@pytest.mark.parametrize("jump_s", [-86400, 86400])
+def test_a_clock_that_jumps_makes_nobody_lost_and_keeps_nobody_alive(jump_s: float) -> None:
+    observer = LeaseObserver()
+    for name in (A, B, C):
+        observer.see(name, lease(0), 0)
+    observer.see(A, lease(1 + jump_s), 1)  # the last that is heard of it
+    blind = False
+    for now in range(2, 7):
+        for name in (B, C):
+            observer.see(name, lease(now + jump_s), now)
+        if observer.due(now):
+            blind |= observer.judge(now)
+    assert not observer.expired
+    for name in (B, C):
+        observer.see(name, lease(7), 7)  # and back
+    assert observer.due(7)
+    assert not blind | observer.judge(7)
+    assert observer.expired == {A}
 
 
 def test_a_missing_lease_is_observed_for_as_long() -> None:
