@@ -1,9 +1,10 @@
 """The operator: what changed is queued, one level-triggered reconcile a kind acts.
 
 ``operator`` is the process, ``shell`` is kopf (which only watches), ``world`` what the operator
-sees, ``queue`` what wants a look, ``flow`` the reconcile of a flow. Pure are ``resources`` (flow ->
-manifests), ``drivers`` and ``assignment`` (who runs what), ``targets``, ``status``. Only
-``children`` and ``writes`` write. ``mirror_tests`` is all about MirrorTests.
+sees (``flows`` among it), ``sight`` says what it cannot see, ``queue`` what wants a look, ``flow``
+the reconcile of a flow. Pure are ``resources`` (flow -> manifests), ``drivers`` and ``assignment``
+(who runs what), ``targets``, ``status``. Only ``children`` and ``writes`` write. ``mirror_tests``
+is all about MirrorTests.
 """
 
 from headrace.controller.flow import Settings
