@@ -35,6 +35,7 @@ class World:
         self._flows: dict[FlowName, Object] = {}
         self._parsed: dict[FlowName, ReplicationFlow] = {}
         self._tasks: dict[FlowName, dict[str, ReplicationTask]] = {}
+        self._strange: dict[FlowName, dict[str, str]] = {}
         self._written: dict[FlowName, frozenset[Target]] = {}
         self._pods: dict[FlowName, dict[DriverName, DriverPod]] = {}
         self._told: dict[FlowName, Mapping[DriverName, DriverLease]] = {}
@@ -129,6 +130,10 @@ class World:
         mine = [task for task in there if is_owned(task.metadata.owner_references, flow)]
         return sorted(mine, key=lambda task: (task.spec.type, task.spec.index))
 
+    def strange(self, name: FlowName) -> str:
+        """What is wrong with a unit that is not understood; empty when all are."""
+        return next(iter(self._strange.get(name, {}).values()), "")
+
     def written(self, name: FlowName) -> frozenset[Target]:
         """The target topics that a flow writes."""
         if name not in self._written:
@@ -139,12 +144,13 @@ class World:
         """A unit as the API server answered a write, a moment before its watch tells the same."""
         namespace, name = _name(object)
         if self._task_copy.get(name, namespace) is not None:  # else it is deleted meanwhile
-            self._keep_task(object, _understood(object))
+            self._keep_task(object, self._understood(object))
 
     def _task_changed(self, change: Change) -> None:
         flow = _flow_of(change.object)
         before = self._tasks.get(flow, {}).get(_name(change.object)[1])
-        after = None if change.type is ChangeType.DELETED else _understood(change.object)
+        self._strange.get(flow, {}).pop(_name(change.object)[1], None)
+        after = None if change.type is ChangeType.DELETED else self._understood(change.object)
         self._keep_task(change.object, after)
         self._wants_look(flow, LATER_S if _same_but_figures(before, after) else SOON_S)
 
@@ -156,6 +162,16 @@ class World:
             units[name] = task
         if before is None or task is None or before.spec.partitions != task.spec.partitions:
             self._written.pop(flow, None)
+
+    def _understood(self, object: Object) -> ReplicationTask | None:
+        """A unit; one that is not understood is as good as none, and is said to be so."""
+        try:
+            return parse(ReplicationTask, object)
+        except InvalidSpec as error:
+            namespace, name = _name(object)
+            log.warning("unit not understood", task=name, namespace=namespace, why=str(error))
+            self._strange.setdefault(_flow_of(object), {})[name] = str(error)
+            return None
 
     # Drivers.
 
@@ -198,16 +214,6 @@ def is_owned(references: object, flow: ReplicationFlow) -> bool:
     """Whether an object's ownerReferences name this very flow."""
     owners = references if isinstance(references, list | tuple) else ()
     return any(owner.get("uid") == flow.metadata.uid for owner in owners)
-
-
-def _understood(object: Object) -> ReplicationTask | None:
-    """A unit; one that is not understood is as good as none, and is said to be so."""
-    try:
-        return parse(ReplicationTask, object)
-    except InvalidSpec as error:
-        namespace, name = _name(object)
-        log.warning("unit not understood", task=name, namespace=namespace, why=str(error))
-        return None
 
 
 def _same_but_figures(before: ReplicationTask | None, after: ReplicationTask | None) -> bool:

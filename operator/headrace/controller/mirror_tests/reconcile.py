@@ -3,7 +3,7 @@
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from headrace.api import API_VERSION, MirrorTest, MirrorTestStatus, ReplicationFlow
+from headrace.api import API_VERSION, MirrorTest, MirrorTestStatus, Reason, ReplicationFlow
 from headrace.api.labels import MIRROR_TEST_LABEL, OPERATOR_MANAGER, label_value
 from headrace.controller.events import EventRecorder, occurrences
 from headrace.controller.mirror_tests.jobs import (
@@ -17,7 +17,7 @@ from headrace.controller.mirror_tests.jobs import (
 from headrace.controller.mirror_tests.schedule import next_scheduled
 from headrace.controller.mirror_tests.stages import Facts, next_step, stalled
 from headrace.controller.trouble import trouble
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, InvalidSpec
 from headrace.k8s import Client, Conflict, Object, parse
 from headrace.k8s.kinds import CONFIG_MAP, FLOW, JOB, MIRROR_TEST
 from headrace.replication.mirror_tests import resolve
@@ -37,7 +37,11 @@ class MirrorTestReconciler:
         object = await self._client.get(MIRROR_TEST, *name)
         if object is None or "deletionTimestamp" in object["metadata"]:
             return None
-        test = parse(MirrorTest, object)
+        try:
+            test = parse(MirrorTest, object)
+        except InvalidSpec as error:
+            await self._refuse(object, str(error))
+            raise
         try:
             if test.spec.schedule:
                 return await self._make_scheduled(test)
@@ -47,6 +51,12 @@ class MirrorTestReconciler:
                 raise
             await self._say(test, stalled(test, verdict.reason, verdict.message, _now()))
             raise
+
+    async def _refuse(self, object: Object, why: str) -> None:
+        """Of a test that is not understood, nothing but its name and its status is read."""
+        known = {"apiVersion": API_VERSION, "kind": MIRROR_TEST.name, "spec": {"flowName": "none"}}
+        strange = parse(MirrorTest, object | known)
+        await self._say(strange, stalled(strange, Reason.INVALID_SPEC, why, _now()))
 
     async def _make_scheduled(self, test: MirrorTest) -> float:
         namespace = test.metadata.namespace
