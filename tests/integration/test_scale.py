@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.api_server import ApiServer
+from cluster.api_server import ApiServer, KubectlError
 from cluster.kubelet import Kubelet
 from support.manifests import flow
 from support.operators import Resources, give_rights, running_operator
@@ -28,11 +28,18 @@ class Scale:
         found: dict[str, Any] = json.loads(self.resources.kubectl("get", "--raw", self.path))
         return found
 
-    def write(self, replicas: int) -> None:
-        """As an HPA does: the object that was read, with another number."""
+    def write(self, replicas: int) -> bool:
+        """As an HPA does: the object that was read, with another number; whether it was still the
+        newest, else it is tried again."""
         scale = self.read()
         scale["spec"]["replicas"] = replicas
-        self._api_server.kubectl("replace", "--raw", self.path, "-f", "-", input=scale)
+        try:
+            self._api_server.kubectl("replace", "--raw", self.path, "-f", "-", input=scale)
+        except KubectlError as error:
+            if "the object has been modified" not in str(error):
+                raise
+            return False
+        return True
 
     def pods(self) -> set[str]:
         """Those that the selector selects."""
@@ -83,7 +90,7 @@ def test_the_scale_of_a_flow_is_true_and_can_be_set(scale: Scale, wait_until: Wa
     there_are(3)
     every = {pod["metadata"]["name"] for pod in resources.get("pods")["items"]}
     wait_until(lambda: len(every - scale.pods()), within_s=LONG_S, until=(1).__eq__)  # the other's
-    scale.write(1)
+    wait_until(lambda: scale.write(1), within_s=LONG_S)
     there_are(1)
     with_others = resources.flow("orders")
     del with_others["spec"]["drivers"]
@@ -95,5 +102,5 @@ def test_the_scale_of_a_flow_is_true_and_can_be_set(scale: Scale, wait_until: Wa
     stalled = resources.condition("orders", "Stalled")
     assert (stalled["reason"], stalled["status"]) == ("NoDrivers", "True")
     assert "spec.drivers.replicas is 0" in stalled["message"]
-    scale.write(2)
+    wait_until(lambda: scale.write(2), within_s=LONG_S)
     there_are(2)
