@@ -161,6 +161,15 @@ class Reason(StrEnum):
     SOURCE_CHANGED = "SourceChanged"
     """A topic was deleted and made again: positions in the old one mean nothing in the new one."""
 
+    @classmethod
+    def _missing_(cls, value: object) -> "Reason | None":
+        """A reason of another version: kept as it is, for its condition still has a sentence."""
+        if not isinstance(value, str):
+            return None
+        other = str.__new__(cls, value)
+        other._name_ = other._value_ = value
+        return other
+
 
 class Condition(Model):
     """One observation about an object (Kubernetes' metav1.Condition)."""

@@ -202,7 +202,7 @@ class Worker:
                 self._tasks.restart(task.id)
         copies = {id: at for id, at in active.items() if id.type == TaskType.SOURCE_TASK}
         self._tasks.assign(copies, standby)
-        paused = self._context.spec.state is FlowState.PAUSED
+        paused = self._context.spec.state is not FlowState.RUNNING  # Stopped: until its end
         self._tasks.pause(copies.keys() if paused else frozenset())
 
     def _make_task(

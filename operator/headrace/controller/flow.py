@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from headrace.api import (
     FlowState,
+    Reason,
     ReplicationFlow,
     ReplicationFlowStatus,
     ReplicationTask,
@@ -99,7 +100,7 @@ class FlowReconciler:
     async def _bring_about(self, flow: ReplicationFlow) -> float:
         missing, hindrance = self._not_built(flow), None
         if not missing.refused:
-            hindrance = await self._make_children(flow)
+            hindrance = await self._make_children(flow) or self._strange_unit(flow)
         drivers = self._drivers(flow)
         taken = taken_target(flow, self._world.flows(), self._world.written)
         decided = await self._plan(flow, drivers, taken)
@@ -173,6 +174,10 @@ class FlowReconciler:
                 raise
             return verdict
         return None
+
+    def _strange_unit(self, flow: ReplicationFlow) -> Verdict | None:
+        why = self._world.strange(flow_name(flow))
+        return Verdict(False, True, Reason.INVALID_SPEC, why) if why else None
 
     def _drivers(self, flow: ReplicationFlow) -> Drivers:
         deployment = build_deployment(flow, self._settings.driver_image)

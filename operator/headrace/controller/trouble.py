@@ -2,7 +2,7 @@
 
 from headrace.api import Reason
 from headrace.errors import HeadraceError, InvalidSpec
-from headrace.k8s import Forbidden, Refused
+from headrace.k8s import Forbidden, Object, Refused
 from headrace.replication.flow_status import Verdict
 
 
@@ -22,3 +22,11 @@ def trouble(error: HeadraceError) -> Verdict | None:
         if isinstance(error, kind):
             return Verdict(False, True, reason, str(error))
     return None
+
+
+def is_said(object: Object, why: str) -> bool:
+    """Whether the status of an object that is not understood says so already, of this spec."""
+    status = object.get("status") or {}
+    return status.get("observedGeneration") == object["metadata"].get("generation") and any(
+        condition.get("message") == why for condition in status.get("conditions") or ()
+    )

@@ -46,6 +46,7 @@ class World:
         self._client, self._wants_look = client, wants_look
         self._flows = Flows()
         self._tasks: dict[FlowName, dict[str, ReplicationTask]] = {}
+        self._strange: dict[FlowName, dict[str, str]] = {}
         self._written: dict[FlowName, frozenset[Target]] = {}
         self._looked_at: dict[FlowName, frozenset[Target]] = {}
         """What each flow wrote when it was looked at last."""
@@ -135,6 +136,10 @@ class World:
             if is_owned(task.metadata.owner_references, flow):
                 yield task
 
+    def strange(self, name: FlowName) -> str:
+        """What is wrong with a unit that is not understood; empty when all are."""
+        return next(iter(self._strange.get(name, {}).values()), "")
+
     def written(self, name: FlowName) -> frozenset[Target]:
         """The target topics that a flow writes; none of one that is gone or not understood."""
         if name not in self._written:
@@ -161,7 +166,7 @@ class World:
         seen = self._task_copy.get(name, namespace)
         if seen is None or is_older(object, seen):
             return  # it is deleted meanwhile, or changed once more
-        self._keep_task(object, _understood(object))
+        self._keep_task(object, self._understood(object))
 
     async def refresh_task(self, namespace: str, name: str) -> None:
         """Read a unit anew: its watch is behind."""
@@ -171,7 +176,8 @@ class World:
     def _task_changed(self, change: Change) -> None:
         flow = _flow_of(change.object)
         before = self._tasks.get(flow, {}).get(_name(change.object)[1])
-        after = None if change.type is ChangeType.DELETED else _understood(change.object)
+        self._strange.get(flow, {}).pop(_name(change.object)[1], None)
+        after = None if change.type is ChangeType.DELETED else self._understood(change.object)
         self._keep_task(change.object, after)
         self._wants_look(flow, LATER_S if _same_but_figures(before, after) else SOON_S)
 
@@ -183,6 +189,23 @@ class World:
             units[name] = task
         if _targets(before) != _targets(task):
             self._written.pop(flow, None)
+
+    def _understood(self, object: Object) -> ReplicationTask | None:
+        """A unit; one that is not understood is as good as none, and is said to be so.
+
+        Nor is one whose name is not that of the unit which its spec speaks of: there would be two.
+        """
+        namespace, name = _name(object)
+        try:
+            task = parse(ReplicationTask, object)
+            if task_id(task).name == name:
+                return task
+            why = f"it says that it is {task_id(task).name}: delete it"
+        except InvalidSpec as error:
+            why = str(error)
+            self._strange.setdefault(_flow_of(object), {})[name] = why
+        log.warning("unit not understood", task=name, namespace=namespace, why=why)
+        return None
 
     # Drivers.
 
@@ -219,23 +242,6 @@ class World:
             if self._told.get(name) != (now := self.leases(name)):
                 self._told[name] = now
                 self._wants_look(name, SOON_S)
-
-
-def _understood(object: Object) -> ReplicationTask | None:
-    """A unit; one that is not understood is as good as none, and is said to be so.
-
-    Nor is one whose name is not that of the unit which its spec speaks of: there would be two.
-    """
-    namespace, name = _name(object)
-    try:
-        task = parse(ReplicationTask, object)
-        if task_id(task).name == name:
-            return task
-        why = f"it says that it is {task_id(task).name}: delete it"
-    except InvalidSpec as error:
-        why = str(error)
-    log.warning("unit not understood", task=name, namespace=namespace, why=why)
-    return None
 
 
 def _targets(task: ReplicationTask | None) -> object:

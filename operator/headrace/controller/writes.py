@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from headrace.api import (
     API_VERSION,
+    ConditionType,
     Reason,
     ReplicationFlow,
     ReplicationFlowStatus,
@@ -16,9 +17,10 @@ from headrace.api.labels import MOVE_ANNOTATION, OPERATOR_MANAGER
 from headrace.controller.assignment import Assignment, Move, build_assignment
 from headrace.controller.events import EventRecorder, Occurrence, occurrences
 from headrace.controller.status import is_news, status_without_units
+from headrace.controller.trouble import is_said
 from headrace.controller.world import World
-from headrace.k8s import Client, Conflict, NotFound, Object
-from headrace.k8s.kinds import TASK
+from headrace.k8s import Client, Conflict, NotFound, Object, Undeclared
+from headrace.k8s.kinds import FLOW, TASK
 from headrace.logs import get_logger
 from headrace.replication.flow_status import Verdict
 
@@ -102,8 +104,7 @@ class FlowWrites:
         """On a flow that is not understood, so that it has no status of ours to go by either."""
         verdict = Verdict(False, True, Reason.INVALID_SPEC, why)
         metadata = object["metadata"]
-        said = (object.get("status") or {}).get("conditions") or [{}]
-        if any(one.get("message") == why for one in said):
+        if is_said(object, why):
             return
         status = status_without_units(
             verdict, ReplicationFlowStatus(), metadata.get("generation"), datetime.now(UTC)
@@ -119,7 +120,16 @@ class FlowWrites:
             "namespace": flow.metadata.namespace,
             "uid": flow.metadata.uid,
         }
-        await self._apply_status(metadata, status)
+        try:
+            await self._apply_status(metadata, status)
+        except Undeclared as error:
+            status = status_without_units(
+                Verdict(False, True, Reason.REFUSED, str(error)),
+                ReplicationFlowStatus(conditions=status.conditions),
+                flow.metadata.generation,
+                datetime.now(UTC),
+            )
+            await self._apply_status(metadata, status)
         before = flow.status.conditions if flow.status else ()
         for happened in occurrences(before, status.conditions):
             await self._events.post(flow, happened)
@@ -136,4 +146,23 @@ class FlowWrites:
             manager=OPERATOR_MANAGER,
             subresource="status",
         )
-        self._world.put_flow_written(written)
+        self._world.put_flow_written(await self._without_strays(written, status))
+
+    async def _without_strays(self, written: Object, status: ReplicationFlowStatus) -> Object:
+        """Take off conditions of ours that somebody else wrote and we do not say: to apply a status
+        leaves what others put into it."""
+        there = written["status"]["conditions"]
+        ours, said = set(ConditionType), {condition.type for condition in status.conditions}
+        staying = [one for one in there if one["type"] in said or one["type"] not in ours]
+        if staying == there:
+            return written
+        metadata = written["metadata"]
+        patch = {
+            "metadata": {"resourceVersion": metadata["resourceVersion"]},
+            "status": {"conditions": staying},
+        }
+        try:
+            name = metadata["namespace"], metadata["name"]
+            return await self._client.patch(FLOW, *name, patch, subresource="status")
+        except Conflict:
+            return written  # it changed: the next look sees how

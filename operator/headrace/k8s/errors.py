@@ -34,6 +34,10 @@ class Refused(Fatal):
     message is the API server's own."""
 
 
+class Undeclared(Refused):
+    """A field that the definition (CRD) in the cluster does not know: it is of an older version."""
+
+
 def sentence(who: str, verb: str, kind: Kind, namespace: str | None, name: str = "") -> str:
     """What was tried: ``the operator could not patch deployments.apps x in namespace y``."""
     return f"{who} could not {verb} {_what(kind, namespace, name)}"
@@ -46,11 +50,18 @@ def translate(status: int, body: Mapping[str, Any], tried: str) -> HeadraceError
         return Forbidden(_without_right(tried, message))
     if status == 404:
         message = _absent(message)
+    if _UNDECLARED in message:
+        return Undeclared(
+            f"{tried}: {message.rpartition(': .')[2]}. The definition (CRD) in the cluster is "
+            "older than this program: apply the definitions that belong to it"
+        )
     if status in (401, 429) or status >= 500:
         return Unavailable(f"{tried}: the API server answers {status}: {message}")
     return _CLASSES.get(status, Refused)(f"{tried}: {message}")
 
 
+_UNDECLARED = "field not declared in schema"
+"""How server-side apply refuses an unknown field, with status 500."""
 _CLASSES: dict[int, type[HeadraceError]] = {404: NotFound, 409: Conflict, 410: Expired}
 
 

@@ -17,26 +17,39 @@ _METADATA = frozenset(info.alias for info in ObjectMeta.model_fields.values())
 
 
 def parse(type: type[Resource], object: Object) -> Resource:
-    """An object as one of ours.
+    """An object as one of ours. Of its status only what this version understands: a newer one, and
+    anybody who may, write there too, and whoever owns it writes it anew.
 
     Raises ``InvalidSpec`` for one that this version does not understand: the definition (CRD) in
-    the cluster is then of another version, for it lets only such objects in.
+    the cluster is then of another version, or it says what a definition cannot check.
     """
     metadata = {
         key: value
         for key, value in object["metadata"].items()
         if key in _METADATA and key != "managedFields"
     }
+    object = object | {"metadata": metadata}
     try:
-        return type.model_validate(object | {"metadata": metadata})
+        return type.model_validate(object)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
+        strange = [one for one in error.errors() if one["loc"][0] != "status"]
+        if not strange:
+            return type.model_validate(object | {"status": _understood(object["status"], error)})
+        where = ".".join(map(str, strange[0]["loc"]))
         raise InvalidSpec(
             f"{type.__name__} {metadata['name']} in namespace {metadata.get('namespace')} is not "
-            f"understood: {where}: {first['msg']}. Its definition (CRD) and this program are of "
-            "different versions: apply the definitions that belong to it"
+            f"understood: {where}: {strange[0]['msg']}. Mend that field; or, where a newer version "
+            "knows it, its definition (CRD) and this program are of different versions: apply the "
+            "definitions that belong to it"
         ) from error
+
+
+def _understood(status: Object, error: ValidationError) -> Object:
+    """A status without the fields that are named in ``error``; empty where it is named itself."""
+    strange = {one["loc"][1:2] for one in error.errors()}
+    if () in strange:
+        return {}
+    return {field: value for field, value in status.items() if (field,) not in strange}
 
 
 def dump(model: Model) -> Object:

@@ -21,7 +21,7 @@ from headrace.controller.mirror_tests.schedule import next_scheduled
 from headrace.controller.mirror_tests.stages import Facts, next_step
 from headrace.controller.mirror_tests.status import saying
 from headrace.controller.ownership import check_name, owns
-from headrace.controller.trouble import trouble
+from headrace.controller.trouble import is_said, trouble
 from headrace.errors import HeadraceError, InvalidSpec
 from headrace.k8s import Client, Conflict, Object, parse
 from headrace.k8s.kinds import CONFIG_MAP, FLOW, JOB, MIRROR_TEST
@@ -140,12 +140,9 @@ class MirrorTestReconciler:
 
     async def _refuse(self, object: Object, why: str) -> None:
         """Say of a test that is not understood that it is not; of one that has ended, nothing."""
-        status = object.get("status") or {}
-        if status.get("verdict") or any(
-            one.get("message") == why for one in status.get("conditions") or ()
-        ):
+        status, metadata = object.get("status") or {}, object["metadata"]
+        if status.get("verdict") or is_said(object, why):
             return
-        metadata = object["metadata"]
         log.warning("test not understood", test=metadata["name"], namespace=metadata["namespace"])
         conditions = conditions_of(Verdict(False, True, Reason.INVALID_SPEC, why), None, _now())
         said = MirrorTestStatus(

@@ -1,0 +1,264 @@
+"""What the operator makes of objects that a newer version, an older one, or a stranger wrote."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cluster.api_server import ApiServer, KubectlError
+from support.manifests import Document, flow, mirror_test_of_another, task
+from support.operators import Operator, Resources, give_rights, running_operator
+
+Wait = Callable[..., Any]
+CRDS = Path(__file__).parents[2] / "crds"
+SOON_S = 60
+
+
+@pytest.fixture
+def resources(api_server: ApiServer, namespace: str, crds: None) -> Resources:
+    return Resources(api_server, namespace)
+
+
+@pytest.fixture
+def operator(api_server: ApiServer, resources: Resources, tmp_path: Path) -> Iterator[Operator]:
+    give_rights(api_server, resources.namespace)
+    with running_operator(api_server, resources.namespace, tmp_path) as operator:
+        yield operator
+    assert "internal error" not in operator.log
+    assert "Traceback" not in operator.log
+
+
+@pytest.fixture
+def change_crds(api_server: ApiServer, crds: None) -> Iterator[Callable[..., None]]:
+    """``change_crds(change)``: ``change`` is given the schema of each kind by name, for a while."""
+
+    def change(how: Callable[[str, Document], None]) -> None:
+        for file in CRDS.glob("*.yaml"):
+            definition = yaml.safe_load(file.read_text())
+            (version,) = definition["spec"]["versions"]
+            schema = version["schema"]["openAPIV3Schema"]
+            how(definition["spec"]["names"]["kind"], schema["properties"])
+            api_server.kubectl("apply", "-f", "-", input=definition)
+
+    yield change
+    api_server.kubectl("apply", "-f", str(CRDS))
+
+
+def ready(resources: Resources, name: str = "orders") -> tuple[str, str]:
+    """Status and reason of Ready."""
+    condition = resources.condition(name, "Ready")
+    return condition.get("status", ""), condition.get("reason", "")
+
+
+def waits_for_drivers(resources: Resources, name: str, wait_until: Wait) -> None:
+    """It got all that a flow gets; there is nobody who runs its pods."""
+    wait_until(lambda: ready(resources, name), within_s=SOON_S, until=("False", "NoDrivers").__eq__)
+    assert resources.get("deployment", f"{name}-driver")["spec"]["replicas"] == 2
+
+
+def write_status(resources: Resources, what: str, **status: Any) -> None:
+    """As ``kubectl edit --subresource=status``."""
+    resources.kubectl(
+        *("patch", what, "--subresource=status", "--type=merge", "--field-manager=kubectl-edit"),
+        *("-p", json.dumps({"status": status})),
+    )
+
+
+def accepted(apply: Callable[[], None]) -> Callable[[], bool]:
+    """The API server takes a moment to know a definition that changed."""
+
+    def attempt() -> bool:
+        try:
+            apply()
+        except KubectlError as error:
+            if "unknown field" not in str(error):
+                raise
+            return False
+        return True
+
+    return attempt
+
+
+def test_a_spec_of_a_newer_version_is_named_and_other_flows_go_on(
+    operator: Operator,
+    resources: Resources,
+    change_crds: Callable[..., None],
+    wait_until: Wait,
+) -> None:
+    def newer(kind: str, schema: Document) -> None:
+        schema["spec"]["properties"]["colour"] = {"type": "string"}
+        if kind == "ReplicationFlow":
+            modes = schema["spec"]["properties"]["delivery"]["enum"]
+            modes.append("AtMostOnce")
+
+    change_crds(newer)
+    coloured = flow("coloured", colour="red")
+    wait_until(accepted(lambda: resources.apply(coloured)), within_s=SOON_S)
+    resources.apply(flow("other", delivery="AtMostOnce"), flow("orders"))
+    for name, field in (("coloured", "spec.colour"), ("other", "spec.delivery")):
+        wait_until(
+            lambda name=name: ready(resources, name),
+            within_s=SOON_S,
+            until=("False", "InvalidSpec").__eq__,
+        )
+        stalled = resources.condition(name, "Stalled")
+        assert f"ReplicationFlow {name} in namespace {resources.namespace}" in stalled["message"]
+        assert field in stalled["message"]
+        assert "apply the definitions that belong to it" in stalled["message"]
+        assert resources.flow(name)["status"]["observedGeneration"] == 1
+    waits_for_drivers(resources, "orders", wait_until)
+    resources.kubectl("patch", "rflow/coloured", "--type=json", "-p",
+                      '[{"op": "remove", "path": "/spec/colour"}]')  # fmt: skip
+    waits_for_drivers(resources, "coloured", wait_until)
+    assert resources.condition("coloured", "Stalled") == {}
+
+
+def test_a_status_of_a_newer_version_is_no_obstacle(
+    operator: Operator,
+    resources: Resources,
+    change_crds: Callable[..., None],
+    wait_until: Wait,
+) -> None:
+    def newer(kind: str, schema: Document) -> None:
+        schema["status"]["properties"]["mood"] = {"type": "string"}
+
+    change_crds(newer)
+    resources.apply(flow("orders"))
+    waits_for_drivers(resources, "orders", wait_until)
+    unit = "rtask/orders-source-connector-0"
+    sunny = {"type": "Ready", "status": "True", "reason": "Sunny", "message": "of a newer version"}
+    weather = {"type": "WeatherWatched", "status": "True", "reason": "Sunny"}
+
+    def write() -> bool:
+        write_status(resources, "rflow/orders", mood="good", conditions=[sunny, weather])
+        return "mood" in resources.flow("orders")["status"]
+
+    wait_until(write, within_s=SOON_S)
+    write_status(resources, unit, mood="good", phase="Pondering", conditions=[sunny])
+    waits_for_drivers(resources, "orders", wait_until)
+    assert resources.condition("orders", "WeatherWatched") == weather
+    resources.kubectl("scale", "rflow/orders", "--replicas=3")
+    wait_until(
+        lambda: resources.get("deployment", "orders-driver")["spec"]["replicas"],
+        within_s=SOON_S,
+        until=(3).__eq__,
+    )
+    assert "not understood" not in operator.log
+
+
+def test_nonsense_in_a_status_is_put_right(
+    operator: Operator, resources: Resources, wait_until: Wait
+) -> None:
+    resources.apply(flow("orders"))
+    waits_for_drivers(resources, "orders", wait_until)
+    before = resources.flow("orders")["status"]
+    said = {"status": "True", "reason": "Because", "message": "nonsense"}
+    conditions = [said | {"type": type} for type in ("Ready", "Stalled", "DataLossDetected")]
+    nonsense = {"topics": 9999, "drivers": 77, "selector": "a=b", "observedGeneration": 55}
+    write_status(resources, "rflow/orders", **nonsense, tasks={"failed": 3}, conditions=conditions)
+
+    def timeless(status: Document) -> Document:
+        conditions = [
+            {field: value for field, value in one.items() if field != "lastTransitionTime"}
+            for one in status["conditions"]
+        ]
+        return status | {"conditions": sorted(conditions, key=lambda one: str(one["type"]))}
+
+    wait_until(
+        lambda: timeless(resources.flow("orders")["status"]),
+        within_s=SOON_S,
+        until=timeless(before).__eq__,
+    )
+
+
+def test_a_status_that_somebody_took_away_is_there_again(
+    operator: Operator, resources: Resources, wait_until: Wait
+) -> None:
+    resources.apply(flow("orders"))
+    waits_for_drivers(resources, "orders", wait_until)
+    resources.kubectl("patch", "rflow/orders", "--subresource=status", "--type=json", "-p",
+                      '[{"op": "remove", "path": "/status"}]')  # fmt: skip
+    waits_for_drivers(resources, "orders", wait_until)
+
+
+def test_a_unit_that_makes_no_sense_is_named_until_it_is_mended(
+    operator: Operator, resources: Resources, wait_until: Wait
+) -> None:
+    resources.apply(flow("orders"), flow("calm"))
+    waits_for_drivers(resources, "orders", wait_until)
+    unit = task("orders-source-task-0", partitions=[{"topic": "orders", "partitions": "0-3"}])
+    unit["metadata"] |= {
+        "labels": {"headrace.dev/flow": "orders", "headrace.dev/type": "SourceTask"},
+        "ownerReferences": [resources.owner("orders")],
+    }
+    resources.apply(unit)
+
+    def edit(partitions: str) -> None:
+        patch = {"spec": {"partitions": [{"topic": "orders", "partitions": partitions}]}}
+        resources.kubectl(
+            "patch", "rtask/orders-source-task-0", "--type=merge", "-p", json.dumps(patch)
+        )
+
+    with pytest.raises(KubectlError, match=r"spec\.partitions"):
+        edit("all")
+    edit("9-3")  # which a definition cannot check
+    wait_until(lambda: ready(resources), within_s=SOON_S, until=("False", "InvalidSpec").__eq__)
+    message = resources.condition("orders", "Stalled")["message"]
+    assert "ReplicationTask orders-source-task-0" in message
+    assert "spec.partitions.0.partitions: must be partition numbers" in message
+    waits_for_drivers(resources, "calm", wait_until)
+    edit("0-2")
+    waits_for_drivers(resources, "orders", wait_until)
+    assert resources.condition("orders", "Stalled") == {}
+
+
+def test_a_mirror_test_of_a_newer_version_is_named(
+    operator: Operator,
+    resources: Resources,
+    change_crds: Callable[..., None],
+    wait_until: Wait,
+) -> None:
+    def newer(kind: str, schema: Document) -> None:
+        schema["spec"]["properties"]["colour"] = {"type": "string"}
+
+    change_crds(newer)
+    strange = mirror_test_of_another("coloured", colour="red")
+    wait_until(accepted(lambda: resources.apply(strange)), within_s=SOON_S)
+    resources.apply(mirror_test_of_another("other"))
+
+    def conditions(name: str) -> dict[str, Document]:
+        status = resources.get("mtest", name).get("status", {})
+        return {one["type"]: one for one in status.get("conditions", [])}
+
+    wait_until(lambda: "Reconciling" in conditions("other"), within_s=SOON_S)
+    stalled = wait_until(lambda: conditions("coloured").get("Stalled"), within_s=SOON_S)
+    assert stalled["reason"] == "InvalidSpec"
+    assert "spec.colour" in stalled["message"]
+
+
+def test_definitions_that_are_older_than_the_operator(
+    operator: Operator,
+    resources: Resources,
+    change_crds: Callable[..., None],
+    wait_until: Wait,
+) -> None:
+    """What they do not know cannot be written: the flow says so, and gets what it needs."""
+
+    def older(kind: str, schema: Document) -> None:
+        if kind == "ReplicationFlow":
+            del schema["status"]["properties"]["bytesPerSecond"]
+            del schema["status"]["properties"]["lag"]
+            del schema["spec"]["properties"]["batchVerification"]
+
+    change_crds(older)
+    resources.apply(flow("orders"))
+    wait_until(lambda: ready(resources), within_s=SOON_S, until=("False", "Refused").__eq__)
+    message = resources.condition("orders", "Stalled")["message"]
+    assert "field not declared in schema" in message
+    assert "apply the definitions that belong to it" in message
+    assert resources.get("deployment", "orders-driver")["spec"]["replicas"] == 2
+    change_crds(lambda kind, schema: None)
+    resources.kubectl("annotate", "rflow/orders", "somebody=upgraded")
+    wait_until(lambda: ready(resources), within_s=SOON_S, until=("False", "NoDrivers").__eq__)

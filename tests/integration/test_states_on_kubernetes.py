@@ -1,0 +1,139 @@
+"""``spec.state`` of a flow in a cluster, and what a flow or a test asks for in vain."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster.api_server import ApiServer
+from cluster.kubelet import Kubelet
+from support import manifests
+from support.flows import manifest, spec
+from support.operators import Resources, give_rights, running_operator
+from support.records import compare, count, make_topic, numbered, produce, read, unique
+
+from headrace.sandbox import Cluster
+
+Wait = Callable[..., Any]
+LONG_S = 120.0
+OAUTH = {"authentication": {"type": "OAuthBearer"}}
+
+ASKED = {
+    "source": (manifests.EAST | OAUTH, "spec.source.authentication.type: OAuthBearer is"),
+    "target": (manifests.WEST | OAUTH, "spec.target.authentication.type: OAuthBearer is"),
+    "policy": ({"type": "mine"}, "spec.policy.type: mine is not built yet; use Default or"),
+    "delivery": ("ExactlyOnce", "spec.delivery: ExactlyOnce is not built yet; use AtLeastOnce"),
+    "mover": ("Batch", "spec.mover: Batch is not built yet; use"),
+    "acls": ({"sync": True}, "spec.acls.sync: true is not built yet; use false"),
+    "onDataLoss": ("Restart", "spec.onDataLoss: Restart is not built yet; use Fail"),
+    "onRecordError": ("Skip", "spec.onRecordError: Skip is not built yet; use Fail"),
+    "pausedPartitions": (
+        [{"topic": "orders", "partitions": "0"}],
+        "spec.pausedPartitions is not built yet; leave it out",
+    ),
+    "groups": ({"include": ["mine"]}, "spec.groups.include is not built yet; leave it out"),
+}
+"""A field of a flow, a value of it that is not built, and what is said."""
+
+
+@pytest.fixture
+def resources(
+    api_server: ApiServer, namespace: str, crds: None, tmp_path: Path
+) -> Iterator[Resources]:
+    give_rights(api_server, namespace)
+    with running_operator(api_server, namespace, tmp_path):
+        yield Resources(api_server, namespace)
+
+
+def ready(resources: Resources, name: str) -> tuple[str, str]:
+    """Status and reason of Ready."""
+    condition = resources.condition(name, "Ready")
+    return condition.get("status", ""), condition.get("reason", "")
+
+
+def test_all_that_is_not_built_is_named_with_what_to_do(
+    resources: Resources, wait_until: Wait
+) -> None:
+    resources.apply(
+        *(manifests.flow(name.lower(), **{name: value}) for name, (value, _) in ASKED.items())
+    )
+    for name, (_, sentence) in ASKED.items():
+        wait_until(
+            lambda name=name: ready(resources, name.lower()),
+            within_s=LONG_S,
+            until=("False", "NotBuilt").__eq__,
+        )
+        stalled = resources.condition(name.lower(), "Stalled")
+        assert (stalled["status"], stalled["reason"]) == ("True", "NotBuilt")
+        assert sentence in stalled["message"]
+    assert resources.get("deployments")["items"] == []
+
+
+def test_a_mirror_test_that_asks_for_too_much_is_stalled(
+    resources: Resources, wait_until: Wait
+) -> None:
+    resources.apply(manifests.mirror_test_of_another("anyhow", partitioning="Any"))
+
+    def stalled() -> dict[str, str]:
+        status = resources.get("mtest", "anyhow").get("status", {})
+        return next((c for c in status.get("conditions", []) if c["type"] == "Stalled"), {})
+
+    found = wait_until(stalled, within_s=LONG_S)
+    assert found["reason"] == "NotBuilt"
+    assert "spec.partitioning: Any is not built yet; use Preserved" in found["message"]
+    assert resources.get("jobs")["items"] == []
+
+
+def test_running_paused_stopped_and_on(
+    *, resources: Resources, kubelet: Kubelet, east: Cluster, west: Cluster, wait_until: Wait
+) -> None:
+    name = unique("states")
+    topic = make_topic(spec(east), name, 2)
+    copy = f"east.{topic}"
+
+    def turn(state: str) -> None:
+        patch = json.dumps({"spec": {"state": state}})
+        resources.kubectl("patch", f"rflow/{name}", "--type=merge", "-p", patch)
+
+    def phases() -> set[str]:
+        return {
+            task.get("status", {}).get("phase", "")
+            for task in resources.tasks(name).values()
+            if task["spec"]["type"] == "SourceTask"
+        }
+
+    def says(reason: str) -> None:
+        wait_until(lambda: ready(resources, name), within_s=LONG_S, until=("True", reason).__eq__)
+
+    produce(spec(east), topic, numbered(200, 2))
+    resources.apply(
+        manifest(name, east, west, topic, heartbeats={"enabled": False}, drivers={"replicas": 1})
+    )
+    wait_until(lambda: count(spec(west), copy), within_s=LONG_S, until=(200).__eq__)
+    says("Running")
+
+    turn("Paused")
+    wait_until(phases, within_s=LONG_S, until={"Paused"}.__eq__)
+    wait_until(
+        lambda: resources.condition(name, "Ready").get("message", ""),
+        within_s=LONG_S,
+        until=lambda message: "paused" in message,
+    )
+    assert ready(resources, name) == ("True", "Running")
+    assert len(kubelet.pods()) == 1
+    produce(spec(east), topic, numbered(100, 2, first=200))
+
+    turn("Stopped")
+    says("Stopped")
+    assert kubelet.pods() == []
+    assert resources.get("deployment", f"{name}-driver")["spec"]["replicas"] == 0
+    assert not any(t.get("status", {}).get("driverName") for t in resources.tasks(name).values())
+    # Nothing was copied since it paused.
+    assert count(spec(west), copy) == 200
+
+    turn("Running")
+    says("Running")
+    wait_until(lambda: count(spec(west), copy), within_s=LONG_S, until=(300).__eq__)
+    found = compare(read(spec(east), topic), read(spec(west), copy))
+    assert (found.missing, found.repeated, found.in_order) == (0, 0, True)
