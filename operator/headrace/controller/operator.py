@@ -17,7 +17,7 @@ from headrace.controller.targets import FlowName
 from headrace.controller.world import World
 from headrace.controller.writes import FlowWrites
 from headrace.errors import HeadraceError
-from headrace.k8s import Client, Kind, LeaderElection, LeadershipLost, NotFound, Object, connect
+from headrace.k8s import Client, Kind, LeaderElection, LeadershipLost, NotServed, Object, connect
 from headrace.k8s.kinds import FLOW, MIRROR_TEST
 from headrace.logs import get_logger
 
@@ -120,7 +120,7 @@ async def _until_known(client: Client, namespace: str | None) -> None:
     """kopf looks once, at its start, which kinds there are: the definitions may come after us. A
     right that is missing is kopf's to ask for again, but without flows there is nothing to do."""
     for kind in (FLOW, MIRROR_TEST):
-        waits_for = HeadraceError if kind is FLOW else NotFound
+        waits_for = HeadraceError if kind is FLOW else NotServed
         while True:
             try:
                 await client.list(kind, namespace)

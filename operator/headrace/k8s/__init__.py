@@ -9,7 +9,15 @@ copy of objects; ``lease`` keeps a Lease, ``lease_watch`` watches those of other
 from headrace.k8s.client import Client
 from headrace.k8s.connect import connect, connect_as_kubectl, connect_by_file
 from headrace.k8s.election import LeaderElection, LeadershipLost
-from headrace.k8s.errors import Conflict, Expired, Forbidden, NotFound, Refused, Unavailable
+from headrace.k8s.errors import (
+    Conflict,
+    Expired,
+    Forbidden,
+    NotFound,
+    NotServed,
+    Refused,
+    Unavailable,
+)
 from headrace.k8s.kinds import Kind, Object, Objects, kind_of
 from headrace.k8s.lease import LeaseKeeper, micro_time, read_lease
 from headrace.k8s.lease_observer import LeaseObserver, LeaseView
@@ -32,6 +40,7 @@ __all__ = [
     "LeaseView",
     "LeaseWatch",
     "NotFound",
+    "NotServed",
     "Object",
     "Objects",
     "Reflector",

@@ -35,7 +35,7 @@ from headrace.k8s.kinds import FLOW
 
 TURN_S = 0.5
 """As a Worker's."""
-AGAIN_S = 1.0
+AGAIN_S = 0.5
 CLUSTER_ID = "bench-target"
 TASKS = "bench/tasks"
 """Annotation of a flow: how many source tasks its connector publishes."""

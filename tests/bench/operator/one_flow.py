@@ -3,14 +3,16 @@
 import asyncio
 import random
 import time
+from collections.abc import Callable
 
+from bench.operator.drivers import until_done
 from bench.operator.figures import Loss, OneFlow, Restart
 from bench.operator.many_flows import flow, units_of
-from bench.operator.stage import NAMESPACE, Stage
+from bench.operator.stage import LOOK_EVERY_S, NAMESPACE, Stage
 
 from headrace.api.labels import MOVE_ANNOTATION, PAUSE_ANNOTATION
 from headrace.assign import TaskId
-from headrace.k8s import Object
+from headrace.k8s import Kind, Object
 from headrace.k8s.kinds import FLOW, POD, TASK
 
 NAME = "large"
@@ -106,29 +108,18 @@ async def _replace(stage: Stage, victim: str, variant: str) -> str:
 
 async def _restart(stage: Stage, *, kill: bool) -> Restart:
     ledger, server, mark = stage.ledger, stage.api_server, len(stage.ledger.entries)
-    unit = CONNECTOR
     began = time.monotonic()
     await asyncio.to_thread(server.kill if kill else server.stop)
     await asyncio.to_thread(server.start)
     back = time.monotonic()
-    await asyncio.to_thread(_ask, stage, TASK.path(NAMESPACE, unit), MOVE_ANNOTATION, "nowhere")
-
-    def unit_answered() -> bool:
-        """A move to a driver that is not there is refused: the wish is taken off."""
-        there = stage.api_server.rest.get("/" + TASK.path(NAMESPACE, unit))
-        return MOVE_ANNOTATION not in there["metadata"]["annotations"]
-
-    def flow_answered() -> bool:
-        object = stage.api_server.rest.get("/" + FLOW.path(NAMESPACE, NAME))
-        conditions = object["status"]["conditions"]
-        return any(one["reason"] == "ReconciliationPaused" for one in conditions)
-
-    await stage.until(unit_answered, lambda: "the operator does not see units yet")
+    # A move to a driver that is not there is refused: the wish is taken off, and nothing moves.
+    await _annotate(stage, TASK, CONNECTOR, MOVE_ANNOTATION, "nowhere")
+    await _until(stage, TASK, CONNECTOR, lambda unit: MOVE_ANNOTATION not in _annotations(unit))
     unit_s = time.monotonic() - back
-    await asyncio.to_thread(_ask, stage, FLOW.path(NAMESPACE, NAME), PAUSE_ANNOTATION, "true")
-    await stage.until(flow_answered, lambda: "the operator does not see flows yet")
+    await _annotate(stage, FLOW, NAME, PAUSE_ANNOTATION, "true")
+    await _until(stage, FLOW, NAME, _is_paused)
     flow_s = time.monotonic() - back
-    await asyncio.to_thread(_ask, stage, FLOW.path(NAMESPACE, NAME), PAUSE_ANNOTATION, None)
+    await _annotate(stage, FLOW, NAME, PAUSE_ANNOTATION, None)
     await asyncio.sleep(WATCHED_S)
     await stage.settled(len(ledger.holders))
     return Restart(
@@ -141,6 +132,19 @@ async def _restart(stage: Stage, *, kill: bool) -> Restart:
     )
 
 
-def _ask(stage: Stage, path: str, annotation: str, value: str | None) -> None:
-    patch: Object = {"metadata": {"annotations": {annotation: value}}}
-    stage.api_server.rest.merge("/" + path, patch)
+async def _annotate(stage: Stage, kind: Kind, name: str, annotation: str, to: str | None) -> None:
+    patch: Object = {"metadata": {"annotations": {annotation: to}}}
+    await until_done(lambda: stage.client.patch(kind, NAMESPACE, name, patch))
+
+
+async def _until(stage: Stage, kind: Kind, name: str, is_so: Callable[[Object], bool]) -> None:
+    while not is_so(await until_done(lambda: stage.client.get(kind, NAMESPACE, name)) or {}):
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+def _annotations(object: Object) -> Object:
+    return object["metadata"].get("annotations") or {}
+
+
+def _is_paused(flow: Object) -> bool:
+    return any(one["reason"] == "ReconciliationPaused" for one in flow["status"]["conditions"])
