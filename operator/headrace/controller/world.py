@@ -35,6 +35,8 @@ class World:
         self._flows: dict[FlowName, Object] = {}
         self._parsed: dict[FlowName, ReplicationFlow] = {}
         self._tasks: dict[FlowName, dict[str, ReplicationTask]] = {}
+        self._in_order: dict[FlowName, tuple[str | None, list[ReplicationTask]]] = {}
+        """Asked for several times a reconcile: of 10,000 units each would take 40 ms."""
         self._written: dict[FlowName, frozenset[Target]] = {}
         self._pods: dict[FlowName, dict[DriverName, DriverPod]] = {}
         self._told: dict[FlowName, Mapping[DriverName, DriverLease]] = {}
@@ -125,9 +127,14 @@ class World:
 
     def tasks(self, flow: ReplicationFlow) -> list[ReplicationTask]:
         """The units of a flow, in order; not those of an earlier flow of that name."""
-        there = self._tasks.get(flow_name(flow), {}).values()
-        mine = [task for task in there if is_owned(task.metadata.owner_references, flow)]
-        return sorted(mine, key=lambda task: (task.spec.type, task.spec.index))
+        name, uid = flow_name(flow), flow.metadata.uid
+        known = self._in_order.get(name)
+        if known is None or known[0] != uid:
+            there = self._tasks.get(name, {}).values()
+            mine = [task for task in there if is_owned(task.metadata.owner_references, flow)]
+            mine.sort(key=lambda task: (task.spec.type, task.spec.index))
+            known = self._in_order[name] = (uid, mine)
+        return list(known[1])
 
     def written(self, name: FlowName) -> frozenset[Target]:
         """The target topics that a flow writes."""
@@ -150,6 +157,7 @@ class World:
 
     def _keep_task(self, object: Object, task: ReplicationTask | None) -> None:
         flow, (_, name) = _flow_of(object), _name(object)
+        self._in_order.pop(flow, None)
         units = self._tasks.setdefault(flow, {})
         before = units.pop(name, None)
         if task is not None:
@@ -169,7 +177,7 @@ class World:
 
     def _lease(self, name: tuple[str, DriverName]) -> DriverLease:
         _, _, incarnation = self._leases.holder(name).rpartition("/")
-        return DriverLease(incarnation, self._leases.heard(name), name in self._leases.expired)
+        return DriverLease(incarnation, self._leases.heard(name), self._leases.is_expired(name))
 
     def _pod_changed(self, change: Change) -> None:
         namespace, name = _name(change.object)
