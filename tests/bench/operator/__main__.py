@@ -19,6 +19,7 @@ from bench.operator.tables import show_many, show_one
 from rich.console import Console
 
 from headrace import logs
+from headrace.errors import GaveUp
 
 SIZES = {
     "flows": (5, 200, "flows of the first scene"),
@@ -32,13 +33,20 @@ SIZES = {
 """Of a trial, in full, and what it is."""
 
 
-def main() -> None:
-    """Measure, and print tables."""
+def main() -> int:
+    """Measure, and print tables; 1 when the operator did not get through."""
     options = _options()
     logs.configure("ERROR")
     console = Console(width=None if sys.stdout.isatty() else 180)
+    got_through = True
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
-        asyncio.run(_measure(options, Path(folder), console))
+        try:
+            asyncio.run(_measure(options, Path(folder), console))
+        except* GaveUp as group:
+            for error in group.exceptions:
+                print(error, file=sys.stderr)
+            got_through = False
+    return 0 if got_through else 1
 
 
 async def _measure(options: argparse.Namespace, folder: Path, console: Console) -> None:
@@ -91,4 +99,4 @@ def _options() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

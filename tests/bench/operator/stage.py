@@ -19,6 +19,7 @@ from bench.operator.node import Node
 from cluster.api_server import ApiServer, running_api_server
 from support.operators import ACCOUNT, Operator, give_rights, running_operator
 
+from headrace.errors import GaveUp
 from headrace.k8s import Client, connect_by_file
 from headrace.sandbox.ports import held_ports
 
@@ -78,7 +79,10 @@ class Stage:
         said = time.monotonic()
         while not is_so():
             if self.operator.process.poll() is not None:
-                raise RuntimeError(f"the operator ended: {self.operator.log[-2000:]}")
+                last = self.operator.log.rstrip().rpartition("\n")[2]
+                raise GaveUp(
+                    f"the operator ended, the rest cannot be measured. Its last word: {last}"
+                )
             if time.monotonic() - said > SAY_EVERY_S:
                 said = time.monotonic()
                 self.say(what())
