@@ -15,10 +15,10 @@ SCRATCH := $(VENV)/scratch
 .DELETE_ON_ERROR:
 # Targets are steps of one small machine's work, and their output is read by people: never two at once.
 .NOTPARALLEL:
-.PHONY: help demo test check bench lint format generate lock wheel clean preflight
+.PHONY: help demo test check bench bench-assign bench-operator lint format generate lock wheel clean preflight
 
 help:  ## list the commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: preflight $(INSTALLED)  ## real Kafka brokers, a flow, a killed driver, a verdict: on this machine
 	@$(BIN)/headrace demo
@@ -29,8 +29,13 @@ test: lint  ## lint, then all tests: real brokers and a real API server among th
 check: lint  ## lint, then the tests that need nothing: under two minutes
 	$(BIN)/pytest tests/unit tests/property
 
-bench: $(INSTALLED)  ## how long assignors take at 1,000,000 tasks, in what memory: five minutes
+bench: bench-assign bench-operator  ## both benchmarks below: an hour, on a machine that does nothing else
+
+bench-assign: $(INSTALLED)  ## how long assignors take at 1,000,000 tasks, in what memory: five minutes
 	$(BIN)/python tests/bench/assign.py
+
+bench-operator: $(INSTALLED)  ## the operator, its API server real, its drivers simulated: 200 flows, 10,000 tasks
+	cd tests && $(CURDIR)/$(BIN)/python -m bench.operator --full
 
 lint: $(INSTALLED)  ## format, style, types and the contracts between the rooms
 	$(BIN)/ruff format --check .

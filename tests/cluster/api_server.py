@@ -34,7 +34,9 @@ class ApiServer:
     address and with its objects. ``etcd`` and ``controllers`` can be treated in the same way.
     """
 
-    def __init__(self, binary: Path, folder: Path, ports: Sequence[int]) -> None:
+    def __init__(
+        self, binary: Path, folder: Path, ports: Sequence[int], flags: Sequence[str] = ()
+    ) -> None:
         """Its files go to ``folder``; the ports are its own, etcd's, and etcd's for peers."""
         port, etcd_port, peer_port = ports
         self.folder = folder
@@ -59,7 +61,7 @@ class ApiServer:
             lambda: _is_ok(f"http://{HOST}:{etcd_port}/readyz"),
         )
         self.server = Component(
-            [binary, "kube-apiserver", *server_command(pki, port, etcd_port)],
+            [binary, "kube-apiserver", *server_command(pki, port, etcd_port), *flags],
             folder / "kube-apiserver.log",
             lambda: _is_ok(f"{self.url}/readyz", pki / "ca.crt"),
         )
@@ -177,14 +179,16 @@ class ApiServer:
 
 
 @contextmanager
-def running_api_server(folder: Path) -> Iterator[ApiServer]:
+def running_api_server(folder: Path, flags: Sequence[str] = ()) -> Iterator[ApiServer]:
     """An API server that runs while the ``with`` block does; its logs stay in ``folder``.
+
+    ``flags`` of kube-apiserver come after those that it always has.
 
     Raises Fatal when it cannot be built or ends, GaveUp when it does not come up.
     """
     binary = cluster_binary()
     with held_ports([None, None, None]) as ports:
-        server = ApiServer(binary, folder, ports)
+        server = ApiServer(binary, folder, ports, flags)
         try:
             server.start()
         except BaseException:

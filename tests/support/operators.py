@@ -71,15 +71,16 @@ def running_operator(
     *,
     lease: str = ACCOUNT,
     everywhere: bool = False,
+    port: int = 0,
 ) -> Iterator[Operator]:
     """An operator for one namespace, or ``everywhere``, until the block ends; replicas stand for
-    one ``lease``."""
+    one ``lease``. Its health is on ``port``; 0: any."""
     log = folder / f"{identity}.log"
     command = [sys.executable, "-m", "headrace", "operator", f"--lease-namespace={namespace}"]
     command += ["--all-namespaces"] if everywhere else [f"--namespace={namespace}"]
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [*command, f"--identity={identity}", f"--lease={lease}", "--port=0"],
+            [*command, f"--identity={identity}", f"--lease={lease}", f"--port={port}"],
             stdout=out,
             stderr=subprocess.STDOUT,
             env={**os.environ, "KUBECONFIG": str(api_server.kubeconfig_of(namespace, ACCOUNT))},

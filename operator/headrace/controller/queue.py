@@ -66,7 +66,10 @@ class KeyQueue(Generic[Key]):
     async def _work(self, key: Key, reconcile: Callable[[Key], Awaitable[float | None]]) -> None:
         try:
             async with self._places:
+                began = time.monotonic()
                 again_s = await reconcile(key)
+            took_ms = round(1000 * (time.monotonic() - began))
+            log.debug("reconciled", key=_text(key), took_ms=took_ms, again_in_s=again_s)
             self._failures.pop(key, None)
             if again_s is not None:
                 self.add(key, min(again_s, _RESYNC_S * random.uniform(0.9, 1.0)))

@@ -17,6 +17,11 @@ class NotFound(HeadraceError):
     """There is no such object."""
 
 
+class NotServed(Retriable):
+    """The API server does not know the kind, as before its definition (CRD) is applied; but also in
+    the first moments after its start. It says nothing about any object."""
+
+
 class Conflict(HeadraceError):
     """The object changed since it was read, or is there already: read it again."""
 
@@ -48,8 +53,12 @@ def translate(status: int, body: Mapping[str, Any], tried: str) -> HeadraceError
     message = str(body.get("message") or f"status {status}")
     if status == 403:
         return Forbidden(_without_right(tried, message))
-    if status == 404:
-        message = _absent(message)
+    if status == 404 and (
+        message == _NO_PATH or "could not find the requested resource" in message
+    ):
+        return NotServed(
+            f"{tried}: the API server does not know this kind: apply the definitions (CRDs) first"
+        )
     if _UNDECLARED in message:
         return Undeclared(
             f"{tried}: {message.rpartition(': .')[2]}. The definition (CRD) in the cluster is "
@@ -60,6 +69,7 @@ def translate(status: int, body: Mapping[str, Any], tried: str) -> HeadraceError
     return _CLASSES.get(status, Refused)(f"{tried}: {message}")
 
 
+_NO_PATH = "404 page not found"
 _UNDECLARED = "field not declared in schema"
 """How server-side apply refuses an unknown field, with status 500."""
 _CLASSES: dict[int, type[HeadraceError]] = {404: NotFound, 409: Conflict, 410: Expired}
@@ -95,9 +105,3 @@ def _without_right(tried: str, message: str) -> str:
     return (
         f"{who} may not {missing['verb']} {resource} {where}: give that right to {missing['user']}"
     )
-
-
-def _absent(message: str) -> str:
-    if message == "404 page not found" or "could not find the requested resource" in message:
-        return "the API server does not know this kind: apply the definitions (CRDs) first"
-    return message

@@ -79,6 +79,11 @@ class LeaseObserver:
         """Those that were judged lost, and were not seen to be renewed since."""
         return frozenset(name for name, watched in self._watched.items() if watched.expired)
 
+    def is_expired(self, name: Name) -> bool:
+        """Whether it is among ``expired``, without a look at all others."""
+        watched = self._watched.get(name)
+        return watched is not None and watched.expired
+
     def heard(self, name: Name) -> bool:
         """Whether it was seen to be renewed since the observation began: it surely lives."""
         watched = self._watched.get(name)

@@ -55,6 +55,10 @@ class LeaseWatch:
         """Namespace and name of each Lease (its driver's name) that is expired or missing."""
         return self._observer.expired
 
+    def is_expired(self, name: Name) -> bool:
+        """Whether one is."""
+        return self._observer.is_expired(name)
+
     def heard(self, name: Name) -> bool:
         """Whether it was seen to be renewed since this process began, or began anew, to watch."""
         return self._observer.heard(name)
@@ -116,8 +120,8 @@ class LeaseWatch:
 
     def _told(self, name: Name) -> tuple[str, bool, bool]:
         """What a listener acts on; a mere renewal is none of it."""
-        expired = name in self._observer.expired
-        return self._observer.holder(name), self._observer.heard(name), expired
+        observer = self._observer
+        return observer.holder(name), observer.heard(name), observer.is_expired(name)
 
 
 def _name(lease: Object) -> Name:

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.k8s import Conflict, Expired, Forbidden, NotFound, Refused, Unavailable
+from headrace.k8s import Conflict, Expired, Forbidden, NotFound, NotServed, Refused, Unavailable
 from headrace.k8s.errors import read_status, sentence, translate
 from headrace.k8s.kinds import DEPLOYMENT, NAMESPACE, TASK
 
@@ -70,4 +70,17 @@ def test_a_missing_right(message: str, expected: str) -> None:
 def test_an_answer_of_a_proxy() -> None:
     assert str(translate(502, read_status("<html>Bad Gateway</html>"), TRIED)) == (
         f"{TRIED}: the API server answers 502: <html>Bad Gateway</html>"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["404 page not found\n", '{"message": "the server could not find the requested resource"}'],
+)
+def test_a_kind_that_is_not_served_says_nothing_about_its_objects(text: str) -> None:
+    """As an API server answers for a CRD in the first moments after its start."""
+    found = translate(404, read_status(text), TRIED)
+    assert type(found) is NotServed
+    assert str(found) == (
+        f"{TRIED}: the API server does not know this kind: apply the definitions (CRDs) first"
     )

@@ -1,0 +1,74 @@
+"""What the API server tells of units and flows, and when: nobody's word but its own."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from headrace.k8s import Change, ChangeType, Client, Object, Reflector
+from headrace.k8s.kinds import FLOW, TASK
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A unit got another driver, in its spec or (a claim) in its status."""
+
+    at_s: float
+    task: str
+    driver: str
+    is_claim: bool
+
+
+class Ledger:
+    """For one event loop; times are monotonic."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self.entries: list[Entry] = []
+        self.holders: dict[str, str] = {}
+        """Who holds each unit."""
+        self.unsettled: set[str] = set()
+        """Units that do not run where they shall."""
+        self.ready: dict[str, float] = {}
+        """When each flow was first seen to be Ready."""
+        self.tasks = Reflector(client, TASK, namespace, on_change=self._task)
+        self.flows = Reflector(client, FLOW, namespace, on_change=self._flow)
+
+    def since(self, mark: int, *, claims: bool) -> list[Entry]:
+        """Entries after the first ``mark`` ones: claims, or assignments."""
+        return [entry for entry in self.entries[mark:] if entry.is_claim is claims]
+
+    def held_by(self, driver: str) -> set[str]:
+        """The units of a driver."""
+        return {task for task, holder in self.holders.items() if holder == driver}
+
+    def are_elsewhere(self, tasks: Iterable[str], driver: str) -> bool:
+        """Whether all of these run, and none on ``driver``."""
+        return all(self.holders[task] != driver and task not in self.unsettled for task in tasks)
+
+    def _task(self, change: Change) -> None:
+        name, now = change.object["metadata"]["name"], time.monotonic()
+        if change.type is ChangeType.DELETED:
+            self.holders.pop(name, None)
+            self.unsettled.discard(name)
+            return
+        wanted, holder, phase, epoch = _where(change.object)
+        before = _where(change.before) if change.before else ("", "", "", 0)
+        if wanted != before[0]:
+            self.entries.append(Entry(now, name, wanted, False))
+        if holder and epoch != before[3]:
+            self.entries.append(Entry(now, name, holder, True))
+        self.holders[name] = holder
+        if wanted and wanted == holder and phase == "Running":
+            self.unsettled.discard(name)
+        else:
+            self.unsettled.add(name)
+
+    def _flow(self, change: Change) -> None:
+        conditions = (change.object.get("status") or {}).get("conditions", ())
+        if any((one["type"], one["status"]) == ("Ready", "True") for one in conditions):
+            self.ready.setdefault(change.object["metadata"]["name"], time.monotonic())
+
+
+def _where(task: Object) -> tuple[str, str, str, int]:
+    status = task.get("status") or {}
+    holder, phase = status.get("driverName", ""), status.get("phase", "")
+    return task["spec"].get("driverName", ""), holder, phase, status.get("epoch", 0)
