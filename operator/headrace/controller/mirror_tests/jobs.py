@@ -13,7 +13,12 @@ from math import ceil
 from headrace.api import ClusterSpec, MirrorTest
 from headrace.api.labels import MIRROR_TEST_LABEL, label_value
 from headrace.controller.mirror_tests.access import build_access
-from headrace.controller.resources.secrets import build_mounts, build_volumes, secrets_of
+from headrace.controller.resources.secrets import (
+    SECRETS_FOLDER,
+    build_mounts,
+    build_volumes,
+    secrets_of,
+)
 from headrace.k8s import Object, owner_reference
 
 STAGE_LABEL = "headrace.dev/stage"
@@ -151,6 +156,7 @@ def _container(run: TestRun, stage: Stage) -> Object:
             f"--test={_RUN_FOLDER}/test.json",
             f"--run={run.name}",
             f"--out={_OUT_FOLDER}",
+            f"--secrets={SECRETS_FOLDER}",
         ],
         "env": [
             _from_field("POD_NAME", "metadata.name"),

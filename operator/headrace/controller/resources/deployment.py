@@ -45,7 +45,8 @@ def build_deployment(flow: ReplicationFlow, image: str) -> Object:
 
 
 def build_pod_template(flow: ReplicationFlow, image: str) -> Object:
-    """The pods, labelled with a hash of all that makes them what they are."""
+    """The pods, labelled with a hash of all that makes them what they are: clusters and policy
+    too, which a driver takes from its flow once, when it starts."""
     wanted = flow.spec.drivers.pod_template
     spec = _build_pod_spec(flow, image)
     labels = {
@@ -53,7 +54,10 @@ def build_pod_template(flow: ReplicationFlow, image: str) -> Object:
         **flow_labels(flow.metadata.name),
         **driver_selector(flow.metadata.name),
     }
-    made_of = json.dumps([spec, labels, wanted.metadata.annotations], sort_keys=True)
+    at_start = flow.spec.model_dump(
+        mode="json", include={"source", "target", "policy"}, exclude_unset=True
+    )
+    made_of = json.dumps([spec, labels, wanted.metadata.annotations, at_start], sort_keys=True)
     labels[TEMPLATE] = hashlib.sha256(made_of.encode()).hexdigest()[:10]
     metadata: Object = {"labels": labels}
     if wanted.metadata.annotations:
