@@ -204,6 +204,20 @@ def test_a_roll_out_moves_each_task_once(under_load: Begin, wait_until: Wait) ->
         assert set(claims.values()) == {1}, claims
 
 
+def test_a_wrong_address_is_said_and_one_that_is_mended_is_followed(
+    under_load: Begin, east: Cluster, wait_until: Wait
+) -> None:
+    with under_load() as scene:
+
+        def reason() -> str:
+            return scene.resources.condition(scene.flow, "Ready")["reason"]
+
+        scene.patch(source={"bootstrapServers": "127.0.0.1:1"})
+        wait_until(reason, within_s=LONG_S, until="SourceUnreachable".__eq__)
+        scene.patch(source={"bootstrapServers": east.bootstrap_servers})
+        wait_until(reason, within_s=LONG_S, until="Running".__eq__)
+
+
 def test_records_go_on_while_the_api_server_is_away_and_nothing_moves_afterwards(
     under_load: Begin, api_server: ApiServer, west: Cluster, wait_until: Wait
 ) -> None:
