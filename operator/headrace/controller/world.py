@@ -14,7 +14,8 @@ from headrace.controller.flows import Flows
 from headrace.controller.pods import driver_pod
 from headrace.controller.queue import LATER_S, SOON_S
 from headrace.controller.targets import FlowName, Target, flow_name, written_targets
-from headrace.errors import HeadraceError, InvalidSpec
+from headrace.controller.units import UnitChange, Units, flow_of
+from headrace.errors import HeadraceError
 from headrace.k8s import (
     Change,
     ChangeType,
@@ -23,14 +24,8 @@ from headrace.k8s import (
     Object,
     Reflector,
     is_older,
-    is_owned,
-    parse,
 )
 from headrace.k8s.kinds import FLOW, POD, TASK
-from headrace.logs import get_logger
-from headrace.scheduling import task_id
-
-log = get_logger(__name__)
 
 _TROUBLE_EVERY_S = 1.0
 _DRIVERS = f"{COMPONENT_LABEL}={DRIVER_COMPONENT},{FLOW_LABEL}"
@@ -44,11 +39,7 @@ class World:
     ) -> None:
         """``namespace`` None: all. ``wants_look`` hears which flow, and within how many seconds."""
         self._client, self._wants_look = client, wants_look
-        self._flows = Flows()
-        self._tasks: dict[FlowName, dict[str, ReplicationTask]] = {}
-        self._in_order: dict[FlowName, tuple[str | None, list[ReplicationTask]]] = {}
-        """Asked for several times a reconcile: of 10,000 units each would take 40 ms."""
-        self._strange: dict[FlowName, dict[str, str]] = {}
+        self._flows, self._units = Flows(), Units()
         self._written: dict[FlowName, frozenset[Target]] = {}
         self._looked_at: dict[FlowName, frozenset[Target]] = {}
         """What each flow wrote when it was looked at last."""
@@ -131,18 +122,11 @@ class World:
 
     def tasks(self, flow: ReplicationFlow) -> list[ReplicationTask]:
         """The units of a flow, in order; not those of an earlier flow of that name."""
-        name, uid = flow_name(flow), flow.metadata.uid
-        known = self._in_order.get(name)
-        if known is None or known[0] != uid:
-            there = self._tasks.get(name, {}).values()
-            mine = [task for task in there if is_owned(task.metadata.owner_references, flow)]
-            mine.sort(key=lambda task: (task.spec.type, task.spec.index))
-            known = self._in_order[name] = (uid, mine)
-        return list(known[1])
+        return self._units.of(flow)
 
     def strange(self, name: FlowName) -> str:
         """What is wrong with a unit that is not understood; empty when all are."""
-        return next(iter(self._strange.get(name, {}).values()), "")
+        return self._units.strange(name)
 
     def written(self, name: FlowName) -> frozenset[Target]:
         """The target topics that a flow writes; none of one that is gone or not understood."""
@@ -170,7 +154,7 @@ class World:
         seen = self._task_copy.get(name, namespace)
         if seen is None or is_older(object, seen):
             return  # it is deleted meanwhile, or changed once more
-        self._keep_task(object, self._understood(object))
+        self._keep(object, Units.put)
 
     async def refresh_task(self, namespace: str, name: str) -> None:
         """Read a unit anew: its watch is behind."""
@@ -178,39 +162,16 @@ class World:
             self.put_task(object)
 
     def _task_changed(self, change: Change) -> None:
-        flow = _flow_of(change.object)
-        before = self._tasks.get(flow, {}).get(_name(change.object)[1])
-        self._strange.get(flow, {}).pop(_name(change.object)[1], None)
-        after = None if change.type is ChangeType.DELETED else self._understood(change.object)
-        self._keep_task(change.object, after)
-        self._wants_look(flow, LATER_S if _same_but_figures(before, after) else SOON_S)
+        keep = Units.drop if change.type is ChangeType.DELETED else Units.put
+        figures_only = self._keep(change.object, keep)
+        self._wants_look(flow_of(change.object), LATER_S if figures_only else SOON_S)
 
-    def _keep_task(self, object: Object, task: ReplicationTask | None) -> None:
-        flow, (_, name) = _flow_of(object), _name(object)
-        self._in_order.pop(flow, None)
-        units = self._tasks.setdefault(flow, {})
-        before = units.pop(name, None)
-        if task is not None:
-            units[name] = task
-        if _targets(before) != _targets(task):
-            self._written.pop(flow, None)
-
-    def _understood(self, object: Object) -> ReplicationTask | None:
-        """A unit; one that is not understood is as good as none, and is said to be so.
-
-        Nor is one whose name is not that of the unit which its spec speaks of: there would be two.
-        """
-        namespace, name = _name(object)
-        try:
-            task = parse(ReplicationTask, object)
-            if task_id(task).name == name:
-                return task
-            why = f"it says that it is {task_id(task).name}: delete it"
-        except InvalidSpec as error:
-            why = str(error)
-            self._strange.setdefault(_flow_of(object), {})[name] = why
-        log.warning("unit not understood", task=name, namespace=namespace, why=why)
-        return None
+    def _keep(self, object: Object, keep: Callable[[Units, Object], UnitChange]) -> bool:
+        """Whether nothing but what is measured changed."""
+        changed = keep(self._units, object)
+        if changed.of_targets:
+            self._written.pop(flow_of(object), None)
+        return changed.of_figures_only
 
     # Drivers.
 
@@ -247,25 +208,6 @@ class World:
             if self._told.get(name) != (now := self.leases(name)):
                 self._told[name] = now
                 self._wants_look(name, SOON_S)
-
-
-def _targets(task: ReplicationTask | None) -> object:
-    """What a unit writes, and for whom."""
-    return task and (task.metadata.owner_references, written_targets([task]))
-
-
-def _same_but_figures(before: ReplicationTask | None, after: ReplicationTask | None) -> bool:
-    """Whether only what is measured changed."""
-    if before is None or after is None or before.spec != after.spec:
-        return False
-    if before.metadata.annotations != after.metadata.annotations:
-        return False
-    figures = {"lag_records": None, "lag_seconds": None, "bytes_per_second": None}
-    return before.status.model_copy(update=figures) == after.status.model_copy(update=figures)
-
-
-def _flow_of(task: Object) -> FlowName:
-    return task["metadata"]["namespace"], task["spec"].get("flowName", "")
 
 
 def _name(object: Object) -> FlowName:
