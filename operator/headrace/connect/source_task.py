@@ -4,22 +4,12 @@ import random
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from datetime import UTC, datetime
 
-from headrace.api import (
-    Condition,
-    ConditionStatus,
-    ConditionType,
-    Reason,
-    ReplicationTaskStatus,
-    TaskError,
-    TaskPhase,
-)
+from headrace.api import ReplicationTaskStatus, TaskPhase
 from headrace.api.partitions import TopicPartition, TopicPartitions
 from headrace.assign import TaskId
 from headrace.connect.context import FlowContext
 from headrace.connect.hold import Hold, Lost
-from headrace.connect.rate import Rate
 from headrace.connect.restoring import (
     DataLoss,
     Start,
@@ -29,6 +19,7 @@ from headrace.connect.restoring import (
     records,
     restore,
 )
+from headrace.connect.source_status import SourceStatus
 from headrace.connect.states import check_transition
 from headrace.connect.task import Role
 from headrace.errors import HeadraceError, Retriable
@@ -81,15 +72,12 @@ class SourceTask:
         self._storing: Storing | None = None
         self._starts: dict[TopicPartition, Start] = {}
         self._paused = False
-        self._error: TaskError | None = None
         self._backoff_s, self._not_before = _FIRST_BACKOFF_S, 0.0
         self._drain_until = self._next_look = 0.0
         self._standstills = 0
-        self._acknowledged_before = 0
         self._unstored_since: float | None = None
         """When the last record was moved, of those that progress does not know yet."""
-        self._rate = Rate()
-        self._observed = ReplicationTaskStatus()
+        self._shown = SourceStatus(changed, self._log)
         if role is Role.STANDBY:
             self._enter(TaskPhase.RESTORING)
             self._not_before = self.started_at + _FIRST_WARM_S * random.uniform(0.5, 1.0)
@@ -142,10 +130,10 @@ class SourceTask:
             starts = prepared.result()
             mover = self._mover or self._make_mover()
         except Retriable as error:
-            self._complain(error)
+            self._shown.complain(error)
             self._back_off()
             return
-        self._backoff_s, self._not_before, self._error = _FIRST_BACKOFF_S, 0.0, None
+        self._backoff_s, self._not_before, self._shown.error = _FIRST_BACKOFF_S, 0.0, None
         self._starts |= starts
         if self._mover is None:
             self._mover = mover
@@ -197,12 +185,12 @@ class SourceTask:
             try:
                 looked.result()
             except Retriable as error:
-                self._complain(error)
+                self._shown.complain(error)
                 self._back_off()
             else:
-                self._error, self._backoff_s = None, _FIRST_BACKOFF_S
+                self._shown.error, self._backoff_s = None, _FIRST_BACKOFF_S
                 self._not_before = time.monotonic() + _WARM_INTERVAL_S
-        return self._error is None
+        return self._shown.error is None
 
     def _warm_up(self, partitions: frozenset[TopicPartition]) -> dict[TopicPartition, Start]:
         """Ask what a take-over asks; it decides nothing."""
@@ -215,7 +203,7 @@ class SourceTask:
             self._context.source_access,
             self._context.target_access,
             self._context.policy.target_topic,
-            self._broker_away,
+            self._shown.note_broker,
         )
 
     @property
@@ -243,7 +231,7 @@ class SourceTask:
             self._restore_again(gone)
             return 0
         except Retriable as error:
-            self._complain(error)
+            self._shown.complain(error)
             self._restore_again()
             return 0
         if moved:
@@ -328,7 +316,7 @@ class SourceTask:
         try:
             return self._storing is None or self._storing.done()
         except Retriable as error:
-            self._complain(error)
+            self._shown.complain(error)
             self._storing = None
             self._restore_again()
             return False
@@ -400,10 +388,8 @@ class SourceTask:
             self.phase = TaskPhase.CLOSED
         else:
             self._log.error("failed", why=str(error))
-            self._note(error)
+            self._shown.note(error)
             self.phase = TaskPhase.FAILED
-            if isinstance(error, DataLoss):
-                self._observe(conditions=(_lost_data(error),))
         mover, self._mover = self._mover, None
         if mover is not None:
             self._aside.submit(mover.close)
@@ -439,9 +425,7 @@ class SourceTask:
     @property
     def status(self) -> ReplicationTaskStatus:
         """What there is to report."""
-        return self._observed.model_copy(
-            update={"phase": self.phase, "restarts": self.restarts, "last_error": self._error}
-        )
+        return self._shown.of(self.phase, self.restarts)
 
     def punctuate(self, now_s: float) -> bool:
         """Look at lag and rate, four times a second."""
@@ -456,89 +440,23 @@ class SourceTask:
             return
         self._next_look = now_s + _OBSERVE_INTERVAL_S
         mover.listen()
-        self._forget_error(mover)
-        flights = mover.flights
-        self._rate.count(now_s, sum(flight.bytes_acked for flight in flights.values()))
-        wall_s = time.time()
-        self._observe(
-            partitions=TopicPartitions.pack(flights),
-            lag_records=sum(mover.lag_records(at) for at in flights),
-            lag_seconds=int(max((mover.lag_s(at, wall_s) for at in flights), default=0)),
-            bytes_per_second=round(self._rate.per_second),
-            observed_generation=self._acknowledged_generation(mover),
-            conditions=self._conditions(mover),
-        )
+        if self.phase is TaskPhase.RUNNING:
+            self._shown.forget_error(mover)
+        self._shown.look(now_s, mover, self._starts, self.partitions)
+        self._acknowledge(mover)
 
-    def _forget_error(self, mover: RecordMover) -> None:
-        """An error that was got over is no news."""
-        acknowledged = sum(flight.records_acked for flight in mover.flights.values())
-        if acknowledged > self._acknowledged_before and self.phase is TaskPhase.RUNNING:
-            self._error = None
-        self._acknowledged_before = acknowledged
-
-    def _acknowledged_generation(self, mover: RecordMover) -> int | None:
-        """The generation of the spec whose partitions, and no others, are held now.
+    def _acknowledge(self, mover: RecordMover) -> None:
+        """Say of which generation of the spec the partitions, and no others, are held now.
 
         The object may be newer than what this task has heard: then it is no acknowledgement yet.
         """
         task, held = self.hold.task, mover.flights.keys()
         told = TopicPartitions.unpack(task.spec.partitions)
         if told == self.partitions == held and self._preparing is None:
-            return task.metadata.generation
-        return self._observed.observed_generation
-
-    def _conditions(self, mover: RecordMover) -> tuple[Condition, ...]:
-        behind = (
-            any(flight.acknowledged < self._starts[at].end for at, flight in mover.flights.items())
-            or not self.partitions <= mover.flights.keys()
-        )
-        caught_up = Condition(
-            type=ConditionType.CAUGHT_UP,
-            status=ConditionStatus.FALSE if behind else ConditionStatus.TRUE,
-            reason=Reason.CATCHING_UP if behind else Reason.CAUGHT_UP,
-        )
-        gaps = {str(at): flight.gaps for at, flight in mover.flights.items() if flight.gaps}
-        if not gaps:
-            return (caught_up,)
-        foreign = Condition(
-            type=ConditionType.FOREIGN_WRITER,
-            status=ConditionStatus.TRUE,
-            reason=Reason.UNEXPECTED_OFFSET,
-            message=f"unexpected target offsets, by partition: {gaps}; somebody else writes to "
-            "the target topic, or an owner that was given up wrote late",
-        )
-        return (caught_up, foreign)
-
-    def _observe(self, **fields: object) -> None:
-        self._observed = self._observed.model_copy(update=fields)
-
-    def _note(self, error: Exception) -> None:
-        message = str(error)[:4096]
-        if self._error is None or self._error.message != message:
-            self._error = TaskError(
-                reason=type(error).__name__, message=message, time=datetime.now(UTC)
-            )
-            self._changed()
-
-    def _complain(self, error: Retriable) -> None:
-        if self._error is None or self._error.message != str(error):
-            self._log.warning("retrying", why=str(error))
-        self._note(error)
-
-    def _broker_away(self, message: str) -> None:
-        self._note(Retriable(f"{message}; trying again"))
+            self._shown.observe(observed_generation=task.metadata.generation)
 
     def _enter(self, phase: TaskPhase) -> None:
         check_transition(self.phase, phase)
         self.phase = phase
         self._log.debug("state", phase=str(phase), role=str(self.role), epoch=self.hold.epoch)
         self._changed()
-
-
-def _lost_data(error: DataLoss) -> Condition:
-    return Condition(
-        type=ConditionType.DATA_LOSS_DETECTED,
-        status=ConditionStatus.TRUE,
-        reason=Reason.DATA_LOST,
-        message=str(error),
-    )
