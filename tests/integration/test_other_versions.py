@@ -188,7 +188,7 @@ def test_a_unit_that_makes_no_sense_is_named_until_it_is_mended(
 ) -> None:
     resources.apply(flow("orders"), flow("calm"))
     waits_for_drivers(resources, "orders", wait_until)
-    unit = task("orders-source-task-0", partitions=[{"topic": "orders", "partitions": "0-3"}])
+    unit = task(partitions=[{"topic": "orders", "partitions": "0-3"}])
     unit["metadata"] |= {
         "labels": {"headrace.dev/flow": "orders", "headrace.dev/type": "SourceTask"},
         "ownerReferences": [resources.owner("orders")],
