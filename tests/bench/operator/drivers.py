@@ -87,7 +87,7 @@ class SimulatedDriver:
             found = await until_done(lambda: client.get(FLOW, self._namespace, self._flow))
             assert found
             flow = parse(ReplicationFlow, found)
-            units = DriverUnits(client, self._namespace, self._flow, self.name, self._wake.set)
+            units = DriverUnits(client, self._namespace, self.name, self._wake.set)
             herder = KubernetesHerder(client, asyncio.get_running_loop(), flow)
             lease = self._lease(client, flow)
             async with asyncio.TaskGroup() as tasks:
@@ -130,7 +130,7 @@ class SimulatedDriver:
         tasks: asyncio.TaskGroup,
     ) -> None:
         now = time.monotonic()
-        for task in units:
+        for task in units.of(flow):
             name = task.metadata.name
             if name in self._busy:
                 continue
