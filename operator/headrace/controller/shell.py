@@ -57,7 +57,7 @@ async def watch_by_kopf(namespace: str | None, seen: Seen) -> None:
 
     def watch(kind: Kind) -> None:
         @kopf.on.event(kind.api_version, kind.plural, registry=registry, id=kind.plural)
-        def handle(event: Any, **_: Any) -> None:
+        async def handle(event: Any, **_: Any) -> None:  # kopf runs what is not async in a thread
             tell(kind, event)
 
     watch(FLOW)

@@ -15,6 +15,8 @@ from headrace.k8s.kinds import FLOW, POD
 AT_ONCE = 16
 DRIVERS = 2
 """Of each flow."""
+LEASE_S = 60
+"""Of each driver: 400 that renew every 2 s would leave no API server to measure on two cores."""
 CALM_S = 10.0
 """Between two windows: what the first one began is over then."""
 
@@ -29,7 +31,7 @@ def flow(name: str, tasks: int, drivers: int) -> Object:
             "source": {"alias": "source", "bootstrapServers": "source.invalid:9092"},
             "target": {"alias": "target", "bootstrapServers": "target.invalid:9092"},
             "topics": {"include": [name]},
-            "drivers": {"replicas": drivers},
+            "drivers": {"replicas": drivers, "leaseSeconds": LEASE_S},
         },
     }
 
