@@ -9,6 +9,7 @@ import pytest
 from cluster.api_server import ApiServer, running_api_server
 from cluster.build import cluster_binary
 from cluster.kubelet import Kubelet, running_kubelet
+from support.operators import Operator, Resources, give_rights, running_operator
 from support.records import unique
 
 from headrace.errors import HeadraceError
@@ -118,3 +119,17 @@ def kubelet(api_server: ApiServer, namespace: str, tmp_path: Path) -> Iterator[K
     """What runs the pods of the test's namespace, as processes of this machine."""
     with running_kubelet(api_server, namespace, tmp_path / "pods") as kubelet:
         yield kubelet
+
+
+@pytest.fixture
+def resources(api_server: ApiServer, namespace: str, crds: None) -> Resources:
+    """This test's namespace, as a person with kubectl sees it."""
+    return Resources(api_server, namespace)
+
+
+@pytest.fixture
+def operator(api_server: ApiServer, resources: Resources, tmp_path: Path) -> Iterator[Operator]:
+    """An operator for that namespace alone."""
+    give_rights(api_server, resources.namespace)
+    with running_operator(api_server, resources.namespace, tmp_path) as operator:
+        yield operator

@@ -1,7 +1,7 @@
 """The operator carries MirrorTests out. No pod runs here: the test says what became of each Job."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +21,6 @@ TEST = {
         "load": {"messages": 1000},
     },
 }
-
-
-@pytest.fixture
-def resources(api_server: ApiServer, namespace: str, crds: None) -> Resources:
-    return Resources(api_server, namespace)
-
-
-@pytest.fixture
-def operator(api_server: ApiServer, resources: Resources, tmp_path: Path) -> Iterator[Operator]:
-    give_rights(api_server, resources.namespace)
-    with running_operator(api_server, resources.namespace, tmp_path) as operator:
-        yield operator
 
 
 class Stages:

@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,18 +36,6 @@ KINDS = "serviceaccounts,roles,rolebindings,poddisruptionbudgets,deployments,rep
 
 def flow(**spec: Any) -> dict[str, Any]:
     return FLOW | {"spec": FLOW["spec"] | spec}  # type: ignore[operator]
-
-
-@pytest.fixture
-def resources(api_server: ApiServer, namespace: str, crds: None) -> Resources:
-    return Resources(api_server, namespace)
-
-
-@pytest.fixture
-def operator(api_server: ApiServer, resources: Resources, tmp_path: Path) -> Iterator[Operator]:
-    give_rights(api_server, resources.namespace)
-    with running_operator(api_server, resources.namespace, tmp_path) as operator:
-        yield operator
 
 
 def children(resources: Resources) -> set[str]:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from cluster.api_server import ApiServer, KubectlError
 from support.manifests import Document, flow, mirror_test_of_another, task
-from support.operators import Operator, Resources, give_rights, running_operator
+from support.operators import Operator, Resources
 
 Wait = Callable[..., Any]
 CRDS = Path(__file__).parents[2] / "crds"
@@ -17,15 +17,9 @@ SOON_S = 60
 
 
 @pytest.fixture
-def resources(api_server: ApiServer, namespace: str, crds: None) -> Resources:
-    return Resources(api_server, namespace)
-
-
-@pytest.fixture
-def operator(api_server: ApiServer, resources: Resources, tmp_path: Path) -> Iterator[Operator]:
-    give_rights(api_server, resources.namespace)
-    with running_operator(api_server, resources.namespace, tmp_path) as operator:
-        yield operator
+def operator(operator: Operator) -> Iterator[Operator]:
+    """One that nothing of it surprises."""
+    yield operator
     assert "internal error" not in operator.log
     assert "Traceback" not in operator.log
 

@@ -80,6 +80,7 @@ class ClusterFlows:
         return {"from": held.status.driver_name}
 
     async def _pause(self, flow: str, paused: bool) -> Answer:
+        await self._flow(flow)  # for the sentence when there is none
         state = FlowState.PAUSED if paused else FlowState.RUNNING
         await self._patch_spec(flow, {"state": str(state)})
         return {}
@@ -106,7 +107,6 @@ class ClusterFlows:
         await self._client.patch(TASK, self._namespace, task.metadata.name, patch)
 
     async def _patch_spec(self, flow: str, spec: Answer) -> None:
-        await self._flow(flow)  # for the sentence when there is none
         await self._client.patch(FLOW, self._namespace, flow, {"spec": spec})
 
 

@@ -120,10 +120,11 @@ def _the_only_one(flows: Flows) -> str:
 
 def _flow_of(flows: Flows, task: str) -> str:
     """The flow whose task this is: task names begin with their flow's."""
-    owners = [flow for flow in flows.names() if task.startswith(f"{flow}-")]
+    names = flows.names()
+    owners = [name for name in names if task.startswith(f"{name}-")]
     if not owners:
         raise InvalidSpec(
-            f"no flow has a task {task}; there are: {', '.join(flows.names())}; "
+            f"no flow has a task {task}; there are: {', '.join(names)}; "
             "`headrace tasks` lists their tasks"
         )
     return max(owners, key=len)

@@ -66,5 +66,5 @@ class Flows:
 
 
 def name_of(object: Object) -> FlowName:
-    """Namespace and name of a flow."""
+    """Namespace and name of an object."""
     return object["metadata"]["namespace"], object["metadata"]["name"]

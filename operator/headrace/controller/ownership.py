@@ -3,16 +3,11 @@
 from headrace.api import MirrorTest, ReplicationFlow
 from headrace.controller.trouble import NameTaken
 from headrace.errors import Retriable
-from headrace.k8s import Client, Object, is_owned, kind_of
+from headrace.k8s import Client, Object, kind_of, owns
 
 Owner = ReplicationFlow | MirrorTest
 
 _CALLED = {"ReplicationFlow": "flow", "MirrorTest": "test"}
-
-
-def owns(owner: Owner, object: Object) -> bool:
-    """Whether an object, as the API server has it, is this very owner's."""
-    return is_owned(object["metadata"].get("ownerReferences"), owner)
 
 
 async def check_name(client: Client, owner: Owner, manifest: Object) -> None:

@@ -41,7 +41,6 @@ async def watch_by_kopf(namespace: str | None, seen: Seen) -> None:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False  # Events are ours to post
     settings.scanning.disabled = True  # or it asks for rights on all definitions there are
-
     settings.networking.error_backoffs = EndlessBackoffs()
 
     @kopf.on.login(registry=registry)
@@ -50,15 +49,12 @@ async def watch_by_kopf(namespace: str | None, seen: Seen) -> None:
             return kopf.login_with_kubeconfig(**arguments)
         return kopf.login_with_service_account(**arguments)
 
-    def tell(kind: Kind, event: Any) -> None:
-        # What kopf lists, unlike what it watches, need not repeat what the list says of all.
-        object = {"apiVersion": kind.api_version, "kind": kind.name, **event["object"]}
-        seen(kind, object, event["type"] == "DELETED")
-
     def watch(kind: Kind) -> None:
         @kopf.on.event(kind.api_version, kind.plural, registry=registry, id=kind.plural)
         async def handle(event: Any, **_: Any) -> None:  # kopf runs what is not async in a thread
-            tell(kind, event)
+            # What it lists, unlike what it watches, need not repeat what the list says of all.
+            object = {"apiVersion": kind.api_version, "kind": kind.name, **event["object"]}
+            seen(kind, object, event["type"] == "DELETED")
 
     watch(FLOW)
     of_flows, of_tests = dict.fromkeys(CHILDREN, _OURS), dict.fromkeys(_STAGES, _OF_A_TEST)

@@ -10,21 +10,13 @@ from headrace.api import ReplicationFlow, ReplicationTask
 from headrace.api.labels import COMPONENT_LABEL, DRIVER_COMPONENT, FLOW_LABEL
 from headrace.assign import DriverName
 from headrace.controller.drivers import DriverLease, DriverPod
-from headrace.controller.flows import Flows
+from headrace.controller.flows import Flows, name_of
 from headrace.controller.pods import driver_pod
 from headrace.controller.queue import LATER_S, SOON_S
 from headrace.controller.targets import FlowName, Target, flow_name, written_targets
 from headrace.controller.units import UnitChange, Units, flow_of
 from headrace.errors import HeadraceError
-from headrace.k8s import (
-    Change,
-    ChangeType,
-    Client,
-    LeaseWatch,
-    Object,
-    Reflector,
-    is_older,
-)
+from headrace.k8s import Change, ChangeType, Client, LeaseWatch, Object, Reflector, is_older
 from headrace.k8s.kinds import FLOW, POD, TASK
 
 _TROUBLE_EVERY_S = 1.0
@@ -89,17 +81,17 @@ class World:
     def put_flow(self, object: Object) -> None:
         """A flow is there, or changed."""
         if self._flows.put(object):
-            self._written.pop(_name(object), None)  # which units are its own depends on its uid
+            self._written.pop(name_of(object), None)  # which units are its own depends on its uid
 
     def put_flow_written(self, object: Object) -> None:
         """A flow as the API server answered a write, a moment before its watch tells the same."""
-        if self._flows.object(_name(object)) is not None:  # else it is deleted meanwhile
+        if self._flows.object(name_of(object)) is not None:  # else it is deleted meanwhile
             self.put_flow(object)
 
     def drop_flow(self, object: Object) -> None:
         """A flow is gone."""
         self._flows.drop(object)
-        self._written.pop(_name(object), None)
+        self._written.pop(name_of(object), None)
 
     async def refresh_flow(self, name: FlowName) -> None:
         """Read a flow anew: a watch may have missed its end."""
@@ -150,11 +142,11 @@ class World:
 
     def put_task(self, object: Object) -> None:
         """A unit as the API server answered a write, a moment before its watch tells the same."""
-        namespace, name = _name(object)
+        namespace, name = name_of(object)
         seen = self._task_copy.get(name, namespace)
         if seen is None or is_older(object, seen):
             return  # it is deleted meanwhile, or changed once more
-        self._keep(object, Units.put)
+        self._forget_written(object, self._units.put(object))
 
     async def refresh_task(self, namespace: str, name: str) -> None:
         """Read a unit anew: its watch is behind."""
@@ -162,16 +154,14 @@ class World:
             self.put_task(object)
 
     def _task_changed(self, change: Change) -> None:
-        keep = Units.drop if change.type is ChangeType.DELETED else Units.put
-        figures_only = self._keep(change.object, keep)
-        self._wants_look(flow_of(change.object), LATER_S if figures_only else SOON_S)
+        deleted = change.type is ChangeType.DELETED
+        changed = (self._units.drop if deleted else self._units.put)(change.object)
+        self._forget_written(change.object, changed)
+        self._wants_look(flow_of(change.object), LATER_S if changed.of_figures_only else SOON_S)
 
-    def _keep(self, object: Object, keep: Callable[[Units, Object], UnitChange]) -> bool:
-        """Whether nothing but what is measured changed."""
-        changed = keep(self._units, object)
+    def _forget_written(self, unit: Object, changed: UnitChange) -> None:
         if changed.of_targets:
-            self._written.pop(flow_of(object), None)
-        return changed.of_figures_only
+            self._written.pop(flow_of(unit), None)
 
     # Drivers.
 
@@ -188,7 +178,7 @@ class World:
         return DriverLease(incarnation, self._leases.heard(name), self._leases.is_expired(name))
 
     def _pod_changed(self, change: Change) -> None:
-        namespace, name = _name(change.object)
+        namespace, name = name_of(change.object)
         flow = (namespace, change.object["metadata"]["labels"][FLOW_LABEL])
         pods = self._pods.setdefault(flow, {})
         pod = driver_pod(change.object)
@@ -208,7 +198,3 @@ class World:
             if self._told.get(name) != (now := self.leases(name)):
                 self._told[name] = now
                 self._wants_look(name, SOON_S)
-
-
-def _name(object: Object) -> FlowName:
-    return object["metadata"]["namespace"], object["metadata"]["name"]

@@ -20,7 +20,7 @@ from headrace.errors import InvalidSpec, Retriable
 from headrace.herder.status_writes import Turns, Urgency, urgency
 from headrace.herder.target_topics import check_not_taken
 from headrace.herder.task_objects import TaskBuilder, selector
-from headrace.k8s import Client, NotFound, Object, Refused, Unavailable, dump, is_owned, parse
+from headrace.k8s import Client, NotFound, Object, Refused, Unavailable, dump, owns, parse
 from headrace.k8s import Conflict as Changed
 from headrace.k8s.kinds import TASK
 
@@ -119,11 +119,7 @@ class KubernetesHerder:
     async def _tasks(self, type: TaskType) -> list[ReplicationTask]:
         selected = selector(self._name, type)
         found = await self._client.list(TASK, self._namespace, labels=selected)
-        return [
-            _as_far_as_understood(task)
-            for task in found
-            if is_owned(task["metadata"].get("ownerReferences"), self._flow)
-        ]
+        return [_as_far_as_understood(task) for task in found if owns(self._flow, task)]
 
     async def _publish(
         self,

@@ -23,7 +23,7 @@ from headrace.k8s.kinds import Kind, Object, Objects, kind_of
 from headrace.k8s.lease import LeaseKeeper, micro_time, read_lease
 from headrace.k8s.lease_observer import LeaseObserver, LeaseView
 from headrace.k8s.lease_watch import LeaseWatch
-from headrace.k8s.models import dump, is_owned, owner_reference, parse
+from headrace.k8s.models import dump, is_owned, owner_reference, owns, parse
 from headrace.k8s.reflector import Change, ChangeType, Reflector, is_older
 
 __all__ = [
@@ -57,6 +57,7 @@ __all__ = [
     "kind_of",
     "micro_time",
     "owner_reference",
+    "owns",
     "parse",
     "read_lease",
 ]

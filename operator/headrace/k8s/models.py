@@ -77,3 +77,8 @@ def is_owned(
     Not an earlier one of that name, whose objects are on their way out.
     """
     return any(reference.get("uid") == owner.metadata.uid for reference in references or ())
+
+
+def owns(owner: ReplicationFlow | MirrorTest, object: Object) -> bool:
+    """Whether an object, as the API server has it, is this very owner's (``is_owned``)."""
+    return is_owned(object["metadata"].get("ownerReferences"), owner)

@@ -20,10 +20,10 @@ from headrace.controller.mirror_tests.jobs import (
 from headrace.controller.mirror_tests.schedule import next_scheduled
 from headrace.controller.mirror_tests.stages import Facts, next_step
 from headrace.controller.mirror_tests.status import saying
-from headrace.controller.ownership import check_name, owns
+from headrace.controller.ownership import check_name
 from headrace.controller.trouble import is_said, trouble
 from headrace.errors import HeadraceError, InvalidSpec
-from headrace.k8s import Client, Conflict, Object, parse
+from headrace.k8s import Client, Conflict, Object, owns, parse
 from headrace.k8s.kinds import CONFIG_MAP, FLOW, JOB, MIRROR_TEST
 from headrace.logs import get_logger
 from headrace.replication.flow_status import Verdict, conditions_of
