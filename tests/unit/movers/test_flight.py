@@ -34,7 +34,7 @@ def test_the_acknowledged_position_is_the_end_of_what_has_no_gap() -> None:
     window.delivered(None, Report(1))
     assert window.acknowledged == 15  # 12 to 14 hold nothing to copy
     window.delivered(None, Report(2))
-    assert (window.acknowledged, window.bytes_in_flight, window.records_acked) == (16, 0, 3)
+    assert (window.acknowledged, window.bytes_in_flight, window.copied.records) == (16, 0, 3)
 
 
 def test_markers_count_when_nothing_is_in_flight() -> None:
