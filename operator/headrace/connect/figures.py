@@ -18,5 +18,4 @@ class UnitFigures:
     copied: Copied | None = None
     """Of a source task."""
     beats: Mapping[str, float] = field(default_factory=dict)
-    """Of a heartbeat task: when the last heartbeat was acknowledged (Unix seconds), by the alias of
-    the cluster that it was written to."""
+    """Of a heartbeat task: see ``HeartbeatTask.beats``."""

@@ -49,7 +49,9 @@ class HeartbeatTask(Unit):
         """When the heartbeat that is under way was sent, by the alias of where it goes."""
         self._renewal = Renewal()
         self.beats: dict[str, float] = {}
-        """When the last one was acknowledged (Unix seconds), by the alias of where it went."""
+        """When the last one was acknowledged (Unix seconds), by the alias of where it went; before
+        the first, when the task began."""
+        self._began = time.time()
 
     def restore(self) -> None:
         """Make the topics and the producers."""
@@ -62,6 +64,7 @@ class HeartbeatTask(Unit):
         if spec.heartbeats.on_source:
             sides.append((self.context.source, source, target))
         self._renewal = Renewal(source, target)
+        self.beats = {at.alias: self.beats.get(at.alias, self._began) for _, at, _ in sides}
         for admin, _, _ in sides:
             admin.create_topic(HEARTBEATS, 1, config={"cleanup.policy": "compact"})
         self._error = None

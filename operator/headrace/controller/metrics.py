@@ -178,13 +178,13 @@ def _of_flow(flow: Object) -> Iterator[_Sample]:
     true = {one["type"] for one in conditions if one["status"] == "True"}
     for condition in _CONDITIONS:
         yield FLOW_CONDITION, (*name, condition.value), condition in true
-    if tasks := status.get("tasks"):
+    if (tasks := status.get("tasks")) is not None:
         phases = {phase: tasks.get(phase.lower(), 0) for phase in _PHASES}
         phases["Other"] = tasks.get("total", 0) - sum(phases.values())
         for phase, count in phases.items():
             yield FLOW_TASKS, (*name, phase), count
     yield FLOW_DRIVERS, name, status.get("drivers", 0)
-    if lag := status.get("lag"):
+    if (lag := status.get("lag")) is not None:
         yield FLOW_LAG_RECORDS, name, lag.get("records", 0)
         yield FLOW_LAG_S, name, lag.get("seconds", 0)
 
@@ -208,10 +208,10 @@ def _finished(tests: Iterable[Object]) -> dict[tuple[str, str], Object]:
 def _of_test(name: tuple[str, str], status: Object) -> Iterator[_Sample]:
     for verdict in Verdict:
         yield TEST_VERDICT, (*name, verdict.value), status["verdict"] == verdict
-    if counts := status.get("counts"):
+    if (counts := status.get("counts")) is not None:
         for outcome in _OUTCOMES:
             yield TEST_MESSAGES, (*name, outcome), counts.get(outcome, 0)
-    if latency_ms := status.get("latencyMs"):
+    if (latency_ms := status.get("latencyMs")) is not None:
         for quantile, field in _QUANTILES.items():
             yield TEST_LATENCY, (*name, quantile), latency_ms[field] / 1000
     if ended_s := _ended_s(status):

@@ -61,7 +61,8 @@ CONDITION = Described(
 BEAT_S = Described(
     "headrace_heartbeat_timestamp_seconds",
     "gauge",
-    "When a cluster, named by its alias, acknowledged the last heartbeat (Unix time).",
+    "When a cluster, named by its alias, acknowledged the last heartbeat (Unix time); before the "
+    "first, when the task began.",
     (*_TASK, "cluster"),
 )
 METRICS: Sequence[Described] = (

@@ -3,7 +3,7 @@
 from confluent_kafka import KafkaError
 
 from headrace.api.partitions import TopicPartition
-from headrace.movers import Flight
+from headrace.movers import Copied, Flight
 
 
 class Report:
@@ -75,3 +75,18 @@ def test_dropped_records_are_read_again_and_acknowledged_ones_are_not() -> None:
     window.delivered(None, Report(1))
     window.rewind()
     assert (window.position, window.acknowledged) == (12, 12)
+
+
+def test_what_is_copied_is_counted_for_all_partitions_of_a_task_and_never_twice() -> None:
+    copied = Copied()
+    windows = [
+        Flight(TopicPartition("orders", number), 10, "east.orders", copied=copied)
+        for number in range(2)
+    ]
+    for window in windows:
+        send(window, 10, 11)
+        window.delivered(None, Report(0))
+    assert (copied.records, copied.bytes) == (2, 200)
+    windows[0].rewind()
+    windows[0].delivered(None, Report(1))  # of what was in flight before
+    assert (copied.records, copied.bytes) == (2, 200)
