@@ -67,8 +67,8 @@ async def run_operator(options: OperatorOptions) -> None:
     client.heard = RequestMetrics(registry)
     metrics = OperatorMetrics(registry, lambda: election.leads)
     try:
-        async with serve(None, options.port, registry, live=list, ready=list):
-            log.info("waits to lead", identity=options.identity, pid=os.getpid())
+        async with serve(None, options.port, registry, live=list, ready=list) as port:
+            log.info("waits to lead", identity=options.identity, pid=os.getpid(), port=port)
             await _stand(election, lambda: _lead(client, options, metrics), options.identity)
     finally:
         await client.close()

@@ -18,12 +18,12 @@ _Answer = Callable[[web.Request], Awaitable[web.Response]]
 @asynccontextmanager
 async def serve(
     host: str | None, port: int, registry: CollectorRegistry, live: Check, ready: Check
-) -> AsyncIterator[None]:
+) -> AsyncIterator[int]:
     """``/healthz`` and ``/readyz``: 200 when nothing is amiss, else 503 and what is. ``/metrics``:
     what ``registry`` has, in the format that is asked for.
 
-    That an answer comes at all says that the event loop runs. ``host`` None: all addresses. Raises
-    ``InvalidSpec`` when the address is not to be had.
+    That an answer comes at all says that the event loop runs. ``host`` None: all addresses. Yields
+    the port, which is any for ``port`` 0. Raises ``InvalidSpec`` when the address is not to be had.
     """
     app = web.Application()
     app.router.add_get("/healthz", _health(live))
@@ -41,7 +41,7 @@ async def serve(
             + (" or --pod-ip" if host else "")
         ) from error
     try:
-        yield
+        yield int(runner.addresses[0][1])
     finally:
         await runner.cleanup()
 
