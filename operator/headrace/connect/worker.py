@@ -300,7 +300,7 @@ class Worker:
 
     def _active(self) -> list[tuple[TaskId, _Running]]:
         tasks = [(task.id, task) for task in self._tasks.manager if task.role is Role.ACTIVE]
-        return [*self._units.items(), *tasks]
+        return [*self._units.copy().items(), *tasks]
 
     def _report(self) -> None:
         for id, unit in self._active():

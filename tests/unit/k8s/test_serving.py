@@ -16,7 +16,7 @@ from headrace.k8s import Client, Conflict, RequestMetrics, Unavailable, make_reg
 from headrace.k8s.kinds import FLOW
 from headrace.k8s.metrics import METRICS
 
-Get = Callable[[str], Awaitable[tuple[int, str, str]]]
+Get = Callable[..., Awaitable[tuple[int, str, str]]]
 
 
 def served(
@@ -31,8 +31,8 @@ def served(
             aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
         ):
 
-            async def get(path: str) -> tuple[int, str, str]:
-                async with session.get(path) as answer:
+            async def get(path: str, **headers: str) -> tuple[int, str, str]:
+                async with session.get(path, headers=headers) as answer:
                     return answer.status, answer.headers["Content-Type"], await answer.text()
 
             await test(get)
@@ -61,6 +61,16 @@ def test_metrics_are_in_the_text_format_with_version_and_process(port: int) -> N
         assert type.startswith("text/plain; version=")
         assert f'headrace_build_info{{version="{__version__}"}} 1.0\n' in text
         assert "\nprocess_resident_memory_bytes " in text
+
+    served(make_registry(), test, port)
+
+
+def test_metrics_come_in_the_format_that_is_asked_for(port: int) -> None:
+    async def test(get: Get) -> None:
+        asked = {"Accept": "application/openmetrics-text; version=1.0.0"}
+        _, type, text = await get("/metrics", **asked)
+        assert type.startswith("application/openmetrics-text")
+        assert text.endswith("# EOF\n")
 
     served(make_registry(), test, port)
 
