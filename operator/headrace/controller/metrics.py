@@ -119,7 +119,8 @@ _Sample = tuple[Described, tuple[str, ...], float]
 
 
 class OperatorMetrics(Collector):
-    """For one event loop. A replica that does not lead says only that."""
+    """A replica that does not lead says only that. Collected on a thread: what it looks at never
+    changes in place."""
 
     def __init__(self, registry: CollectorRegistry, leads: Callable[[], bool]) -> None:
         self._leads = leads

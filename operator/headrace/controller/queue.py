@@ -53,9 +53,9 @@ class KeyQueue(Generic[Key]):
 
     @property
     def length(self) -> int:
-        """How many keys want a look now, or are looked at."""
-        now = time.monotonic()
-        return len(self._at_work.union(key for key, due in self._due.items() if due <= now))
+        """How many keys want a look now, or are looked at; may be asked on any thread."""
+        now, waiting = time.monotonic(), self._due.copy()
+        return len(self._at_work.union([key for key, due in waiting.items() if due <= now]))
 
     async def run(self, reconcile: Callable[[Key], Awaitable[float | None]]) -> None:
         """Work; never returns. ``reconcile`` returns in how many seconds it wants to look again, or

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from headrace.api import ConditionStatus, ConditionType, TaskPhase, TaskType, TopicPartitions
+from headrace.api import ConditionStatus, ConditionType, TaskPhase, TaskType
 from headrace.connect import UnitFigures
 from headrace.k8s import Described
 
@@ -117,7 +117,7 @@ def _samples(unit: UnitFigures) -> Iterator[_Sample]:
 
 def _of_source_task(unit: UnitFigures) -> Iterator[_Sample]:
     status = unit.status
-    yield PARTITIONS, (), len(TopicPartitions.unpack(status.partitions))
+    yield PARTITIONS, (), sum(len(topic.numbers) for topic in status.partitions)
     if status.lag_records is not None:  # else nothing was fetched yet
         yield LAG_RECORDS, (), status.lag_records
     if status.lag_seconds is not None:

@@ -1,5 +1,6 @@
 """What a pod answers over HTTP: its kubelet's probes, and Prometheus."""
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -20,10 +21,10 @@ async def serve(
     host: str | None, port: int, registry: CollectorRegistry, live: Check, ready: Check
 ) -> AsyncIterator[int]:
     """``/healthz`` and ``/readyz``: 200 when nothing is amiss, else 503 and what is. ``/metrics``:
-    what ``registry`` has, in the format that is asked for.
+    what ``registry`` has, in the format that is asked for; it is collected on a thread.
 
     That an answer comes at all says that the event loop runs. ``host`` None: all addresses. Yields
-    the port, which is any for ``port`` 0. Raises ``InvalidSpec`` when the address is not to be had.
+    the port; with ``port`` 0 any, IPv4's when IPv6 has another. Raises ``InvalidSpec`` when the address is not to be had.
     """
     app = web.Application()
     app.router.add_get("/healthz", _health(live))
@@ -41,7 +42,7 @@ async def serve(
             + (" or --pod-ip" if host else "")
         ) from error
     try:
-        yield int(runner.addresses[0][1])
+        yield int(min(runner.addresses, key=len)[1])
     finally:
         await runner.cleanup()
 
@@ -58,6 +59,8 @@ def _health(check: Check) -> _Answer:
 def _metrics(registry: CollectorRegistry) -> _Answer:
     async def answer(request: web.Request) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        return web.Response(body=encode(registry), headers={"Content-Type": content_type})
+        # Of a thousand tasks it takes some tenths of a second, which no Lease should wait for.
+        text = await asyncio.to_thread(encode, registry)
+        return web.Response(body=text, headers={"Content-Type": content_type})
 
     return answer
