@@ -24,7 +24,8 @@ async def serve(
     what ``registry`` has, in the format that is asked for; it is collected on a thread.
 
     That an answer comes at all says that the event loop runs. ``host`` None: all addresses. Yields
-    the port; with ``port`` 0 any, IPv4's when IPv6 has another. Raises ``InvalidSpec`` when the address is not to be had.
+    the port; with ``port`` 0 any, IPv4's when IPv6 has another. Raises ``InvalidSpec`` when the
+    address is not to be had.
     """
     app = web.Application()
     app.router.add_get("/healthz", _health(live))
