@@ -51,6 +51,7 @@ generate: $(INSTALLED)  ## write the pages and the CRDs that are made out of the
 	$(BIN)/python -m headrace.api.crds crds charts/headrace/files/crds
 	$(BIN)/python -m headrace.api.reference > docs/reference.md
 	$(BIN)/python docs/rooms.py
+	$(BIN)/python docs/metrics.py
 
 lock: $(INSTALLED)  ## pin the newest packages that pyproject.toml allows
 	$(BIN)/uv pip compile pyproject.toml --extra dev --output-file requirements.lock --upgrade \

@@ -82,6 +82,7 @@ class Scene:
             "objects": self.resources.kubectl("get", ",".join(kinds), "-o", "json",
                                               "--show-managed-fields"),
             "operator's log": self.operator.log,
+            **{f"operator's {path}": self.operator.get(path) for path in PATHS},
             "command lines and environments": command_lines(),
             **{f"log of {pod.name}": pod.log for pod in pods},
             **{f"{pod.ip}{path}": answer(pod.ip, path) for pod in pods for path in PATHS},
@@ -162,6 +163,8 @@ def test_a_flow_and_a_test_that_work_show_no_secret(
     (pod,) = scene.kubelet.pods()
     assert "driver starts" in places[f"log of {pod.name}"]
     assert "leads" in places["operator's log"]
+    assert f'flow="{name}"' in places["operator's /metrics"]
+    assert f'flow="{name}"' in places[f"{pod.ip}/metrics"]
     assert_unseen(values, places)
 
 

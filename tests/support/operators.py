@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import urllib3
 import yaml
 from cluster.api_server import ApiServer
 
@@ -28,6 +29,13 @@ class Operator:
     def log(self) -> str:
         """All that it has said."""
         return self._log.read_text()
+
+    def get(self, path: str) -> str:
+        """What it answers on its port, once it has one."""
+        port = re.search(r"\bport=(\d+)", self.log)
+        assert port, f"it does not say yet on which port it is: {self.log}"
+        url = f"http://127.0.0.1:{port[1]}{path}"
+        return urllib3.request("GET", url, timeout=5, retries=False).data.decode()
 
     def end(self) -> int:
         """TERM, as a kubelet ends it; its exit code."""

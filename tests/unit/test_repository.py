@@ -56,6 +56,11 @@ def test_the_rooms_are_drawn_as_the_contracts_have_them() -> None:
     )
 
 
+def test_the_metrics_page_has_what_the_metrics_say_of_themselves() -> None:
+    page = runpy.run_path(str(ROOT / "docs" / "metrics.py"))
+    assert page["page_with"](page["tables"]()) == page["PAGE"].read_text(), "run `make generate`"
+
+
 def test_the_chart_has_the_version_of_the_project() -> None:
     chart = yaml.safe_load((ROOT / "charts" / "headrace" / "Chart.yaml").read_text())
     assert {chart["version"], chart["appVersion"]} == {PROJECT["version"]}

@@ -20,7 +20,7 @@ from headrace.driver import run_driver
 @click.option("--flow", help="As a pod: the ReplicationFlow that it serves.")
 @click.option("--namespace", default="default", help="Of the pod and its flow.")
 @click.option("--pod-uid", "uid", help="The driver's Lease is deleted with the pod of this uid.")
-@click.option("--pod-ip", "ip", default="0.0.0.0", help="Where probes are answered.")
+@click.option("--pod-ip", "ip", default="0.0.0.0", help="Where probes and /metrics are answered.")
 @click.option("--port", type=click.IntRange(1, 65535), default=8080, help="Where, too.")
 @click.option("--secrets", type=click.Path(path_type=Path), help="Folder of Secrets.")
 @click.option(

@@ -26,7 +26,9 @@ from headrace.controller import LEASE, Images, OperatorOptions, Settings, run_op
     help="Where the Lease lies by which one of the replicas leads.",
 )
 @click.option("--lease", default=LEASE, show_default=True, help="Name of that Lease.")
-@click.option("--port", default=8080, show_default=True, help="Of /healthz; 0: any.")
+@click.option(
+    "--port", default=8080, show_default=True, help="Of /healthz, /readyz and /metrics; 0: any."
+)
 @click.option(
     "--driver-image",
     default=f"headrace:{__version__}",

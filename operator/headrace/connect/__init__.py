@@ -1,5 +1,6 @@
 """What runs on a driver: Worker, connectors and tasks, their states, and the Herder port."""
 
+from headrace.connect.figures import UnitFigures
 from headrace.connect.handover import DriverIdentity, may_claim
 from headrace.connect.herder import Conflict, Herder, TargetTaken
 from headrace.connect.task import Role, Task
@@ -14,6 +15,7 @@ __all__ = [
     "TargetTaken",
     "Task",
     "TaskManager",
+    "UnitFigures",
     "Worker",
     "may_claim",
 ]

@@ -1,6 +1,7 @@
 """Heartbeats: MirrorMaker 2's signs of life, by which MirrorClient tells who is upstream."""
 
 import time
+from functools import partial
 from typing import Any
 
 from headrace.api import ClusterAccess, TaskType
@@ -47,6 +48,10 @@ class HeartbeatTask(Unit):
         self._sent_at: dict[str, float] = {}
         """When the heartbeat that is under way was sent, by the alias of where it goes."""
         self._renewal = Renewal()
+        self.beats: dict[str, float] = {}
+        """When the last one was acknowledged (Unix seconds), by the alias of where it went; before
+        the first, when the task began."""
+        self._began = time.time()
 
     def restore(self) -> None:
         """Make the topics and the producers."""
@@ -59,6 +64,7 @@ class HeartbeatTask(Unit):
         if spec.heartbeats.on_source:
             sides.append((self.context.source, source, target))
         self._renewal = Renewal(source, target)
+        self.beats = {at.alias: self.beats.get(at.alias, self._began) for _, at, _ in sides}
         for admin, _, _ in sides:
             admin.create_topic(HEARTBEATS, 1, config={"cleanup.policy": "compact"})
         self._error = None
@@ -79,7 +85,7 @@ class HeartbeatTask(Unit):
                     heartbeat.value(),
                     heartbeat.key(),
                     partition=0,
-                    on_delivery=self._delivered,
+                    on_delivery=partial(self._delivered, target),
                 )
             elif (waited_s := time.monotonic() - self._sent_at[target]) > _SILENCE_S:
                 raise Retriable(
@@ -96,5 +102,7 @@ class HeartbeatTask(Unit):
             producer.purge()
             producer.flush(1)
 
-    def _delivered(self, error: KafkaError | None, _: Message) -> None:
+    def _delivered(self, target: str, error: KafkaError | None, _: Message) -> None:
         self._error = self._error or error
+        if error is None:
+            self.beats[target] = time.time()

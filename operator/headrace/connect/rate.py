@@ -11,10 +11,10 @@ class Rate:
         self.per_second = 0.0
 
     def count(self, now_s: float, total: float) -> None:
-        """The count stood at ``total`` at ``now_s``; a smaller one than before starts anew."""
+        """The count, which only grows, stood at ``total`` at ``now_s``."""
         if self._last is not None:
             elapsed, grown = now_s - self._last[0], total - self._last[1]
-            if elapsed > 0 and grown >= 0:
+            if elapsed > 0:
                 weight = min(1.0, elapsed / self._SMOOTHING_S)
                 self.per_second += weight * (grown / elapsed - self.per_second)
         self._last = (now_s, total)

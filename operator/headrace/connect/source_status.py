@@ -19,7 +19,7 @@ from headrace.api.partitions import TopicPartition, TopicPartitions
 from headrace.connect.rate import Rate
 from headrace.connect.restoring import DataLoss, Start
 from headrace.errors import Retriable
-from headrace.movers import RecordMover
+from headrace.movers import Copied, RecordMover
 
 
 class SourceStatus:
@@ -28,6 +28,8 @@ class SourceStatus:
     def __init__(self, changed: Callable[[], None], log: FilteringBoundLogger) -> None:
         """``changed`` hears of an error that is new."""
         self.error: TaskError | None = None
+        self.copied = Copied()
+        """By all movers that the task has had."""
         self._changed, self._log = changed, log
         self._observed = ReplicationTaskStatus()
         self._rate = Rate()
@@ -52,7 +54,7 @@ class SourceStatus:
     ) -> None:
         """Lag, rate and conditions; ``wanted`` are the partitions that the task is to hold."""
         flights = mover.flights
-        self._rate.count(now_s, sum(flight.bytes_acked for flight in flights.values()))
+        self._rate.count(now_s, self.copied.bytes)
         wall_s = time.time()
         self.observe(
             partitions=TopicPartitions.pack(flights),
@@ -85,12 +87,11 @@ class SourceStatus:
         """A broker is away, as the client says in its own words."""
         self.note(Retriable(f"{message}; trying again"))
 
-    def forget_error(self, mover: RecordMover) -> None:
+    def forget_error(self) -> None:
         """An error that was got over is no news: records are acknowledged again."""
-        acknowledged = sum(flight.records_acked for flight in mover.flights.values())
-        if acknowledged > self._acknowledged_before:
+        if self.copied.records > self._acknowledged_before:
             self.error = None
-        self._acknowledged_before = acknowledged
+        self._acknowledged_before = self.copied.records
 
 
 def _caught_up(

@@ -25,7 +25,7 @@ from headrace.connect.task import Role
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka import KafkaException, Position, translate
 from headrace.logs import get_logger
-from headrace.movers import Flight, OffsetGone, RecordMover, Storing
+from headrace.movers import Copied, Flight, OffsetGone, RecordMover, Storing
 
 _SILENCE_S = 0.2
 _OBSERVE_INTERVAL_S = 0.25
@@ -204,6 +204,7 @@ class SourceTask:
             self._context.target_access,
             self._context.policy.target_topic,
             self._shown.note_broker,
+            self._shown.copied,
         )
 
     @property
@@ -427,6 +428,11 @@ class SourceTask:
         """What there is to report."""
         return self._shown.of(self.phase, self.restarts)
 
+    @property
+    def copied(self) -> Copied:
+        """What it has copied."""
+        return self._shown.copied
+
     def punctuate(self, now_s: float) -> bool:
         """Look at lag and rate, four times a second."""
         if self._mover is None or now_s < self._next_look:
@@ -441,7 +447,7 @@ class SourceTask:
         self._next_look = now_s + _OBSERVE_INTERVAL_S
         mover.listen()
         if self.phase is TaskPhase.RUNNING:
-            self._shown.forget_error(mover)
+            self._shown.forget_error()
         self._shown.look(now_s, mover, self._starts, self.partitions)
         self._acknowledge(mover)
 

@@ -19,6 +19,7 @@ from headrace.api import (
 from headrace.api.partitions import TopicPartition, TopicPartitions
 from headrace.assign import TaskId
 from headrace.connect.context import FlowContext
+from headrace.connect.figures import UnitFigures
 from headrace.connect.handover import DriverIdentity, may_claim
 from headrace.connect.heartbeat import HeartbeatConnector, HeartbeatTask
 from headrace.connect.herder import Herder
@@ -122,6 +123,19 @@ class Worker:
                 self._wake.set()
                 return True
         return False
+
+    def figures(self) -> list[UnitFigures]:
+        """All units that run here, standbys left out; from any thread."""
+        return [
+            UnitFigures(
+                id,
+                unit.status,
+                copied=unit.copied if isinstance(unit, SourceTask) else None,
+                beats=dict(unit.beats) if isinstance(unit, HeartbeatTask) else {},
+            )
+            for id, unit in self._active()
+            if unit.phase is not TaskPhase.CLOSED
+        ]
 
     def stop(self, timeout_s: float) -> bool:
         """Let go of everything, at the same time; whether all ended within ``timeout_s``."""
@@ -284,10 +298,12 @@ class Worker:
         self._heirs[id] = running.hold.hand_on()
         return True
 
+    def _active(self) -> list[tuple[TaskId, _Running]]:
+        tasks = [(task.id, task) for task in self._tasks.manager if task.role is Role.ACTIVE]
+        return [*self._units.copy().items(), *tasks]
+
     def _report(self) -> None:
-        running: list[tuple[TaskId, _Running]] = [*self._units.items()]
-        running += [(task.id, task) for task in self._tasks.manager if task.role is Role.ACTIVE]
-        for id, unit in running:
+        for id, unit in self._active():
             if self._phases.get(id) is not unit.phase:
                 self._phases[id] = unit.phase
                 self._listener(id, unit.phase)

@@ -52,6 +52,10 @@ class Flows:
         """A flow as the API has it."""
         return self._objects.get(name)
 
+    def objects(self) -> list[Object]:
+        """All, as the API has them."""
+        return list(self._objects.values())
+
     def understood(self, name: FlowName) -> ReplicationFlow | None:
         """A flow, unless it is not there or not understood."""
         return self._parsed.get(name)

@@ -3,13 +3,14 @@
 import asyncio
 import os
 import signal
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
 from headrace.controller.children import Children
 from headrace.controller.events import EventRecorder
 from headrace.controller.flow import FlowReconciler, Settings
-from headrace.controller.health import serve_health
+from headrace.controller.metrics import OperatorMetrics
 from headrace.controller.mirror_tests import Images, MirrorTestReconciler, TestName
 from headrace.controller.queue import KeyQueue
 from headrace.controller.shell import quiet_kopf, watch_by_kopf
@@ -17,7 +18,18 @@ from headrace.controller.sight import wait_for_flows
 from headrace.controller.targets import FlowName
 from headrace.controller.world import World
 from headrace.controller.writes import FlowWrites
-from headrace.k8s import Client, Kind, LeaderElection, LeadershipLost, Object, Reflector, connect
+from headrace.k8s import (
+    Client,
+    Kind,
+    LeaderElection,
+    LeadershipLost,
+    Object,
+    Reflector,
+    RequestMetrics,
+    connect,
+    make_registry,
+    serve,
+)
 from headrace.k8s.kinds import FLOW, MIRROR_TEST
 from headrace.logs import get_logger
 
@@ -40,7 +52,7 @@ class OperatorOptions:
     lease: str
     """Its name."""
     port: int
-    """Of its health."""
+    """Of its health and metrics."""
     flows: Settings
     tests: Images
 
@@ -50,10 +62,23 @@ async def run_operator(options: OperatorOptions) -> None:
     a thread must not write beside it."""
     quiet_kopf()
     client = await connect("the operator")
-    health = await serve_health(options.port)
     election = LeaderElection(client, options.lease_namespace, options.lease, options.identity)
-    log.info("waits to lead", identity=options.identity, pid=os.getpid())
-    running = asyncio.create_task(election.run(lambda: _lead(client, options)))
+    registry = make_registry()
+    client.heard = RequestMetrics(registry)
+    metrics = OperatorMetrics(registry, lambda: election.leads)
+    try:
+        async with serve(None, options.port, registry, live=list, ready=list) as port:
+            log.info("waits to lead", identity=options.identity, pid=os.getpid(), port=port)
+            await _stand(election, lambda: _lead(client, options, metrics), options.identity)
+    finally:
+        await client.close()
+    log.info("ended", identity=options.identity)
+
+
+async def _stand(
+    election: LeaderElection, lead: Callable[[], Awaitable[None]], identity: str
+) -> None:
+    running = asyncio.create_task(election.run(lead))
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, running.cancel)
@@ -61,24 +86,20 @@ async def run_operator(options: OperatorOptions) -> None:
         with suppress(asyncio.CancelledError):
             await running
     except LeadershipLost as error:
-        log.error("ends at once", identity=options.identity, why=str(error))
+        log.error("ends at once", identity=identity, why=str(error))
         os._exit(1)
-    finally:
-        await health.cleanup()
-        await client.close()
-    log.info("ended", identity=options.identity)
 
 
-async def _lead(client: Client, options: OperatorOptions) -> None:
+async def _lead(client: Client, options: OperatorOptions, metrics: OperatorMetrics) -> None:
     """Reconcile, until cancelled or told to end."""
-    queue = KeyQueue[FlowName]()
+    queue = KeyQueue[FlowName](heard=metrics.reconciles(FLOW.name))
     world = World(client, options.namespace, queue.add)
     children = Children(client)
     events = EventRecorder(client, options.identity)
     writes = FlowWrites(client, world, events)
     reconciler = FlowReconciler(world, children, writes, options.flows)
     tests = MirrorTestReconciler(client, events, options.tests)
-    tests_queue = KeyQueue[TestName]()
+    tests_queue = KeyQueue[TestName](heard=metrics.reconciles(MIRROR_TEST.name))
 
     def seen(kind: Kind, object: Object, deleted: bool) -> None:
         metadata = object["metadata"]
@@ -103,6 +124,11 @@ async def _lead(client: Client, options: OperatorOptions) -> None:
         MIRROR_TEST,
         options.namespace,
         on_change=lambda change: seen(MIRROR_TEST, change.object, False),
+    )
+    metrics.lead(
+        world.flow_objects,
+        mirror_tests,
+        {FLOW.name: lambda: queue.length, MIRROR_TEST.name: lambda: tests_queue.length},
     )
     try:
         async with asyncio.TaskGroup() as tasks:

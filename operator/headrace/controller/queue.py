@@ -29,8 +29,15 @@ Key = TypeVar("Key")
 class KeyQueue(Generic[Key]):
     """For one event loop."""
 
-    def __init__(self, *, at_once: int = 16) -> None:
-        """``at_once`` keys are worked on at a time, one key never twice."""
+    def __init__(
+        self,
+        *,
+        at_once: int = 16,
+        heard: Callable[[float, bool], None] = lambda took_s, failed: None,
+    ) -> None:
+        """``at_once`` keys are worked on at a time, one key never twice. ``heard`` hears of each
+        look how many seconds it took, and whether it failed."""
+        self._heard = heard
         self._places = asyncio.Semaphore(at_once)
         self._due: dict[Key, float] = {}
         self._at_work: set[Key] = set()
@@ -43,6 +50,12 @@ class KeyQueue(Generic[Key]):
         if due < self._due.get(key, float("inf")):
             self._due[key] = due
             self._changed.set()
+
+    @property
+    def length(self) -> int:
+        """How many keys want a look now, or are looked at; may be asked on any thread."""
+        now, waiting = time.monotonic(), self._due.copy()
+        return len(self._at_work.union([key for key, due in waiting.items() if due <= now]))
 
     async def run(self, reconcile: Callable[[Key], Awaitable[float | None]]) -> None:
         """Work; never returns. ``reconcile`` returns in how many seconds it wants to look again, or
@@ -66,10 +79,7 @@ class KeyQueue(Generic[Key]):
     async def _work(self, key: Key, reconcile: Callable[[Key], Awaitable[float | None]]) -> None:
         try:
             async with self._places:
-                began = time.monotonic()
-                again_s = await reconcile(key)
-            took_ms = round(1000 * (time.monotonic() - began))
-            log.debug("reconciled", key=_text(key), took_ms=took_ms, again_in_s=again_s)
+                again_s = await self._look(key, reconcile)
             self._failures.pop(key, None)
             if again_s is not None:
                 self.add(key, min(again_s, _RESYNC_S * random.uniform(0.9, 1.0)))
@@ -81,6 +91,19 @@ class KeyQueue(Generic[Key]):
         finally:
             self._at_work.discard(key)
             self._changed.set()
+
+    async def _look(
+        self, key: Key, reconcile: Callable[[Key], Awaitable[float | None]]
+    ) -> float | None:
+        began, failed = time.monotonic(), True
+        try:
+            again_s = await reconcile(key)
+            failed = False
+        finally:
+            took_s = time.monotonic() - began
+            self._heard(took_s, failed)
+        log.debug("reconciled", key=_text(key), took_ms=round(1000 * took_s), again_in_s=again_s)
+        return again_s
 
     def _later(self, key: Key, why: str) -> None:
         failures = self._failures[key] = self._failures.get(key, 0) + 1

@@ -102,6 +102,10 @@ class World:
         """A flow as the API has it."""
         return self._flows.object(name)
 
+    def flow_objects(self) -> list[Object]:
+        """All flows as the API has them, also those that are not understood."""
+        return self._flows.objects()
+
     def flow(self, name: FlowName) -> ReplicationFlow:
         """A flow that is there; raises ``InvalidSpec`` for one that is not understood."""
         return self._flows.get(name)

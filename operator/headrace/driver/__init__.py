@@ -1,7 +1,7 @@
 """One driver process: hosts a Worker per flow, for as long as its herder wants it.
 
 ``process`` is the driver of ``headrace run``. ``pod`` is that of Kubernetes, with ``units``, the
-watches of what concerns it, and ``health``, which answers probes; it needs the extra ``operator``.
+watches of what concerns it, and ``metrics``, for Prometheus; it needs the extra ``operator``.
 """
 
 from headrace.driver.process import run_driver

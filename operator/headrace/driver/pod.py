@@ -16,8 +16,8 @@ from headrace.api.labels import (
     RESTART_ANNOTATION,
     label_value,
 )
-from headrace.connect import DriverIdentity, Worker
-from headrace.driver.health import serve_health
+from headrace.connect import DriverIdentity, UnitFigures, Worker
+from headrace.driver.metrics import DriverCollector
 from headrace.driver.units import DriverUnits
 from headrace.errors import HeadraceError, InvalidSpec
 from headrace.herder.kubernetes import KubernetesHerder
@@ -27,9 +27,12 @@ from headrace.k8s import (
     LeaseKeeper,
     Object,
     Reflector,
+    RequestMetrics,
     connect,
+    make_registry,
     owner_reference,
     parse,
+    serve,
 )
 from headrace.k8s.kinds import FLOW, POD, TASK
 from headrace.logs import get_logger
@@ -50,7 +53,7 @@ class Pod:
     uid: str | None
     """Of the pod: its Lease goes with it."""
     ip: str
-    """Where health is served."""
+    """Where health and metrics are served."""
     port: int
     secrets: Path | None
     """Folder of Secrets, ``<name>/<key>``."""
@@ -84,6 +87,9 @@ class PodDriver:
         self._client, self._pod = client, pod
         # A new one for each life: a container that is restarted keeps the pod's name.
         self._identity = DriverIdentity(pod.name, uuid.uuid4().hex[:12])
+        self._registry = make_registry()
+        self._registry.register(DriverCollector(pod.namespace, pod.flow, self._figures))
+        client.heard = RequestMetrics(self._registry)
         self._wake, self._stopping = asyncio.Event(), asyncio.Event()
         self._flows = Reflector(
             client,
@@ -107,7 +113,7 @@ class PodDriver:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop)
         async with (
-            serve_health(self._pod.ip, self._pod.port, self._amiss, self._not_ready),
+            serve(self._pod.ip, self._pod.port, self._registry, self._amiss, self._not_ready),
             asyncio.TaskGroup() as tasks,
         ):
             self._log.info("driver starts", incarnation=self._identity.incarnation)
@@ -225,7 +231,10 @@ class PodDriver:
         if self._lease is not None:
             await self._lease.release()
 
-    # Health.
+    # Health and metrics.
+
+    def _figures(self) -> list[UnitFigures]:
+        return self._worker.figures() if self._worker is not None else []
 
     def _amiss(self) -> list[str]:
         """For liveness: what a restart of the container would mend."""

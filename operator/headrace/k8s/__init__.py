@@ -4,6 +4,7 @@
 says in words what it refuses, ``kinds`` knows where it serves what. ``reflector`` keeps a local
 copy of objects; ``lease`` keeps a Lease, ``lease_watch`` watches those of others by the rules of
 ``lease_observer``, ``election`` chooses a leader by one. ``models`` turns objects into our types.
+``serving`` answers the kubelet's probes and Prometheus, ``metrics`` describes what it reads.
 """
 
 from headrace.k8s.client import Client
@@ -23,14 +24,17 @@ from headrace.k8s.kinds import Kind, Object, Objects, kind_of
 from headrace.k8s.lease import LeaseKeeper, micro_time, read_lease
 from headrace.k8s.lease_observer import LeaseObserver, LeaseView
 from headrace.k8s.lease_watch import LeaseWatch
+from headrace.k8s.metrics import Described, RequestMetrics, make_registry
 from headrace.k8s.models import dump, is_owned, owner_reference, owns, parse
 from headrace.k8s.reflector import Change, ChangeType, Reflector, is_older
+from headrace.k8s.serving import serve
 
 __all__ = [
     "Change",
     "ChangeType",
     "Client",
     "Conflict",
+    "Described",
     "Expired",
     "Forbidden",
     "Kind",
@@ -46,6 +50,7 @@ __all__ = [
     "Objects",
     "Reflector",
     "Refused",
+    "RequestMetrics",
     "Unavailable",
     "Undeclared",
     "connect",
@@ -55,9 +60,11 @@ __all__ = [
     "is_older",
     "is_owned",
     "kind_of",
+    "make_registry",
     "micro_time",
     "owner_reference",
     "owns",
     "parse",
     "read_lease",
+    "serve",
 ]

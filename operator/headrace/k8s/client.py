@@ -1,12 +1,15 @@
 """The API server, as far as headrace speaks to it: verbs on plain objects, each with a time-out."""
 
 import json
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import aiohttp
 from kubernetes.aio.client import ApiClient
 
+from headrace.errors import HeadraceError
 from headrace.k8s.errors import NotFound, Unavailable, read_status, sentence, translate
 from headrace.k8s.kinds import Kind, Object, Objects, kind_of
 
@@ -16,6 +19,10 @@ _PAGE = 500
 """Objects a list request asks for at once, as client-go does."""
 _SILENCE_S = 75.0
 """A watch hears a bookmark at least every minute: a longer silence is a dead connection."""
+
+Heard = Callable[[str, Kind, str, float], None]
+"""Hears of a request: its verb, the kind, its outcome (``Success``, the name of an error class of
+``k8s.errors``, or ``Cancelled``), and how many seconds it took."""
 
 _ALL = "application/json"
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
@@ -31,6 +38,8 @@ class Client:
         self.who = who
         self.namespace = namespace
         """Where people mean when they name none: the namespace of their context."""
+        self.heard: Heard = lambda verb, kind, outcome, took_s: None
+        """Hears of every request; of a watch, when it is open."""
         api.user_agent = who.removeprefix("the ").replace(" ", "-")
 
     async def close(self) -> None:
@@ -178,9 +187,10 @@ class Client:
         }
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_S, sock_read=_SILENCE_S)
         try:
-            response = await self._request(
-                "GET", kind.path(namespace), query, tried=tried, timeout=timeout
-            )
+            with self._trying("watch", kind, tried):
+                response = await self._request(
+                    "GET", kind.path(namespace), query, tried=tried, timeout=timeout
+                )
             async with response:
                 yield "CONNECTED", {}
                 # Lines of any length: the client's own watch stops at those beyond its buffer.
@@ -213,7 +223,7 @@ class Client:
         tried = sentence(self.who, verb, kind, namespace, name)
         path = kind.path(namespace, name, subresource)
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
-        try:
+        with self._trying(verb, kind, tried):
             async with await self._request(
                 method,
                 path,
@@ -226,8 +236,22 @@ class Client:
             ) as response:
                 answer: Object = json.loads(await response.read())
                 return answer
+
+    @contextmanager
+    def _trying(self, verb: str, kind: Kind, tried: str) -> Iterator[None]:
+        """Whatever breaks a request is raised as an error of ours, and told with its outcome."""
+        began, outcome = time.monotonic(), "Cancelled"
+        try:
+            yield
+            outcome = "Success"
+        except HeadraceError as error:
+            outcome = type(error).__name__
+            raise
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            outcome = Unavailable.__name__
             raise _no_answer(tried, error) from error
+        finally:
+            self.heard(verb, kind, outcome, time.monotonic() - began)
 
     async def _request(
         self,

@@ -3,9 +3,19 @@
 import sys
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from headrace.api.partitions import TopicPartition
 from headrace.kafka import KafkaError, Message
+
+
+@dataclass
+class Copied:
+    """What the target has acknowledged; it only grows. One thread counts, any may read."""
+
+    records: int = 0
+    bytes: int = 0
+    """Of keys and values."""
 
 
 class Flight:
@@ -21,21 +31,26 @@ class Flight:
         "_frontier",
         "_pending",
         "at",
-        "bytes_acked",
         "bytes_in_flight",
+        "copied",
         "error",
         "gaps",
         "last_timestamp_ms",
         "leader_epoch",
         "on_gap",
-        "records_acked",
         "target_offset",
         "target_topic",
     )
 
     def __init__(
-        self, at: TopicPartition, position: int, target_topic: str, leader_epoch: int = -1
+        self,
+        at: TopicPartition,
+        position: int,
+        target_topic: str,
+        leader_epoch: int = -1,
+        copied: Copied | None = None,
     ) -> None:
+        """``copied`` counts for all partitions of a task."""
         self.at = at
         self.target_topic = target_topic
         self._frontier = position
@@ -52,8 +67,7 @@ class Flight:
         """Why the oldest record in flight was refused; nothing is acknowledged after it."""
         self.last_timestamp_ms: int | None = None
         self.bytes_in_flight = 0
-        self.records_acked = 0
-        self.bytes_acked = 0
+        self.copied = copied or Copied()
 
     @property
     def position(self) -> int:
@@ -114,5 +128,5 @@ class Flight:
             self.target_offset = offset + 1
         self.last_timestamp_ms = timestamp_ms
         self.bytes_in_flight -= size
-        self.records_acked += 1
-        self.bytes_acked += size
+        self.copied.records += 1
+        self.copied.bytes += size

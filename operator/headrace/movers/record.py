@@ -19,7 +19,7 @@ from headrace.kafka import (
     words,
 )
 from headrace.logs import get_logger
-from headrace.movers.flight import Flight
+from headrace.movers.flight import Copied, Flight
 
 log = get_logger(__name__)
 
@@ -58,8 +58,10 @@ class RecordMover:
         target: ClusterAccess,
         target_topic: Callable[[str], str],
         on_error: Callable[[str], None],
+        copied: Copied,
     ) -> None:
-        """``target_topic`` names topics on the target; ``on_error`` hears that brokers are away."""
+        """``target_topic`` names topics on the target; ``on_error`` hears that brokers are away;
+        ``copied`` is counted on."""
         self._source = source
         self._target = target
         self._target_topic = target_topic
@@ -75,6 +77,7 @@ class RecordMover:
         self._producer = make_producer(
             target, on_error=lambda error: on_error(f"{target.alias}: {words(error)}")
         )
+        self._copied = copied
         self.flights: dict[TopicPartition, Flight] = {}
         self._leaving: frozenset[TopicPartition] = frozenset()
 
@@ -84,7 +87,8 @@ class RecordMover:
         An epoch of -1 is unknown.
         """
         for at, (position, leader_epoch) in positions.items():
-            self.flights[at] = Flight(at, position, self._target_topic(at.topic), leader_epoch)
+            target_topic = self._target_topic(at.topic)
+            self.flights[at] = Flight(at, position, target_topic, leader_epoch, self._copied)
         self._read(positions.keys())
 
     def stop_reading(self, partitions: Set[TopicPartition]) -> None:

@@ -15,9 +15,13 @@ async def until(said: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-def run(work: Work, test: Callable[[KeyQueue[str]], Awaitable[None]]) -> None:
+def run(
+    work: Work,
+    test: Callable[[KeyQueue[str]], Awaitable[None]],
+    heard: Callable[[float, bool], None] = lambda took_s, failed: None,
+) -> None:
     async def main() -> None:
-        queue = KeyQueue[str]()
+        queue = KeyQueue[str](heard=heard)
         running = asyncio.create_task(queue.run(work))
         await test(queue)
         assert not running.done()
@@ -95,3 +99,40 @@ def test_a_look_says_when_it_wants_the_next() -> None:
         await until(lambda: looks == 4)
 
     run(work, test)
+
+
+def test_each_look_is_told_with_its_end_and_its_duration() -> None:
+    heard: list[tuple[float, bool]] = []
+
+    async def work(key: str) -> None:
+        if key == "fails" and not any(failed for _, failed in heard):
+            raise Retriable("not now")
+
+    async def test(queue: KeyQueue[str]) -> None:
+        queue.add("well")
+        queue.add("fails")
+        await until(lambda: len(heard) == 3)
+
+    run(work, test, heard=lambda took_s, failed: heard.append((took_s, failed)))
+    assert sorted(failed for _, failed in heard) == [False, False, True]
+    assert min(took_s for took_s, _ in heard) >= 0
+
+
+def test_its_length_is_what_wants_a_look_now_not_what_comes_later() -> None:
+    lengths: list[int] = []
+    go_on = asyncio.Event()
+
+    async def work(key: str) -> None:
+        await go_on.wait()
+
+    async def test(queue: KeyQueue[str]) -> None:
+        lengths.append(queue.length)
+        queue.add("a", 0)
+        queue.add("b", 0)
+        queue.add("a-minute-later", 60)
+        lengths.append(queue.length)
+        go_on.set()
+        await until(lambda: queue.length == 0)
+
+    run(work, test)
+    assert lengths == [0, 2]

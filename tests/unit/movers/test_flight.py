@@ -3,7 +3,7 @@
 from confluent_kafka import KafkaError
 
 from headrace.api.partitions import TopicPartition
-from headrace.movers import Flight
+from headrace.movers import Copied, Flight
 
 
 class Report:
@@ -34,7 +34,7 @@ def test_the_acknowledged_position_is_the_end_of_what_has_no_gap() -> None:
     window.delivered(None, Report(1))
     assert window.acknowledged == 15  # 12 to 14 hold nothing to copy
     window.delivered(None, Report(2))
-    assert (window.acknowledged, window.bytes_in_flight, window.records_acked) == (16, 0, 3)
+    assert (window.acknowledged, window.bytes_in_flight, window.copied.records) == (16, 0, 3)
 
 
 def test_markers_count_when_nothing_is_in_flight() -> None:
@@ -75,3 +75,18 @@ def test_dropped_records_are_read_again_and_acknowledged_ones_are_not() -> None:
     window.delivered(None, Report(1))
     window.rewind()
     assert (window.position, window.acknowledged) == (12, 12)
+
+
+def test_what_is_copied_is_counted_for_all_partitions_of_a_task_and_never_twice() -> None:
+    copied = Copied()
+    windows = [
+        Flight(TopicPartition("orders", number), 10, "east.orders", copied=copied)
+        for number in range(2)
+    ]
+    for window in windows:
+        send(window, 10, 11)
+        window.delivered(None, Report(0))
+    assert (copied.records, copied.bytes) == (2, 200)
+    windows[0].rewind()
+    windows[0].delivered(None, Report(1))  # of what was in flight before
+    assert (copied.records, copied.bytes) == (2, 200)

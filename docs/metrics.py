@@ -1,0 +1,42 @@
+"""Writes the tables of ``docs/metrics.md`` from the metrics' own descriptions.
+
+``python docs/metrics.py`` writes what stands between the two marks on the page.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from headrace.controller import metrics as operator
+from headrace.driver import metrics as driver
+from headrace.k8s import metrics as both
+from headrace.k8s.metrics import Described
+
+PAGE = Path(__file__).with_suffix(".md")
+BEGIN, END = "<!-- metrics: written by docs/metrics.py -->", "<!-- metrics: end -->"
+SECTIONS: dict[str, Sequence[Described]] = {
+    "Drivers": driver.METRICS,
+    "Operator": operator.METRICS,
+    "Both": both.METRICS,
+}
+
+
+def tables() -> str:
+    """One table a section."""
+    return "\n\n".join(f"## {title}\n\n{_table(metrics)}" for title, metrics in SECTIONS.items())
+
+
+def page_with(text: str) -> str:
+    """The page, with ``text`` between its marks."""
+    before, rest = PAGE.read_text().split(BEGIN)
+    return f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.split(END)[1]}"
+
+
+def _table(metrics: Sequence[Described]) -> str:
+    rows = [f"| `{m.name}` | {m.type} | {', '.join(m.labels)} | {m.help} |" for m in metrics]
+    return "\n".join(
+        ["| metric | type | labels | what it says |", "| --- | --- | --- | --- |", *rows]
+    )
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page_with(tables()))

@@ -1,0 +1,225 @@
+"""What the operator says at a scrape: what the statuses of flows and finished tests have, how its
+reconciles go, and whether it leads."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from headrace.api import ConditionType, Verdict
+from headrace.k8s import Described, Object
+from headrace.k8s.kinds import MIRROR_TEST
+
+_FLOW = ("namespace", "flow")
+_TEST = ("namespace", "test")
+_OF_TEST = "of a finished MirrorTest; runs of a schedule go by its name, and the last one counts."
+
+FLOW_CONDITION = Described(
+    "headrace_flow_condition",
+    "gauge",
+    "1 while the condition of the flow is True, else 0.",
+    (*_FLOW, "condition"),
+)
+FLOW_TASKS = Described(
+    "headrace_flow_tasks",
+    "gauge",
+    "Tasks of the flow (connectors are none), by phase; Other: they begin or go.",
+    (*_FLOW, "phase"),
+)
+FLOW_DRIVERS = Described("headrace_flow_drivers", "gauge", "Drivers that are alive.", _FLOW)
+FLOW_LAG_RECORDS = Described(
+    "headrace_flow_lag_records",
+    "gauge",
+    "Records on the source that the target has not acknowledged, in the coarse steps of the "
+    "status; the drivers' metrics are exact.",
+    _FLOW,
+)
+FLOW_LAG_S = Described(
+    "headrace_flow_lag_seconds", "gauge", "Age of the oldest of them, in the same steps.", _FLOW
+)
+TEST_VERDICT = Described(
+    "headrace_mirror_test_verdict",
+    "gauge",
+    f"1 for the verdict (Passed, Failed, Inconclusive), 0 for the others, {_OF_TEST}",
+    (*_TEST, "verdict"),
+)
+TEST_MESSAGES = Described(
+    "headrace_mirror_test_messages",
+    "gauge",
+    f"Messages by what became of them, {_OF_TEST}",
+    (*_TEST, "outcome"),
+)
+TEST_LATENCY = Described(
+    "headrace_mirror_test_latency_seconds",
+    "gauge",
+    f"Quantiles of the mirror's latency (quantile 1: the slowest), {_OF_TEST}",
+    (*_TEST, "quantile"),
+)
+TEST_ENDED = Described(
+    "headrace_mirror_test_completion_timestamp_seconds",
+    "gauge",
+    f"When it ended (Unix time), {_OF_TEST}",
+    _TEST,
+)
+LEADS = Described(
+    "headrace_operator_leader",
+    "gauge",
+    "1 while this replica leads, else 0. Only that one speaks of flows, tests and reconciles.",
+)
+QUEUE = Described(
+    "headrace_reconcile_queue_length",
+    "gauge",
+    "Objects that want a look now, or are looked at.",
+    ("kind",),
+)
+RECONCILE_S = Described(
+    "headrace_reconcile_duration_seconds",
+    "histogram",
+    "How long reconciles took; its count is how many there were.",
+    ("kind",),
+)
+RECONCILE_ERRORS = Described(
+    "headrace_reconcile_errors_total",
+    "counter",
+    "Reconciles that failed; each is tried again.",
+    ("kind",),
+)
+_COLLECTED = (
+    FLOW_CONDITION,
+    FLOW_TASKS,
+    FLOW_DRIVERS,
+    FLOW_LAG_RECORDS,
+    FLOW_LAG_S,
+    TEST_VERDICT,
+    TEST_MESSAGES,
+    TEST_LATENCY,
+    TEST_ENDED,
+    LEADS,
+    QUEUE,
+)
+METRICS: Sequence[Described] = (*_COLLECTED, RECONCILE_S, RECONCILE_ERRORS)
+
+_CONDITIONS = (
+    ConditionType.READY,
+    ConditionType.RECONCILING,
+    ConditionType.STALLED,
+    ConditionType.DATA_LOSS_DETECTED,
+    ConditionType.FOREIGN_WRITER,
+    ConditionType.ASSIGNMENT_FAILED,
+    ConditionType.DRIVER_UNRESPONSIVE,
+)
+_PHASES = ("Running", "Restoring", "Paused", "Failed")
+_OUTCOMES = ("acknowledged", "missing", "duplicated", "reordered", "corrupted", "alien")
+_QUANTILES = {"0.5": "p50", "0.99": "p99", "0.999": "p999", "1": "max"}
+
+_Sample = tuple[Described, tuple[str, ...], float]
+"""What is measured, the values of its labels, the value."""
+
+
+class OperatorMetrics(Collector):
+    """A replica that does not lead says only that. Collected on a thread: what it looks at never
+    changes in place."""
+
+    def __init__(self, registry: CollectorRegistry, leads: Callable[[], bool]) -> None:
+        self._leads = leads
+        self._flows: Callable[[], Iterable[Object]] = tuple
+        self._tests: Iterable[Object] = ()
+        self._queues: Mapping[str, Callable[[], int]] = {}
+        self._took = Histogram(
+            RECONCILE_S.name, RECONCILE_S.help, RECONCILE_S.labels, registry=registry
+        )
+        self._errors = Counter(
+            RECONCILE_ERRORS.name, RECONCILE_ERRORS.help, RECONCILE_ERRORS.labels, registry=registry
+        )
+        registry.register(self)
+
+    def lead(
+        self,
+        flows: Callable[[], Iterable[Object]],
+        tests: Iterable[Object],
+        queues: Mapping[str, Callable[[], int]],
+    ) -> None:
+        """Where to look from now on: flows and MirrorTests as they are, and the length of the queue
+        of each kind."""
+        self._flows, self._tests, self._queues = flows, tests, queues
+
+    def reconciles(self, kind: str) -> Callable[[float, bool], None]:
+        """Hears of each reconcile of a kind how many seconds it took, and whether it failed."""
+        took, errors = self._took.labels(kind), self._errors.labels(kind)
+
+        def heard(took_s: float, failed: bool) -> None:
+            took.observe(took_s)
+            errors.inc(failed)
+
+        return heard
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        """See ``Collector``."""
+        families = {metric: metric.family() for metric in _COLLECTED}
+        for metric, labels, value in self._samples():
+            families[metric].add_metric(labels, value)
+        yield from families.values()
+
+    def _samples(self) -> Iterator[_Sample]:
+        yield LEADS, (), self._leads()
+        for kind, length in self._queues.items():
+            yield QUEUE, (kind,), length()
+        for flow in self._flows():
+            yield from _of_flow(flow)
+        for name, status in _finished(self._tests).items():
+            yield from _of_test(name, status)
+
+
+def _of_flow(flow: Object) -> Iterator[_Sample]:
+    name = (flow["metadata"]["namespace"], flow["metadata"]["name"])
+    status = flow.get("status") or {}
+    conditions = status.get("conditions") or ()
+    true = {one["type"] for one in conditions if one["status"] == "True"}
+    for condition in _CONDITIONS:
+        yield FLOW_CONDITION, (*name, condition.value), condition in true
+    if (tasks := status.get("tasks")) is not None:
+        phases = {phase: tasks.get(phase.lower(), 0) for phase in _PHASES}
+        phases["Other"] = tasks.get("total", 0) - sum(phases.values())
+        for phase, count in phases.items():
+            yield FLOW_TASKS, (*name, phase), count
+    yield FLOW_DRIVERS, name, status.get("drivers", 0)
+    if (lag := status.get("lag")) is not None:
+        yield FLOW_LAG_RECORDS, name, lag.get("records", 0)
+        yield FLOW_LAG_S, name, lag.get("seconds", 0)
+
+
+def _finished(tests: Iterable[Object]) -> dict[tuple[str, str], Object]:
+    """Statuses of the tests that ended, by namespace and name. Runs of a schedule come and go: the
+    one that ended last stands under the name of the schedule, which has no verdict itself."""
+    ended: dict[tuple[str, str], Object] = {}
+    for test in tests:
+        metadata, status = test["metadata"], test.get("status") or {}
+        if "verdict" not in status:
+            continue
+        owners = metadata.get("ownerReferences") or ()
+        schedules = [owner["name"] for owner in owners if owner["kind"] == MIRROR_TEST.name]
+        name = (metadata["namespace"], schedules[0] if schedules else metadata["name"])
+        if _ended_s(status) >= _ended_s(ended.get(name, {})):
+            ended[name] = status
+    return ended
+
+
+def _of_test(name: tuple[str, str], status: Object) -> Iterator[_Sample]:
+    for verdict in Verdict:
+        yield TEST_VERDICT, (*name, verdict.value), status["verdict"] == verdict
+    if (counts := status.get("counts")) is not None:
+        for outcome in _OUTCOMES:
+            yield TEST_MESSAGES, (*name, outcome), counts.get(outcome, 0)
+    if (latency_ms := status.get("latencyMs")) is not None:
+        for quantile, field in _QUANTILES.items():
+            yield TEST_LATENCY, (*name, quantile), latency_ms[field] / 1000
+    if ended_s := _ended_s(status):
+        yield TEST_ENDED, name, ended_s
+
+
+def _ended_s(status: Object) -> float:
+    """Unix time; 0 when it is not said."""
+    ended: str | None = status.get("completionTime")
+    return datetime.fromisoformat(ended).timestamp() if ended else 0.0

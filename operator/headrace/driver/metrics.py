@@ -1,0 +1,127 @@
+"""What a driver pod says of its units at a scrape: what its Worker would report, nothing else."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from headrace.api import ConditionStatus, ConditionType, TaskPhase, TaskType
+from headrace.connect import UnitFigures
+from headrace.k8s import Described
+
+_TASK = ("namespace", "flow", "task", "type")
+_LAG = "as last fetched; of source tasks."
+
+LAG_RECORDS = Described(
+    "headrace_task_lag_records",
+    "gauge",
+    f"Records on the source that the target has not acknowledged, {_LAG}",
+    _TASK,
+)
+LAG_S = Described(
+    "headrace_task_lag_seconds",
+    "gauge",
+    f"Age of the oldest record that the target has not acknowledged, {_LAG}",
+    _TASK,
+)
+COPIED_RECORDS = Described(
+    "headrace_task_copied_records_total",
+    "counter",
+    "Records that the target has acknowledged, since the task began on this driver.",
+    _TASK,
+)
+COPIED_BYTES = Described(
+    "headrace_task_copied_bytes_total",
+    "counter",
+    "Bytes of keys and values that the target has acknowledged, since the task began on this "
+    "driver.",
+    _TASK,
+)
+PARTITIONS = Described(
+    "headrace_task_partitions", "gauge", "Partitions that a source task holds.", _TASK
+)
+RESTARTS = Described(
+    "headrace_task_restarts_total",
+    "counter",
+    "Restarts after errors; begins anew once the unit ran for long.",
+    _TASK,
+)
+PHASE = Described(
+    "headrace_task_phase",
+    "gauge",
+    "1 for the phase that the unit is in, 0 for all others.",
+    (*_TASK, "phase"),
+)
+CONDITION = Described(
+    "headrace_task_condition",
+    "gauge",
+    "1 while the condition (DataLossDetected, ForeignWriter) of a source task is True, else 0.",
+    (*_TASK, "condition"),
+)
+BEAT_S = Described(
+    "headrace_heartbeat_timestamp_seconds",
+    "gauge",
+    "When a cluster, named by its alias, acknowledged the last heartbeat (Unix time); before the "
+    "first, when the task began.",
+    (*_TASK, "cluster"),
+)
+METRICS: Sequence[Described] = (
+    LAG_RECORDS,
+    LAG_S,
+    COPIED_RECORDS,
+    COPIED_BYTES,
+    PARTITIONS,
+    RESTARTS,
+    PHASE,
+    CONDITION,
+    BEAT_S,
+)
+_CONDITIONS = (ConditionType.DATA_LOSS_DETECTED, ConditionType.FOREIGN_WRITER)
+
+_Sample = tuple[Described, tuple[str, ...], float]
+"""What is measured, the values of the labels behind ``type``, the value."""
+
+
+class DriverCollector(Collector):
+    """The units of one flow on one driver."""
+
+    def __init__(
+        self, namespace: str, flow: str, figures: Callable[[], Iterable[UnitFigures]]
+    ) -> None:
+        self._labels = (namespace, flow)
+        self._figures = figures
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        """See ``Collector``."""
+        families = {metric: metric.family() for metric in METRICS}
+        for unit in self._figures():
+            labels = (*self._labels, unit.id.name, unit.id.type)
+            for metric, more, value in _samples(unit):
+                families[metric].add_metric([*labels, *more], value)
+        yield from families.values()
+
+
+def _samples(unit: UnitFigures) -> Iterator[_Sample]:
+    status = unit.status
+    yield RESTARTS, (), status.restarts
+    for phase in TaskPhase:
+        yield PHASE, (phase.value,), status.phase is phase
+    for cluster, at_s in unit.beats.items():
+        yield BEAT_S, (cluster,), at_s
+    if unit.copied is not None:
+        yield COPIED_RECORDS, (), unit.copied.records
+        yield COPIED_BYTES, (), unit.copied.bytes
+    if unit.id.type == TaskType.SOURCE_TASK:
+        yield from _of_source_task(unit)
+
+
+def _of_source_task(unit: UnitFigures) -> Iterator[_Sample]:
+    status = unit.status
+    yield PARTITIONS, (), sum(len(topic.numbers) for topic in status.partitions)
+    if status.lag_records is not None:  # else nothing was fetched yet
+        yield LAG_RECORDS, (), status.lag_records
+    if status.lag_seconds is not None:
+        yield LAG_S, (), status.lag_seconds
+    true = {one.type for one in status.conditions if one.status is ConditionStatus.TRUE}
+    for condition in _CONDITIONS:
+        yield CONDITION, (condition.value,), condition in true

@@ -1,0 +1,67 @@
+"""What a pod answers over HTTP: its kubelet's probes, and Prometheus."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from headrace.errors import InvalidSpec
+
+Check = Callable[[], Sequence[str]]
+"""What is amiss, in sentences; nothing when all is well."""
+_Answer = Callable[[web.Request], Awaitable[web.Response]]
+
+
+@asynccontextmanager
+async def serve(
+    host: str | None, port: int, registry: CollectorRegistry, live: Check, ready: Check
+) -> AsyncIterator[int]:
+    """``/healthz`` and ``/readyz``: 200 when nothing is amiss, else 503 and what is. ``/metrics``:
+    what ``registry`` has, in the format that is asked for; it is collected on a thread.
+
+    That an answer comes at all says that the event loop runs. ``host`` None: all addresses. Yields
+    the port; with ``port`` 0 any, IPv4's when IPv6 has another. Raises ``InvalidSpec`` when the
+    address is not to be had.
+    """
+    app = web.Application()
+    app.router.add_get("/healthz", _health(live))
+    app.router.add_get("/readyz", _health(ready))
+    app.router.add_get("/metrics", _metrics(registry))
+    runner = web.AppRunner(app, access_log=None, handle_signals=False)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+    except OSError as error:
+        await runner.cleanup()
+        why = os.strerror(error.errno) if error.errno else str(error)
+        raise InvalidSpec(
+            f"cannot serve health on {host or ''}:{port} ({why}): choose another --port"
+            + (" or --pod-ip" if host else "")
+        ) from error
+    try:
+        yield int(min(runner.addresses, key=len)[1])
+    finally:
+        await runner.cleanup()
+
+
+def _health(check: Check) -> _Answer:
+    async def answer(_: web.Request) -> web.Response:
+        amiss = check()
+        text = "".join(f"{sentence}\n" for sentence in amiss) or "ok\n"
+        return web.Response(text=text, status=503 if amiss else 200)
+
+    return answer
+
+
+def _metrics(registry: CollectorRegistry) -> _Answer:
+    async def answer(request: web.Request) -> web.Response:
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        # Of a thousand tasks it takes some tenths of a second, which no Lease should wait for.
+        text = await asyncio.to_thread(encode, registry)
+        return web.Response(body=text, headers={"Content-Type": content_type})
+
+    return answer

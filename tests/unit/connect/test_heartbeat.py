@@ -1,0 +1,98 @@
+"""When a heartbeat counts as written; the brokers are played."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headrace.api import ClusterAccess, ClusterSpec
+from headrace.api.flow import Heartbeats
+from headrace.connect import heartbeat as module
+from headrace.connect.heartbeat import HeartbeatTask
+from headrace.kafka import KafkaError
+
+Acknowledge = Callable[[KafkaError | None, object], None]
+
+
+class PlayedProducer:
+    """Keeps what is written until the test says what became of it."""
+
+    def __init__(self) -> None:
+        self.under_way: list[Acknowledge] = []
+
+    def __len__(self) -> int:
+        return len(self.under_way)
+
+    def produce(self, *_: Any, on_delivery: Acknowledge, **__: Any) -> None:
+        self.under_way.append(on_delivery)
+
+    def poll(self, _: float) -> None: ...
+
+    def flush(self, _: float) -> None: ...
+
+    def purge(self) -> None: ...
+
+    def answer(self, error: KafkaError | None = None) -> None:
+        self.under_way.pop()(error, None)
+
+
+class Scene:
+    """A heartbeat task from ``east`` to ``west``, and a clock that the test sets."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, on_source: bool) -> None:
+        self.now_s = 1000.0
+        self.producers: dict[str, PlayedProducer] = {}
+        admin = SimpleNamespace(create_topic=lambda *_, **__: True)
+        access = {
+            alias: ClusterAccess(ClusterSpec(alias=alias, bootstrap_servers="127.0.0.1:1"))
+            for alias in ("east", "west")
+        }
+        context = SimpleNamespace(
+            name="orders",
+            spec=SimpleNamespace(heartbeats=Heartbeats(on_source=on_source)),
+            source=admin,
+            target=admin,
+            source_access=access["east"],
+            target_access=access["west"],
+        )
+        monkeypatch.setattr(module, "make_producer", self._make_producer)
+        clock = SimpleNamespace(time=lambda: self.now_s, monotonic=lambda: self.now_s)
+        monkeypatch.setattr(module, "time", clock)
+        hold = SimpleNamespace(name="orders-heartbeat-task-0")
+        self.task = HeartbeatTask(hold, context, None, lambda: None)
+        self.task.restore()
+
+    def _make_producer(self, at: ClusterAccess) -> PlayedProducer:
+        return self.producers.setdefault(at.alias, PlayedProducer())
+
+
+@pytest.mark.parametrize("on_source", [True, False])
+def test_before_the_first_it_has_the_time_of_its_start(
+    monkeypatch: pytest.MonkeyPatch, *, on_source: bool
+) -> None:
+    scene = Scene(monkeypatch, on_source=on_source)
+    scene.now_s = 1003.0
+    scene.task.turn()
+    sides = {"west", "east"} if on_source else {"west"}
+    assert scene.task.beats == dict.fromkeys(sides, 1000.0)
+
+
+def test_what_one_side_acknowledges_counts_for_that_side_and_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(monkeypatch, on_source=True)
+    scene.task.turn()
+    scene.now_s = 1002.0
+    scene.producers["west"].answer()
+    assert scene.task.beats == {"west": 1002.0, "east": 1000.0}
+    scene.task.restore()
+    assert scene.task.beats == {"west": 1002.0, "east": 1000.0}
+
+
+def test_what_is_refused_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, on_source=False)
+    scene.task.turn()
+    scene.now_s = 1002.0
+    scene.producers["west"].answer(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    assert scene.task.beats == {"west": 1000.0}

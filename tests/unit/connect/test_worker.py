@@ -1,0 +1,87 @@
+"""What a Worker says of what runs; no broker is asked for that."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+import pytest
+
+from headrace.api import (
+    ReplicationFlow,
+    ReplicationTask,
+    ReplicationTaskStatus,
+    TaskPhase,
+    TaskType,
+    TopicPartitions,
+)
+from headrace.connect import DriverIdentity, Worker
+from headrace.herder.store import TaskStore
+
+FLOW = ReplicationFlow.model_validate(
+    {
+        "metadata": {"name": "orders"},
+        "spec": {
+            "source": {"alias": "east", "bootstrapServers": "127.0.0.1:1"},
+            "target": {"alias": "west", "bootstrapServers": "127.0.0.1:2"},
+            "topics": {"include": ["orders"]},
+        },
+    }
+)
+
+
+class Herder:
+    """By the rules of the store; nothing is published."""
+
+    def __init__(self) -> None:
+        self.store = TaskStore()
+        self.store.put("orders", TaskType.HEARTBEAT_CONNECTOR)
+
+    def claim(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
+        return self.store.write_status(task, status)
+
+    report = release = claim
+
+    def published(self, connector: ReplicationTask, type: TaskType) -> list[ReplicationTask]:
+        return []
+
+    def publish(
+        self,
+        connector: ReplicationTask,
+        type: TaskType,
+        tasks: Mapping[int, Sequence[TopicPartitions]],
+        target_topics: Mapping[str, Sequence[str]],
+    ) -> None: ...
+
+
+@pytest.fixture
+def herder() -> Herder:
+    return Herder()
+
+
+@pytest.fixture
+def worker(herder: Herder) -> Iterator[Worker]:
+    made = Worker(FLOW, herder, DriverIdentity("me", "1"))
+    yield made
+    made.stop(5)
+
+
+def phases(worker: Worker) -> dict[str, TaskPhase | None]:
+    return {unit.id.name: unit.status.phase for unit in worker.figures()}
+
+
+def wait_for(worker: Worker, expected: dict[str, TaskPhase | None]) -> None:
+    deadline = time.monotonic() + 20
+    while phases(worker) != expected:
+        assert time.monotonic() < deadline, phases(worker)
+        time.sleep(0.01)
+
+
+def test_figures_are_those_of_the_units_that_run_here(worker: Worker, herder: Herder) -> None:
+    assert worker.figures() == []
+    (unit,) = herder.store
+    mine = unit.model_copy(update={"spec": unit.spec.model_copy(update={"driver_name": "me"})})
+    worker.update([mine])
+    wait_for(worker, {"orders-heartbeat-connector-0": TaskPhase.RUNNING})
+    (figures,) = worker.figures()
+    assert (figures.copied, figures.beats) == (None, {})
+    worker.update([])
+    wait_for(worker, {})

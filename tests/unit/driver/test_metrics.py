@@ -1,0 +1,123 @@
+"""What a driver says at a scrape, given what its units would report."""
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from headrace.api import (
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    Reason,
+    ReplicationTaskStatus,
+    TaskPhase,
+    TaskType,
+    TopicPartitions,
+)
+from headrace.assign import TaskId
+from headrace.connect import UnitFigures
+from headrace.driver.metrics import METRICS, DriverCollector
+from headrace.movers import Copied
+
+Samples = dict[tuple[str, ...], float]
+SOURCE_TASK = ("orders-source-task-3", "SourceTask")
+
+
+def scrape(*units: UnitFigures) -> dict[str, Samples]:
+    """Values by the name of the metric, then by its labels in the order of its description."""
+    registry = CollectorRegistry()
+    registry.register(DriverCollector("shop", "orders", lambda: units))
+    described = {metric.name: metric for metric in METRICS}
+    found: dict[str, Samples] = {name: {} for name in described}
+    for family in text_string_to_metric_families(generate_latest(registry).decode()):
+        for sample in family.samples:
+            metric = described[sample.name]
+            assert (family.type, family.documentation) == (metric.type, metric.help)
+            assert sample.labels.keys() == set(metric.labels)
+            assert (sample.labels["namespace"], sample.labels["flow"]) == ("shop", "orders")
+            found[sample.name][tuple(sample.labels[label] for label in metric.labels[2:])] = (
+                sample.value
+            )
+    return found
+
+
+def source_task(**status: object) -> UnitFigures:
+    return UnitFigures(
+        TaskId("orders", TaskType.SOURCE_TASK, 3),
+        ReplicationTaskStatus(phase=TaskPhase.RUNNING).model_copy(update=status),
+        copied=Copied(records=12, bytes=3456),
+    )
+
+
+def heartbeat(**beats: float) -> UnitFigures:
+    status = ReplicationTaskStatus(phase=TaskPhase.RUNNING)
+    return UnitFigures(TaskId("orders", TaskType.HEARTBEAT_TASK, 0), status, beats=beats)
+
+
+def test_a_task_that_copies_says_how_far_it_is() -> None:
+    found = scrape(
+        source_task(
+            restarts=2,
+            lag_records=70,
+            lag_seconds=5,
+            partitions=(TopicPartitions(topic="a", partitions="0-3"),),
+        )
+    )
+    figures = {
+        name.removeprefix("headrace_task_"): samples[SOURCE_TASK]
+        for name, samples in found.items()
+        if SOURCE_TASK in samples
+    }
+    assert figures == {
+        "lag_records": 70,
+        "lag_seconds": 5,
+        "copied_records_total": 12,
+        "copied_bytes_total": 3456,
+        "partitions": 4,
+        "restarts_total": 2,
+    }
+
+
+def test_one_phase_is_1_and_all_others_are_0() -> None:
+    phases = scrape(source_task(phase=TaskPhase.FAILED))["headrace_task_phase"]
+    assert phases == {(*SOURCE_TASK, phase.value): phase is TaskPhase.FAILED for phase in TaskPhase}
+
+
+def test_a_lag_that_is_not_known_yet_is_not_said_to_be_none() -> None:
+    found = scrape(source_task())
+    assert found["headrace_task_lag_records"] == found["headrace_task_lag_seconds"] == {}
+
+
+def test_conditions_count_when_they_are_true() -> None:
+    def condition(type: ConditionType, status: ConditionStatus) -> Condition:
+        return Condition(type=type, status=status, reason=Reason.DATA_LOST)
+
+    found = scrape(
+        source_task(
+            conditions=(
+                condition(ConditionType.CAUGHT_UP, ConditionStatus.TRUE),
+                condition(ConditionType.DATA_LOSS_DETECTED, ConditionStatus.TRUE),
+                condition(ConditionType.FOREIGN_WRITER, ConditionStatus.FALSE),
+            )
+        )
+    )["headrace_task_condition"]
+    assert found == {(*SOURCE_TASK, "DataLossDetected"): 1, (*SOURCE_TASK, "ForeignWriter"): 0}
+
+
+def test_heartbeats_have_the_time_of_each_side_and_nothing_that_only_copies_have() -> None:
+    found = scrape(heartbeat(west=1_700_000_000.25, east=1_700_000_001.5))
+    task = ("orders-heartbeat-task-0", "HeartbeatTask")
+    assert found.pop("headrace_heartbeat_timestamp_seconds") == {
+        (*task, "west"): 1_700_000_000.25,
+        (*task, "east"): 1_700_000_001.5,
+    }
+    said = {name for name, samples in found.items() if samples}
+    assert said == {"headrace_task_phase", "headrace_task_restarts_total"}
+
+
+def test_a_driver_without_units_says_nothing_of_any() -> None:
+    assert not any(scrape().values())
+
+
+def test_every_metric_that_is_described_is_served() -> None:
+    found = scrape(source_task(lag_records=0, lag_seconds=0), heartbeat(west=1.0))
+    assert [name for name, samples in found.items() if not samples] == []
