@@ -13,6 +13,7 @@ import pytest
 import yaml
 from support.helm import CHART, KUBERNETES, ROOT, helm, render
 
+from headrace.cli.operator import command
 from headrace.controller import LEASE
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -125,6 +126,17 @@ def test_images(values: dict[str, str], image: str, driver: str, spark: str) -> 
     (container,) = operator(*(f"--set-string={k}={v}" for k, v in values.items()))["containers"]
     assert container["image"] == image
     assert {f"--driver-image={driver}", f"--spark-image={spark}"} <= set(container["args"])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_operator_understands_its_command_line(case: str) -> None:
+    (container,) = operator(values_of(case))["containers"]
+    assert container["command"] == ["headrace", "operator"]
+    given = command.make_context("operator", list(container["args"])).params
+    assert (given["namespace"] is None) is given["all_namespaces"]
+    assert given["port"] == container["ports"][0]["containerPort"]
+    for variable in (given["identity"], given["ip"]):
+        assert variable.strip("$()") in {one["name"] for one in container["env"]}
 
 
 def names_of(release: str, namespace: str, *arguments: str) -> set[tuple[str, str, str]]:

@@ -1,5 +1,6 @@
 """The chart as Helm renders it. Helm is the one on PATH when it will do, else built once."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -46,9 +47,17 @@ def helm_binary() -> Path:
     return _PROGRAM.get()
 
 
-def helm(*arguments: str) -> str:
-    """Run Helm; what it prints. Raises HelmError."""
-    done = subprocess.run([helm_binary(), *arguments], capture_output=True, text=True, check=False)
+def helm(*arguments: str, kubeconfig: Path | None = None) -> str:
+    """Run Helm, on the cluster of ``kubeconfig`` if it needs one; what it prints. Raises HelmError.
+
+    Nothing of the user's Helm counts.
+    """
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("HELM_")}
+    if kubeconfig:
+        variables |= {"KUBECONFIG": str(kubeconfig), "HOME": str(kubeconfig.parent)}
+    done = subprocess.run(
+        [helm_binary(), *arguments], env=variables, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise HelmError((done.stdout + done.stderr).strip())
     return done.stdout

@@ -5,8 +5,8 @@ from aiohttp import web
 from headrace.errors import InvalidSpec
 
 
-async def serve_health(port: int) -> web.AppRunner:
-    """Answer ``/healthz`` and ``/readyz`` until ``cleanup`` of what is returned.
+async def serve_health(host: str | None, port: int) -> web.AppRunner:
+    """Answer ``/healthz`` and ``/readyz`` until ``cleanup`` of what is returned. Host None: all.
 
     A replica that waits to lead is as well as one that leads. One that hangs answers nothing.
     """
@@ -20,7 +20,7 @@ async def serve_health(port: int) -> web.AppRunner:
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        await web.TCPSite(runner, port=port).start()
+        await web.TCPSite(runner, host, port).start()
     except OSError as error:
         raise InvalidSpec(f"port {port} cannot be listened on ({error}): use --port") from error
     return runner

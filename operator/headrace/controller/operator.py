@@ -39,6 +39,8 @@ class OperatorOptions:
     """Where the replicas' Lease lies."""
     lease: str
     """Its name."""
+    ip: str | None
+    """Where its health is answered; None: on all addresses."""
     port: int
     """Of its health."""
     flows: Settings
@@ -50,7 +52,7 @@ async def run_operator(options: OperatorOptions) -> None:
     a thread must not write beside it."""
     quiet_kopf()
     client = await connect("the operator")
-    health = await serve_health(options.port)
+    health = await serve_health(options.ip, options.port)
     election = LeaderElection(client, options.lease_namespace, options.lease, options.identity)
     log.info("waits to lead", identity=options.identity, pid=os.getpid())
     running = asyncio.create_task(election.run(lambda: _lead(client, options)))
