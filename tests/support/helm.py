@@ -24,7 +24,7 @@ _PROGRAM = Program(
     "helm.sh/helm/v3/cmd/helm",
     ("-trimpath", "-buildvcs=false", "-ldflags=-s -w"),
     "The tests of the chart run Helm. It is compiled here, from its Go modules: "
-    "a minute or two, 100 MB of downloads and 1 GB of Go's own caches, once.",
+    "some 2 minutes, 100 MB of downloads and 1 GB of Go's own caches, once.",
     f"It needs Go's modules (GOPROXY and the proxy variables of the environment say from where); "
     f"Helm {'.'.join(map(str, OLDEST))} or a newer 3 on PATH makes it needless",
 )
