@@ -78,7 +78,8 @@ def test_a_release_reconciles_the_flows_of_its_scope(
 
     counted = f'flow_schema="headrace-operator.{namespace}",priority_level="leader-election"'
     dispatched = f"apiserver_flowcontrol_dispatched_requests_total{{{counted}}}"
-    assert dispatched in api_server.kubectl("get", "--raw", "/metrics")
+    metrics = ("get", "--raw", "/metrics")
+    wait_until(lambda: dispatched in api_server.kubectl(*metrics), within_s=60)
 
     helm("uninstall", *about, kubeconfig=api_server.kubeconfig)
     with pytest.raises(KubectlError, match="not found"):
