@@ -24,7 +24,7 @@ demo: preflight $(INSTALLED)  ## real Kafka brokers, a flow, a killed driver, a 
 	@$(BIN)/headrace demo
 
 test: lint  ## lint, then all tests: real brokers and a real API server among them
-	$(BIN)/pytest tests/unit tests/property tests/integration
+	$(BIN)/pytest tests/unit tests/property tests/chart tests/integration
 
 check: lint  ## lint, then the tests that need nothing: under two minutes
 	$(BIN)/pytest tests/unit tests/property
@@ -52,6 +52,7 @@ generate: $(INSTALLED)  ## write the pages and the CRDs that are made out of the
 	$(BIN)/python -m headrace.api.reference > docs/reference.md
 	$(BIN)/python docs/rooms.py
 	$(BIN)/python docs/metrics.py
+	$(BIN)/python docs/chart_values.py
 
 lock: $(INSTALLED)  ## pin the newest packages that pyproject.toml allows
 	$(BIN)/uv pip compile pyproject.toml --extra dev --output-file requirements.lock --upgrade \

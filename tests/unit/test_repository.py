@@ -13,7 +13,12 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LOCK = (ROOT / "requirements.lock").read_text()
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "charts" / "headrace" / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 
 
 def test_operator_is_no_package() -> None:
@@ -40,7 +45,7 @@ def test_the_lock_has_what_the_project_asks_for() -> None:
     assert unmet == [], "run `make lock`"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_pages_name_make_targets_and_files_that_exist(page: Path) -> None:
     text = page.read_text()
     targets = set(re.findall(r"(?m)^([a-z]+):", (ROOT / "Makefile").read_text()))

@@ -26,6 +26,7 @@ from headrace.controller import LEASE, Images, OperatorOptions, Settings, run_op
     help="Where the Lease lies by which one of the replicas leads.",
 )
 @click.option("--lease", default=LEASE, show_default=True, help="Name of that Lease.")
+@click.option("--pod-ip", "ip", show_default="all addresses", help="Where the port below answers.")
 @click.option(
     "--port", default=8080, show_default=True, help="Of /healthz, /readyz and /metrics; 0: any."
 )
@@ -53,6 +54,7 @@ def command(
     identity: str,
     lease_namespace: str | None,
     lease: str,
+    ip: str | None,
     port: int,
     driver_image: str,
     spark_image: str,
@@ -67,6 +69,7 @@ def command(
         namespace=namespace,
         lease_namespace=lease_namespace or namespace or "default",
         lease=lease,
+        ip=ip,
         port=port,
         flows=Settings(driver_image=driver_image, network_policy=network_policy),
         tests=Images(spark_image),

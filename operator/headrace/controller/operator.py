@@ -51,6 +51,8 @@ class OperatorOptions:
     """Where the replicas' Lease lies."""
     lease: str
     """Its name."""
+    ip: str | None
+    """Where its health and metrics are answered; None: on all addresses."""
     port: int
     """Of its health and metrics."""
     flows: Settings
@@ -67,7 +69,7 @@ async def run_operator(options: OperatorOptions) -> None:
     client.heard = RequestMetrics(registry)
     metrics = OperatorMetrics(registry, lambda: election.leads)
     try:
-        async with serve(None, options.port, registry, live=list, ready=list) as port:
+        async with serve(options.ip, options.port, registry, live=list, ready=list) as port:
             log.info("waits to lead", identity=options.identity, pid=os.getpid(), port=port)
             await _stand(election, lambda: _lead(client, options, metrics), options.identity)
     finally:

@@ -1,0 +1,65 @@
+{{- /* The operator's name. Of 63 characters at most, as the name of a pod's host. */}}
+{{- define "headrace.name" -}}
+{{- $default := contains "headrace" .Release.Name | ternary .Release.Name (printf "%s-headrace" .Release.Name) }}
+{{- $full := .Values.fullnameOverride | default $default | trunc 54 | trimSuffix "-" | trimSuffix "." }}
+{{- printf "%s-operator" $full }}
+{{- end }}
+
+{{- /* Of what lies in no namespace: no namespace has a dot, so two releases never have the same. */}}
+{{- define "headrace.clusterName" -}}
+{{- printf "%s.%s" (include "headrace.name" .) .Release.Namespace }}
+{{- end }}
+
+{{- /* Of what lies in the watched namespace: as above, unless that is the release's own. */}}
+{{- define "headrace.roleName" -}}
+{{- $own := eq .Release.Namespace (include "headrace.watched" .) }}
+{{- include ($own | ternary "headrace.name" "headrace.clusterName") . }}
+{{- end }}
+
+{{- define "headrace.serviceAccount" -}}
+{{- .Values.serviceAccount.name | default (include "headrace.name" .) }}
+{{- end }}
+
+{{- /* Of the operator's pods, and of no others; a Deployment can never change them. */}}
+{{- define "headrace.selector" -}}
+app.kubernetes.io/name: headrace
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: operator
+{{- end }}
+
+{{- define "headrace.labels" -}}
+{{- $ours := include "headrace.selector" . | fromYaml }}
+{{- $_ := set $ours "app.kubernetes.io/version" .Chart.AppVersion }}
+{{- $_ := set $ours "app.kubernetes.io/managed-by" .Release.Service }}
+{{- $_ := set $ours "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_") }}
+{{- mergeOverwrite dict .Values.commonLabels $ours | toYaml }}
+{{- end }}
+
+{{- /* Where flows are reconciled and the Lease lies; nothing: everywhere. */}}
+{{- define "headrace.watched" -}}
+{{- if eq .Values.scope "Namespace" }}
+{{- .Values.watchNamespace | default .Release.Namespace }}
+{{- end }}
+{{- end }}
+
+{{- define "headrace.leaseNamespace" -}}
+{{- include "headrace.watched" . | default .Release.Namespace }}
+{{- end }}
+
+{{- define "headrace.tag" -}}
+{{- .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{- define "headrace.image" -}}
+{{- with .Values.image }}
+{{- if .digest }}
+{{- printf "%s@%s" .repository .digest }}
+{{- else }}
+{{- printf "%s:%s" .repository (include "headrace.tag" $) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "headrace.sparkImage" -}}
+{{- .Values.spark.image | default (printf "%s-spark:%s" .Values.image.repository (include "headrace.tag" .)) }}
+{{- end }}

@@ -1,0 +1,66 @@
+"""Writes the table of values in the chart's README, from the ``# --`` comments of its values.yaml.
+
+``python docs/chart_values.py`` writes it between the two marks on the page.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+CHART = Path(__file__).parents[1] / "charts" / "headrace"
+PAGE = CHART / "README.md"
+BEGIN, END = "<!-- values: written by docs/chart_values.py -->", "<!-- values: end -->"
+_INDENT = 2
+
+
+class Value(NamedTuple):
+    """A value that values.yaml documents."""
+
+    path: tuple[str, ...]
+    default: Any
+    said: str
+
+
+def values() -> list[Value]:
+    """All of them, in their order."""
+    text = (CHART / "values.yaml").read_text()
+    found = []
+    path: list[str] = []
+    said: list[str] = []
+    for line in text.splitlines():
+        if comment := re.match(r" *# (-- )?(.*)", line):
+            said = [comment[2]] if comment[1] else [*said, comment[2]]
+        elif key := re.match(r"( *)([A-Za-z]+):", line):
+            path = [*path[: len(key[1]) // _INDENT], key[2]]
+            if said:
+                found.append(Value(tuple(path), _at(yaml.safe_load(text), path), " ".join(said)))
+            said = []
+    return found
+
+
+def table() -> str:
+    """The values as a table."""
+    lines = ["| value | default | what it is |", "| --- | --- | --- |"]
+    for value in values():
+        default = json.dumps(value.default)
+        lines.append(f"| `{'.'.join(value.path)}` | `{default}` | {value.said} |")
+    return "\n".join(lines)
+
+
+def page_with(text: str) -> str:
+    """The page, with ``text`` between its marks."""
+    before, rest = PAGE.read_text().split(BEGIN)
+    return f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.split(END)[1]}"
+
+
+def _at(values: Any, path: list[str]) -> Any:
+    for key in path:
+        values = values[key]
+    return values
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page_with(table()))

@@ -1,0 +1,205 @@
+"""Values in, the objects of a release out, as they lie in ``golden``.
+
+``HEADRACE_GOLDEN=write pytest tests/chart`` writes them anew; read the difference.
+"""
+
+import os
+from collections import Counter
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.helm import CHART, KUBERNETES, ROOT, helm, render
+
+from headrace.cli.operator import command
+from headrace.controller import LEASE
+
+GOLDEN = Path(__file__).parent / "golden"
+CASES = ["cluster", "namespace", "everything"]
+CRD = "CustomResourceDefinition"
+ROLES = {"Role", "ClusterRole"}
+
+Object = dict[str, Any]
+
+
+def values_of(case: str) -> str:
+    return f"--values={GOLDEN / case}.values.yaml"
+
+
+def of_kind(objects: list[Object], *kinds: str) -> list[Object]:
+    return [object for object in objects if object["kind"] in kinds]
+
+
+def operator(*arguments: str) -> Object:
+    (deployment,) = of_kind(render(*arguments), "Deployment")
+    pod: Object = deployment["spec"]["template"]["spec"]
+    return pod
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_release_is_as_it_was_agreed(case: str) -> None:
+    objects = [object for object in render(values_of(case)) if object["kind"] != CRD]
+    for role in of_kind(objects, *ROLES):
+        role["rules"] = "those of files/operator-rules.yaml"
+    text = yaml.safe_dump_all(objects, sort_keys=True, width=99)
+    page = GOLDEN / f"{case}.yaml"
+    if os.environ.get("HEADRACE_GOLDEN") == "write":
+        page.write_text(text)
+    assert text == page.read_text()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_helm_finds_no_fault(case: str) -> None:
+    told = helm("lint", "--strict", f"--kube-version={KUBERNETES}", values_of(case), str(CHART))
+    assert "0 chart(s) failed" in told
+
+
+@pytest.mark.parametrize(
+    ("scope", "kind", "namespace"),
+    [("Cluster", "ClusterRole", None), ("Namespace", "Role", "kafka")],
+)
+def test_the_operator_gets_the_rights_of_the_file_and_no_others(
+    scope: str, kind: str, namespace: str | None
+) -> None:
+    (role,) = of_kind(render(f"--set=scope={scope}"), *ROLES)
+    assert (role["kind"], role["metadata"].get("namespace")) == (kind, namespace)
+    assert role["rules"] == yaml.safe_load((CHART / "files" / "operator-rules.yaml").read_text())
+
+
+def test_no_rights_are_given_where_somebody_else_gives_them() -> None:
+    kinds = {object["kind"] for object in render("--set=rbac.create=false")}
+    assert kinds.isdisjoint({*ROLES, "RoleBinding", "ClusterRoleBinding"})
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_the_definitions_are_those_of_kubectl_apply(keep: bool) -> None:
+    rendered = {
+        definition["metadata"]["name"]: definition
+        for definition in of_kind(render(f"--set=crds.keep={str(keep).lower()}"), CRD)
+    }
+    files = [yaml.safe_load(file.read_text()) for file in (ROOT / "crds").glob("*.yaml")]
+    assert len(files) == len(rendered) == 3
+    for wanted in files:
+        definition = rendered[wanted["metadata"]["name"]]
+        kept = definition["metadata"].get("annotations", {}).get("helm.sh/resource-policy")
+        assert kept == ("keep" if keep else None)
+        assert wanted["metadata"]["labels"].items() <= definition["metadata"]["labels"].items()
+        assert definition["spec"] == wanted["spec"]
+
+
+def test_a_release_that_brings_no_definitions() -> None:
+    assert of_kind(render("--set=crds.enabled=false"), CRD) == []
+
+
+@pytest.mark.parametrize("arguments", [[], [f"--values={GOLDEN / 'everything.values.yaml'}"]])
+def test_the_pods_keep_to_the_restricted_standard(arguments: list[str]) -> None:
+    pod = operator(*arguments)
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    (container,) = pod["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+    }
+    assert all("emptyDir" in volume for volume in pod["volumes"])
+
+
+DIGEST = f"sha256:{'0' * 64}"
+
+
+@pytest.mark.parametrize(
+    ("values", "image", "driver", "spark"),
+    [
+        ({}, "headrace:0.1.0", "headrace:0.1.0", "headrace-spark:0.1.0"),
+        ({"image.tag": "2"}, "headrace:2", "headrace:2", "headrace-spark:2"),
+        (
+            {"image.repository": "r.example:5000/h", "image.digest": DIGEST},
+            f"r.example:5000/h@{DIGEST}",
+            f"r.example:5000/h@{DIGEST}",
+            "r.example:5000/h-spark:0.1.0",
+        ),
+        ({"driver.image": "d:1", "spark.image": "s:1"}, "headrace:0.1.0", "d:1", "s:1"),
+    ],
+)
+def test_images(values: dict[str, str], image: str, driver: str, spark: str) -> None:
+    (container,) = operator(*(f"--set-string={k}={v}" for k, v in values.items()))["containers"]
+    assert container["image"] == image
+    assert {f"--driver-image={driver}", f"--spark-image={spark}"} <= set(container["args"])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_operator_understands_its_command_line(case: str) -> None:
+    (container,) = operator(values_of(case))["containers"]
+    assert container["command"] == ["headrace", "operator"]
+    given = command.make_context("operator", list(container["args"])).params
+    assert (given["namespace"] is None) is given["all_namespaces"]
+    assert given["port"] == container["ports"][0]["containerPort"]
+    for variable in (given["identity"], given["ip"]):
+        assert variable.strip("$()") in {one["name"] for one in container["env"]}
+
+
+def names_of(release: str, namespace: str, *arguments: str) -> set[tuple[str, str, str]]:
+    """Kind, namespace and name of all objects of a release but the definitions, and its Lease."""
+    objects = render("--set=crds.enabled=false", *arguments, release=release, namespace=namespace)
+    named = {
+        (object["kind"], object["metadata"].get("namespace", ""), object["metadata"]["name"])
+        for object in objects
+    }
+    (deployment,) = of_kind(objects, "Deployment")
+    args = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    given = dict(arg.removeprefix("--").partition("=")[::2] for arg in args)
+    return named | {("Lease", given["lease-namespace"], given["lease"])}
+
+
+def test_releases_of_one_cluster_share_no_name() -> None:
+    watch_c = ("--set=scope=Namespace", "--set=watchNamespace=c")
+    everything = values_of("everything")
+    releases = [
+        names_of(
+            "headrace", "a", everything, "--set=fullnameOverride=", "--set=serviceAccount.name="
+        ),
+        names_of("headrace", "b"),
+        names_of("b-headrace", "a"),
+        names_of("headrace-b", "a"),
+        names_of("b", "b-a", "--set=scope=Namespace"),
+        names_of("b-b", "a", *watch_c),
+        names_of("b-b", "b", "--set=scope=Namespace"),
+        names_of("x" * 53, "a"),
+        names_of("x" * 52, "a"),
+    ]
+    shared = [name for name, count in Counter(chain(*releases)).items() if count > 1]
+    assert shared == []
+
+
+def test_with_one_namespace_nothing_is_cluster_wide() -> None:
+    assert {namespace for _, namespace, _ in names_of("headrace", "a", values_of("namespace"))} == {
+        "a",
+        "shop",
+    }
+
+
+def test_names_are_as_long_as_a_pods_host_may_be() -> None:
+    assert max(len(name) for *_, name in names_of("x" * 53, "a", "--set=scope=Namespace")) <= 63
+
+
+def test_by_default_the_lease_is_the_operators_own() -> None:
+    (container,) = operator()["containers"]
+    assert f"--lease={LEASE}" in container["args"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "count"),
+    [
+        ([], 1),
+        (["--set=scope=Namespace"], 0),
+        (["--set=scope=Namespace", "--set=flowSchema.enabled=true"], 1),
+        (["--set=flowSchema.enabled=false"], 0),
+    ],
+)
+def test_a_flow_schema_is_there_where_the_release_is_cluster_wide(
+    arguments: list[str], count: int
+) -> None:
+    assert len(of_kind(render(*arguments), "FlowSchema")) == count

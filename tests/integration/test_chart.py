@@ -1,0 +1,97 @@
+"""The chart on a real API server: it takes what Helm renders, and a release does its work."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cluster.api_server import ApiServer, KubectlError
+from support.helm import CHART, HelmError, helm, render
+from support.manifests import flow
+from support.operators import Resources
+
+Wait = Callable[..., Any]
+GOLDEN = Path(__file__).parents[1] / "chart" / "golden"
+OF_OTHERS = {"PodMonitor"}
+"""Kinds that only the Prometheus operator brings."""
+DEPLOYMENT = "deployment/headrace-operator"
+
+
+@pytest.mark.parametrize("case", ["cluster", "namespace", "everything"])
+def test_the_api_server_takes_all_that_is_rendered(
+    api_server: ApiServer, namespace: str, case: str
+) -> None:
+    arguments = [f"--values={GOLDEN / case}.values.yaml"]
+    if case == "namespace":
+        arguments.append(f"--set=watchNamespace={namespace}")
+    objects = [
+        one for one in render(*arguments, namespace=namespace) if one["kind"] not in OF_OTHERS
+    ]
+    text = yaml.safe_dump_all(objects)
+    dry_run = ("apply", "--dry-run=server", "--validate=strict", "-f", "-")
+    assert len(api_server.kubectl(*dry_run, input=text).splitlines()) == len(objects)
+
+
+@pytest.fixture
+def other_namespace(api_server: ApiServer, namespace: str) -> Iterator[str]:
+    """One in which no release lies."""
+    name = f"{namespace}-flows"
+    api_server.kubectl("create", "namespace", name)
+    yield name
+    api_server.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.mark.parametrize("watched", ["all", "own", "other"])
+@pytest.mark.usefixtures("crds", "kubelet")
+def test_a_release_reconciles_the_flows_of_its_scope(
+    api_server: ApiServer, namespace: str, other_namespace: str, wait_until: Wait, watched: str
+) -> None:
+    restricted = "pod-security.kubernetes.io/enforce=restricted"
+    api_server.kubectl("label", "namespace", namespace, restricted)
+    scope = {
+        "all": ["--set=scope=Cluster"],
+        "own": ["--set=scope=Namespace"],
+        "other": ["--set=scope=Namespace", f"--set=watchNamespace={other_namespace}"],
+    }[watched]
+    about = ("headrace", f"--namespace={namespace}", "--wait", "--timeout=3m")
+    # The definitions are there by kubectl: the release takes them over.
+    helm(
+        "install", *about, str(CHART), "--take-ownership", "--set=flowSchema.enabled=true",
+        "--set=driver.image=drivers:of-the-chart", *scope, kubeconfig=api_server.kubeconfig,
+    )  # fmt: skip
+
+    flows = Resources(api_server, namespace if watched == "own" else other_namespace)
+    flows.apply(flow("first", drivers={"replicas": 0}))
+    wait_until(lambda: flows.condition("first", "Ready"), within_s=60)
+    (container,) = flows.get("deployment", "first-driver")["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "drivers:of-the-chart"
+
+    release = Resources(api_server, namespace)
+    leases = flows if watched == "other" else release
+    leader = leases.leader()
+    release.kubectl("delete", "pod", leader, "--wait=false")
+    wait_until(leases.leader, within_s=60, until=lambda now: now not in ("", leader))
+    flows.apply(flow("second", drivers={"replicas": 0}))
+    wait_until(lambda: flows.condition("second", "Ready"), within_s=60)
+    release.kubectl("rollout", "status", DEPLOYMENT, "--timeout=60s")
+
+    counted = f'flow_schema="headrace-operator.{namespace}",priority_level="leader-election"'
+    dispatched = f"apiserver_flowcontrol_dispatched_requests_total{{{counted}}}"
+    metrics = ("get", "--raw", "/metrics")
+    wait_until(lambda: dispatched in api_server.kubectl(*metrics), within_s=60)
+
+    helm("uninstall", *about, kubeconfig=api_server.kubeconfig)
+    with pytest.raises(KubectlError, match="not found"):
+        release.get(DEPLOYMENT)
+    assert {one["metadata"]["name"] for one in flows.get("rflow")["items"]} == {"first", "second"}
+
+
+def test_a_second_release_may_not_take_the_definitions_by_accident(
+    api_server: ApiServer, crds: None, namespace: str
+) -> None:
+    about = ("install", "second", str(CHART), f"--namespace={namespace}", "--dry-run=server")
+    with pytest.raises(HelmError, match="cannot be imported into the current release"):
+        helm(*about, kubeconfig=api_server.kubeconfig)
+    told = helm(*about, "--set=crds.enabled=false", kubeconfig=api_server.kubeconfig)
+    assert "kubectl -n NAMESPACE apply -f flow.yaml" in told

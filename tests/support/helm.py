@@ -1,0 +1,71 @@
+"""The chart as Helm renders it. Helm is the one on PATH when it will do, else built once."""
+
+import os
+import re
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from cluster.program import Program
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "charts" / "headrace"
+OLDEST = (3, 18)
+"""The first that words what a schema refuses as the tests have it; Helm 4 is not tried."""
+KUBERNETES = "1.34.0"
+"""For which Helm renders: what it knows of the API server that it does not ask."""
+_PROGRAM = Program(
+    "helm",
+    "Helm",
+    Path(__file__).parents[1] / "cluster" / "helm",
+    "helm.sh/helm/v3/cmd/helm",
+    ("-trimpath", "-buildvcs=false", "-ldflags=-s -w"),
+    "The tests of the chart run Helm. It is compiled here, from its Go modules: "
+    "some 2 minutes, 100 MB of downloads and 1 GB of Go's own caches, once.",
+    f"It needs Go's modules (GOPROXY and the proxy variables of the environment say from where); "
+    f"Helm {'.'.join(map(str, OLDEST))} or a newer 3 on PATH makes it needless",
+)
+
+
+class HelmError(Exception):
+    """Helm ended with an error; the message is what it printed."""
+
+
+@cache
+def helm_binary() -> Path:
+    """Helm, as ``Program.get`` has it. Raises Fatal when it cannot be had."""
+    if on_path := shutil.which("helm"):
+        said = subprocess.run(
+            [on_path, "version", "--short"], capture_output=True, text=True, check=False
+        ).stdout
+        number = re.match(r"v(\d+)\.(\d+)", said)
+        if number and OLDEST <= (int(number[1]), int(number[2])) < (4,):
+            return Path(on_path)
+    return _PROGRAM.get()
+
+
+def helm(*arguments: str, kubeconfig: Path | None = None) -> str:
+    """Run Helm, on the cluster of ``kubeconfig`` if it needs one; what it prints. Raises HelmError.
+
+    Nothing of the user's Helm counts.
+    """
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("HELM_")}
+    if kubeconfig:
+        variables |= {"KUBECONFIG": str(kubeconfig), "HOME": str(kubeconfig.parent)}
+    done = subprocess.run(
+        [helm_binary(), *arguments], env=variables, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise HelmError((done.stdout + done.stderr).strip())
+    return done.stdout
+
+
+def render(
+    *arguments: str, release: str = "headrace", namespace: str = "kafka"
+) -> list[dict[str, Any]]:
+    """The objects of a release, by ``helm template`` with these arguments, like ``--set a=b``."""
+    about = (release, str(CHART), f"--namespace={namespace}", f"--kube-version={KUBERNETES}")
+    return [object for object in yaml.safe_load_all(helm("template", *about, *arguments)) if object]
