@@ -21,7 +21,7 @@ CALM_S = 10.0
 """Between two windows: what the first one began is over then."""
 
 
-def flow(name: str, tasks: int, drivers: int) -> Object:
+def flow(name: str, tasks: int, drivers: int, lease_s: int) -> Object:
     """Its clusters are nowhere: nobody asks them."""
     return {
         "apiVersion": FLOW.api_version,
@@ -31,7 +31,7 @@ def flow(name: str, tasks: int, drivers: int) -> Object:
             "source": {"alias": "source", "bootstrapServers": "source.invalid:9092"},
             "target": {"alias": "target", "bootstrapServers": "target.invalid:9092"},
             "topics": {"include": [name]},
-            "drivers": {"replicas": drivers, "leaseSeconds": LEASE_S},
+            "drivers": {"replicas": drivers, "leaseSeconds": lease_s},
         },
     }
 
@@ -85,7 +85,7 @@ async def _apply(stage: Stage, names: Sequence[str], tasks: int) -> dict[str, fl
     async def apply(name: str) -> None:
         async with places:
             applied[name] = time.monotonic()
-            await stage.client.create(flow(name, tasks, DRIVERS))
+            await stage.client.create(flow(name, tasks, DRIVERS, LEASE_S))
 
     await asyncio.gather(*map(apply, names))
     return applied

@@ -19,10 +19,12 @@ NAME = "large"
 CONNECTOR = TaskId(NAME, "SourceConnector", 0).name
 LEASE, DELETED = "Lease expires", "pod deleted"
 VARIANTS = (LEASE, DELETED)
+LEASE_S = 6
+"""Of each driver: what a flow has that does not say another."""
 CALM_S = 3.0
 """Nothing more moves after this."""
 WATCHED_S = 30.0
-"""After an API server came back: long enough for Leases of 6 s to be misjudged."""
+"""After an API server came back: long enough for Leases to be misjudged."""
 
 
 async def one_flow(
@@ -32,7 +34,7 @@ async def one_flow(
     stage.say(f"one flow of {tasks} tasks on {drivers} drivers is applied")
     began, windows = time.monotonic(), {}
     async with stage.window() as seen:
-        await stage.client.create(flow(NAME, tasks, drivers))
+        await stage.client.create(flow(NAME, tasks, drivers, LEASE_S))
         await stage.settled(units_of(tasks))
         await stage.until(lambda: NAME in stage.ledger.ready, lambda: "the flow is not Ready yet")
     windows["apply"] = seen()
