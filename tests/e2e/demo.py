@@ -1,0 +1,116 @@
+"""``make demo-k8s``: brokers, operator, a flow and a test of it in a real cluster, to the verdict."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from cluster.find import real_cluster
+from cluster.kubectl import KubectlError
+from cluster.real import Cluster
+from e2e.stage import OPERATORS, install_brokers, install_release, kafka_cluster, load_images
+from rich.console import Console
+from support.helm import HelmError
+
+from headrace.errors import HeadraceError
+
+NAMESPACE = "demo"
+LOOK_EVERY_S = 1.0
+PATIENCE_S = 900.0
+"""Spark starts six pods on what may be two busy cores."""
+FLOW: dict[str, Any] = {
+    "apiVersion": "headrace.dev/v1alpha1",
+    "kind": "ReplicationFlow",
+    "metadata": {"name": "mirror"},
+    "spec": {
+        "source": kafka_cluster("east"),
+        "target": kafka_cluster("west"),
+        "topics": {"include": ["load-.*"]},
+        "drivers": {"replicas": 2},
+    },
+}
+TEST: dict[str, Any] = {
+    "apiVersion": "headrace.dev/v1alpha1",
+    "kind": "MirrorTest",
+    "metadata": {"name": "load"},
+    "spec": {
+        "flowName": "mirror",
+        "load": {"topics": 3, "messages": 300_000, "messagesPerSecond": 2_000},
+        "spark": {"executors": 1},
+    },
+}
+
+
+def main(archives: Path) -> int:
+    """0 when the verdict is Passed."""
+    console = Console(stderr=True, highlight=False)
+    try:
+        cluster = real_cluster(console)
+        with console.status("A cluster"):
+            cluster.up()
+        return _play(cluster, archives, console)
+    except (HeadraceError, KubectlError, HelmError) as error:
+        console.print(str(error), soft_wrap=True, markup=False)
+        return 1
+
+
+def _play(cluster: Cluster, archives: Path, console: Console) -> int:
+    with console.status("Images to the node"):
+        load_images(cluster, archives)
+    with console.status("Brokers east and west, in pods"):
+        install_brokers(cluster, "east", "west")
+    with console.status("The operator, by Helm"):
+        install_release(cluster)
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    cluster.apply(namespace)
+    _forget_last(cluster)
+    cluster.apply(FLOW, TEST, namespace=NAMESPACE)
+    status = _watch(cluster, console)
+    Console().print(_in_words(status), soft_wrap=True)
+    _say_what_next(cluster, console)
+    return 0 if status.get("verdict") == "Passed" else 1
+
+
+def _forget_last(cluster: Cluster) -> None:
+    """A demo may be played again on a cluster that is up."""
+    cluster.kubectl("delete", "-n", NAMESPACE, "--ignore-not-found", "mtest/load", "rflow/mirror")
+
+
+def _watch(cluster: Cluster, console: Console) -> Any:
+    """Until the test has ended, or patience has; its status."""
+    began, said = time.monotonic(), ""
+    with console.status("") as shown:
+        while True:
+            status = cluster.get("-n", NAMESPACE, "mtest", "load").get("status", {})
+            lag = cluster.get("-n", NAMESPACE, "rflow", "mirror").get("status", {}).get("lag", {})
+            ready = next((c for c in status.get("conditions", ()) if c["type"] == "Ready"), {})
+            line = f"{status.get('phase', 'Pending')}: {ready.get('message', '')}"
+            shown.update(f"{line}  mirror {lag.get('records', 0):,} behind")
+            if line != said and not console.is_terminal:
+                console.print(f"{time.monotonic() - began:4.0f} s  {line}", soft_wrap=True)
+            said = line
+            if "verdict" in status or time.monotonic() - began > PATIENCE_S:
+                return status
+            time.sleep(LOOK_EVERY_S)
+
+
+def _in_words(status: Any) -> str:
+    counts, latency = status.get("counts", {}), status.get("latencyMs", {})
+    words = ", ".join(f"{counts[name]:,} {name}" for name in counts)
+    return f"{status.get('verdict', 'No verdict')}: {words}; latency {latency}"
+
+
+def _say_what_next(cluster: Cluster, console: Console) -> None:
+    console.print(
+        f"All of it is up still. Next:\n"
+        f"  export KUBECONFIG={cluster.kubeconfig}\n"
+        f"  kubectl -n {NAMESPACE} get rflow,rtask,mtest\n"
+        f"  headrace report load -n {NAMESPACE}\n"
+        f"  kubectl -n {OPERATORS} logs deployment/headrace-operator\n"
+        f"  make cluster-down",
+        soft_wrap=True,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,44 @@
+"""How long it took until all was well again, fault by fault."""
+
+import time
+from collections.abc import Callable
+
+from cluster.kubectl import KubectlError
+from rich.console import Console
+from rich.table import Table
+
+LOOK_EVERY_S = 0.3
+PATIENCE_S = 120.0
+
+
+class Recoveries:
+    """Measures, one after the other."""
+
+    def __init__(self, explain: Callable[[], str]) -> None:
+        """``explain``: how things stand, for who reads that something did not recover."""
+        self._explain = explain
+        self._took_s: dict[str, float] = {}
+
+    def measure(self, fault: str, recovered: Callable[[], bool]) -> None:
+        """Look until all is well; what the API server does not answer is not yet."""
+        began = time.monotonic()
+        while not _holds(recovered):
+            took_s = time.monotonic() - began
+            assert took_s < PATIENCE_S, f"{fault}: no recovery in {took_s:.0f} s\n{self._explain()}"
+            time.sleep(LOOK_EVERY_S)
+        self._took_s[fault] = time.monotonic() - began
+
+    def show(self, console: Console) -> None:
+        """As a table."""
+        table = Table("fault", "recovered after, s", title="Recovery from each fault")
+        table.columns[1].justify = "right"
+        for fault, took_s in self._took_s.items():
+            table.add_row(fault, f"{took_s:.1f}")
+        console.print(table)
+
+
+def _holds(condition: Callable[[], bool]) -> bool:
+    try:
+        return condition()
+    except KubectlError:
+        return False

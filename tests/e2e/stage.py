@@ -1,0 +1,104 @@
+"""What lies in the cluster before the first test, or the demo, begins: brokers and the operator."""
+
+from pathlib import Path
+from typing import Any
+
+from cluster.real import Cluster
+from support.helm import CHART, helm
+
+from headrace import __version__
+
+Json = dict[str, Any]
+
+BROKERS = "kafka"
+"""The namespace of the brokers."""
+OPERATORS = "headrace"
+"""The namespace of the release, and its name."""
+OPERATOR = "headrace-operator"
+"""The operator's Deployment, and its Lease."""
+KAFKA_PORT = 9092
+PATIENCE = "180s"
+_USER = 10001
+"""Of all our images."""
+
+
+def kafka_cluster(alias: str) -> Json:
+    """What a flow or a test says of a cluster."""
+    return {"alias": alias, "bootstrapServers": _address(alias)}
+
+
+def install_brokers(cluster: Cluster, *aliases: str) -> None:
+    """A cluster of one broker for each alias; returns when they answer."""
+    cluster.apply(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": BROKERS}},
+        *(object for alias in aliases for object in (_service(alias), _broker(alias))),
+        namespace=BROKERS,
+    )
+    for alias in aliases:
+        wait_for_rollout(cluster, BROKERS, alias)
+
+
+def install_release(cluster: Cluster, *arguments: str) -> None:
+    """Install the chart, or upgrade it; returns when the operators are ready."""
+    about = (OPERATORS, str(CHART), f"--namespace={OPERATORS}", "--create-namespace")
+    helm(
+        *("upgrade", "--install", *about, "--wait", f"--timeout={PATIENCE}", *arguments),
+        kubeconfig=cluster.kubeconfig,
+    )
+
+
+def wait_for_rollout(cluster: Cluster, namespace: str, deployment: str) -> None:
+    """Until all pods are those of the newest template, and ready."""
+    what = ("rollout", "status", f"deployment/{deployment}", f"--timeout={PATIENCE}")
+    cluster.kubectl("-n", namespace, *what)
+
+
+def load_images(cluster: Cluster, archives: Path) -> None:
+    """Bring what ``make images images-test`` built to the node."""
+    for archive in sorted(archives.glob("*.tar")):
+        cluster.load(archive)
+
+
+def _address(alias: str) -> str:
+    return f"{alias}.{BROKERS}:{KAFKA_PORT}"
+
+
+def _service(alias: str) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": alias},
+        "spec": {"selector": {"app": alias}, "ports": [{"port": KAFKA_PORT}]},
+    }
+
+
+def _broker(alias: str) -> Json:
+    env = {
+        "KAFKA_LISTENERS": f"PLAINTEXT://:{KAFKA_PORT},CONTROLLER://:9093",
+        "KAFKA_ADVERTISED_LISTENERS": f"PLAINTEXT://{_address(alias)}",
+        "KAFKA_HEAP_OPTS": "-Xmx512m",
+    }
+    container = {
+        "name": "kafka",
+        "image": f"headrace-kafka:{__version__}",
+        "imagePullPolicy": "Never",
+        "env": [{"name": name, "value": value} for name, value in env.items()],
+        "ports": [{"containerPort": KAFKA_PORT}],
+        "readinessProbe": {"tcpSocket": {"port": KAFKA_PORT}, "periodSeconds": 1},
+        "volumeMounts": [{"name": "data", "mountPath": "/var/lib/kafka"}],
+    }
+    pod = {
+        "enableServiceLinks": False,  # KAFKA_ variables are settings
+        "securityContext": {"runAsUser": _USER, "runAsNonRoot": True, "fsGroup": _USER},
+        "containers": [container],
+        "volumes": [{"name": "data", "emptyDir": {}}],
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": alias},
+        "spec": {
+            "selector": {"matchLabels": {"app": alias}},
+            "template": {"metadata": {"labels": {"app": alias}}, "spec": pod},
+        },
+    }
