@@ -1,20 +1,16 @@
 """A real Kubernetes API server on 127.0.0.1, by processes of the user's own."""
 
-import json
-import os
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import urllib3
-import yaml
 from cluster.build import cluster_binary
 from cluster.certificates import Authority, write_key
-from cluster.commands import controllers_command, etcd_command, server_command
-from cluster.component import Component
+from cluster.commands import FEW_CONTROLLERS, controllers_command, etcd_command, server_command
+from cluster.component import Component, is_ok
+from cluster.kubectl import Kubectl, write_kubeconfig
 from cluster.rest import ApiError, Json, Rest
 
 from headrace.sandbox.ports import HOST, held_ports
@@ -23,11 +19,7 @@ TOKEN_S = 24 * 3600
 """How long a ServiceAccount's token serves: longer than any test."""
 
 
-class KubectlError(Exception):
-    """kubectl ended with an error; the message is what it printed."""
-
-
-class ApiServer:
+class ApiServer(Kubectl):
     """kube-apiserver with its etcd and some controllers; no scheduler, no kubelet, no network.
 
     ``stop``, ``kill`` and ``freeze`` make the API server fail; ``start`` brings it back at its
@@ -50,23 +42,30 @@ class ApiServer:
         write_key(pki / "accounts.key")
         self.rest = Rest(self.url, pki)
         """The administrator's requests."""
-        files = {"client-certificate": "admin.crt", "client-key": "admin.key"}
-        user = {field: str(pki / file) for field, file in files.items()}
-        self.kubeconfig = self.write_kubeconfig(folder / "admin.conf", user)
-        """The administrator's."""
-        self._binary = binary
+        admin = self._authority.user("admin")
+        super().__init__(binary, self.write_kubeconfig(folder / "admin.conf", admin))
         self.etcd = Component(
             [binary, "etcd", *etcd_command(folder / "etcd", etcd_port, peer_port)],
             folder / "etcd.log",
-            lambda: _is_ok(f"http://{HOST}:{etcd_port}/readyz"),
+            lambda: is_ok(f"http://{HOST}:{etcd_port}/readyz"),
         )
         self.server = Component(
-            [binary, "kube-apiserver", *server_command(pki, port, etcd_port), *flags],
+            [
+                *(binary, "kube-apiserver", *server_command(pki, HOST, port, etcd_port)),
+                "--authorization-mode=RBAC",
+                # Nobody reaches it by the Service `kubernetes`. Without endpoints for that, the
+                # address to advertise may be a loopback one.
+                "--endpoint-reconciler-type=none",
+                *flags,
+            ],
             folder / "kube-apiserver.log",
-            lambda: _is_ok(f"{self.url}/readyz", pki / "ca.crt"),
+            lambda: is_ok(f"{self.url}/readyz", pki / "ca.crt"),
         )
         self.controllers = Component(
-            [binary, "kube-controller-manager", *controllers_command(pki, self.kubeconfig)],
+            [
+                *(binary, "kube-controller-manager", *controllers_command(pki, self.kubeconfig)),
+                f"--controllers={','.join(FEW_CONTROLLERS)}",
+            ],
             folder / "kube-controller-manager.log",
             lambda: self._is_there("/api/v1/namespaces/default/serviceaccounts/default"),
         )
@@ -101,28 +100,6 @@ class ApiServer:
             component.kill()
         shutil.rmtree(self.folder / "etcd", ignore_errors=True)  # 64 MB that nobody would read
 
-    def kubectl(self, *arguments: str, input: str | Json | None = None) -> str:
-        """Run kubectl as the administrator; what it prints. Raises KubectlError.
-
-        ``input`` goes to its standard input, for ``-f -``: text, or an object.
-        """
-        done = subprocess.run(
-            [self._binary, "kubectl", *arguments],
-            env={**os.environ, "KUBECONFIG": str(self.kubeconfig), "HOME": str(self.folder)},
-            input=input if input is None or isinstance(input, str) else json.dumps(input),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise KubectlError(done.stderr.strip())
-        return done.stdout
-
-    def apply(self, *manifests: Json, namespace: str = "default") -> None:
-        """``kubectl apply`` these, into ``namespace`` when they name none."""
-        everything: Json = {"apiVersion": "v1", "kind": "List", "items": manifests}
-        self.kubectl("apply", "-n", namespace, "-f", "-", input=everything)
-
     def install_crds(self, folder: Path) -> None:
         """Apply the CustomResourceDefinitions of a folder; returns when all of it knows them."""
         self.kubectl("apply", "-f", str(folder))
@@ -131,10 +108,6 @@ class ApiServer:
         # The garbage collector looks for new kinds every 30 s only, and at its start.
         self.controllers.kill()
         self.controllers.start()
-
-    def get(self, *what: str) -> Any:
-        """``kubectl get WHAT... -o json``, such as ``get("-n", "mine", "pod", "a")``."""
-        return json.loads(self.kubectl("get", *what, "-o", "json"))
 
     def token(self, namespace: str, service_account: str, pod: Json | None = None) -> str:
         """A token of a ServiceAccount; one that is bound to ``pod`` dies with it."""
@@ -156,19 +129,8 @@ class ApiServer:
         self, path: Path, user: Mapping[str, str], namespace: str = "default"
     ) -> Path:
         """A kubeconfig for this API server with these credentials; returns ``path``."""
-        cluster = {"server": self.url, "certificate-authority": str(self._authority.certificate)}
-        context = {"cluster": "tests", "user": "me", "namespace": namespace}
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "tests", "cluster": cluster}],
-            "users": [{"name": "me", "user": dict(user)}],
-            "contexts": [{"name": "tests", "context": context}],
-            "current-context": "tests",
-        }
-        path.touch(mode=0o600)
-        path.write_text(yaml.safe_dump(config))
-        return path
+        authority = self._authority.certificate
+        return write_kubeconfig(path, self.url, authority, user, namespace)
 
     def _is_there(self, path: str) -> bool:
         try:
@@ -198,12 +160,3 @@ def running_api_server(folder: Path, flags: Sequence[str] = ()) -> Iterator[ApiS
         yield server
     finally:
         server.end()
-
-
-def _is_ok(url: str, authority: Path | None = None) -> bool:
-    with (
-        urllib3.PoolManager(retries=False, ca_certs=authority and str(authority)) as pool,
-        suppress(urllib3.exceptions.HTTPError),
-    ):
-        return pool.request("GET", url, timeout=2).status == 200
-    return False

@@ -1,4 +1,4 @@
-"""The program that the tests' cluster runs: Kubernetes and etcd."""
+"""The programs that the tests' cluster runs: Kubernetes and etcd."""
 
 import re
 from pathlib import Path
@@ -21,6 +21,49 @@ def cluster_binary(console: Console | None = None) -> Path:
         "some 5 minutes, 1 GB of downloads and 4 GB of Go's own caches, once.",
         "It needs Go's modules (GOPROXY and the proxy variables of the environment say from "
         "where) and 6 GB of disk; `make check` runs the tests that need no API server",
+    ).get(console)
+
+
+def node_binary(console: Console | None = None) -> Path:
+    """kubelet, scheduler, kube-proxy and DNS, as ``Program.get`` has them."""
+    return Program(
+        "node",
+        "the tests' Kubernetes node",
+        SOURCES,
+        "./node",
+        _flags(),
+        "The tests' cluster runs a real node: kubelet, scheduler, kube-proxy. It is compiled here, "
+        "from Go modules: some 3 minutes, 0.2 GB of downloads, once.",
+        "It needs Go's modules (GOPROXY and the proxy variables of the environment say from "
+        "where) and 6 GB of disk; `make test` runs the tests that need no node",
+    ).get(console)
+
+
+def kind_binary(console: Console | None = None) -> Path:
+    """kind, as ``Program.get`` has it."""
+    return Program(
+        "kind",
+        "kind",
+        Path(__file__).parent / "kind",
+        "sigs.k8s.io/kind",
+        ("-trimpath", "-buildvcs=false", "-ldflags=-s -w"),
+        "The tests' cluster is made by kind. It is compiled here, from Go modules: some seconds, "
+        "10 MB of downloads, once.",
+        "It needs Go's modules (GOPROXY and the proxy variables of the environment say from "
+        "where); kind on PATH makes it needless",
+    ).get(console)
+
+
+def pause_binary(console: Console | None = None) -> Path:
+    """The first process of each pod, as ``Program.get`` has it."""
+    return Program(
+        "pause",
+        "the first process of pods",
+        SOURCES,
+        "./pause",
+        ("-trimpath", "-buildvcs=false", "-ldflags=-s -w"),
+        "The first process of the tests' pods is compiled here, in seconds, once.",
+        "It needs no modules",
     ).get(console)
 
 

@@ -1,6 +1,7 @@
 """The keys of one cluster: an authority, certificates that it signed, the ServiceAccounts' key."""
 
 import ipaddress
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-VALID_FOR = timedelta(days=2)
+VALID_FOR = timedelta(days=365)
 CLOCKS_DIFFER_BY = timedelta(minutes=5)
 
 
@@ -32,21 +33,28 @@ class Authority:
         """Its own certificate."""
         return self.folder / "ca.crt"
 
-    def sign(self, name: str, common_name: str, organization: str = "") -> None:
-        """A certificate for a client, and for a server on 127.0.0.1.
+    def sign(
+        self, name: str, common_name: str, organization: str = "", *, servers: Sequence[str] = ()
+    ) -> None:
+        """A certificate for a client, and for a server on 127.0.0.1 and at ``servers``.
 
         The API server takes ``common_name`` for the user and ``organization`` for the group.
         """
         key = write_key(self.folder / f"{name}.key")
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-        address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+        names = [_server_name(name) for name in ("127.0.0.1", *servers)]
         certificate = (
             self._builder(_name(common_name, organization), key)
             .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-            .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .sign(self._key, hashes.SHA256())
         )
         _write(self.folder / f"{name}.crt", certificate)
+
+    def user(self, name: str) -> dict[str, str]:
+        """The user of a kubeconfig who has the certificate ``name``."""
+        files = {"client-certificate": f"{name}.crt", "client-key": f"{name}.key"}
+        return {field: str(self.folder / file) for field, file in files.items()}
 
     def _builder(
         self, subject: x509.Name, key: ec.EllipticCurvePrivateKey
@@ -84,6 +92,13 @@ def write_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 def _write(path: Path, certificate: x509.Certificate) -> None:
     path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+
+
+def _server_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
 
 
 def _name(common_name: str, organization: str = "") -> x509.Name:

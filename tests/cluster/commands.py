@@ -1,10 +1,13 @@
-"""The command lines of the control plane's processes, all on 127.0.0.1."""
+"""The command lines of the control plane's processes."""
 
 from pathlib import Path
 
 from headrace.sandbox.ports import HOST
 
-CONTROLLERS = (
+SERVICES = "10.96.0.0/16"
+"""The addresses of Services."""
+
+FEW_CONTROLLERS = (
     "deployment-controller",
     "garbage-collector-controller",
     "namespace-controller",
@@ -12,6 +15,10 @@ CONTROLLERS = (
     "root-ca-certificate-publisher-controller",
     "serviceaccount-controller",
 )
+"""Those that headrace's objects need where no node runs anything."""
+
+IMPATIENT = ("--kube-api-qps=500", "--kube-api-burst=1000")
+"""With the default of 20 requests/s, the first service account comes seconds late."""
 
 
 def etcd_command(data: Path, port: int, peer_port: int) -> list[str]:
@@ -30,24 +37,20 @@ def etcd_command(data: Path, port: int, peer_port: int) -> list[str]:
     ]
 
 
-def server_command(pki: Path, port: int, etcd_port: int) -> list[str]:
-    """An API server with RBAC and the admission that a cluster has by default."""
+def server_command(pki: Path, address: str, port: int, etcd_port: int) -> list[str]:
+    """An API server with the admission that a cluster has by default."""
     return [
         f"--etcd-servers=http://{HOST}:{etcd_port}",
-        f"--bind-address={HOST}",
+        f"--bind-address={address}",
+        f"--advertise-address={address}",
         f"--secure-port={port}",
-        # Nobody reaches it by the Service `kubernetes`. Without endpoints for that, the address
-        # to advertise may be a loopback one, and a machine without a default route will do.
-        f"--advertise-address={HOST}",
-        "--endpoint-reconciler-type=none",
-        "--service-cluster-ip-range=10.96.0.0/16",
+        f"--service-cluster-ip-range={SERVICES}",
         f"--tls-cert-file={pki / 'apiserver.crt'}",
         f"--tls-private-key-file={pki / 'apiserver.key'}",
         f"--client-ca-file={pki / 'ca.crt'}",
         f"--service-account-key-file={pki / 'accounts.pub'}",
         f"--service-account-signing-key-file={pki / 'accounts.key'}",
         "--service-account-issuer=https://kubernetes.default.svc",
-        "--authorization-mode=RBAC",
         # At a clean stop, watches are ended in this time; else it waits 60 s for its clients to go.
         "--shutdown-watch-termination-grace-period=1s",
         "--profiling=false",
@@ -55,14 +58,11 @@ def server_command(pki: Path, port: int, etcd_port: int) -> list[str]:
 
 
 def controllers_command(pki: Path, kubeconfig: Path) -> list[str]:
-    """The controllers that headrace's objects need; it listens nowhere."""
+    """Controllers that listen nowhere."""
     return [
         f"--kubeconfig={kubeconfig}",
-        f"--controllers={','.join(CONTROLLERS)}",
         f"--root-ca-file={pki / 'ca.crt'}",
         "--leader-elect=false",
         "--secure-port=0",
-        # With the default of 20 requests/s, the first service account comes seconds late.
-        "--kube-api-qps=500",
-        "--kube-api-burst=1000",
+        *IMPATIENT,
     ]

@@ -1,12 +1,17 @@
-"""One process of the control plane: started, stopped, killed, frozen."""
+"""One process of a cluster: started, stopped, killed, frozen."""
 
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
+
+import urllib3
 
 from headrace.errors import Fatal, GaveUp
 from headrace.toolchain import spawn
@@ -17,10 +22,12 @@ START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 20
 """A stop takes well under a second, an API server's with its etcd gone 5 s."""
 
+LOOK_EVERY_S = 0.05
+
 
 @dataclass
 class Component:
-    """etcd, kube-apiserver or kube-controller-manager; dies with the process that started it.
+    """etcd, kube-apiserver, kubelet, ...; dies with the process that started it.
 
     Its data and its port outlive a stop or a kill, so that a start goes on where it ended.
     """
@@ -51,9 +58,8 @@ class Component:
         if self.running:
             self.thaw()
             return
-        environment = {"PATH": os.environ["PATH"], "HOME": str(self.log.parent)}
         with self.log.open("ab") as log:
-            self.process = spawn(self.command, stdout=log, stderr=log, env=environment)
+            self._spawn(log)
 
     def wait_until_ready(self) -> None:
         """Raises Fatal when it ended instead, GaveUp when it takes too long."""
@@ -65,43 +71,113 @@ class Component:
                 raise GaveUp(
                     f"{self.name} is not ready after {START_TIMEOUT_S} s: {self._last_words()}"
                 )
-            time.sleep(0.05)
+            time.sleep(LOOK_EVERY_S)
 
     def stop(self) -> None:
         """End it cleanly (SIGTERM)."""
         if self.running:
             self.thaw()
-            self._signal(signal.SIGTERM)
+            self.signal(signal.SIGTERM)
             self._wait(STOP_TIMEOUT_S)
 
     def kill(self) -> None:
         """End it as a power cut does (kill -9)."""
         if self.running:
-            self._signal(signal.SIGKILL)
+            self.signal(signal.SIGKILL)
             self._wait(STOP_TIMEOUT_S)
 
     def freeze(self) -> None:
         """Let it hang (SIGSTOP): connections stay open, nothing answers."""
-        self._signal(signal.SIGSTOP)
+        self.signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         """Let it go on (SIGCONT)."""
-        self._signal(signal.SIGCONT)
+        self.signal(signal.SIGCONT)
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _spawn(self, log: IO[bytes]) -> None:
+        self.process = spawn(self.command, stdout=log, stderr=log, env=self._environment())
+
+    def _environment(self) -> dict[str, str]:
+        """Nothing of the user's but PATH, to which a root's programs belong."""
+        path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
+        return {"PATH": path, "HOME": str(self.log.parent)}
+
+    def signal(self, number: signal.Signals) -> None:
         if not self.process:
             raise Fatal(f"{self.name} was not started")
         self.process.send_signal(number)
 
     def _wait(self, within_s: float) -> None:
-        assert self.process
-        try:
-            self.process.wait(within_s)
-        except subprocess.TimeoutExpired as error:
-            raise GaveUp(
-                f"{self.name} did not end within {within_s} s: {self._last_words()}"
-            ) from error
+        deadline = time.monotonic() + within_s
+        while self.running:
+            if time.monotonic() > deadline:
+                raise GaveUp(f"{self.name} did not end within {within_s} s: {self._last_words()}")
+            time.sleep(LOOK_EVERY_S)
 
     def _last_words(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()
         return "\n".join([*lines[-10:], f"({self.log})"])
+
+
+@dataclass
+class Daemon(Component):
+    """A component that outlives us, and that another process finds again by its pid file."""
+
+    @property
+    def running(self) -> bool:
+        """Does it run, frozen or not?"""
+        return self._pid() is not None
+
+    listen: tuple[str, int] | None = None
+    """Where to listen for it, outside of its network: it inherits the socket: ``$LISTENER``."""
+
+    def _spawn(self, log: IO[bytes]) -> None:
+        with socket.socket() as listener:
+            if self.listen:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind(self.listen)
+                listener.listen()
+            self.process = spawn(
+                self.command,
+                at_parents_death=None,
+                stdout=log,
+                stderr=log,
+                env={**self._environment(), "LISTENER": str(listener.fileno())},
+                pass_fds=[listener.fileno()] if self.listen else [],
+            )
+        # The time of its start tells it from a later process of that pid.
+        self.log.with_suffix(".pid").write_text(f"{self.process.pid} {_began(self.process.pid)}")
+
+    def _pid(self) -> int | None:
+        try:
+            pid, began = self.log.with_suffix(".pid").read_text().split()
+        except (FileNotFoundError, ValueError):
+            return None
+        return int(pid) if _began(int(pid)) == began else None
+
+    def signal(self, number: signal.Signals) -> None:
+        pid = self._pid()
+        if pid is None:
+            raise Fatal(f"{self.name} does not run")
+        with suppress(ProcessLookupError):  # it ended this moment
+            os.kill(pid, number)
+
+
+def _began(pid: int) -> str | None:
+    """When a process was started, in the kernel's ticks; None when it has ended (proc(5), stat)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    state, began = fields[0], fields[19]
+    return None if state in "ZX" else began
+
+
+def is_ok(url: str, authority: Path | None = None) -> bool:
+    """Does a GET succeed?"""
+    with (
+        urllib3.PoolManager(retries=False, ca_certs=authority and str(authority)) as pool,
+        suppress(urllib3.exceptions.HTTPError),
+    ):
+        return pool.request("GET", url, timeout=2).status == 200
+    return False

@@ -56,7 +56,8 @@ class Program:
 
     def _key(self, go: Path) -> str:
         key = sha256(version(go).encode() + " ".join(self.flags).encode())
-        for file in (*sorted(self.sources.glob("*.go")), *map(self.sources.joinpath, _MODULE)):
+        own = sorted((self.sources / self.package).glob("*.go"))
+        for file in (*own, *map(self.sources.joinpath, _MODULE)):
             key.update(file.read_bytes())
         return key.hexdigest()[:16]
 

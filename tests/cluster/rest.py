@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import urllib3
-
-Json = dict[str, Any]
+from cluster.kubectl import Json
 
 TIMEOUT = urllib3.Timeout(connect=2, read=10)
 WATCH_S = 300

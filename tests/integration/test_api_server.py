@@ -1,7 +1,8 @@
 """The API server that the tests of the operator stand on."""
 
 import pytest
-from cluster.api_server import ApiServer, KubectlError
+from cluster.api_server import ApiServer
+from cluster.kubectl import KubectlError
 
 
 def config_map(name: str) -> dict[str, object]:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import yaml
-from cluster.api_server import ApiServer, KubectlError
+from cluster.api_server import ApiServer
+from cluster.kubectl import KubectlError
 from support.helm import CHART, HelmError, helm, render
 from support.manifests import flow
 from support.operators import Resources

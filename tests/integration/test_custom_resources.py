@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 import yaml
-from cluster.api_server import ApiServer, KubectlError
+from cluster.api_server import ApiServer
+from cluster.kubectl import KubectlError
 from cluster.rest import ApiError
 from support.manifests import Document, flow, mirror_test, path_of, task
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
-from cluster.api_server import ApiServer, KubectlError
+from cluster.api_server import ApiServer
+from cluster.kubectl import KubectlError
 from support.manifests import Document, flow, mirror_test_of_another, task
 from support.operators import Operator, Resources
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.api_server import ApiServer, KubectlError
+from cluster.api_server import ApiServer
+from cluster.kubectl import KubectlError
 from cluster.kubelet import Kubelet
 from support.manifests import flow
 from support.operators import Resources, give_rights, running_operator

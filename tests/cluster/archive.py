@@ -1,0 +1,63 @@
+"""Images without a registry: a docker-archive with one layer, made of a few files."""
+
+import io
+import json
+import platform
+import tarfile
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+"""What ``uname`` calls a processor, and what images do."""
+BEGINNING = "1970-01-01T00:00:00Z"
+
+
+def write_archive(
+    path: Path,
+    name: str,
+    files: Mapping[str, Path | bytes],
+    entrypoint: Sequence[str],
+    links: Mapping[str, str] | None = None,
+) -> Path:
+    """An image of executable ``files`` by their paths in it, and symbolic ``links`` to their
+    targets; what it is to be called is ``name``. Returns ``path``."""
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as tar:
+        for inside, content in files.items():
+            _add(tar, inside, content if isinstance(content, bytes) else content.read_bytes())
+        for inside, target in (links or {}).items():
+            link = tarfile.TarInfo(inside.lstrip("/"))
+            link.type, link.linkname = tarfile.SYMTYPE, target
+            tar.addfile(link)
+    config = {
+        "architecture": ARCHITECTURES.get(platform.machine(), platform.machine()),
+        "os": "linux",
+        "created": BEGINNING,
+        "config": {"Entrypoint": list(entrypoint)},
+        "history": [{"created": BEGINNING}],
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{_digest(layer.getvalue())}"]},
+    }
+    config_json = _json(config)
+    config_name = f"{_digest(config_json)}.json"
+    manifest = [{"Config": config_name, "RepoTags": [name], "Layers": ["layer.tar"]}]
+    with tarfile.open(path, "w") as tar:
+        _add(tar, "manifest.json", _json(manifest))
+        _add(tar, config_name, config_json)
+        _add(tar, "layer.tar", layer.getvalue())
+    return path
+
+
+def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    file = tarfile.TarInfo(name.lstrip("/"))
+    file.size, file.mode = len(content), 0o755
+    tar.addfile(file, io.BytesIO(content))
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _digest(content: bytes) -> str:
+    return sha256(content).hexdigest()

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	cri "k8s.io/cri-client/pkg"
+	"k8s.io/klog/v2"
+)
+
+const removeTimeout = 30 * time.Second
+
+// removePods ends all pods of the container runtime at arguments[0], such as unix:///run/x.sock.
+//
+// Else they stay in the image store's books, which outlive the cluster.
+func removePods(arguments []string) error {
+	if len(arguments) != 1 {
+		return fmt.Errorf("usage: remove-pods ENDPOINT")
+	}
+	logger := klog.Background()
+	runtime, err := cri.NewRemoteRuntimeService(arguments[0], removeTimeout, nil, &logger)
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	pods, err := runtime.ListPodSandbox(ctx, nil)
+	if err != nil {
+		return err
+	}
+	failed := make([]error, len(pods))
+	var all sync.WaitGroup
+	for i, pod := range pods {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			if failed[i] = runtime.StopPodSandbox(ctx, pod.Id); failed[i] == nil {
+				failed[i] = runtime.RemovePodSandbox(ctx, pod.Id)
+			}
+		}()
+	}
+	all.Wait()
+	return errors.Join(failed...)
+}

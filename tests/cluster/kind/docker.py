@@ -1,0 +1,110 @@
+"""The cluster where a Docker engine answers: kind."""
+
+import shutil
+import time
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from signal import Signals
+from typing import get_args
+
+from cluster.build import cluster_binary, kind_binary
+from cluster.component import LOOK_EVERY_S, START_TIMEOUT_S
+from cluster.kubectl import KubectlError
+from cluster.real import Cluster, CommandError, Part, run
+from rich.console import Console
+
+from headrace.errors import GaveUp
+from headrace.toolchain import cache_home
+
+NAME = "headrace"
+NODE = f"{NAME}-control-plane"
+"""The container that is the node, named by kind."""
+IMAGE = (
+    "kindest/node:v1.34.0@sha256:7416a61b42b1662ca6ca89f02028ac133a309a2a30ba309614e8ec94d976dc5a"
+)
+
+
+class Kind(Cluster):
+    """A cluster of one container."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(cluster_binary(console), cache_home() / "kind" / "kubeconfig")
+        self._console = console
+
+    @cached_property
+    def _kind(self) -> Path:
+        on_path = shutil.which("kind")
+        return Path(on_path) if on_path else kind_binary(self._console)
+
+    def up(self) -> None:
+        kubeconfig = f"--kubeconfig={self.kubeconfig}"
+        if not self._is_there():
+            self.kubeconfig.parent.mkdir(parents=True, exist_ok=True)
+            with self._console.status(f"kind makes a cluster of {IMAGE}, which Docker fetches"):
+                create = ("create", "cluster", f"--name={NAME}", f"--image={IMAGE}")
+                run(self._kind, *create, "--wait=120s", kubeconfig)
+        else:
+            run(self._kind, "export", "kubeconfig", f"--name={NAME}", kubeconfig)
+        for part in get_args(Part):
+            self.start(part)
+
+    def down(self) -> None:
+        run(self._kind, "delete", "cluster", f"--name={NAME}", f"--kubeconfig={self.kubeconfig}")
+
+    def status(self) -> str:
+        if not self._is_there():
+            return "The cluster is down: `make cluster-up` starts it."
+        return f"The cluster is up, by kind: KUBECONFIG={self.kubeconfig}"
+
+    def load(self, archive: Path) -> None:
+        run(self._kind, "load", "image-archive", archive, f"--name={NAME}")
+
+    def signal(self, part: Part, number: Signals) -> None:
+        if part == "kubelet" and number in (Signals.SIGTERM, Signals.SIGKILL):
+            self.in_node("systemctl", "kill", f"--signal={number.name}", "kubelet")
+            self.in_node("systemctl", "stop", "kubelet")  # else systemd starts it again
+        else:
+            self.in_node("pkill", f"-{number.value}", "--full", f"^(/usr/bin/)?{part} ")
+
+    def start(self, part: Part) -> None:
+        with suppress(CommandError):  # it was ended: the kubelet starts it again
+            self.signal(part, Signals.SIGCONT)
+        if part == "kubelet":
+            self.in_node("systemctl", "start", "kubelet")
+        self._wait_until_ready()
+
+    @property
+    def network(self) -> Path:
+        pid = run("docker", "inspect", "--format={{.State.Pid}}", NODE).strip()
+        return Path(f"/proc/{pid}/ns/net")
+
+    def in_node(self, *command: str | Path) -> str:
+        return run("docker", "exec", NODE, *command)
+
+    def _is_there(self) -> bool:
+        return NAME in run(self._kind, "get", "clusters").split()
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        ready = ("wait", "--for=condition=Ready", "--timeout=1s", "nodes", "--all")
+        while True:
+            try:
+                self.kubectl("get", "--raw", "/readyz")
+                self.kubectl(*ready)
+            except KubectlError as error:
+                if time.monotonic() > deadline:
+                    raise GaveUp(
+                        f"{NAME} is not ready after {START_TIMEOUT_S} s: {error}"
+                    ) from error
+                time.sleep(LOOK_EVERY_S)
+            else:
+                return
+
+
+def docker_answers() -> bool:
+    """Is there a Docker engine that we may use?"""
+    try:
+        return bool(run("docker", "version", "--format={{.Server.Version}}").strip())
+    except CommandError:
+        return False

@@ -1,0 +1,75 @@
+"""An API server as its administrator has it: by kubectl."""
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Json = dict[str, Any]
+
+
+class KubectlError(Exception):
+    """kubectl ended with an error; the message is what it printed."""
+
+
+class Kubectl:
+    """kubectl with one kubeconfig, and what tests ask of it most."""
+
+    def __init__(self, binary: Path, kubeconfig: Path) -> None:
+        """``binary`` is that of ``cluster_binary``, which has kubectl in it."""
+        self.kubeconfig = kubeconfig
+        """The administrator's."""
+        self._binary = binary
+
+    def kubectl(self, *arguments: str, input: str | Json | None = None) -> str:
+        """Run kubectl as the administrator; what it prints. Raises KubectlError.
+
+        ``input`` goes to its standard input, for ``-f -``: text, or an object.
+        """
+        done = subprocess.run(
+            [self._binary, "kubectl", *arguments],
+            env={
+                **os.environ,
+                "KUBECONFIG": str(self.kubeconfig),
+                "HOME": str(self.kubeconfig.parent),
+            },
+            input=input if input is None or isinstance(input, str) else json.dumps(input),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise KubectlError(done.stderr.strip())
+        return done.stdout
+
+    def apply(self, *manifests: Json, namespace: str = "default") -> None:
+        """``kubectl apply`` these, into ``namespace`` when they name none."""
+        everything: Json = {"apiVersion": "v1", "kind": "List", "items": manifests}
+        self.kubectl("apply", "-n", namespace, "-f", "-", input=everything)
+
+    def get(self, *what: str) -> Any:
+        """``kubectl get WHAT... -o json``, such as ``get("-n", "mine", "pod", "a")``."""
+        return json.loads(self.kubectl("get", *what, "-o", "json"))
+
+
+def write_kubeconfig(
+    path: Path, url: str, authority: Path, user: Mapping[str, str], namespace: str = "default"
+) -> Path:
+    """A kubeconfig for the API server at ``url`` with these credentials; returns ``path``."""
+    cluster = {"server": url, "certificate-authority": str(authority)}
+    context = {"cluster": "tests", "user": "me", "namespace": namespace}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "tests", "cluster": cluster}],
+        "users": [{"name": "me", "user": dict(user)}],
+        "contexts": [{"name": "tests", "context": context}],
+        "current-context": "tests",
+    }
+    path.touch(mode=0o600)
+    path.write_text(yaml.safe_dump(config))
+    return path

@@ -1,0 +1,176 @@
+"""The cell that the node lives in: a network and a mount namespace of its own.
+
+No interface leads out of it, so that nothing of the machine's own network is read or changed, and
+what components write to places that are the whole machine's goes to copies of these.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from cluster.commands import SERVICES
+from cluster.node.layout import (
+    BRIDGE,
+    HIDDEN,
+    LOGS,
+    MADE,
+    MOUNTS,
+    NETWORK,
+    NODE_IP,
+    PKI,
+    RUN,
+    WHOLE,
+    cgroups,
+    kubelet_folder,
+    store,
+)
+
+from headrace.errors import Fatal, GaveUp
+
+HIDDEN_FOLDERS = (
+    "/run/containerd",
+    "/run/netns",
+    "/var/lib/cni",
+    "/var/lib/kubelet",
+    "/var/log/containers",
+    "/var/log/pods",
+)
+"""Where components write to without being asked: the cell has others in these places."""
+KERNEL_SETTINGS = (
+    "kernel/keys/root_maxbytes",
+    "kernel/keys/root_maxkeys",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "vm/overcommit_memory",
+    "vm/panic_on_oom",
+)
+"""What a kubelet sets and no namespace holds: the cell has copies, to which nobody listens."""
+KILL_TIMEOUT_S = 10
+CLONE_NEWNET = 0x40000000  # linux/sched.h
+
+INSIDE = f"""
+mount --make-rshared /
+for setting in {" ".join(KERNEL_SETTINGS)}; do
+  copy={HIDDEN}/proc/$setting; mkdir -p "${{copy%/*}}"
+  cat /proc/sys/$setting > $copy; mount --bind $copy /proc/sys/$setting
+done
+for folder in {" ".join(HIDDEN_FOLDERS)}; do
+  mkdir -p {HIDDEN}$folder; mount --bind {HIDDEN}$folder $folder
+done
+ip link set lo up
+ip link add {BRIDGE} type bridge
+ip address add {NODE_IP}/24 dev {BRIDGE}
+ip link set {BRIDGE} up
+# Without a default route, a Service's address needs some route before it is translated.
+ip route add {SERVICES} dev {BRIDGE} src {NODE_IP}
+echo 1 > /proc/sys/net/ipv4/ip_forward
+# Else iptables would not see what goes from pod to pod.
+echo 1 > /proc/sys/net/bridge/bridge-nf-call-iptables
+"""
+"""Made in the namespaces by a shell, when they are new."""
+
+
+def make_cell() -> None:
+    """Raises Fatal when the kernel or the rights do not allow it; begin with ``remove_cell``."""
+    RUN.mkdir()
+    _run("mount", "-t", "tmpfs", "-o", "mode=755", "headrace-cluster", str(RUN))
+    _run("mount", "--make-private", str(RUN))  # a namespace's file must lie on such a mount
+    absent = [folder for folder in HIDDEN_FOLDERS if not Path(folder).is_dir()]
+    MADE.write_text("\n".join(absent))
+    for path in (*HIDDEN_FOLDERS, PKI, LOGS, HIDDEN, store(), kubelet_folder(), *cgroups()):
+        Path(path).mkdir(parents=True, exist_ok=True)
+    for file in (NETWORK, MOUNTS):
+        file.touch()
+    new = ["unshare", f"--net={NETWORK}", f"--mount={MOUNTS}", "--propagation=slave"]
+    _run(*new, "sh", "-euc", INSIDE)
+    WHOLE.touch()
+
+
+def remove_cell() -> None:
+    """End all that runs in the cell and undo ``make_cell``, also a half-made one."""
+    made = MADE.read_text().split() if MADE.exists() else []
+    _kill_processes()
+    # Bridge, rules, routes and the mounts inside go with the namespaces.
+    for path in (NETWORK, MOUNTS, RUN):
+        if _is_mount(path):
+            _run("umount", "--lazy", str(path))
+    for folder in (RUN, kubelet_folder()):
+        _run("rm", "-rf", "--one-file-system", str(folder))
+    for path in (*made, *(folder for top in cgroups() for folder in _deepest_first(top))):
+        with suppress(OSError):  # somebody else uses it now
+            Path(path).rmdir()
+
+
+def in_network(*command: str | Path) -> list[str | Path]:
+    """The command line that runs ``command`` with the cell's network and the machine's files."""
+    return ["nsenter", f"--net={NETWORK}", "--", *command]
+
+
+def in_cell(*command: str | Path) -> list[str | Path]:
+    """The command line that runs ``command`` as the node's components run."""
+    return ["nsenter", f"--net={NETWORK}", f"--mount={MOUNTS}", "--", *command]
+
+
+def inside(look: Callable[[], bool]) -> bool:
+    """What ``look`` finds in the cell's network: it runs in a thread that went there."""
+
+    def run() -> bool:
+        libc = ctypes.CDLL(None, use_errno=True)
+        with NETWORK.open() as file:
+            if libc.setns(file.fileno(), CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), "setns", str(NETWORK))
+        return look()
+
+    with ThreadPoolExecutor(1, thread_name_prefix="headrace-cell") as thread:
+        return thread.submit(run).result()
+
+
+def _kill_processes() -> None:
+    deadline = time.monotonic() + KILL_TIMEOUT_S
+    while left := _processes():
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            raise GaveUp(f"processes {sorted(left)} of the cluster do not end by kill -9")
+        time.sleep(0.05)
+
+
+def _processes() -> set[int]:
+    """What runs in the node's cgroups or in one of the namespaces."""
+    found = set[int]()
+    for top in cgroups():
+        for file in top.rglob("cgroup.procs"):
+            with suppress(OSError):
+                found |= {int(pid) for pid in file.read_text().split()}
+    for file, kind in ((NETWORK, "net"), (MOUNTS, "mnt")):
+        if _is_mount(file):
+            mine = f"{kind}:[{file.stat().st_ino}]"
+            for link in Path("/proc").glob(f"[0-9]*/ns/{kind}"):
+                with suppress(OSError):
+                    if str(link.readlink()) == mine:
+                        found.add(int(link.parts[2]))
+    return found
+
+
+def _is_mount(path: Path) -> bool:
+    """Also of a file, of which ``Path.is_mount`` knows nothing."""
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    return str(path) in {line.split()[4] for line in mounts}
+
+
+def _deepest_first(top: Path) -> list[Path]:
+    return [Path(folder) for folder, _, _ in os.walk(top, topdown=False)]
+
+
+def _run(*command: str) -> None:
+    environment = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Fatal(f"`{' '.join(command[:4])}` failed: {done.stderr.strip()}")

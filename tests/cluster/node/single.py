@@ -1,0 +1,136 @@
+"""A node of Debian's containerd and our own binaries, in a cell of this machine. Needs root."""
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from signal import Signals
+
+from cluster.archive import write_archive
+from cluster.build import cluster_binary, node_binary, pause_binary
+from cluster.component import Daemon
+from cluster.node.cell import in_cell, make_cell, remove_cell
+from cluster.node.components import components
+from cluster.node.files import PAUSE, write_files
+from cluster.node.layout import ADMIN, NETWORK, RUNTIME, WHOLE
+from cluster.node.packages import have_packages, plugin_folder
+from cluster.real import Cluster, CommandError, Part, run
+from rich.console import Console
+
+from headrace.errors import Fatal, HeadraceError
+from headrace.sandbox.ports import held_ports
+from headrace.toolchain import cache_home
+from headrace.toolchain.locks import file_lock
+
+ENDPOINT = f"unix://{RUNTIME}"
+
+
+class SingleNode(Cluster):
+    """The cluster where no Docker engine answers."""
+
+    def __init__(self, console: Console) -> None:
+        """Raises Fatal when this machine or its user cannot run a node."""
+        if sys.platform != "linux" or os.geteuid() != 0:
+            raise Fatal(
+                "the tests' cluster needs a Docker engine that answers (`docker version`), or "
+                "root on Linux: neither is here"
+            )
+        super().__init__(cluster_binary(console), ADMIN)
+        self._console = console
+        self._node = node_binary(console)
+
+    def up(self) -> None:
+        with self._locked():
+            if not WHOLE.exists():
+                self._make()
+            began = time.monotonic()
+            daemons = components(self._binary, self._node)
+            stopped = [name for name, daemon in daemons.items() if not daemon.running]
+            self._start(daemons, ("containerd", "etcd", "relay", "kube-apiserver"))
+            if "containerd" in stopped:
+                self._have_pause_image()
+            self._start(daemons, tuple(daemons))
+            if stopped:
+                took_s = time.monotonic() - began
+                self._console.print(f"Started in {took_s:.1f} s: {', '.join(stopped)}.")
+
+    def down(self) -> None:
+        with self._locked(), self._console.status("Ending what runs in the cluster"):
+            if WHOLE.exists():
+                self._stop(components(self._binary, self._node))
+            remove_cell()
+
+    def status(self) -> str:
+        if not WHOLE.exists():
+            return "The cluster is down: `make cluster-up` starts it."
+        daemons = components(self._binary, self._node)
+        bad = [name for name, one in daemons.items() if not (one.running and one.is_ready())]
+        if bad:
+            return f"The cluster does not work: {', '.join(bad)}; `make cluster-up` repairs it."
+        return f"The cluster is up: KUBECONFIG={self.kubeconfig}"
+
+    def load(self, archive: Path) -> None:
+        self.in_node("ctr", "-n", "k8s.io", "images", "import", archive.resolve())
+
+    def signal(self, part: Part, number: Signals) -> None:
+        self._daemon(part).signal(number)
+
+    def start(self, part: Part) -> None:
+        self._daemon(part).start()
+
+    @property
+    def network(self) -> Path:
+        return NETWORK
+
+    def in_node(self, *command: str | Path) -> str:
+        return run(*in_cell(*command))
+
+    def _daemon(self, name: str) -> Daemon:
+        return components(self._binary, self._node)[name]
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with file_lock(cache_home() / "node.lock"):
+            yield
+
+    def _make(self) -> None:
+        have_packages(self._console)
+        plugins = plugin_folder()
+        assert plugins
+        remove_cell()  # one that was left half made
+        with held_ports([None]) as (port,):
+            make_cell()
+            write_files(port, plugins)
+        WHOLE.touch()
+
+    def _start(self, daemons: dict[str, Daemon], names: Sequence[str]) -> None:
+        for name in names:
+            daemons[name].launch()
+        for name in names:
+            with self._console.status(f"Waiting until {name} is ready"):
+                daemons[name].wait_until_ready()
+
+    def _have_pause_image(self) -> None:
+        with suppress(CommandError):  # sandboxes of a node that was cut off; none is no error
+            self.in_node(self._node, "remove-pods", ENDPOINT)
+        images = self.in_node("ctr", "-n", "k8s.io", "images", "list", "-q").split()
+        if PAUSE not in images:
+            with tempfile.TemporaryDirectory() as folder:
+                files = {"/pause": pause_binary(self._console)}
+                self.load(write_archive(Path(folder) / "pause.tar", PAUSE, files, ["/pause"]))
+
+    def _stop(self, daemons: dict[str, Daemon]) -> None:
+        """In an order in which nobody waits for somebody who is gone."""
+        last = ("etcd", "containerd", "kube-apiserver")
+        for name in [name for name in daemons if name not in last]:
+            daemons[name].kill()
+        if daemons["containerd"].running:
+            daemons["containerd"].thaw()
+            with suppress(HeadraceError):  # the next start does it
+                self.in_node(self._node, "remove-pods", ENDPOINT)
+        daemons["kube-apiserver"].kill()
+        daemons["etcd"].kill()
+        daemons["containerd"].stop()

@@ -1,0 +1,135 @@
+"""A real Kubernetes cluster of one node for the tests: what it can do, whatever runs it."""
+
+import subprocess
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from signal import Signals
+from typing import Literal
+
+from cluster.kubectl import Kubectl
+
+from headrace.errors import HeadraceError
+
+Part = Literal[
+    "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"
+]
+"""A component that a test may make fail."""
+
+
+class CommandError(HeadraceError):
+    """A command in the cluster ended with an error; the message is what it printed."""
+
+
+class Cluster(Kubectl):
+    """One cluster a machine, which outlives the process that started it.
+
+    Images are those that ``load`` brought (``imagePullPolicy`` is Never or IfNotPresent).
+    """
+
+    @abstractmethod
+    def up(self) -> None:
+        """Make it, or repair what a test left broken; instant when nothing is to be done.
+
+        Says what it does and what it waits for. Raises Fatal or GaveUp when it cannot be had.
+        """
+
+    @abstractmethod
+    def down(self) -> None:
+        """Remove all of it but what is cached."""
+
+    @abstractmethod
+    def status(self) -> str:
+        """A sentence for people: is it up, and what of it does not run?"""
+
+    @abstractmethod
+    def load(self, archive: Path) -> None:
+        """Bring the images of a docker-archive (``docker save``, ``buildah push``) to the node."""
+
+    # How its parts fail.
+
+    @abstractmethod
+    def signal(self, part: Part, number: Signals) -> None:
+        """Send a signal to a component: TERM, KILL, or STOP until CONT. It stays as it is then."""
+
+    @abstractmethod
+    def start(self, part: Part) -> None:
+        """Start a component that was ended, or thaw one; returns when it is ready."""
+
+    def signal_container(
+        self, namespace: str, pod: str, number: Signals, container: str | None = None
+    ) -> None:
+        """Send a signal to the first process of a container, by default the pod's first."""
+        statuses = self.get("-n", namespace, "pod", pod)["status"]["containerStatuses"]
+        found = [status for status in statuses if container in (None, status["name"])]
+        id = found[0]["containerID"].removeprefix("containerd://")
+        self.in_node("ctr", "-n", "k8s.io", "task", "kill", f"--signal={number.name}", id)
+
+    @contextmanager
+    def dropping(
+        self, one: str, other: str, *, port: int | None = None, probability: float = 1.0
+    ) -> Iterator[None]:
+        """Lose packets between two addresses, both ways, while the ``with`` block lasts.
+
+        Addresses are those of pods or of the node (``node_ip``, which the API server has too), not
+        of Services. ``port`` is a TCP port of ``other``; ``probability`` is that of each packet.
+        """
+        rules = _rules(one, other, port, probability)
+        try:
+            for rule in rules:
+                self.in_node("iptables", "--wait", "--table=mangle", "--insert", *rule)
+            yield
+        finally:
+            for rule in rules:
+                self.in_node("iptables", "--wait", "--table=mangle", "--delete", *rule)
+
+    # Where commands run.
+
+    @property
+    @abstractmethod
+    def network(self) -> Path:
+        """The node's network namespace, as a file."""
+
+    @abstractmethod
+    def in_node(self, *command: str | Path) -> str:
+        """Run a program of the node, on the node; what it prints. Raises CommandError."""
+
+    def run(self, *command: str | Path) -> str:
+        """Run a program of this machine with the node's network: pods and Services can be reached,
+        the machine's own servers cannot. What it prints. Raises CommandError. Needs root."""
+        return run("nsenter", f"--net={self.network}", "--", *command)
+
+    @property
+    def node_ip(self) -> str:
+        """The node's address: what listens on it in the node's network is reached by pods."""
+        addresses = self.get("nodes")["items"][0]["status"]["addresses"]
+        return next(one["address"] for one in addresses if one["type"] == "InternalIP")
+
+
+def run(*command: str | Path) -> str:
+    """What a command prints. Raises CommandError."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise CommandError(f"`{command[0]}` cannot be run: {error.strerror}") from error
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip()
+        raise CommandError(f"`{' '.join(map(str, command))}` ended with {done.returncode}: {said}")
+    return done.stdout
+
+
+def _rules(one: str, other: str, port: int | None, probability: float) -> list[list[str]]:
+    """iptables' rules. Packets pass one of these chains, all before Kubernetes' own rules."""
+    chance = ["-m", "statistic", "--mode=random", f"--probability={probability}"]
+    end = [*(chance if probability < 1 else ()), "-j", "DROP"]
+    there = ["-p", "tcp", f"--dport={port}"] if port else []
+    back = ["-p", "tcp", f"--sport={port}"] if port else []
+    return [
+        rule
+        for chain in ("INPUT", "FORWARD", "OUTPUT")
+        for rule in (
+            [chain, f"--source={one}", f"--destination={other}", *there, *end],
+            [chain, f"--source={other}", f"--destination={one}", *back, *end],
+        )
+    ]
