@@ -1,4 +1,4 @@
-"""``make demo-k8s``: brokers, operator, a flow and a test of it in a real cluster, to the verdict."""
+"""``make demo-k8s``: brokers, operator, a flow and its test in a real cluster, to the verdict."""
 
 import sys
 import time

@@ -86,7 +86,9 @@ class FlowInPods:
     def were_claimed_again(self, before: Mapping[str, Unit]) -> bool:
         """Whether these run, and were claimed since."""
         now = self.units()
-        return all(_runs(now[name]) and now[name].epoch > unit.epoch for name, unit in before.items())
+        return all(
+            _runs(now[name]) and now[name].epoch > unit.epoch for name, unit in before.items()
+        )
 
     def lag(self) -> float:
         """Records that the target does not have yet, in the words of the drivers' metrics."""

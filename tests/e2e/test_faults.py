@@ -60,7 +60,9 @@ def flow(cluster: Cluster, namespace: str) -> FlowInPods:
     cluster.apply(FLOW, TEST, namespace=namespace)
     flow = FlowInPods(cluster, namespace, "mirror")
     flow.kubectl("wait", "rflow/mirror", "--for=condition=Ready", "--timeout=120s")
-    flow.kubectl("wait", "mtest/faults", "--for=jsonpath={.status.phase}=Producing", "--timeout=300s")
+    flow.kubectl(
+        "wait", "mtest/faults", "--for=jsonpath={.status.phase}=Producing", "--timeout=300s"
+    )
     return flow
 
 
