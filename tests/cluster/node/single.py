@@ -10,7 +10,7 @@ from pathlib import Path
 from signal import Signals
 
 from cluster.archive import write_archive
-from cluster.build import cluster_binary, node_binary, pause_binary
+from cluster.build import cluster_binary, node_binary, small_binary
 from cluster.component import Daemon
 from cluster.node.cell import in_cell, make_cell, remove_cell
 from cluster.node.components import components
@@ -76,7 +76,13 @@ class SingleNode(Cluster):
         self.in_node("ctr", "-n", "k8s.io", "images", "import", archive.resolve())
 
     def signal(self, part: Part, number: Signals) -> None:
-        self._daemon(part).signal(number)
+        daemon = self._daemon(part)
+        if number == Signals.SIGKILL:
+            daemon.kill()
+        elif number == Signals.SIGTERM:
+            daemon.stop()
+        else:
+            daemon.signal(number)
 
     def start(self, part: Part) -> None:
         self._daemon(part).start()
@@ -119,7 +125,7 @@ class SingleNode(Cluster):
         images = self.in_node("ctr", "-n", "k8s.io", "images", "list", "-q").split()
         if PAUSE not in images:
             with tempfile.TemporaryDirectory() as folder:
-                files = {"/pause": pause_binary(self._console)}
+                files = {"/pause": small_binary("pause", self._console)}
                 self.load(write_archive(Path(folder) / "pause.tar", PAUSE, files, ["/pause"]))
 
     def _stop(self, daemons: dict[str, Daemon]) -> None:

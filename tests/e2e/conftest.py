@@ -1,0 +1,38 @@
+"""The real cluster that the end-to-end tests share, and that they leave up."""
+
+from collections.abc import Iterator
+
+import pytest
+from cluster.find import real_cluster
+from cluster.real import Cluster
+from rich.console import Console
+from support.records import unique
+
+from headrace.errors import HeadraceError
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    """The cluster, up and ready. Make it fail as you like; put it right afterwards."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():  # what takes minutes is said
+        try:
+            found = real_cluster(Console(stderr=True))
+            found.up()
+        except HeadraceError as error:
+            pytest.exit(str(error), returncode=1)
+    return found
+
+
+@pytest.fixture
+def namespace(cluster: Cluster) -> Iterator[str]:
+    """A namespace of this test's own, with restricted pod security; at the end it goes."""
+    name = unique("test")
+    cluster.kubectl("create", "namespace", name)
+    restricted = "pod-security.kubernetes.io/enforce=restricted"
+    cluster.kubectl("label", "namespace", name, restricted)
+    account = ("-n", name, "serviceaccount/default")  # a pod before it would be refused
+    cluster.kubectl("wait", "--for=create", "--timeout=30s", *account)
+    yield name
+    cluster.up()  # a test that failed may have left a part of it frozen, or dead
+    cluster.kubectl("delete", "namespace", name, "--wait=false")
