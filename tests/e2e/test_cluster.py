@@ -9,6 +9,8 @@ import pytest
 from cluster.archive import write_archive
 from cluster.build import small_binary
 from cluster.kubectl import KubectlError
+from cluster.node.cell import HIDDEN_FOLDERS, KERNEL_SETTINGS
+from cluster.node.layout import RUN, cgroups, kubelet_folder
 from cluster.real import Cluster, CommandError, Part, run
 
 IMAGE = "localhost/web:1"
@@ -123,17 +125,17 @@ def test_services_are_reached_by_their_names(
 
 
 def test_a_job_completes(web: Web) -> None:
-    template = {"spec": {**pod("", "get", "https://kubernetes.default")["spec"]}}
-    template["spec"] |= {"restartPolicy": "Never"}
+    url = f"http://{web.serve('server')}:8080"
+    pod_spec = {**pod("", "get", url)["spec"], "restartPolicy": "Never"}
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": "once"},
-        "spec": {"template": template, "backoffLimit": 0},
+        "spec": {"template": {"spec": pod_spec}, "backoffLimit": 0},
     }
     web.apply(job)
-    web.kubectl("wait", "--for=condition=Failed", "--timeout=60s", "job/once")
-    assert "certificate" in web.kubectl("logs", "job/once")
+    web.kubectl("wait", "--for=condition=Complete", "--timeout=60s", "job/once")
+    assert web.kubectl("logs", "job/once") == "server"
 
 
 def test_pod_security_refuses(web: Web) -> None:
@@ -261,9 +263,9 @@ def test_down_leaves_nothing(cluster: Cluster, image: None) -> None:
     cluster.kubectl("wait", "--for=create", "--timeout=30s", "serviceaccount/default")
 
 
-def machine() -> dict[str, str]:
-    """What of the machine a node changes where it has no cell of its own."""
-    shown = {
+def machine() -> dict[str, object]:
+    """What of the machine a node changes where it has no cell of its own, and what a cell is."""
+    shown: dict[str, object] = {
         " ".join(command): run(*command)
         for command in (
             ("ip", "-brief", "address"),
@@ -271,18 +273,12 @@ def machine() -> dict[str, str]:
             ("iptables", "-S"),
             ("iptables", "-t", "nat", "-S"),
             ("iptables", "-t", "mangle", "-S"),
-            ("lsns", "--type=net", "--noheadings", "--output=NS"),
         )
     }
-    settings = (
-        "kernel/panic",
-        "kernel/panic_on_oops",
-        "vm/overcommit_memory",
-        "net/ipv4/ip_forward",
-    )
+    settings = (*KERNEL_SETTINGS, "net/ipv4/ip_forward")
     shown |= {name: Path("/proc/sys", name).read_text() for name in settings}
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-    shown["mounts"] = "\n".join(line for line in mounts if "headrace" in line or "/run/" in line)
-    folders = ("/run", "/var/lib", "/var/log", "/sys/fs/cgroup", "/sys/fs/cgroup/memory")
-    shown |= {name: str(sorted(Path(name).iterdir())) for name in folders if Path(name).exists()}
+    shown["mounts"] = [line for line in mounts if "headrace" in line]
+    folders = (*map(Path, HIDDEN_FOLDERS), RUN, kubelet_folder(), *cgroups())
+    shown["folders"] = [folder for folder in folders if folder.exists()]
     return shown

@@ -55,7 +55,8 @@ class SingleNode(Cluster):
             self._start(daemons, tuple(daemons))
             if stopped:
                 took_s = time.monotonic() - began
-                self._console.print(f"Started in {took_s:.1f} s: {', '.join(stopped)}.")
+                said = f"Started in {took_s:.1f} s: {', '.join(stopped)}."
+                self._console.print(said, soft_wrap=True)
 
     def down(self) -> None:
         with self._locked(), self._console.status("Ending what runs in the cluster"):
