@@ -15,7 +15,7 @@ SCRATCH := $(VENV)/scratch
 .DELETE_ON_ERROR:
 # Targets are steps of one small machine's work, and their output is read by people: never two at once.
 .NOTPARALLEL:
-.PHONY: help demo test check bench bench-assign bench-operator lint format generate lock wheel clean preflight
+.PHONY: help demo test check cluster-up cluster-down cluster-status bench bench-assign bench-operator lint format generate lock wheel clean preflight
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,15 @@ test: lint  ## lint, then all tests: real brokers and a real API server among th
 
 check: lint  ## lint, then the tests that need nothing: under two minutes
 	$(BIN)/pytest tests/unit tests/property
+
+cluster-up: $(INSTALLED)  ## a real Kubernetes cluster for tests: by kind where Docker answers, else as root
+	@cd tests && $(CURDIR)/$(BIN)/python -m cluster up
+
+cluster-down: $(INSTALLED)  ## remove it; images and built programs stay in the cache
+	@cd tests && $(CURDIR)/$(BIN)/python -m cluster down
+
+cluster-status: $(INSTALLED)  ## is it up, does it work, and the KUBECONFIG to ask it with
+	@cd tests && $(CURDIR)/$(BIN)/python -m cluster status
 
 bench: bench-assign bench-operator  ## both benchmarks below: an hour, on a machine that does nothing else
 

@@ -15,22 +15,13 @@ BEGINNING = "1970-01-01T00:00:00Z"
 
 
 def write_archive(
-    path: Path,
-    name: str,
-    files: Mapping[str, Path | bytes],
-    entrypoint: Sequence[str],
-    links: Mapping[str, str] | None = None,
+    path: Path, name: str, files: Mapping[str, Path | bytes], entrypoint: Sequence[str]
 ) -> Path:
-    """An image of executable ``files`` by their paths in it, and symbolic ``links`` to their
-    targets; what it is to be called is ``name``. Returns ``path``."""
+    """An image ``name`` of executable ``files``, by their paths in it. Returns ``path``."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
         for inside, content in files.items():
             _add(tar, inside, content if isinstance(content, bytes) else content.read_bytes())
-        for inside, target in (links or {}).items():
-            link = tarfile.TarInfo(inside.lstrip("/"))
-            link.type, link.linkname = tarfile.SYMTYPE, target
-            tar.addfile(link)
     config = {
         "architecture": ARCHITECTURES.get(platform.machine(), platform.machine()),
         "os": "linux",

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Literal
 
 from cluster.program import Program
 from rich.console import Console
@@ -54,16 +55,16 @@ def kind_binary(console: Console | None = None) -> Path:
     ).get(console)
 
 
-def pause_binary(console: Console | None = None) -> Path:
-    """The first process of each pod, as ``Program.get`` has it."""
+def small_binary(name: Literal["pause", "web"], console: Console | None = None) -> Path:
+    """A program that runs in pods, as ``Program.get`` has it."""
     return Program(
-        "pause",
-        "the first process of pods",
+        name,
+        f"the program {name}",
         SOURCES,
-        "./pause",
+        f"./{name}",
         ("-trimpath", "-buildvcs=false", "-ldflags=-s -w"),
-        "The first process of the tests' pods is compiled here, in seconds, once.",
-        "It needs no modules",
+        f"The program {name} runs in pods of the tests. It is compiled here, in seconds, once.",
+        "It needs Go alone",
     ).get(console)
 
 

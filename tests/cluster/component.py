@@ -6,7 +6,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -132,21 +132,30 @@ class Daemon(Component):
     """Where to listen for it, outside of its network: it inherits the socket: ``$LISTENER``."""
 
     def _spawn(self, log: IO[bytes]) -> None:
-        with socket.socket() as listener:
+        environment, descriptors = self._environment(), list[int]()
+        with ExitStack() as held:
             if self.listen:
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                listener.bind(self.listen)
-                listener.listen()
+                listener = held.enter_context(self._listener(self.listen))
+                descriptors.append(listener.fileno())
+                environment["LISTENER"] = str(listener.fileno())
             self.process = spawn(
                 self.command,
                 at_parents_death=None,
                 stdout=log,
                 stderr=log,
-                env={**self._environment(), "LISTENER": str(listener.fileno())},
-                pass_fds=[listener.fileno()] if self.listen else [],
+                env=environment,
+                pass_fds=descriptors,
             )
         # The time of its start tells it from a later process of that pid.
         self.log.with_suffix(".pid").write_text(f"{self.process.pid} {_began(self.process.pid)}")
+
+    def _listener(self, address: tuple[str, int]) -> socket.socket:
+        try:
+            return socket.create_server(address)
+        except OSError as error:
+            raise Fatal(
+                f"{self.name} cannot listen on port {address[1]}: {error.strerror}"
+            ) from error
 
     def _pid(self) -> int | None:
         try:

@@ -3,7 +3,7 @@
 import subprocess
 from abc import abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from signal import Signals
 from typing import Literal
@@ -51,7 +51,10 @@ class Cluster(Kubectl):
 
     @abstractmethod
     def signal(self, part: Part, number: Signals) -> None:
-        """Send a signal to a component: TERM, KILL, or STOP until CONT. It stays as it is then."""
+        """Send a signal to a component; returns after TERM and KILL when it has ended.
+
+        It stays ended or frozen until ``start``; where it is a pod (kind), its kubelet starts it.
+        """
 
     @abstractmethod
     def start(self, part: Part) -> None:
@@ -75,14 +78,11 @@ class Cluster(Kubectl):
         Addresses are those of pods or of the node (``node_ip``, which the API server has too), not
         of Services. ``port`` is a TCP port of ``other``; ``probability`` is that of each packet.
         """
-        rules = _rules(one, other, port, probability)
-        try:
-            for rule in rules:
-                self.in_node("iptables", "--wait", "--table=mangle", "--insert", *rule)
+        with ExitStack() as rules:
+            for rule in _rules(one, other, port, probability):
+                self.in_node("iptables", "-w", "-t", "mangle", "-A", *rule)
+                rules.callback(self.in_node, "iptables", "-w", "-t", "mangle", "-D", *rule)
             yield
-        finally:
-            for rule in rules:
-                self.in_node("iptables", "--wait", "--table=mangle", "--delete", *rule)
 
     # Where commands run.
 
@@ -121,15 +121,15 @@ def run(*command: str | Path) -> str:
 
 def _rules(one: str, other: str, port: int | None, probability: float) -> list[list[str]]:
     """iptables' rules. Packets pass one of these chains, all before Kubernetes' own rules."""
-    chance = ["-m", "statistic", "--mode=random", f"--probability={probability}"]
+    chance = ["-m", "statistic", "--mode", "random", "--probability", str(probability)]
     end = [*(chance if probability < 1 else ()), "-j", "DROP"]
-    there = ["-p", "tcp", f"--dport={port}"] if port else []
-    back = ["-p", "tcp", f"--sport={port}"] if port else []
+    there = ["-p", "tcp", "--dport", str(port)] if port else []
+    back = ["-p", "tcp", "--sport", str(port)] if port else []
     return [
         rule
         for chain in ("INPUT", "FORWARD", "OUTPUT")
         for rule in (
-            [chain, f"--source={one}", f"--destination={other}", *there, *end],
-            [chain, f"--source={other}", f"--destination={one}", *back, *end],
+            [chain, "-s", one, "-d", other, *there, *end],
+            [chain, "-s", other, "-d", one, *back, *end],
         )
     ]

@@ -1,6 +1,5 @@
-"""A real cluster with brokers and the operator in it, for all tests of this folder."""
+"""The real cluster that the end-to-end tests share, with what they find there; it is left up."""
 
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,19 +7,40 @@ import pytest
 from cluster.find import real_cluster
 from cluster.real import Cluster
 from e2e.stage import install_brokers, install_release, load_images
+from rich.console import Console
+from support.records import unique
+
+from headrace.errors import HeadraceError
 
 ARCHIVES = Path(__file__).parents[2] / "dist" / "images"
+"""Of `make images-test`."""
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    """It is left as it was found: up, or down."""
-    cluster = real_cluster()
-    was_up = cluster.is_up
-    cluster.up()
-    yield cluster
-    if not was_up:
-        cluster.down()
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    """The cluster, up and ready. Make it fail as you like; put it right afterwards."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():  # what takes minutes is said
+        try:
+            found = real_cluster(Console(stderr=True))
+            found.up()
+        except HeadraceError as error:
+            pytest.exit(str(error), returncode=1)
+    return found
+
+
+@pytest.fixture
+def namespace(cluster: Cluster) -> Iterator[str]:
+    """A namespace of this test's own, with restricted pod security; at the end it goes."""
+    name = unique("test")
+    cluster.kubectl("create", "namespace", name)
+    restricted = "pod-security.kubernetes.io/enforce=restricted"
+    cluster.kubectl("label", "namespace", name, restricted)
+    account = ("-n", name, "serviceaccount/default")  # a pod before it would be refused
+    cluster.kubectl("wait", "--for=create", "--timeout=30s", *account)
+    yield name
+    cluster.up()  # a test that failed may have left a part of it frozen, or dead
+    cluster.kubectl("delete", "namespace", name, "--wait=false")
 
 
 @pytest.fixture(scope="session")
@@ -39,13 +59,3 @@ def brokers(cluster: Cluster, images: None) -> None:
 def release(cluster: Cluster, images: None) -> None:
     """Two operators, installed by Helm."""
     install_release(cluster)
-
-
-@pytest.fixture
-def namespace(cluster: Cluster) -> Iterator[str]:
-    """Of this test's own, with the strictest of the Pod Security Standards."""
-    name = f"e2e-{uuid.uuid4().hex[:6]}"
-    cluster.kubectl("create", "namespace", name)
-    cluster.kubectl("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
-    yield name
-    cluster.kubectl("delete", "namespace", name)

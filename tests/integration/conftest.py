@@ -1,6 +1,5 @@
-"""Real brokers and a real API server for the tests, and how they wait."""
+"""Real brokers and a real API server for the tests."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,8 +13,6 @@ from support.records import unique
 
 from headrace.errors import HeadraceError
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
-
-LOOK_EVERY_S = 0.1
 
 
 @pytest.fixture(scope="session")
@@ -49,23 +46,6 @@ def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
             return running.enter_context(Sandbox.start(name, plans, home=home)).cluster(name)
 
         yield start
-
-
-@pytest.fixture(scope="session")
-def wait_until() -> Callable[..., object]:
-    """``wait_until(look, within_s=10, until=bool)``: look until it is so; what was seen then."""
-
-    def wait(
-        look: Callable[[], object], *, within_s: float, until: Callable[[object], bool] = bool
-    ) -> object:
-        deadline = time.monotonic() + within_s
-        while not until(seen := look()):
-            if time.monotonic() > deadline:
-                pytest.fail(f"not so within {within_s} s; last seen: {seen!r}")
-            time.sleep(LOOK_EVERY_S)
-        return seen
-
-    return wait
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -54,6 +54,9 @@ KERNEL_SETTINGS = (
 KILL_TIMEOUT_S = 10
 CLONE_NEWNET = 0x40000000  # linux/sched.h
 
+BRIDGE_FILTER = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
+"""There as soon as the kernel has its module ``br_netfilter``, built in or loaded."""
+
 INSIDE = f"""
 mount --make-rshared /
 for setting in {" ".join(KERNEL_SETTINGS)}; do
@@ -71,13 +74,15 @@ ip link set {BRIDGE} up
 ip route add {SERVICES} dev {BRIDGE} src {NODE_IP}
 echo 1 > /proc/sys/net/ipv4/ip_forward
 # Else iptables would not see what goes from pod to pod.
-echo 1 > /proc/sys/net/bridge/bridge-nf-call-iptables
+echo 1 > {BRIDGE_FILTER}
 """
 """Made in the namespaces by a shell, when they are new."""
 
 
 def make_cell() -> None:
     """Raises Fatal when the kernel or the rights do not allow it; begin with ``remove_cell``."""
+    if not BRIDGE_FILTER.exists():
+        _run("modprobe", "br_netfilter")
     RUN.mkdir()
     _run("mount", "-t", "tmpfs", "-o", "mode=755", "headrace-cluster", str(RUN))
     _run("mount", "--make-private", str(RUN))  # a namespace's file must lie on such a mount

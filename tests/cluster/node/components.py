@@ -45,6 +45,11 @@ def components(cluster: Path, node: Path) -> dict[str, Daemon]:
 
         return look
 
+    is_schedulable = answers(
+        *("get", "node", NODE, "-o"),
+        "jsonpath={.status.conditions[?(@.type=='Ready')].status} {.spec.taints}",
+        until=lambda said: said.strip() == "True",
+    )
     every = {
         "containerd": _daemon(
             "containerd", ("containerd", f"--config={CONTAINERD}"), _accepts(RUNTIME)
@@ -79,11 +84,8 @@ def components(cluster: Path, node: Path) -> dict[str, Daemon]:
                 f"--hostname-override={NODE}",
                 f"--node-ip={NODE_IP}",
             ),
-            answers(
-                *("get", "node", NODE, "-o"),
-                "jsonpath={.status.conditions[?(@.type=='Ready')].status} {.spec.taints}",
-                until=lambda said: said.strip() == "True",
-            ),
+            # What the API server says of it may be of before it was ended.
+            lambda: inside(lambda: is_ok(f"http://{HOST}:10248/healthz")) and is_schedulable(),
         ),
         "kube-proxy": _daemon(
             "kube-proxy",

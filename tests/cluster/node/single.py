@@ -10,7 +10,7 @@ from pathlib import Path
 from signal import Signals
 
 from cluster.archive import write_archive
-from cluster.build import cluster_binary, node_binary, pause_binary
+from cluster.build import cluster_binary, node_binary, small_binary
 from cluster.component import Daemon
 from cluster.node.cell import in_cell, make_cell, remove_cell
 from cluster.node.components import components
@@ -55,7 +55,8 @@ class SingleNode(Cluster):
             self._start(daemons, tuple(daemons))
             if stopped:
                 took_s = time.monotonic() - began
-                self._console.print(f"Started in {took_s:.1f} s: {', '.join(stopped)}.")
+                said = f"Started in {took_s:.1f} s: {', '.join(stopped)}."
+                self._console.print(said, soft_wrap=True)
 
     def down(self) -> None:
         with self._locked(), self._console.status("Ending what runs in the cluster"):
@@ -76,7 +77,13 @@ class SingleNode(Cluster):
         self.in_node("ctr", "-n", "k8s.io", "images", "import", archive.resolve())
 
     def signal(self, part: Part, number: Signals) -> None:
-        self._daemon(part).signal(number)
+        daemon = self._daemon(part)
+        if number == Signals.SIGKILL:
+            daemon.kill()
+        elif number == Signals.SIGTERM:
+            daemon.stop()
+        else:
+            daemon.signal(number)
 
     def start(self, part: Part) -> None:
         self._daemon(part).start()
@@ -119,7 +126,7 @@ class SingleNode(Cluster):
         images = self.in_node("ctr", "-n", "k8s.io", "images", "list", "-q").split()
         if PAUSE not in images:
             with tempfile.TemporaryDirectory() as folder:
-                files = {"/pause": pause_binary(self._console)}
+                files = {"/pause": small_binary("pause", self._console)}
                 self.load(write_archive(Path(folder) / "pause.tar", PAUSE, files, ["/pause"]))
 
     def _stop(self, daemons: dict[str, Daemon]) -> None:

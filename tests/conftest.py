@@ -1,0 +1,25 @@
+"""How tests wait."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+LOOK_EVERY_S = 0.1
+
+
+@pytest.fixture(scope="session")
+def wait_until() -> Callable[..., object]:
+    """``wait_until(look, within_s=10, until=bool)``: look until it is so; what was seen then."""
+
+    def wait(
+        look: Callable[[], object], *, within_s: float, until: Callable[[object], bool] = bool
+    ) -> object:
+        deadline = time.monotonic() + within_s
+        while not until(seen := look()):
+            if time.monotonic() > deadline:
+                pytest.fail(f"not so within {within_s} s; last seen: {seen!r}")
+            time.sleep(LOOK_EVERY_S)
+        return seen
+
+    return wait

@@ -1,0 +1,75 @@
+"""What is said where no node can run, and images that need no registry."""
+
+import json
+import os
+import tarfile
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from cluster.archive import write_archive
+from cluster.find import real_cluster
+from cluster.node import packages
+from rich.console import Console
+
+from headrace.errors import Fatal
+
+
+@pytest.fixture
+def only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Only these programs are on PATH, each a shell's script; no CNI plugin is anywhere."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(packages, "SEARCHED", str(tmp_path))
+    monkeypatch.setattr(packages, "PLUGIN_FOLDERS", (tmp_path / "plugins",))
+
+    def put(**scripts: str) -> None:
+        for name, script in scripts.items():
+            path = tmp_path / name.replace("_", "-")
+            path.write_text(f"#!/bin/sh\n{script}\n")
+            path.chmod(0o755)
+
+    return put
+
+
+def test_neither_docker_nor_root(
+    only: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only(docker="echo 'Cannot connect to the Docker daemon' >&2; exit 1")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(Fatal, match=r"needs a Docker engine that answers .* or root on Linux"):
+        real_cluster(Console())
+
+
+def test_packages_are_missing_and_so_is_apt(only: Callable[..., None]) -> None:
+    only(runc="", ip="", iptables="")
+    with pytest.raises(
+        Fatal, match="containerd, containernetworking-plugins, and here is no apt-get"
+    ):
+        packages.have_packages(Console())
+
+
+def test_apt_says_no(only: Callable[..., None]) -> None:
+    only(containerd="", ctr="", runc="", ip="", apt_get="echo 'E: Unable to locate' >&2; exit 100")
+    sentence = r"(?s)containernetworking-plugins, iptables, and `apt-get .*` failed:\nE: Unable"
+    with pytest.raises(Fatal, match=sentence):
+        packages.have_packages(Console())
+
+
+def test_an_archive_says_what_it_holds(tmp_path: Path) -> None:
+    written = write_archive(
+        tmp_path / "image.tar", "localhost/it:1", {"/bin/it": b"program"}, ["/bin/it"]
+    )
+    with tarfile.open(written) as archive:
+
+        def read(name: str) -> bytes:
+            file = archive.extractfile(name)
+            assert file
+            return file.read()
+
+        (manifest,) = json.loads(read("manifest.json"))
+        config = json.loads(read(manifest["Config"]))
+        layer = read(manifest["Layers"][0])
+    assert manifest["RepoTags"] == ["localhost/it:1"]
+    assert config["rootfs"]["diff_ids"] == [f"sha256:{sha256(layer).hexdigest()}"]
+    assert config["config"]["Entrypoint"] == ["/bin/it"]
