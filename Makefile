@@ -54,10 +54,15 @@ generate: $(INSTALLED)  ## write the pages and the CRDs that are made out of the
 	$(BIN)/python docs/metrics.py
 	$(BIN)/python docs/chart_values.py
 
+# The first lock has everything; those of the images, and of what builds wheels, are parts of it.
+COMPILE = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \
+  --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
 lock: $(INSTALLED)  ## pin the newest packages that pyproject.toml allows
-	$(BIN)/uv pip compile pyproject.toml --extra dev --output-file requirements.lock --upgrade \
-	  --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
-	  --custom-compile-command 'make lock' --quiet
+	$(COMPILE) pyproject.toml --extra dev --group build --upgrade --output-file requirements.lock
+	$(COMPILE) pyproject.toml --extra operator -c requirements.lock -o operator/requirements.lock
+	$(COMPILE) pyproject.toml --extra operator --extra spark -c requirements.lock \
+	  -o spark-jobs/requirements.lock
+	$(COMPILE) --group build -c requirements.lock -o build.lock
 
 wheel: $(INSTALLED)  ## build the distribution into dist/
 	$(BIN)/hatchling build --target wheel
@@ -71,11 +76,10 @@ preflight:
 
 # PySpark is published as source only. What builds it is installed first, from the lock like all the
 # rest: pip would fetch the newest, without a hash.
-$(LOCKED): requirements.lock
+$(LOCKED): requirements.lock build.lock
 	$(python) -m venv --clear $(VENV)
 	@mkdir $(SCRATCH)
-	@sed -n '/^setuptools==/,/[^\\]$$/p' requirements.lock > $(SCRATCH)/build.txt
-	TMPDIR="$(CURDIR)/$(SCRATCH)" $(PIP) install --require-hashes -r $(SCRATCH)/build.txt
+	TMPDIR="$(CURDIR)/$(SCRATCH)" $(PIP) install --require-hashes -r build.lock
 	TMPDIR="$(CURDIR)/$(SCRATCH)" $(PIP) install --require-hashes --no-build-isolation --use-pep517 -r requirements.lock
 	@rm -r $(SCRATCH)
 	@touch $@
