@@ -15,7 +15,8 @@ SCRATCH := $(VENV)/scratch
 .DELETE_ON_ERROR:
 # Targets are steps of one small machine's work, and their output is read by people: never two at once.
 .NOTPARALLEL:
-.PHONY: help demo test check bench bench-assign bench-operator lint format generate lock wheel clean preflight
+.PHONY: help demo test check bench bench-assign bench-operator lint format generate lock wheel images \
+  images-test push sbom clean preflight
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +67,18 @@ lock: $(INSTALLED)  ## pin the newest packages that pyproject.toml allows
 
 wheel: $(INSTALLED)  ## build the distribution into dist/
 	$(BIN)/hatchling build --target wheel
+
+images: $(INSTALLED)  ## build the images headrace and headrace-spark, by Docker or by buildah
+	cd tools && $(CURDIR)/$(BIN)/python -m images build
+
+images-test: $(INSTALLED)  ## those and the tests' brokers, with archives for the tests' cluster in dist/images
+	cd tools && $(CURDIR)/$(BIN)/python -m images test
+
+push: $(INSTALLED)  ## build and push both: make push REGISTRY=registry.example/team
+	@cd tools && $(CURDIR)/$(BIN)/python -m images push "$(REGISTRY)"
+
+sbom: $(INSTALLED)  ## list what is inside both (SPDX) and its licences, in dist/images
+	cd tools && $(CURDIR)/$(BIN)/python -m images sbom
 
 clean:  ## remove what was made here, the environment too; the user's caches stay
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
