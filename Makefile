@@ -15,7 +15,8 @@ SCRATCH := $(VENV)/scratch
 .DELETE_ON_ERROR:
 # Targets are steps of one small machine's work, and their output is read by people: never two at once.
 .NOTPARALLEL:
-.PHONY: help demo test check cluster-up cluster-down cluster-status bench bench-assign bench-operator lint format generate lock wheel clean preflight
+.PHONY: help demo demo-k8s test check e2e cluster-up cluster-down cluster-status bench bench-assign \
+  bench-operator lint format generate lock wheel images images-test push sbom clean preflight
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +29,12 @@ test: lint  ## lint, then all tests: real brokers and a real API server among th
 
 check: lint  ## lint, then the tests that need nothing: under two minutes
 	$(BIN)/pytest tests/unit tests/property
+
+e2e: images-test  ## what fails in a cluster fails here first: pods of a real one, left up for a look
+	$(BIN)/pytest tests/e2e
+
+demo-k8s: images-test  ## brokers, operator, a flow and its test in a real cluster, to the verdict; left up
+	@cd tests && $(CURDIR)/$(BIN)/python -m e2e.demo $(CURDIR)/dist/images
 
 cluster-up: $(INSTALLED)  ## a real Kubernetes cluster for tests: by kind where Docker answers, else as root
 	@cd tests && $(CURDIR)/$(BIN)/python -m cluster up
@@ -63,13 +70,30 @@ generate: $(INSTALLED)  ## write the pages and the CRDs that are made out of the
 	$(BIN)/python docs/metrics.py
 	$(BIN)/python docs/chart_values.py
 
+# The first lock has everything; those of the images, and of what builds wheels, are parts of it.
+COMPILE = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \
+  --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
 lock: $(INSTALLED)  ## pin the newest packages that pyproject.toml allows
-	$(BIN)/uv pip compile pyproject.toml --extra dev --output-file requirements.lock --upgrade \
-	  --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
-	  --custom-compile-command 'make lock' --quiet
+	$(COMPILE) pyproject.toml --extra dev --group build --upgrade --output-file requirements.lock
+	$(COMPILE) pyproject.toml --extra operator -c requirements.lock -o operator/requirements.lock
+	$(COMPILE) pyproject.toml --extra operator --extra spark -c requirements.lock \
+	  -o spark-jobs/requirements.lock
+	$(COMPILE) --group build -c requirements.lock -o build.lock
 
 wheel: $(INSTALLED)  ## build the distribution into dist/
 	$(BIN)/hatchling build --target wheel
+
+images: $(INSTALLED)  ## build the images headrace and headrace-spark, by Docker or by buildah
+	cd tools && $(CURDIR)/$(BIN)/python -m images build
+
+images-test: $(INSTALLED)  ## those and the tests' brokers, with archives for the tests' cluster in dist/images
+	cd tools && $(CURDIR)/$(BIN)/python -m images test
+
+push: $(INSTALLED)  ## build and push both: make push REGISTRY=registry.example/team
+	@cd tools && $(CURDIR)/$(BIN)/python -m images push "$(REGISTRY)"
+
+sbom: $(INSTALLED)  ## list what is inside both (SPDX) and its licences, in dist/images
+	cd tools && $(CURDIR)/$(BIN)/python -m images sbom
 
 clean:  ## remove what was made here, the environment too; the user's caches stay
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -80,11 +104,10 @@ preflight:
 
 # PySpark is published as source only. What builds it is installed first, from the lock like all the
 # rest: pip would fetch the newest, without a hash.
-$(LOCKED): requirements.lock
+$(LOCKED): requirements.lock build.lock
 	$(python) -m venv --clear $(VENV)
 	@mkdir $(SCRATCH)
-	@sed -n '/^setuptools==/,/[^\\]$$/p' requirements.lock > $(SCRATCH)/build.txt
-	TMPDIR="$(CURDIR)/$(SCRATCH)" $(PIP) install --require-hashes -r $(SCRATCH)/build.txt
+	TMPDIR="$(CURDIR)/$(SCRATCH)" $(PIP) install --require-hashes -r build.lock
 	TMPDIR="$(CURDIR)/$(SCRATCH)" $(PIP) install --require-hashes --no-build-isolation --use-pep517 -r requirements.lock
 	@rm -r $(SCRATCH)
 	@touch $@

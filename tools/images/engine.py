@@ -1,0 +1,164 @@
+"""What builds images here: a Docker engine where one answers, else buildah."""
+
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+
+from headrace.errors import Fatal
+from images.catalogue import ROOT, VERSION, Image
+from images.packages import need
+
+JARS = "HEADRACE_MAVEN_REPOSITORY"
+
+
+class Engine(ABC):
+    """The few commands that differ. Each raises Fatal when its program fails."""
+
+    program: str
+    environment: Mapping[str, str] = {}
+
+    @abstractmethod
+    def exists(self, name: str) -> bool:
+        """Is there an image of this name on the machine?"""
+
+    @abstractmethod
+    def identity(self, image: Image) -> str:
+        """The SHA-256 of its configuration."""
+
+    @abstractmethod
+    def size(self, image: Image) -> str:
+        """Of its files, as a person reads it."""
+
+    @abstractmethod
+    def push(self, image: Image, name: str) -> None:
+        """Push it under a name that begins with a registry."""
+
+    @abstractmethod
+    def _build_command(self) -> list[str]: ...
+
+    @abstractmethod
+    def _save(self, image: Image, path: Path) -> None: ...
+
+    def pull(self, name: str) -> str | None:
+        """Fetch an image from its registry; why not, when it cannot be had."""
+        pulled = self._ask("pull", name)
+        return None if pulled.returncode == 0 else pulled.stderr.strip().splitlines()[-1]
+
+    def build(self, image: Image, secrets: Mapping[str, Path]) -> None:
+        """Build it from the clone; each of ``secrets`` is mounted as its Dockerfile says."""
+        command = self._build_command()
+        for name, path in secrets.items():
+            command += ["--secret", f"id={name},src={path}"]
+        if repository := os.environ.get(JARS):
+            command += ["--build-arg", f"{JARS}={repository}"]
+        if image.target:
+            command += ["--target", image.target]
+        command += ["--label", f"org.opencontainers.image.version={VERSION}"]
+        self.run(*command, "-f", str(ROOT / image.dockerfile), "-t", image.tag, str(ROOT))
+
+    def save(self, image: Image) -> Path:
+        """Its docker-archive, written when the image is another one than that."""
+        path = image.archive
+        if not path.exists() or _archived(path) != self.identity(image):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = path.with_suffix(".part")
+            unfinished.unlink(missing_ok=True)
+            self._save(image, unfinished)
+            unfinished.replace(path)
+        return path
+
+    def run(self, *arguments: str) -> None:
+        """Run the program; what it says is shown."""
+        done = subprocess.run(
+            [self.program, *arguments], env={**os.environ, **self.environment}, check=False
+        )
+        if done.returncode:
+            raise Fatal(f"{self.program} {arguments[0]} failed; the reason is above")
+
+    def _ask(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [self.program, *arguments], capture_output=True, text=True, check=False
+        )
+
+    def _told(self, *arguments: str) -> str:
+        asked = self._ask(*arguments)
+        if asked.returncode:
+            raise Fatal(f"{self.program} {' '.join(arguments)}: {asked.stderr.strip()}")
+        return asked.stdout.strip()
+
+
+class Docker(Engine):
+    """Docker's engine. Its BuildKit mounts the secrets."""
+
+    environment = {"DOCKER_BUILDKIT": "1"}
+
+    def __init__(self, program: str) -> None:
+        self.program = program
+
+    def exists(self, name: str) -> bool:  # noqa: D102
+        return self._ask("image", "inspect", name).returncode == 0
+
+    def identity(self, image: Image) -> str:  # noqa: D102
+        told = self._told("image", "inspect", "--format", "{{.Id}}", image.tag)
+        return told.removeprefix("sha256:")
+
+    def size(self, image: Image) -> str:  # noqa: D102
+        size = int(self._told("image", "inspect", "--format", "{{.Size}}", image.tag))
+        return f"{size / 1e6:.0f} MB"
+
+    def push(self, image: Image, name: str) -> None:  # noqa: D102
+        self.run("tag", image.tag, name)
+        self.run("push", name)
+
+    def _build_command(self) -> list[str]:
+        return ["build", "--network", "host"]
+
+    def _save(self, image: Image, path: Path) -> None:
+        self.run("save", "--output", str(path), image.tag)
+
+
+class Buildah(Engine):
+    """buildah, without a daemon; in a chroot, which asks for no cgroups."""
+
+    program = "buildah"
+
+    def exists(self, name: str) -> bool:  # noqa: D102
+        return self._ask("inspect", "--type", "image", name).returncode == 0
+
+    def identity(self, image: Image) -> str:  # noqa: D102
+        return self._told("inspect", "--type", "image", "--format", "{{.FromImageID}}", image.tag)
+
+    def size(self, image: Image) -> str:  # noqa: D102
+        return str(json.loads(self._told("images", "--json", image.tag))[0]["size"])
+
+    def push(self, image: Image, name: str) -> None:  # noqa: D102
+        self.run("push", image.tag, f"docker://{name}")
+
+    def _build_command(self) -> list[str]:
+        return ["bud", "--layers", "--isolation", "chroot", "--network", "host"]
+
+    def _save(self, image: Image, path: Path) -> None:
+        self.run("push", "--quiet", image.tag, f"docker-archive:{path}:{image.tag}")
+
+
+def find_engine() -> Engine:
+    """Docker, named by ``DOCKER`` or found on PATH, when its engine answers; else buildah."""
+    docker = shutil.which(os.environ.get("DOCKER") or "docker")
+    if docker and not subprocess.run([docker, "info"], capture_output=True, check=False).returncode:
+        return Docker(docker)
+    need("buildah", "no Docker engine answers, so images are built by buildah")
+    return Buildah()
+
+
+def _archived(path: Path) -> str:
+    """The identity of the image in a docker-archive."""
+    with tarfile.open(path) as archive:
+        manifest = archive.extractfile("manifest.json")
+        assert manifest
+        config: str = json.load(manifest)[0]["Config"]
+    return Path(config).stem
