@@ -20,7 +20,6 @@ from headrace.api import (
 from headrace.controller.mirror_tests import (
     Facts,
     Images,
-    Stage,
     Step,
     TestRun,
     build_run,
@@ -31,6 +30,7 @@ from headrace.controller.mirror_tests.jobs import build_job
 from headrace.controller.mirror_tests.status import saying
 from headrace.errors import InvalidSpec
 from headrace.replication import flow_status as judged
+from headrace.replication.stages import Stage
 
 GOLDEN = Path(__file__).parent / "golden" / "mirror-test"
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

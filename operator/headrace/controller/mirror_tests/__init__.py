@@ -4,7 +4,7 @@
 ``jobs`` and ``access`` build what is applied: all of that is pure. ``reconcile`` does it.
 """
 
-from headrace.controller.mirror_tests.jobs import Images, Stage, TestRun, build_run, report_name
+from headrace.controller.mirror_tests.jobs import Images, TestRun, build_run, report_name
 from headrace.controller.mirror_tests.reconcile import MirrorTestReconciler, TestName
 from headrace.controller.mirror_tests.schedule import Scheduled, next_scheduled
 from headrace.controller.mirror_tests.stages import Facts, Step, next_step
@@ -14,7 +14,6 @@ __all__ = [
     "Images",
     "MirrorTestReconciler",
     "Scheduled",
-    "Stage",
     "Step",
     "TestName",
     "TestRun",

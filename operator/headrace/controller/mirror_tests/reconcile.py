@@ -11,7 +11,6 @@ from headrace.api.labels import MIRROR_TEST_LABEL, OPERATOR_MANAGER, label_value
 from headrace.controller.events import EventRecorder, occurrences
 from headrace.controller.mirror_tests.jobs import (
     Images,
-    Stage,
     TestRun,
     build_job,
     build_run,
@@ -28,6 +27,7 @@ from headrace.k8s.kinds import CONFIG_MAP, FLOW, JOB, MIRROR_TEST
 from headrace.logs import get_logger
 from headrace.replication.flow_status import Verdict, conditions_of
 from headrace.replication.mirror_tests import resolve
+from headrace.replication.stages import Stage
 
 log = get_logger(__name__)
 

@@ -20,10 +20,11 @@ from headrace.api import (
     Verdict,
     unbuilt,
 )
-from headrace.controller.mirror_tests.jobs import Stage, report_name
+from headrace.controller.mirror_tests.jobs import report_name
 from headrace.controller.mirror_tests.status import saying
 from headrace.k8s import Object
 from headrace.replication import flow_status
+from headrace.replication.stages import Stage
 
 _PROBE_START_S = 300.0
 """Images to pull, executors to place; after that the load starts without a probe."""
