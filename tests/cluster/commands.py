@@ -7,6 +7,7 @@ from headrace.sandbox.ports import HOST
 CONTROLLERS = (
     "deployment-controller",
     "garbage-collector-controller",
+    "job-controller",
     "namespace-controller",
     "replicaset-controller",
     "root-ca-certificate-publisher-controller",

@@ -11,11 +11,13 @@ from pathlib import Path, PurePosixPath
 
 from cluster.rest import Json
 
+CLONE = Path(__file__).parents[2]
 ENTRYPOINT = ["headrace"]
 LOCALLY = {
     "headrace": [sys.executable, "-m", "headrace"],
     "python": [sys.executable],
     "python3": [sys.executable],
+    "spark-submit": [str(Path(sys.executable).parent / "spark-submit")],
 }
 """What these commands of an image are on this machine; others are looked for on PATH."""
 
@@ -30,7 +32,7 @@ def refuse_unknown(pod: Json) -> None:
     containers = spec["containers"]
     mounts = [mount for one in containers for mount in one.get("volumeMounts", [])]
     for what, is_there in {
-        f"restartPolicy {spec['restartPolicy']}": spec["restartPolicy"] != "Always",
+        f"restartPolicy {spec['restartPolicy']}": spec["restartPolicy"] == "OnFailure",
         "an init container": "initContainers" in spec,
         "a hook (lifecycle)": any("lifecycle" in one for one in containers),
         "envFrom": any("envFrom" in one for one in containers),
@@ -38,6 +40,10 @@ def refuse_unknown(pod: Json) -> None:
     }.items():
         if is_there:
             raise Unsupported(f"{what} is not known here")
+
+
+FOLDERS = {"/opt/headrace/spark-jobs": CLONE / "spark-jobs"}
+"""Folders of an image."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,9 @@ class Root:
 
         ``/secrets`` and ``--secrets=/secrets`` are such, with a mount at ``/secrets/east``.
         """
+        for folder, here in FOLDERS.items():
+            if text.startswith(f"{folder}/"):
+                return f"{here}{text.removeprefix(folder)}"
         option, equals, value = text.rpartition("=") if text.startswith("--") else ("", "", text)
         path = PurePosixPath(value)
         if path == PurePosixPath("/") or not any(
@@ -78,6 +87,16 @@ def command_line(container: Json, variables: Mapping[str, str], root: Root) -> l
     wanted = [*container.get("command", ENTRYPOINT), *container.get("args", [])]
     program, *arguments = [root.moved(expanded(part, variables)) for part in wanted]
     return [*LOCALLY.get(program, [program]), *arguments]
+
+
+def probed_here(container: Json, root: Root) -> Json:
+    """The container with the commands of its probes as they are run here."""
+    probes = {}
+    for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
+        if (probe := container.get(kind)) and "exec" in probe:
+            command = [root.moved(part) for part in probe["exec"]["command"]]
+            probes[kind] = probe | {"exec": {"command": command}}
+    return container | probes
 
 
 def expanded(text: str, variables: Mapping[str, str]) -> str:
