@@ -36,7 +36,6 @@ _NOT_NEEDED = {
     "spark.kubernetes.driver.service.deleteOnTermination": "false",
     "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
     "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
-    "spark.ui.enabled": "false",
 }
 
 
@@ -82,6 +81,8 @@ def _driver_settings() -> dict[str, str]:
         **{setting: str(port) for setting, port in _PORTS.items()},
         **_APART,
         **_NOT_NEEDED,
+        "spark.ui.enabled": "false",
+        "spark.log.level": "WARN",  # a job's last sentence stands at its log's end
     }
 
 
