@@ -9,6 +9,7 @@ from pathlib import Path
 import urllib3
 from cluster.api_server import ApiServer
 from cluster.pod import RunningPod
+from cluster.pod_spec import FOLDERS
 from cluster.rest import ApiError, Json, Watch
 
 from headrace.logs import get_logger
@@ -18,6 +19,8 @@ AGAIN_AFTER_S = 0.2
 """How soon an API server that is away is asked again."""
 
 UNANSWERED = (ApiError, urllib3.exceptions.HTTPError)
+SERVICE = "https://kubernetes.default.svc:443"
+"""How a pod reaches the API server; there is no such name here."""
 GONE = (404, 409)
 """Answers about a pod that is not there any more, or that is not the one meant, by its uid."""
 
@@ -167,6 +170,7 @@ class Kubelet:
             _address(),
             folder,
             variables=variables,
+            elsewhere={**FOLDERS, SERVICE: self._api.url},
             sources=lambda: self._sources,
             changed=self._news.set,
         )

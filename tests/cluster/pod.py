@@ -37,10 +37,12 @@ class RunningPod:
         folder: Path,
         *,
         variables: Mapping[str, str],
+        elsewhere: Mapping[str, str],
         sources: Callable[[], volumes.Sources],
         changed: Callable[[], None],
     ) -> None:
-        """``variables`` come before those of the spec; ``sources`` are those of now.
+        """``variables`` come before those of the spec; ``elsewhere`` is that of Root; ``sources`` are
+        those of now.
 
         ``changed`` is called when ``status`` or ``ended`` did.
         """
@@ -60,7 +62,9 @@ class RunningPod:
             for container in pod["spec"]["containers"]
             for mount in container.get("volumeMounts", [])
         }
-        self._root = Root(folder / "root", [PurePosixPath(path) for path in self._mounts])
+        self._root = Root(
+            folder / "root", [PurePosixPath(path) for path in self._mounts], elsewhere
+        )
         self._written: dict[str, dict[str, bytes]] = {}
         self.containers = {
             spec["name"]: Container(

@@ -1,18 +1,22 @@
 """What a pod's spec asks of a node, answered for local processes: commands, environment, paths.
 
-Pure. An image is its entrypoint here: ``headrace``, of this very environment.
+Pure. An image is its entrypoint here, of this very environment.
 """
 
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from cluster.rest import Json
 
 CLONE = Path(__file__).parents[2]
-ENTRYPOINT = ["headrace"]
+ENTRYPOINTS = {
+    "headrace-spark:": ["bash", str(CLONE / "spark-jobs" / "entrypoint.sh")],
+    "": ["headrace"],
+}
+"""By how the image's name begins."""
 LOCALLY = {
     "headrace": [sys.executable, "-m", "headrace"],
     "python": [sys.executable],
@@ -42,8 +46,8 @@ def refuse_unknown(pod: Json) -> None:
             raise Unsupported(f"{what} is not known here")
 
 
-FOLDERS = {"/opt/headrace/spark-jobs": CLONE / "spark-jobs"}
-"""Folders of an image."""
+FOLDERS = {"/opt/headrace/spark-jobs": str(CLONE / "spark-jobs")}
+"""Folders of an image, and where they lie here."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +56,17 @@ class Root:
 
     folder: Path
     mounts: Sequence[PurePosixPath]
+    elsewhere: Mapping[str, str] = field(default_factory=lambda: FOLDERS)
+    """What is called otherwise here, wherever a text has it."""
 
     def moved(self, text: str) -> str:
         """An argument or a variable: a path with mounts in it, or in a mount, below the folder.
 
         ``/secrets`` and ``--secrets=/secrets`` are such, with a mount at ``/secrets/east``.
         """
-        for folder, here in FOLDERS.items():
-            if text.startswith(f"{folder}/"):
-                return f"{here}{text.removeprefix(folder)}"
+        for there, here in self.elsewhere.items():
+            if there in text:
+                return text.replace(there, here)
         option, equals, value = text.rpartition("=") if text.startswith("--") else ("", "", text)
         path = PurePosixPath(value)
         if path == PurePosixPath("/") or not any(
@@ -84,7 +90,9 @@ def environment(pod: Json, container: Json, root: Root) -> dict[str, str]:
 
 def command_line(container: Json, variables: Mapping[str, str], root: Root) -> list[str]:
     """Command and arguments as they are run here."""
-    wanted = [*container.get("command", ENTRYPOINT), *container.get("args", [])]
+    image = container.get("image", "")
+    entrypoint = next(found for name, found in ENTRYPOINTS.items() if image.startswith(name))
+    wanted = [*container.get("command", entrypoint), *container.get("args", [])]
     program, *arguments = [root.moved(expanded(part, variables)) for part in wanted]
     return [*LOCALLY.get(program, [program]), *arguments]
 

@@ -1,7 +1,4 @@
-"""Whole mirror tests by the operator: pods run as processes, brokers and Spark are real.
-
-Executors are pods that only a real cluster can run: here all work is done in the Jobs' own pods.
-"""
+"""Whole mirror tests by the operator: pods run as processes, brokers and Spark are real."""
 
 import json
 import os
@@ -9,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +31,14 @@ def kubelet(api_server: ApiServer, namespace: str, tmp_path: Path) -> Iterator[K
     java, conf = find_java(), tmp_path / "conf"
     conf.mkdir()
     found = ":".join(map(str, jars(JarSet.SPARK_KAFKA, java)))
-    (conf / "spark-defaults.conf").write_text(f"spark.driver.extraClassPath {found}\n")
+    paths = [f"spark.{role}.extraClassPath {found}\n" for role in ("driver", "executor")]
+    (conf / "spark-defaults.conf").write_text("".join(paths))
+    spark = find_spec("pyspark")
+    assert spark
+    assert spark.origin
     image = {
         "JAVA_HOME": str(java.home),
+        "SPARK_HOME": str(Path(spark.origin).parent),
         "SPARK_CONF_DIR": str(conf),
         "PYSPARK_PYTHON": sys.executable,
     }
@@ -48,7 +51,7 @@ def mirror_test(name: str, **spec: Any) -> dict[str, Any]:
         "apiVersion": "headrace.dev/v1alpha1",
         "kind": "MirrorTest",
         "metadata": {"name": name},
-        "spec": {"settleSeconds": 20, "spark": {"executors": 0}, **spec},
+        "spec": {"settleSeconds": 20, "spark": {"executors": 0}, **spec},  # less to start
     }
 
 
@@ -116,7 +119,20 @@ def test_a_flow_passes_and_its_report_is_there_when_the_pods_are_gone(
             flowName=name,
             load={"topics": 2, "partitions": 3, "messages": 20_000, "messagesPerSecond": 2_000},
             budgets={"latencyP99Ms": 60_000},
+            spark={"executors": 2},
         ),
+    )
+    enforced = "pod-security.kubernetes.io/enforce=restricted"
+    resources.kubectl("label", "namespace", resources.namespace, enforced)
+    executors = ("-l", "headrace.dev/stage=produce,spark-role=executor")
+    wait_until(
+        lambda: [
+            pod["metadata"]["ownerReferences"][0]["kind"]
+            for pod in resources.get("pods", *executors)["items"]
+            if pod["status"]["phase"] == "Running"
+        ],
+        within_s=LONG_S,
+        until=lambda seen: seen == ["Pod", "Pod"],
     )
     early = headrace(api_server, tmp_path, "report", name, "-n", resources.namespace)
     assert early.startswith(f"headrace: MirrorTest {name} has no report yet")
@@ -125,6 +141,7 @@ def test_a_flow_passes_and_its_report_is_there_when_the_pods_are_gone(
     assert ended["counts"]["acknowledged"] == 20_000
     assert ended["counts"]["missing"] == 0
     assert 0 < ended["latencyMs"]["p50"] <= ended["latencyMs"]["max"]
+    assert resources.get("pods", "-l", "spark-role=executor")["items"] == []
     kept = resources.get("configmap", f"{name}-report")
     assert kept["metadata"]["ownerReferences"][0]["name"] == name
     report = json.loads(kept["data"]["report.json"])
@@ -163,11 +180,20 @@ def test_a_load_whose_spark_driver_is_killed_is_no_proof(
 ) -> None:
     name = unique("killed")
     load = {"topics": 1, "partitions": 1, "durationSeconds": 600, "messagesPerSecond": 100}
-    resources.apply(mirror_test(name, **between(east, west), load=load, settleSeconds=1))
+    spark = {"executors": 1}
+    resources.apply(
+        mirror_test(name, **between(east, west), load=load, settleSeconds=1, spark=spark)
+    )
     probe = driver_pod(kubelet, wait_until, f"{name}-probe")
     producer = driver_pod(kubelet, wait_until, f"{name}-produce")
     wait_until(lambda: '"progress"' in producer.log, within_s=LONG_S)
     producer.kill()
+    executors = ("-l", "headrace.dev/stage=produce,spark-role=executor", "-o", "name")
+    wait_until(
+        lambda: resources.kubectl("get", "pods", *executors),
+        within_s=60,
+        until=lambda left: not left,
+    )
     ended = verdict(resources, wait_until, name)
     assert ended["verdict"] == "Inconclusive"
     said = next(c for c in ended["conditions"] if c["type"] == "Ready")["message"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.api_server import ApiServer
+from cluster.api_server import ApiServer, KubectlError
 from support.operators import Operator, Resources, give_rights, running_operator
 
 Wait = Callable[..., Any]
@@ -23,6 +23,9 @@ TEST = {
         "load": {"messages": 1000},
     },
 }
+
+
+HARMFUL = {"containers": [{"name": "c", "image": "i"}]}
 
 
 class Stages:
@@ -327,3 +330,19 @@ def test_a_node_that_is_too_small_is_said(
     stages.is_ready("probe")  # another node came
     stages.appears("produce")
     assert condition(resources, "Stalled") == {}
+
+
+def test_all_pods_are_as_pod_security_restricts_them(
+    operator: Operator, resources: Resources, stages: Stages, wait_until: Wait
+) -> None:
+    enforced = "pod-security.kubernetes.io/enforce=restricted"
+    resources.kubectl("label", "namespace", resources.namespace, enforced)
+    resources.apply(TEST)
+    stages.appears("probe")
+    stages.is_ready("probe")  # its Job was let make a pod
+    template = json.loads(resources.get("configmap", "nightly-run")["data"]["executor.json"])
+    template["metadata"]["name"] = "executor"
+    template["spec"]["containers"][0]["image"] = "spark"
+    resources.apply(template | {"spec": template["spec"] | {"serviceAccountName": "default"}})
+    with pytest.raises(KubectlError, match="violates PodSecurity"):
+        resources.apply(template | {"metadata": {"name": "other"}, "spec": HARMFUL})

@@ -27,7 +27,8 @@ from headrace.k8s import Object, owner_reference
 from headrace.replication.stages import Stage
 
 _RUN_FOLDER = "/etc/headrace/run"
-_OUT_FOLDER = "/tmp/run"
+_WRITABLE = "/tmp"
+_OUT_FOLDER = f"{_WRITABLE}/run"
 _TEMPLATE = f"{_RUN_FOLDER}/executor.json"
 _SCRIPTS = "/opt/headrace/spark-jobs"
 _GRACE_PERIOD_S = 30
@@ -145,6 +146,7 @@ def _container(run: TestRun, stage: Stage) -> Object:
         "name": "spark-driver",
         "image": run.image,
         "imagePullPolicy": run.images.pull_policy,
+        "workingDir": _WRITABLE,
         "command": ["spark-submit"],
         "args": [
             *submit_arguments(
@@ -161,7 +163,7 @@ def _container(run: TestRun, stage: Stage) -> Object:
             _from_field("POD_NAME", "metadata.name"),
             _from_field("POD_NAMESPACE", "metadata.namespace"),
             _from_field("POD_IP", "status.podIP"),
-            {"name": "HOME", "value": "/tmp"},
+            {"name": "HOME", "value": _WRITABLE},
         ],
         "resources": {
             "requests": {"cpu": run.test.spec.spark.driver.cpu, "memory": memory},
@@ -197,6 +199,7 @@ def _executor_template(run: TestRun) -> Object:
             "containers": [
                 {
                     "name": "executor",
+                    "workingDir": _WRITABLE,
                     "securityContext": _CONTAINER_SECURITY,
                     "volumeMounts": _mounts(run),
                 }
@@ -219,7 +222,7 @@ def _volumes(run: TestRun) -> list[Object]:
 
 
 def _mounts(run: TestRun) -> list[Object]:
-    return [{"name": "tmp", "mountPath": "/tmp"}, *build_mounts(_secrets(run))]
+    return [{"name": "tmp", "mountPath": _WRITABLE}, *build_mounts(_secrets(run))]
 
 
 def _secrets(run: TestRun) -> list[str]:
