@@ -41,8 +41,8 @@ class RunningPod:
         sources: Callable[[], volumes.Sources],
         changed: Callable[[], None],
     ) -> None:
-        """``variables`` come before those of the spec; ``elsewhere`` is that of Root; ``sources`` are
-        those of now.
+        """``variables`` come before those of the spec; ``elsewhere`` is that of Root;
+        ``sources`` are those of now.
 
         ``changed`` is called when ``status`` or ``ended`` did.
         """
