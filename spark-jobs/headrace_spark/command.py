@@ -21,7 +21,16 @@ from pyspark.errors import PySparkException
 
 from headrace.api import Verdict, load
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec
-from headrace.report import Faults, Measured, MirroredTopic, Result, Run, latency, points
+from headrace.report import (
+    Faults,
+    Measured,
+    MirroredTopic,
+    Result,
+    Run,
+    bounded,
+    latency,
+    points,
+)
 from headrace_spark import journal, producer, verifier
 from headrace_spark import probe as watching
 from headrace_spark.manifest import Manifest
@@ -35,6 +44,7 @@ _CODES = {Verdict.PASSED: DONE, Verdict.FAILED: FAILED, Verdict.INCONCLUSIVE: IN
 
 MANIFEST, MEASURED, FAULTS = "manifest.json", "probe.json", "chaos.json"
 REPORT, PAGE = "report.json", "report.html"
+READY = "ready"
 
 
 def produce() -> int:
@@ -43,7 +53,8 @@ def produce() -> int:
 
 
 def probe() -> int:
-    """Measure the load's arrival; writes ``probe.json`` into the folder."""
+    """Measure the load's arrival; writes ``probe.json`` into the folder, and the same into the
+    journal. A file ``ready`` there says that the load may begin."""
     parser = _parser("watch the load of a mirror test arrive on the target")
     parser.add_argument(
         "--timeout", type=float, default=60.0, help="seconds to wait for the target's topics (60)"
@@ -52,8 +63,15 @@ def probe() -> int:
 
 
 def verify() -> int:
-    """Compare and judge; writes ``report.json`` and ``report.html`` into the folder."""
-    return _end(_verify, _parser("compare both clusters and judge the mirror between them"))
+    """Compare and judge; writes ``report.json`` and ``report.html`` into the folder; in a cluster,
+    ``report.json`` into a ConfigMap."""
+    parser = _parser("compare both clusters and judge the mirror between them")
+    parser.add_argument(
+        "--config-map",
+        metavar="NAMESPACE/NAME",
+        help="ConfigMap that gets report.json, instead of a page in the folder",
+    )
+    return _end(_verify, parser)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -114,8 +132,7 @@ def _produce(run: Run, arguments: argparse.Namespace) -> int:
             spark, run, lambda acknowledged: _event("progress", acknowledged=acknowledged)
         )
     _write(arguments.out / MANIFEST, manifest)
-    fact = journal.key(run.name, journal.MANIFEST)
-    journal.write(run.source, fact, manifest.model_dump_json(by_alias=True))
+    _tell(run, journal.MANIFEST, manifest)
     _event("manifest", acknowledged=manifest.acknowledged)
     for error in manifest.errors:
         _say(error)
@@ -123,18 +140,18 @@ def _produce(run: Run, arguments: argparse.Namespace) -> int:
 
 
 def _probe(run: Run, arguments: argparse.Namespace) -> int:
+    def on_ready(missing: tuple[str, ...]) -> None:
+        (arguments.out / READY).touch()
+        _event("ready", missing=missing)
+
     with session("probe", run.name) as spark:
-        measured = watching.probe(
-            spark, run, arguments.timeout, lambda missing: _event("ready", missing=missing)
-        )
+        measured = watching.probe(spark, run, arguments.timeout, on_ready)
     _write(arguments.out / MEASURED, measured)
+    _tell(run, journal.MEASURED, measured)
     return DONE
 
 
 def _verify(run: Run, arguments: argparse.Namespace) -> int:
-    # Loads matplotlib, which the tasks of the other jobs would wait for.
-    from headrace.report.page import page  # noqa: PLC0415
-
     folder: Path = arguments.out
     (folder / REPORT).unlink(missing_ok=True)  # an old verdict must not outlive a crash
     try:
@@ -145,7 +162,17 @@ def _verify(run: Run, arguments: argparse.Namespace) -> int:
         result = _inconclusive(run, str(error))
     except (PySparkException, Py4JError) as error:
         result = _inconclusive(run, _spark_sentence(error))
-    (folder / PAGE).write_text(page(result), encoding="utf-8")
+    result = bounded(result)
+    if arguments.config_map is None:
+        # Loads matplotlib, which the tasks of the other jobs would wait for.
+        from headrace.report.page import page  # noqa: PLC0415
+
+        (folder / PAGE).write_text(page(result), encoding="utf-8")
+    else:
+        # Needs the client of Kubernetes, which no other use of Spark does.
+        from headrace_spark.config_map import put  # noqa: PLC0415
+
+        put(arguments.config_map, REPORT, result.model_dump_json(by_alias=True))
     _write(folder / REPORT, result)
     _event("verdict", verdict=result.verdict, reasons=result.reasons)
     return _CODES[result.verdict]
@@ -157,7 +184,7 @@ def _judged(run: Run, folder: Path) -> Result:
     _event("reading")
     with session("verify", run.name) as spark:
         comparison = verifier.compare(spark, run, manifest)
-    measured = _read(folder / MEASURED, Measured)
+    measured = _found(run, Measured, folder / MEASURED, journal.MEASURED)
     faults = (_read(folder / FAULTS, Faults) or Faults()).faults
     verdict, reasons, warnings = judge(
         Evidence(
@@ -208,10 +235,8 @@ def _inconclusive(run: Run, reason: str) -> Result:
 
 
 def _manifest(run: Run, folder: Path) -> Manifest:
-    """The manifest of this run: the file's, else the journal's; raises ``GaveUp`` without one."""
-    manifest = _read(folder / MANIFEST, Manifest)
-    if manifest is None and (fact := journal.read(run.source, run.name, journal.MANIFEST)):
-        manifest = Manifest.model_validate(fact)
+    """The manifest of this run; raises ``GaveUp`` without one."""
+    manifest = _found(run, Manifest, folder / MANIFEST, journal.MANIFEST)
     if manifest is None or manifest.run != run.name:
         raise GaveUp(
             f"there is no manifest of run {run.name}, neither in {folder / MANIFEST} nor in "
@@ -219,6 +244,19 @@ def _manifest(run: Run, folder: Path) -> Manifest:
             "knows what the target must have"
         )
     return manifest
+
+
+def _tell(run: Run, fact: str, document: BaseModel) -> None:
+    """Write a document into the journal, for a job that does not see our folder."""
+    journal.write(run.source, journal.key(run.name, fact), document.model_dump_json(by_alias=True))
+
+
+def _found(run: Run, kind: type[Document], path: Path, fact: str) -> Document | None:
+    """What another job of this run found: the file's, else the journal's."""
+    if (document := _read(path, kind)) is not None:
+        return document
+    told = journal.read(run.source, run.name, fact)
+    return None if told is None else kind.model_validate(told)
 
 
 def _read(path: Path, kind: type[Document]) -> Document | None:

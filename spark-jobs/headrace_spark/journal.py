@@ -1,8 +1,8 @@
 """The topic by which the jobs of a run tell each other how far they are.
 
 It lies on the source, compacted, one record a fact: ``<run>/<producer>/progress``,
-``<run>/probe-<n>/ready``, ``<run>/probe-<n>/sentinels``, ``<run>/manifest``. Mirrors leave it
-out: its name ends in ``.internal``.
+``<run>/probe-<n>/ready``, ``<run>/probe-<n>/sentinels``, ``<run>/manifest``, ``<run>/measured``.
+Mirrors leave it out: its name ends in ``.internal``.
 """
 
 import json
@@ -26,6 +26,7 @@ from headrace.kafka import (
 
 TOPIC = "headrace-tests.internal"
 MANIFEST = "manifest"
+MEASURED = "measured"
 PROGRESS = "progress"
 READY = "ready"
 SENTINELS = "sentinels"

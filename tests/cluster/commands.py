@@ -10,6 +10,7 @@ SERVICES = "10.96.0.0/16"
 FEW_CONTROLLERS = (
     "deployment-controller",
     "garbage-collector-controller",
+    "job-controller",
     "namespace-controller",
     "replicaset-controller",
     "root-ca-certificate-publisher-controller",

@@ -15,6 +15,8 @@ from cluster.rest import Json
 
 from headrace.toolchain import spawn
 
+MESSAGE = 2048
+"""Letters of a log's end that a status has, where that is asked for."""
 BACKOFF_S = 1.0
 """Before the second restart and each one after it; a kubelet waits 10 s, 20 s, ... 300 s."""
 
@@ -43,6 +45,11 @@ class Container:
         if self.process and (code := self.process.poll()) is not None:
             self._note_end(code)
         return self.process is not None
+
+    @property
+    def has_ended(self) -> bool:
+        """Did it end, the last time or before?"""
+        return bool(self._terminated)
 
     @property
     def failed(self) -> bool:
@@ -140,6 +147,8 @@ class Container:
             "startedAt": self._started_at,
             "finishedAt": now(),
         }
+        if exit_code and self.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError":
+            self._terminated["message"] = self.log.read_text(errors="replace")[-MESSAGE:]
 
     def _kill_group(self) -> None:
         assert self.process

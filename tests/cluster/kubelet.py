@@ -9,6 +9,7 @@ from pathlib import Path
 import urllib3
 from cluster.api_server import ApiServer
 from cluster.pod import RunningPod
+from cluster.pod_spec import FOLDERS
 from cluster.rest import ApiError, Json, Watch
 
 from headrace.logs import get_logger
@@ -18,6 +19,8 @@ AGAIN_AFTER_S = 0.2
 """How soon an API server that is away is asked again."""
 
 UNANSWERED = (ApiError, urllib3.exceptions.HTTPError)
+SERVICE = "https://kubernetes.default.svc:443"
+"""How a pod reaches the API server; there is no such name here."""
 GONE = (404, 409)
 """Answers about a pod that is not there any more, or that is not the one meant, by its uid."""
 
@@ -44,8 +47,8 @@ class Kubelet:
         self._path = f"/api/v1/namespaces/{namespace}"
         self._folder = folder
         self._variables = variables
-        self._secrets: dict[str, Json] = {}
-        self._secrets_lock = threading.Lock()
+        self._sources: dict[tuple[str, str], Json] = {}
+        self._sources_lock = threading.Lock()
         self._pods: dict[str, RunningPod] = {}  # by uid, those that have ended too
         self._told: dict[str, Json] = {}  # the status that the API server has
         self._gone: set[str] = set()
@@ -53,7 +56,10 @@ class Kubelet:
         self._stopping = threading.Event()
         self._news = threading.Event()
         works: dict[str, Callable[[], None]] = {
-            "secrets": lambda: self._follow("secrets", self._read_secrets, self._read_secrets),
+            "secrets": lambda: self._follow("secrets", self._read_sources, self._read_sources),
+            "configmaps": lambda: self._follow(
+                "configmaps", self._read_sources, self._read_sources
+            ),
             "pods": lambda: self._follow("pods", self._on_pods, self._on_pod),
             "status": self._tell,
         }
@@ -106,11 +112,14 @@ class Kubelet:
                 log.info("watching again", what=what, namespace=self._namespace, error=str(error))
             self._stopping.wait(AGAIN_AFTER_S)
 
-    def _read_secrets(self, *_: object) -> None:
+    def _read_sources(self, *_: object) -> None:
         """All of them anew, each time: there are few, and no order of events can be wrong."""
-        with self._secrets_lock:
-            found = self._rest.get(f"{self._path}/secrets")["items"]
-            self._secrets = {secret["metadata"]["name"]: secret for secret in found}
+        with self._sources_lock:
+            self._sources = {
+                (kind, found["metadata"]["name"]): found
+                for kind, what in (("secret", "secrets"), ("configMap", "configmaps"))
+                for found in self._rest.get(f"{self._path}/{what}")["items"]
+            }
 
     def _on_pods(self, found: list[Json]) -> None:
         for uid in self._pods.keys() - {pod["metadata"]["uid"] for pod in found}:
@@ -148,7 +157,7 @@ class Kubelet:
                 raise
 
     def _run(self, pod: Json) -> RunningPod:
-        self._read_secrets()  # those that were made before the pod are seen, as on a node
+        self._read_sources()  # those that were made before the pod are seen, as on a node
         metadata = pod["metadata"]
         folder = self._folder / f"{metadata['name']}.{metadata['uid'][:8]}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -161,7 +170,8 @@ class Kubelet:
             _address(),
             folder,
             variables=variables,
-            secrets=lambda: self._secrets,
+            elsewhere={**FOLDERS, SERVICE: self._api.url},
+            sources=lambda: self._sources,
             changed=self._news.set,
         )
 

@@ -8,7 +8,14 @@ from pathlib import Path, PurePosixPath
 
 from cluster import volumes
 from cluster.container import Container, now
-from cluster.pod_spec import Root, Unsupported, command_line, environment, refuse_unknown
+from cluster.pod_spec import (
+    Root,
+    Unsupported,
+    command_line,
+    environment,
+    probed_here,
+    refuse_unknown,
+)
 from cluster.rest import Json
 
 LOOK_EVERY_S = 0.1
@@ -30,10 +37,12 @@ class RunningPod:
         folder: Path,
         *,
         variables: Mapping[str, str],
-        secrets: Callable[[], Mapping[str, Json]],
+        elsewhere: Mapping[str, str],
+        sources: Callable[[], volumes.Sources],
         changed: Callable[[], None],
     ) -> None:
-        """``variables`` come before those of the spec; ``secrets`` are those of now, by name.
+        """``variables`` come before those of the spec; ``elsewhere`` is that of Root;
+        ``sources`` are those of now.
 
         ``changed`` is called when ``status`` or ``ended`` did.
         """
@@ -44,7 +53,7 @@ class RunningPod:
         self.ended = False
         self._pod = pod
         self._variables = variables
-        self._secrets = secrets
+        self._sources = sources
         self._changed = changed
         self._started_at = now()
         self._grace_s: float | None = None
@@ -53,10 +62,14 @@ class RunningPod:
             for container in pod["spec"]["containers"]
             for mount in container.get("volumeMounts", [])
         }
-        self._root = Root(folder / "root", [PurePosixPath(path) for path in self._mounts])
+        self._root = Root(
+            folder / "root", [PurePosixPath(path) for path in self._mounts], elsewhere
+        )
         self._written: dict[str, dict[str, bytes]] = {}
         self.containers = {
-            spec["name"]: Container(spec, folder / f"{spec['name']}.log", ip)
+            spec["name"]: Container(
+                probed_here(spec, self._root), folder / f"{spec['name']}.log", ip
+            )
             for spec in pod["spec"]["containers"]
         }
         self._wake = threading.Event()
@@ -99,6 +112,17 @@ class RunningPod:
         """SIGCONT to the first container's process."""
         os.kill(self.pid, signal.SIGCONT)
 
+    @property
+    def finished(self) -> bool:
+        """Have all containers ended that are not to be started again?"""
+        return self._runs_once and all(
+            container.has_ended and not container.running for container in self.containers.values()
+        )
+
+    @property
+    def _runs_once(self) -> bool:
+        return bool(self._pod["spec"]["restartPolicy"] == "Never")
+
     # What its kubelet tells it.
 
     def update(self, pod: Json) -> None:
@@ -124,7 +148,7 @@ class RunningPod:
             self._wake.clear()
             grace_s = self._grace_s
             try:
-                if grace_s is None:
+                if grace_s is None and not self.finished:
                     refuse_unknown(self._pod)
                     self._mount()
                     self._start()
@@ -150,7 +174,7 @@ class RunningPod:
         """Write volumes that are new or changed."""
         by_name = {volume["name"]: volume for volume in self._pod["spec"].get("volumes", [])}
         for path, volume in self._mounts.items():
-            files = volumes.content(by_name[volume], self._secrets())
+            files = volumes.content(by_name[volume], self._sources())
             if self._written.get(path) != files:
                 volumes.write(Path(f"{self._root.folder}{path}"), files)
                 self._written[path] = files
@@ -161,12 +185,15 @@ class RunningPod:
         for container in self.containers.values():
             if container.running or not container.may_start:
                 continue
+            if container.has_ended and self._runs_once:
+                continue
             variables = environment(pod, container.spec, self._root)
             command = command_line(container.spec, variables, self._root)
             everything = {**os.environ, **self._variables, **variables}
             container.start(command, everything, self.folder)
 
     def _compute_status(self, over: bool) -> Json:
+        over = over or self.finished
         statuses = [container.status(over=over) for container in self.containers.values()]
         ready = all(status["ready"] for status in statuses)
         phase = "Running" if any(status["containerID"] for status in statuses) else "Pending"

@@ -1,21 +1,27 @@
 """What a pod's spec asks of a node, answered for local processes: commands, environment, paths.
 
-Pure. An image is its entrypoint here: ``headrace``, of this very environment.
+Pure. An image is its entrypoint here, of this very environment.
 """
 
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from cluster.rest import Json
 
-ENTRYPOINT = ["headrace"]
+CLONE = Path(__file__).parents[2]
+ENTRYPOINTS = {
+    "headrace-spark:": ["bash", str(CLONE / "spark-jobs" / "entrypoint.sh")],
+    "": ["headrace"],
+}
+"""By how the image's name begins."""
 LOCALLY = {
     "headrace": [sys.executable, "-m", "headrace"],
     "python": [sys.executable],
     "python3": [sys.executable],
+    "spark-submit": [str(Path(sys.executable).parent / "spark-submit")],
 }
 """What these commands of an image are on this machine; others are looked for on PATH."""
 
@@ -30,7 +36,7 @@ def refuse_unknown(pod: Json) -> None:
     containers = spec["containers"]
     mounts = [mount for one in containers for mount in one.get("volumeMounts", [])]
     for what, is_there in {
-        f"restartPolicy {spec['restartPolicy']}": spec["restartPolicy"] != "Always",
+        f"restartPolicy {spec['restartPolicy']}": spec["restartPolicy"] == "OnFailure",
         "an init container": "initContainers" in spec,
         "a hook (lifecycle)": any("lifecycle" in one for one in containers),
         "envFrom": any("envFrom" in one for one in containers),
@@ -40,18 +46,27 @@ def refuse_unknown(pod: Json) -> None:
             raise Unsupported(f"{what} is not known here")
 
 
+FOLDERS = {"/opt/headrace/spark-jobs": str(CLONE / "spark-jobs")}
+"""Folders of an image, and where they lie here."""
+
+
 @dataclass(frozen=True)
 class Root:
     """A folder in the place of a pod's root file system, which holds its mounts and no more."""
 
     folder: Path
     mounts: Sequence[PurePosixPath]
+    elsewhere: Mapping[str, str] = field(default_factory=lambda: FOLDERS)
+    """What is called otherwise here, wherever a text has it."""
 
     def moved(self, text: str) -> str:
         """An argument or a variable: a path with mounts in it, or in a mount, below the folder.
 
         ``/secrets`` and ``--secrets=/secrets`` are such, with a mount at ``/secrets/east``.
         """
+        for there, here in self.elsewhere.items():
+            if there in text:
+                return text.replace(there, here)
         option, equals, value = text.rpartition("=") if text.startswith("--") else ("", "", text)
         path = PurePosixPath(value)
         if path == PurePosixPath("/") or not any(
@@ -75,9 +90,21 @@ def environment(pod: Json, container: Json, root: Root) -> dict[str, str]:
 
 def command_line(container: Json, variables: Mapping[str, str], root: Root) -> list[str]:
     """Command and arguments as they are run here."""
-    wanted = [*container.get("command", ENTRYPOINT), *container.get("args", [])]
+    image = container.get("image", "")
+    entrypoint = next(found for name, found in ENTRYPOINTS.items() if image.startswith(name))
+    wanted = [*container.get("command", entrypoint), *container.get("args", [])]
     program, *arguments = [root.moved(expanded(part, variables)) for part in wanted]
     return [*LOCALLY.get(program, [program]), *arguments]
+
+
+def probed_here(container: Json, root: Root) -> Json:
+    """The container with the commands of its probes as they are run here."""
+    probes = {}
+    for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
+        if (probe := container.get(kind)) and "exec" in probe:
+            command = [root.moved(part) for part in probe["exec"]["command"]]
+            probes[kind] = probe | {"exec": {"command": command}}
+    return container | probes
 
 
 def expanded(text: str, variables: Mapping[str, str]) -> str:

@@ -1,5 +1,6 @@
-"""HTTP probes of a container, as a kubelet counts them."""
+"""Probes of a container, as a kubelet counts them."""
 
+import subprocess
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -19,17 +20,22 @@ class Probe:
         """Has it passed as often as it has to, and not failed as often since?"""
         self.failed = False
         """Has it failed ``failureThreshold`` times in a row?"""
+        self._spec = spec
+        self._due_s = time.monotonic() + spec.get("initialDelaySeconds", 0)
+        self._answer: Future[bool] | None = None
+        self._row = 0  # of equal answers; negative for failures
+        if "exec" in spec:
+            self._is_good = self._runs_well
+            return
         if "httpGet" not in spec:
-            raise Unsupported(f"container {container['name']}: only httpGet probes are known here")
+            why = f"container {container['name']}: only httpGet and exec probes are known here"
+            raise Unsupported(why)
+        self._is_good = self._answers_well
         get = spec["httpGet"]
         port = get["port"]
         if isinstance(port, str):
             port = next(p["containerPort"] for p in container["ports"] if p["name"] == port)
         self._url = f"{get['scheme'].lower()}://{get.get('host', ip)}:{port}{get.get('path', '/')}"
-        self._spec = spec
-        self._due_s = time.monotonic() + spec.get("initialDelaySeconds", 0)
-        self._answer: Future[bool] | None = None
-        self._row = 0  # of equal answers; negative for failures
 
     def look(self) -> None:
         """Ask when it is time, and take the answer when it is there; never waits."""
@@ -45,7 +51,19 @@ class Probe:
         elif -self._row >= self._spec["failureThreshold"]:
             self.passed, self.failed = False, True
 
-    def _is_good(self) -> bool:
+    def _runs_well(self) -> bool:
+        try:
+            done = subprocess.run(
+                self._spec["exec"]["command"],
+                timeout=self._spec["timeoutSeconds"],
+                capture_output=True,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        return done.returncode == 0
+
+    def _answers_well(self) -> bool:
         try:
             answer = _http.request(
                 "GET", self._url, timeout=float(self._spec["timeoutSeconds"]), redirect=False

@@ -16,46 +16,55 @@ from cluster.rest import Json
 ACCOUNT_SOURCES = {"serviceAccountToken", "configMap", "downwardAPI"}
 
 
+Sources = Mapping[tuple[str, str], Json]
+"""The Secrets and ConfigMaps of a namespace, by kind (``secret``, ``configMap``) and name."""
+
+
 class NotThereYet(Exception):
-    """A Secret or a key that a volume needs does not exist: the pod has to wait."""
+    """An object or a key that a volume needs does not exist: the pod has to wait."""
 
 
-def content(volume: Json, secrets: Mapping[str, Json]) -> dict[str, bytes]:
-    """The files of a volume by their path in it; ``secrets`` are those of its namespace.
+def content(volume: Json, sources: Sources) -> dict[str, bytes]:
+    """The files of a volume by their path in it; ``sources`` are those of its namespace.
 
-    Raises NotThereYet, and Unsupported for other kinds than Secrets and emptyDir.
+    Raises NotThereYet, and Unsupported for other kinds than Secrets, ConfigMaps and emptyDir.
     """
     if "emptyDir" in volume:
         return {}
     if "secret" in volume:
         source = volume["secret"]
-        return _secret(source["secretName"], source, secrets)
+        return _files("secret", source["secretName"], source, sources)
+    if "configMap" in volume:
+        source = volume["configMap"]
+        return _files("configMap", source["name"], source, sources)
     if "projected" in volume:
         files: dict[str, bytes] = {}
         for projected in volume["projected"]["sources"]:
             if source := projected.get("secret"):
-                files |= _secret(source["name"], source, secrets)
+                files |= _files("secret", source["name"], source, sources)
             elif not projected.keys() <= ACCOUNT_SOURCES:
                 raise Unsupported(f"volume {volume['name']}: {projected} is not known here")
         return files
     raise Unsupported(f"volume {volume['name']} is of a kind that is not known here: {volume}")
 
 
-def _secret(name: str, source: Json, secrets: Mapping[str, Json]) -> dict[str, bytes]:
+def _files(kind: str, name: str, source: Json, sources: Sources) -> dict[str, bytes]:
     optional = source.get("optional", False)
-    if name not in secrets:
+    if (kind, name) not in sources:
         if optional:
             return {}
-        raise NotThereYet(f'secret "{name}" not found')
-    data: dict[str, Any] = secrets[name].get("data", {})
+        raise NotThereYet(f'{kind} "{name}" not found')
+    found: dict[str, Any] = sources[kind, name].get("data", {})
+    decode = base64.b64decode if kind == "secret" else str.encode
+    data = {key: decode(value) for key, value in found.items()}
     if "items" not in source:
-        return {key: base64.b64decode(value) for key, value in data.items()}
+        return data
     files = {}
     for item in source["items"]:
         if item["key"] in data:
-            files[item["path"]] = base64.b64decode(data[item["key"]])
+            files[item["path"]] = data[item["key"]]
         elif not optional:
-            raise NotThereYet(f'references non-existent secret key: "{item["key"]}"')
+            raise NotThereYet(f'references non-existent {kind} key: "{item["key"]}"')
     return files
 
 

@@ -1,15 +1,17 @@
-"""The operator carries MirrorTests out. No pod runs here: the test says what became of each Job."""
+"""The operator carries MirrorTests out. No pod runs here: the test says what became of each."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.api_server import ApiServer
+from cluster.api_server import ApiServer, KubectlError
 from support.operators import Operator, Resources, give_rights, running_operator
 
 Wait = Callable[..., Any]
+MOMENT = "2026-11-21T12:00:00Z"
 
 TEST = {
     "apiVersion": "headrace.dev/v1alpha1",
@@ -23,8 +25,11 @@ TEST = {
 }
 
 
+HARMFUL = {"containers": [{"name": "c", "image": "i"}]}
+
+
 class Stages:
-    """The Jobs of test ``nightly``, as the Job controller would see them."""
+    """The Jobs of test ``nightly``: their pods wait for a node until the test says what they do."""
 
     def __init__(self, resources: Resources, wait_until: Wait) -> None:
         self._resources, self._wait_until = resources, wait_until
@@ -37,30 +42,26 @@ class Stages:
         self._wait_until(self.there, within_s=60, until=lambda jobs: name in jobs)
 
     def is_ready(self, stage: str) -> None:
-        self._patch(stage, {"active": 1, "ready": 1, "startTime": "2026-11-21T12:00:00Z"})
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": MOMENT}
+        self.pod_is(stage, phase="Running", startTime=MOMENT, conditions=[ready])
 
     def ends(self, stage: str, how: str = "Complete") -> None:
-        moment = "2026-11-21T12:00:00Z"
-        first = "SuccessCriteriaMet" if how == "Complete" else "FailureTarget"
-        conditions = [
-            {"type": type, "status": "True", "lastTransitionTime": moment, "lastProbeTime": moment}
-            for type in (first, how)
-        ]
-        counts = {"succeeded": 1} if how == "Complete" else {"failed": 1}
-        times = {"startTime": moment}
-        if how == "Complete":
-            times["completionTime"] = moment
-        self._patch(stage, {**times, **counts, "active": 0, "ready": 0, "conditions": conditions})
+        self.pod_is(stage, phase="Succeeded" if how == "Complete" else "Failed")
+
+    def pod_is(self, stage: str, **status: Any) -> None:
+        """What a kubelet would say of the stage's pod."""
+        of_stage = ("-l", f"headrace.dev/mirror-test=nightly,headrace.dev/stage={stage}")
+        pods = self._wait_until(
+            lambda: self._resources.get("pods", *of_stage)["items"], within_s=60
+        )
+        self._resources.kubectl(
+            "patch", f"pod/{pods[0]['metadata']['name']}", "--subresource=status", "--type=merge",
+            "-p", json.dumps({"status": status}),
+        )  # fmt: skip
 
     def reports(self, document: dict[str, Any]) -> None:
         data = json.dumps({"data": {"report.json": json.dumps(document)}})
         self._resources.kubectl("patch", "configmap/nightly-report", "--type=merge", "-p", data)
-
-    def _patch(self, stage: str, status: dict[str, Any]) -> None:
-        self._resources.kubectl(
-            "patch", f"job/nightly-{stage}", "--subresource=status", "--type=merge",
-            "-p", json.dumps({"status": status}),
-        )  # fmt: skip
 
 
 @pytest.fixture
@@ -84,6 +85,7 @@ def test_from_the_probe_to_the_verdict(
     stages.appears("produce")
     wait_until(lambda: status(resources)["phase"], within_s=30, until=lambda p: p == "Running")
     stages.ends("produce")
+    stages.ends("probe")
     stages.appears("verify")
     wait_until(lambda: status(resources)["phase"], within_s=30, until=lambda p: p == "Verifying")
     run = resources.get("job", "nightly-verify")["spec"]["template"]["spec"]["containers"][0]
@@ -303,3 +305,44 @@ def test_a_status_of_a_later_version_is_said_anew_and_loses_nothing(
     )
     assert status(resources)["lastScheduleTime"] == "2026-01-01T00:00:00Z"
     assert "Traceback" not in operator.log
+
+
+def test_a_node_that_is_too_small_is_said(
+    operator: Operator, resources: Resources, stages: Stages, wait_until: Wait
+) -> None:
+    resources.apply(TEST)
+    stages.appears("probe")
+    no_node = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/1 nodes are available: 1 Insufficient memory.",
+        "lastTransitionTime": MOMENT,
+    }
+    stages.pod_is("probe", phase="Pending", conditions=[no_node])
+    said = wait_until(lambda: condition(resources, "Stalled"), within_s=90)
+    assert said["reason"] == "Unschedulable"
+    assert re.fullmatch(
+        r"pod nightly-probe-\w+ fits on no node: 0/1 nodes are available: 1 Insufficient memory. "
+        r"It asks for cpu 500m and memory 1Gi: make room, or lower spec.spark.driver",
+        said["message"],
+    )
+    stages.is_ready("probe")  # another node came
+    stages.appears("produce")
+    assert condition(resources, "Stalled") == {}
+
+
+def test_all_pods_are_as_pod_security_restricts_them(
+    operator: Operator, resources: Resources, stages: Stages, wait_until: Wait
+) -> None:
+    enforced = "pod-security.kubernetes.io/enforce=restricted"
+    resources.kubectl("label", "namespace", resources.namespace, enforced)
+    resources.apply(TEST)
+    stages.appears("probe")
+    stages.is_ready("probe")  # its Job was let make a pod
+    template = json.loads(resources.get("configmap", "nightly-run")["data"]["executor.json"])
+    template["metadata"]["name"] = "executor"
+    template["spec"]["containers"][0]["image"] = "spark"
+    resources.apply(template | {"spec": template["spec"] | {"serviceAccountName": "default"}})
+    with pytest.raises(KubectlError, match="violates PodSecurity"):
+        resources.apply(template | {"metadata": {"name": "other"}, "spec": HARMFUL})

@@ -13,7 +13,6 @@ from headrace.api.load import Load
 from headrace.api.meta import API_VERSION, LONGEST_NAME, ObjectMeta, name_breaches
 from headrace.api.mirror_test_status import MirrorTestStatus
 from headrace.api.model import (
-    AtLeastOne,
     Breach,
     Count,
     Flag,
@@ -23,6 +22,7 @@ from headrace.api.model import (
     Text,
     Whole,
 )
+from headrace.api.pod import Quantity
 
 BY_SOURCE = "{source}.{topic}"
 """How MirrorMaker 2 names topics."""
@@ -103,11 +103,40 @@ class ChaosStep(Model):
             yield Breach((), _ONE_MOMENT)
 
 
+Memory = Annotated[Whole, Field(ge=1024)]
+
+
+class SparkDriver(Model):
+    """The pod of a Job: Spark's driver."""
+
+    cpu: Quantity = "500m"
+    """Processors set aside for it."""
+    memory_mebibytes: Memory | None = None
+    """Memory of the pod, in MiB, never exceeded; absent: 1024, for the comparison 2048, and with no
+    executors 256 more a producer."""
+
+
+class SparkExecutor(Model):
+    """A pod that a Job's Spark driver makes."""
+
+    cpu: Quantity = "200m"
+    """Processors set aside for it."""
+    memory_mebibytes: Memory = 1536
+    """Memory of the pod, in MiB, never exceeded: 512 are for Python, the rest is the JVM's."""
+
+
 class SparkSpec(Model):
     """The test's Spark jobs."""
 
-    executors: AtLeastOne = 2
-    """Executors of each job. Kubernetes only."""
+    executors: Annotated[Whole, Field(ge=0, le=100)] = 2
+    """Executors of each job, pods of their own; 0: all work is done in the Job's own pod.
+    Kubernetes only."""
+    image: Text | None = None
+    """Image of the pods; absent: the operator's --spark-image. Kubernetes only."""
+    driver: SparkDriver = SparkDriver()
+    """The pods of the Jobs. Kubernetes only."""
+    executor: SparkExecutor = SparkExecutor()
+    """The pods of the executors. Kubernetes only."""
 
 
 _NO_FLOW = "is required where there is no flowName"

@@ -25,12 +25,19 @@ COMMANDS = {
     "resume": "go on with a paused flow",
     "scale": "change the number of drivers of a run",
     "verify": "run a mirror test and give a verdict",
+    "report": "open the report of a mirror test of a cluster",
     "sandbox": "real Kafka clusters on this machine",
     "operator": "reconcile the objects of a Kubernetes cluster",
 }
 HIDDEN = {"driver"}  # started by the herder, not by people
 _FLOW_VERBS = {"status", "tasks", "describe", "restart", "move", "pause", "resume", "scale"}
-EXTRAS = {"verify": "spark", "sandbox": "sandbox", "demo": "sandbox", "operator": "operator"}
+EXTRAS = {
+    "verify": "spark",
+    "report": "operator,spark",
+    "sandbox": "sandbox",
+    "demo": "sandbox",
+    "operator": "operator",
+}
 """The extra of the distribution that a command needs; ``driver`` where none is named."""
 
 

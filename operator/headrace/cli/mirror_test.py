@@ -15,6 +15,7 @@ from headrace.cli.spark_job import SparkJob
 from headrace.cli.verify_view import View
 from headrace.errors import GaveUp
 from headrace.herder import control
+from headrace.replication.stages import Stage
 from headrace.report import Fault, Faults, Result, Run
 
 _DOCUMENTS = (
@@ -25,7 +26,6 @@ _LOOK_S = 0.1
 _SPARK_START_S = 60.0  # eight seconds on a quiet machine
 _END_S = 60.0  # a job's own clean-up after the time that it was given
 _COMPARISON_S = 3_600.0  # a million records take one minute; what takes an hour is stuck
-_MEMORY_MB = {"probe": 512, "produce": 512, "verify": 1_536}
 
 
 def run_test(
@@ -43,11 +43,10 @@ def run_test(
     with ExitStack() as jobs:
         jobs.callback(shutil.rmtree, folder / "scratch", ignore_errors=True)
 
-        def start(name: str, slots: int, *more: str) -> SparkJob:
+        def start(stage: Stage, *more: str) -> SparkJob:
             job = SparkJob(
-                name,
-                slots,
-                _MEMORY_MB[name],
+                stage,
+                run.test.spec.load.producers,
                 folder,
                 *("--test", str(test_file), "--run", run.name, "--out", str(folder)),
                 *(("--secrets", str(run.secrets)) if run.secrets else ()),
@@ -56,12 +55,11 @@ def run_test(
             jobs.callback(job.end)
             return job
 
-        producers = run.test.spec.load.producers
         view.stage("Starting the probe")
-        probe = start("probe", producers, "--timeout", str(timeout_s))
+        probe = start(Stage.PROBE, "--timeout", str(timeout_s))
         _wait_until_ready(probe, timeout_s + _SPARK_START_S, view)
         view.stage("Starting the load")
-        load = start("produce", producers)
+        load = start(Stage.PRODUCE)
         faults = _watch_load(run, load, steps, view)
         (folder / "chaos.json").write_text(Faults(faults=faults).model_dump_json(by_alias=True))
         if (folder / "manifest.json").exists():
@@ -71,7 +69,7 @@ def run_test(
             view.note(load.last_words())
         probe.end()
         view.stage("Comparing the clusters")
-        verify = start("verify", 2)
+        verify = start(Stage.VERIFY)
         _wait_for_end(verify, run.test.spec.settle_seconds + _COMPARISON_S)
         verify.end()
     return _result(folder, run, verify)

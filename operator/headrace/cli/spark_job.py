@@ -13,32 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import Fatal
+from headrace.replication.stages import HEAP_MIB, JAVA_OPTIONS, Stage, local_slots
 from headrace.toolchain import JarSet, find_java, jars, spawn
 
 Event = dict[str, Any]
 
-# A collector with threads of its own comes to nothing in a minute's life. Nor does the optimizing
-# compiler where Python does the work: without it Spark's start costs 40 % less (10 core-seconds).
-# The verifier's work is the JVM's own: it would take three times as long.
-_SERIAL = "-XX:+UseSerialGC"
-_JAVA_OPTIONS = {
-    "produce": f"{_SERIAL} -XX:TieredStopAtLevel=1",
-    "probe": f"{_SERIAL} -XX:TieredStopAtLevel=1",
-    "verify": _SERIAL,
-}
-
 
 class SparkJob:
-    """One of ``produce``, ``probe`` and ``verify``, in Spark's local mode.
+    """One stage, in Spark's local mode.
 
     What it prints beside its events goes to ``<folder>/<name>.log``. Its exit code says nothing
     about the mirror: only ``report.json`` does.
     """
 
-    def __init__(
-        self, name: str, slots: int, memory_mb: int, folder: Path, *arguments: str
-    ) -> None:
-        self.name = name
+    def __init__(self, stage: Stage, producers: int, folder: Path, *arguments: str) -> None:
+        self.name = name = stage.value
         self.log = folder / f"{name}.log"
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         with self.log.open("ab") as log:  # the reader below appends, too
@@ -46,7 +35,7 @@ class SparkJob:
                 [sys.executable, _script(name), *arguments],
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env=_environment(_JAVA_OPTIONS[name], slots, memory_mb, folder),
+                env=_environment(stage, local_slots(stage, producers), folder),
             )
         self._reader = threading.Thread(target=self._read, name=f"{name} events")
         self._reader.start()
@@ -108,7 +97,7 @@ def _script(name: str) -> Path:
     return wheel if wheel.exists() else package.parent / f"{name}.py"
 
 
-def _environment(java_options: str, slots: int, memory_mb: int, folder: Path) -> dict[str, str]:
+def _environment(stage: Stage, slots: int, folder: Path) -> dict[str, str]:
     """Our own Spark, whatever else is installed: the jars are one matched set with it."""
     java = find_java()
     settings = {
@@ -120,8 +109,8 @@ def _environment(java_options: str, slots: int, memory_mb: int, folder: Path) ->
     }
     arguments = [
         *("--master", f"local[{slots}]"),
-        *("--driver-memory", f"{memory_mb}m"),
-        *("--driver-java-options", java_options),
+        *("--driver-memory", f"{HEAP_MIB[stage]}m"),
+        *("--driver-java-options", JAVA_OPTIONS[stage]),
         *("--jars", ",".join(map(str, jars(JarSet.SPARK_KAFKA, java)))),
         *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}")),
         "pyspark-shell",

@@ -19,6 +19,7 @@ from headrace.api import (
 from headrace.cli.exits import Exit
 from headrace.cli.mirror_test import run_test
 from headrace.cli.secrets_folder import secrets_folder, secrets_option
+from headrace.cli.summary import summary
 from headrace.cli.verify_view import View
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec, Retriable
 from headrace.herder import control
@@ -90,7 +91,7 @@ def _verify(
     folder = report or Path("headrace-reports") / test.metadata.name / run.name
     with View(run) as view:
         result = run_test(run, test.spec.chaos, folder, timeout_s, view)
-    click.echo(_summary(result, folder))
+    click.echo(summary(result, folder / "report.html"))
     return result
 
 
@@ -126,29 +127,3 @@ def _reach(cluster: ClusterAccess, timeout_s: float) -> str:
             if time.monotonic() > deadline:
                 raise GaveUp(f"{error}; gave up after {timeout_s:.0f} s") from error
             time.sleep(0.5)
-
-
-def _summary(result: Result, folder: Path) -> str:
-    lines = [f"{result.verdict}: {result.reasons[0]}"]
-    lines += [f"  {reason}" for reason in result.reasons[1:]]
-    if counts := result.counts:
-        lines.append(
-            f"  {counts.acknowledged - counts.missing - counts.source_lost:,} of "
-            f"{counts.acknowledged:,} messages arrived; {counts.missing:,} missing, "
-            f"{counts.duplicated:,} duplicated, {counts.reordered:,} reordered, "
-            f"{counts.corrupted:,} corrupted, {counts.alien:,} alien"
-        )
-    if latency := result.latency_ms:
-        lines.append(
-            f"  latency p50 {latency.p50:,} ms, p99 {latency.p99:,} ms, "
-            f"p99.9 {latency.p999:,} ms, max {latency.max:,} ms"
-        )
-    for fault in result.faults:
-        if fault.recovery_seconds is not None:
-            lines.append(
-                f"  {fault.step.action} at {fault.percent:.0f} %: {len(fault.units)} units of "
-                f"{fault.driver} ran again after {fault.recovery_seconds:.1f} s"
-            )
-    lines += [f"  note: {warning}" for warning in result.warnings]
-    lines.append(f"  report: {folder / 'report.html'}")
-    return "\n".join(lines)

@@ -20,7 +20,7 @@ from headrace.report.result import (
     Result,
 )
 from headrace.report.run import Run
-from headrace.report.summary import latency, points
+from headrace.report.summary import bounded, latency, points
 
 __all__ = [
     "MAX_EXAMPLES",
@@ -37,6 +37,7 @@ __all__ = [
     "Result",
     "Run",
     "Second",
+    "bounded",
     "latency",
     "points",
 ]

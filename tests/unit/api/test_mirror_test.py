@@ -29,7 +29,11 @@ def test_defaults_are_those_of_the_design():
         "suspend": False,
         "successfulTestsHistoryLimit": 3,
         "failedTestsHistoryLimit": 1,
-        "spark": {"executors": 2},
+        "spark": {
+            "executors": 2,
+            "driver": {"cpu": "500m"},
+            "executor": {"cpu": "200m", "memoryMebibytes": 1536},
+        },
     }
 
 

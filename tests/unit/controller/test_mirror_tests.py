@@ -20,17 +20,19 @@ from headrace.api import (
 from headrace.controller.mirror_tests import (
     Facts,
     Images,
-    Stage,
     Step,
     TestRun,
     build_run,
     next_scheduled,
     next_step,
 )
+from headrace.controller.mirror_tests.ended import left_executors, left_jobs
 from headrace.controller.mirror_tests.jobs import build_job
+from headrace.controller.mirror_tests.pods import TestPod, read_pod
 from headrace.controller.mirror_tests.status import saying
 from headrace.errors import InvalidSpec
 from headrace.replication import flow_status as judged
+from headrace.replication.stages import Stage
 
 GOLDEN = Path(__file__).parent / "golden" / "mirror-test"
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -77,7 +79,43 @@ def job(stage: Stage, **status: Any) -> dict[str, Any]:
 
 def ended(stage: Stage, how: str = "Complete", message: str = "") -> dict[str, Any]:
     condition = {"type": how, "status": "True", "message": message}
+    condition["lastTransitionTime"] = NOW.isoformat()
     return job(stage, conditions=[condition])
+
+
+def pod(stage: Stage, *, executor: bool = False, **status: Any) -> TestPod:
+    """As the API server has it, made at ``NOW``; ``Pending`` by default."""
+    labels = {"headrace.dev/stage": stage.value} | ({"spark-role": "executor"} if executor else {})
+    name = f"nightly-{stage}-exec-1" if executor else f"nightly-{stage}-x7x"
+    requests = {"resources": {"requests": {"cpu": "500m", "memory": "1024Mi"}}}
+    return read_pod(
+        {
+            "metadata": {
+                "name": name,
+                "labels": labels,
+                "creationTimestamp": NOW.isoformat(),
+            },
+            "spec": {"containers": [requests]},
+            "status": {"phase": "Pending"} | status,
+        }
+    )
+
+
+def container(**state: Any) -> dict[str, Any]:
+    return {"containerStatuses": [{"name": "c", "image": "spark:9", "state": state}]}
+
+
+NO_NODE = {
+    "conditions": [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0/1 nodes are available: 1 Insufficient memory.",
+        }
+    ]
+}
+NO_IMAGE = container(waiting={"reason": "ImagePullBackOff", "message": "not found"})
 
 
 def look(test: MirrorTest, **facts: Any) -> Step:
@@ -123,6 +161,45 @@ def test_nothing_of_a_run_is_tried_twice_and_all_of_it_goes_with_its_test() -> N
         ]
 
 
+def test_without_executors_all_work_is_done_in_the_jobs_own_pod() -> None:
+    run = TestRun(read(spark={"executors": 0}), Images("headrace-spark:golden"))
+    for stage, slots in ((Stage.PROBE, 3), (Stage.PRODUCE, 3), (Stage.VERIFY, 2)):
+        spec = build_job(run, stage)["spec"]["template"]["spec"]
+        (only,) = spec["containers"]
+        assert f"--master=local[{slots}]" in only["args"]
+        assert not any("spark.kubernetes.authenticate" in one for one in only["args"])
+        assert spec["automountServiceAccountToken"] is (stage is Stage.VERIFY)
+    (rule,) = next(o for o in build_run(run) if o["kind"] == "Role")["rules"]
+    assert rule == {
+        "apiGroups": [""],
+        "resources": ["configmaps"],
+        "resourceNames": ["nightly-report"],
+        "verbs": ["patch"],
+    }
+
+
+def test_the_test_sizes_its_pods() -> None:
+    sized = {
+        "executors": 3,
+        "image": "registry/spark:1",
+        "driver": {"cpu": "1", "memoryMebibytes": 3000},
+        "executor": {"cpu": "2", "memoryMebibytes": 4000},
+    }
+    run = TestRun(read(spark=sized), Images("headrace-spark:golden"))
+    (only,) = build_job(run, Stage.VERIFY)["spec"]["template"]["spec"]["containers"]
+    assert only["image"] == "registry/spark:1"
+    assert only["resources"]["requests"] == {"cpu": "1", "memory": "3000Mi"}
+    assert {
+        "--driver-memory=2488m",
+        "--conf=spark.executor.memory=3488m",
+        "--conf=spark.executor.memoryOverhead=512m",
+        "--conf=spark.kubernetes.executor.request.cores=2",
+        "--conf=spark.kubernetes.container.image=registry/spark:1",
+        "--conf=spark.executor.instances=3",
+        "--conf=spark.executor.cores=1",
+    } <= set(only["args"])
+
+
 def test_a_slot_for_every_producer_and_names_that_fit() -> None:
     arguments = build_job(RUN, Stage.PRODUCE)["spec"]["template"]["spec"]["containers"][0]["args"]
     assert "--conf=spark.executor.instances=2" in arguments
@@ -146,26 +223,131 @@ def test_what_is_not_built_is_said_and_not_started() -> None:
 
 
 def test_the_load_waits_for_the_probe_but_not_for_ever() -> None:
-    waits = look(read(), jobs={Stage.PROBE: job(Stage.PROBE, ready=0)})
+    waits = look(read(), jobs={Stage.PROBE: job(Stage.PROBE, active=1, ready=0)})
     assert (waits.start, waits.status.phase) == (None, MirrorTestPhase.PENDING)
     for probe in (job(Stage.PROBE, ready=1), ended(Stage.PROBE, "Failed")):
         goes = look(read(), jobs={Stage.PROBE: probe})
         assert (goes.start, goes.status.phase) == (Stage.PRODUCE, MirrorTestPhase.RUNNING)
     late = look(
-        read(), jobs={Stage.PROBE: job(Stage.PROBE, ready=0)}, now=NOW + timedelta(minutes=6)
+        read(),
+        jobs={Stage.PROBE: job(Stage.PROBE, active=1, ready=0)},
+        now=NOW + timedelta(minutes=6),
     )
     assert late.start is Stage.PRODUCE
 
 
 def test_the_verifier_starts_when_the_load_has_ended_however_it_did() -> None:
     for how in ("Complete", "Failed"):
-        jobs = {Stage.PROBE: job(Stage.PROBE, ready=1), Stage.PRODUCE: ended(Stage.PRODUCE, how)}
+        jobs = {Stage.PROBE: ended(Stage.PROBE, how), Stage.PRODUCE: ended(Stage.PRODUCE, how)}
         step = look(read(), jobs=jobs)
         assert (step.start, step.status.phase) == (Stage.VERIFY, MirrorTestPhase.VERIFYING)
 
 
+def test_the_verifier_waits_for_what_the_probe_measured_as_long_as_the_mirror_has() -> None:
+    probe = job(Stage.PROBE, active=1, ready=1)
+    jobs = {Stage.PROBE: probe, Stage.PRODUCE: ended(Stage.PRODUCE)}
+    waits = look(read(), jobs=jobs, now=NOW + timedelta(seconds=120 + 59))
+    assert (waits.start, message(waits)) == (None, "waiting for the last message on the target")
+    assert look(read(), jobs=jobs, now=NOW + timedelta(seconds=120 + 61)).start is Stage.VERIFY
+
+
+@pytest.mark.parametrize(
+    ("executor", "status", "said", "to_do"),
+    [
+        (False, NO_NODE, "Unschedulable", "cpu 500m and memory 1024Mi: make room, or lower"),
+        (True, NO_NODE, "Unschedulable", "or spec.spark.executors"),
+        (False, NO_IMAGE, "ImageNotPulled", "spark:9: not found. Push it"),
+        (
+            False,
+            container(waiting={"reason": "CreateContainerConfigError", "message": "no user"}),
+            "PodFailed",
+            "does not start: CreateContainerConfigError: no user",
+        ),
+    ],
+)
+def test_a_pod_that_does_not_start_is_said_and_ends_the_test(
+    executor: bool, status: dict[str, Any], said: str, to_do: str
+) -> None:
+    test = after(read(), look(read()))
+    for stage in (Stage.PROBE, Stage.PRODUCE):
+        jobs = {stage: job(stage, active=1)}
+        pods = [pod(stage, executor=executor, **status)]
+        soon = look(test, jobs=jobs, pods=pods, now=NOW + timedelta(seconds=20))
+        assert reason(soon) == "TestRunning"
+        later = look(test, jobs=jobs, pods=pods, now=NOW + timedelta(seconds=40))
+        assert (reason(later), reason(later, "Stalled")) == (said, said)
+        assert to_do in message(later)
+        assert (later.status.phase, later.start, later.is_last) == (test.status.phase, None, False)
+        last = look(test, jobs=jobs, pods=pods, now=NOW + timedelta(seconds=301))
+        assert last.status.verdict is Verdict.INCONCLUSIVE
+        assert to_do in message(last)
+        assert message(last).endswith("(waited 300 s)")
+
+
+def test_a_job_that_nobody_lets_make_pods_is_said_and_ends_the_test() -> None:
+    jobs = {Stage.PROBE: job(Stage.PROBE)}
+    later = look(read(), jobs=jobs, now=NOW + timedelta(seconds=31))
+    assert reason(later, "Stalled") == "PodFailed"
+    assert message(later).startswith("Job nightly-probe makes no pod: `kubectl describe job")
+    last = look(read(), jobs=jobs, now=NOW + timedelta(seconds=301))
+    assert last.status.verdict is Verdict.INCONCLUSIVE
+
+
+def test_the_verifier_makes_do_with_one_executor_and_the_load_does_not() -> None:
+    late = NOW + timedelta(seconds=301)
+    for stage, verdict in ((Stage.VERIFY, None), (Stage.PRODUCE, Verdict.INCONCLUSIVE)):
+        runs = pod(stage, executor=True, phase="Running")
+        pods = [runs, pod(stage, executor=True, **NO_NODE)]
+        jobs = {Stage.PRODUCE: ended(Stage.PRODUCE)} | {stage: job(stage, active=1)}
+        assert look(read(), jobs=jobs, pods=pods, now=late).status.verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (
+            container(terminated={"exitCode": 137, "reason": "OOMKilled"}),
+            "took more memory than it may: raise spec.spark.driver.memoryMebibytes",
+        ),
+        (container(terminated={"exitCode": 137, "reason": "Error"}), "ended with signal 9: look"),
+        (
+            container(
+                terminated={
+                    "exitCode": 2,
+                    "reason": "Error",
+                    "message": "26/11/21 INFO x\nheadrace: east is not to be reached\nINFO y",
+                }
+            ),
+            "ended with exit code 2: east is not to be reached",
+        ),
+        ({"reason": "Evicted", "message": "The node was low on memory."}, "low on memory. Give"),
+    ],
+)
+def test_what_became_of_the_pods_explains_a_test_without_a_result(
+    status: dict[str, Any], said: str
+) -> None:
+    pods = [pod(stage, phase="Failed", **status) for stage in (Stage.PRODUCE, Stage.VERIFY)]
+    told = look(read(), jobs=ALL, pods=pods, report=report("Inconclusive"))
+    assert message(told).count(said) == 1  # the verifier's own exit code says no more
+    untold = look(read(), jobs=ALL, pods=pods)
+    assert message(untold).count(said) == 2
+    assert said not in message(look(read(), jobs=ALL, pods=pods, report=report("Failed")))
+
+
+def test_what_outlives_its_stage_is_removed() -> None:
+    jobs = {
+        Stage.PROBE: job(Stage.PROBE, active=1),
+        Stage.PRODUCE: ended(Stage.PRODUCE, "Failed"),
+        Stage.VERIFY: job(Stage.VERIFY, active=1),
+    }
+    pods = [pod(stage, executor=executor) for stage in Stage for executor in (True, False)]
+    assert left_executors(jobs, pods) == ["nightly-produce-exec-1"]
+    assert left_jobs(jobs, reported=True) == ["nightly-probe"]
+    assert left_jobs(jobs, reported=False) == ["nightly-probe", "nightly-verify"]
+
+
 def test_the_load_is_never_sent_again() -> None:
-    probe = {Stage.PROBE: job(Stage.PROBE, ready=1)}
+    probe = {Stage.PROBE: job(Stage.PROBE, active=1, ready=1)}
     started = look(read(), jobs=probe)
     step = look(after(read(), started), jobs=probe)
     assert (step.start, step.status.verdict) == (None, Verdict.INCONCLUSIVE)
@@ -238,7 +420,7 @@ def test_a_finished_test_stays_as_it_is_until_its_time_is_over() -> None:
 
 
 def test_a_second_look_changes_nothing() -> None:
-    jobs = {Stage.PROBE: job(Stage.PROBE, ready=0)}
+    jobs = {Stage.PROBE: job(Stage.PROBE, active=1, ready=0)}
     first = look(read(), jobs=jobs)
     assert look(after(read(), first), jobs=jobs, now=NOW + timedelta(seconds=9)) == first
 

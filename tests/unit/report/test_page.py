@@ -20,6 +20,7 @@ from headrace.report import (
     MirroredTopic,
     Point,
     Result,
+    bounded,
 )
 from headrace.report.page import page
 
@@ -177,6 +178,16 @@ def test_a_result_survives_its_document(version: Result) -> None:
     assert Result.model_validate_json(version.model_dump_json(by_alias=True)) == version
 
 
+NAMES = tuple(f"{n:03}-{'t' * 245}" for n in range(1000))
+
+
+def with_names(*, annotation: str) -> MirrorTest:
+    document = TEST.model_dump(by_alias=True, exclude_unset=True)
+    document["spec"]["load"] = {"names": NAMES}
+    document["metadata"]["annotations"]["last-applied"] = annotation
+    return MirrorTest.model_validate(document)
+
+
 def test_the_largest_document_is_below_half_a_mebibyte() -> None:
     point = (
         result()
@@ -195,7 +206,20 @@ def test_the_largest_document_is_below_half_a_mebibyte() -> None:
         latency_ms=result().latency_ms.model_copy(
             update={"histogram": ((3_600_000, 123_456_789),) * MAX_POINTS}
         ),
-        reasons=("x" * 1_000,) * 20,
-        faults=(FAULT.model_copy(update={"units": ("a-unit-with-a-name",) * 1_000}),) * 5,
+        reasons=("x" * 10_000,) * 1_000,
+        warnings=("x" * 10_000,) * 1_000,
+        faults=(FAULT.model_copy(update={"units": ("u" * 63,) * 1_000}),) * 100,
+        test=with_names(annotation="x" * 200_000),
+        topics=tuple(MirroredTopic(source=t, target=t, partitions=1_000) for t in NAMES),
     )
-    assert len(largest.model_dump_json(by_alias=True, indent=1)) < 512 * 1024
+    cut = bounded(largest)
+    assert len(cut.model_dump_json(by_alias=True, indent=1)) < 512 * 1024
+    assert cut.reasons[-1] == "and 980 more of the kind"
+    assert cut.warnings[-1] == "900 more topics are not listed"
+    assert cut.faults[0].units[-1] == "and 990 more"
+    assert cut.flow == largest.flow
+    assert Result.model_validate_json(cut.model_dump_json(by_alias=True)) == cut
+
+
+def test_what_is_small_stays_whole() -> None:
+    assert bounded(result()) == result()

@@ -3,9 +3,14 @@
 from headrace.k8s import Object
 
 _RBAC = "rbac.authorization.k8s.io"
+_MAKE_EXECUTORS: Object = {
+    "apiGroups": [""],
+    "resources": ["pods"],
+    "verbs": ["create", "get", "list", "watch", "delete", "deletecollection"],
+}
 
 
-def build_access(metadata: Object, report: str) -> list[Object]:
+def build_access(metadata: Object, report: str, *, executors: bool) -> list[Object]:
     """Account, role and binding of the Spark drivers, all named as ``metadata`` says; the
     executors' account, which may do nothing."""
     name, namespace = metadata["name"], metadata["namespace"]
@@ -29,20 +34,11 @@ def build_access(metadata: Object, report: str) -> list[Object]:
             "rules": [
                 {
                     "apiGroups": [""],
-                    "resources": ["pods"],
-                    "verbs": ["create", "get", "list", "watch", "delete", "deletecollection"],
-                },
-                {  # Spark hands the executors their settings in one.
-                    "apiGroups": [""],
-                    "resources": ["configmaps"],
-                    "verbs": ["create", "get", "list", "delete", "deletecollection"],
-                },
-                {
-                    "apiGroups": [""],
                     "resources": ["configmaps"],
                     "resourceNames": [report],
-                    "verbs": ["update", "patch"],
+                    "verbs": ["patch"],
                 },
+                *([_MAKE_EXECUTORS] if executors else []),
             ],
         },
         {

@@ -7,12 +7,16 @@ another load, and a verdict on half a load is none.
 
 import json
 from dataclasses import dataclass
-from enum import StrEnum
 from math import ceil
 
 from headrace.api import ClusterSpec, MirrorTest
 from headrace.api.labels import MIRROR_TEST_LABEL, label_value
 from headrace.controller.mirror_tests.access import build_access
+from headrace.controller.mirror_tests.spark import (
+    STAGE_LABEL,
+    driver_memory_mib,
+    submit_arguments,
+)
 from headrace.controller.resources.secrets import (
     SECRETS_FOLDER,
     build_mounts,
@@ -20,32 +24,18 @@ from headrace.controller.resources.secrets import (
     secrets_of,
 )
 from headrace.k8s import Object, owner_reference
-
-STAGE_LABEL = "headrace.dev/stage"
+from headrace.replication.stages import Stage
 
 _RUN_FOLDER = "/etc/headrace/run"
-_OUT_FOLDER = "/tmp/run"
+_WRITABLE = "/tmp"
+_OUT_FOLDER = f"{_WRITABLE}/run"
+_TEMPLATE = f"{_RUN_FOLDER}/executor.json"
 _SCRIPTS = "/opt/headrace/spark-jobs"
-_DRIVER_PORT, _BLOCK_MANAGER_PORT = 7078, 7079
 _GRACE_PERIOD_S = 30
 _READY_FILE = f"{_OUT_FOLDER}/ready"
 
-_EXECUTOR_MEMORY_MIB = 1024
-_EXECUTOR_OVERHEAD_MIB = 512
-"""Python's workers: consumers and producers, each with librdkafka's queues."""
 _DEADLINE_S = 3_600
 """Beyond what the load and the settling take by themselves: what takes an hour more is stuck."""
-
-
-class Stage(StrEnum):
-    """The Jobs of a test, in the order in which they start."""
-
-    PROBE = "probe"
-    PRODUCE = "produce"
-    VERIFY = "verify"
-
-
-_DRIVER_MEMORY_MIB = {Stage.PROBE: 512, Stage.PRODUCE: 512, Stage.VERIFY: 1536}
 
 
 @dataclass(frozen=True)
@@ -72,6 +62,16 @@ class TestRun:
         made = metadata.creation_timestamp
         return f"{made:%y%m%d-%H%M%S}-{(metadata.uid or '')[:4]}" if made else metadata.name[:20]
 
+    @property
+    def image(self) -> str:
+        """Of the Jobs' pods and of the executors."""
+        return self.test.spec.spark.image or self.images.spark
+
+    @property
+    def has_executors(self) -> bool:
+        """Whether the Jobs' pods make others."""
+        return self.test.spec.spark.executors > 0
+
     def part(self, name: str) -> str:
         """The name of an object that belongs to the test."""
         return f"{self.test.metadata.name}-{name}"
@@ -87,7 +87,7 @@ def build_run(run: TestRun) -> list[Object]:
     account = run.part("spark")
     metadata = _metadata(run, account)
     return [
-        *build_access(metadata, report_name(run.test)),
+        *build_access(metadata, report_name(run.test), executors=run.has_executors),
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -124,7 +124,8 @@ def build_job(run: TestRun, stage: Stage) -> Object:
                 "spec": {
                     "restartPolicy": "Never",
                     "serviceAccountName": run.part("spark"),
-                    "automountServiceAccountToken": True,
+                    # To make executors, and to write the report.
+                    "automountServiceAccountToken": run.has_executors or stage is Stage.VERIFY,
                     "enableServiceLinks": False,
                     "terminationGracePeriodSeconds": _GRACE_PERIOD_S,
                     "securityContext": _POD_SECURITY,
@@ -140,30 +141,36 @@ def build_job(run: TestRun, stage: Stage) -> Object:
 
 
 def _container(run: TestRun, stage: Stage) -> Object:
-    memory = f"{_DRIVER_MEMORY_MIB[stage] + 512}Mi"
+    memory = f"{driver_memory_mib(run.test, stage)}Mi"
     container: Object = {
         "name": "spark-driver",
-        "image": run.images.spark,
+        "image": run.image,
         "imagePullPolicy": run.images.pull_policy,
+        "workingDir": _WRITABLE,
         "command": ["spark-submit"],
         "args": [
-            "--master=k8s://https://kubernetes.default.svc:443",
-            "--deploy-mode=client",
-            f"--name={run.part(stage)}",
-            f"--driver-memory={_DRIVER_MEMORY_MIB[stage]}m",
-            *(f"--conf={name}={value}" for name, value in _spark_conf(run).items()),
+            *submit_arguments(
+                run.test, stage, run.part(stage), (run.image, run.images.pull_policy), _TEMPLATE
+            ),
             f"{_SCRIPTS}/{stage}.py",
             f"--test={_RUN_FOLDER}/test.json",
             f"--run={run.name}",
             f"--out={_OUT_FOLDER}",
             f"--secrets={SECRETS_FOLDER}",
+            *(["--config-map=$(POD_NAMESPACE)/" + report_name(run.test)] * (stage is Stage.VERIFY)),
         ],
         "env": [
             _from_field("POD_NAME", "metadata.name"),
             _from_field("POD_NAMESPACE", "metadata.namespace"),
             _from_field("POD_IP", "status.podIP"),
+            {"name": "HOME", "value": _WRITABLE},
         ],
-        "resources": {"requests": {"cpu": "500m", "memory": memory}, "limits": {"memory": memory}},
+        "resources": {
+            "requests": {"cpu": run.test.spec.spark.driver.cpu, "memory": memory},
+            "limits": {"memory": memory},
+        },
+        # Its last sentence, for the operator to read when there is no report.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": _CONTAINER_SECURITY,
         "volumeMounts": [
             {"name": "run", "mountPath": _RUN_FOLDER, "readOnly": True},
@@ -179,31 +186,6 @@ def _container(run: TestRun, stage: Stage) -> Object:
     return container
 
 
-def _spark_conf(run: TestRun) -> dict[str, str]:
-    """Spark on Kubernetes in client mode: the driver's address is its pod's, no Service needed."""
-    spec = run.test.spec
-    return {
-        "spark.driver.host": "$(POD_IP)",
-        "spark.driver.bindAddress": "$(POD_IP)",
-        "spark.driver.port": str(_DRIVER_PORT),
-        "spark.driver.blockManager.port": str(_BLOCK_MANAGER_PORT),
-        "spark.kubernetes.namespace": "$(POD_NAMESPACE)",
-        "spark.kubernetes.driver.pod.name": "$(POD_NAME)",
-        "spark.kubernetes.container.image": run.images.spark,
-        "spark.kubernetes.container.image.pullPolicy": run.images.pull_policy,
-        "spark.kubernetes.executor.podTemplateFile": f"{_RUN_FOLDER}/executor.json",
-        "spark.kubernetes.executor.deleteOnTermination": "true",
-        "spark.kubernetes.authenticate.executor.serviceAccountName": run.part("executor"),
-        "spark.executor.instances": str(spec.spark.executors),
-        # Producers and probes of a run work at the same time, each in a slot of its own.
-        "spark.executor.cores": str(ceil(spec.load.producers / spec.spark.executors)),
-        "spark.executor.memory": f"{_EXECUTOR_MEMORY_MIB}m",
-        "spark.executor.memoryOverhead": f"{_EXECUTOR_OVERHEAD_MIB}m",
-        "spark.kubernetes.executor.request.cores": "200m",
-        "spark.ui.enabled": "false",
-    }
-
-
 def _executor_template(run: TestRun) -> Object:
     """Spark fills in image, command, ports and resources."""
     return {
@@ -217,6 +199,7 @@ def _executor_template(run: TestRun) -> Object:
             "containers": [
                 {
                     "name": "executor",
+                    "workingDir": _WRITABLE,
                     "securityContext": _CONTAINER_SECURITY,
                     "volumeMounts": _mounts(run),
                 }
@@ -239,7 +222,7 @@ def _volumes(run: TestRun) -> list[Object]:
 
 
 def _mounts(run: TestRun) -> list[Object]:
-    return [{"name": "tmp", "mountPath": "/tmp"}, *build_mounts(_secrets(run))]
+    return [{"name": "tmp", "mountPath": _WRITABLE}, *build_mounts(_secrets(run))]
 
 
 def _secrets(run: TestRun) -> list[str]:

@@ -9,25 +9,28 @@ from pydantic import ValidationError
 from headrace.api import API_VERSION, MirrorTest, MirrorTestStatus, Reason, ReplicationFlow
 from headrace.api.labels import MIRROR_TEST_LABEL, OPERATOR_MANAGER, label_value
 from headrace.controller.events import EventRecorder, occurrences
+from headrace.controller.mirror_tests.ended import left_executors, left_jobs, remove
+from headrace.controller.mirror_tests.facts import Facts
 from headrace.controller.mirror_tests.jobs import (
     Images,
-    Stage,
     TestRun,
     build_job,
     build_run,
     report_name,
 )
+from headrace.controller.mirror_tests.pods import read_pod
 from headrace.controller.mirror_tests.schedule import next_scheduled
-from headrace.controller.mirror_tests.stages import Facts, next_step
+from headrace.controller.mirror_tests.stages import next_step
 from headrace.controller.mirror_tests.status import saying
 from headrace.controller.ownership import check_name
 from headrace.controller.trouble import is_said, trouble
 from headrace.errors import HeadraceError, InvalidSpec
 from headrace.k8s import Client, Conflict, Object, owns, parse
-from headrace.k8s.kinds import CONFIG_MAP, FLOW, JOB, MIRROR_TEST
+from headrace.k8s.kinds import CONFIG_MAP, FLOW, JOB, MIRROR_TEST, POD
 from headrace.logs import get_logger
 from headrace.replication.flow_status import Verdict, conditions_of
 from headrace.replication.mirror_tests import resolve
+from headrace.replication.stages import Stage
 
 log = get_logger(__name__)
 
@@ -95,19 +98,18 @@ class MirrorTestReconciler:
         labels = f"{MIRROR_TEST_LABEL}={label_value(metadata.name)}"
         jobs = await self._client.list(JOB, metadata.namespace, labels=labels)
         named = {job["metadata"]["name"]: job for job in jobs if owns(test, job)}
-        report = await self._client.get(CONFIG_MAP, metadata.namespace, report_name(test))
+        stages = {stage: named[n] for stage in Stage if (n := run.part(stage)) in named}
+        found = await self._client.list(POD, metadata.namespace, labels=labels) if stages else []
+        pods = [read_pod(pod) for pod in found]
+        kept = await self._client.get(CONFIG_MAP, metadata.namespace, report_name(test))
+        report = _report(kept, test)
         step = next_step(
-            Facts(
-                test,
-                _now(),
-                run=run.name,
-                flow=flow,
-                jobs={stage: named[n] for stage in Stage if (n := run.part(stage)) in named},
-                report=_report(report, test),
-            )
+            Facts(test, _now(), run=run.name, flow=flow, jobs=stages, pods=pods, report=report)
         )
         if step.start is not None:
             await self._start(run, step.start)
+        jobs_left = left_jobs(stages, reported=bool(report)) if step.is_last else []
+        await remove(self._client, metadata.namespace, left_executors(stages, pods), jobs_left)
         await self._say(test, step.status)
         return step.again_s
 

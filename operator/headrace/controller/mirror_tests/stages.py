@@ -1,67 +1,31 @@
 """What a MirrorTest does next, from what there is: its flow, its Jobs, its report."""
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
-
-from pydantic import ValidationError
 
 from headrace.api import (
     ConditionStatus,
     ConditionType,
-    LatencyMs,
     MirrorTest,
-    MirrorTestCounts,
     MirrorTestPhase,
     MirrorTestStatus,
     Reason,
-    ReplicationFlow,
-    Verdict,
     unbuilt,
 )
-from headrace.controller.mirror_tests.jobs import Stage, report_name
-from headrace.controller.mirror_tests.status import saying
+from headrace.controller.mirror_tests.ended import has_ended
+from headrace.controller.mirror_tests.facts import Facts, Step, say
+from headrace.controller.mirror_tests.outcome import ended_badly, inconclusive, judged
+from headrace.controller.mirror_tests.pods import Trouble, of_stage
 from headrace.k8s import Object
-from headrace.replication import flow_status
+from headrace.replication.stages import Stage
 
-_PROBE_START_S = 300.0
-"""Images to pull, executors to place; after that the load starts without a probe."""
+_START_S = 300.0
+"""Executors to place, topics to appear. After that the load starts without a probe, and a pod that
+no node takes, or whose image is not there, ends the test."""
+_PATIENCE_S = 30.0
+"""What a cluster that grows by itself, or a registry, may be late without a word about it."""
+_PROBE_END_S = 60.0
+"""Beyond settleSeconds: for its executors' results."""
 _LOOK_S = 10.0
-
-_REASONS = {
-    Verdict.PASSED: Reason.TEST_PASSED,
-    Verdict.FAILED: Reason.TEST_FAILED,
-    Verdict.INCONCLUSIVE: Reason.TEST_INCONCLUSIVE,
-}
-
-
-@dataclass(frozen=True)
-class Facts:
-    """All that a decision rests on."""
-
-    test: MirrorTest
-    now: datetime
-    run: str = ""
-    """Name of the run."""
-    flow: ReplicationFlow | None = None
-    """The one that the test names, when it is there."""
-    jobs: Mapping[Stage, Object] | None = None
-    """Those that are there."""
-    report: str | None = None
-    """``report.json``, as the verifier left it."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """What to do."""
-
-    status: MirrorTestStatus
-    start: Stage | None = None
-    again_s: float | None = None
-    """Seconds until it must be looked at again though nothing happened."""
-    expired: bool = False
-    """Whether its time after the end is over: delete it."""
 
 
 def next_step(facts: Facts) -> Step:
@@ -72,7 +36,9 @@ def next_step(facts: Facts) -> Step:
     if obstacle := _obstacle(facts):
         return obstacle
     if facts.report:
-        return Step(_judged(facts, facts.report))
+        return Step(judged(facts, facts.report))
+    if hindered := _hindered(facts):
+        return hindered
     load = (facts.jobs or {}).get(Stage.PRODUCE)
     return _before_the_load(facts) if load is None else _after_its_start(facts, load)
 
@@ -87,6 +53,37 @@ def _obstacle(facts: Facts) -> Step | None:
     return None
 
 
+def _hindered(facts: Facts) -> Step | None:
+    """What keeps pods of the stages under way from starting: said while it lasts, then the end."""
+    for stage, job in (facts.jobs or {}).items():
+        if has_ended(job):
+            continue
+        if (found := _stuck(facts, stage, job)) is None:
+            continue
+        trouble, age_s = found
+        if age_s > _START_S:
+            return inconclusive(facts, f"{trouble.message} (waited {_START_S:.0f} s)")
+        if age_s > _PATIENCE_S:
+            status = say(facts, False, True, trouble.reason, trouble.message)
+            return Step(status, again_s=_LOOK_S)
+    return None
+
+
+def _stuck(facts: Facts, stage: Stage, job: Object) -> tuple[Trouble, float] | None:
+    """Why a stage waits for a pod, and for how many seconds it does."""
+    pods = of_stage(facts.pods, stage)
+    if not pods and not job.get("status", {}).get("active"):
+        name = job["metadata"]["name"]
+        message = f"Job {name} makes no pod: `kubectl describe job {name}` shows who refuses it"
+        return Trouble(Reason.POD_FAILED, message), _age_s(job, facts.now)
+    # Tasks of probe and load begin all at once; the verifier's make do with one executor.
+    enough = stage is Stage.VERIFY and any(pod.executor and pod.runs for pod in pods)
+    for pod in pods:
+        if pod.trouble and pod.waits and not (pod.executor and enough):
+            return pod.trouble, (facts.now - (pod.made or facts.now)).total_seconds()
+    return None
+
+
 def _has_begun(test: MirrorTest) -> bool:
     """Whether the load may have been sent."""
     phase = test.status.phase if test.status else None
@@ -96,28 +93,39 @@ def _has_begun(test: MirrorTest) -> bool:
 def _before_the_load(facts: Facts) -> Step:
     probe = (facts.jobs or {}).get(Stage.PROBE)
     if _has_begun(facts.test):
-        return _inconclusive(facts, "the producer's Job is gone: nobody knows what was sent")
+        return inconclusive(facts, "the producer's Job is gone: nobody knows what was sent")
     if probe is None:
         return _under_way(facts, MirrorTestPhase.PENDING, "starting the probe", Stage.PROBE)
-    if not (_ready(probe) or _end(probe) or _age_s(probe, facts.now) > _PROBE_START_S):
+    if not (_ready(probe) or has_ended(probe) or _age_s(probe, facts.now) > _START_S):
         return _under_way(facts, MirrorTestPhase.PENDING, "waiting for the probe")
     return _under_way(facts, MirrorTestPhase.RUNNING, "sending the load", Stage.PRODUCE)
 
 
 def _after_its_start(facts: Facts, load: Object) -> Step:
     verify = (facts.jobs or {}).get(Stage.VERIFY)
-    if not _end(load):
+    if not (load_end := has_ended(load)):
         return _under_way(facts, MirrorTestPhase.RUNNING, "sending the load")
+    if verify is None and _measures(facts, load_end):
+        said = "waiting for the last message on the target"
+        return _under_way(facts, MirrorTestPhase.RUNNING, said)
     if verify is None:
         said = "comparing the clusters"
         return _under_way(facts, MirrorTestPhase.VERIFYING, said, Stage.VERIFY)
-    if not (end := _end(verify)):
+    if not (end := has_ended(verify)):
         return _under_way(facts, MirrorTestPhase.VERIFYING, "comparing the clusters")
     why = end.get("message") or end.get("reason") or end["type"]
     name = verify["metadata"]["name"]
-    return _inconclusive(
-        facts, f"the verifier ended without a report ({why}): look into the log of Job {name}"
-    )
+    said = f"the verifier ended without a report ({why}): look into the log of Job {name}"
+    return inconclusive(facts, "; ".join([said, *ended_badly(facts, *Stage)]))
+
+
+def _measures(facts: Facts, load_end: Object) -> bool:
+    """Whether the probe is to be waited for: until it ends, or the mirror's time is over."""
+    probe = (facts.jobs or {}).get(Stage.PROBE)
+    if probe is None or has_ended(probe):
+        return False
+    since = datetime.fromisoformat(load_end["lastTransitionTime"])
+    return (facts.now - since).total_seconds() < facts.test.spec.settle_seconds + _PROBE_END_S
 
 
 def _not_yet(facts: Facts) -> str:
@@ -142,79 +150,21 @@ def _finished(test: MirrorTest, status: MirrorTestStatus, now: datetime) -> Step
     return Step(status, again_s=max(left_s, 1.0), expired=left_s <= 0)
 
 
-def _judged(facts: Facts, report: str) -> MirrorTestStatus:
-    """The verdict of the report, and of nothing else; one that cannot be read is none."""
-    try:
-        document = json.loads(report)
-        if document["run"] != facts.run:
-            return _inconclusive(facts, f"the report is of run {document['run']}").status
-        verdict = Verdict(document["verdict"])
-        counts, latency = (
-            model.model_validate({k: v for k, v in found.items() if k in _aliases(model)})
-            if (found := document.get(key))
-            else None
-            for key, model in (("counts", MirrorTestCounts), ("latencyMs", LatencyMs))
-        )
-        reasons = " ".join(map(str, document["reasons"]))[:4096]
-    except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
-        return _inconclusive(facts, f"the report cannot be read: {error}").status
-    return _with_verdict(facts, verdict, reasons).model_copy(
-        update={
-            "counts": counts,
-            "latency_ms": latency,
-            "report": report_name(facts.test),
-        }
-    )
-
-
-def _aliases(model: type[MirrorTestCounts] | type[LatencyMs]) -> set[str | None]:
-    return {info.alias for info in model.model_fields.values()}
-
-
-def _inconclusive(facts: Facts, why: str) -> Step:
-    return Step(_with_verdict(facts, Verdict.INCONCLUSIVE, why))
-
-
-def _with_verdict(facts: Facts, verdict: Verdict, message: str) -> MirrorTestStatus:
-    passed = verdict is Verdict.PASSED
-    return _saying(facts, passed, not passed, _REASONS[verdict], message).model_copy(
-        update={
-            "phase": MirrorTestPhase.FINISHED,
-            "verdict": verdict,
-            "completion_time": facts.now,
-        }
-    )
-
-
 def _under_way(facts: Facts, phase: MirrorTestPhase, said: str, start: Stage | None = None) -> Step:
     started = (facts.test.status and facts.test.status.start_time) or facts.now
-    status = _saying(facts, False, False, Reason.TEST_RUNNING, said)
+    status = say(facts, False, False, Reason.TEST_RUNNING, said)
     status = status.model_copy(update={"phase": phase, "start_time": started})
     return Step(status, start=start, again_s=_LOOK_S)
 
 
 def _waiting(facts: Facts, reason: Reason, why: str, *, stalled: bool = False) -> Step:
-    status = _saying(facts, False, stalled, reason, why)
+    status = say(facts, False, stalled, reason, why)
     status = status.model_copy(update={"phase": MirrorTestPhase.PENDING})
     return Step(status, again_s=None if stalled else _LOOK_S)
 
 
-def _saying(
-    facts: Facts, ready: bool, stalled: bool, reason: Reason, message: str
-) -> MirrorTestStatus:
-    return saying(facts.test, flow_status.Verdict(ready, stalled, reason, message), facts.now)
-
-
 def _ready(job: Object) -> bool:
     return bool(job.get("status", {}).get("ready"))
-
-
-def _end(job: Object) -> Object | None:
-    for condition in job.get("status", {}).get("conditions", []):
-        if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
-            found: Object = condition
-            return found
-    return None
 
 
 def _age_s(job: Object, now: datetime) -> float:

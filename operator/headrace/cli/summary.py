@@ -1,0 +1,32 @@
+"""A mirror test's result in a few lines."""
+
+from pathlib import Path
+
+from headrace.report import Result
+
+
+def summary(result: Result, page: Path) -> str:
+    """A result in a few lines, the verdict first; ``page`` is where the rest stands."""
+    lines = [f"{result.verdict}: {result.reasons[0]}"]
+    lines += [f"  {reason}" for reason in result.reasons[1:]]
+    if counts := result.counts:
+        lines.append(
+            f"  {counts.acknowledged - counts.missing - counts.source_lost:,} of "
+            f"{counts.acknowledged:,} messages arrived; {counts.missing:,} missing, "
+            f"{counts.duplicated:,} duplicated, {counts.reordered:,} reordered, "
+            f"{counts.corrupted:,} corrupted, {counts.alien:,} alien"
+        )
+    if latency := result.latency_ms:
+        lines.append(
+            f"  latency p50 {latency.p50:,} ms, p99 {latency.p99:,} ms, "
+            f"p99.9 {latency.p999:,} ms, max {latency.max:,} ms"
+        )
+    for fault in result.faults:
+        if fault.recovery_seconds is not None:
+            lines.append(
+                f"  {fault.step.action} at {fault.percent:.0f} %: {len(fault.units)} units of "
+                f"{fault.driver} ran again after {fault.recovery_seconds:.1f} s"
+            )
+    lines += [f"  note: {warning}" for warning in result.warnings]
+    lines.append(f"  report: {page}")
+    return "\n".join(lines)

@@ -1,0 +1,52 @@
+"""What a MirrorTest's next step rests on, and what such a step is."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from headrace.api import MirrorTest, MirrorTestStatus, Reason, ReplicationFlow
+from headrace.controller.mirror_tests.pods import TestPod
+from headrace.controller.mirror_tests.status import saying
+from headrace.k8s import Object
+from headrace.replication import flow_status
+from headrace.replication.stages import Stage
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that a decision rests on."""
+
+    test: MirrorTest
+    now: datetime
+    run: str = ""
+    """Name of the run."""
+    flow: ReplicationFlow | None = None
+    """The one that the test names, when it is there."""
+    jobs: Mapping[Stage, Object] | None = None
+    """Those that are there."""
+    pods: Sequence[TestPod] = ()
+    """Of those Jobs, and the executors."""
+    report: str | None = None
+    """``report.json``, as the verifier left it."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What to do."""
+
+    status: MirrorTestStatus
+    start: Stage | None = None
+    again_s: float | None = None
+    """Seconds until it must be looked at again though nothing happened."""
+    expired: bool = False
+    """Whether its time after the end is over: delete it."""
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the test ends with it."""
+        return self.status.verdict is not None
+
+
+def say(facts: Facts, ready: bool, stalled: bool, reason: Reason, message: str) -> MirrorTestStatus:
+    """The test's status with this verdict on how it stands."""
+    return saying(facts.test, flow_status.Verdict(ready, stalled, reason, message), facts.now)

@@ -1,0 +1,127 @@
+"""What keeps a mirror test's pods from their work, in words, and what to do about it. Pure.
+
+Reasons are those of the kubelet and of the scheduler (k8s.io/api/core/v1, pkg/kubelet/images).
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from headrace.api import Reason
+from headrace.controller.mirror_tests.spark import EXECUTOR_LABELS, STAGE_LABEL
+from headrace.k8s import Object
+from headrace.replication.stages import Stage
+
+_IMAGE = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName")
+_STARTING = ("ContainerCreating", "PodInitializing")
+"""Reasons to wait that pass by themselves."""
+_SAID = "headrace: "
+"""Begins each sentence that a job says."""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Why a pod does not run, or ended."""
+
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True)
+class TestPod:
+    """A pod of a stage: its Spark driver, or an executor."""
+
+    __test__ = False  # pytest: no test of ours
+
+    name: str
+    stage: str
+    executor: bool
+    made: datetime | None
+    waits: bool
+    """To be placed, or for its containers to start."""
+    runs: bool
+    ended: bool
+    trouble: Trouble | None
+
+
+def read_pod(pod: Object) -> TestPod:
+    """A pod as the API server has it."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    labels = metadata.get("labels") or {}
+    executor = EXECUTOR_LABELS.items() <= labels.items()
+    phase = status.get("phase", "Pending")
+    made = metadata.get("creationTimestamp")
+    return TestPod(
+        name=metadata["name"],
+        stage=labels.get(STAGE_LABEL, ""),
+        executor=executor,
+        made=datetime.fromisoformat(made) if made else None,
+        waits=phase == "Pending",
+        runs=phase == "Running",
+        ended=phase in ("Succeeded", "Failed"),
+        trouble=next(_troubles(pod, "executor" if executor else "driver"), None),
+    )
+
+
+def of_stage(pods: Iterable[TestPod], stage: Stage) -> list[TestPod]:
+    """Those of one stage."""
+    return [pod for pod in pods if pod.stage == stage]
+
+
+def _troubles(pod: Object, role: str) -> Iterator[Trouble]:
+    name, status = pod["metadata"]["name"], pod.get("status") or {}
+    memory = f"raise spec.spark.{role}.memoryMebibytes"
+    if status.get("reason") == "Evicted":
+        why = str(status.get("message", "")).strip()
+        yield Trouble(
+            Reason.EVICTED,
+            f"pod {name} was evicted: {why} Give its node more room, or {memory}, so that it asks "
+            "for what it takes",
+        )
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            yield Trouble(
+                Reason.UNSCHEDULABLE,
+                f"pod {name} fits on no node: {condition.get('message', '')} It asks for "
+                f"{_asks_for(pod)}: make room, or lower spec.spark.{role}"
+                + (" or spec.spark.executors" if role == "executor" else ""),
+            )
+    for container in status.get("containerStatuses") or ():
+        state = container.get("state") or {}
+        if waiting := state.get("waiting"):
+            yield from _waits(name, container["image"], waiting)
+        if (ended := state.get("terminated")) and ended.get("exitCode"):
+            yield _ended(name, ended, memory)
+
+
+def _waits(name: str, image: str, waiting: Object) -> Iterator[Trouble]:
+    reason, said = waiting.get("reason", ""), waiting.get("message", "")
+    if reason in _IMAGE:
+        yield Trouble(
+            Reason.IMAGE_NOT_PULLED,
+            f"pod {name} has no image: {image}: {said or reason}. Push it to where the nodes pull "
+            "from, or name another: spec.spark.image, or for all tests the operator's "
+            "--spark-image (chart: spark.image)",
+        )
+    elif reason and reason not in _STARTING:
+        yield Trouble(Reason.POD_FAILED, f"pod {name} does not start: {reason}: {said}")
+
+
+def _ended(name: str, ended: Object, memory: str) -> Trouble:
+    if ended.get("reason") == "OOMKilled":
+        return Trouble(Reason.OUT_OF_MEMORY, f"pod {name} took more memory than it may: {memory}")
+    lines = str(ended.get("message", "")).splitlines()
+    said = [line.removeprefix(_SAID) for line in lines if line.startswith(_SAID)]
+    why = said[-1] if said else f"look into its log (kubectl logs {name})"
+    code = ended["exitCode"]
+    killed = f"signal {code - 128}" if code > 128 else f"exit code {code}"
+    return Trouble(Reason.POD_FAILED, f"pod {name} ended with {killed}: {why}")
+
+
+def _asks_for(pod: Object) -> str:
+    requests = [
+        f"{what} {amount}"
+        for container in pod["spec"]["containers"]
+        for what, amount in (container.get("resources", {}).get("requests") or {}).items()
+    ]
+    return " and ".join(requests) or "nothing"
