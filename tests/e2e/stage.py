@@ -1,5 +1,7 @@
 """What lies in the cluster before the first test, or the demo, begins: brokers and the operator."""
 
+import uuid
+from base64 import urlsafe_b64encode
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +75,9 @@ def _service(alias: str) -> Json:
 
 
 def _broker(alias: str) -> Json:
+    id = uuid.uuid5(uuid.NAMESPACE_DNS, alias).bytes
     env = {
+        "CLUSTER_ID": urlsafe_b64encode(id).decode().rstrip("="),
         "KAFKA_LISTENERS": f"PLAINTEXT://:{KAFKA_PORT},CONTROLLER://:9093",
         "KAFKA_ADVERTISED_LISTENERS": f"PLAINTEXT://{_address(alias)}",
         "KAFKA_HEAP_OPTS": "-Xmx512m",
