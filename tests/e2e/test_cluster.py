@@ -178,6 +178,20 @@ def test_a_partition_is_between_two_and_heals(web: Web) -> None:
     assert web.reaches("client", f"http://{server}:8080")
 
 
+def test_some_packets_are_lost(web: Web, wait_until: WaitUntil) -> None:
+    server, client = web.serve("server"), web.serve("client")
+    url = f"http://{server}:8080"
+
+    def dropped_after_a_fetch() -> int:
+        web.reaches("client", url)
+        rules = web.cluster.in_node("iptables", "-w", "-t", "mangle", "-nvxL", "FORWARD")
+        return sum(int(line.split()[0]) for line in rules.splitlines() if "DROP" in line)
+
+    with web.cluster.dropping(client, server, probability=0.3):
+        wait_until(dropped_after_a_fetch, within_s=60)
+        wait_until(lambda: web.reaches("client", url), within_s=60)
+
+
 def test_a_partition_from_the_api_server_leaves_dns(web: Web) -> None:
     client = web.serve("client")
     api_server = "https://kubernetes.default"
