@@ -45,7 +45,10 @@ class Cluster(Kubectl):
 
     @abstractmethod
     def load(self, archive: Path) -> None:
-        """Bring the images of a docker-archive (``docker save``, ``buildah push``) to the node."""
+        """Bring the images of a docker-archive (``docker save``, ``buildah push``) to the node.
+
+        Those that it has are left as they are. Raises CommandError, or OSError for the file.
+        """
 
     # How its parts fail.
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from signal import Signals
 
-from cluster.archive import write_archive
+from cluster.archive import read_archive, write_archive
 from cluster.build import cluster_binary, node_binary, small_binary
 from cluster.component import Daemon
 from cluster.node.cell import in_cell, make_cell, remove_cell
@@ -72,7 +72,10 @@ class SingleNode(Cluster):
         return f"The cluster is up: KUBECONFIG={self.kubeconfig}"
 
     def load(self, archive: Path) -> None:
-        self.in_node("ctr", "-n", "k8s.io", "images", "import", archive.resolve())
+        held, brought = self._images(), read_archive(archive)
+        # containerd lists an image by its name and by its id, both with the one digest.
+        if any(name not in held or held[name] != held.get(id) for name, id in brought.items()):
+            self.in_node("ctr", "-n", "k8s.io", "images", "import", archive.resolve())
 
     def signal(self, part: Part, number: Signals) -> None:
         daemon = self._daemon(part)
@@ -123,10 +126,14 @@ class SingleNode(Cluster):
                 daemons[name].wait_until_ready()
 
     def _load_pause(self) -> None:
-        if PAUSE not in self.in_node("ctr", "-n", "k8s.io", "images", "list", "-q").split():
-            with tempfile.TemporaryDirectory() as folder:
-                files = {"/pause": small_binary("pause", self._console)}
-                self.load(write_archive(Path(folder) / "pause.tar", PAUSE, files, ["/pause"]))
+        with tempfile.TemporaryDirectory() as folder:
+            files = {"/pause": small_binary("pause", self._console)}
+            self.load(write_archive(Path(folder) / "pause.tar", PAUSE, files, ["/pause"]))
+
+    def _images(self) -> dict[str, str]:
+        """The digests of the node's images, by name and by id."""
+        _, *rows = self.in_node("ctr", "-n", "k8s.io", "images", "list").splitlines()
+        return {name: digest for name, _, digest, *_ in map(str.split, rows)}
 
     def _stop(self, daemons: dict[str, Daemon]) -> None:
         """In an order in which nobody waits for somebody who is gone."""
