@@ -25,6 +25,8 @@ def main(arguments: list[str]) -> None:
     except HeadraceError as error:
         console.print(str(error), soft_wrap=True, markup=False)
         sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)  # what is half made is finished, or removed, by the next one
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ from cluster.build import cluster_binary
 from cluster.certificates import Authority, write_key
 from cluster.commands import FEW_CONTROLLERS, controllers_command, etcd_command, server_command
 from cluster.component import Component, is_ok
-from cluster.kubectl import Kubectl, write_kubeconfig
-from cluster.rest import ApiError, Json, Rest
+from cluster.kubectl import Json, Kubectl, write_kubeconfig
+from cluster.rest import ApiError, Rest
 
 from headrace.sandbox.ports import HOST, held_ports
 
@@ -51,7 +51,9 @@ class ApiServer(Kubectl):
         )
         self.server = Component(
             [
-                *(binary, "kube-apiserver", *server_command(pki, HOST, port, etcd_port)),
+                binary,
+                "kube-apiserver",
+                *server_command(pki, HOST, port, etcd_port),
                 "--authorization-mode=RBAC",
                 # Nobody reaches it by the Service `kubernetes`. Without endpoints for that, the
                 # address to advertise may be a loopback one.
@@ -63,7 +65,9 @@ class ApiServer(Kubectl):
         )
         self.controllers = Component(
             [
-                *(binary, "kube-controller-manager", *controllers_command(pki, self.kubeconfig)),
+                binary,
+                "kube-controller-manager",
+                *controllers_command(pki, self.kubeconfig),
                 f"--controllers={','.join(FEW_CONTROLLERS)}",
             ],
             folder / "kube-controller-manager.log",

@@ -40,6 +40,27 @@ def write_archive(
     return path
 
 
+def read_archive(path: Path) -> dict[str, str]:
+    """The names of a docker-archive's images, as containerd writes them, and each one's id."""
+    with tarfile.open(path) as tar:
+        manifest = tar.extractfile("manifest.json")
+        assert manifest
+        images = json.load(manifest)
+    return {
+        full_name(name): f"sha256:{Path(image['Config']).stem}"
+        for image in images
+        for name in image["RepoTags"]
+    }
+
+
+def full_name(name: str) -> str:
+    """An image's name with its registry: Docker's is left out where people write it."""
+    first, slash, _ = name.partition("/")
+    if slash and (first == "localhost" or "." in first or ":" in first):
+        return name
+    return f"docker.io/{name}" if slash else f"docker.io/library/{name}"
+
+
 def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
     file = tarfile.TarInfo(name.lstrip("/"))
     file.size, file.mode = len(content), 0o755

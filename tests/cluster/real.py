@@ -45,7 +45,10 @@ class Cluster(Kubectl):
 
     @abstractmethod
     def load(self, archive: Path) -> None:
-        """Bring the images of a docker-archive (``docker save``, ``buildah push``) to the node."""
+        """Bring the images of a docker-archive (``docker save``, ``buildah push``) to the node.
+
+        Those that it has are left as they are. Raises CommandError, or OSError for the file.
+        """
 
     # How its parts fail.
 
@@ -95,16 +98,22 @@ class Cluster(Kubectl):
     def in_node(self, *command: str | Path) -> str:
         """Run a program of the node, on the node; what it prints. Raises CommandError."""
 
+    def in_network(self, *command: str | Path) -> list[str | Path]:
+        """The command line that runs a program of this machine with the node's network.
+
+        Pods and Services can be reached there, the machine's own servers cannot. Needs root.
+        """
+        return ["nsenter", f"--net={self.network}", "--", *command]
+
     def run(self, *command: str | Path) -> str:
-        """Run a program of this machine with the node's network: pods and Services can be reached,
-        the machine's own servers cannot. What it prints. Raises CommandError. Needs root."""
-        return run("nsenter", f"--net={self.network}", "--", *command)
+        """Run that; what it prints. Raises CommandError."""
+        return run(*self.in_network(*command))
 
     @property
     def node_ip(self) -> str:
         """The node's address: what listens on it in the node's network is reached by pods."""
         addresses = self.get("nodes")["items"][0]["status"]["addresses"]
-        return next(one["address"] for one in addresses if one["type"] == "InternalIP")
+        return str(next(one["address"] for one in addresses if one["type"] == "InternalIP"))
 
 
 def run(*command: str | Path) -> str:

@@ -6,7 +6,7 @@ from signal import Signals
 from typing import Any
 
 import pytest
-from cluster.archive import write_archive
+from cluster.archive import read_archive, write_archive
 from cluster.build import small_binary
 from cluster.kubectl import KubectlError
 from cluster.node.cell import HIDDEN_FOLDERS, KERNEL_SETTINGS
@@ -138,6 +138,21 @@ def test_a_job_completes(web: Web) -> None:
     assert web.kubectl("logs", "job/once") == "server"
 
 
+def test_a_newer_image_of_the_same_name(web: Web, tmp_path: Path) -> None:
+    name, binary = "localhost/changing:1", small_binary("web")
+    for version in ("first", "second"):
+        archive = tmp_path / f"{version}.tar"
+        files: dict[str, Path | bytes] = {"/web": binary, "/version": version.encode()}
+        for _ in range(2):  # the second time it is there
+            web.cluster.load(write_archive(archive, name, files, ["/web"]))
+        new = pod(version, "serve")
+        new["spec"]["containers"][0]["image"] = name
+        web.apply(new)
+        web.wait_ready(version)
+        (status,) = web.pod(version)["status"]["containerStatuses"]
+        assert status["imageID"].endswith(read_archive(archive)[name])
+
+
 def test_pod_security_refuses(web: Web) -> None:
     privileged = pod("privileged", "serve")
     privileged["spec"]["containers"][0]["securityContext"] = {"privileged": True}
@@ -176,6 +191,20 @@ def test_a_partition_is_between_two_and_heals(web: Web) -> None:
         assert web.reaches("client", f"http://{other}:8080")
         assert web.reaches("other", f"http://{server}:8080")
     assert web.reaches("client", f"http://{server}:8080")
+
+
+def test_some_packets_are_lost(web: Web, wait_until: WaitUntil) -> None:
+    server, client = web.serve("server"), web.serve("client")
+    url = f"http://{server}:8080"
+
+    def dropped_after_a_fetch() -> int:
+        web.reaches("client", url)
+        rules = web.cluster.in_node("iptables", "-w", "-t", "mangle", "-nvxL", "FORWARD")
+        return sum(int(line.split()[0]) for line in rules.splitlines() if "DROP" in line)
+
+    with web.cluster.dropping(client, server, probability=0.3):
+        wait_until(dropped_after_a_fetch, within_s=60)
+        wait_until(lambda: web.reaches("client", url), within_s=60)
 
 
 def test_a_partition_from_the_api_server_leaves_dns(web: Web) -> None:
@@ -243,8 +272,11 @@ def test_up_repairs(web: Web) -> None:
 def test_a_command_that_fails_says_why(cluster: Cluster, tmp_path: Path) -> None:
     with pytest.raises(CommandError, match=r"`.*false` ended with 1"):
         cluster.run("false")
-    with pytest.raises(CommandError, match="import"):
-        cluster.load(tmp_path / "nothing.tar")
+    broken = tmp_path / "broken.tar"
+    write_archive(broken, "localhost/broken:1", {"/web": b"x"}, ["/web"])
+    broken.write_bytes(broken.read_bytes().replace(b'["layer.tar"]', b'["other.tar"]'))
+    with pytest.raises(CommandError, match="images import"):
+        cluster.load(broken)
 
 
 def test_down_leaves_nothing(cluster: Cluster, image: None) -> None:

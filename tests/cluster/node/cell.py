@@ -25,7 +25,6 @@ from cluster.node.layout import (
     NODE_IP,
     PKI,
     RUN,
-    WHOLE,
     cgroups,
     kubelet_folder,
     store,
@@ -88,18 +87,18 @@ def make_cell() -> None:
     _run("mount", "--make-private", str(RUN))  # a namespace's file must lie on such a mount
     absent = [folder for folder in HIDDEN_FOLDERS if not Path(folder).is_dir()]
     MADE.write_text("\n".join(absent))
-    for path in (*HIDDEN_FOLDERS, PKI, LOGS, HIDDEN, store(), kubelet_folder(), *cgroups()):
-        Path(path).mkdir(parents=True, exist_ok=True)
+    own = (PKI, LOGS, HIDDEN, store(), kubelet_folder(), *cgroups())
+    for folder in (*map(Path, HIDDEN_FOLDERS), *own):
+        folder.mkdir(parents=True, exist_ok=True)
     for file in (NETWORK, MOUNTS):
         file.touch()
     new = ["unshare", f"--net={NETWORK}", f"--mount={MOUNTS}", "--propagation=slave"]
     _run(*new, "sh", "-euc", INSIDE)
-    WHOLE.touch()
 
 
 def remove_cell() -> None:
     """End all that runs in the cell and undo ``make_cell``, also a half-made one."""
-    made = MADE.read_text().split() if MADE.exists() else []
+    made = map(Path, MADE.read_text().split() if MADE.exists() else [])
     _kill_processes()
     # Bridge, rules, routes and the mounts inside go with the namespaces.
     for path in (NETWORK, MOUNTS, RUN):
@@ -107,14 +106,9 @@ def remove_cell() -> None:
             _run("umount", "--lazy", str(path))
     for folder in (RUN, kubelet_folder()):
         _run("rm", "-rf", "--one-file-system", str(folder))
-    for path in (*made, *(folder for top in cgroups() for folder in _deepest_first(top))):
+    for folder in (*made, *(folder for top in cgroups() for folder in _deepest_first(top))):
         with suppress(OSError):  # somebody else uses it now
-            Path(path).rmdir()
-
-
-def in_network(*command: str | Path) -> list[str | Path]:
-    """The command line that runs ``command`` with the cell's network and the machine's files."""
-    return ["nsenter", f"--net={NETWORK}", "--", *command]
+            folder.rmdir()
 
 
 def in_cell(*command: str | Path) -> list[str | Path]:

@@ -12,7 +12,7 @@ NETWORK, MOUNTS = RUN / "network", RUN / "mounts"
 MADE = RUN / "made"
 """The directories outside that were made for the cell, one a line."""
 WHOLE = RUN / "whole"
-"""Written last: all of the cell and of its files is there."""
+"""Written when the cell, its files and the image of pods' first process are there."""
 ADMIN = RUN / "admin.conf"
 
 BRIDGE = "headrace0"

@@ -33,7 +33,7 @@ def have_packages(console: Console) -> None:
     need = f"The node needs {', '.join(names)}"
     if not _which("apt-get"):
         raise Fatal(f"{need}, and here is no apt-get: install them by your distribution's means")
-    console.print(f"{need}: apt-get installs them, they stay.", soft_wrap=True)
+    console.print(f"{need}: apt-get installs that; it stays.", soft_wrap=True)
     apt = ["apt-get", "-o", "DPkg::Lock::Timeout=300"]
     install = [*apt, "install", "--yes", "--no-install-recommends", *names]
     done = _run(install)

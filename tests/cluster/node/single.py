@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from signal import Signals
 
-from cluster.archive import write_archive
+from cluster.archive import read_archive, write_archive
 from cluster.build import cluster_binary, node_binary, small_binary
 from cluster.component import Daemon
 from cluster.node.cell import in_cell, make_cell, remove_cell
@@ -44,19 +44,17 @@ class SingleNode(Cluster):
 
     def up(self) -> None:
         with self._locked():
-            if not WHOLE.exists():
+            began, is_new = time.monotonic(), not WHOLE.exists()
+            if is_new:
                 self._make()
-            began = time.monotonic()
             daemons = components(self._binary, self._node)
             stopped = [name for name, daemon in daemons.items() if not daemon.running]
             self._start(daemons, ("containerd", "etcd", "relay", "kube-apiserver"))
-            if "containerd" in stopped:
-                self._have_pause_image()
             self._start(daemons, tuple(daemons))
             if stopped:
                 took_s = time.monotonic() - began
-                said = f"Started in {took_s:.1f} s: {', '.join(stopped)}."
-                self._console.print(said, soft_wrap=True)
+                what = "a new cluster" if is_new else ", ".join(stopped)
+                self._console.print(f"Started {what} in {took_s:.1f} s.", soft_wrap=True)
 
     def down(self) -> None:
         with self._locked(), self._console.status("Ending what runs in the cluster"):
@@ -74,7 +72,10 @@ class SingleNode(Cluster):
         return f"The cluster is up: KUBECONFIG={self.kubeconfig}"
 
     def load(self, archive: Path) -> None:
-        self.in_node("ctr", "-n", "k8s.io", "images", "import", archive.resolve())
+        held, brought = self._images(), read_archive(archive)
+        # containerd lists an image by its name and by its id, both with the one digest.
+        if any(name not in held or held[name] != held.get(id) for name, id in brought.items()):
+            self.in_node("ctr", "-n", "k8s.io", "images", "import", archive.resolve())
 
     def signal(self, part: Part, number: Signals) -> None:
         daemon = self._daemon(part)
@@ -111,6 +112,10 @@ class SingleNode(Cluster):
         with held_ports([None]) as (port,):
             make_cell()
             write_files(port, plugins)
+        self._start(components(self._binary, self._node), ("containerd",))
+        with suppress(CommandError):  # pods of a node that was cut off; none is no error
+            self.in_node(self._node, "remove-pods", ENDPOINT)
+        self._load_pause()
         WHOLE.touch()
 
     def _start(self, daemons: dict[str, Daemon], names: Sequence[str]) -> None:
@@ -120,14 +125,15 @@ class SingleNode(Cluster):
             with self._console.status(f"Waiting until {name} is ready"):
                 daemons[name].wait_until_ready()
 
-    def _have_pause_image(self) -> None:
-        with suppress(CommandError):  # sandboxes of a node that was cut off; none is no error
-            self.in_node(self._node, "remove-pods", ENDPOINT)
-        images = self.in_node("ctr", "-n", "k8s.io", "images", "list", "-q").split()
-        if PAUSE not in images:
-            with tempfile.TemporaryDirectory() as folder:
-                files = {"/pause": small_binary("pause", self._console)}
-                self.load(write_archive(Path(folder) / "pause.tar", PAUSE, files, ["/pause"]))
+    def _load_pause(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            files = {"/pause": small_binary("pause", self._console)}
+            self.load(write_archive(Path(folder) / "pause.tar", PAUSE, files, ["/pause"]))
+
+    def _images(self) -> dict[str, str]:
+        """The digests of the node's images, by name and by id."""
+        _, *rows = self.in_node("ctr", "-n", "k8s.io", "images", "list").splitlines()
+        return {name: digest for name, _, digest, *_ in map(str.split, rows)}
 
     def _stop(self, daemons: dict[str, Daemon]) -> None:
         """In an order in which nobody waits for somebody who is gone."""

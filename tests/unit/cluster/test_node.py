@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from cluster.archive import write_archive
+from cluster.archive import full_name, read_archive, write_archive
 from cluster.find import real_cluster
 from cluster.node import packages
 from rich.console import Console
@@ -70,6 +70,20 @@ def test_an_archive_says_what_it_holds(tmp_path: Path) -> None:
         (manifest,) = json.loads(read("manifest.json"))
         config = json.loads(read(manifest["Config"]))
         layer = read(manifest["Layers"][0])
-    assert manifest["RepoTags"] == ["localhost/it:1"]
+        id = f"sha256:{sha256(read(manifest['Config'])).hexdigest()}"
+    assert read_archive(written) == {"localhost/it:1": id}
     assert config["rootfs"]["diff_ids"] == [f"sha256:{sha256(layer).hexdigest()}"]
     assert config["config"]["Entrypoint"] == ["/bin/it"]
+
+
+@pytest.mark.parametrize(
+    ("short", "full"),
+    [
+        ("headrace:1", "docker.io/library/headrace:1"),
+        ("me/headrace:1", "docker.io/me/headrace:1"),
+        ("localhost/headrace:1", "localhost/headrace:1"),
+        ("registry.example:5000/headrace:1", "registry.example:5000/headrace:1"),
+    ],
+)
+def test_an_image_s_full_name(short: str, full: str) -> None:
+    assert full_name(short) == full
