@@ -27,7 +27,9 @@ _APART = {
     "spark.authenticate": "true",
     "spark.network.crypto.enabled": "true",
     "spark.network.crypto.authEngineVersion": "2",
-    "spark.network.crypto.cipher": "AES/GCM/NoPadding",
+    # AES/GCM would be authenticated, too: Spark 4.0.0 loses every message but the first with it
+    # (SPARK-56227).
+    "spark.network.crypto.cipher": "AES/CTR/NoPadding",
     "spark.network.crypto.saslFallback": "false",
 }
 _NOT_NEEDED = {
