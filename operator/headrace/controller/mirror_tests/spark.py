@@ -111,6 +111,7 @@ def _executor_settings(
         "spark.executor.cores": str(ceil(test.spec.load.producers / count)),
         "spark.executor.memory": f"{executor.memory_mebibytes - _PYTHON_MIB}m",
         "spark.executor.memoryOverhead": f"{_PYTHON_MIB}m",
+        "spark.executor.extraJavaOptions": JAVA_OPTIONS[stage],
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{_EXECUTORS_WITHIN_S}s",
     }
