@@ -92,8 +92,9 @@ def command_line(container: Json, variables: Mapping[str, str], root: Root) -> l
     """Command and arguments as they are run here."""
     image = container.get("image", "")
     entrypoint = next(found for name, found in ENTRYPOINTS.items() if image.startswith(name))
-    wanted = [*container.get("command", entrypoint), *container.get("args", [])]
-    program, *arguments = [root.moved(expanded(part, variables)) for part in wanted]
+    said = [*container.get("command", []), *container.get("args", [])]
+    here = [root.moved(expanded(part, variables)) for part in said]
+    program, *arguments = here if "command" in container else [*entrypoint, *here]
     return [*LOCALLY.get(program, [program]), *arguments]
 
 

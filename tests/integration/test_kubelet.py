@@ -210,9 +210,9 @@ def test_containers_run_on_without_an_api_server_and_are_told_of_later(
 def test_what_the_stand_in_does_not_know_is_said_in_the_status(
     web: Web, wait_until: Callable[..., object]
 ) -> None:
-    web.apply(livenessProbe={"exec": {"command": ["true"]}})
+    web.apply(livenessProbe={"tcpSocket": {"port": 80}})
     wait_until(
         lambda: web.container().get("state"),
         within_s=20,
-        until=lambda state: "only httpGet probes" in str(state),
+        until=lambda state: "only httpGet and exec probes" in str(state),
     )

@@ -72,17 +72,16 @@ def _troubles(pod: Object, role: str) -> Iterator[Trouble]:
     name, status = pod["metadata"]["name"], pod.get("status") or {}
     memory = f"raise spec.spark.{role}.memoryMebibytes"
     if status.get("reason") == "Evicted":
-        why = str(status.get("message", "")).strip()
         yield Trouble(
             Reason.EVICTED,
-            f"pod {name} was evicted: {why} Give its node more room, or {memory}, so that it asks "
-            "for what it takes",
+            f"pod {name} was evicted: {_sentence(status)} Give its node more room, or {memory}, so "
+            "that it asks for what it takes",
         )
     for condition in status.get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             yield Trouble(
                 Reason.UNSCHEDULABLE,
-                f"pod {name} fits on no node: {condition.get('message', '')} It asks for "
+                f"pod {name} fits on no node: {_sentence(condition)} It asks for "
                 f"{_asks_for(pod)}: make room, or lower spec.spark.{role}"
                 + (" or spec.spark.executors" if role == "executor" else ""),
             )
@@ -116,6 +115,10 @@ def _ended(name: str, ended: Object, memory: str) -> Trouble:
     code = ended["exitCode"]
     killed = f"signal {code - 128}" if code > 128 else f"exit code {code}"
     return Trouble(Reason.POD_FAILED, f"pod {name} ended with {killed}: {why}")
+
+
+def _sentence(said: Object) -> str:
+    return str(said.get("message") or said.get("reason", "")).strip(" .") + "."
 
 
 def _asks_for(pod: Object) -> str:
