@@ -53,6 +53,7 @@ generate: $(INSTALLED)  ## write the pages and the CRDs that are made out of the
 	$(BIN)/python docs/rooms.py
 	$(BIN)/python docs/metrics.py
 	$(BIN)/python docs/chart_values.py
+	$(BIN)/python docs/dashboards.py
 
 lock: $(INSTALLED)  ## pin the newest packages that pyproject.toml allows
 	$(BIN)/uv pip compile pyproject.toml --extra dev --output-file requirements.lock --upgrade \

@@ -43,6 +43,8 @@ def test_a_release_is_as_it_was_agreed(case: str) -> None:
     objects = [object for object in render(values_of(case)) if object["kind"] != CRD]
     for role in of_kind(objects, *ROLES):
         role["rules"] = "those of files/operator-rules.yaml"
+    for dashboard in of_kind(objects, "ConfigMap"):
+        dashboard["data"] = dict.fromkeys(dashboard["data"], "that of files/dashboards")
     text = yaml.safe_dump_all(objects, sort_keys=True, width=99)
     page = GOLDEN / f"{case}.yaml"
     if os.environ.get("HEADRACE_GOLDEN") == "write":
@@ -203,3 +205,11 @@ def test_a_flow_schema_is_there_where_the_release_is_cluster_wide(
     arguments: list[str], count: int
 ) -> None:
     assert len(of_kind(render(*arguments), "FlowSchema")) == count
+
+
+def test_dashboards_are_the_files() -> None:
+    maps = of_kind(render("--set=dashboards.enabled=true"), "ConfigMap")
+    files = {file.name: file.read_text() for file in (CHART / "files" / "dashboards").iterdir()}
+    data = {name.removeprefix("kafka-"): text for one in maps for name, text in one["data"].items()}
+    assert data == files
+    assert all(one["metadata"]["labels"]["grafana_dashboard"] == "1" for one in maps)
