@@ -4,6 +4,7 @@
 """
 
 import os
+import re
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -213,3 +214,21 @@ def test_dashboards_are_the_files() -> None:
     data = {name.removeprefix("kafka-"): text for one in maps for name, text in one["data"].items()}
     assert data == files
     assert all(one["metadata"]["labels"]["grafana_dashboard"] == "1" for one in maps)
+
+
+def test_no_template_is_left_out() -> None:
+    """Of those that make objects, each makes one in some case."""
+    rendered = {
+        name
+        for case in CASES
+        for name in re.findall(
+            r"^# Source: headrace/(\S+)$",
+            helm(
+                "template", "headrace", str(CHART), f"--kube-version={KUBERNETES}", values_of(case)
+            ),
+            re.MULTILINE,
+        )
+    }
+    makes_none = {"templates/_helpers.tpl", "templates/checks.yaml", "templates/NOTES.txt"}
+    files = {f"templates/{file.name}" for file in (CHART / "templates").iterdir()}
+    assert files - rendered == makes_none

@@ -78,5 +78,7 @@ def test_the_dashboards_are_those_of_the_page() -> None:
     assert script["documents"]() == files, "run `make generate`"
     metrics = runpy.run_path(str(ROOT / "docs" / "metrics.py"))
     served = {metric.name for section in metrics["SECTIONS"].values() for metric in section}
-    asked = set(re.findall(r"\bheadrace_\w+?(?=(?:_bucket|_count)?\{)", script["PAGES"].read_text()))
+    asked = set(
+        re.findall(r"\bheadrace_\w+?(?=(?:_bucket|_count)?\{)", script["PAGES"].read_text())
+    )
     assert asked - served == set()
