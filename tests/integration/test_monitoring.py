@@ -85,7 +85,7 @@ def west(start_cluster: Callable[..., Cluster]) -> Cluster:
 
 
 @pytest.fixture
-def scene(
+def watched(
     *,
     east: Cluster,
     west: Cluster,
@@ -135,11 +135,11 @@ def dashboards() -> Iterator[dict[str, Any]]:
         yield json.loads(file.read_text())
 
 
-def test_each_panel_is_answered(scene: Scene, wait_until: Wait) -> None:
-    scene.end_a_test()
+def test_each_panel_is_answered(watched: Scene, wait_until: Wait) -> None:
+    watched.end_a_test()
     picked = {
-        "namespace": scene.resources.namespace,
-        "flow": scene.flow,
+        "namespace": watched.resources.namespace,
+        "flow": watched.flow,
         "test": "nightly",
         "job": "kafka/headrace-operator",
         "__rate_interval": f"{5 * SCRAPE_S}s",
@@ -153,12 +153,12 @@ def test_each_panel_is_answered(scene: Scene, wait_until: Wait) -> None:
         for page in dashboards():
             for panel in page["panels"]:
                 for target in panel["targets"]:
-                    if not scene.prometheus.query(filled(target["expr"])):
+                    if not watched.prometheus.query(filled(target["expr"])):
                         empty.add(panel["title"])
             for variable in page["templating"]["list"][1:]:
                 asked = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["definition"])
                 assert asked, variable
-                found = scene.prometheus.query(f"group by ({asked[2]}) ({filled(asked[1])})")
+                found = watched.prometheus.query(f"group by ({asked[2]}) ({filled(asked[1])})")
                 if picked[variable["name"]] not in {one["metric"].get(asked[2]) for one in found}:
                     empty.add(f"{page['title']}: ${variable['name']}")
         return empty
@@ -167,26 +167,26 @@ def test_each_panel_is_answered(scene: Scene, wait_until: Wait) -> None:
 
 
 def test_each_alert_fires_once(
-    scene: Scene, east: Cluster, west: Cluster, wait_until: Wait
+    watched: Scene, east: Cluster, west: Cluster, wait_until: Wait
 ) -> None:
     """A fault after the other; each is told once, by what it is about."""
     began_s = time.time()
     prometheus, flow = (
-        scene.prometheus,
-        {"namespace": scene.resources.namespace, "flow": scene.flow},
+        watched.prometheus,
+        {"namespace": watched.resources.namespace, "flow": watched.flow},
     )
 
     def told(alert: str, **about: str) -> None:
-        seen = wait_until(lambda: scene.fails(alert), within_s=LONG_S)
+        seen = wait_until(lambda: watched.fails(alert), within_s=LONG_S)
         assert [about.items() <= labels.items() for labels in seen] == [True], seen
 
     def quiet() -> None:
         wait_until(prometheus.firing, within_s=LONG_S, until=[].__eq__)
 
     quiet()
-    scene.end_a_test()
-    told("HeadraceMirrorTestFailed", namespace=scene.resources.namespace, test="nightly")
-    scene.resources.kubectl("delete", "mtest/nightly")
+    watched.end_a_test()
+    told("HeadraceMirrorTestFailed", namespace=watched.resources.namespace, test="nightly")
+    watched.resources.kubectl("delete", "mtest/nightly")
     quiet()
 
     west.broker(1).freeze()
@@ -196,11 +196,11 @@ def test_each_alert_fires_once(
     quiet()
 
     big = Record(0, b"big", bytes(2 * SMALL_BYTES), (), int(time.time() * 1000))
-    produce(spec(east), scene.narrow, [big])
+    produce(spec(east), watched.narrow, [big])
     told("HeadraceTaskFailed", **flow)
     told("HeadraceFlowNotReady", **flow)
 
-    scene.operator.end()
+    watched.operator.end()
     told("HeadraceOperatorNotLeading", job="kafka/headrace-operator")
 
     expression = 'ALERTS{alertstate="firing", alertname!="HeadraceFlowNotReady"}'
