@@ -69,6 +69,7 @@ generate: $(INSTALLED)  ## write the pages and the CRDs that are made out of the
 	$(BIN)/python docs/rooms.py
 	$(BIN)/python docs/metrics.py
 	$(BIN)/python docs/chart_values.py
+	$(BIN)/python docs/dashboards.py
 
 # The first lock has everything; those of the images, and of what builds wheels, are parts of it.
 COMPILE = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \

@@ -26,6 +26,20 @@ from support.helm import HelmError, render
         ("resources.limits.cpu=two", "at '/resources/limits/cpu': 'two' does not match pattern"),
         ("podLabels.a=1", "at '/podLabels/a': got number, want string"),
         ("podMonitor.interval=30", "at '/podMonitor/interval': got number, want string"),
+        ("prometheusRule.lagSeconds=0", "at '/prometheusRule/lagSeconds': minimum: got 0, want 1"),
+        (
+            "prometheusRule.for.lag=5m",
+            "at '/prometheusRule/for': additional properties 'lag' not allowed",
+        ),
+        (
+            "prometheusRule.runbookUrl=wiki",
+            "at '/prometheusRule/runbookUrl': 'wiki' does not match pattern",
+        ),
+        (
+            "prometheusRule.enabled=true",
+            "prometheusRule.enabled: needs podMonitor.enabled: true, as some alerts ask whether",
+        ),
+        ("dashboards.folder=Kafka", "at '/dashboards': additional properties 'folder' not allowed"),
         (
             "flowSchema.matchingPrecedence=9000",
             "at '/flowSchema/matchingPrecedence': maximum: got 9,000, want 8,999",

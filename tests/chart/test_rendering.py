@@ -4,6 +4,7 @@
 """
 
 import os
+import re
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -43,6 +44,8 @@ def test_a_release_is_as_it_was_agreed(case: str) -> None:
     objects = [object for object in render(values_of(case)) if object["kind"] != CRD]
     for role in of_kind(objects, *ROLES):
         role["rules"] = "those of files/operator-rules.yaml"
+    for dashboard in of_kind(objects, "ConfigMap"):
+        dashboard["data"] = dict.fromkeys(dashboard["data"], "that of files/dashboards")
     text = yaml.safe_dump_all(objects, sort_keys=True, width=99)
     page = GOLDEN / f"{case}.yaml"
     if os.environ.get("HEADRACE_GOLDEN") == "write":
@@ -203,3 +206,29 @@ def test_a_flow_schema_is_there_where_the_release_is_cluster_wide(
     arguments: list[str], count: int
 ) -> None:
     assert len(of_kind(render(*arguments), "FlowSchema")) == count
+
+
+def test_dashboards_are_the_files() -> None:
+    maps = of_kind(render("--set=dashboards.enabled=true"), "ConfigMap")
+    files = {file.name: file.read_text() for file in (CHART / "files" / "dashboards").iterdir()}
+    data = {name.removeprefix("kafka-"): text for one in maps for name, text in one["data"].items()}
+    assert data == files
+    assert all(one["metadata"]["labels"]["grafana_dashboard"] == "1" for one in maps)
+
+
+def test_no_template_is_left_out() -> None:
+    """Of those that make objects, each makes one in some case."""
+    rendered = {
+        name
+        for case in CASES
+        for name in re.findall(
+            r"^# Source: headrace/(\S+)$",
+            helm(
+                "template", "headrace", str(CHART), f"--kube-version={KUBERNETES}", values_of(case)
+            ),
+            re.MULTILINE,
+        )
+    }
+    makes_none = {"templates/_helpers.tpl", "templates/checks.yaml", "templates/NOTES.txt"}
+    files = {f"templates/{file.name}" for file in (CHART / "templates").iterdir()}
+    assert files - rendered == makes_none

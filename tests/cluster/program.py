@@ -65,7 +65,7 @@ class Program:
         began = time.monotonic()
         binary.parent.mkdir(parents=True, exist_ok=True)
         scratch = binary.with_suffix(".part")
-        listing = ["list", "-deps", self.package]
+        listing = ["list", "-deps", *self.flags, self.package]
         packages = self._run(go, listing, "go: fetching modules", None, console)
         # -v names each package when it is compiled; those that Go's cache has are not named.
         build = ["build", "-v", *self.flags, "-o", str(scratch), self.package]

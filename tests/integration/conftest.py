@@ -9,6 +9,7 @@ from cluster.api_server import ApiServer, running_api_server
 from cluster.build import cluster_binary
 from cluster.kubelet import Kubelet, running_kubelet
 from support.operators import Operator, Resources, give_rights, running_operator
+from support.prometheus import prometheus_binary
 from support.records import unique
 
 from headrace.errors import HeadraceError
@@ -48,16 +49,22 @@ def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
         yield start
 
 
+PROGRAMS = {"api_server": cluster_binary, "watched": prometheus_binary}
+"""What is built from Go modules, by the fixture that needs it."""
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build the API server before the first test's clock runs, where its progress is seen."""
-    needed = any("api_server" in getattr(item, "fixturenames", ()) for item in session.items)
-    if needed and not session.config.option.collectonly:
-        capture = session.config.pluginmanager.getplugin("capturemanager")
-        with capture.global_and_fixture_disabled():
-            try:
-                cluster_binary()
-            except HeadraceError as error:
-                raise pytest.UsageError(str(error)) from error
+    """Build programs before the first test's clock runs, where their progress is seen."""
+    needed = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    if session.config.option.collectonly:
+        return
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        try:
+            for fixture in PROGRAMS.keys() & needed:
+                PROGRAMS[fixture]()
+        except HeadraceError as error:
+            raise pytest.UsageError(str(error)) from error
 
 
 @pytest.fixture(scope="session", autouse=True)

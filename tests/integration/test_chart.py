@@ -14,7 +14,7 @@ from support.operators import Resources
 
 Wait = Callable[..., Any]
 GOLDEN = Path(__file__).parents[1] / "chart" / "golden"
-OF_OTHERS = {"PodMonitor"}
+OF_OTHERS = {"PodMonitor", "PrometheusRule"}
 """Kinds that only the Prometheus operator brings."""
 DEPLOYMENT = "deployment/headrace-operator"
 

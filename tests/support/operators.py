@@ -30,11 +30,16 @@ class Operator:
         """All that it has said."""
         return self._log.read_text()
 
-    def get(self, path: str) -> str:
-        """What it answers on its port, once it has one."""
+    @property
+    def address(self) -> str:
+        """Where it answers, once it does."""
         port = re.search(r"\bport=(\d+)", self.log)
         assert port, f"it does not say yet on which port it is: {self.log}"
-        url = f"http://127.0.0.1:{port[1]}{path}"
+        return f"127.0.0.1:{port[1]}"
+
+    def get(self, path: str) -> str:
+        """What it answers on its port."""
+        url = f"http://{self.address}{path}"
         return urllib3.request("GET", url, timeout=5, retries=False).data.decode()
 
     def end(self) -> int:

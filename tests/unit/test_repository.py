@@ -69,3 +69,16 @@ def test_the_metrics_page_has_what_the_metrics_say_of_themselves() -> None:
 def test_the_chart_has_the_version_of_the_project() -> None:
     chart = yaml.safe_load((ROOT / "charts" / "headrace" / "Chart.yaml").read_text())
     assert {chart["version"], chart["appVersion"]} == {PROJECT["version"]}
+
+
+def test_the_dashboards_are_those_of_the_page() -> None:
+    """And ask for no metric that nobody serves."""
+    script = runpy.run_path(str(ROOT / "docs" / "dashboards.py"))
+    files = {file.name: file.read_text() for file in script["FOLDER"].iterdir()}
+    assert script["documents"]() == files, "run `make generate`"
+    metrics = runpy.run_path(str(ROOT / "docs" / "metrics.py"))
+    served = {metric.name for section in metrics["SECTIONS"].values() for metric in section}
+    asked = set(
+        re.findall(r"\bheadrace_\w+?(?=(?:_bucket|_count)?\{)", script["PAGES"].read_text())
+    )
+    assert asked - served == set()

@@ -63,3 +63,10 @@ app.kubernetes.io/component: operator
 {{- define "headrace.sparkImage" -}}
 {{- .Values.spark.image | default (printf "%s-spark:%s" .Values.image.repository (include "headrace.tag" .)) }}
 {{- end }}
+
+{{- /* Where an alert's page is, if it is said where the runbook is: of prometheusRule and the alert. */}}
+{{- define "headrace.runbook" -}}
+{{- with (index . 0).runbookUrl }}
+            runbook_url: {{ printf "%s#%s" . (index $ 1 | lower) | quote }}
+{{- end }}
+{{- end }}

@@ -1,7 +1,7 @@
 """The status of a flow on Kubernetes: what the operator knows, then what its units say. Pure.
 
 A list of small checks, the first that hits wins (as in cert-manager). Every reason stands in
-docs/operator.md, with what to do about it.
+docs/runbook.md, with what to do about it.
 """
 
 from collections.abc import Sequence

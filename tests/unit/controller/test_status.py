@@ -23,7 +23,7 @@ from headrace.controller.targets import Taken
 from headrace.replication.flow_status import Verdict, condition
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-PAGE = Path(__file__).parents[3] / "docs" / "operator.md"
+PAGE = Path(__file__).parents[3] / "docs" / "runbook.md"
 
 
 def flow(**spec: Any) -> ReplicationFlow:
@@ -149,7 +149,7 @@ def test_an_event_tells_a_change_and_not_a_state() -> None:
     ]
 
 
-def test_every_reason_stands_on_the_page_with_what_to_do() -> None:
+def test_every_condition_and_reason_stands_on_the_page_with_what_to_do() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
-    assert {reason.value for reason in Reason} - {name for name, _, _ in rows} == set()
+    assert sorted(name for name, _, _ in rows) == sorted([*ConditionType, *Reason])
     assert all(why.strip() and what.strip() for _, why, what in rows)

@@ -1,0 +1,70 @@
+"""The chart's alerts, as promtool evaluates them."""
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.helm import render
+from support.prometheus import promtool
+
+CASES = Path(__file__).with_name("alerts.yaml")
+RUNBOOK = Path(__file__).parents[2] / "docs" / "runbook.md"
+ON = ("--set=podMonitor.enabled=true", "--set=prometheusRule.enabled=true")
+
+
+def groups(*arguments: str) -> list[dict[str, Any]]:
+    (rule,) = (one for one in render(*ON, *arguments) if one["kind"] == "PrometheusRule")
+    found: list[dict[str, Any]] = rule["spec"]["groups"]
+    return found
+
+
+def alerts(*arguments: str) -> list[dict[str, Any]]:
+    return [rule for group in groups(*arguments) for rule in group["rules"]]
+
+
+@pytest.mark.parametrize("scope", ["Cluster", "Namespace"])
+def test_promtool_finds_no_fault(tmp_path: Path, scope: str) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(yaml.safe_dump({"groups": groups(f"--set=scope={scope}")}))
+    checked = promtool("check", "rules", "--lint=all", "--lint-fatal", rules)
+    assert checked.returncode == 0, checked.stdout
+    assert f"{len(alerts())} rules found" in checked.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("--set=scope=Namespace", "--set=watchNamespace=shop")], ids=["all", "one"]
+)
+def test_each_fires_at_its_fault_and_only_then(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": groups(*arguments)}))
+    shutil.copy(CASES, tmp_path)
+    tested = promtool("test", "rules", tmp_path / CASES.name)
+    assert tested.returncode == 0, tested.stdout
+
+
+def test_none_is_left_untested() -> None:
+    tried = re.findall(r"alertname: (\w+)", CASES.read_text())
+    assert {alert["alert"] for alert in alerts()} == set(tried)
+
+
+def test_a_release_of_one_namespace_speaks_of_no_other() -> None:
+    for alert in alerts("--set=scope=Namespace", "--set=watchNamespace=shop"):
+        assert re.search(r'namespace="shop"|job="kafka/headrace-operator"', alert["expr"]), alert
+
+
+def test_thresholds_are_values() -> None:
+    values = {"lagSeconds": 7, "heartbeatSeconds": 8, "reconcileErrors": 9}
+    changed = alerts(*(f"--set=prometheusRule.{name}={value}" for name, value in values.items()))
+    ends = {alert["expr"].split()[-1] for alert in changed}
+    assert {str(value) for value in values.values()} <= ends
+
+
+def test_each_has_its_place_in_the_runbook() -> None:
+    url = "https://wiki.example/runbook"
+    headings = re.findall(r"^#+ (Headrace\w+)$", RUNBOOK.read_text(), re.MULTILINE)
+    found = alerts(f"--set=prometheusRule.runbookUrl={url}")
+    assert [alert["alert"] for alert in found] == headings
+    for alert in found:
+        assert alert["annotations"]["runbook_url"] == f"{url}#{alert['alert'].lower()}"

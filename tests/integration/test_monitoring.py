@@ -1,0 +1,214 @@
+"""The chart's dashboards and alerts, answered by a Prometheus that scrapes a real flow."""
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster.api_server import ApiServer
+from cluster.kubelet import Kubelet
+from support.flows import manifest, spec
+from support.helm import CHART, render
+from support.operators import Operator, Resources
+from support.prometheus import SCRAPE_S, Prometheus, running_prometheus
+from support.records import Load, Record, make_topic, numbered, produce, unique
+
+from headrace.sandbox import Cluster
+
+Wait = Callable[..., Any]
+LONG_S = 120.0
+PARTITIONS = 3
+SMALL_BYTES = 2_000
+SOON = {
+    "lagSeconds": 10,
+    "heartbeatSeconds": 10,
+    "for.replicationLag": "1s",
+    "for.taskFailed": "1s",
+    "for.heartbeatMissing": "1s",
+    "for.flowNotReady": "1s",
+    "for.operatorNotLeading": "3s",
+}
+"""The chart's thresholds, made short."""
+WITHOUT_DATA = {"Restarts after errors", "What is wrong", "Requests that the API server refused"}
+"""Panels that are empty while nothing is wrong."""
+VERDICT = {
+    "status": {
+        "phase": "Finished",
+        "verdict": "Failed",
+        "counts": {"acknowledged": 1000, "missing": 3},
+        "latencyMs": {"p50": 5, "p99": 40, "p999": 60, "max": 70},
+        "completionTime": "2026-11-21T12:00:00Z",
+    }
+}
+
+
+@dataclass
+class Scene:
+    """A flow of two topics under load; Prometheus watches its drivers and its operator."""
+
+    resources: Resources
+    operator: Operator
+    prometheus: Prometheus
+    flow: str
+    narrow: str
+    """The topic whose copy takes records of ``SMALL_BYTES`` only."""
+
+    def fails(self, alert: str) -> list[dict[str, str]]:
+        """The labels of an alert that fires, as often as it does."""
+        return [labels for labels in self.prometheus.firing() if labels["alertname"] == alert]
+
+    def end_a_test(self) -> None:
+        """A mirror test ends: the verdict is Failed."""
+        alone = {"alias": "east", "bootstrapServers": "127.0.0.1:1"}
+        other = {"alias": "west", "bootstrapServers": "127.0.0.1:2"}
+        test = {
+            "apiVersion": "headrace.dev/v1alpha1",
+            "kind": "MirrorTest",
+            "metadata": {"name": "nightly"},
+            "spec": {"source": alone, "target": other},
+        }
+        self.resources.apply(test)
+        patch = ("--subresource=status", "--type=merge", "-p", json.dumps(VERDICT))
+        self.resources.kubectl("patch", "mtest/nightly", *patch)
+
+
+@pytest.fixture
+def west(start_cluster: Callable[..., Cluster]) -> Cluster:
+    """A target of the test's own, as its broker is frozen."""
+    return start_cluster("west")
+
+
+@pytest.fixture
+def watched(
+    *,
+    east: Cluster,
+    west: Cluster,
+    api_server: ApiServer,
+    resources: Resources,
+    operator: Operator,
+    kubelet: Kubelet,
+    tmp_path: Path,
+    wait_until: Wait,
+) -> Iterator[Scene]:
+    name = unique("watched")
+    topic = make_topic(spec(east), name, PARTITIONS)
+    narrow = make_topic(spec(east), f"{name}-narrow", 1)
+    make_topic(spec(west), f"east.{narrow}", 1, **{"max.message.bytes": str(SMALL_BYTES)})
+    fields = {"tasks": {"max": PARTITIONS + 1}, "drivers": {"replicas": 2}}
+    resources.apply(manifest(name, east, west, topic, narrow, **fields))
+    produce(spec(east), narrow, numbered(10, 1))
+    with ExitStack() as running:
+        running.enter_context(Load(spec(east), topic, PARTITIONS, per_second=200))
+        resources.kubectl("wait", "--for=condition=Ready", f"rflow/{name}", "--timeout=120s")
+        labels = {"namespace": resources.namespace, "headrace_dev_flow": name}
+        jobs = {
+            "kafka/headrace-operator": [
+                {"targets": [operator.address], "labels": {"namespace": "kafka", "pod": "operator"}}
+            ],
+            "kafka/headrace-drivers": [
+                {"targets": [f"{pod.ip}:8080"], "labels": {**labels, "pod": pod.name}}
+                for pod in kubelet.pods()
+            ],
+        }
+        on = ("podMonitor.enabled=true", "prometheusRule.enabled=true")
+        values = (*on, *(f"prometheusRule.{name}={value}" for name, value in SOON.items()))
+        objects = render(*(f"--set={value}" for value in values))
+        (rules,) = (one for one in objects if one["kind"] == "PrometheusRule")
+        prometheus = running.enter_context(
+            running_prometheus(tmp_path, jobs, rules["spec"]["groups"])
+        )
+        wait_until(prometheus.ready, within_s=LONG_S)
+        wait_until(
+            prometheus.targets, within_s=LONG_S, until=lambda seen: set(seen.values()) == {"up"}
+        )
+        yield Scene(resources, operator, prometheus, name, narrow)
+
+
+def dashboards() -> Iterator[dict[str, Any]]:
+    for file in sorted((CHART / "files" / "dashboards").iterdir()):
+        yield json.loads(file.read_text())
+
+
+def test_each_panel_is_answered(watched: Scene, wait_until: Wait) -> None:
+    watched.end_a_test()
+    picked = {
+        "namespace": watched.resources.namespace,
+        "flow": watched.flow,
+        "test": "nightly",
+        "job": "kafka/headrace-operator",
+        "__rate_interval": f"{5 * SCRAPE_S}s",
+    }
+
+    def filled(expression: str) -> str:
+        return re.sub(r"\$(\w+)", lambda name: picked[name[1]], expression)
+
+    def without_data() -> set[str]:
+        empty = set()
+        for page in dashboards():
+            for panel in page["panels"]:
+                for target in panel["targets"]:
+                    if not watched.prometheus.query(filled(target["expr"])):
+                        empty.add(panel["title"])
+            for variable in page["templating"]["list"][1:]:
+                asked = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["definition"])
+                assert asked, variable
+                found = watched.prometheus.query(f"group by ({asked[2]}) ({filled(asked[1])})")
+                if picked[variable["name"]] not in {one["metric"].get(asked[2]) for one in found}:
+                    empty.add(f"{page['title']}: ${variable['name']}")
+        return empty
+
+    wait_until(without_data, within_s=LONG_S, until=WITHOUT_DATA.__ge__)
+
+
+def test_each_alert_fires_once(
+    watched: Scene, east: Cluster, west: Cluster, wait_until: Wait
+) -> None:
+    """A fault after the other; each is told once, by what it is about."""
+    began_s = time.time()
+    prometheus, flow = (
+        watched.prometheus,
+        {"namespace": watched.resources.namespace, "flow": watched.flow},
+    )
+
+    def told(alert: str, **about: str) -> None:
+        seen = wait_until(lambda: watched.fails(alert), within_s=LONG_S)
+        assert [about.items() <= labels.items() for labels in seen] == [True], seen
+
+    def quiet() -> None:
+        wait_until(prometheus.firing, within_s=LONG_S, until=[].__eq__)
+
+    quiet()
+    watched.end_a_test()
+    told("HeadraceMirrorTestFailed", namespace=watched.resources.namespace, test="nightly")
+    watched.resources.kubectl("delete", "mtest/nightly")
+    quiet()
+
+    west.broker(1).freeze()
+    told("HeadraceHeartbeatMissing", **flow, cluster="west")
+    told("HeadraceReplicationLag", **flow)
+    west.broker(1).thaw()
+    quiet()
+
+    big = Record(0, b"big", bytes(2 * SMALL_BYTES), (), int(time.time() * 1000))
+    produce(spec(east), watched.narrow, [big])
+    told("HeadraceTaskFailed", **flow)
+    told("HeadraceFlowNotReady", **flow)
+
+    watched.operator.end()
+    told("HeadraceOperatorNotLeading", job="kafka/headrace-operator")
+
+    expression = 'ALERTS{alertstate="firing", alertname!="HeadraceFlowNotReady"}'
+    for series in prometheus.query_range(expression, began_s, time.time()):
+        seconds = [at for at, _ in series["values"]]
+        gaps = [later - at for at, later in pairwise(seconds)]
+        assert all(gap == SCRAPE_S for gap in gaps), series["metric"]
+    fired = {
+        one["metric"]["alertname"] for one in prometheus.query_range("ALERTS", began_s, time.time())
+    }
+    assert "HeadraceDataLoss" not in fired
