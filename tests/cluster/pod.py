@@ -8,8 +8,8 @@ from pathlib import Path, PurePosixPath
 
 from cluster import volumes
 from cluster.container import Container, now
-from cluster.kubectl import Json
 from cluster.pod_spec import Root, Unsupported, command_line, environment, refuse_unknown
+from cluster.rest import Json
 
 LOOK_EVERY_S = 0.1
 FORCED_GRACE_S = 1.0

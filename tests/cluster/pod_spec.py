@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from cluster.kubectl import Json
+from cluster.rest import Json
 
 ENTRYPOINT = ["headrace"]
 LOCALLY = {
