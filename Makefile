@@ -15,7 +15,7 @@ SCRATCH := $(VENV)/scratch
 .DELETE_ON_ERROR:
 # Targets are steps of one small machine's work, and their output is read by people: never two at once.
 .NOTPARALLEL:
-.PHONY: help demo test check cluster-up cluster-down cluster-status bench bench-assign bench-operator lint format generate lock wheel clean preflight
+.PHONY: help demo test check bench bench-assign bench-operator lint format generate lock wheel clean preflight
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,7 @@ test: lint  ## lint, then all tests: real brokers and a real API server among th
 check: lint  ## lint, then the tests that need nothing: under two minutes
 	$(BIN)/pytest tests/unit tests/property
 
+.PHONY: cluster-up cluster-down cluster-status
 cluster-up: $(INSTALLED)  ## a real Kubernetes cluster for tests: by kind where Docker answers, else as root
 	@cd tests && $(CURDIR)/$(BIN)/python -m cluster up
 
