@@ -10,8 +10,8 @@ from cluster.build import cluster_binary
 from cluster.certificates import Authority, write_key
 from cluster.commands import FEW_CONTROLLERS, controllers_command, etcd_command, server_command
 from cluster.component import Component, is_ok
-from cluster.kubectl import Json, Kubectl, write_kubeconfig
-from cluster.rest import ApiError, Rest
+from cluster.kubectl import Kubectl, write_kubeconfig
+from cluster.rest import ApiError, Json, Rest
 
 from headrace.sandbox.ports import HOST, held_ports
 

@@ -10,8 +10,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cluster.kubectl import Json
 from cluster.probes import Probe
+from cluster.rest import Json
 
 from headrace.toolchain import spawn
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-
-Json = dict[str, Any]
+from cluster.rest import Json
 
 
 class KubectlError(Exception):

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import urllib3
 from cluster.api_server import ApiServer
-from cluster.kubectl import Json
 from cluster.pod import RunningPod
 from cluster.pod_spec import FOLDERS
-from cluster.rest import ApiError, Watch
+from cluster.rest import ApiError, Json, Watch
 
 from headrace.logs import get_logger
 

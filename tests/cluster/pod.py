@@ -8,7 +8,6 @@ from pathlib import Path, PurePosixPath
 
 from cluster import volumes
 from cluster.container import Container, now
-from cluster.kubectl import Json
 from cluster.pod_spec import (
     Root,
     Unsupported,
@@ -17,6 +16,7 @@ from cluster.pod_spec import (
     probed_here,
     refuse_unknown,
 )
+from cluster.rest import Json
 
 LOOK_EVERY_S = 0.1
 FORCED_GRACE_S = 1.0

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from cluster.kubectl import Json
+from cluster.rest import Json
 
 CLONE = Path(__file__).parents[2]
 ENTRYPOINTS = {

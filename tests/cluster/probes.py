@@ -5,8 +5,8 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import urllib3
-from cluster.kubectl import Json
 from cluster.pod_spec import Unsupported
+from cluster.rest import Json
 
 _asking = ThreadPoolExecutor(thread_name_prefix="probe")  # a frozen container does not answer
 _http = urllib3.PoolManager(maxsize=10, retries=False, headers={"User-Agent": "kube-probe/1.34"})

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import urllib3
-from cluster.kubectl import Json
+
+Json = dict[str, Any]
 
 TIMEOUT = urllib3.Timeout(connect=2, read=10)
 WATCH_S = 300

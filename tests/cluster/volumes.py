@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cluster.kubectl import Json
 from cluster.pod_spec import Unsupported
+from cluster.rest import Json
 
 # What the API server adds for a ServiceAccount's token. It reaches processes here by KUBECONFIG, as
 # the place where clients look for the files is fixed.
