@@ -28,7 +28,10 @@ def pins(lock: str) -> dict[str, frozenset[str]]:
 
 @pytest.mark.parametrize("lock", LOCKS)
 def test_the_locks_of_images_are_parts_of_the_lock(lock: str) -> None:
-    part, whole = pins(lock), {pin.split(" ;")[0]: h for pin, h in pins("requirements.lock").items()}
+    part, whole = (
+        pins(lock),
+        {pin.split(" ;")[0]: h for pin, h in pins("requirements.lock").items()},
+    )
     assert part
     assert {pin: h for pin, h in part.items() if whole.get(pin.split(" ;")[0]) != h} == {}, (
         "run `make lock`"
