@@ -22,6 +22,8 @@ mount --make-rprivate /
 mount --bind "$root" "$root"
 mount --rbind /dev "$root/dev"
 mount -t proc proc "$root/proc"
+touch "$root/etc/hosts"
+mount --bind /etc/hosts "$root/etc/hosts"
 for folder in $writable; do mount -t tmpfs -o mode=1777 tmpfs "$root$folder"; done
 mkdir "$root{SHARED}"
 mount --bind "$shared" "$root{SHARED}"
