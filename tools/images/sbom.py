@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,13 @@ def describe(image: Image, archive: Path) -> tuple[Path, Path]:
     Raises Fatal when syft fails.
     """
     spdx = archive.with_suffix(".spdx.json")
-    syft = ["uv", "run", "--quiet", "--no-project", "--isolated"]
+    syft = [
+        str(Path(sys.executable).with_name("uv")),
+        "run",
+        "--quiet",
+        "--no-project",
+        "--isolated",
+    ]
     syft += ["--with-requirements", str(_SYFT), "--", "syft", "scan", f"docker-archive:{archive}"]
     syft += ["--quiet", "--output", f"spdx-json={spdx}"]
     syft += ["--source-name", image.name, "--source-version", image.tag.split(":")[1]]
