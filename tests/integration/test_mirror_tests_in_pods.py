@@ -199,11 +199,10 @@ def test_a_load_whose_spark_driver_is_killed_is_no_proof(
     said = next(c for c in ended["conditions"] if c["type"] == "Ready")["message"]
     assert said.startswith(f"there is no manifest of run {probe_run(probe)}")
     assert f"pod {producer.name} ended with signal 9" in said
-    # The probe would have waited for the rest of the load.
     wait_until(
-        lambda: resources.kubectl("get", "jobs", "-o", "name").split(),
+        lambda: [job for job in resources.get("jobs")["items"] if job["status"].get("active")],
         within_s=60,
-        until=lambda left: f"job.batch/{name}-probe" not in left,
+        until=lambda under_way: not under_way,
     )
     assert ended["report"] == f"{name}-report"
 

@@ -135,7 +135,7 @@ def test_a_load_whose_job_is_gone_is_not_sent_again(
     wait_until(
         lambda: status(resources).get("verdict"), within_s=60, until=lambda v: v == "Inconclusive"
     )
-    assert stages.there() == {"job.batch/nightly-probe"}
+    assert stages.there() == set()  # nothing waits for the probe any more
 
 
 def test_a_test_waits_for_its_flow_and_says_so(
@@ -211,7 +211,7 @@ def test_a_right_that_is_missed_for_a_while_undoes_nothing(
         )
     judged, ready = status(resources), condition(resources, "Ready")
     assert ready["message"] == "the producer's Job is gone: nobody knows what was sent"
-    assert stages.there() == {"job.batch/nightly-probe"}
+    assert stages.there() == set()
 
     # Nor does it touch a test that has ended: one that comes after it is told, it is not.
     give_rights(api_server, resources.namespace, without="list jobs")
