@@ -126,9 +126,8 @@ def _variable(name: str, query: str) -> _Json:
         "definition": query,
         "refresh": 2,  # when the time range changes
         "sort": 1,
-        "includeAll": True,
+        "includeAll": True,  # each of those found: `.*` would match what has no such label
         "multi": True,
-        "allValue": ".*",
         "current": {"text": ["All"], "value": ["$__all"]},
     }
 

@@ -141,7 +141,11 @@ class Load:
         topic: str,
         partitions: int | Sequence[int],
         per_second: int,
+        *,
+        stamped_now: bool = False,
     ) -> None:
+        """``stamped_now``: with the time of sending, and not with that of ``numbered``."""
+        self._stamped_now = stamped_now
         self._cluster, self._topic = cluster, topic
         self._partitions, self._per_second = partitions, per_second
         self._stop = threading.Event()
@@ -167,9 +171,12 @@ class Load:
                     record.value,
                     record.key,
                     record.partition,
-                    timestamp=record.timestamp_ms,
+                    timestamp=self._stamp_ms(record),
                     headers=list(record.headers),
                 )
             self.sent = due
             producer.poll(0)
         assert producer.flush(60) == 0
+
+    def _stamp_ms(self, record: Record) -> int:
+        return int(time.time() * 1000) if self._stamped_now else record.timestamp_ms
