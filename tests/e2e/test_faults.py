@@ -47,7 +47,7 @@ TEST: dict[str, Any] = {
             "messagesPerSecond": PER_SECOND,
         },
         "settleSeconds": 60,
-        "spark": {"executors": 1},
+        "spark": {"executors": 0},  # a stage is one pod: all of it shares two cores
     },
 }
 
