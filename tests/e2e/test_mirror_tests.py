@@ -64,20 +64,16 @@ def test_a_killed_spark_driver_ends_the_test_without_a_verdict_on_the_mirror(
 
 
 @pytest.mark.parametrize(
-    ("spark", "reason", "word"),
+    "case",
     [
         ({"driver": {"memoryMebibytes": 9_000_000}}, "Unschedulable", "spec.spark.driver"),
         ({"image": "nowhere.invalid/spark:1"}, "ImageNotPulled", "nowhere.invalid/spark:1"),
     ],
 )
 def test_pods_that_cannot_start_say_so(
-    cluster: Cluster,
-    namespace: str,
-    wait_until: Wait,
-    spark: dict[str, Any],
-    reason: str,
-    word: str,
+    cluster: Cluster, namespace: str, wait_until: Wait, case: tuple[dict[str, Any], str, str]
 ) -> None:
+    spark, reason, word = case
     cluster.apply(mirror_test(**spark), namespace=namespace)
     seen = wait_until(
         lambda: status(cluster, namespace).get("Ready", {}),

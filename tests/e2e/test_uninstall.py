@@ -7,6 +7,7 @@ from support.helm import helm
 
 KINDS = "deploy,pods,sa,role,rolebinding,pdb,cm,secret,lease,netpol"
 CLUSTER_WIDE = "clusterrole,clusterrolebinding,flowschema,crd"
+DEFINITION = "customresourcedefinition.apiextensions.k8s.io"
 OF_EVERY_NAMESPACE = {"serviceaccount/default", "configmap/kube-root-ca.crt"}
 
 
@@ -17,7 +18,7 @@ def objects(cluster: Cluster) -> set[str]:
 
 
 @pytest.mark.usefixtures("images")
-def test_only_definitions_and_the_lease_stay(cluster: Cluster) -> None:
+def test_only_definitions_stay(cluster: Cluster) -> None:
     before = objects(cluster)
     install_release(cluster)
     helm(
@@ -25,7 +26,4 @@ def test_only_definitions_and_the_lease_stay(cluster: Cluster) -> None:
         kubeconfig=cluster.kubeconfig,
     )
     left = objects(cluster) - before - OF_EVERY_NAMESPACE
-    assert {name.partition("/")[0] for name in left} <= {
-        "customresourcedefinition.apiextensions.k8s.io",
-        "lease.coordination.k8s.io",
-    }, left
+    assert {name.partition("/")[0] for name in left} <= {DEFINITION}

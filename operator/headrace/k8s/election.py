@@ -130,7 +130,7 @@ class LeaderElection:
         return view.holder not in ("", self._identity) and not expired
 
     def _lease(self, before: Object | None) -> Object:
-        spec = dict(before["spec"]) if before else {}
+        spec = dict((before or {}).get("spec") or {})  # the chart makes one without
         if spec.get("holderIdentity") != self._identity:
             spec["acquireTime"] = micro_time()
             spec["leaseTransitions"] = (spec.get("leaseTransitions") or 0) + (before is not None)
