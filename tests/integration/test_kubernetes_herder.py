@@ -309,7 +309,7 @@ def test_a_stale_connector_and_two_flows_on_one_topic(
         assert {u["spec"]["connectorEpoch"] for u in made.units("SourceTask")} == {epoch}
         holder = made.unit(connector)["status"]["driverName"]
         made.assign(connector, "b" if holder == "a" else "a")
-        # Its successor writes its epoch into every task before anything else.
+        # Its successor changes nothing, and writes its epoch into every task in time.
         wait_until(
             lambda: {u["spec"]["connectorEpoch"] for u in made.units("SourceTask")},
             within_s=20,

@@ -48,8 +48,8 @@ def test_the_lock_has_what_the_project_asks_for() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_pages_name_make_targets_and_files_that_exist(page: Path) -> None:
     text = page.read_text()
-    targets = set(re.findall(r"(?m)^([a-z-]+):", (ROOT / "Makefile").read_text()))
-    assert set(re.findall(r"(?m)(?:`|^ *)make ([a-z-]+)", text)) <= targets
+    targets = set(re.findall(r"(?m)^([a-z0-9-]+):", (ROOT / "Makefile").read_text()))
+    assert set(re.findall(r"(?m)(?:`|^ *)make ([a-z0-9-]+)", text)) <= targets
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
     assert [link for link in links if not (page.parent / link).exists()] == []
 

@@ -182,7 +182,7 @@ class SourceConnector(Unit):
     def _take_over(self) -> SplitState:
         """An earlier connector's split stays as it is: nothing moves because this one is new."""
         state = SplitState(_split_of(self._published()), resumed_ms=_now_ms())
-        # Written as it is, with our epoch: from now on no earlier connector can change it.
+        # Published as it is: from now on an earlier connector is told that there is a later one.
         self._publish(state)
         return state
 

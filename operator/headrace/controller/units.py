@@ -26,14 +26,10 @@ class UnitChange:
 
     @property
     def of_figures_only(self) -> bool:
-        """Whether nothing but what is measured changed."""
+        """Whether nothing changed but what is measured, and what is between connectors and their
+        tasks: a new connector writes its epoch into all of them."""
         before, after = self.before, self.after
-        if before is None or after is None or before.spec != after.spec:
-            return False
-        if before.metadata.annotations != after.metadata.annotations:
-            return False
-        figures = {"lag_records": None, "lag_seconds": None, "bytes_per_second": None}
-        return before.status.model_copy(update=figures) == after.status.model_copy(update=figures)
+        return before is not None and after is not None and _acted_on(before) == _acted_on(after)
 
 
 class Units:
@@ -96,6 +92,16 @@ class Units:
         namespace = object["metadata"]["namespace"]
         log.warning("unit not understood", task=name, namespace=namespace, why=why)
         return None
+
+
+def _acted_on(task: ReplicationTask) -> object:
+    """What the operator heeds of a unit."""
+    told = {"lag_records": None, "lag_seconds": None, "bytes_per_second": None}
+    return (
+        task.spec.model_copy(update={"connector_epoch": 0}),
+        task.status.model_copy(update={**told, "observed_generation": None}),
+        task.metadata.annotations,
+    )
 
 
 def flow_of(unit: Object) -> FlowName:

@@ -5,6 +5,7 @@ import random
 import time
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
+from functools import partial
 from typing import Any, TypeVar
 
 from headrace.api import (
@@ -17,10 +18,11 @@ from headrace.api import (
 from headrace.api.labels import CONNECTOR_MANAGER
 from headrace.connect.herder import Conflict
 from headrace.errors import InvalidSpec, Retriable
+from headrace.herder.fence import Fence, together
 from headrace.herder.status_writes import Turns, Urgency, urgency
 from headrace.herder.target_topics import check_not_taken
-from headrace.herder.task_objects import TaskBuilder, selector
-from headrace.k8s import Client, NotFound, Object, Refused, Unavailable, dump, owns, parse
+from headrace.herder.task_objects import TaskBuilder, says, selector
+from headrace.k8s import Client, NotFound, Object, Unavailable, dump, owns, parse
 from headrace.k8s import Conflict as Changed
 from headrace.k8s.kinds import TASK
 
@@ -29,8 +31,6 @@ T = TypeVar("T")
 _WRITE_S = 12.0
 """A status write and the look after a refusal: two requests."""
 _PUBLISH_S = 120.0
-_AT_ONCE = 16
-"""Requests of one connector at the same time."""
 _QUIET_S = 4.0
 """After an API server did not answer, reports wait for so long: those who report do more than
 that, and must not stand still while it is away."""
@@ -44,6 +44,7 @@ class KubernetesHerder:
     ) -> None:
         self._client, self._loop, self._flow = client, loop, flow
         self._namespace, self._name = flow.metadata.namespace, flow.metadata.name
+        self._fence = Fence(client, self._namespace)
         self._turns = Turns()
         self._quiet_until = 0.0
         self._not_taken: dict[str, set[str]] = {}
@@ -133,19 +134,21 @@ class KubernetesHerder:
         self._refuse_stale(epoch, type, there.values())
         await self._check_topics(target_topics)
         builder = TaskBuilder(self._flow, type, epoch, next(iter(target_topics), ""))
-        # First our epoch into every task as it is: from then on the API server refuses what an
-        # earlier connector may still write. Only then the split is changed.
-        await self._apply(
-            builder.build(index, task.spec.partitions)
-            for index, task in there.items()
-            if task.spec.connector_epoch < epoch
-        )
-        await self._apply(
-            builder.build(index, partitions)
-            for index, partitions in tasks.items()
-            if index not in there or there[index].spec.partitions != tuple(partitions)
-        )
-        for index in there.keys() - tasks.keys():
+        wanted = {index: builder.build(index, held) for index, held in tasks.items()}
+        changed = [
+            object
+            for index, object in wanted.items()
+            if index not in there or not says(there[index], object)
+        ]
+        gone = there.keys() - tasks.keys()
+        if not changed and not gone:
+            await self._fence.raise_in_time(type, epoch, there.values())
+            return
+        # Only when an earlier connector can write to no task any more is the split changed.
+        await self._fence.raise_now(type, epoch, there.values())
+        apply = partial(self._client.apply, manager=CONNECTOR_MANAGER)
+        await together(partial(apply, object) for object in changed)
+        for index in gone:
             await self._delete(there[index], epoch)
 
     async def _check_topics(self, target_topics: Mapping[str, Sequence[str]]) -> None:
@@ -157,22 +160,6 @@ class KubernetesHerder:
         await check_not_taken(self._client, self._namespace, self._name, unknown)
         for cluster_id, new in unknown.items():
             self._not_taken[cluster_id] |= new
-
-    async def _apply(self, objects: Iterable[Object]) -> None:
-        at_once = asyncio.Semaphore(_AT_ONCE)
-
-        async def apply(object: Object) -> None:
-            async with at_once:
-                try:
-                    await self._client.apply(object, manager=CONNECTOR_MANAGER)
-                except Refused as error:
-                    if "connectorEpoch" in str(error):
-                        raise Conflict(str(error)) from error
-                    raise
-
-        for done in await asyncio.gather(*map(apply, objects), return_exceptions=True):
-            if isinstance(done, BaseException):
-                raise done
 
     async def _delete(self, task: ReplicationTask, epoch: int) -> None:
         """A task that a later connector has written meanwhile stays."""

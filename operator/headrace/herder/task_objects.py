@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from headrace.api import API_VERSION, ReplicationFlow, TaskType, TopicPartitions
+from headrace.api import API_VERSION, ReplicationFlow, ReplicationTask, TaskType, TopicPartitions
 from headrace.api.labels import (
     FLOW_LABEL,
     TARGET_LABEL,
@@ -71,3 +71,15 @@ class TaskBuilder:
         spec = self.flow.spec
         policy = policy_for(spec.policy, spec.source.alias)
         return sorted({policy.target_topic(packed.topic) for packed in partitions})
+
+
+def says(task: ReplicationTask, object: Object) -> bool:
+    """Whether a task says what its connector wants of it, whatever the epoch."""
+    wanted = object["metadata"]
+    labels: dict[str, str] = wanted["labels"]
+    annotations: dict[str, str] = wanted["annotations"]
+    return (
+        [dump(packed) for packed in task.spec.partitions] == object["spec"]["partitions"]
+        and labels.items() <= task.metadata.labels.items()
+        and annotations.items() <= task.metadata.annotations.items()
+    )
