@@ -1,4 +1,4 @@
-"""In what order a connector's epoch is written; what the API server refuses then is tested on one."""
+"""In what order a connector's epoch is written; what is refused then is tested on an API server."""
 
 import asyncio
 from typing import Any
