@@ -134,8 +134,9 @@ class Plan:
         return [fair.get(driver, mean) for driver in range(len(self.loads))]
 
     def _heaviest(self, driver: int) -> float:
-        if shelf := self._shelves.get(driver):
-            return shelf[-1][0]
+        if driver in self._shelves:
+            shelf = self._shelves[driver]
+            return shelf[-1][0] if shelf else 0.0
         if driver not in self._peaks:
             self._peaks[driver] = max(map(WEIGHT, self.given[driver]), default=0.0)
         return self._peaks[driver]

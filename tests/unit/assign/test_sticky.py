@@ -212,6 +212,19 @@ def test_one_task_that_outweighs_all_others_makes_nobody_move() -> None:
     assert again.follow_up_ms is None
 
 
+def test_who_gave_its_only_heavy_task_away_has_none_any_more() -> None:
+    first, second, third, fourth, heavy = weighing(0, 0, 0, 0, 1)
+    six = [
+        DriverState("a", active=frozenset({first.id})),
+        DriverState("b", active=frozenset({second.id})),
+        DriverState("c", active=frozenset({heavy.id})),
+        *(DriverState(name, capacity=2.0) for name in "def"),
+    ]
+    answer = assign(ApplicationState.of([first, second, third, fourth, heavy], six))
+    assert answer.drivers["c"].active == frozenset()
+    assert answer.follow_up_ms is None, "all are where they should be"
+
+
 def test_a_new_task_disturbs_nobody() -> None:
     before = assign(ApplicationState.of(plain(tasks(9)), drivers("abc")))
     after = assign(ApplicationState.of(plain(tasks(10)), drivers("abc", before)))
