@@ -24,14 +24,16 @@ help:  ## list the commands
 demo: preflight $(INSTALLED)  ## real Kafka brokers, a flow, a killed driver, a verdict: on this machine
 	@$(BIN)/headrace demo
 
+# It builds a Prometheus, and takes three minutes.
+MONITORING := tests/integration/test_monitoring.py
 test: lint  ## lint, then all tests: real brokers and a real API server among them
-	$(BIN)/pytest tests/unit tests/property tests/chart tests/integration
+	$(BIN)/pytest tests/unit tests/property tests/chart tests/integration --ignore=$(MONITORING)
 
 check: lint  ## lint, then the tests that need nothing: under two minutes
 	$(BIN)/pytest tests/unit tests/property
 
 e2e: images-test  ## what fails in a cluster fails here first: pods of a real one, left up for a look
-	$(BIN)/pytest tests/e2e
+	$(BIN)/pytest tests/e2e $(MONITORING)
 
 demo-k8s: images-test  ## brokers, operator, a flow and its test in a real cluster, to the verdict; left up
 	@cd tests && $(CURDIR)/$(BIN)/python -m e2e.demo $(CURDIR)/dist/images
