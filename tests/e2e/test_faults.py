@@ -13,7 +13,7 @@ from e2e.stage import BROKERS, OPERATOR, OPERATORS, install_release, kafka_clust
 from rich.console import Console
 
 API_PORT = 6443
-LOAD_S = 420
+LOAD_S = 360
 """Longer than all faults together take."""
 PER_SECOND = 500
 FROZEN_S = 12.0
