@@ -8,9 +8,16 @@ from typing import Any
 from cluster.find import real_cluster
 from cluster.kubectl import KubectlError
 from cluster.real import Cluster
-from e2e.stage import OPERATORS, install_brokers, install_release, kafka_cluster, load_images
+from e2e.stage import (
+    OPERATORS,
+    flow_between_brokers,
+    install_brokers,
+    install_release,
+    load_images,
+)
 from rich.console import Console
 from support.helm import HelmError
+from support.manifests import mirror_test
 
 from headrace.errors import HeadraceError
 
@@ -18,27 +25,13 @@ NAMESPACE = "demo"
 LOOK_EVERY_S = 1.0
 PATIENCE_S = 900.0
 """Spark starts six pods on what may be two busy cores."""
-FLOW: dict[str, Any] = {
-    "apiVersion": "headrace.dev/v1alpha1",
-    "kind": "ReplicationFlow",
-    "metadata": {"name": "mirror"},
-    "spec": {
-        "source": kafka_cluster("east"),
-        "target": kafka_cluster("west"),
-        "topics": {"include": ["load-.*"]},
-        "drivers": {"replicas": 2},
-    },
-}
-TEST: dict[str, Any] = {
-    "apiVersion": "headrace.dev/v1alpha1",
-    "kind": "MirrorTest",
-    "metadata": {"name": "load"},
-    "spec": {
-        "flowName": "mirror",
-        "load": {"topics": 3, "messages": 300_000, "messagesPerSecond": 2_000},
-        "spark": {"executors": 1},
-    },
-}
+FLOW = flow_between_brokers("load-.*")
+TEST = mirror_test(
+    "load",
+    flowName="mirror",
+    load={"topics": 3, "messages": 300_000, "messagesPerSecond": 2_000},
+    spark={"executors": 1},
+)
 
 
 def main(archives: Path) -> int:

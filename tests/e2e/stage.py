@@ -3,14 +3,12 @@
 import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
-from typing import Any
 
 from cluster.real import Cluster
 from support.helm import CHART, helm
+from support.manifests import Document, flow
 
 from headrace import __version__
-
-Json = dict[str, Any]
 
 BROKERS = "kafka"
 """The namespace of the brokers."""
@@ -24,9 +22,15 @@ _USER = 10001
 """Of all our images."""
 
 
-def kafka_cluster(alias: str) -> Json:
+def kafka_cluster(alias: str) -> Document:
     """What a flow or a test says of a cluster."""
     return {"alias": alias, "bootstrapServers": _address(alias)}
+
+
+def flow_between_brokers(topics: str) -> Document:
+    """Flow ``mirror`` of two drivers, from east to west."""
+    clusters = {"source": kafka_cluster("east"), "target": kafka_cluster("west")}
+    return flow("mirror", **clusters, topics={"include": [topics]}, drivers={"replicas": 2})
 
 
 def install_brokers(cluster: Cluster, *aliases: str) -> None:
@@ -65,7 +69,7 @@ def _address(alias: str) -> str:
     return f"{alias}.{BROKERS}:{KAFKA_PORT}"
 
 
-def _service(alias: str) -> Json:
+def _service(alias: str) -> Document:
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -74,7 +78,7 @@ def _service(alias: str) -> Json:
     }
 
 
-def _broker(alias: str) -> Json:
+def _broker(alias: str) -> Document:
     id = uuid.uuid5(uuid.NAMESPACE_DNS, alias).bytes
     env = {
         "CLUSTER_ID": urlsafe_b64encode(id).decode().rstrip("="),

@@ -9,47 +9,39 @@ import pytest
 from cluster.real import Cluster
 from e2e.flow import FlowInPods
 from e2e.recoveries import Recoveries
-from e2e.stage import BROKERS, OPERATOR, OPERATORS, install_release, kafka_cluster, wait_for_rollout
+from e2e.stage import (
+    BROKERS,
+    OPERATOR,
+    OPERATORS,
+    flow_between_brokers,
+    install_release,
+    wait_for_rollout,
+)
 from rich.console import Console
+from support.manifests import mirror_test
 
 API_PORT = 6443
 LOAD_S = 360
 """Longer than all faults together take."""
 PER_SECOND = 500
-FROZEN_S = 12.0
-"""Longer than a Lease, shorter than the patience of the liveness probe (30 s)."""
 CUT_OFF_S = 15.0
 LITTLE_LAG = PER_SECOND
 """What one second brings."""
 
-FLOW: dict[str, Any] = {
-    "apiVersion": "headrace.dev/v1alpha1",
-    "kind": "ReplicationFlow",
-    "metadata": {"name": "mirror"},
-    "spec": {
-        "source": kafka_cluster("east"),
-        "target": kafka_cluster("west"),
-        "topics": {"include": ["faults-.*"]},
-        "drivers": {"replicas": 2},
+FLOW = flow_between_brokers("faults-.*")
+TEST = mirror_test(
+    "faults",
+    flowName="mirror",
+    load={
+        "topics": 1,
+        "partitions": 8,
+        "producers": 1,
+        "durationSeconds": LOAD_S,
+        "messagesPerSecond": PER_SECOND,
     },
-}
-TEST: dict[str, Any] = {
-    "apiVersion": "headrace.dev/v1alpha1",
-    "kind": "MirrorTest",
-    "metadata": {"name": "faults"},
-    "spec": {
-        "flowName": "mirror",
-        "load": {
-            "topics": 1,
-            "partitions": 8,
-            "producers": 1,
-            "durationSeconds": LOAD_S,
-            "messagesPerSecond": PER_SECOND,
-        },
-        "settleSeconds": 60,
-        "spark": {"executors": 0},  # a stage is one pod: all of it shares two cores
-    },
-}
+    settleSeconds=60,
+    spark={"executors": 0},  # a stage is one pod: all of it shares two cores
+)
 
 pytestmark = pytest.mark.usefixtures("brokers", "release")
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from cluster.real import Cluster
 from e2e.stage import kafka_cluster
+from support.manifests import Document, mirror_test_of_another
 
 Wait = Callable[..., Any]
 SMALL = {"cpu": "100m"}
@@ -15,16 +16,15 @@ TEST = "test"
 pytestmark = pytest.mark.usefixtures("brokers", "release")
 
 
-def mirror_test(**spark: Any) -> dict[str, Any]:
+def mirror_test(**spark: Any) -> Document:
     """Of a mirror that nobody runs: the tests here end before anything is compared."""
-    spec = {
-        "source": kafka_cluster("east"),
-        "target": kafka_cluster("west"),
-        "load": {"topics": 1, "durationSeconds": 300, "messagesPerSecond": 100},
-        "spark": {"executors": 1, "driver": SMALL, "executor": SMALL, **spark},
-    }
-    head = {"apiVersion": "headrace.dev/v1alpha1", "kind": "MirrorTest"}
-    return {**head, "metadata": {"name": TEST}, "spec": spec}
+    return mirror_test_of_another(
+        TEST,
+        source=kafka_cluster("east"),
+        target=kafka_cluster("west"),
+        load={"topics": 1, "durationSeconds": 300, "messagesPerSecond": 100},
+        spark={"executors": 1, "driver": SMALL, "executor": SMALL, **spark},
+    )
 
 
 def status(cluster: Cluster, namespace: str) -> Any:
