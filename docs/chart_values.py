@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
+from marks import between
 
 CHART = Path(__file__).parents[1] / "charts" / "headrace"
 PAGE = CHART / "README.md"
@@ -52,8 +53,7 @@ def table() -> str:
 
 def page_with(text: str) -> str:
     """The page, with ``text`` between its marks."""
-    before, rest = PAGE.read_text().split(BEGIN)
-    return f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.split(END)[1]}"
+    return between(PAGE, BEGIN, END, text)
 
 
 def _at(values: Any, path: list[str]) -> Any:

@@ -6,6 +6,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from marks import between
+
 from headrace.controller import metrics as operator
 from headrace.driver import metrics as driver
 from headrace.k8s import metrics as both
@@ -27,8 +29,7 @@ def tables() -> str:
 
 def page_with(text: str) -> str:
     """The page, with ``text`` between its marks."""
-    before, rest = PAGE.read_text().split(BEGIN)
-    return f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.split(END)[1]}"
+    return between(PAGE, BEGIN, END, text)
 
 
 def _table(metrics: Sequence[Described]) -> str:

@@ -7,6 +7,8 @@ import"; one that follows from two others is left out, and so are ``cli``'s, whi
 import tomllib
 from pathlib import Path
 
+from marks import between
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
 BEGIN, END = "<!-- rooms: drawn by docs/rooms.py -->", "<!-- rooms: end -->"
@@ -46,8 +48,7 @@ def drawing() -> str:
 
 def page_with(text: str) -> str:
     """The page, with ``text`` between its marks."""
-    before, rest = PAGE.read_text().split(BEGIN)
-    return f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.split(END)[1]}"
+    return between(PAGE, BEGIN, END, text)
 
 
 def _room(module: str) -> str:
