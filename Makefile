@@ -7,6 +7,7 @@ PYTHON ?= python3.13 python3.12 python3.11 python3
 # Stamps: the packages of the lock are in the environment; this clone is installed in it, as it lies.
 LOCKED := $(VENV)/locked
 INSTALLED := $(VENV)/installed
+IN_TESTS := cd tests && PYTHONPATH=$(CURDIR)/tools $(CURDIR)/$(BIN)/python -m
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 # PySpark's build takes 2.3 GB of scratch space: not of a /tmp that may lie in memory.
 SCRATCH := $(VENV)/scratch
@@ -26,7 +27,7 @@ demo: preflight $(INSTALLED)  ## real Kafka brokers, a flow, a killed driver, a 
 
 # It builds a Prometheus, and takes three minutes.
 MONITORING := tests/integration/test_monitoring.py
-test: lint  ## lint, then all tests: real brokers and a real API server among them
+test: lint  ## lint, then all tests but those of e2e: real brokers, a real API server
 	$(BIN)/pytest tests/unit tests/property tests/chart tests/integration --ignore=$(MONITORING)
 
 check: lint  ## lint, then the tests that need nothing: under two minutes
@@ -36,16 +37,16 @@ e2e: images-test  ## what fails in a cluster fails here first: pods of a real on
 	$(BIN)/pytest tests/e2e $(MONITORING)
 
 demo-k8s: images-test  ## brokers, operator, a flow and its test in a real cluster, to the verdict; left up
-	@cd tests && $(CURDIR)/$(BIN)/python -m e2e.demo $(CURDIR)/dist/images
+	@$(IN_TESTS) e2e.demo $(CURDIR)/dist/images
 
 cluster-up: $(INSTALLED)  ## a real Kubernetes cluster for tests: by kind where Docker answers, else as root
-	@cd tests && $(CURDIR)/$(BIN)/python -m cluster up
+	@$(IN_TESTS) cluster up
 
 cluster-down: $(INSTALLED)  ## remove it; images and built programs stay in the cache
-	@cd tests && $(CURDIR)/$(BIN)/python -m cluster down
+	@$(IN_TESTS) cluster down
 
 cluster-status: $(INSTALLED)  ## is it up, does it work, and the KUBECONFIG to ask it with
-	@cd tests && $(CURDIR)/$(BIN)/python -m cluster status
+	@$(IN_TESTS) cluster status
 
 bench: bench-assign bench-operator  ## both benchmarks below: an hour, on a machine that does nothing else
 
@@ -53,7 +54,7 @@ bench-assign: $(INSTALLED)  ## how long assignors take at 1,000,000 tasks, in wh
 	$(BIN)/python tests/bench/assign.py
 
 bench-operator: $(INSTALLED)  ## the operator, its API server real, its drivers simulated: 200 flows, 10,000 tasks
-	cd tests && $(CURDIR)/$(BIN)/python -m bench.operator --full
+	$(IN_TESTS) bench.operator --full
 
 lint: $(INSTALLED)  ## format, style, types and the contracts between the rooms
 	$(BIN)/ruff format --check .
@@ -81,7 +82,7 @@ lock: $(INSTALLED)  ## pin the newest packages that pyproject.toml allows
 	$(COMPILE) pyproject.toml --extra operator -c requirements.lock -o operator/requirements.lock
 	$(COMPILE) pyproject.toml --extra operator --extra spark -c requirements.lock \
 	  -o spark-jobs/requirements.lock
-	$(COMPILE) --group build -c requirements.lock -o build.lock
+	$(COMPILE) --group build -c requirements.lock -o tools/images/build.lock
 
 wheel: $(INSTALLED)  ## build the distribution into dist/
 	$(BIN)/hatchling build --target wheel
@@ -107,10 +108,10 @@ preflight:
 
 # PySpark is published as source only. What builds it is installed first, from the lock like all the
 # rest: pip would fetch the newest, without a hash.
-$(LOCKED): requirements.lock build.lock
+$(LOCKED): requirements.lock tools/images/build.lock
 	$(python) -m venv --clear $(VENV)
 	@mkdir $(SCRATCH)
-	TMPDIR="$(CURDIR)/$(SCRATCH)" $(PIP) install --require-hashes -r build.lock
+	TMPDIR="$(CURDIR)/$(SCRATCH)" $(PIP) install --require-hashes -r tools/images/build.lock
 	TMPDIR="$(CURDIR)/$(SCRATCH)" $(PIP) install --require-hashes --no-build-isolation --use-pep517 -r requirements.lock
 	@rm -r $(SCRATCH)
 	@touch $@

@@ -3,7 +3,7 @@
 ``producer`` sends the load and writes the ``manifest`` of what brokers acknowledged; ``probe``
 watches it arrive; ``verifier`` reads both clusters back (``records``: the only Spark I/O) and
 compares them (``checks``: pure DataFrame functions), and ``verdict`` judges. ``messages`` is the
-format of the load, ``journal`` the topic by which the jobs of a run tell each other how far they
-are, ``command`` what the scripts for spark-submit do (they lie in ``jobs/``; in a clone, beside
-this package).
+format of the load, ``command`` what the scripts for spark-submit do (they lie in ``jobs/``; in a
+clone, beside this package). The jobs of a run tell each other how far they are by the topic of
+``headrace.kafka.journal``.
 """

@@ -21,7 +21,9 @@ from pyspark.errors import PySparkException
 
 from headrace.api import Verdict, load
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec
+from headrace.kafka import journal
 from headrace.report import (
+    Fault,
     Faults,
     Measured,
     MirroredTopic,
@@ -31,8 +33,8 @@ from headrace.report import (
     latency,
     points,
 )
-from headrace_spark import journal, producer, verifier
 from headrace_spark import probe as watching
+from headrace_spark import producer, verifier
 from headrace_spark.manifest import Manifest
 from headrace_spark.session import session
 from headrace_spark.verdict import Evidence, acknowledged_per_second, judge
@@ -70,6 +72,11 @@ def verify() -> int:
         "--config-map",
         metavar="NAMESPACE/NAME",
         help="ConfigMap that gets report.json, instead of a page in the folder",
+    )
+    parser.add_argument(
+        "--chaos",
+        type=Path,
+        help="file with the steps of chaos, where what came of them is told in the journal",
     )
     return _end(_verify, parser)
 
@@ -155,7 +162,7 @@ def _verify(run: Run, arguments: argparse.Namespace) -> int:
     folder: Path = arguments.out
     (folder / REPORT).unlink(missing_ok=True)  # an old verdict must not outlive a crash
     try:
-        result = _judged(run, folder)
+        result = _judged(run, folder, arguments.chaos)
     except InvalidSpec:
         raise
     except HeadraceError as error:
@@ -178,14 +185,14 @@ def _verify(run: Run, arguments: argparse.Namespace) -> int:
     return _CODES[result.verdict]
 
 
-def _judged(run: Run, folder: Path) -> Result:
+def _judged(run: Run, folder: Path, plan: Path | None) -> Result:
     manifest = _manifest(run, folder)
     verifier.wait_for_sentinels(run, manifest, lambda count: _event("waiting", sentinels=count))
     _event("reading")
     with session("verify", run.name) as spark:
         comparison = verifier.compare(spark, run, manifest)
     measured = _found(run, Measured, folder / MEASURED, journal.MEASURED)
-    faults = (_read(folder / FAULTS, Faults) or Faults()).faults
+    faults = _faults(run, folder, plan)
     verdict, reasons, warnings = judge(
         Evidence(
             run=run,
@@ -244,6 +251,16 @@ def _manifest(run: Run, folder: Path) -> Manifest:
             "knows what the target must have"
         )
     return manifest
+
+
+def _faults(run: Run, folder: Path, plan: Path | None) -> tuple[Fault, ...]:
+    """What was broken on purpose. A plan says of each step what to believe if nobody tells more."""
+    if plan is None:
+        return (_read(folder / FAULTS, Faults) or Faults()).faults
+    if (planned := _read(plan, Faults)) is None:
+        raise GaveUp(f"{plan} is not there: nobody knows what was to be broken")
+    told = journal.read(run.source, run.name, journal.FAULTS)
+    return (Faults.model_validate(told) if told else planned).faults
 
 
 def _tell(run: Run, fact: str, document: BaseModel) -> None:

@@ -15,9 +15,9 @@ from pyspark import BarrierTaskContext
 from pyspark.sql import SparkSession
 
 from headrace.api.partitions import TopicPartition
-from headrace.kafka import Admin, Message, assign, make_consumer
+from headrace.kafka import Admin, Message, assign, journal, make_consumer
 from headrace.report import Measured, Run
-from headrace_spark import journal, messages, topics
+from headrace_spark import messages, topics
 from headrace_spark.latency import Arrivals, merged, second
 
 LOOK_S = 0.5

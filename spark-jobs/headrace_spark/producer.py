@@ -17,9 +17,9 @@ from pyspark import BarrierTaskContext
 from pyspark.sql import SparkSession
 
 from headrace.errors import GaveUp
-from headrace.kafka import KafkaError, KafkaException, Message, make_producer, translate
+from headrace.kafka import KafkaError, KafkaException, Message, journal, make_producer, translate
 from headrace.report import Run
-from headrace_spark import journal, messages, topics
+from headrace_spark import messages, topics
 from headrace_spark.manifest import LoadedTopic, Manifest, PartitionSummary, Stream
 from headrace_spark.pace import Pace
 from headrace_spark.topics import LoadTopic

@@ -1,17 +1,11 @@
 """The topics of a load: made where they are missing, and looked at."""
 
-import time
 from dataclasses import dataclass
 
 from headrace.api import ClusterAccess
 from headrace.api.partitions import TopicPartition
-from headrace.errors import GaveUp
-from headrace.kafka import Admin, Position
+from headrace.kafka import Admin, Position, journal
 from headrace.report import Run
-from headrace_spark import journal
-
-CREATION_S = 30.0
-"""Brokers show a new topic after 100 ms; three leader elections are no moment any more."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +24,7 @@ def prepare(run: Run) -> None:
     admin = Admin(run.source)
     for name in run.topics.keys() - admin.topics().keys():
         admin.create_topic(name, run.test.spec.load.partitions)
-    deadline = time.monotonic() + CREATION_S
-    while absent := {*run.topics, journal.TOPIC} - admin.topics().keys():
-        if time.monotonic() > deadline:
-            names = ", ".join(sorted(absent))
-            raise GaveUp(f"{run.source.alias} did not show {names} within {CREATION_S:.0f} s")
-        time.sleep(0.1)
+    journal.wait_for_topics(admin, run.topics.keys())
 
 
 def look(run: Run) -> tuple[LoadTopic, ...]:

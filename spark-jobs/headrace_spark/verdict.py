@@ -164,8 +164,9 @@ def _recovery(evidence: Evidence) -> Iterator[Objection]:
                 Verdict.INCONCLUSIVE, f"{action} was asked for and not done: {fault.error}"
             )
         elif fault.recovery_seconds is None:
+            unseen = Verdict.PASSED if most is None else Verdict.FAILED
             yield Objection(
-                Verdict.PASSED if most is None else Verdict.FAILED,
+                unseen if fault.watched else Verdict.INCONCLUSIVE,
                 f"recovery from {action} was not seen: {fault.error}",
             )
         elif most is not None and fault.recovery_seconds > most:

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 
 from headrace.api import Partitioning
 from headrace.api.partitions import TopicPartition
-from headrace.kafka import Admin, Position, assign, make_consumer
+from headrace.kafka import Admin, Position, assign, journal, make_consumer
 from headrace.report import MAX_EXAMPLES, Counts, Example, Kind, Run
-from headrace_spark import checks, journal, messages, records, topics
+from headrace_spark import checks, messages, records, topics
 from headrace_spark.manifest import Manifest
 
 _ROWS_A_PARTITION = 500_000  # of about 100 bytes: 50 MB of a task's memory, sorted in 1 s

@@ -15,6 +15,7 @@ from support.helm import HelmError, render
         ("replicas=-1", "at '/replicas': minimum: got -1, want 0"),
         ("scope=Everywhere", "at '/scope': value must be one of 'Cluster', 'Namespace'"),
         ("watchNamespace=A", "at '/watchNamespace': 'A' does not match pattern"),
+        ("image.repository=reg/a:1", "at '/image/repository': 'reg/a:1' does not match pattern"),
         ("image.digest=abc", "at '/image/digest': 'abc' does not match pattern"),
         ("image.tag=1", "at '/image/tag': got number, want string"),
         ("image.pullPolicy=Maybe", "at '/image/pullPolicy': value must be one of 'Always', "),

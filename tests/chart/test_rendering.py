@@ -6,6 +6,7 @@
 import os
 import re
 from collections import Counter
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,17 @@ GOLDEN = Path(__file__).parent / "golden"
 CASES = ["cluster", "namespace", "everything"]
 CRD = "CustomResourceDefinition"
 ROLES = {"Role", "ClusterRole"}
+RULES, RULES_OF_CHAOS = "operator-rules.yaml", "chaos-rules.yaml"
 
 Object = dict[str, Any]
 
 
 def values_of(case: str) -> str:
     return f"--values={GOLDEN / case}.values.yaml"
+
+
+def rules(file: str) -> Any:
+    return yaml.safe_load((CHART / "files" / file).read_text())
 
 
 def of_kind(objects: list[Object], *kinds: str) -> list[Object]:
@@ -43,7 +49,9 @@ def operator(*arguments: str) -> Object:
 def test_a_release_is_as_it_was_agreed(case: str) -> None:
     objects = [object for object in render(values_of(case)) if object["kind"] != CRD]
     for role in of_kind(objects, *ROLES):
-        role["rules"] = "those of files/operator-rules.yaml"
+        file = RULES_OF_CHAOS if role["rules"] == rules(RULES_OF_CHAOS) else RULES
+        there = len(rules(file))
+        role["rules"] = [f"those of files/{file}", *role["rules"][there:]]
     for dashboard in of_kind(objects, "ConfigMap"):
         dashboard["data"] = dict.fromkeys(dashboard["data"], "that of files/dashboards")
     text = yaml.safe_dump_all(objects, sort_keys=True, width=99)
@@ -68,11 +76,50 @@ def test_the_operator_gets_the_rights_of_the_file_and_no_others(
 ) -> None:
     (role,) = of_kind(render(f"--set=scope={scope}"), *ROLES)
     assert (role["kind"], role["metadata"].get("namespace")) == (kind, namespace)
-    assert role["rules"] == yaml.safe_load((CHART / "files" / "operator-rules.yaml").read_text())
+    assert role["rules"] == rules(RULES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "name", "namespace"),
+    [
+        ([], "ClusterRole", "headrace-operator-chaos.kafka", None),
+        (["--set=scope=Namespace"], "Role", "headrace-operator-chaos", "kafka"),
+        (
+            ["--set=scope=Namespace", "--set=watchNamespace=shop"],
+            "Role",
+            "headrace-operator-chaos.kafka",
+            "shop",
+        ),
+    ],
+)
+def test_with_chaos_the_operator_may_bind_one_role_more_and_no_other(
+    arguments: list[str], kind: str, name: str, namespace: str | None
+) -> None:
+    objects = render("--set=chaos.enabled=true", *arguments)
+    roles = {role["metadata"]["name"]: role for role in of_kind(objects, *ROLES)}
+    chaos = roles.pop(name)
+    assert (chaos["kind"], chaos["metadata"].get("namespace")) == (kind, namespace)
+    assert chaos["rules"] == rules(RULES_OF_CHAOS)
+    (operators,) = roles.values()
+    assert operators["rules"][: len(rules(RULES))] == rules(RULES)
+    assert operators["rules"][len(rules(RULES)) :] == [
+        {"apiGroups": ["headrace.dev"], "resources": ["mirrortests"], "verbs": ["patch"]},
+        {
+            "apiGroups": ["rbac.authorization.k8s.io"],
+            "resources": [f"{kind.lower()}s"],
+            "resourceNames": [name],
+            "verbs": ["bind"],
+        },
+    ]
+    bound = {one["roleRef"]["name"] for one in objects if one["kind"].endswith("Binding")}
+    assert bound == roles.keys(), "nobody is bound to it before there is a test"
+    (container,) = operator("--set=chaos.enabled=true", *arguments)["containers"]
+    assert f"--chaos-role={name}" in container["args"]
 
 
 def test_no_rights_are_given_where_somebody_else_gives_them() -> None:
-    kinds = {object["kind"] for object in render("--set=rbac.create=false")}
+    arguments = ("--set=rbac.create=false", "--set=chaos.enabled=true")
+    kinds = {object["kind"] for object in render(*arguments)}
     assert kinds.isdisjoint({*ROLES, "RoleBinding", "ClusterRoleBinding"})
 
 
@@ -186,6 +233,26 @@ def test_with_one_namespace_nothing_is_cluster_wide() -> None:
 
 def test_names_are_as_long_as_a_pods_host_may_be() -> None:
     assert max(len(name) for *_, name in names_of("x" * 53, "a", "--set=scope=Namespace")) <= 63
+
+
+NAMED = {"name", "namespace", "app.kubernetes.io/instance", "priorityClassName"}
+
+
+def names_in(part: Any) -> Iterator[Any]:
+    if isinstance(part, dict):
+        yield from (value for key, value in part.items() if key in NAMED)
+    for inner in part.values() if isinstance(part, dict) else part:
+        if isinstance(inner, dict | list):
+            yield from names_in(inner)
+
+
+def test_names_may_look_like_numbers() -> None:
+    texts = "watchNamespace=34,priorityClassName=100,serviceAccount.name=7,fullnameOverride="
+    numbers = ("--set=scope=Namespace", f"--set-string={texts}")
+    objects = render(values_of("everything"), *numbers, release="1", namespace="12")
+    found = set(names_in([object for object in objects if object["kind"] != CRD]))
+    assert {"1", "12", "34", "100", "7"} <= found
+    assert [name for name in found if not isinstance(name, str)] == []
 
 
 def test_by_default_the_lease_is_the_operators_own() -> None:

@@ -43,7 +43,7 @@ class ApiServer(Kubectl):
         self.rest = Rest(self.url, pki)
         """The administrator's requests."""
         admin = self._authority.user("admin")
-        super().__init__(binary, self.write_kubeconfig(folder / "admin.conf", admin))
+        super().__init__(lambda: binary, self.write_kubeconfig(folder / "admin.conf", admin))
         self.etcd = Component(
             [binary, "etcd", *etcd_command(folder / "etcd", etcd_port, peer_port)],
             folder / "etcd.log",

@@ -1,8 +1,9 @@
 """Which real cluster this machine can have."""
 
-from cluster.kind.docker import Kind, docker_answers
+from cluster.kind.docker import Kind
 from cluster.node.single import SingleNode
 from cluster.real import Cluster
+from machine import answering_docker
 from rich.console import Console
 
 
@@ -12,4 +13,5 @@ def real_cluster(console: Console | None = None) -> Cluster:
     Raises Fatal when there can be neither.
     """
     console = console or Console(stderr=True)
-    return Kind(console) if docker_answers() else SingleNode(console)
+    docker = answering_docker()
+    return Kind(docker, console) if docker else SingleNode(console)

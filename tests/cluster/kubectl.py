@@ -3,7 +3,8 @@
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,16 @@ class KubectlError(Exception):
 class Kubectl:
     """kubectl with one kubeconfig, and what tests ask of it most."""
 
-    def __init__(self, binary: Path, kubeconfig: Path) -> None:
-        """``binary`` is that of ``cluster_binary``, which has kubectl in it."""
+    def __init__(self, find_binary: Callable[[], Path], kubeconfig: Path) -> None:
+        """``find_binary`` is asked for that of ``cluster_binary``, which has kubectl in it, when it
+        is needed: to build it takes minutes."""
         self.kubeconfig = kubeconfig
         """The administrator's."""
-        self._binary = binary
+        self._find_binary = find_binary
+
+    @cached_property
+    def _binary(self) -> Path:
+        return self._find_binary()
 
     def kubectl(self, *arguments: str, input: str | Json | None = None) -> str:
         """Run kubectl as the administrator; what it prints. Raises KubectlError.

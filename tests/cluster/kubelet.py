@@ -2,7 +2,7 @@
 
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,16 +37,12 @@ class Kubelet:
     it is back.
     """
 
-    def __init__(
-        self, api: ApiServer, namespace: str, folder: Path, variables: Mapping[str, str]
-    ) -> None:
-        """``variables`` are in the environment of each container, as if by its image."""
+    def __init__(self, api: ApiServer, namespace: str, folder: Path) -> None:
         self._api = api
         self._rest = api.rest
         self._namespace = namespace
         self._path = f"/api/v1/namespaces/{namespace}"
         self._folder = folder
-        self._variables = variables
         self._sources: dict[tuple[str, str], Json] = {}
         self._sources_lock = threading.Lock()
         self._pods: dict[str, RunningPod] = {}  # by uid, those that have ended too
@@ -164,12 +160,11 @@ class Kubelet:
         token = self._api.token(self._namespace, pod["spec"]["serviceAccountName"], pod)
         kubeconfig = folder / "kubeconfig"
         self._api.write_kubeconfig(kubeconfig, {"token": token}, self._namespace)
-        variables = {**self._variables, "KUBECONFIG": str(kubeconfig)}
         return RunningPod(
             pod,
             _address(),
             folder,
-            variables=variables,
+            variables={"KUBECONFIG": str(kubeconfig)},
             elsewhere={**FOLDERS, SERVICE: self._api.url},
             sources=lambda: self._sources,
             changed=self._news.set,
@@ -209,11 +204,9 @@ class Kubelet:
 
 
 @contextmanager
-def running_kubelet(
-    api: ApiServer, namespace: str, folder: Path, variables: Mapping[str, str] | None = None
-) -> Iterator[Kubelet]:
+def running_kubelet(api: ApiServer, namespace: str, folder: Path) -> Iterator[Kubelet]:
     """A kubelet for a namespace while the ``with`` block runs; logs of pods stay in ``folder``."""
-    kubelet = Kubelet(api, namespace, folder, variables or {})
+    kubelet = Kubelet(api, namespace, folder)
     try:
         yield kubelet
     finally:

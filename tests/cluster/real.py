@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from signal import Signals
-from typing import Literal
+from typing import Any, Literal
 
 from cluster.kubectl import Kubectl
 
@@ -49,6 +49,11 @@ class Cluster(Kubectl):
 
         Those that it has are left as they are. Raises CommandError, or OSError for the file.
         """
+
+    def pods(self, namespace: str, labels: str) -> dict[str, Any]:
+        """Pods that have these labels, by name."""
+        found = self.get("-n", namespace, "pods", "-l", labels)["items"]
+        return {pod["metadata"]["name"]: pod for pod in found}
 
     # How its parts fail.
 

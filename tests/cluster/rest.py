@@ -93,11 +93,14 @@ class Watch:
         self.items = items
         """All there was at first."""
         self._answer = answer
+        self._stopped = False
 
     def __iter__(self) -> Iterator[tuple[str, Json]]:
         """``("ADDED" or "MODIFIED" or "DELETED", object)``."""
         rest = b""
         for chunk in self._answer.stream(amt=None):
+            if self._stopped:
+                return
             *lines, rest = (rest + chunk).split(b"\n")
             for event in map(json.loads, lines):
                 if event["type"] == "ERROR":
@@ -106,6 +109,8 @@ class Watch:
 
     def stop(self) -> None:
         """End it, from any thread."""
+        # First: a TLS socket that is shut down hands what comes last to its reader undeciphered.
+        self._stopped = True
         with suppress(ValueError, RuntimeError, OSError):  # it has ended by itself
             self._answer.shutdown()
 

@@ -57,5 +57,5 @@ def brokers(cluster: Cluster, images: None) -> None:
 
 @pytest.fixture(scope="session")
 def release(cluster: Cluster, images: None) -> None:
-    """Two operators, installed by Helm."""
-    install_release(cluster)
+    """Two operators, installed by Helm; tests may break what they test."""
+    install_release(cluster, "--set=chaos.enabled=true")

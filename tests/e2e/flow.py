@@ -1,8 +1,6 @@
 """A flow whose drivers run in pods, as a person with kubectl sees it."""
 
 import re
-import signal
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,45 +48,27 @@ class FlowInPods:
         """How often each unit was claimed."""
         return {name: unit.epoch for name, unit in self.units().items()}
 
-    def held_by(self, driver: str) -> dict[str, Unit]:
-        """The units of a driver."""
-        return {name: unit for name, unit in self.units().items() if unit.holder == driver}
-
     def pods(self) -> dict[str, Any]:
         """Driver pods that were not told to go, by name."""
         of_drivers = f"{FLOW_LABEL}={self.name},{COMPONENT_LABEL}={DRIVER_COMPONENT}"
-        found = self.get("pods", "-l", of_drivers)["items"]
+        found = self.cluster.pods(self.namespace, of_drivers)
         return {
-            pod["metadata"]["name"]: pod
-            for pod in found
-            if "deletionTimestamp" not in pod["metadata"]
+            name: pod for name, pod in found.items() if "deletionTimestamp" not in pod["metadata"]
         }
 
     def driver(self) -> str:
         """One that has units."""
         return min(unit.holder for unit in self.units().values())
 
-    def settled(self, drivers: int, *, without: str = "") -> bool:
+    def settled(self, drivers: int) -> bool:
         """Whether all units run where they shall, on as many drivers as there are pods."""
         units, pods = self.units().values(), self.pods()
         holders = {unit.holder for unit in units if _runs(unit)}
-        return (
-            all(map(_runs, units))
-            and len(holders) == drivers
-            and holders == pods.keys()
-            and without not in holders
-        )
+        return all(map(_runs, units)) and len(holders) == drivers and holders == pods.keys()
 
     def runs_without(self, driver: str) -> bool:
         """Whether all units run, and none on this driver."""
         return all(_runs(unit) and unit.holder != driver for unit in self.units().values())
-
-    def were_claimed_again(self, before: Mapping[str, Unit]) -> bool:
-        """Whether these run, and were claimed since."""
-        now = self.units()
-        return all(
-            _runs(now[name]) and now[name].epoch > unit.epoch for name, unit in before.items()
-        )
 
     def lag(self) -> float:
         """Records that the target does not have yet, in the words of the drivers' metrics."""
@@ -106,10 +86,6 @@ class FlowInPods:
     def wish(self, unit: str, driver: str) -> None:
         """Have a unit moved."""
         self.kubectl("annotate", "--overwrite", f"rtask/{unit}", f"{MOVE_ANNOTATION}={driver}")
-
-    def signal(self, pod: str, number: signal.Signals) -> None:
-        """To the first process of a driver's container."""
-        self.cluster.signal_container(self.namespace, pod, number)
 
 
 def _unit(object: Any) -> Unit:

@@ -18,6 +18,8 @@ class Recoveries:
         """``explain``: how things stand, for who reads that something did not recover."""
         self._explain = explain
         self._took_s: dict[str, float] = {}
+        self.verdict = "no verdict"
+        """Of the test that spans them, in words."""
 
     def measure(self, fault: str, recovered: Callable[[], bool]) -> None:
         """Look until all is well; what the API server does not answer is not yet."""
@@ -28,9 +30,15 @@ class Recoveries:
             time.sleep(LOOK_EVERY_S)
         self._took_s[fault] = time.monotonic() - began
 
+    def add(self, fault: str, took_s: float) -> None:
+        """One that another measured."""
+        self._took_s[fault] = took_s
+
     def show(self, console: Console) -> None:
         """As a table."""
-        table = Table("fault", "recovered after, s", title="Recovery from each fault")
+        table = Table(
+            "fault", "recovered after, s", title="Recovery from each fault", caption=self.verdict
+        )
         table.columns[1].justify = "right"
         for fault, took_s in self._took_s.items():
             table.add_row(fault, f"{took_s:.1f}")

@@ -18,6 +18,15 @@ OPERATOR = "headrace-operator"
 """The operator's Deployment, and its Lease."""
 KAFKA_PORT = 9092
 PATIENCE = "180s"
+SMALL = {"cpu": "100m"}
+"""A pod of Spark, where all of them share two cores with everything else."""
+RESTRICTED: Document = {
+    "runAsNonRoot": True,
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""What restricted pod security demands of a container."""
 _USER = 10001
 """Of all our images."""
 

@@ -12,15 +12,9 @@ from cluster.kubectl import KubectlError
 from cluster.node.cell import HIDDEN_FOLDERS, KERNEL_SETTINGS
 from cluster.node.layout import RUN, cgroups, kubelet_folder
 from cluster.real import Cluster, CommandError, Part, run
+from e2e.stage import RESTRICTED
 
 IMAGE = "localhost/web:1"
-RESTRICTED = {
-    "runAsNonRoot": True,
-    "runAsUser": 65532,
-    "allowPrivilegeEscalation": False,
-    "capabilities": {"drop": ["ALL"]},
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
 WaitUntil = Callable[..., Any]
 
 
@@ -65,7 +59,7 @@ def pod(name: str, *arguments: str, **metadata: Any) -> dict[str, Any]:
         "name": "web",
         "image": IMAGE,
         "args": list(arguments),
-        "securityContext": RESTRICTED,
+        "securityContext": {**RESTRICTED, "runAsUser": 65532},
     }
     if arguments == ("serve",):
         container["readinessProbe"] = {"httpGet": {"port": 8080}, "periodSeconds": 1}
@@ -115,6 +109,7 @@ def test_services_are_reached_by_their_names(
     full = f"http://balanced.{web.namespace}.svc.cluster.local"
     wait_until(lambda: web.reaches("client", full), within_s=30)
     assert web.fetch("client", "http://balanced") == "server"
+    wait_until(lambda: web.reaches("client", "http://headless:8080"), within_s=30)
     assert web.fetch("client", "http://headless:8080") == "server"
     assert web.fetch("server", full) == "server", "a pod reaches itself by its Service"
     with pytest.raises(KubectlError, match="no such host"):

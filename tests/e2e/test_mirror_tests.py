@@ -1,83 +1,67 @@
-"""A mirror test whose pods fail: what its status says, and what is left of it."""
+"""Mirror tests whose pods fail: what they come to, what they say, what is left."""
 
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from cluster.real import Cluster
-from e2e.stage import kafka_cluster
+from e2e.mirror_test import MirrorTestInPods
+from e2e.stage import SMALL, kafka_cluster
 from support.manifests import Document, mirror_test_of_another
 
 Wait = Callable[..., Any]
-SMALL = {"cpu": "100m"}
-TEST = "test"
+EXECUTORS = "spark-role=executor"
+LOAD = "headrace.dev/stage=produce"
 
 pytestmark = pytest.mark.usefixtures("brokers", "release")
 
 
-def mirror_test(**spark: Any) -> Document:
-    """Of a mirror that nobody runs: the tests here end before anything is compared."""
-    return mirror_test_of_another(
-        TEST,
-        source=kafka_cluster("east"),
-        target=kafka_cluster("west"),
-        load={"topics": 1, "durationSeconds": 300, "messagesPerSecond": 100},
-        spark={"executors": 1, "driver": SMALL, "executor": SMALL, **spark},
-    )
+@pytest.fixture
+def begin(cluster: Cluster, namespace: str) -> Callable[..., MirrorTestInPods]:
+    """``begin(name, **spark)``: a test of a mirror that nobody runs; none gets to comparing."""
 
+    def apply(name: str, wishes: Document | None = None, **spark: Any) -> MirrorTestInPods:
+        test = mirror_test_of_another(
+            name,
+            source=kafka_cluster("east"),
+            target=kafka_cluster("west"),
+            load={"topics": 1, "durationSeconds": 300, "messagesPerSecond": 100},
+            settleSeconds=5,
+            podTemplate=wishes or {},
+            spark={"executors": 1, "driver": SMALL, "executor": SMALL, **spark},
+        )
+        cluster.apply(test, namespace=namespace)
+        return MirrorTestInPods(cluster, namespace, name)
 
-def status(cluster: Cluster, namespace: str) -> Any:
-    """With conditions by type."""
-    found = cluster.get("-n", namespace, "mtest", TEST).get("status", {})
-    return {**found, **{one["type"]: one for one in found.get("conditions", ())}}
-
-
-def names(cluster: Cluster, namespace: str, labels: str) -> list[str]:
-    found = cluster.get("-n", namespace, "pods", "-l", labels)["items"]
-    return [pod["metadata"]["name"] for pod in found]
+    return apply
 
 
 def test_a_killed_spark_driver_ends_the_test_without_a_verdict_on_the_mirror(
-    cluster: Cluster, namespace: str, wait_until: Wait
+    begin: Callable[..., MirrorTestInPods], cluster: Cluster, tmp_path: Path, wait_until: Wait
 ) -> None:
-    cluster.apply(mirror_test(), namespace=namespace)
-    wait_until(
-        lambda: status(cluster, namespace),
-        within_s=240,
-        until=lambda seen: "sending the load" in seen.get("Ready", {}).get("message", ""),
-    )
-    (producer,) = names(cluster, namespace, "headrace.dev/stage=produce,spark-role!=executor")
-    executors = "headrace.dev/stage=produce,spark-role=executor"
-    wait_until(lambda: names(cluster, namespace, executors), within_s=120)
-    cluster.signal_container(namespace, producer, signal.SIGKILL)
-    seen = wait_until(
-        lambda: status(cluster, namespace), within_s=300, until=lambda seen: "verdict" in seen
-    )
-    assert seen["verdict"] == "Inconclusive"
-    assert producer in seen["Ready"]["message"]
-    wait_until(
-        lambda: names(cluster, namespace, "spark-role=executor"),
-        within_s=120,
-        until=lambda left: left == [],
-    )
+    wishes = {"nodeSelector": {"kubernetes.io/os": "linux"}, "imagePullSecrets": [{"name": "any"}]}
+    test = begin("killed", wishes)
+    wait_until(lambda: "sending the load" in test.ready()["message"], within_s=240)
+    (executor,) = wait_until(lambda: test.pods(f"{LOAD},{EXECUTORS}"), within_s=120).values()
+    assert {name: executor["spec"][name] for name in wishes} == wishes
+    assert "has no report yet" in test.report(tmp_path)
+    (spark_driver,) = test.pods(f"{LOAD},spark-role!=executor")
+    cluster.signal_container(test.namespace, spark_driver, signal.SIGKILL)
+    assert wait_until(test.verdict, within_s=300) == "Inconclusive"
+    assert spark_driver in test.ready()["message"]
+    wait_until(lambda: test.pods(EXECUTORS), within_s=120, until={}.__eq__)
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        ({"driver": {"memoryMebibytes": 9_000_000}}, "Unschedulable", "spec.spark.driver"),
-        ({"image": "nowhere.invalid/spark:1"}, "ImageNotPulled", "nowhere.invalid/spark:1"),
-    ],
-)
 def test_pods_that_cannot_start_say_so(
-    cluster: Cluster, namespace: str, wait_until: Wait, case: tuple[dict[str, Any], str, str]
+    begin: Callable[..., MirrorTestInPods], wait_until: Wait
 ) -> None:
-    spark, reason, word = case
-    cluster.apply(mirror_test(**spark), namespace=namespace)
-    seen = wait_until(
-        lambda: status(cluster, namespace).get("Ready", {}),
-        within_s=120,
-        until=lambda ready: ready.get("reason") == reason,
-    )
-    assert word in seen["message"]
+    too_large = begin("too-large", driver={"memoryMebibytes": 9_000_000})
+    not_there = begin("not-there", image="nowhere.invalid/spark:1")
+    for test, reason, word in (
+        (too_large, "Unschedulable", "spec.spark.driver"),
+        (not_there, "ImageNotPulled", "nowhere.invalid/spark:1"),
+    ):
+        wait_until(lambda test=test: test.ready().get("reason"), within_s=120, until=reason.__eq__)
+        assert word in test.ready()["message"]

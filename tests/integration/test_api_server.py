@@ -43,8 +43,10 @@ def test_a_service_account_has_the_rights_of_its_role_and_no_others(
     api_server.kubectl("-n", namespace, "create", *role)
     bound = ("--role=reader", f"--serviceaccount={namespace}:default")
     api_server.kubectl("-n", namespace, "create", "rolebinding", "reader", *bound)
+    root = "configmap/kube-root-ca.crt"
+    api_server.kubectl("-n", namespace, "wait", "--for=create", root, "--timeout=30s")
     me = ("--kubeconfig", str(api_server.kubeconfig_of(namespace, "default")))
-    api_server.kubectl(*me, "get", "configmap", "kube-root-ca.crt")
+    api_server.kubectl(*me, "get", root)
     with pytest.raises(KubectlError, match='cannot list resource "secrets"'):
         api_server.kubectl(*me, "get", "secrets")
 

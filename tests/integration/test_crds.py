@@ -244,6 +244,16 @@ BAD = [
     ),
     Bad(mirror_test(chaos=[{"action": "KillDriver"}]), "spec.chaos[0]", EITHER),
     Bad(mirror_test(chaos=[HALF | AT_9_S]), "spec.chaos[0]", EITHER),
+    Bad(
+        mirror_test(chaos=[HALF | {"action": "ScaleDrivers"}]),
+        "spec.chaos[0].drivers",
+        "is required with action: ScaleDrivers",
+    ),
+    Bad(
+        mirror_test(chaos=[HALF | {"drivers": 2}]),
+        "spec.chaos[0].drivers",
+        "is for action: ScaleDrivers only",
+    ),
     *(
         Bad(
             mirror_test(chaos=[HALF, AT_9_S, earlier]),
@@ -438,6 +448,7 @@ GOOD = [
     mirror_test(targetTopic="{source}.{topic}", chaos=[]),
     mirror_test(schedule="*/5 1-3 * JAN MON", suspend=True, ttlSecondsAfterFinished=60),
     mirror_test(chaos=[HALF, AT_9_S, HALF], budgets={"duplicated": None}),
+    mirror_test(chaos=[HALF | {"action": "ScaleDrivers", "drivers": 3}, AT_9_S]),
     mirror_test(load={"durationSeconds": 9, "names": ["a", "b"]}, chaos=[AT_9_S]),
     *(
         mirror_test_of_another(targetTopic=template)

@@ -49,10 +49,10 @@ TOPICS = {
 def resources(
     api_server: ApiServer, namespace: str, crds: None, tmp_path: Path
 ) -> Iterator[Resources]:
-    """With an operator, and what runs its pods."""
-    give_rights(api_server, namespace)
+    """With an operator, which lets tests break things, and what runs its pods."""
+    give_rights(api_server, namespace, chaos=True)
     with (
-        running_operator(api_server, namespace, tmp_path) as operator,
+        running_operator(api_server, namespace, tmp_path, chaos=True) as operator,
         running_kubelet(api_server, namespace, tmp_path / "pods"),
     ):
         yield Resources(api_server, namespace)
@@ -112,12 +112,13 @@ def test_an_example_with_brokers_is_ready_and_copies(
     produce(spec(east), make_topic(spec(east), topic, 2), numbered(300, 2))
     resources.apply(*documents)
     (flow,) = (document for document in documents if document["kind"] == "ReplicationFlow")
-    wait_until(
-        lambda: status(resources, flow)["Ready"],
+    conditions = wait_until(
+        lambda: status(resources, flow),
         within_s=LONG_S,
-        until=lambda ready: (ready.get("status"), ready.get("reason")) == ("True", "Running"),
+        until=lambda seen: (
+            (seen["Ready"].get("status"), seen["Ready"].get("reason")) == ("True", "Running")
+        ),
     )
-    conditions = status(resources, flow)
     assert not conditions.keys() & {"Stalled", "Reconciling"}
     wait_until(
         lambda: compare(read(spec(east), topic), read(spec(west), copy)),

@@ -1,15 +1,21 @@
 """What goes wrong with drivers, brokers and assignors while a flow copies; nothing is missing."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.flows import spec
+from support.proxy import Proxy
+from support.records import count
 from support.scenes import Scene, WaitUntil, flow_under_load
 
 from headrace.cli.main import main
 from headrace.errors import InvalidSpec
 from headrace.sandbox import Cluster
+from headrace.sandbox.ports import HOST, held_ports
+from headrace.toolchain.files import write_whole
 
 PLUG_IN = """
 import os
@@ -77,7 +83,7 @@ def mood(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: moody\nVersion: 1\n")
     (info / "entry_points.txt").write_text("[headrace.assignors]\nmoody = moody:Moody\n")
     mood = tmp_path / "mood"
-    mood.write_text("good")
+    write_whole(mood, b"good")
     monkeypatch.setenv("MOOD", str(mood))
     return mood
 
@@ -100,7 +106,7 @@ def test_a_plug_in_that_gives_no_good_answer_changes_nothing_and_is_named(
             "forgets": "tasks have no driver",
             "knows a stranger": "there is no driver stranger",
         }.items():
-            mood.write_text(how)
+            write_whole(mood, how.encode())
             scene.ask("scale", drivers=3)  # there, or on its way: in any case it asks anew
             wait_until(
                 lambda: said(scene, "AssignmentFailed"),
@@ -119,7 +125,7 @@ def test_a_plug_in_that_gives_no_good_answer_changes_nothing_and_is_named(
             within_s=20,
             until=lambda seen: "units wait for a driver: assignor moody gave" in str(seen),
         )
-        mood.write_text("good")
+        write_whole(mood, b"good")
         scene.ask("scale", drivers=3)
         scene.settle(3, within_s=40)
         wait_until(lambda: not said(scene, "AssignmentFailed"), within_s=10)
@@ -161,8 +167,12 @@ def test_without_drivers_units_wait(
     with flow_under_load(east, west, tmp_path, wait_until) as scene:
         assert main(["scale", "0"]) == 0
         wait_until(lambda: not scene.run.drivers(), within_s=20)
-        ready = scene.run.condition("Ready")
-        assert (ready["status"], ready["reason"]) == ("False", "NoDrivers")
+        ready = wait_until(
+            lambda: scene.run.condition("Ready"),
+            within_s=10,
+            until=lambda ready: ready["reason"] == "NoDrivers",
+        )
+        assert ready["status"] == "False"
         assert "driver lost" not in scene.run.output
         assert scene.run.output.count("driver left") == 2
         assert main(["scale", "2"]) == 0
@@ -191,3 +201,22 @@ def test_a_broker_that_stands_still_for_a_while(
             until=lambda seen: seen == [None],
         )
         wait_until(scene.run.ready, within_s=40)
+
+
+def test_a_target_at_the_end_of_a_slow_line(
+    east: Cluster,
+    start_cluster: Callable[..., Cluster],
+    tmp_path: Path,
+    wait_until: WaitUntil,
+) -> None:
+    """100 ms each way: a tenth of a second more of lag, and nothing else."""
+    with held_ports([None]) as (port,):
+        pass
+    with Proxy(HOST, port, delay_s=0.1) as line:
+        advertised = {"advertised.listeners": f"PLAINTEXT://{HOST}:{line.port}"}
+        west = start_cluster("west", port=port, properties=advertised)
+        with flow_under_load(east, west, tmp_path, wait_until) as scene:
+            wait_until(scene.run.ready, within_s=40)
+            topic = f"east.{scene.run.name}"
+            copied = count(spec(west), topic)
+            wait_until(lambda: count(spec(west), topic) > copied + 10_000, within_s=60)

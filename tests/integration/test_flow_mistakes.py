@@ -43,9 +43,9 @@ def test_until_caught_up_gives_up_on_an_unreachable_target(
 ) -> None:
     flow = manifest("hopeless", east, west, "orders")
     flow["spec"]["target"]["bootstrapServers"] = NOBODY
-    with FlowRun(tmp_path, [flow], "--until-caught-up", "--timeout", "12") as run:
+    with FlowRun(tmp_path, [flow], "--until-caught-up", "--timeout", "20") as run:
         assert run.end(60) == 2
-    assert "not caught up, and nothing moved for 12 s: hopeless: " in run.output
+    assert "not caught up, and nothing moved for 20 s: hopeless: " in run.output
     assert f"west ({NOBODY}): no broker answered" in run.output
 
 

@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -150,7 +151,7 @@ def test_a_frozen_container_is_restarted_by_its_liveness_probe(
     web.apply(livenessProbe={**PROBE, "initialDelaySeconds": 2, "failureThreshold": 2})
     web.wait_until_rolled_out()
     kubelet.pods()[0].freeze()
-    wait_until(web.container, within_s=20, until=lambda c: c["restartCount"] == 1 and c["ready"])
+    wait_until(web.container, within_s=20, until=lambda c: c["restartCount"] >= 1 and c["ready"])
 
 
 def test_a_secret_reaches_its_folder_whenever_it_appears_and_changes(
@@ -166,7 +167,9 @@ def test_a_secret_reaches_its_folder_whenever_it_appears_and_changes(
     assert not password.exists()
 
     def read() -> str:
-        return password.read_text() if password.exists() else ""
+        with suppress(FileNotFoundError):
+            return password.read_text()
+        return ""
 
     literals = ("secret", "generic", "east-user")
     web.kubectl("create", *literals, "--from-literal=password=first")

@@ -104,13 +104,18 @@ def test_drivers_say_what_they_copied_and_the_operator_how_the_flow_is(
         (first,) = wait_until(beats, within_s=LONG_S)
         wait_until(beats, within_s=LONG_S, until=lambda beats: beats[0] > first)
 
-        said = Scraped(operator.get("/metrics"))
+        heartbeat = 1
+        said = wait_until(
+            lambda: Scraped(operator.get("/metrics")),
+            within_s=LONG_S,
+            until=lambda said: (
+                said.values("headrace_flow_tasks", **flow, phase="Running")
+                == [PARTITIONS + heartbeat]
+            ),
+        )
         assert said.values("headrace_operator_leader") == [1]
         assert said.values("headrace_flow_condition", **flow, condition="Ready") == [1]
         assert said.values("headrace_flow_drivers", **flow) == [1]
-        heartbeat = 1
-        running = said.values("headrace_flow_tasks", **flow, phase="Running")
-        assert running == [PARTITIONS + heartbeat]
         assert said.total("headrace_reconcile_duration_seconds_count", kind="ReplicationFlow") > 0
         applied = {"verb": "patch", "kind": "Deployment", "outcome": "Success"}
         assert said.total("headrace_api_requests_total", **applied) >= 1

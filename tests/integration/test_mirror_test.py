@@ -236,7 +236,7 @@ def test_a_killed_driver_is_survived_and_told(
     assert 40 <= fault.percent <= 70
     assert fault.units
     assert fault.recovery_seconds is not None
-    assert fault.recovery_seconds < 10
+    assert fault.recovery_seconds < 20
     assert result.latency_ms is not None
     assert result.latency_ms.measured >= 30_000
     assert "KillDriver" in (report / "report.html").read_text()

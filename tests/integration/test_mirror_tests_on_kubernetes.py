@@ -111,8 +111,11 @@ def test_from_the_probe_to_the_verdict(
     assert (ready["status"], ready["reason"]) == ("False", "TestFailed")
     assert ready["message"] == "3 messages are missing, 0 are allowed"
     assert status(resources)["report"] == "nightly-report"
-    told = {event["reason"] for event in resources.events("MirrorTest")}
-    assert {"TestRunning", "TestFailed"} <= told
+    wait_until(
+        lambda: {event["reason"] for event in resources.events("MirrorTest")},
+        within_s=60,
+        until={"TestRunning", "TestFailed"}.issubset,
+    )
 
     resources.kubectl("delete", "mtest/nightly")
     what = "jobs,configmaps,serviceaccounts,roles,rolebindings"
@@ -325,12 +328,13 @@ def test_a_node_that_is_too_small_is_said(
     assert said["reason"] == "Unschedulable"
     assert re.fullmatch(
         r"pod nightly-probe-\w+ fits on no node: 0/1 nodes are available: 1 Insufficient memory. "
-        r"It asks for cpu 500m and memory 1Gi: make room, or lower spec.spark.driver",
+        r"It asks for cpu 500m and memory 1Gi: make room, or lower spec.spark.driver, or let it "
+        r"onto other nodes by spec.podTemplate",
         said["message"],
     )
     stages.is_ready("probe")  # another node came
     stages.appears("produce")
-    assert condition(resources, "Stalled") == {}
+    wait_until(lambda: condition(resources, "Stalled"), within_s=30, until={}.__eq__)
 
 
 def test_all_pods_are_as_pod_security_restricts_them(

@@ -173,7 +173,8 @@ def test_a_frozen_driver_loses_its_tasks_and_a_thawed_one_gets_some_again(
     under_load: Begin,
 ) -> None:
     with under_load() as scene:
-        victim = scene.holders()[min(scene.holders())]
+        holders = scene.holders()
+        victim = holders[min(holders)]
         scene.kubelet.pod(victim).freeze()
         scene.settle(1, without=victim)
         scene.kubelet.pod(victim).thaw()
@@ -285,8 +286,8 @@ def test_two_operators_that_both_lead_lose_nothing(
         ) as second:
             wait_until(lambda: "leads" in second.log, within_s=LONG_S)
             scene.resources.kubectl("scale", f"rflow/{scene.flow}", "--replicas=3")
-            scene.settle(3)
-            victim = scene.holders()[min(scene.holders())]
+            holders = scene.settle(3)
+            victim = holders[min(holders)]
             scene.resources.kubectl("delete", "pod", victim, "--wait=false")
             scene.settle(3, without=victim)
             # Each unit has one holder, as its object says; and few claims were made too many.

@@ -61,7 +61,7 @@ def write_status(resources: Resources, what: str, **status: Any) -> None:
     )
 
 
-def accepted(apply: Callable[[], None]) -> Callable[[], bool]:
+def accepted(apply: Callable[[], object]) -> Callable[[], bool]:
     """The API server takes a moment to know a definition that changed."""
 
     def attempt() -> bool:
@@ -148,7 +148,11 @@ def test_nonsense_in_a_status_is_put_right(
 ) -> None:
     resources.apply(flow("orders"))
     waits_for_drivers(resources, "orders", wait_until)
-    before = resources.flow("orders")["status"]
+    before = wait_until(  # as it stays: its Deployment has made both pods
+        lambda: resources.flow("orders")["status"],
+        within_s=SOON_S,
+        until=lambda status: status["replicas"] == 2,
+    )
     said = {"status": "True", "reason": "Because", "message": "nonsense"}
     conditions = [said | {"type": type} for type in ("Ready", "Stalled", "DataLossDetected")]
     nonsense = {"topics": 9999, "drivers": 77, "selector": "a=b", "observedGeneration": 55}
@@ -234,6 +238,7 @@ def test_a_mirror_test_of_a_newer_version_is_named(
 
 
 def test_definitions_that_are_older_than_the_operator(
+    api_server: ApiServer,
     operator: Operator,
     resources: Resources,
     change_crds: Callable[..., None],
@@ -247,7 +252,11 @@ def test_definitions_that_are_older_than_the_operator(
             del schema["status"]["properties"]["lag"]
             del schema["spec"]["properties"]["batchVerification"]
 
+    unknown = flow("unknown", batchVerification="Off")
+    tried = ("-n", resources.namespace, "apply", "--dry-run=server", "-f", "-")
+    known = accepted(lambda: api_server.kubectl(*tried, input=unknown))
     change_crds(older)
+    wait_until(known, within_s=SOON_S, until=lambda known: not known)
     resources.apply(flow("orders"))
     wait_until(lambda: ready(resources), within_s=SOON_S, until=("False", "Refused").__eq__)
     message = resources.condition("orders", "Stalled")["message"]
@@ -255,5 +264,4 @@ def test_definitions_that_are_older_than_the_operator(
     assert "apply the definitions that belong to it" in message
     assert resources.get("deployment", "orders-driver")["spec"]["replicas"] == 2
     change_crds(lambda kind, schema: None)
-    resources.kubectl("annotate", "rflow/orders", "somebody=upgraded")
     wait_until(lambda: ready(resources), within_s=SOON_S, until=("False", "NoDrivers").__eq__)

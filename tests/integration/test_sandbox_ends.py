@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from headrace.errors import Fatal
 from headrace.sandbox import Sandbox
 from headrace.sandbox.processes import ProcessRecord
 
@@ -43,7 +44,7 @@ def _children(starter: "subprocess.Popen[str]", command: str = "") -> list[Proce
     """The processes that ``starter`` started and whose command line holds ``command``."""
     found = []
     for child in psutil.Process(starter.pid).children(recursive=True):
-        with suppress(psutil.NoSuchProcess):  # or a zombie: it ended just now
+        with suppress(psutil.NoSuchProcess, Fatal):  # or a zombie: it ended just now
             if command in " ".join(child.cmdline()):
                 found.append(ProcessRecord.of(child.pid, "child"))
     return found

@@ -15,6 +15,7 @@ import pytest
 from support.flows import FlowRun, spec
 from support.records import Load, compare, count, make_topic, numbered, produce, read, unique
 from support.security import (
+    CANARY,
     GUARDED,
     Mounted,
     access,
@@ -215,6 +216,17 @@ def test_what_is_missing_or_wrong_is_said_and_the_flow_goes_on_when_it_is_mended
     assert "Traceback" not in run.output
 
 
+@pytest.fixture
+def awkward_password(source: Cluster, mounted: Mounted) -> Iterator[None]:
+    """The source's, while the test lasts."""
+    before = mounted.password(source)
+    change_password(source, CANARY)
+    mounted.write(f"{source.name}-user", {"password": CANARY.encode()})
+    yield
+    change_password(source, before)
+
+
+@pytest.mark.usefixtures("awkward_password")
 def test_a_mirror_test_of_locked_clusters_gets_a_verdict(
     source: Cluster, target: Cluster, mounted: Mounted, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
@@ -421,6 +433,6 @@ def test_what_keeps_a_client_out_is_said(
     mounted.write("mixed", {"tls.crt": certificate, "tls.key": theirs.read_bytes()})
     mounted.write("junk", {"ca.crt": b"no certificate"})
     with pytest.raises(Exception, match="could not") as refused:
-        Admin(access(fields(source), mounted.folder), timeout_s=2).cluster_id()
+        Admin(access(fields(source), mounted.folder), timeout_s=5).cluster_id()
     assert type(refused.value).__name__ == error
     assert [said for said in sentences if said not in str(refused.value)] == []

@@ -1,5 +1,6 @@
 """Tasks that share the partitions of a flow by what they carry, under load."""
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,12 +30,12 @@ def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def source_tasks(run: FlowRun) -> dict[str, ReplicationTask]:
-    """The source tasks as they are now, by name."""
+    """The source tasks as they are now, by name: first asked for is the one that is given some."""
     return {
         unit["name"]: ReplicationTask.model_validate(
             control.request(run.name, "describe", task=unit["name"])
         )
-        for unit in run.units()
+        for unit in reversed(run.units())
     }
 
 
@@ -96,12 +97,16 @@ def test_partitions_of_unequal_rate_are_evened_out_in_two_phases(
                 return len(held(tasks[light])) == PARTITIONS // 2 + 2
 
             began = time.monotonic()
-            wait_until(evened_out, within_s=30)
+            wait_until(evened_out, within_s=100)  # a second look at rates comes after 60 s
             wait_until(lambda: settled(run, PARTITIONS), within_s=10)
             after = source_tasks(run)
             moved = {at.partition for at in told(after[light]) - told(before[light])}
             assert moved < set(heavy)
-            assert {at.partition for at in limbo} == moved  # in none, between the two
+            # In none, between the two; a look may come too late to see each of them there.
+            assert {at.partition for at in limbo} <= moved
+            leaving = [int(n) for n in re.findall(r"event=split .* leaving=(\d+)", run.output)]
+            assert sum(leaving) >= len(moved)
+            assert leaving[-1] == 0
             # The task that let go ran on: it was not claimed anew.
             assert after[full].status.epoch == before[full].status.epoch
             silences = watch.longest_silences(began + 1)  # the load needs a moment to begin

@@ -12,11 +12,15 @@ from typing import Any
 import urllib3
 import yaml
 from cluster.api_server import ApiServer
+from prometheus_client.parser import text_string_to_metric_families
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "charts" / "headrace" / "files" / "operator-rules.yaml"
+RULES_OF_CHAOS = RULES.with_name("chaos-rules.yaml")
 ACCOUNT = "headrace-operator"
-END_WITHIN_S = 10
+CHAOS_ROLE = "headrace-operator-chaos"
+END_WITHIN_S = 30
+READING = {"get", "list", "watch"}
 
 
 class Operator:
@@ -42,6 +46,17 @@ class Operator:
         url = f"http://{self.address}{path}"
         return urllib3.request("GET", url, timeout=5, retries=False).data.decode()
 
+    def writes(self) -> float:
+        """How often it asked the API server to change something, its Lease aside."""
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(self.get("/metrics"))
+            for sample in family.samples
+            if sample.name == "headrace_api_requests_total"
+            and sample.labels["verb"] not in READING
+            and sample.labels["kind"] != "Lease"
+        )
+
     def end(self) -> int:
         """TERM, as a kubelet ends it; its exit code."""
         self.process.terminate()
@@ -49,11 +64,18 @@ class Operator:
 
 
 def give_rights(
-    api_server: ApiServer, namespace: str, without: str = "", *, everywhere: bool = False
+    api_server: ApiServer,
+    namespace: str,
+    without: str = "",
+    *,
+    everywhere: bool = False,
+    chaos: bool = False,
 ) -> None:
     """The operator's account in ``namespace``, ``without`` a right, as ``watch pods``; its rights
-    are for that namespace, or ``everywhere``."""
+    are for that namespace, or ``everywhere``. ``chaos``: as the chart with ``chaos.enabled``."""
     rules: list[dict[str, Any]] = yaml.safe_load(RULES.read_text())
+    if chaos:
+        rules += _give_chaos_role(api_server, namespace)
     missing_verb, _, resource = without.partition(" ")
     for rule in rules:
         if resource in rule["resources"]:
@@ -75,6 +97,19 @@ def give_rights(
     )
 
 
+def _give_chaos_role(api_server: ApiServer, namespace: str) -> list[dict[str, Any]]:
+    """The role of the Jobs of ``spec.chaos``; what the operator may do beside."""
+    rbac = "rbac.authorization.k8s.io"
+    role = {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": {"name": CHAOS_ROLE}}
+    rules = yaml.safe_load(RULES_OF_CHAOS.read_text())
+    api_server.apply(role | {"rules": rules}, namespace=namespace)
+    bind = {"resources": ["roles"], "resourceNames": [CHAOS_ROLE], "verbs": ["bind"]}
+    return [
+        {"apiGroups": ["headrace.dev"], "resources": ["mirrortests"], "verbs": ["patch"]},
+        {"apiGroups": [rbac], **bind},
+    ]
+
+
 @contextmanager
 def running_operator(
     api_server: ApiServer,
@@ -85,12 +120,16 @@ def running_operator(
     lease: str = ACCOUNT,
     everywhere: bool = False,
     port: int = 0,
+    chaos: bool = False,
+    network_policy: bool = False,
 ) -> Iterator[Operator]:
     """An operator for one namespace, or ``everywhere``, until the block ends; replicas stand for
-    one ``lease``. Its health is on ``port``; 0: any."""
+    one ``lease``. Its health is on ``port``; 0: any. ``chaos``: it lets tests break things."""
     log = folder / f"{identity}.log"
     command = [sys.executable, "-m", "headrace", "operator", f"--lease-namespace={namespace}"]
     command += ["--all-namespaces"] if everywhere else [f"--namespace={namespace}"]
+    command += [f"--chaos-role={CHAOS_ROLE}"] if chaos else []
+    command += ["--network-policy"] if network_policy else []
     with log.open("wb") as out:
         process = subprocess.Popen(
             [*command, f"--identity={identity}", f"--lease={lease}", f"--port={port}"],
@@ -170,17 +209,6 @@ class Resources:
         """The resourceVersion of each object; the flows' too."""
         found = self.get(f"{kinds},replicationflows")["items"]
         return {one["metadata"]["uid"]: one["metadata"]["resourceVersion"] for one in found}
-
-    def writes(self) -> int:
-        """How many writes to headrace's kinds and to children the API server has answered."""
-        kinds = "replicationflows|replicationtasks|deployments|roles|rolebindings|serviceaccounts"
-        counted = re.findall(
-            rf'^apiserver_request_total{{[^}}]*resource="(?:{kinds}|poddisruptionbudgets)"'
-            r'[^}]*verb="(?:POST|PUT|PATCH|APPLY|DELETE)"[^}]*} (\S+)$',
-            self._api_server.kubectl("get", "--raw", "/metrics"),
-            re.MULTILINE,
-        )
-        return sum(int(float(count)) for count in counted)
 
     def leader(self) -> str:
         """The replica of the operator that leads."""

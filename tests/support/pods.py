@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -149,10 +150,14 @@ class Scene:
         return self.server.rest.get(f"{self._path}/{name}")
 
     def spread(self, *drivers: str) -> None:
-        """Assign what nobody is to run, in turn."""
-        waiting = [unit for unit in self.units() if not unit["spec"].get("driverName")]
-        for number, unit in enumerate(sorted(waiting, key=lambda unit: unit["metadata"]["name"])):
-            self.assign(unit["metadata"]["name"], drivers[number % len(drivers)])
+        """Assign what nobody is to run, each to the one of them that has least."""
+        units = sorted(self.units(), key=lambda unit: unit["metadata"]["name"])
+        load = Counter(unit["spec"].get("driverName") for unit in units)
+        for unit in units:
+            if not unit["spec"].get("driverName"):
+                driver = min(drivers, key=load.__getitem__)
+                self.assign(unit["metadata"]["name"], driver)
+                load[driver] += 1
 
     def assign(self, name: str, driver: str, lost: str = "") -> None:
         """As the operator does."""

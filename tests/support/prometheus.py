@@ -22,7 +22,7 @@ _ADVICE = (
     "It needs Go's modules (GOPROXY and the proxy variables of the environment say from where)"
 )
 SCRAPE_S = 1
-END_WITHIN_S = 10
+END_WITHIN_S = 30
 
 
 def _program(name: str, use: str) -> Program:

@@ -1,16 +1,22 @@
-"""A TCP proxy that can be cut: one client of a server loses its connection, others do not."""
+"""A TCP proxy that can be cut, or be slow: one client of a server feels it, others do not."""
 
 import socket
 import threading
+import time
 from contextlib import suppress
+from queue import Queue
 from typing import Self
 
 
 class Proxy:
-    """Listens on a port of 127.0.0.1 and passes everything on, until it is cut."""
+    """Listens on a port of 127.0.0.1 and passes everything on, until it is cut.
 
-    def __init__(self, host: str, port: int) -> None:
+    ``delay_s``: how much later, each way; it holds all that is sent meanwhile, as a long line does.
+    """
+
+    def __init__(self, host: str, port: int, *, delay_s: float = 0.0) -> None:
         self._server = (host, port)
+        self._delay_s = delay_s
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.is_cut = False
@@ -47,11 +53,26 @@ class Proxy:
             server = socket.create_connection(self._server)
             self._open |= {client, server}
             for pair in ((client, server), (server, client)):
-                threading.Thread(target=self._pass_on, args=pair, daemon=True).start()
+                line: Queue[tuple[float, bytes]] = Queue()
+                threading.Thread(target=self._take_in, args=(pair[0], line), daemon=True).start()
+                threading.Thread(target=self._give_out, args=(line, *pair), daemon=True).start()
 
-    def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
+    def _take_in(self, source: socket.socket, line: Queue[tuple[float, bytes]]) -> None:
+        data = b"..."
+        while data:
+            try:
+                data = source.recv(65536)
+            except OSError:
+                data = b""
+            line.put((time.monotonic() + self._delay_s, data))
+
+    def _give_out(
+        self, line: Queue[tuple[float, bytes]], source: socket.socket, target: socket.socket
+    ) -> None:
         with suppress(OSError):
-            while data := source.recv(65536):
+            while (entry := line.get())[1]:
+                due_s, data = entry
+                time.sleep(max(0.0, due_s - time.monotonic()))
                 target.sendall(data)
         for end in (source, target):
             with suppress(OSError):

@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from confluent_kafka import KafkaError
+
 from headrace.api import ClusterAccess
 from headrace.api.partitions import TopicPartition
 from headrace.kafka import Admin, Position, assign, make_consumer, make_producer
@@ -87,8 +89,9 @@ def read(cluster: ClusterAccess, topic: str) -> dict[int, list[Record]]:
         message = consumer.poll(10)
         assert message is not None, f"no record within 10 s, waiting for {waiting} of {topic}"
         partition = message.partition()
-        if message.error():
-            waiting.discard(partition)  # the end of a partition
+        if error := message.error():
+            assert error.code() == KafkaError._PARTITION_EOF, error
+            waiting.discard(partition)
             continue
         found[partition].append(
             Record(

@@ -13,7 +13,7 @@ from support.records import Load, compare, make_topic, read, unique
 from headrace.herder import control
 from headrace.sandbox import Cluster
 
-WaitUntil = Callable[..., object]
+WaitUntil = Callable[..., Any]
 PARTITIONS = 8
 
 
@@ -33,15 +33,12 @@ class Scene:
         }
 
     def settle(self, drivers: int, within_s: float = 20) -> dict[str, str]:
-        """Wait until all tasks run on so many drivers."""
-        self._wait_until(
-            lambda: (
-                len(holders := self.holders()) == PARTITIONS
-                and len(set(holders.values())) == drivers
-            ),
+        """Wait until all tasks run on so many drivers; who held them then."""
+        return self._wait_until(
+            self.holders,
             within_s=within_s,
+            until=lambda on: len(on) == PARTITIONS and len(set(on.values())) == drivers,
         )
-        return self.holders()
 
     def process(self, driver: str) -> psutil.Process:
         """The process of a driver."""
@@ -65,7 +62,7 @@ def flow_under_load(
         scene = Scene(run, wait_until)
         scene.settle(drivers, within_s=40)
         yield scene
-        scene.settle(len(set(scene.holders().values())))
+        wait_until(lambda: len(scene.holders()) == PARTITIONS, within_s=20)
     with FlowRun(folder, [flow], "--until-caught-up") as rest:
         assert rest.end(60) == 0, rest.output
     result = compare(read(spec(east), topic), read(spec(west), f"east.{topic}"))

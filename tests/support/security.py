@@ -28,6 +28,9 @@ GUARDED = {
 }
 """Properties of a cluster that allows what was granted; its plain listener allows everything."""
 
+CANARY = 'canary-7351 "quoted\\" $HOME; ü'
+"""A password with all that a carelessly quoted setting would stumble over."""
+
 PRINCIPALS = (f"User:{USERNAME}", f"User:CN={USERNAME}")
 """The user by password, and by certificate."""
 

@@ -5,11 +5,10 @@ from collections.abc import Iterable
 
 import click
 
-from headrace.errors import HeadraceError
-from images.base import have_base
-from images.catalogue import KAFKA, PRODUCT, TOOLCHAIN, Image
-from images.engine import Engine, find_engine
-from images.packages import CONSOLE
+from headrace.errors import Fatal, HeadraceError
+from images.base import STAND_IN, have_base
+from images.catalogue import BASE, KAFKA, PRODUCT, TOOLCHAIN, Image
+from images.engine import CONSOLE, Engine, find_engine
 from images.sbom import describe
 from images.secrets import secrets
 
@@ -43,6 +42,11 @@ def push(registry: str) -> None:
             "`docker login` or `buildah login`)"
         )
     engine = _build(PRODUCT)
+    if any(engine.label(image, STAND_IN) for image in PRODUCT):
+        raise Fatal(
+            f"nothing was pushed: the base image {BASE} here is a stand-in, made for tests; remove "
+            f"it (`{engine.program} rmi {BASE}`), and push where the real one can be pulled"
+        )
     for image in PRODUCT:
         name = f"{registry.rstrip('/')}/{image.tag}"
         CONSOLE.print(f"Pushing {name}")

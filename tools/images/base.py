@@ -6,13 +6,13 @@ import tempfile
 from hashlib import sha256
 from pathlib import Path
 
+from machine import install, which
+
 from headrace.errors import Fatal
 from headrace.toolchain import cache_home
 from images.catalogue import BASE
-from images.engine import Docker, Engine
-from images.packages import CONSOLE, need
+from images.engine import CONSOLE, Docker, Engine
 
-_MIRROR = "http://deb.debian.org"
 _MMDEBSTRAP = (
     "mmdebstrap",
     "--quiet",
@@ -25,16 +25,13 @@ _MMDEBSTRAP = (
     '--customize-hook=rm -f "$1/etc/hostname" "$1/etc/resolv.conf"',
     "bookworm",
 )
-_SOURCES = (
-    f"deb {_MIRROR}/debian bookworm main",
-    f"deb {_MIRROR}/debian bookworm-updates main",
-    f"deb {_MIRROR}/debian-security bookworm-security main",
-)
-_DOCKERFILE = """\
+STAND_IN = "dev.headrace.base"
+"""Label of it, and so of all images that are made on it."""
+_DOCKERFILE = f"""\
 FROM scratch
 ADD base.tar /
 ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8
-LABEL dev.headrace.base="stand-in"
+LABEL {STAND_IN}="stand-in"
 CMD ["python3"]
 """
 
@@ -48,7 +45,8 @@ def have_base(engine: Engine) -> None:
     CONSOLE.print(f"Pulling the base image {BASE}")
     if (why := engine.pull(name)) is None:
         return
-    need("mmdebstrap", f"the base image {BASE} cannot be pulled ({why})")
+    if not which("mmdebstrap"):
+        install(["mmdebstrap"], f"The base image {BASE} cannot be pulled ({why})", CONSOLE)
     CONSOLE.print(
         f"The base image {BASE} cannot be pulled ({why}). A stand-in of that name is made from "
         "Debian's packages: good for tests on this machine, not for a registry"
@@ -64,14 +62,14 @@ def have_base(engine: Engine) -> None:
 
 def _packages() -> Path:
     """The stand-in's files as a tar, from the cache where it was made before."""
-    recipe = sha256("\n".join([*_MMDEBSTRAP, *_SOURCES]).encode()).hexdigest()[:16]
+    recipe = sha256("\n".join(_MMDEBSTRAP).encode()).hexdigest()[:16]
     tar = cache_home() / "images" / f"base-{recipe}.tar"
     if not tar.exists():
         CONSOLE.print(f"Fetching its packages with mmdebstrap: one to three minutes, once ({tar})")
         tar.parent.mkdir(parents=True, exist_ok=True)
         unfinished = tar.with_suffix(".part.tar")
         unfinished.unlink(missing_ok=True)
-        done = subprocess.run([*_MMDEBSTRAP, str(unfinished), *_SOURCES], check=False)
+        done = subprocess.run([*_MMDEBSTRAP, str(unfinished)], check=False)
         if done.returncode:
             raise Fatal("mmdebstrap failed; the reason is above")
         unfinished.replace(tar)

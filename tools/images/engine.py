@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import tarfile
 from abc import ABC, abstractmethod
@@ -10,10 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from machine import answering_docker, install, which
+from rich.console import Console
+
 from headrace.errors import Fatal
 from images.catalogue import ROOT, VERSION, Image
-from images.packages import need
 
+CONSOLE = Console(stderr=True, highlight=False, soft_wrap=True)
 JARS = "HEADRACE_MAVEN_REPOSITORY"
 
 
@@ -30,6 +32,10 @@ class Engine(ABC):
     @abstractmethod
     def identity(self, image: Image) -> str:
         """The SHA-256 of its configuration."""
+
+    @abstractmethod
+    def label(self, image: Image, name: str) -> str:
+        """What a label of it says; empty without that label."""
 
     @abstractmethod
     def size(self, image: Image) -> str:
@@ -108,6 +114,10 @@ class Docker(Engine):
         told = self._told("image", "inspect", "--format", "{{.Id}}", image.tag)
         return told.removeprefix("sha256:")
 
+    def label(self, image: Image, name: str) -> str:  # noqa: D102
+        asked = f'{{{{index .Config.Labels "{name}"}}}}'
+        return self._told("image", "inspect", "--format", asked, image.tag)
+
     def size(self, image: Image) -> str:  # noqa: D102
         size = int(self._told("image", "inspect", "--format", "{{.Size}}", image.tag))
         return f"{size / 1e6:.0f} MB"
@@ -134,6 +144,10 @@ class Buildah(Engine):
     def identity(self, image: Image) -> str:  # noqa: D102
         return self._told("inspect", "--type", "image", "--format", "{{.FromImageID}}", image.tag)
 
+    def label(self, image: Image, name: str) -> str:  # noqa: D102
+        asked = f'{{{{index .OCIv1.Config.Labels "{name}"}}}}'
+        return self._told("inspect", "--type", "image", "--format", asked, image.tag)
+
     def size(self, image: Image) -> str:  # noqa: D102
         return str(json.loads(self._told("images", "--json", image.tag))[0]["size"])
 
@@ -148,11 +162,11 @@ class Buildah(Engine):
 
 
 def find_engine() -> Engine:
-    """Docker, named by ``DOCKER`` or found on PATH, when its engine answers; else buildah."""
-    docker = shutil.which(os.environ.get("DOCKER") or "docker")
-    if docker and not subprocess.run([docker, "info"], capture_output=True, check=False).returncode:
+    """Docker when its engine answers; else buildah."""
+    if docker := answering_docker():
         return Docker(docker)
-    need("buildah", "no Docker engine answers, so images are built by buildah")
+    if not which("buildah"):
+        install(["buildah"], "No Docker engine answers, so images are built by buildah", CONSOLE)
     return Buildah()
 
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from headrace.errors import Fatal
 from images.catalogue import Image
@@ -19,13 +20,8 @@ def describe(image: Image, archive: Path) -> tuple[Path, Path]:
     Raises Fatal when syft fails.
     """
     spdx = archive.with_suffix(".spdx.json")
-    syft = [
-        str(Path(sys.executable).with_name("uv")),
-        "run",
-        "--quiet",
-        "--no-project",
-        "--isolated",
-    ]
+    uv = str(Path(sys.executable).with_name("uv"))
+    syft = [uv, "run", "--quiet", "--no-project", "--isolated"]
     syft += ["--with-requirements", str(_SYFT), "--", "syft", "scan", f"docker-archive:{archive}"]
     syft += ["--quiet", "--output", f"spdx-json={spdx}"]
     syft += ["--source-name", image.name, "--source-version", image.tag.split(":")[1]]
@@ -37,15 +33,11 @@ def describe(image: Image, archive: Path) -> tuple[Path, Path]:
     return spdx, licences
 
 
-def _rows(document: dict) -> Iterator[str]:
+def _rows(document: dict[str, Any]) -> Iterator[str]:
     """Name, version and licence of each package, tab-separated."""
     yield "package\tversion\tlicence\n"
     found = {
-        (
-            package["name"],
-            package.get("versionInfo", ""),
-            _licence(package),
-        )
+        (package["name"], package.get("versionInfo", ""), _licence(package))
         for package in document["packages"]
         if package.get("primaryPackagePurpose") != "CONTAINER"
     }
@@ -53,7 +45,7 @@ def _rows(document: dict) -> Iterator[str]:
         yield "\t".join(row) + "\n"
 
 
-def _licence(package: dict) -> str:
+def _licence(package: dict[str, Any]) -> str:
     """What the package declares, else what was concluded of it."""
     known = [package.get("licenseDeclared"), package.get("licenseConcluded")]
     return next((one for one in known if one and one not in ("NONE", "NOASSERTION")), "not said")

@@ -16,6 +16,13 @@
 {{- include ($own | ternary "headrace.name" "headrace.clusterName") . }}
 {{- end }}
 
+{{- /* Of the role of spec.chaos, as above; no operator's name ends in -chaos. */}}
+{{- define "headrace.chaosRole" -}}
+{{- $own := eq .Release.Namespace (include "headrace.watched" .) }}
+{{- $name := printf "%s-chaos" (include "headrace.name" .) }}
+{{- $own | ternary $name (printf "%s.%s" $name .Release.Namespace) }}
+{{- end }}
+
 {{- define "headrace.serviceAccount" -}}
 {{- .Values.serviceAccount.name | default (include "headrace.name" .) }}
 {{- end }}
@@ -23,7 +30,7 @@
 {{- /* Of the operator's pods, and of no others; a Deployment can never change them. */}}
 {{- define "headrace.selector" -}}
 app.kubernetes.io/name: headrace
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: operator
 {{- end }}
 

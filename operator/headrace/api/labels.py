@@ -24,6 +24,9 @@ MOVE_ANNOTATION = "headrace.dev/move-to"
 """On a ReplicationTask: the driver that is to run it; the operator acts on it, and removes it."""
 PAUSE_ANNOTATION = "headrace.dev/pause-reconciliation"
 """On a ReplicationFlow, ``"true"``: the operator leaves the flow as it is."""
+KILL_ANNOTATION = "headrace.dev/kill-operator"
+"""On a MirrorTest: empty, the operator that leads ends as by kill -9 and leaves its name here; the
+next one takes it off. Obeyed where ``spec.chaos`` has KillOperator, while the test runs."""
 
 CONNECTOR_MANAGER = "headrace-connector"
 """Field manager of what a task replicates."""

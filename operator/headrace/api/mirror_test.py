@@ -22,7 +22,7 @@ from headrace.api.model import (
     Text,
     Whole,
 )
-from headrace.api.pod import Quantity
+from headrace.api.pod import PodTemplate, Quantity
 
 BY_SOURCE = "{source}.{topic}"
 """How MirrorMaker 2 names topics."""
@@ -37,14 +37,20 @@ class Partitioning(StrEnum):
 
 
 class ChaosAction(StrEnum):
-    """What a step breaks."""
+    """What a step breaks. Without Kubernetes: KillDriver only."""
 
     KILL_DRIVER = "KillDriver"
+    """The driver that holds most source tasks ends as by kill -9."""
     DELETE_DRIVER_POD = "DeleteDriverPod"
+    """Its pod is deleted: it hands over what it holds."""
     FREEZE_DRIVER = "FreezeDriver"
+    """It stands still, for longer than its Lease, then goes on."""
     SCALE_DRIVERS = "ScaleDrivers"
+    """The flow's spec.drivers.replicas is changed, and stays so."""
     KILL_OPERATOR = "KillOperator"
+    """The operator that leads ends as by kill -9."""
     ROLL_DRIVERS = "RollDrivers"
+    """All driver pods are replaced, as by kubectl rollout restart."""
 
 
 _PART = r"([\w.-]|\{source\})"
@@ -84,23 +90,46 @@ class Budgets(Model):
 
 
 _ONE_MOMENT = "must have either atPercent or atSeconds"
+_HOW_MANY = "is required with action: ScaleDrivers"
+_NOT_SCALED = "is for action: ScaleDrivers only"
 
 
 class ChaosStep(Model):
     """One thing that is broken on purpose."""
 
     action: ChaosAction
-    """What is broken."""
+    """What is broken; without Kubernetes KillDriver only."""
     at_percent: Annotated[Whole, Field(ge=0, le=100)] | None = None
     """When so many percent of the load's messages are acknowledged."""
     at_seconds: Count | None = None
     """So many seconds after the first message."""
+    drivers: Annotated[Whole, Field(ge=1, le=1000)] | None = None
+    """ScaleDrivers: how many the flow is to have from then on."""
 
-    rules = (Rule("has(self.atPercent) != has(self.atSeconds)", _ONE_MOMENT),)
+    rules = (
+        Rule("has(self.atPercent) != has(self.atSeconds)", _ONE_MOMENT),
+        Rule(
+            "self.action != 'ScaleDrivers' || has(self.drivers)",
+            _HOW_MANY,
+            at="drivers",
+            reason="FieldValueRequired",
+        ),
+        Rule(
+            "self.action == 'ScaleDrivers' || !has(self.drivers)",
+            _NOT_SCALED,
+            at="drivers",
+            reason="FieldValueForbidden",
+        ),
+    )
 
     def _breaches(self) -> Iterator[Breach]:
         if (self.at_percent is None) == (self.at_seconds is None):
             yield Breach((), _ONE_MOMENT)
+        scales = self.action is ChaosAction.SCALE_DRIVERS
+        if scales and self.drivers is None:
+            yield Breach(("drivers",), _HOW_MANY)
+        if not scales and self.drivers is not None:
+            yield Breach(("drivers",), _NOT_SCALED)
 
 
 Memory = Annotated[Whole, Field(ge=1024)]
@@ -182,6 +211,8 @@ class MirrorTestSpec(Model):
     only."""
     spark: SparkSpec = SparkSpec()
     """The Spark jobs. Kubernetes only."""
+    pod_template: PodTemplate = PodTemplate()
+    """What is particular about all pods of the test. Kubernetes only."""
 
     rules = (
         *(

@@ -101,7 +101,7 @@ class LocalObjectReference(Model):
 
 
 class PodTemplate(Model):
-    """What is particular about the pods of a flow's drivers."""
+    """What is particular about pods."""
 
     metadata: PodMetadata = PodMetadata()
     """Labels and annotations to add."""

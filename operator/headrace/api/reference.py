@@ -46,8 +46,9 @@ Regular expressions are Python's, and are applied to whole names.
 """
 
 NOT_BUILT = """\
-What this version cannot do yet. `headrace run` and `headrace verify` refuse a value of these fields
-that was set; where it is the default, they leave it out and say so.
+What this version cannot do yet. A value of these fields that was set is refused (by the operator as
+`NotBuilt`); where it is the default, it is left out, and that is said. (A flow's
+`spec.state: Stopped` works on Kubernetes.)
 """
 
 SETTINGS = """\

@@ -19,7 +19,7 @@ from headrace.api.flow import (
     ReplicationFlow,
 )
 from headrace.api.load import MessageFormat
-from headrace.api.mirror_test import ChaosAction, MirrorTest, Partitioning
+from headrace.api.mirror_test import MirrorTest, Partitioning
 from headrace.api.mistakes import Key, path_text
 from headrace.api.model import Model
 
@@ -79,7 +79,6 @@ TEST = (
     Part("target.authentication.type", built=_PASSWORDS),
     Part("partitioning", built=(Partitioning.PRESERVED,)),
     Part("load.message_format", built=(MessageFormat.HEADERS,)),
-    Part("chaos.action", built=(ChaosAction.KILL_DRIVER,)),
 )
 
 

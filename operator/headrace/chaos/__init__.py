@@ -1,5 +1,13 @@
-"""The steps of a MirrorTest that break things, and how long it takes until they are whole again."""
+"""The steps of a MirrorTest that break things, and how long it takes until they are whole again.
 
-from headrace.chaos.chaos import Chaos, LoadProgress
+``chaos`` does them one after the other and times each recovery. What breaks is behind the port of
+``port``: ``local`` is a flow of ``headrace run``, ``pods`` one of a Kubernetes cluster. There
+``signals`` gets a signal into a driver's pod, and ``process`` sends it.
+"""
 
-__all__ = ["Chaos", "LoadProgress"]
+from headrace.chaos.chaos import Chaos
+from headrace.chaos.local import LocalFlow, refused
+from headrace.chaos.port import Breakable, Hit
+from headrace.chaos.progress import LoadClock, LoadProgress
+
+__all__ = ["Breakable", "Chaos", "Hit", "LoadClock", "LoadProgress", "LocalFlow", "refused"]

@@ -1,42 +1,31 @@
 """Carries out the steps of ``spec.chaos``, one after the other, and times each recovery.
 
-It never waits: whoever watches the load calls :meth:`Chaos.look` several times a second.
+It does not wait for recoveries: whoever watches the load calls :meth:`Chaos.look` several times a
+second.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
-from headrace.api import ChaosStep, TaskPhase
+from headrace.api import ChaosStep
+from headrace.chaos.port import Breakable, Hit
+from headrace.chaos.progress import LoadProgress
 from headrace.errors import HeadraceError
 from headrace.report import Fault
 
-Ask = Callable[[str], dict[str, Any]]
-"""Sends a command to the flow's control socket; raises ``HeadraceError`` without an answer."""
-
-
-@dataclass(frozen=True)
-class LoadProgress:
-    """How far the load is."""
-
-    acknowledged: int
-    """Messages."""
-    percent: float
-    """Of the load's messages; of its time, where that is what bounds it."""
-    elapsed_s: float
-    """Since the first message."""
-
 
 class Chaos:
-    """Steps in their order; the next one waits until the flow has recovered from the last."""
+    """Steps in their order; the next one waits until the flow has recovered from the last, and
+    nothing of that lasts any more."""
 
-    def __init__(self, steps: Sequence[ChaosStep], ask: Ask, patience_s: float) -> None:
+    def __init__(self, steps: Sequence[ChaosStep], flow: Breakable, patience_s: float) -> None:
         self._waiting = list(steps)
-        self._ask = ask
+        self._flow = flow
         self._patience_s = patience_s
-        self._open: tuple[Fault, float] | None = None
-        """The fault whose recovery is being timed, and when it was done (on the caller's clock)."""
-        self._done: list[Fault] = []
+        self._told: list[Fault] = []
+        self._open: tuple[int, Hit, float] | None = None
+        """The fault whose recovery is being timed, among those that are told of, and when it was
+        done (on the caller's clock)."""
+        self._calm_at_s = 0.0
 
     @property
     def recovering(self) -> bool:
@@ -45,53 +34,59 @@ class Chaos:
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """What became of each step so far."""
-        return (*self._done, *((self._open[0],) if self._open else ()))
+        """What became of each step so far, in their order."""
+        return tuple(self._told)
 
     def look(self, progress: LoadProgress, now_s: float) -> Fault | None:
         """Do what is due; the fault that was just done, if any. ``now_s`` is a monotonic clock."""
         if self._open:
             self._time_recovery(*self._open, now_s)
-        if self._open or not self._waiting or not _due(self._waiting[0], progress):
+        if self._open or not self._waiting or now_s < self._calm_at_s:
+            return None
+        if not _due(self._waiting[0], progress):
             return None
         step = self._waiting.pop(0)
         try:
-            hit = self._ask("kill-driver")
+            hit = self._flow.do(step)
         except HeadraceError as error:
-            self._done.append(Fault(step=step, error=str(error)))
-            return self._done[-1]
+            self._told.append(Fault(step=step, error=str(error)))
+            return self._told[-1]
         fault = Fault(
             step=step,
-            at_ms=hit["timeMs"],
+            at_ms=hit.at_ms,
             acknowledged=progress.acknowledged,
             percent=round(progress.percent, 1),
-            driver=hit["driver"],
-            units=tuple(hit["units"]),
+            driver=hit.driver,
+            units=hit.units,
         )
-        self._open = (fault, now_s)
+        since_s = now_s + hit.after_s
+        self._open, self._calm_at_s = (len(self._told), hit, since_s), since_s + hit.lasts_s
+        self._told.append(fault)
         return fault
 
     def end(self) -> None:
         """The load is over: steps that did not come due are told as not done."""
-        self._done += [
+        self._told += [
             Fault(step=step, error="the load ended before it was due") for step in self._waiting
         ]
         self._waiting = []
 
-    def _time_recovery(self, fault: Fault, since_s: float, now_s: float) -> None:
+    def _time_recovery(self, number: int, hit: Hit, since_s: float, now_s: float) -> None:
         took_s = now_s - since_s
+        said = f"it did not recover within {self._patience_s:.0f} s"
+        unseen: dict[str, object] = {"error": said}
+        recovered = False
         try:
-            recovered = _runs_elsewhere(self._ask("status"), fault)
-            error = f"not all units ran again within {self._patience_s:.0f} s"
+            recovered = hit.recovered()
         except HeadraceError as problem:
-            recovered, error = False, str(problem)
+            unseen = {"error": str(problem), "watched": False}
         if recovered:
-            fault = fault.model_copy(update={"recovery_seconds": round(took_s, 2)})
+            found: dict[str, object] = {"recovery_seconds": round(took_s, 2)}
         elif took_s > self._patience_s:
-            fault = fault.model_copy(update={"error": error})
+            found = unseen
         else:
             return
-        self._done.append(fault)
+        self._told[number] = self._told[number].model_copy(update=found)
         self._open = None
 
 
@@ -99,12 +94,3 @@ def _due(step: ChaosStep, progress: LoadProgress) -> bool:
     if step.at_percent is not None:
         return progress.percent >= step.at_percent
     return step.at_seconds is not None and progress.elapsed_s >= step.at_seconds
-
-
-def _runs_elsewhere(status: dict[str, Any], fault: Fault) -> bool:
-    """Whether every lost unit that still exists runs, and not on the driver that was hit."""
-    units = [unit for unit in status["units"] if unit["name"] in fault.units]
-    return all(
-        unit.get("phase") == TaskPhase.RUNNING and unit.get("driverName") != fault.driver
-        for unit in units
-    )

@@ -29,7 +29,7 @@ COMMANDS = {
     "sandbox": "real Kafka clusters on this machine",
     "operator": "reconcile the objects of a Kubernetes cluster",
 }
-HIDDEN = {"driver"}  # started by the herder, not by people
+HIDDEN = {"driver", "chaos", "signal"}  # started by headrace, not by people
 _FLOW_VERBS = {"status", "tasks", "describe", "restart", "move", "pause", "resume", "scale"}
 EXTRAS = {
     "verify": "spark",
@@ -37,6 +37,7 @@ EXTRAS = {
     "sandbox": "sandbox",
     "demo": "sandbox",
     "operator": "operator",
+    "chaos": "operator",
 }
 """The extra of the distribution that a command needs; ``driver`` where none is named."""
 

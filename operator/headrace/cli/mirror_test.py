@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from headrace.api import ChaosStep
-from headrace.chaos import Chaos, LoadProgress
+from headrace.chaos import Chaos, LoadClock, LocalFlow
 from headrace.cli.spark_job import SparkJob
 from headrace.cli.verify_view import View
 from headrace.errors import GaveUp
@@ -93,9 +93,9 @@ def _watch_load(
     run: Run, load: SparkJob, steps: Sequence[ChaosStep], view: View
 ) -> tuple[Fault, ...]:
     """Follow the load to its end and break what is to be broken meanwhile."""
-    ask = partial(control.request, run.flow or "")  # without a flow there are no steps
-    chaos = Chaos(steps, ask, run.test.spec.settle_seconds)
-    clock = _LoadClock(run)
+    flow = LocalFlow(partial(control.request, run.flow or ""))  # without a flow: no steps
+    chaos = Chaos(steps, flow, run.test.spec.settle_seconds)
+    clock = LoadClock(run.test.spec.load)
     while load.running or chaos.recovering:
         for event in load.events(_LOOK_S):
             if event["event"] == "progress":
@@ -110,29 +110,6 @@ def _watch_load(
         view.progress(progress)
     chaos.end()
     return chaos.faults
-
-
-class _LoadClock:
-    """How far the load is, by what its producers got acknowledged and by the clock."""
-
-    def __init__(self, run: Run) -> None:
-        self._load = run.test.spec.load
-        self._started_s: float | None = None
-        self.acknowledged = 0
-
-    def progress(self) -> LoadProgress | None:
-        """``None`` before the first message."""
-        if not self.acknowledged:
-            return None
-        if self._started_s is None:
-            self._started_s = time.monotonic()
-        elapsed_s = time.monotonic() - self._started_s
-        share = (
-            self.acknowledged / self._load.messages
-            if self._load.messages
-            else elapsed_s / (self._load.duration_seconds or 1)
-        )
-        return LoadProgress(self.acknowledged, min(100.0, 100 * share), elapsed_s)
 
 
 def _wait_for_end(job: SparkJob, within_s: float) -> None:

@@ -7,7 +7,7 @@ import socket
 import click
 
 from headrace import __version__, logs
-from headrace.controller import LEASE, Images, OperatorOptions, Settings, run_operator
+from headrace.controller import LEASE, ChaosRole, Images, OperatorOptions, Settings, run_operator
 
 
 @click.command()
@@ -47,6 +47,11 @@ from headrace.controller import LEASE, Images, OperatorOptions, Settings, run_op
 @click.option(
     "--network-policy", is_flag=True, help="Make a NetworkPolicy for each flow's drivers."
 )
+@click.option(
+    "--chaos-role",
+    help="Role of the Jobs that carry out spec.chaos: a ClusterRole; with --namespace a Role "
+    "there. [default: tests with spec.chaos are refused]",
+)
 def command(
     *,
     namespace: str | None,
@@ -59,6 +64,7 @@ def command(
     driver_image: str,
     spark_image: str,
     network_policy: bool,
+    chaos_role: str | None,
 ) -> None:
     """Reconcile flows and mirror tests. Finds the API server by KUBECONFIG, else as a pod."""
     if (namespace is None) is not all_namespaces:
@@ -72,6 +78,9 @@ def command(
         ip=ip,
         port=port,
         flows=Settings(driver_image=driver_image, network_policy=network_policy),
-        tests=Images(spark_image),
+        tests=Images(spark_image, driver_image),
+        chaos_role=ChaosRole("Role" if namespace else "ClusterRole", chaos_role)
+        if chaos_role
+        else None,
     )
     asyncio.run(run_operator(options))

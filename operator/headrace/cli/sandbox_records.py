@@ -123,6 +123,7 @@ def _values(
     consumer = make_consumer(where)
     try:
         assign(consumer, admin.offsets(partitions, start).items())
+        last = time.monotonic()
         while waiting():
             message = consumer.poll(0.1)
             if message is None:

@@ -16,6 +16,7 @@ from headrace.api import (
     load,
     unbuilt,
 )
+from headrace.chaos import refused as cannot_break
 from headrace.cli.exits import Exit
 from headrace.cli.mirror_test import run_test
 from headrace.cli.secrets_folder import secrets_folder, secrets_option
@@ -100,7 +101,7 @@ def _the_test(manifest: Manifest, file: Path, name: str | None) -> MirrorTest:
     if len(tests) != 1:
         names = ", ".join(test.metadata.name for test in manifest.tests) or "none"
         raise InvalidSpec(f"{file} holds these MirrorTests: {names}; say which with --name")
-    if refused := unbuilt(tests[0]).refused:
+    if refused := [*unbuilt(tests[0]).refused, *cannot_break(tests[0].spec.chaos)]:
         raise InvalidSpec("\n".join(refused))
     return tests[0]
 

@@ -1,7 +1,7 @@
 """What a source task has to report of itself."""
 
 import time
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from datetime import UTC, datetime
 
 from structlog.typing import FilteringBoundLogger
@@ -20,6 +20,7 @@ from headrace.connect.rate import Rate
 from headrace.connect.restoring import DataLoss, Start
 from headrace.errors import Retriable
 from headrace.movers import Copied, RecordMover
+from headrace.replication.flow_status import condition
 
 
 class SourceStatus:
@@ -44,6 +45,11 @@ class SourceStatus:
     def observe(self, **fields: object) -> None:
         """Fields of the status as they are now."""
         self._observed = self._observed.model_copy(update=fields)
+
+    def take_over(self, conditions: Iterable[Condition]) -> None:
+        """Data that is lost stays so until records are copied again, by whichever instance."""
+        if lost := condition(conditions, ConditionType.DATA_LOSS_DETECTED):
+            self.observe(conditions=(lost,))
 
     def look(
         self,

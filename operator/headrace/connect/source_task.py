@@ -86,6 +86,7 @@ class SourceTask:
 
     def activate(self) -> None:
         """Claim, restore, run."""
+        self._shown.take_over(self.hold.task.status.conditions)
         self.role = Role.ACTIVE
         self._preparing, self._not_before = None, 0.0  # what a standby looked at is of no use now
         if self.phase is TaskPhase.CREATED:

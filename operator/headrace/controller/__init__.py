@@ -8,7 +8,7 @@ manifests), ``drivers`` and ``assignment`` (who runs what), ``targets``, ``statu
 """
 
 from headrace.controller.flow import Settings
-from headrace.controller.mirror_tests import Images
+from headrace.controller.mirror_tests import ChaosRole, Images
 from headrace.controller.operator import LEASE, OperatorOptions, run_operator
 
-__all__ = ["LEASE", "Images", "OperatorOptions", "Settings", "run_operator"]
+__all__ = ["LEASE", "ChaosRole", "Images", "OperatorOptions", "Settings", "run_operator"]

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from headrace.api import ReplicationFlow
 from headrace.api.labels import OPERATOR_MANAGER
 from headrace.controller.ownership import check_name
-from headrace.k8s import Client, Object
+from headrace.controller.resources.metadata import driver_name
+from headrace.k8s import Client, Kind, Object, owns
 from headrace.k8s.kinds import (
     DEPLOYMENT,
     NETWORK_POLICY,
@@ -40,6 +41,7 @@ class Children:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._applied: dict[ChildName, _Applied] = {}
+        self._refused: dict[ChildName, str] = {}
 
     async def apply(self, flow: ReplicationFlow, manifest: Object) -> None:
         """Make a child as ``manifest`` says, unless it is.
@@ -55,37 +57,67 @@ class Children:
         written = await self._client.apply(manifest, manager=OPERATOR_MANAGER)
         self._applied[name] = _Applied(owner, wanted, _our_fields(written))
 
+    async def remove(self, flow: ReplicationFlow, kind: Kind) -> None:
+        """Delete a child that settings do not ask for any more. Raises as ``Client.delete``."""
+        name = _child(flow, kind)
+        none = _Applied(flow.metadata.uid, "", _our_fields(None))
+        if self._applied.get(name) == none:
+            return
+        there = await self._client.get(kind, *name[1:])
+        if there is not None and owns(flow, there):
+            version = there["metadata"]["resourceVersion"]
+            await self._client.delete(kind, *name[1:], resource_version=version)
+        self._applied[name] = none
+
     async def create(self, flow: ReplicationFlow, manifest: Object, manager: str) -> Object:
         """Make a unit that is not there, as ``manager``; returns it. Raises as ``apply``."""
         await check_name(self._client, flow, manifest)
         return await self._client.apply(manifest, manager=manager)
 
     def seen(self, object: Object, *, deleted: bool) -> bool:
-        """A child is seen; whether it is gone or somebody else changed it: then it is applied at
-        the next look."""
+        """A child is seen; whether its flow has to be looked at. One that is gone, or that somebody
+        else changed, is applied then."""
         name = _name(object)
+        before = self._refused.pop(name, "")
+        if not deleted and (refused := _refused_pods(object)):
+            self._refused[name] = refused
         applied = self._applied.get(name)
         if not deleted and (applied is None or _our_fields(object) == applied.fields):
-            return False
+            return before != self._refused.get(name, "")
         self._applied.pop(name, None)
         return True
+
+    def refused_pods(self, flow: ReplicationFlow) -> str:
+        """Why the API server takes no more pods of a flow's drivers, in its words; or empty."""
+        return self._refused.get(_child(flow, DEPLOYMENT), "")
 
     async def verify(self, namespace: str, flow: str) -> None:
         """Read all children of a flow: a watch may have missed what happened to one."""
         for name in [name for name in self._applied if name[1:] == (namespace, f"{flow}-driver")]:
             object = await self._client.get(_KINDS[name[0]], namespace, name[2])
-            if object is None or _our_fields(object) != self._applied[name].fields:
-                self._applied.pop(name, None)
+            applied = self._applied.get(name)  # ``seen`` may have been told meanwhile
+            if applied is not None and _our_fields(object) != applied.fields:
+                self._applied.pop(name)
 
     def forget(self, namespace: str, flow: str) -> None:
         """A flow is gone, and so will be its children."""
         prefix = (namespace, f"{flow}-driver")
         self._applied = {n: a for n, a in self._applied.items() if n[1:] != prefix}
+        self._refused.pop((DEPLOYMENT.name, *prefix), None)
 
 
-def _our_fields(object: Object) -> str:
+def _refused_pods(object: Object) -> str:
+    """What a Deployment says of it: Pod Security, a quota, a webhook."""
+    conditions = object.get("status", {}).get("conditions") or ()
+    return next(
+        (one.get("message", "") for one in conditions if one["type"] == "ReplicaFailure"), ""
+    )
+
+
+def _our_fields(object: Object | None) -> str:
     """The fields that we applied and nobody changed since, as the API server keeps count."""
-    entries = object["metadata"].get("managedFields") or []
+    metadata = {} if object is None else object["metadata"]
+    entries = metadata.get("managedFields") or []
     ours = [
         entry.get("fieldsV1")
         for entry in entries
@@ -96,6 +128,10 @@ def _our_fields(object: Object) -> str:
 
 def _digest(manifest: Object) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+def _child(flow: ReplicationFlow, kind: Kind) -> ChildName:
+    return kind.name, flow.metadata.namespace, driver_name(flow)
 
 
 def _name(object: Object) -> ChildName:

@@ -40,6 +40,7 @@ from headrace.controller.trouble import trouble
 from headrace.controller.world import World
 from headrace.controller.writes import FlowWrites
 from headrace.errors import HeadraceError, InvalidSpec
+from headrace.k8s.kinds import NETWORK_POLICY
 from headrace.replication.flow_status import Verdict
 from headrace.scheduling import Scheduler, task_id
 
@@ -107,16 +108,17 @@ class FlowReconciler:
         settled = await self._writes.assign(decided.assignments)
         await self._writes.answer(self._world.tasks(flow), decided.moves)
         tasks = self._world.tasks(flow)
-        facts = Facts(flow, tasks, drivers, missing, taken, hindrance, decided.problem)
+        refused = self._children.refused_pods(flow)
+        facts = Facts(flow, tasks, drivers, missing, taken, hindrance, decided.problem, refused)
         if flow.status is None and missing.warning:
             await self._writes.tell(flow, Occurrence("LeftOut", missing.warning))
         # Of 10,000 units it takes a tenth of a second, which no Lease should wait for.
         status = await asyncio.to_thread(status_of, facts, datetime.now(UTC))
-        await self._writes.status(flow, status)
+        known = await self._writes.status(flow, status)
         wait = drivers.wait_to_take and any(not task.spec.driver_name for task in tasks)
         if wait or not settled:
             return _SEE_AGAIN_S  # at the latest: what changed meanwhile is about to be seen
-        return _look_again_s(decided, hindered=hindrance is not None)
+        return _look_again_s(decided, hindered=hindrance is not None or not known)
 
     def close(self) -> None:
         """End what plug-ins run."""
@@ -171,6 +173,8 @@ class FlowReconciler:
                 if connector["metadata"]["name"] not in there:
                     made = await self._children.create(flow, connector, CONNECTOR_MANAGER)
                     self._world.put_task(made)
+            if not self._settings.network_policy:
+                await self._children.remove(flow, NETWORK_POLICY)
         except HeadraceError as error:
             if (verdict := trouble(error)) is None:
                 raise

@@ -11,7 +11,7 @@ from headrace.controller.children import Children
 from headrace.controller.events import EventRecorder
 from headrace.controller.flow import FlowReconciler, Settings
 from headrace.controller.metrics import OperatorMetrics
-from headrace.controller.mirror_tests import Images, MirrorTestReconciler, TestName
+from headrace.controller.mirror_tests import ChaosRole, Images, MirrorTestReconciler, TestName
 from headrace.controller.queue import KeyQueue
 from headrace.controller.shell import quiet_kopf, watch_by_kopf
 from headrace.controller.sight import wait_for_flows
@@ -57,6 +57,8 @@ class OperatorOptions:
     """Of its health and metrics."""
     flows: Settings
     tests: Images
+    chaos_role: ChaosRole | None = None
+    """What the Jobs of ``spec.chaos`` may do; None: there are none."""
 
 
 async def run_operator(options: OperatorOptions) -> None:
@@ -69,7 +71,8 @@ async def run_operator(options: OperatorOptions) -> None:
     client.heard = RequestMetrics(registry)
     metrics = OperatorMetrics(registry, lambda: election.leads)
     try:
-        async with serve(options.ip, options.port, registry, live=list, ready=list) as port:
+        serving = serve(options.ip, options.port, registry, live=list, ready=election.amiss)
+        async with serving as port:
             log.info("waits to lead", identity=options.identity, pid=os.getpid(), port=port)
             await _stand(election, lambda: _lead(client, options, metrics), options.identity)
     finally:
@@ -100,7 +103,9 @@ async def _lead(client: Client, options: OperatorOptions, metrics: OperatorMetri
     events = EventRecorder(client, options.identity)
     writes = FlowWrites(client, world, events)
     reconciler = FlowReconciler(world, children, writes, options.flows)
-    tests = MirrorTestReconciler(client, events, options.tests)
+    tests = MirrorTestReconciler(
+        client, events, options.tests, options.chaos_role, options.identity
+    )
     tests_queue = KeyQueue[TestName](heard=metrics.reconciles(MIRROR_TEST.name))
 
     def seen(kind: Kind, object: Object, deleted: bool) -> None:

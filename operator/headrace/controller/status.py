@@ -38,6 +38,8 @@ class Facts:
     trouble: Verdict | None = None
     """What kept the operator from making what the flow needs."""
     assignor_problem: str = ""
+    refused_pods: str = ""
+    """Why the API server takes no more driver pods, in its words."""
 
 
 def status_of(facts: Facts, now: datetime) -> ReplicationFlowStatus:
@@ -150,6 +152,11 @@ def _no_drivers(facts: Facts) -> Verdict | None:
         return Verdict(False, False, Reason.NO_DRIVERS, said)
     if not facts.drivers.pods:
         said = "there is no driver pod yet; `kubectl describe` the flow's ReplicaSet if none comes"
+        if facts.refused_pods:
+            said = (
+                f"the API server takes no driver pod: {facts.refused_pods}; change spec.drivers, "
+                "or what the namespace allows"
+            )
         return Verdict(False, False, Reason.NO_DRIVERS, said)
     return Verdict(False, False, Reason.NO_DRIVERS, "drivers are starting")
 

@@ -95,8 +95,11 @@ class World:
 
     async def refresh_flow(self, name: FlowName) -> None:
         """Read a flow anew: a watch may have missed its end."""
-        self._flows.set(name, await self._client.get(FLOW, *name))
-        self._written.pop(name, None)
+        before = self._flows.object(name)
+        found = await self._client.get(FLOW, *name)
+        if self._flows.object(name) is before:  # else a watch told more meanwhile
+            self._flows.set(name, found)
+            self._written.pop(name, None)
 
     def flow_object(self, name: FlowName) -> Object | None:
         """A flow as the API has it."""

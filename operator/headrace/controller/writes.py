@@ -111,10 +111,15 @@ class FlowWrites:
         )
         await self._apply_status(metadata, status)
 
-    async def status(self, flow: ReplicationFlow, status: ReplicationFlowStatus) -> None:
-        """Say how a flow stands, if that is news; what changed is told as Events."""
+    async def status(self, flow: ReplicationFlow, status: ReplicationFlowStatus) -> bool:
+        """Say how a flow stands, if that is news; what changed is told as Events.
+
+        False: the definitions here are older than this operator and do not know what is to be
+        said, which the flow says instead.
+        """
         if not is_news(flow.status, status):
-            return
+            return True
+        known, before = True, flow.status.conditions if flow.status else ()
         metadata = {
             "name": flow.metadata.name,
             "namespace": flow.metadata.namespace,
@@ -123,16 +128,19 @@ class FlowWrites:
         try:
             await self._apply_status(metadata, status)
         except Undeclared as error:
+            known = False
+            conditions = {one.type: one for one in (*status.conditions, *before)}
             status = status_without_units(
                 Verdict(False, True, Reason.REFUSED, str(error)),
-                ReplicationFlowStatus(conditions=status.conditions),
+                ReplicationFlowStatus(conditions=tuple(conditions.values())),
                 flow.metadata.generation,
                 datetime.now(UTC),
             )
-            await self._apply_status(metadata, status)
-        before = flow.status.conditions if flow.status else ()
+            if is_news(flow.status, status):
+                await self._apply_status(metadata, status)
         for happened in occurrences(before, status.conditions):
             await self._events.post(flow, happened)
+        return known
 
     async def _apply_status(self, metadata: Object, status: ReplicationFlowStatus) -> None:
         named = {key: metadata[key] for key in ("name", "namespace", "uid")}

@@ -28,6 +28,7 @@ from headrace.herder.fleet import DriverProcess, Fleet
 from headrace.herder.link import answer_error, dump
 from headrace.herder.placing import Placing
 from headrace.herder.store import TaskStore
+from headrace.herder.units import busiest
 from headrace.logs import get_logger
 from headrace.replication.flow_status import flow_status
 from headrace.scheduling import task_id
@@ -116,14 +117,8 @@ class StandaloneHerder:
 
     def kill_driver(self, flow: str) -> dict[str, Any]:
         """Kill -9 the driver that holds most source tasks of a flow, as a test of it."""
-        held: dict[str, list[str]] = {}
-        for task in self._store.of_flow(flow):
-            if task.spec.type is TaskType.SOURCE_TASK and task.status.driver_name:
-                held.setdefault(task.status.driver_name, []).append(task.metadata.name)
-        candidates = [driver for driver in self._fleet.alive() if driver.name in held]
-        if not candidates:
-            raise InvalidSpec(f"no driver holds a source task of flow {flow}: nothing to kill")
-        victim = max(candidates, key=lambda driver: (len(held[driver.name]), driver.name))
+        alive = {driver.name: driver for driver in self._fleet.alive()}
+        victim = alive[busiest(self._store.of_flow(flow), alive, flow)]
         units = [
             task.metadata.name
             for task in self._store.of_flow(flow)

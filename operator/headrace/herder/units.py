@@ -1,11 +1,12 @@
 """Units as commands show them, wherever they are kept; pure."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from pydantic import BaseModel
 
-from headrace.api import ReplicationTask
+from headrace.api import ReplicationTask, TaskType
 from headrace.errors import InvalidSpec
 
 Answer = dict[str, Any]
@@ -29,6 +30,21 @@ def settled(task: ReplicationTask) -> ReplicationTask:
             f"{name} is being handed over from {held_by} to {to}: try again in a moment"
         )
     return task
+
+
+def busiest(tasks: Iterable[ReplicationTask], drivers: Collection[str], flow: str) -> str:
+    """Of these drivers the one that holds most source tasks of a flow: whom to break, to see it.
+
+    Raises ``InvalidSpec`` when none of them holds any.
+    """
+    held = Counter(
+        task.status.driver_name
+        for task in tasks
+        if task.spec.type is TaskType.SOURCE_TASK and task.status.driver_name in drivers
+    )
+    if not held:
+        raise InvalidSpec(f"no driver holds a source task of flow {flow}: nothing to break")
+    return max(held, key=lambda driver: (held[driver], driver))
 
 
 def unit(task: ReplicationTask) -> Answer:

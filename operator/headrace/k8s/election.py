@@ -20,6 +20,9 @@ from headrace.logs import get_logger
 
 log = get_logger(__name__)
 
+_SILENCE_S = 30.0
+"""After which a replica is of no use, as it could not lead."""
+
 
 class LeadershipLost(Fatal):
     """Another replica leads, or may: this process has to end."""
@@ -44,8 +47,18 @@ class LeaderElection:
         self._duration_s, self._deadline_s, self._retry_s = duration_s, renew_deadline_s, retry_s
         self._seen: LeaseView | None = None
         self._seen_at = 0.0
+        self._stood_at: float | None = None
+        self._why = "it has only begun"
         self.leads = False
         """Whether this replica leads now."""
+
+    def amiss(self) -> list[str]:
+        """Why this replica does not stand for election; nothing when it does, leading or not."""
+        if self._stood_at is None:
+            return [f"the Lease {self._name} was not reached yet: {self._why}"]
+        if time.monotonic() - self._stood_at >= _SILENCE_S:
+            return [f"the Lease {self._name} was not reached for {_SILENCE_S:.0f} s: {self._why}"]
+        return []
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
         """Wait to lead, then do ``work``; return when it does, and release the Lease.
@@ -79,13 +92,16 @@ class LeaderElection:
             try:
                 if await self._try():
                     return
+            except Conflict:
+                pass  # another replica was quicker
             except HeadraceError as error:
-                log.warning("cannot stand for election, tried again", why=str(error))
+                self._why = str(error)
+                log.warning("cannot stand for election, tried again", why=self._why)
             await asyncio.sleep(self._retry_s * random.uniform(0.5, 1.0))
 
     async def _renew(self) -> None:
         renewed = time.monotonic()
-        why = "the API server did not answer"
+        self._why = "the API server did not answer"
         while True:
             await asyncio.sleep(self._retry_s)
             attempt = time.monotonic()
@@ -101,25 +117,26 @@ class LeaderElection:
             except LeadershipLost:
                 raise
             except HeadraceError as error:
-                why = str(error)
+                self._why = str(error)
             if time.monotonic() - renewed >= self._deadline_s:
                 raise LeadershipLost(
-                    f"the Lease {self._name} was not renewed for {self._deadline_s:.0f} s: {why}"
+                    f"the Lease {self._name} was not renewed for {self._deadline_s:.0f} s: "
+                    f"{self._why}"
                 )
 
     async def _try(self) -> bool:
-        """One attempt to get or to renew the Lease; whether it is this replica's now."""
+        """One attempt to get or to renew the Lease; whether it is this replica's now.
+
+        Raises ``Conflict`` when somebody wrote it meanwhile: another replica, or its labels only.
+        """
         lease = await self._client.get(LEASE, self._namespace, self._name)
-        try:
-            if lease is None:
-                await self._client.create(self._lease(None))
-                return True
-            if self._is_anothers(lease):
-                return False
+        ours = lease is None or not self._is_anothers(lease)
+        if lease is None:
+            await self._client.create(self._lease(None))
+        elif ours:
             await self._client.replace(self._lease(lease))
-        except Conflict:
-            return False  # another replica was quicker
-        return True
+        self._stood_at = time.monotonic()
+        return ours
 
     def _is_anothers(self, lease: Object) -> bool:
         view = read_lease(lease)

@@ -15,6 +15,8 @@ from headrace.logs import get_logger
 log = get_logger(__name__)
 
 _LOOK_EVERY_S = 0.5
+_BLIND_AFTER_S = 4 * _LOOK_EVERY_S
+"""Without a look: renewals may have waited for as long."""
 
 
 class LeaseWatch:
@@ -83,18 +85,22 @@ class LeaseWatch:
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
             now = time.monotonic()
-            if now - last > 4 * _LOOK_EVERY_S or self._reflector.blind_s > 0:
+            if now - last > _BLIND_AFTER_S or self._reflector.blind_s > 0:
                 self._restart()  # this process stood still, or sees nothing
             elif self._observer.due(now):
                 await self._judge()
             last = time.monotonic()
 
     async def _judge(self) -> None:
+        asked = time.monotonic()
         try:
             leases = await self._client.list(LEASE, self._namespace, labels=self._labels)
         except HeadraceError as error:
             log.info("cannot tell who is lost, watching once more", why=str(error))
             self._restart()
+            return
+        if time.monotonic() - asked > _BLIND_AFTER_S:
+            self._restart()  # an answer that was so late may hold some renewals and not yet others
             return
         before = self._observer.expired
         for lease in leases:

@@ -2,7 +2,7 @@
 
 Clients come from ``make_consumer`` and ``make_producer`` with the settings that integrity needs;
 everything about topics and offsets goes through ``Admin``; ``errors.translate`` turns the client's
-errors into ours, with sentences.
+errors into ours, with sentences. ``journal`` is a topic of mirror tests.
 """
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer

@@ -1,4 +1,4 @@
-"""The Spark jobs of a mirror test, wherever they run, and what the Spark driver of each needs."""
+"""The jobs of a mirror test, wherever they run, and what the Spark driver of each needs."""
 
 from enum import StrEnum
 
@@ -7,6 +7,8 @@ class Stage(StrEnum):
     """In the order in which they start."""
 
     PROBE = "probe"
+    CHAOS = "chaos"
+    """No Spark job: in pods only, and only where ``spec.chaos`` is set."""
     PRODUCE = "produce"
     VERIFY = "verify"
 

@@ -20,9 +20,11 @@ class Fault(Model):
     units: tuple[str, ...] = ()
     """The connectors and tasks it held."""
     recovery_seconds: float | None = None
-    """Until all of them ran again elsewhere; absent: that was not seen."""
+    """Until all of them ran again; absent: that was not seen."""
     error: str | None = None
-    """Why it was not done, in a sentence."""
+    """Why it was not done, or its recovery not seen, in a sentence."""
+    watched: bool = True
+    """Whether its recovery was watched for as long as it may take."""
 
 
 class Faults(Model):

@@ -28,8 +28,9 @@ IMAGE = (
 class Kind(Cluster):
     """A cluster of one container."""
 
-    def __init__(self, console: Console) -> None:
-        super().__init__(cluster_binary(console), cache_home() / "kind" / "kubeconfig")
+    def __init__(self, docker: str, console: Console) -> None:
+        super().__init__(lambda: cluster_binary(console), cache_home() / "kind" / "kubeconfig")
+        self._docker = docker
         self._console = console
 
     @cached_property
@@ -76,11 +77,11 @@ class Kind(Cluster):
 
     @property
     def network(self) -> Path:
-        pid = run("docker", "inspect", "--format={{.State.Pid}}", NODE).strip()
+        pid = run(self._docker, "inspect", "--format={{.State.Pid}}", NODE).strip()
         return Path(f"/proc/{pid}/ns/net")
 
     def in_node(self, *command: str | Path) -> str:
-        return run("docker", "exec", NODE, *command)
+        return run(self._docker, "exec", NODE, *command)
 
     def _is_there(self) -> bool:
         return NAME in run(self._kind, "get", "clusters").split()
@@ -100,11 +101,3 @@ class Kind(Cluster):
                 time.sleep(LOOK_EVERY_S)
             else:
                 return
-
-
-def docker_answers() -> bool:
-    """Is there a Docker engine that we may use?"""
-    try:
-        return bool(run("docker", "version", "--format={{.Server.Version}}").strip())
-    except CommandError:
-        return False

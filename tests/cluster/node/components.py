@@ -35,7 +35,7 @@ Look = Callable[[], bool]
 
 def components(cluster: Path, node: Path) -> dict[str, Daemon]:
     """All of them by name, out of the two programs of ``cluster.build``."""
-    kubectl = Kubectl(cluster, ADMIN)
+    kubectl = Kubectl(lambda: cluster, ADMIN)
 
     def answers(*arguments: str, until: Callable[[str], bool] = bool) -> Look:
         def look() -> bool:

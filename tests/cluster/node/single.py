@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from signal import Signals
 
@@ -38,16 +39,20 @@ class SingleNode(Cluster):
                 "the tests' cluster needs a Docker engine that answers (`docker version`), or "
                 "root on Linux: neither is here"
             )
-        super().__init__(cluster_binary(console), ADMIN)
+        super().__init__(lambda: cluster_binary(console), ADMIN)
         self._console = console
-        self._node = node_binary(console)
+
+    @cached_property
+    def _node(self) -> Path:
+        return node_binary(self._console)
 
     def up(self) -> None:
+        _ = self._binary, self._node  # built before a cell is made for them
         with self._locked():
             began, is_new = time.monotonic(), not WHOLE.exists()
             if is_new:
                 self._make()
-            daemons = components(self._binary, self._node)
+            daemons = self._components()
             stopped = [name for name, daemon in daemons.items() if not daemon.running]
             self._start(daemons, ("containerd", "etcd", "relay", "kube-apiserver"))
             self._start(daemons, tuple(daemons))
@@ -59,13 +64,13 @@ class SingleNode(Cluster):
     def down(self) -> None:
         with self._locked(), self._console.status("Ending what runs in the cluster"):
             if WHOLE.exists():
-                self._stop(components(self._binary, self._node))
+                self._stop(self._components())
             remove_cell()
 
     def status(self) -> str:
         if not WHOLE.exists():
             return "The cluster is down: `make cluster-up` starts it."
-        daemons = components(self._binary, self._node)
+        daemons = self._components()
         bad = [name for name, one in daemons.items() if not (one.running and one.is_ready())]
         if bad:
             return f"The cluster does not work: {', '.join(bad)}; `make cluster-up` repairs it."
@@ -96,8 +101,11 @@ class SingleNode(Cluster):
     def in_node(self, *command: str | Path) -> str:
         return run(*in_cell(*command))
 
+    def _components(self) -> dict[str, Daemon]:
+        return components(self._binary, self._node)
+
     def _daemon(self, name: str) -> Daemon:
-        return components(self._binary, self._node)[name]
+        return self._components()[name]
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -112,7 +120,7 @@ class SingleNode(Cluster):
         with held_ports([None]) as (port,):
             make_cell()
             write_files(port, plugins)
-        self._start(components(self._binary, self._node), ("containerd",))
+        self._start(self._components(), ("containerd",))
         with suppress(CommandError):  # pods of a node that was cut off; none is no error
             self.in_node(self._node, "remove-pods", ENDPOINT)
         self._load_pause()

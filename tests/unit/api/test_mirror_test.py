@@ -34,6 +34,14 @@ def test_defaults_are_those_of_the_design():
             "driver": {"cpu": "500m"},
             "executor": {"cpu": "200m", "memoryMebibytes": 1536},
         },
+        "podTemplate": {
+            "metadata": {"labels": {}, "annotations": {}},
+            "nodeSelector": {},
+            "affinity": {},
+            "tolerations": [],
+            "topologySpreadConstraints": [],
+            "imagePullSecrets": [],
+        },
     }
 
 
@@ -123,6 +131,18 @@ def test_what_names_no_topic(say, template):
                 'spec.chaos[0].action: got "KillDrivers", must be KillDriver, DeleteDriverPod, '
                 "FreezeDriver, ScaleDrivers, KillOperator or RollDrivers; did you mean KillDriver?"
             ],
+        ),
+        (
+            mirror_test(chaos=[HALF | {"action": "ScaleDrivers"}]),
+            ["spec.chaos[0].drivers: is required with action: ScaleDrivers"],
+        ),
+        (
+            mirror_test(chaos=[HALF | {"drivers": 2}]),
+            ["spec.chaos[0].drivers: got 2, is for action: ScaleDrivers only"],
+        ),
+        (
+            mirror_test(chaos=[HALF | {"action": "ScaleDrivers", "drivers": 0}]),
+            ["spec.chaos[0].drivers: got 0, must be at least 1"],
         ),
         (
             mirror_test(chaos=[HALF | {"atPercent": 101}]),

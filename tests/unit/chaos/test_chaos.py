@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from headrace.api import ChaosAction, ChaosStep
-from headrace.chaos import Chaos, LoadProgress
+from headrace.chaos import Chaos, Hit, LoadProgress, LocalFlow, refused
 from headrace.errors import InvalidSpec, Retriable
 
 
@@ -42,7 +42,7 @@ def at(percent: float, elapsed_s: float = 0) -> LoadProgress:
 
 def test_a_step_is_done_once_when_it_is_due_and_its_recovery_timed() -> None:
     flow = Flow()
-    chaos = Chaos(steps(50), flow.ask, patience_s=30)
+    chaos = Chaos(steps(50), LocalFlow(flow.ask), patience_s=30)
     assert chaos.look(at(49.9), 100.0) is None
     done = chaos.look(at(51.2), 101.0)
     assert done is not None
@@ -65,7 +65,7 @@ def test_a_step_is_done_once_when_it_is_due_and_its_recovery_timed() -> None:
 
 def test_a_unit_that_is_gone_need_not_come_back() -> None:
     flow = Flow()
-    chaos = Chaos(steps(0), flow.ask, patience_s=30)
+    chaos = Chaos(steps(0), LocalFlow(flow.ask), patience_s=30)
     chaos.look(at(1), 100.0)
     flow.units = {"task-0": "driver-2"}
     chaos.look(at(2), 101.0)
@@ -74,7 +74,7 @@ def test_a_unit_that_is_gone_need_not_come_back() -> None:
 
 def test_a_step_waits_until_the_flow_has_recovered_from_the_one_before() -> None:
     flow = Flow()
-    chaos = Chaos(steps(10, 20), flow.ask, patience_s=30)
+    chaos = Chaos(steps(10, 20), LocalFlow(flow.ask), patience_s=30)
     chaos.look(at(10), 100.0)
     chaos.look(at(25), 101.0)
     assert flow.killed == 1
@@ -86,43 +86,61 @@ def test_a_step_waits_until_the_flow_has_recovered_from_the_one_before() -> None
 def test_a_step_can_be_timed_by_the_clock() -> None:
     flow = Flow()
     step = ChaosStep(action=ChaosAction.KILL_DRIVER, at_seconds=5)
-    chaos = Chaos([step], flow.ask, patience_s=30)
+    chaos = Chaos([step], LocalFlow(flow.ask), patience_s=30)
     assert chaos.look(at(99, elapsed_s=4.9), 100.0) is None
     assert chaos.look(at(99, elapsed_s=5.0), 100.1) is not None
 
 
 def test_a_recovery_that_is_not_seen_is_given_up() -> None:
-    chaos = Chaos(steps(0), Flow().ask, patience_s=30)
+    chaos = Chaos(steps(0), LocalFlow(Flow().ask), patience_s=30)
     chaos.look(at(1), 100.0)
     chaos.look(at(2), 131.0)
     assert not chaos.recovering
     assert chaos.faults[0].recovery_seconds is None
-    assert chaos.faults[0].error == "not all units ran again within 30 s"
+    assert chaos.faults[0].error == "it did not recover within 30 s"
+    assert chaos.faults[0].watched
 
 
 def test_a_flow_that_does_not_answer_for_a_moment_is_asked_again() -> None:
     flow = Flow()
-    chaos = Chaos(steps(0), flow.ask, patience_s=30)
+    silent = False
+
+    def ask(command: str) -> dict[str, Any]:
+        if silent:
+            raise Retriable("no answer")
+        return flow.ask(command)
+
+    chaos = Chaos(steps(0), LocalFlow(ask), patience_s=30)
     chaos.look(at(1), 100.0)
-    answer, flow.units = flow.units, {}
-
-    def silent(_: str) -> dict[str, Any]:
-        raise Retriable("no answer")
-
-    chaos._ask = silent
+    silent = True
     chaos.look(at(2), 101.0)
     assert chaos.recovering
-    flow.units = dict.fromkeys(answer, "driver-2")
-    chaos._ask = flow.ask
+    flow.units = dict.fromkeys(flow.units, "driver-2")
+    silent = False
     chaos.look(at(3), 102.0)
     assert chaos.faults[0].recovery_seconds == 2
+
+
+def test_a_recovery_that_could_not_be_looked_at_was_not_watched() -> None:
+    flow = Flow()
+    answers = iter([flow.ask])
+
+    def ask(command: str) -> dict[str, Any]:
+        for answer in answers:
+            return answer(command)
+        raise Retriable("no answer")
+
+    chaos = Chaos(steps(0), LocalFlow(ask), patience_s=30)
+    chaos.look(at(1), 100.0)
+    chaos.look(at(2), 131.0)
+    assert (chaos.faults[0].error, chaos.faults[0].watched) == ("no answer", False)
 
 
 def test_what_was_not_done_says_why() -> None:
     def refuses(_: str) -> dict[str, Any]:
         raise InvalidSpec("no driver holds a source task")
 
-    chaos = Chaos(steps(10, 90), refuses, patience_s=30)
+    chaos = Chaos(steps(10, 90), LocalFlow(refuses), patience_s=30)
     chaos.look(at(20), 100.0)
     chaos.end()
     assert [fault.error for fault in chaos.faults] == [
@@ -130,3 +148,37 @@ def test_what_was_not_done_says_why() -> None:
         "the load ended before it was due",
     ]
     assert all(fault.at_ms is None for fault in chaos.faults)
+
+
+class Slow:
+    """Is broken two seconds after it is asked to be, for ten more; whole again at once."""
+
+    def __init__(self) -> None:
+        self.done: list[ChaosStep] = []
+
+    def do(self, step: ChaosStep) -> Hit:
+        self.done.append(step)
+        return Hit(at_ms=7_000, recovered=lambda: True, after_s=2.0, lasts_s=10.0)
+
+
+def test_a_recovery_counts_from_when_it_broke_and_the_next_step_waits_until_it_is_over() -> None:
+    flow = Slow()
+    chaos = Chaos(steps(0, 0), flow, patience_s=30)
+    chaos.look(at(1), 100.0)
+    chaos.look(at(2), 105.0)
+    assert chaos.faults[0].recovery_seconds == 3
+    chaos.look(at(3), 111.9)
+    assert len(flow.done) == 1
+    chaos.look(at(4), 112.0)
+    assert len(flow.done) == 2
+
+
+def test_what_needs_pods_is_refused_where_there_are_none() -> None:
+    wanted = [
+        *steps(10),
+        ChaosStep(action=ChaosAction.SCALE_DRIVERS, at_percent=20, drivers=3),
+    ]
+    assert list(refused(wanted)) == [
+        "spec.chaos[1].action: ScaleDrivers needs a flow that runs in pods; use KillDriver, or "
+        "apply the test to the flow's cluster with kubectl"
+    ]

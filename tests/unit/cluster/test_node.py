@@ -7,6 +7,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
+import machine
 import pytest
 from cluster.archive import full_name, read_archive, write_archive
 from cluster.find import real_cluster
@@ -20,7 +21,7 @@ from headrace.errors import Fatal
 def only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Only these programs are on PATH, each a shell's script; no CNI plugin is anywhere."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(packages, "SEARCHED", str(tmp_path))
+    monkeypatch.setattr(machine, "SEARCHED", str(tmp_path))
     monkeypatch.setattr(packages, "PLUGIN_FOLDERS", (tmp_path / "plugins",))
 
     def put(**scripts: str) -> None:
@@ -44,7 +45,7 @@ def test_neither_docker_nor_root(
 def test_packages_are_missing_and_so_is_apt(only: Callable[..., None]) -> None:
     only(runc="", ip="", iptables="")
     with pytest.raises(
-        Fatal, match="containerd, containernetworking-plugins, and here is no apt-get"
+        Fatal, match="apt-get install containerd, containernetworking-plugins here: install that"
     ):
         packages.have_packages(Console())
 

@@ -1,6 +1,7 @@
 """Children are applied when something differs, and never those of somebody else."""
 
 import asyncio
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any, cast
 
@@ -20,8 +21,10 @@ class Kept:
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
         self.writes = 0
+        self.before_an_answer: Callable[[], Any] = lambda: None
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        self.before_an_answer()
         return self.objects.get(kind.name)
 
     async def apply(self, object: Object, *, manager: str) -> Object:
@@ -67,6 +70,22 @@ def test_a_flow_made_again_waits_for_the_end_of_the_children_of_the_one_before()
     writes = kept.writes
     apply(children, flow("new"))
     assert kept.writes == writes, "nothing changed"
+
+
+def test_children_that_go_while_they_are_read_are_made_again() -> None:
+    kept = Kept()
+    children = Children(cast(Client, kept))
+    apply(children, flow("old"))
+
+    def collect_garbage() -> None:
+        while kept.objects:
+            _, gone = kept.objects.popitem()
+            children.seen(gone, deleted=True)
+
+    kept.before_an_answer = collect_garbage
+    asyncio.run(children.verify("shop", "orders"))
+    apply(children, flow("old"))
+    assert "Deployment" in kept.objects
 
 
 def test_an_object_of_somebody_else_is_left_alone() -> None:

@@ -10,6 +10,8 @@ import pytest
 import yaml
 
 from headrace.api import (
+    ChaosAction,
+    ChaosStep,
     MirrorTest,
     MirrorTestPhase,
     MirrorTestStatus,
@@ -18,6 +20,7 @@ from headrace.api import (
     Verdict,
 )
 from headrace.controller.mirror_tests import (
+    ChaosRole,
     Facts,
     Images,
     Step,
@@ -26,13 +29,16 @@ from headrace.controller.mirror_tests import (
     next_scheduled,
     next_step,
 )
+from headrace.controller.mirror_tests.chaos import build_plan, read_plan
 from headrace.controller.mirror_tests.ended import left_executors, left_jobs
 from headrace.controller.mirror_tests.jobs import build_job
+from headrace.controller.mirror_tests.killed import Request, request
 from headrace.controller.mirror_tests.pods import TestPod, read_pod
 from headrace.controller.mirror_tests.status import saying
 from headrace.errors import InvalidSpec
 from headrace.replication import flow_status as judged
 from headrace.replication.stages import Stage
+from headrace.report import Faults
 
 GOLDEN = Path(__file__).parent / "golden" / "mirror-test"
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -68,11 +74,17 @@ def flow(ready: str | None) -> ReplicationFlow:
     )
 
 
-RUN = TestRun(read(), Images("headrace-spark:golden"))
+IMAGES = Images("headrace-spark:golden", "headrace:golden")
+RUN = TestRun(read(), IMAGES)
+STEPS = (
+    ChaosStep(action=ChaosAction.KILL_DRIVER, at_percent=30),
+    ChaosStep(action=ChaosAction.SCALE_DRIVERS, at_percent=60, drivers=3),
+)
+BREAKS = TestRun(read(), IMAGES, STEPS, ChaosRole("ClusterRole", "headrace-operator-chaos.ops"))
 
 
 def job(stage: Stage, **status: Any) -> dict[str, Any]:
-    made = build_job(RUN, stage)
+    made = build_job(BREAKS, stage)
     made["metadata"]["creationTimestamp"] = NOW.isoformat()
     return made | {"status": status}
 
@@ -141,28 +153,46 @@ def report(verdict: str = "Passed", run: str = RUN.name) -> str:
     return json.dumps(document | {"counts": counts, "latencyMs": latency})
 
 
-def test_the_objects_of_a_run_are_as_they_were_agreed() -> None:
-    objects = [*build_run(RUN), *(build_job(RUN, stage) for stage in Stage)]
-    page = GOLDEN / "objects.yaml"
+def objects_of(run: TestRun) -> list[dict[str, Any]]:
+    return [*build_run(run), *(build_job(run, stage) for stage in run.stages)]
+
+
+WITH_CHAOS = [one for one in objects_of(BREAKS) if one not in objects_of(RUN)]
+"""What is there because of it, or has to do with it."""
+
+
+@pytest.mark.parametrize(
+    ("name", "objects"), [("objects", objects_of(RUN)), ("with-chaos", WITH_CHAOS)]
+)
+def test_the_objects_of_a_run_are_as_they_were_agreed(
+    name: str, objects: list[dict[str, Any]]
+) -> None:
+    page = GOLDEN / f"{name}.yaml"
     text = yaml.safe_dump_all(objects, sort_keys=False, width=99)
     if os.environ.get("HEADRACE_GOLDEN") == "write":
         page.write_text(text)
     assert text == page.read_text()
 
 
+def test_the_plan_is_what_the_job_and_the_verifier_read() -> None:
+    planned = Faults.model_validate_json(build_plan(BREAKS)).faults
+    assert tuple(fault.step for fault in planned) == STEPS
+    assert all(fault.at_ms is None and fault.error for fault in planned)
+
+
 def test_nothing_of_a_run_is_tried_twice_and_all_of_it_goes_with_its_test() -> None:
     for stage in Stage:
-        made = build_job(RUN, stage)
+        made = build_job(BREAKS, stage)
         assert made["spec"]["backoffLimit"] == 0
         assert made["spec"]["template"]["spec"]["restartPolicy"] == "Never"
-    for made in [*build_run(RUN), *(build_job(RUN, stage) for stage in Stage)]:
+    for made in objects_of(BREAKS):
         assert [owner["uid"] for owner in made["metadata"]["ownerReferences"]] == [
             RUN.test.metadata.uid
         ]
 
 
 def test_without_executors_all_work_is_done_in_the_jobs_own_pod() -> None:
-    run = TestRun(read(spark={"executors": 0}), Images("headrace-spark:golden"))
+    run = TestRun(read(spark={"executors": 0}), IMAGES)
     for stage, slots in ((Stage.PROBE, 3), (Stage.PRODUCE, 3), (Stage.VERIFY, 2)):
         spec = build_job(run, stage)["spec"]["template"]["spec"]
         (only,) = spec["containers"]
@@ -185,7 +215,7 @@ def test_the_test_sizes_its_pods() -> None:
         "driver": {"cpu": "1", "memoryMebibytes": 3000},
         "executor": {"cpu": "2", "memoryMebibytes": 4000},
     }
-    run = TestRun(read(spark=sized), Images("headrace-spark:golden"))
+    run = TestRun(read(spark=sized), IMAGES)
     (only,) = build_job(run, Stage.VERIFY)["spec"]["template"]["spec"]["containers"]
     assert only["image"] == "registry/spark:1"
     assert only["resources"]["requests"] == {"cpu": "1", "memory": "3000Mi"}
@@ -340,10 +370,103 @@ def test_what_outlives_its_stage_is_removed() -> None:
         Stage.PRODUCE: ended(Stage.PRODUCE, "Failed"),
         Stage.VERIFY: job(Stage.VERIFY, active=1),
     }
-    pods = [pod(stage, executor=executor) for stage in Stage for executor in (True, False)]
+    pods = [pod(stage, executor=executor) for stage in jobs for executor in (True, False)]
     assert left_executors(jobs, pods) == ["nightly-produce-exec-1"]
     assert left_jobs(jobs, reported=True) == ["nightly-probe"]
     assert left_jobs(jobs, reported=False) == ["nightly-probe", "nightly-verify"]
+
+
+def breaking(**spec: Any) -> MirrorTest:
+    return of_a_flow(chaos=[{"action": "KillOperator", "atSeconds": 1}], **spec)
+
+
+def look_breaking(test: MirrorTest, **facts: Any) -> Step:
+    return look(test, flow=flow("True"), breaks=True, may_break=True, **facts)
+
+
+def test_faults_are_refused_where_the_operator_may_not_have_them_made() -> None:
+    step = look(breaking(), flow=flow("True"), breaks=True)
+    assert (reason(step), reason(step, "Stalled"), step.start) == ("Forbidden", "Forbidden", None)
+    assert "set chaos.enabled: true in the values of its chart" in message(step)
+    assert look_breaking(breaking()).start is Stage.PROBE
+
+
+def test_the_plan_says_which_steps_a_run_began_with() -> None:
+    steps = breaking().spec.chaos
+    assert read_plan(build_plan(TestRun(breaking(), Images("spark"), steps))) == steps
+
+
+def test_a_load_that_is_to_be_broken_waits_for_who_breaks_it() -> None:
+    probe = {Stage.PROBE: job(Stage.PROBE, active=1, ready=1)}
+    assert look_breaking(breaking(), jobs=probe).start is Stage.CHAOS
+    waits = look_breaking(breaking(), jobs=probe | {Stage.CHAOS: job(Stage.CHAOS, active=1)})
+    assert (waits.start, message(waits)) == (None, "waiting for the Job of chaos")
+    there = probe | {Stage.CHAOS: job(Stage.CHAOS, active=1, ready=1)}
+    assert look_breaking(breaking(), jobs=there).start is Stage.PRODUCE
+    not_yet = there | {Stage.PROBE: job(Stage.PROBE, active=1)}
+    assert message(look_breaking(breaking(), jobs=not_yet)) == "waiting for the probe"
+
+
+def test_without_who_breaks_it_no_load_is_sent() -> None:
+    probe = {Stage.PROBE: job(Stage.PROBE, active=1, ready=1)}
+    gone = probe | {Stage.CHAOS: ended(Stage.CHAOS, "Failed")}
+    said = "headrace: the chaos Job may not get replicationflows"
+    failed = container(terminated={"exitCode": 1, "message": said})
+    step = look_breaking(breaking(), jobs=gone, pods=[pod(Stage.CHAOS, phase="Failed", **failed)])
+    assert (step.start, step.status.verdict) == (None, Verdict.INCONCLUSIVE)
+    assert message(step) == (
+        "nothing was sent: Job nightly-chaos did not come to break anything; pod nightly-chaos-x7x "
+        "ended with exit code 1: the chaos Job may not get replicationflows"
+    )
+    late = probe | {Stage.CHAOS: job(Stage.CHAOS, active=1)}
+    step = look_breaking(breaking(), jobs=late, now=NOW + timedelta(seconds=301))
+    assert step.status.verdict is Verdict.INCONCLUSIVE
+
+
+def test_the_verifier_waits_for_the_last_recovery_as_long_as_the_mirror_has() -> None:
+    jobs = {
+        Stage.PROBE: ended(Stage.PROBE),
+        Stage.CHAOS: job(Stage.CHAOS, active=1, ready=1),
+        Stage.PRODUCE: ended(Stage.PRODUCE),
+    }
+    waits = look_breaking(breaking(), jobs=jobs, now=NOW + timedelta(seconds=120 + 59))
+    assert (waits.start, message(waits)) == (None, "waiting for the recovery from the last fault")
+    late = look_breaking(breaking(), jobs=jobs, now=NOW + timedelta(seconds=120 + 61))
+    assert late.start is Stage.VERIFY
+    done = jobs | {Stage.CHAOS: ended(Stage.CHAOS)}
+    assert look_breaking(breaking(), jobs=done).start is Stage.VERIFY
+
+
+def test_what_to_do_about_a_pod_of_chaos_is_not_what_to_do_about_sparks() -> None:
+    jobs = {Stage.CHAOS: job(Stage.CHAOS, active=1)}
+    pods = [pod(Stage.CHAOS, **NO_IMAGE)]
+    step = look_breaking(breaking(), jobs=jobs, pods=pods, now=NOW + timedelta(seconds=40))
+    assert "the operator's --driver-image (chart: driver.image)" in message(step)
+    assert "spec.spark" not in message(step)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "phase", "steps", "asked"),
+    [
+        (None, "Running", ["KillOperator"], Request.NOTHING),
+        ("", "Running", ["KillDriver", "KillOperator"], Request.DIE),
+        ("headrace-operator-7f", "Running", ["KillOperator"], Request.TAKE_OFF),
+        ("", "Running", ["KillDriver"], Request.TAKE_OFF),
+        ("", "Pending", ["KillOperator"], Request.TAKE_OFF),
+    ],
+)
+def test_an_operator_dies_once_and_only_for_a_test_that_asks_for_it(
+    annotation: str | None, phase: str, steps: list[str], asked: Request
+) -> None:
+    test = of_a_flow(chaos=[{"action": action, "atSeconds": 1} for action in steps])
+    annotations = {} if annotation is None else {"headrace.dev/kill-operator": annotation}
+    test = test.model_copy(
+        update={
+            "metadata": test.metadata.model_copy(update={"annotations": annotations}),
+            "status": MirrorTestStatus(phase=MirrorTestPhase(phase)),
+        }
+    )
+    assert request(test) is asked
 
 
 def test_the_load_is_never_sent_again() -> None:

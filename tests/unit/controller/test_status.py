@@ -62,6 +62,13 @@ TROUBLE = Verdict(False, True, Reason.FORBIDDEN, "the operator may not create de
     ("of", "status", "reason", "words", "stalled"),
     [
         (facts(), NO, Reason.NO_DRIVERS, "there is no driver pod yet", False),
+        (
+            replace(facts(), refused_pods="exceeded quota"),
+            NO,
+            Reason.NO_DRIVERS,
+            "the API server takes no driver pod: exceeded quota; change spec.drivers",
+            False,
+        ),
         (facts(POD), NO, Reason.NO_DRIVERS, "drivers are starting", False),
         (
             facts(replace(POD, problem="ImagePullBackOff: no such image")),

@@ -15,6 +15,9 @@ class Leases:
     def __init__(self) -> None:
         self.events = asyncio.Queue[Object | None]()
         self.gone = False
+        self.duration_s = 600
+        self.answers_after_s = 0.0
+        self.answered = 0
 
     async def list_versioned(self, *_: Any, **__: Any) -> tuple[Objects, str]:
         return await self.list(), "1"
@@ -22,7 +25,9 @@ class Leases:
     async def list(self, *_: Any, **__: Any) -> Objects:
         if self.gone:
             raise Unavailable("away")
-        return [lease(0)]
+        await asyncio.sleep(self.answers_after_s)
+        self.answered += 1
+        return [lease(0, self.duration_s)]
 
     async def watch(self, kind: Kind, *_: Any, **__: Any) -> AsyncIterator[tuple[str, Object]]:
         if self.gone:
@@ -33,13 +38,13 @@ class Leases:
         raise Unavailable("broken")
 
 
-def lease(renewed: int) -> Object:
+def lease(renewed: int, duration_s: int = 600) -> Object:
     return {
         "metadata": {"namespace": "shop", "name": "a", "resourceVersion": str(renewed)},
         "spec": {
             "holderIdentity": "a/1",
             "renewTime": str(renewed),
-            "leaseDurationSeconds": 600,
+            "leaseDurationSeconds": duration_s,
         },
     }
 
@@ -69,6 +74,26 @@ def test_who_is_no_longer_sure_to_live_is_told_when_the_watch_breaks() -> None:
         await server.events.put(lease(2))
         await until(lambda: told[-1])
         assert len(told) == heard + 1, "told once, however long it saw nothing"
+        running.cancel()
+
+    asyncio.run(main())
+
+
+def test_nobody_is_lost_by_an_answer_that_came_late() -> None:
+    """What was renewed while the API server stood still may be in it, or not yet."""
+
+    async def main() -> None:
+        server = Leases()
+        server.duration_s = 1
+        watch = LeaseWatch(cast(Client, server), "")
+        watch.expect([DRIVER])
+        running = asyncio.create_task(watch.run())
+        await until(lambda: server.answered == 1)  # what the watch begins with
+        server.answers_after_s = 2.2
+        await until(lambda: server.answered == 2)
+        assert not watch.expired
+        server.answers_after_s = 0
+        await until(lambda: watch.expired == {DRIVER})
         running.cancel()
 
     asyncio.run(main())

@@ -1,12 +1,12 @@
 """Assignors by name, and plug-ins that do what no plug-in should."""
 
-import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
+import psutil
 import pytest
 
 from headrace.assign import (
@@ -244,8 +244,11 @@ def test_closing_does_not_wait_for_an_answer(opened: list[Decider]) -> None:
     assert decision.reason.startswith("assignor loops ended its process")
 
 
-def children(entry: str) -> list[Path]:
+def children(entry: str) -> list[psutil.Process]:
     """Processes of ours in which a plug-in runs."""
-    tasks = Path(f"/proc/{os.getpid()}/task").glob("*/children")
-    commands = [Path(f"/proc/{pid}/cmdline") for task in tasks for pid in task.read_text().split()]
-    return [path for path in commands if path.exists() and entry.encode() in path.read_bytes()]
+    found = []
+    for child in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):  # it ended just now
+            if entry in " ".join(child.cmdline()):
+                found.append(child)
+    return found

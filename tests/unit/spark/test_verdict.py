@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.manifests import mirror_test_of_another
 
 from headrace.api import ChaosAction, ChaosStep, MirrorTest, Verdict
 from headrace.report import Counts, Example, Fault, Kind, Measured, Run
@@ -16,16 +17,7 @@ STEP = ChaosStep(action=ChaosAction.KILL_DRIVER, at_percent=50)
 def run(**spec: Any) -> Run:
     return Run(
         name="r",
-        test=MirrorTest.model_validate(
-            {
-                "metadata": {"name": "t"},
-                "spec": {
-                    "source": {"alias": "east", "bootstrapServers": "e:1"},
-                    "target": {"alias": "west", "bootstrapServers": "w:1"},
-                    **spec,
-                },
-            }
-        ),
+        test=MirrorTest.model_validate(mirror_test_of_another("t", **spec)),
     )
 
 
@@ -167,6 +159,13 @@ def test_recovery_has_a_budget(
     fault = Fault(step=STEP, at_ms=1, recovery_seconds=recovery, error="it took too long")
     budgets = {} if budget is None else {"recoverySeconds": budget}
     assert judge(replace(GOOD, run=run(budgets=budgets), faults=(fault,)))[0] is verdict
+
+
+@pytest.mark.parametrize("budgets", [{}, {"recoverySeconds": 9}])
+def test_a_recovery_that_nobody_watched_is_inconclusive(budgets: dict[str, int]) -> None:
+    fault = Fault(step=STEP, at_ms=1, error="its Job ended", watched=False)
+    evidence = replace(GOOD, run=run(budgets=budgets), faults=(fault,))
+    assert judge(evidence)[0] is Verdict.INCONCLUSIVE
 
 
 def test_a_rate_that_was_not_reached_is_a_warning() -> None:

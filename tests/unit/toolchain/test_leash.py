@@ -29,9 +29,10 @@ def _killed_parent(death_signal: str, child: str) -> tuple[psutil.Process, subpr
     command = [sys.executable, "-c", PARENT, death_signal, child]
     parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
-    process = psutil.Process(int(parent.stdout.readline()))
-    if "ready" in child:
-        assert parent.stdout.readline() == "ready\n"
+    lines = {parent.stdout.readline() for _ in range(2 if "ready" in child else 1)}  # in any order
+    assert ("ready\n" in lines) == ("ready" in child)
+    (pid,) = lines - {"ready\n"}
+    process = psutil.Process(int(pid))
     parent.kill()
     parent.wait()
     return process, parent

@@ -1,18 +1,21 @@
-"""MirrorTests on Kubernetes: three Jobs one after the other, and the verdict that they leave.
+"""MirrorTests on Kubernetes: Jobs one after the other, and the verdict that they leave.
 
 ``stages`` decides from the ``facts`` what comes next, ``pods`` what keeps it from that, ``outcome``
-how it ends, ``schedule`` when a test with a schedule makes another one; ``jobs``, ``spark`` and
-``access`` build what is applied: all of that is pure. ``reconcile`` does it, ``ended`` removes what
-is left of a stage.
+how it ends, ``schedule`` when a test with a schedule makes another one; ``jobs``, ``spark``,
+``chaos`` and ``access`` build what is applied, ``run`` is what all of it has in common: all of that
+is pure. ``reconcile`` does it, ``ended`` removes what is left of a stage, ``killed`` is how a test
+kills its operator.
 """
 
 from headrace.controller.mirror_tests.facts import Facts, Step
-from headrace.controller.mirror_tests.jobs import Images, TestRun, build_run, report_name
+from headrace.controller.mirror_tests.jobs import build_run
 from headrace.controller.mirror_tests.reconcile import MirrorTestReconciler, TestName
+from headrace.controller.mirror_tests.run import ChaosRole, Images, TestRun, report_name
 from headrace.controller.mirror_tests.schedule import Scheduled, next_scheduled
 from headrace.controller.mirror_tests.stages import next_step
 
 __all__ = [
+    "ChaosRole",
     "Facts",
     "Images",
     "MirrorTestReconciler",

@@ -1,8 +1,8 @@
 """What the Spark drivers of a MirrorTest may do: make their executors, and write the report."""
 
+from headrace.controller.resources.access import RBAC, account, binding
 from headrace.k8s import Object
 
-_RBAC = "rbac.authorization.k8s.io"
 _MAKE_EXECUTORS: Object = {
     "apiGroups": [""],
     "resources": ["pods"],
@@ -13,22 +13,12 @@ _MAKE_EXECUTORS: Object = {
 def build_access(metadata: Object, report: str, *, executors: bool) -> list[Object]:
     """Account, role and binding of the Spark drivers, all named as ``metadata`` says; the
     executors' account, which may do nothing."""
-    name, namespace = metadata["name"], metadata["namespace"]
+    name = metadata["name"]
     return [
+        account(metadata),
+        account(metadata | {"name": f"{name.removesuffix('spark')}executor"}),
         {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": metadata,
-            "automountServiceAccountToken": False,
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": metadata | {"name": f"{name.removesuffix('spark')}executor"},
-            "automountServiceAccountToken": False,
-        },
-        {
-            "apiVersion": f"{_RBAC}/v1",
+            "apiVersion": f"{RBAC}/v1",
             "kind": "Role",
             "metadata": metadata,
             "rules": [
@@ -41,11 +31,5 @@ def build_access(metadata: Object, report: str, *, executors: bool) -> list[Obje
                 *([_MAKE_EXECUTORS] if executors else []),
             ],
         },
-        {
-            "apiVersion": f"{_RBAC}/v1",
-            "kind": "RoleBinding",
-            "metadata": metadata,
-            "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
-        },
+        binding(metadata, kind="Role", role=name),
     ]

@@ -28,6 +28,10 @@ class Facts:
     """Of those Jobs, and the executors."""
     report: str | None = None
     """``report.json``, as the verifier left it."""
+    breaks: bool = False
+    """Whether the run breaks its flow, by the steps that it began with."""
+    may_break: bool = False
+    """Whether this operator has a role for the Job of ``spec.chaos``."""
 
 
 @dataclass(frozen=True)

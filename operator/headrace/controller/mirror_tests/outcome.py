@@ -13,8 +13,8 @@ from headrace.api import (
     Verdict,
 )
 from headrace.controller.mirror_tests.facts import Facts, Step, say
-from headrace.controller.mirror_tests.jobs import report_name
 from headrace.controller.mirror_tests.pods import of_stage
+from headrace.controller.mirror_tests.run import report_name
 from headrace.replication.stages import Stage
 
 _REASONS = {
@@ -39,7 +39,9 @@ def judged(facts: Facts, report: str) -> MirrorTestStatus:
         )
         reasons = " ".join(map(str, document["reasons"]))
         if verdict is Verdict.INCONCLUSIVE:
-            reasons = "; ".join([reasons, *ended_badly(facts, Stage.PROBE, Stage.PRODUCE)])
+            reasons = "; ".join(
+                [reasons, *ended_badly(facts, Stage.PROBE, Stage.CHAOS, Stage.PRODUCE)]
+            )
     except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
         return inconclusive(facts, f"the report cannot be read: {error}").status
     return _with_verdict(facts, verdict, reasons[:4096]).model_copy(

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from headrace.api import Reason
-from headrace.controller.mirror_tests.spark import EXECUTOR_LABELS, STAGE_LABEL
+from headrace.controller.mirror_tests.run import STAGE_LABEL
+from headrace.controller.mirror_tests.spark import EXECUTOR_LABELS
 from headrace.k8s import Object
 from headrace.replication.stages import Stage
 
@@ -59,7 +60,7 @@ def read_pod(pod: Object) -> TestPod:
         waits=phase == "Pending",
         runs=phase == "Running",
         ended=phase in ("Succeeded", "Failed"),
-        trouble=next(_troubles(pod, "executor" if executor else "driver"), None),
+        trouble=next(_troubles(pod, _advice(labels.get(STAGE_LABEL, ""), executor)), None),
     )
 
 
@@ -68,39 +69,68 @@ def of_stage(pods: Iterable[TestPod], stage: Stage) -> list[TestPod]:
     return [pod for pod in pods if pod.stage == stage]
 
 
-def _troubles(pod: Object, role: str) -> Iterator[Trouble]:
+@dataclass(frozen=True)
+class _Advice:
+    """What to do about a pod."""
+
+    memory: str
+    """That took more than it may."""
+    room: str
+    """That fits on no node."""
+    image: str
+    """Whose image is not there."""
+
+
+_OF_CHAOS = _Advice(
+    memory="please report it",
+    room="make room",
+    image="the operator's --driver-image (chart: driver.image)",
+)
+
+
+def _advice(stage: str, executor: bool) -> _Advice:
+    if stage == Stage.CHAOS:
+        return _OF_CHAOS
+    size = f"spec.spark.{'executor' if executor else 'driver'}"
+    return _Advice(
+        memory=f"raise {size}.memoryMebibytes",
+        room=f"make room, or lower {size}" + (" or spec.spark.executors" if executor else ""),
+        image="spec.spark.image, or for all tests the operator's --spark-image (chart: "
+        "spark.image)",
+    )
+
+
+def _troubles(pod: Object, advice: _Advice) -> Iterator[Trouble]:
     name, status = pod["metadata"]["name"], pod.get("status") or {}
-    memory = f"raise spec.spark.{role}.memoryMebibytes"
     if status.get("reason") == "Evicted":
         yield Trouble(
             Reason.EVICTED,
-            f"pod {name} was evicted: {_sentence(status)} Give its node more room, or {memory}, so "
-            "that it asks for what it takes",
+            f"pod {name} was evicted: {_sentence(status)} Give its node more room; or, so that it "
+            f"asks for what it takes: {advice.memory}",
         )
     for condition in status.get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             yield Trouble(
                 Reason.UNSCHEDULABLE,
                 f"pod {name} fits on no node: {_sentence(condition)} It asks for "
-                f"{_asks_for(pod)}: make room, or lower spec.spark.{role}"
-                + (" or spec.spark.executors" if role == "executor" else ""),
+                f"{_asks_for(pod)}: {advice.room}, or let it onto other nodes by spec.podTemplate",
             )
     for container in status.get("containerStatuses") or ():
         state = container.get("state") or {}
         if waiting := state.get("waiting"):
-            yield from _waits(name, container["image"], waiting)
+            yield from _waits(name, container["image"], waiting, advice)
         if (ended := state.get("terminated")) and ended.get("exitCode"):
-            yield _ended(name, ended, memory)
+            yield _ended(name, ended, advice.memory)
 
 
-def _waits(name: str, image: str, waiting: Object) -> Iterator[Trouble]:
+def _waits(name: str, image: str, waiting: Object, advice: _Advice) -> Iterator[Trouble]:
     reason, said = waiting.get("reason", ""), waiting.get("message", "")
     if reason in _IMAGE:
         yield Trouble(
             Reason.IMAGE_NOT_PULLED,
             f"pod {name} has no image: {image}: {said or reason}. Push it to where the nodes pull "
-            "from, or name another: spec.spark.image, or for all tests the operator's "
-            "--spark-image (chart: spark.image)",
+            f"from, or name another: {advice.image}; for a registry that wants a login, name its "
+            "Secret in spec.podTemplate.imagePullSecrets",
         )
     elif reason and reason not in _STARTING:
         yield Trouble(Reason.POD_FAILED, f"pod {name} does not start: {reason}: {said}")

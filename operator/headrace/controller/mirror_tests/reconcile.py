@@ -1,30 +1,40 @@
 """Carries MirrorTests out: reads what there is, does the next step, says how it stands."""
 
+import os
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import ValidationError
-
-from headrace.api import API_VERSION, MirrorTest, MirrorTestStatus, Reason, ReplicationFlow
-from headrace.api.labels import MIRROR_TEST_LABEL, OPERATOR_MANAGER, label_value
+from headrace.api import (
+    API_VERSION,
+    ChaosStep,
+    MirrorTest,
+    MirrorTestSpec,
+    MirrorTestStatus,
+    Reason,
+    ReplicationFlow,
+)
+from headrace.api.labels import (
+    KILL_ANNOTATION,
+    MIRROR_TEST_LABEL,
+    OPERATOR_MANAGER,
+    label_value,
+)
 from headrace.controller.events import EventRecorder, occurrences
+from headrace.controller.mirror_tests.chaos import read_plan
 from headrace.controller.mirror_tests.ended import left_executors, left_jobs, remove
 from headrace.controller.mirror_tests.facts import Facts
-from headrace.controller.mirror_tests.jobs import (
-    Images,
-    TestRun,
-    build_job,
-    build_run,
-    report_name,
-)
+from headrace.controller.mirror_tests.jobs import build_job, build_run
+from headrace.controller.mirror_tests.killed import EXIT_CODE, Request, request
 from headrace.controller.mirror_tests.pods import read_pod
+from headrace.controller.mirror_tests.run import ChaosRole, Images, TestRun, report_name
 from headrace.controller.mirror_tests.schedule import next_scheduled
 from headrace.controller.mirror_tests.stages import next_step
 from headrace.controller.mirror_tests.status import saying
 from headrace.controller.ownership import check_name
 from headrace.controller.trouble import is_said, trouble
-from headrace.errors import HeadraceError, InvalidSpec
+from headrace.errors import HeadraceError, InvalidSpec, Retriable
 from headrace.k8s import Client, Conflict, Object, owns, parse
 from headrace.k8s.kinds import CONFIG_MAP, FLOW, JOB, MIRROR_TEST, POD
 from headrace.logs import get_logger
@@ -44,8 +54,18 @@ TestName = tuple[str, str]
 class MirrorTestReconciler:
     """Reads anew at every look: tests are few, and their Jobs last for minutes."""
 
-    def __init__(self, client: Client, events: EventRecorder, images: Images) -> None:
+    def __init__(
+        self,
+        client: Client,
+        events: EventRecorder,
+        images: Images,
+        role: ChaosRole | None,
+        identity: str,
+    ) -> None:
+        """``role``: of the Jobs of ``spec.chaos``; None: they are refused. ``identity``: of this
+        operator."""
         self._client, self._events, self._images = client, events, images
+        self._role, self._identity = role, identity
 
     async def reconcile(self, name: TestName) -> float | None:
         """One look; in how many seconds the next one is due, ``None`` when the test is gone."""
@@ -60,6 +80,8 @@ class MirrorTestReconciler:
         if test.spec.schedule is None and test.status and test.status.verdict:
             return await self._look_after_its_end(test)
         try:
+            if self._role is not None and (asked := request(test)) is not Request.NOTHING:
+                await self._answer(test, dies=asked is Request.DIE)
             if test.spec.schedule:
                 return await self._make_scheduled(test)
             return await self._carry_out(test)
@@ -77,6 +99,24 @@ class MirrorTestReconciler:
             await self._client.delete(MIRROR_TEST, metadata.namespace, metadata.name)
             return None
         return step.again_s
+
+    async def _answer(self, test: MirrorTest, *, dies: bool) -> None:
+        """To the request of a test that its operator be killed; does not return when it dies."""
+        annotations = {KILL_ANNOTATION: self._identity if dies else None}
+        try:
+            await self._client.patch(
+                MIRROR_TEST,
+                test.metadata.namespace,
+                test.metadata.name,
+                {"metadata": {"annotations": annotations}},
+            )
+        except Retriable:
+            if not dies:
+                raise
+            # It may be written all the same: then nobody would ask another time.
+        if dies:
+            log.warning("ends at once, as spec.chaos asks", test=test.metadata.name)
+            os._exit(EXIT_CODE)
 
     async def _make_scheduled(self, test: MirrorTest) -> float:
         namespace = test.metadata.namespace
@@ -98,13 +138,23 @@ class MirrorTestReconciler:
         labels = f"{MIRROR_TEST_LABEL}={label_value(metadata.name)}"
         jobs = await self._client.list(JOB, metadata.namespace, labels=labels)
         named = {job["metadata"]["name"]: job for job in jobs if owns(test, job)}
-        stages = {stage: named[n] for stage in Stage if (n := run.part(stage)) in named}
+        stages = {stage: named[n] for stage in run.stages if (n := run.part(stage)) in named}
         found = await self._client.list(POD, metadata.namespace, labels=labels) if stages else []
         pods = [read_pod(pod) for pod in found]
         kept = await self._client.get(CONFIG_MAP, metadata.namespace, report_name(test))
         report = _report(kept, test)
         step = next_step(
-            Facts(test, _now(), run=run.name, flow=flow, jobs=stages, pods=pods, report=report)
+            Facts(
+                test,
+                _now(),
+                run=run.name,
+                flow=flow,
+                jobs=stages,
+                pods=pods,
+                report=report,
+                breaks=bool(run.steps),
+                may_break=self._role is not None,
+            )
         )
         if step.start is not None:
             await self._start(run, step.start)
@@ -117,7 +167,7 @@ class MirrorTestReconciler:
         """Make a stage's Job, with the first what all need. A name that is taken is found before
         anything begins; raises as ``check_name``."""
         needed = build_run(run) if stage is Stage.PROBE else []
-        jobs = {one: build_job(run, one) for one in (Stage if needed else (stage,))}
+        jobs = {one: build_job(run, one) for one in (run.stages if needed else (stage,))}
         for manifest in (*needed, *jobs.values()):
             await check_name(self._client, run.test, manifest)
         for manifest in needed:
@@ -133,12 +183,12 @@ class MirrorTestReconciler:
 
     async def _run(self, test: MirrorTest, flow: ReplicationFlow | None) -> TestRun:
         """The test as its Jobs have it: a flow that changes meanwhile changes nothing for it."""
-        run = TestRun(test, self._images)
+        run = TestRun(test, self._images, test.spec.chaos, self._role)
         kept = await self._client.get(CONFIG_MAP, test.metadata.namespace, run.part("run"))
         if kept is not None and owns(test, kept):
-            spec = _resolved(kept).spec
-            return TestRun(test.model_copy(update={"spec": spec}), self._images)
-        return TestRun(resolve(test, flow), self._images) if flow else run
+            spec, steps = _begun_with(kept)
+            return replace(run, test=test.model_copy(update={"spec": spec}), steps=steps)
+        return replace(run, test=resolve(test, flow)) if flow else run
 
     async def _refuse(self, object: Object, why: str) -> None:
         """Say of a test that is not understood that it is not; of one that has ended, nothing."""
@@ -174,10 +224,13 @@ def _dumped(status: MirrorTestStatus) -> dict[str, Any]:
     return status.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-def _resolved(kept: Object) -> MirrorTest:
+def _begun_with(kept: Object) -> tuple[MirrorTestSpec, tuple[ChaosStep, ...]]:
+    """The spec and the steps of chaos, whatever the test says by now."""
     try:
-        return MirrorTest.model_validate_json(kept["data"]["test.json"])
-    except (KeyError, ValidationError) as error:
+        spec = MirrorTest.model_validate_json(kept["data"]["test.json"]).spec
+        plan = kept["data"].get("chaos.json")
+        return spec, read_plan(plan) if plan else ()
+    except (KeyError, ValueError) as error:
         name = kept["metadata"]["name"]
         raise InvalidSpec(
             f"ConfigMap {name}, which holds the test as its Jobs have it, cannot be read: somebody "

@@ -7,9 +7,9 @@ and owns: they go when it goes. (Names of the settings: Spark 4.0, running-on-ku
 from math import ceil
 
 from headrace.api import MirrorTest
+from headrace.controller.mirror_tests.run import STAGE_LABEL
 from headrace.replication.stages import HEAP_MIB, JAVA_OPTIONS, Stage, local_slots
 
-STAGE_LABEL = "headrace.dev/stage"
 EXECUTOR_LABELS = {"spark-role": "executor"}
 """Spark's own, on each executor's pod."""
 

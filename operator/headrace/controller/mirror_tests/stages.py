@@ -25,7 +25,13 @@ _PATIENCE_S = 30.0
 """What a cluster that grows by itself, or a registry, may be late without a word about it."""
 _PROBE_END_S = 60.0
 """Beyond settleSeconds: for its executors' results."""
+_RECOVERY_END_S = 60.0
+"""Beyond settleSeconds, which is what a recovery may take."""
 _LOOK_S = 10.0
+_MAY_NOT_BREAK = (
+    "spec.chaos asks for faults, and this operator may not make any: set chaos.enabled: true in "
+    "the values of its chart (`headrace operator --chaos-role`), or leave spec.chaos out"
+)
 
 
 def next_step(facts: Facts) -> Step:
@@ -48,6 +54,8 @@ def _obstacle(facts: Facts) -> Step | None:
         return None
     if refused := unbuilt(facts.test).refused:
         return _waiting(facts, Reason.NOT_BUILT, "; ".join(refused), stalled=True)
+    if facts.breaks and not facts.may_break:
+        return _waiting(facts, Reason.FORBIDDEN, _MAY_NOT_BREAK, stalled=True)
     if not facts.jobs and (why := _not_yet(facts)):
         return _waiting(facts, Reason.WAITING_FOR_FLOW, why)
     return None
@@ -96,17 +104,35 @@ def _before_the_load(facts: Facts) -> Step:
         return inconclusive(facts, "the producer's Job is gone: nobody knows what was sent")
     if probe is None:
         return _under_way(facts, MirrorTestPhase.PENDING, "starting the probe", Stage.PROBE)
+    if facts.breaks and (not_yet := _before_chaos(facts)):
+        return not_yet
     if not (_ready(probe) or has_ended(probe) or _age_s(probe, facts.now) > _START_S):
         return _under_way(facts, MirrorTestPhase.PENDING, "waiting for the probe")
     return _under_way(facts, MirrorTestPhase.RUNNING, "sending the load", Stage.PRODUCE)
+
+
+def _before_chaos(facts: Facts) -> Step | None:
+    """Without who breaks what is to be broken, a load would prove nothing."""
+    chaos = (facts.jobs or {}).get(Stage.CHAOS)
+    if chaos is None:
+        return _under_way(facts, MirrorTestPhase.PENDING, "starting the Job of chaos", Stage.CHAOS)
+    if _ready(chaos):
+        return None
+    if has_ended(chaos) or _age_s(chaos, facts.now) > _START_S:
+        said = f"nothing was sent: Job {chaos['metadata']['name']} did not come to break anything"
+        return inconclusive(facts, "; ".join([said, *ended_badly(facts, Stage.CHAOS)]))
+    return _under_way(facts, MirrorTestPhase.PENDING, "waiting for the Job of chaos")
 
 
 def _after_its_start(facts: Facts, load: Object) -> Step:
     verify = (facts.jobs or {}).get(Stage.VERIFY)
     if not (load_end := has_ended(load)):
         return _under_way(facts, MirrorTestPhase.RUNNING, "sending the load")
-    if verify is None and _measures(facts, load_end):
+    if verify is None and _goes_on(facts, Stage.PROBE, load_end, _PROBE_END_S):
         said = "waiting for the last message on the target"
+        return _under_way(facts, MirrorTestPhase.RUNNING, said)
+    if verify is None and _goes_on(facts, Stage.CHAOS, load_end, _RECOVERY_END_S):
+        said = "waiting for the recovery from the last fault"
         return _under_way(facts, MirrorTestPhase.RUNNING, said)
     if verify is None:
         said = "comparing the clusters"
@@ -119,13 +145,14 @@ def _after_its_start(facts: Facts, load: Object) -> Step:
     return inconclusive(facts, "; ".join([said, *ended_badly(facts, *Stage)]))
 
 
-def _measures(facts: Facts, load_end: Object) -> bool:
-    """Whether the probe is to be waited for: until it ends, or the mirror's time is over."""
-    probe = (facts.jobs or {}).get(Stage.PROBE)
-    if probe is None or has_ended(probe):
+def _goes_on(facts: Facts, stage: Stage, load_end: Object, end_s: float) -> bool:
+    """Whether a stage beside the load is to be waited for: until it ends, or the mirror's time and
+    ``end_s`` are over."""
+    job = (facts.jobs or {}).get(stage)
+    if job is None or has_ended(job):
         return False
     since = datetime.fromisoformat(load_end["lastTransitionTime"])
-    return (facts.now - since).total_seconds() < facts.test.spec.settle_seconds + _PROBE_END_S
+    return (facts.now - since).total_seconds() < facts.test.spec.settle_seconds + end_s
 
 
 def _not_yet(facts: Facts) -> str:

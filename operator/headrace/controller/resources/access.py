@@ -1,4 +1,4 @@
-"""What the drivers of a flow may do on the API server: as little as they can work with."""
+"""What pods may do on the API server, drivers of a flow first: as little as they can work with."""
 
 from headrace.api import ReplicationFlow
 from headrace.controller.resources.metadata import build_metadata, driver_name
@@ -7,14 +7,31 @@ from headrace.k8s import Object
 RBAC = "rbac.authorization.k8s.io"
 
 
-def build_service_account(flow: ReplicationFlow) -> Object:
-    """Who the drivers are. The token is mounted by the pods, which ask for it."""
+def account(metadata: Object) -> Object:
+    """Who somebody is. The token is mounted by the pods that ask for it."""
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
-        "metadata": build_metadata(flow, driver_name(flow)),
+        "metadata": metadata,
         "automountServiceAccountToken": False,
     }
+
+
+def binding(metadata: Object, *, kind: str, role: str) -> Object:
+    """Gives a role to the account that ``metadata`` names."""
+    subject = {"name": metadata["name"], "namespace": metadata["namespace"]}
+    return {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "RoleBinding",
+        "metadata": metadata,
+        "roleRef": {"apiGroup": RBAC, "kind": kind, "name": role},
+        "subjects": [{"kind": "ServiceAccount", **subject}],
+    }
+
+
+def build_service_account(flow: ReplicationFlow) -> Object:
+    """Who the drivers are."""
+    return account(build_metadata(flow, driver_name(flow)))
 
 
 def build_role(flow: ReplicationFlow) -> Object:
@@ -56,12 +73,4 @@ def build_role(flow: ReplicationFlow) -> Object:
 def build_role_binding(flow: ReplicationFlow) -> Object:
     """Gives the role to the account."""
     name = driver_name(flow)
-    return {
-        "apiVersion": f"{RBAC}/v1",
-        "kind": "RoleBinding",
-        "metadata": build_metadata(flow, name),
-        "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": name},
-        "subjects": [
-            {"kind": "ServiceAccount", "name": name, "namespace": flow.metadata.namespace}
-        ],
-    }
+    return binding(build_metadata(flow, name), kind="Role", role=name)

@@ -6,6 +6,12 @@ import json
 from headrace.api import FlowState, ReplicationFlow
 from headrace.controller.names import TEMPLATE, driver_selector, flow_labels
 from headrace.controller.resources.metadata import build_metadata, driver_name
+from headrace.controller.resources.pods import (
+    CONTAINER_SECURITY,
+    POD_SECURITY,
+    as_wished,
+    from_field,
+)
 from headrace.controller.resources.secrets import (
     SECRETS_FOLDER,
     build_mounts,
@@ -48,21 +54,16 @@ def build_pod_template(flow: ReplicationFlow, image: str) -> Object:
     """The pods, labelled with a hash of all that makes them what they are: clusters and policy
     too, which a driver takes from its flow once, when it starts."""
     wanted = flow.spec.drivers.pod_template
-    spec = _build_pod_spec(flow, image)
-    labels = {
-        **wanted.metadata.labels,
-        **flow_labels(flow.metadata.name),
-        **driver_selector(flow.metadata.name),
-    }
+    ours = {**flow_labels(flow.metadata.name), **driver_selector(flow.metadata.name)}
+    pod = as_wished(wanted, ours, _build_pod_spec(flow, image))
+    labels = pod["metadata"]["labels"]
     at_start = flow.spec.model_dump(
         mode="json", include={"source", "target", "policy"}, exclude_unset=True
     )
-    made_of = json.dumps([spec, labels, wanted.metadata.annotations, at_start], sort_keys=True)
+    parts = [pod["spec"], labels, wanted.metadata.annotations, at_start]
+    made_of = json.dumps(parts, sort_keys=True)
     labels[TEMPLATE] = hashlib.sha256(made_of.encode()).hexdigest()[:10]
-    metadata: Object = {"labels": labels}
-    if wanted.metadata.annotations:
-        metadata["annotations"] = dict(wanted.metadata.annotations)
-    return {"metadata": metadata, "spec": spec}
+    return pod
 
 
 def template_hash(deployment: Object) -> str:
@@ -74,17 +75,14 @@ def template_hash(deployment: Object) -> str:
 def _build_pod_spec(flow: ReplicationFlow, image: str) -> Object:
     secrets = secret_names(flow)
     return {
-        **flow.spec.drivers.pod_template.model_dump(
-            mode="json", by_alias=True, exclude_defaults=True, exclude={"metadata"}
-        ),
         "serviceAccountName": driver_name(flow),
         "automountServiceAccountToken": True,
         "enableServiceLinks": False,
+        # A container that joins for a moment can signal the driver: as process 1 of its own
+        # processes it would ignore KILL and STOP.
+        "shareProcessNamespace": True,
         "terminationGracePeriodSeconds": _GRACE_PERIOD_S,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": POD_SECURITY,
         "containers": [_build_container(flow, image, secrets)],
         "volumes": [{"name": "tmp", "emptyDir": {}}, *build_volumes(secrets)],
     }
@@ -105,9 +103,9 @@ def _build_container(flow: ReplicationFlow, image: str, secrets: list[str]) -> O
             f"--secrets={SECRETS_FOLDER}",
         ],
         "env": [
-            _from_field("POD_NAME", "metadata.name"),
-            _from_field("POD_UID", "metadata.uid"),
-            _from_field("POD_IP", "status.podIP"),
+            from_field("POD_NAME", "metadata.name"),
+            from_field("POD_UID", "metadata.uid"),
+            from_field("POD_IP", "status.podIP"),
         ],
         "ports": [{"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"}],
         "resources": flow.spec.drivers.resources.model_dump(
@@ -125,15 +123,6 @@ def _build_container(flow: ReplicationFlow, image: str, secrets: list[str]) -> O
             "timeoutSeconds": 2,
             "failureThreshold": 2,
         },
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
+        "securityContext": CONTAINER_SECURITY,
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *build_mounts(secrets)],
     }
-
-
-def _from_field(name: str, path: str) -> Object:
-    """An environment variable that the kubelet fills in; ``$(NAME)`` in ``args`` names it."""
-    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}

@@ -1,30 +1,26 @@
-"""The topic by which the jobs of a run tell each other how far they are.
+"""The topic by which the jobs of a mirror test tell each other how far they are.
 
 It lies on the source, compacted, one record a fact: ``<run>/<producer>/progress``,
-``<run>/probe-<n>/ready``, ``<run>/probe-<n>/sentinels``, ``<run>/manifest``, ``<run>/measured``.
-Mirrors leave it out: its name ends in ``.internal``.
+``<run>/probe-<n>/ready``, ``<run>/probe-<n>/sentinels``, ``<run>/manifest``, ``<run>/measured``,
+``<run>/faults``. Mirrors leave it out: its name ends in ``.internal``.
 """
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Any
+
+from confluent_kafka import KafkaError, Message
 
 from headrace.api import ClusterAccess
 from headrace.api.partitions import TopicPartition
 from headrace.errors import Fatal, GaveUp
-from headrace.kafka import (
-    Admin,
-    KafkaError,
-    Message,
-    Position,
-    assign,
-    make_consumer,
-    make_producer,
-    translate,
-)
+from headrace.kafka.admin import Admin, Position
+from headrace.kafka.clients import assign, make_consumer, make_producer
+from headrace.kafka.errors import translate
 
 TOPIC = "headrace-tests.internal"
+FAULTS = "faults"
 MANIFEST = "manifest"
 MEASURED = "measured"
 PROGRESS = "progress"
@@ -37,12 +33,26 @@ _CONFIG = {
     "retention.ms": str(7 * 24 * 3_600_000),  # runs of last week are of no use to anybody
     "max.message.bytes": str(16 << 20),  # a manifest of 10,000 streams and partitions is 1 MB
 }
+_CREATION_S = 30.0
+"""Brokers show a new topic after 100 ms; three leader elections are no moment any more."""
 _FLUSH_S = 30.0  # a leader election takes 10 s; three of them are not a moment any more
 
 
 def create(cluster: ClusterAccess) -> None:
-    """Make the topic on the source if it is not there."""
-    Admin(cluster).create_topic(TOPIC, 1, config=_CONFIG)
+    """Make the topic on the source if it is not there; raises as ``wait_for_topics``."""
+    admin = Admin(cluster)
+    admin.create_topic(TOPIC, 1, config=_CONFIG)
+    wait_for_topics(admin, {TOPIC})
+
+
+def wait_for_topics(admin: Admin, names: Set[str]) -> None:
+    """Return when the brokers show topics that were just made; raises ``GaveUp`` after 30 s."""
+    deadline = time.monotonic() + _CREATION_S
+    while absent := names - admin.topics().keys():
+        if time.monotonic() > deadline:
+            said = ", ".join(sorted(absent))
+            raise GaveUp(f"{admin.name} did not show {said} within {_CREATION_S:.0f} s")
+        time.sleep(0.1)
 
 
 def key(run: str, *path: str) -> str:

@@ -1,0 +1,46 @@
+"""A flow of ``headrace run``, broken over its control socket."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
+
+from headrace.api import ChaosAction, ChaosStep, TaskPhase
+from headrace.chaos.port import Hit
+
+Ask = Callable[[str], dict[str, Any]]
+"""Sends a command to the flow's control socket; raises ``HeadraceError`` without an answer."""
+
+
+def refused(steps: Sequence[ChaosStep]) -> Iterator[str]:
+    """Why those of the steps that need pods cannot be done here, a sentence each."""
+    for index, step in enumerate(steps):
+        if step.action is not ChaosAction.KILL_DRIVER:
+            yield (
+                f"spec.chaos[{index}].action: {step.action} needs a flow that runs in pods; "
+                "use KillDriver, or apply the test to the flow's cluster with kubectl"
+            )
+
+
+class LocalFlow:
+    """The one step that it knows is KillDriver (``refused``)."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    def do(self, step: ChaosStep) -> Hit:
+        """Kill -9 the driver that holds most source tasks."""
+        hit = self._ask("kill-driver")
+        driver, units = hit["driver"], tuple(hit["units"])
+        return Hit(
+            at_ms=hit["timeMs"],
+            driver=driver,
+            units=units,
+            recovered=lambda: self._runs_elsewhere(units, driver),
+        )
+
+    def _runs_elsewhere(self, lost: Collection[str], driver: str) -> bool:
+        """Whether every lost unit that still exists runs, and not on the driver that was hit."""
+        units = [unit for unit in self._ask("status")["units"] if unit["name"] in lost]
+        return all(
+            unit.get("phase") == TaskPhase.RUNNING and unit.get("driverName") != driver
+            for unit in units
+        )

@@ -1,0 +1,106 @@
+"""Gets a signal into a driver's pod: by an ephemeral container, which shares its processes.
+
+Its process has the driver's user, so it needs no capability, and Pod Security's ``restricted`` lets
+it in. It takes the right to patch ``pods/ephemeralcontainers``. Such a container is never started
+again, and stays in the pod's list until the pod goes.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from headrace.chaos.seen import driver_container
+from headrace.errors import GaveUp, InvalidSpec, Retriable
+from headrace.k8s import Client, Object
+from headrace.k8s.kinds import POD
+
+_WITHIN_S = 60.0
+"""Its image is on the node; what keeps a kubelet so long is said."""
+_LOOK_S = 0.2
+_SURE_S = 2.0
+"""A program that found nothing to signal has ended by then."""
+
+_Look = Callable[[Object], bool]
+
+
+async def kill_driver(client: Client, pod: Object) -> float:
+    """Kill -9 the driver in ``pod``; returns when it began, in seconds since 1970, rounded down.
+
+    Raises ``InvalidSpec`` where that cannot be done, ``GaveUp`` when it was not within a minute.
+    """
+    name = await _add(client, pod, [])
+    return _started(await _wait(client, pod, name, lambda state: "terminated" in state))
+
+
+async def freeze_driver(client: Client, pod: Object, for_s: float) -> float:
+    """Stop the driver in ``pod``, which goes on after ``for_s`` seconds whatever becomes of us.
+
+    Returns and raises as ``kill_driver``.
+    """
+    name = await _add(client, pod, [f"--freeze={for_s:g}"])
+    started = _started(await _wait(client, pod, name, bool))
+    await asyncio.sleep(_SURE_S)
+    await _wait(client, pod, name, bool)
+    return started
+
+
+def build_container(pod: Object, arguments: Sequence[str]) -> Object:
+    """An ephemeral container beside the driver's, of the same image, user and restrictions."""
+    driver = driver_container(pod)
+    return {
+        "name": f"chaos-{len(pod['spec'].get('ephemeralContainers') or ())}",
+        "image": driver["image"],
+        "imagePullPolicy": driver.get("imagePullPolicy", "IfNotPresent"),
+        "command": ["headrace", "signal"],
+        "args": [f"--driver={pod['metadata']['name']}", *arguments],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": driver.get("securityContext", {}),
+    }
+
+
+async def _add(client: Client, pod: Object, arguments: Sequence[str]) -> str:
+    name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+    if not pod["spec"].get("shareProcessNamespace"):
+        raise InvalidSpec(
+            f"pod {name} does not share its processes, so no signal gets to its driver: an older "
+            "operator made it; let the operator of this version roll the drivers out"
+        )
+    added = build_container(pod, arguments)
+    there = pod["spec"].get("ephemeralContainers") or []
+    patch = {"spec": {"ephemeralContainers": [*there, added]}}
+    await client.patch(POD, namespace, name, patch, subresource="ephemeralcontainers")
+    return str(added["name"])
+
+
+async def _wait(client: Client, pod: Object, container: str, holds: _Look) -> Object:
+    """The state of ``container``, running or terminated, once it is as ``holds`` says."""
+    name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+    deadline, waits = time.monotonic() + _WITHIN_S, ""
+    while time.monotonic() < deadline:
+        try:
+            found = await client.get(POD, namespace, name)
+        except Retriable:
+            await asyncio.sleep(_LOOK_S)
+            continue
+        if found is None:
+            raise InvalidSpec(f"pod {name} was gone before its driver got a signal")
+        state = _state(found, container)
+        ended = state.get("terminated") or {}
+        if ended.get("exitCode"):
+            raise InvalidSpec(f"container {container} in pod {name}: {ended.get('message', '')}")
+        waits = (state.get("waiting") or {}).get("reason", "")
+        if ("running" in state or ended) and holds(state):
+            return state
+        await asyncio.sleep(_LOOK_S)
+    raise GaveUp(f"container {container} in pod {name} did nothing in {_WITHIN_S:.0f} s: {waits}")
+
+
+def _state(pod: Object, container: str) -> Object:
+    statuses = pod.get("status", {}).get("ephemeralContainerStatuses") or ()
+    return next((one.get("state") or {} for one in statuses if one["name"] == container), {})
+
+
+def _started(state: Object) -> float:
+    (what,) = state.values()
+    return datetime.fromisoformat(what["startedAt"]).timestamp()

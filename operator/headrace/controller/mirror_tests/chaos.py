@@ -1,0 +1,98 @@
+"""The Job that carries out ``spec.chaos``, and what it may do.
+
+It is a Job, so that it outlives the operator, which it may have to kill. What it may do is a role
+that the chart ships: the operator may bind that one, and has those rights not itself.
+"""
+
+import json
+
+from headrace.api import ChaosStep
+from headrace.controller.mirror_tests.run import (
+    PLAN_FILE,
+    RUN_FOLDER,
+    TEST_FILE,
+    WRITABLE,
+    TestRun,
+    metadata,
+    ready_by,
+)
+from headrace.controller.resources.access import account, binding
+from headrace.controller.resources.pods import CONTAINER_SECURITY, POD_SECURITY
+from headrace.controller.resources.secrets import (
+    SECRETS_FOLDER,
+    build_mounts,
+    build_volumes,
+    secrets_of,
+)
+from headrace.k8s import Object
+from headrace.replication.stages import Stage
+
+_READY_FILE = f"{WRITABLE}/ready"
+_MEMORY = "512Mi"
+"""It reads all units of the flow, of which there may be 10,000."""
+
+
+def build_plan(run: TestRun) -> str:
+    """``chaos.json``: the steps, each with what the report says of it if nobody tells more."""
+    untold = f"Job {run.part(Stage.CHAOS)} ended before it was done"
+    steps = [step.model_dump(mode="json", by_alias=True, exclude_none=True) for step in run.steps]
+    return json.dumps({"faults": [{"step": step, "error": untold} for step in steps]}, indent=1)
+
+
+def read_plan(plan: str) -> tuple[ChaosStep, ...]:
+    """The steps of one that was built; raises ``ValueError`` or ``KeyError`` for another text."""
+    return tuple(ChaosStep.model_validate(one["step"]) for one in json.loads(plan)["faults"])
+
+
+def build_chaos_access(run: TestRun) -> list[Object]:
+    """Account of the Job's pod, and its binding to the role; nothing where there is no such Job."""
+    if not run.steps or run.role is None:
+        return []
+    about = metadata(run, run.part(Stage.CHAOS))
+    return [account(about), binding(about, kind=run.role.kind, role=run.role.name)]
+
+
+def build_chaos_pod(run: TestRun) -> Object:
+    """What its pod is. It reads the load's progress in the journal, on the source."""
+    source = run.test.spec.source
+    secrets = secrets_of(source) if source else []
+    return {
+        "restartPolicy": "Never",
+        "serviceAccountName": run.part(Stage.CHAOS),
+        "automountServiceAccountToken": True,
+        "enableServiceLinks": False,
+        "securityContext": POD_SECURITY,
+        "containers": [
+            {
+                "name": "chaos",
+                "image": run.images.chaos,
+                "imagePullPolicy": run.images.pull_policy,
+                "command": ["headrace", "chaos"],
+                "args": [
+                    f"--test={TEST_FILE}",
+                    f"--plan={PLAN_FILE}",
+                    f"--run={run.name}",
+                    f"--ready={_READY_FILE}",
+                    f"--secrets={SECRETS_FOLDER}",
+                ],
+                "resources": {
+                    "requests": {"cpu": "50m", "memory": _MEMORY},
+                    "limits": {"memory": _MEMORY},
+                },
+                # The load starts when it listens, so that no step comes late.
+                "readinessProbe": ready_by(_READY_FILE),
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+                "securityContext": CONTAINER_SECURITY,
+                "volumeMounts": [
+                    {"name": "run", "mountPath": RUN_FOLDER, "readOnly": True},
+                    {"name": "tmp", "mountPath": WRITABLE},
+                    *build_mounts(secrets),
+                ],
+            }
+        ],
+        "volumes": [
+            {"name": "run", "configMap": {"name": run.part("run")}},
+            {"name": "tmp", "emptyDir": {}},
+            *build_volumes(secrets),
+        ],
+    }

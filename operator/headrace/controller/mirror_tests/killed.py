@@ -1,0 +1,34 @@
+"""How a MirrorTest kills the operator that leads, as its ``spec.chaos`` asks.
+
+The Job has no rights where the operator runs. It puts an annotation on its test, empty; whoever
+leads puts its name in and ends without another word, as after kill -9: the Lease is not released,
+nothing is handed over. Who leads next finds a name, and takes the annotation off.
+"""
+
+from enum import Enum
+
+from headrace.api import ChaosAction, MirrorTest, MirrorTestPhase
+from headrace.api.labels import KILL_ANNOTATION
+
+EXIT_CODE = 137
+"""Of a process that was killed (128 + 9)."""
+
+
+class Request(Enum):
+    """What the annotation asks of this operator."""
+
+    NOTHING = "nothing"
+    DIE = "die"
+    TAKE_OFF = "take it off"
+
+
+def request(test: MirrorTest) -> Request:
+    """Only a test under way that has the step is obeyed."""
+    name = test.metadata.annotations.get(KILL_ANNOTATION)
+    if name is None:
+        return Request.NOTHING
+    runs = test.status is not None and test.status.phase is MirrorTestPhase.RUNNING
+    asks = any(step.action is ChaosAction.KILL_OPERATOR for step in test.spec.chaos)
+    if name or not (runs and asks):
+        return Request.TAKE_OFF
+    return Request.DIE

@@ -1,0 +1,122 @@
+"""A run of a MirrorTest, and what all that belongs to it has in common."""
+
+from dataclasses import dataclass
+from math import ceil
+
+from headrace.api import ChaosStep, MirrorTest
+from headrace.api.labels import MIRROR_TEST_LABEL, label_value
+from headrace.k8s import Object, owner_reference
+from headrace.replication.stages import Stage
+
+STAGE_LABEL = "headrace.dev/stage"
+RUN_FOLDER = "/etc/headrace/run"
+TEST_FILE = f"{RUN_FOLDER}/test.json"
+PLAN_FILE = f"{RUN_FOLDER}/chaos.json"
+WRITABLE = "/tmp"
+
+_DEADLINE_S = 3_600
+"""Beyond what the load and the settling take by themselves: what takes an hour more is stuck."""
+
+
+@dataclass(frozen=True)
+class Images:
+    """What the pods run."""
+
+    spark: str
+    chaos: str = "headrace"
+    """Of the Job that carries out ``spec.chaos``: the operator's."""
+    pull_policy: str = "IfNotPresent"
+
+
+@dataclass(frozen=True)
+class ChaosRole:
+    """What that Job is bound to."""
+
+    kind: str
+    """ClusterRole, or a Role in the test's namespace."""
+    name: str
+
+
+@dataclass(frozen=True)
+class TestRun:
+    """A test that was resolved (it names its clusters), and where it runs."""
+
+    __test__ = False  # pytest: no test of ours
+
+    test: MirrorTest
+    images: Images
+    steps: tuple[ChaosStep, ...] = ()
+    """Of ``spec.chaos``: the resolved test has none, as it names no flow."""
+    role: ChaosRole | None = None
+    """None: no test with steps may begin."""
+
+    @property
+    def name(self) -> str:
+        """Of the run: at most 20 characters, the same whoever looks."""
+        metadata = self.test.metadata
+        made = metadata.creation_timestamp
+        return f"{made:%y%m%d-%H%M%S}-{(metadata.uid or '')[:4]}" if made else metadata.name[:20]
+
+    @property
+    def image(self) -> str:
+        """Of the Spark jobs' pods and of the executors."""
+        return self.test.spec.spark.image or self.images.spark
+
+    @property
+    def has_executors(self) -> bool:
+        """Whether the Spark jobs' pods make others."""
+        return self.test.spec.spark.executors > 0
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """Those that it has."""
+        return tuple(stage for stage in Stage if self.steps or stage is not Stage.CHAOS)
+
+    def part(self, name: str) -> str:
+        """The name of an object that belongs to the test."""
+        return f"{self.test.metadata.name}-{name}"
+
+
+def report_name(test: MirrorTest) -> str:
+    """The ConfigMap that the verifier writes ``report.json`` into."""
+    return f"{test.metadata.name}-report"
+
+
+def deadline_s(test: MirrorTest, stage: Stage) -> int:
+    """Of a stage's Job, in seconds."""
+    load, settle_s = test.spec.load, test.spec.settle_seconds
+    if load.duration_seconds is not None:
+        load_s = load.duration_seconds
+    else:
+        topics = len(load.names or ()) or load.topics or 1
+        per_second = topics * (load.messages_per_second or 1_000)
+        load_s = ceil((load.messages or 0) / per_second)
+    return _DEADLINE_S + (settle_s if stage is Stage.VERIFY else load_s + settle_s)
+
+
+def labels(run: TestRun) -> dict[str, str]:
+    """Of all that belongs to it."""
+    name = label_value(run.test.metadata.name)
+    return {
+        "app.kubernetes.io/name": "headrace",
+        "app.kubernetes.io/instance": name,
+        "app.kubernetes.io/managed-by": "headrace",
+        "app.kubernetes.io/component": "mirror-test",
+        MIRROR_TEST_LABEL: name,
+    }
+
+
+def metadata(run: TestRun, name: str) -> Object:
+    """The garbage collector deletes it with its test: deleting a test cancels it."""
+    test = run.test
+    return {
+        "name": name,
+        "namespace": test.metadata.namespace,
+        "labels": labels(run),
+        "ownerReferences": [owner_reference(test)],
+    }
+
+
+def ready_by(file: str) -> Object:
+    """The readiness probe of a container that makes ``file`` when the load may start."""
+    return {"exec": {"command": ["test", "-f", file]}, "periodSeconds": 1}

@@ -1,0 +1,50 @@
+"""A mirror test that runs in pods, as a person with kubectl sees it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from cluster.real import Cluster
+
+from headrace.api.labels import MIRROR_TEST_LABEL
+
+
+class MirrorTestInPods:
+    """One test."""
+
+    def __init__(self, cluster: Cluster, namespace: str, name: str) -> None:
+        self.cluster, self.namespace, self.name = cluster, namespace, name
+
+    def status(self) -> Any:
+        """With its conditions by type."""
+        found = self.cluster.get("-n", self.namespace, "mtest", self.name).get("status", {})
+        return {**found, **{one["type"]: one for one in found.get("conditions", ())}}
+
+    def ready(self) -> Any:
+        """The condition of that type, as far as it has one."""
+        return self.status().get("Ready", {"message": ""})
+
+    def verdict(self) -> str | None:
+        """None until it has ended."""
+        found: str | None = self.status().get("verdict")
+        return found
+
+    def pods(self, labels: str) -> dict[str, Any]:
+        """Those of its pods that have these labels too, by name."""
+        own = f"{MIRROR_TEST_LABEL}={self.name}"
+        return self.cluster.pods(self.namespace, f"{own},{labels}" if labels else own)
+
+    def report(self, folder: Path, *options: str, browser: str = "false") -> str:
+        """What ``kubectl headrace report`` says; files appear below ``folder``."""
+        verb = ("-m", "headrace", "report", self.name, "-n", self.namespace, *options)
+        done = subprocess.run(
+            [sys.executable, *verb],
+            env={**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig), "BROWSER": browser},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.stdout + done.stderr

@@ -1,0 +1,73 @@
+"""Signals to a process that looks like a driver."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.chaos.process import find_driver, kill
+from headrace.errors import InvalidSpec
+
+
+@pytest.fixture
+def driver() -> Iterator["subprocess.Popen[bytes]"]:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def proc(folder: Path, **lines: list[str]) -> Path:
+    for pid, words in lines.items():
+        (folder / pid[1:]).mkdir()
+        (folder / pid[1:] / "cmdline").write_bytes("\0".join(words).encode() + b"\0")
+    (folder / "self").mkdir()
+    return folder
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["/opt/headrace/bin/python", "/opt/headrace/bin/headrace", "driver", "--name=orders-1"],
+        ["python3", "-m", "headrace", "driver", "--flow=orders", "--name=orders-1"],
+    ],
+)
+def test_the_driver_is_known_by_its_command(tmp_path: Path, words: list[str]) -> None:
+    pause, ours = ["/pause"], ["python", "headrace", "signal", "--driver=orders-1"]
+    another = ["headrace", "driver", "--name=orders-2"]
+    found = proc(tmp_path, _1=pause, _3=another, _7=words, _12=ours)
+    assert find_driver("orders-1", found) == 7
+
+
+def test_where_there_is_no_driver_nothing_is_signalled(tmp_path: Path) -> None:
+    others = proc(tmp_path, _1=["/pause"], _9=["headrace", "driver", "--name=orders-2"])
+    with pytest.raises(InvalidSpec, match="no process here is driver orders-1"):
+        find_driver("orders-1", others)
+
+
+def test_a_driver_is_killed(driver: "subprocess.Popen[bytes]") -> None:
+    kill(driver.pid)
+    assert driver.wait(10) == -signal.SIGKILL
+
+
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.mark.parametrize("end", ["by itself", "when it is told to"])
+def test_a_driver_stands_still_and_goes_on(driver: "subprocess.Popen[bytes]", end: str) -> None:
+    for_s = 1.0 if end == "by itself" else 600.0
+    program = f"from headrace.chaos.process import freeze; freeze({driver.pid}, {for_s})"
+    freezer = subprocess.Popen([sys.executable, "-c", program])
+    deadline = time.monotonic() + 20
+    while state(driver.pid) != "T" and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert state(driver.pid) == "T"
+    if end == "when it is told to":
+        freezer.terminate()
+    assert freezer.wait(20) == 0
+    assert state(driver.pid) != "T"
