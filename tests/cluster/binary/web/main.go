@@ -1,7 +1,8 @@
-// What runs in the pods that try the cluster itself: web serve, web get URL.
+// What runs in the pods that try the cluster itself: web serve, web [-within 30s] get URL.
 package main
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -10,19 +11,19 @@ import (
 	"time"
 )
 
-const timeout = 2 * time.Second
-
 func main() {
+	within := flag.Duration("within", 30*time.Second, "how long get waits: lost packets are sent again in it")
+	flag.Parse()
 	switch {
-	case len(os.Args) == 2 && os.Args[1] == "serve":
+	case flag.NArg() == 1 && flag.Arg(0) == "serve":
 		log.Fatal(serve())
-	case len(os.Args) == 3 && os.Args[1] == "get":
-		if err := get(os.Args[2]); err != nil {
+	case flag.NArg() == 2 && flag.Arg(0) == "get":
+		if err := get(flag.Arg(1), *within); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 	default:
-		fmt.Fprintln(os.Stderr, "usage: web serve | web get URL")
+		fmt.Fprintln(os.Stderr, "usage: web serve | web [-within 30s] get URL")
 		os.Exit(2)
 	}
 }
@@ -39,8 +40,8 @@ func serve() error {
 	))
 }
 
-func get(url string) error {
-	client := http.Client{Timeout: timeout}
+func get(url string, within time.Duration) error {
+	client := http.Client{Timeout: within}
 	answer, err := client.Get(url)
 	if err != nil {
 		return err
