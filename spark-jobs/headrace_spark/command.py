@@ -59,7 +59,10 @@ def probe() -> int:
     journal. A file ``ready`` there says that the load may begin."""
     parser = _parser("watch the load of a mirror test arrive on the target")
     parser.add_argument(
-        "--timeout", type=float, default=60.0, help="seconds to wait for the target's topics (60)"
+        "--timeout",
+        type=float,
+        default=60.0,
+        help="seconds to wait for the target's topics, settleSeconds at least (60)",
     )
     return _end(_probe, parser)
 

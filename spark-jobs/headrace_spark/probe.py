@@ -33,12 +33,12 @@ OnReady = Callable[[tuple[str, ...]], None]
 def probe(spark: SparkSession, run: Run, wait_s: float, on_ready: OnReady) -> Measured:
     """Measure until the end of the run.
 
-    Waits at most ``wait_s`` for the target's topics; those that are not there then are not
-    measured. ``on_ready`` is called with their names when every consumer is in place, at the end of
+    Waits for the target's topics as long as ``wait_s`` and settleSeconds allow; those that are not
+    there then are not measured. ``on_ready`` is called with their names when every consumer is in place, at the end of
     its partitions.
     """
     topics.prepare(run)
-    there = _wait_for_topics(run, wait_s)
+    there = _wait_for_topics(run, max(wait_s, run.test.spec.settle_seconds))
     missing = tuple(name for name in run.topics.values() if name not in there)
     if not there:
         on_ready(missing)

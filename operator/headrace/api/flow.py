@@ -111,7 +111,9 @@ class Topics(Model):
     """Which topics are copied."""
 
     include: Annotated[tuple[Regex, ...], Field(min_length=1, max_length=1000)]
-    """Regular expressions; a topic is copied when its whole name matches one. No default."""
+    """Regular expressions; a topic is copied when its whole name matches one. No default.
+    Always copied: heartbeats. Never: what begins with two underscores or a dot, ends in -internal
+    or .internal, or came from the target, by its name."""
     exclude: Annotated[tuple[Regex, ...], Field(max_length=1000)] = (
         r".*[\-\.]internal",
         r".*\.replica",

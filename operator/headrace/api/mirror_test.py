@@ -195,11 +195,14 @@ class MirrorTestSpec(Model):
     budgets: Budgets = Budgets()
     """What may go wrong before the verdict is Failed."""
     settle_seconds: Count = 120
-    """Seconds that the target may take after the last message."""
+    """Seconds that the target may take after the last message; and, a minute at least, to have its
+    topics before the first."""
     chaos: Annotated[tuple[ChaosStep, ...], Field(max_length=100)] = ()
     """What is broken on purpose, in this order."""
     schedule: Cron | None = None
-    """Run again and again, at these times (cron). Kubernetes only."""
+    """Run again and again, at these times (cron, UTC), one after the other; of runs that were
+    missed, only the latest is made up for. The test's name then has 43 characters at most.
+    Kubernetes only."""
     suspend: Flag = False
     """Start no further scheduled runs. Kubernetes only."""
     successful_tests_history_limit: Count = 3

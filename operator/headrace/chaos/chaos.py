@@ -4,6 +4,7 @@ It does not wait for recoveries: whoever watches the load calls :meth:`Chaos.loo
 second.
 """
 
+import time
 from collections.abc import Sequence
 
 from headrace.api import ChaosStep
@@ -45,7 +46,7 @@ class Chaos:
             return None
         if not _due(self._waiting[0], progress):
             return None
-        step = self._waiting.pop(0)
+        step, called_s = self._waiting.pop(0), time.time()
         try:
             hit = self._flow.do(step)
         except HeadraceError as error:
@@ -59,7 +60,7 @@ class Chaos:
             driver=hit.driver,
             units=hit.units,
         )
-        since_s = now_s + hit.after_s
+        since_s = now_s + max(hit.at_ms / 1000 - called_s, 0.0)
         self._open, self._calm_at_s = (len(self._told), hit, since_s), since_s + hit.lasts_s
         self._told.append(fault)
         return fault

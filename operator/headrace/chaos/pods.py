@@ -40,7 +40,8 @@ class FlowInPods:
         self._flow, self._test = flow, test
 
     def do(self, step: ChaosStep) -> Hit:
-        """See ``Breakable``; takes as long as the kubelet needs to start a container."""
+        """See ``Breakable``. It takes until nothing moves, a minute at most, and as long as the
+        kubelet needs to start a container."""
         hit: Hit = self._run(_STEPS[step.action](self, step))
         return hit
 
@@ -106,7 +107,6 @@ class FlowInPods:
             recovered=lambda: self._run(self._look()).claimed_again(lost),
             driver=driver,
             units=tuple(sorted(lost)),
-            after_s=hit_s - asked_s,
             lasts_s=lasts_s,
         )
 

@@ -19,8 +19,6 @@ class Hit:
     """The driver that was hit, where it was one."""
     units: tuple[str, ...] = ()
     """The connectors and tasks that it held."""
-    after_s: float = 0.0
-    """Seconds from the call of ``Breakable.do`` to ``at_ms``."""
     lasts_s: float = 0.0
     """For how long it is kept broken. It may recover from it meanwhile."""
 

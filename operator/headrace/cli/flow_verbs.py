@@ -86,7 +86,7 @@ def move(flows: Flows, task: str, driver: str) -> None:
 def pause(flows: Flows, flow: str) -> None:
     """Let the tasks of FLOW rest; connections and positions are kept."""
     flows.request(flow, "pause", paused=True)
-    click.echo(f"{flow} is paused; `headrace resume {flow}` goes on.")
+    click.echo(f"{flow} is paused until `headrace resume`.")
 
 
 @click.command()

@@ -11,8 +11,8 @@ from headrace.controller import LEASE, ChaosRole, Images, OperatorOptions, Setti
 
 
 @click.command()
-@click.option("--namespace", help="Whose flows; its own Lease lies there too.")
-@click.option("--all-namespaces", is_flag=True, help="The flows of all namespaces.")
+@click.option("--namespace", help="Whose flows and mirror tests.")
+@click.option("--all-namespaces", is_flag=True, help="Those of all namespaces.")
 @click.option(
     "--identity",
     default=lambda: os.environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}",
@@ -22,7 +22,7 @@ from headrace.controller import LEASE, ChaosRole, Images, OperatorOptions, Setti
 @click.option(
     "--lease-namespace",
     default=lambda: os.environ.get("POD_NAMESPACE"),
-    show_default="$POD_NAMESPACE, else --namespace",
+    show_default="$POD_NAMESPACE, else --namespace, else default",
     help="Where the Lease lies by which one of the replicas leads.",
 )
 @click.option("--lease", default=LEASE, show_default=True, help="Name of that Lease.")
@@ -35,7 +35,7 @@ from headrace.controller import LEASE, ChaosRole, Images, OperatorOptions, Setti
     default=f"headrace:{__version__}",
     show_default=True,
     envvar="HEADRACE_DRIVER_IMAGE",
-    help="Image of the drivers.",
+    help="Image of the drivers, and of the Jobs that carry out spec.chaos.",
 )
 @click.option(
     "--spark-image",

@@ -23,9 +23,10 @@ def summary(result: Result, page: Path) -> str:
         )
     for fault in result.faults:
         if fault.recovery_seconds is not None:
+            of = f"{len(fault.units)} units of {fault.driver}" if fault.driver else "all"
             lines.append(
-                f"  {fault.step.action} at {fault.percent:.0f} %: {len(fault.units)} units of "
-                f"{fault.driver} ran again after {fault.recovery_seconds:.1f} s"
+                f"  {fault.step.action} at {fault.percent:.0f} %: {of} ran again after "
+                f"{fault.recovery_seconds:.1f} s"
             )
     lines += [f"  note: {warning}" for warning in result.warnings]
     lines.append(f"  report: {page}")

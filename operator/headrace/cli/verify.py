@@ -45,7 +45,8 @@ _CODES = {
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long a cluster may take to answer, and the target's topics to appear.",
+    help="How long a cluster may take to answer, and, settleSeconds at least, the target's topics "
+    "to appear.",
 )
 @click.option(
     "--report",

@@ -3,10 +3,11 @@
 import threading
 from collections.abc import Callable
 
-from headrace.api import ReplicationTask, ReplicationTaskStatus
+from headrace.api import ConditionType, ReplicationTask, ReplicationTaskStatus
 from headrace.connect.handover import DriverIdentity
 from headrace.connect.herder import Conflict, Herder
 from headrace.errors import HeadraceError
+from headrace.replication.flow_status import condition
 
 _Verb = Callable[[ReplicationTask, ReplicationTaskStatus], ReplicationTask | None]
 
@@ -63,7 +64,7 @@ class Hold:
             before = self.epoch
             self.epoch = 1 + max(above, self._task.status.epoch, self.epoch)
             try:
-                self._write(self._herder.claim, self._own(ReplicationTaskStatus()))
+                self._write(self._herder.claim, self._own(_lasting(self._task.status)))
             except HeadraceError:
                 self.epoch = before  # not claimed: nothing may rest on it
                 raise
@@ -81,7 +82,8 @@ class Hold:
         with self._writing:
             if self.epoch and not self.released:
                 self.released = True
-                self._write(self._herder.release, ReplicationTaskStatus(epoch=self.epoch))
+                left = _lasting(self._task.status).model_copy(update={"epoch": self.epoch})
+                self._write(self._herder.release, left)
 
     def hand_on(self) -> "Hold":
         """The same hold, for the next instance of the unit on this driver: nothing is released, so
@@ -127,7 +129,14 @@ class Hold:
                 self._task = now
                 if claiming and now.status.epoch >= status.epoch:
                     self.epoch = now.status.epoch + 1
-                    status = self._own(status)
+                    status = self._own(_lasting(now.status))
             else:
                 self._task = written or self._task
                 return written is not None
+
+
+def _lasting(status: ReplicationTaskStatus) -> ReplicationTaskStatus:
+    """What does not go with the holder that found it: lost data stays lost until the next one copies
+    again."""
+    lost = condition(status.conditions, ConditionType.DATA_LOSS_DETECTED)
+    return ReplicationTaskStatus(conditions=(lost,) if lost else ())

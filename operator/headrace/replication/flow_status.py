@@ -171,7 +171,7 @@ def _running(tasks: Sequence[ReplicationTask]) -> Verdict:
         return Verdict(True, False, said.reason, said.message)
     paused = sum(task.status.phase is TaskPhase.PAUSED for task in tasks)
     if paused:
-        message = f"{paused} of {len(tasks)} units are paused: `headrace resume` lets them go on"
+        message = f"{paused} of {len(tasks)} units are paused: spec.state Running lets them go on"
         return Verdict(True, False, Reason.RUNNING, message)
     return Verdict(True, False, Reason.RUNNING, f"all {len(tasks)} units run")
 

@@ -2,7 +2,16 @@
 
 import pytest
 
-from headrace.api import ReplicationTask, ReplicationTaskStatus, TaskPhase, TaskType
+from headrace.api import (
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    Reason,
+    ReplicationTask,
+    ReplicationTaskStatus,
+    TaskPhase,
+    TaskType,
+)
 from headrace.connect import DriverIdentity
 from headrace.connect.hold import Hold, Lost
 from headrace.herder.store import TaskStore
@@ -64,6 +73,23 @@ def test_a_unit_that_another_took_is_lost_when_that_is_seen(herder: Herder) -> N
         hold.check(herder.task)
     hold.forget()
     hold.check(herder.task)
+
+
+def test_lost_data_stays_lost_when_another_takes_the_unit(herder: Herder) -> None:
+    lost = Condition(
+        type=ConditionType.DATA_LOSS_DETECTED,
+        status=ConditionStatus.TRUE,
+        reason=Reason.DATA_LOST,
+    )
+    caught_up = lost.model_copy(update={"type": ConditionType.CAUGHT_UP})
+    first = herder.hold(ME)
+    first.claim(above=0)
+    first.report(RUNNING.model_copy(update={"conditions": (lost, caught_up)}))
+    first.release()
+    assert herder.task.status == ReplicationTaskStatus(epoch=1, conditions=(lost,))
+    herder.hold(OTHER).claim(above=0)
+    assert herder.task.status.driver_name == "other"
+    assert herder.task.status.conditions == (lost,)
 
 
 def test_the_next_instance_goes_on_with_the_hold_of_one_that_failed(herder: Herder) -> None:

@@ -261,7 +261,7 @@ def test_the_load_waits_for_the_probe_but_not_for_ever() -> None:
     late = look(
         read(),
         jobs={Stage.PROBE: job(Stage.PROBE, active=1, ready=0)},
-        now=NOW + timedelta(minutes=6),
+        now=NOW + timedelta(minutes=8),
     )
     assert late.start is Stage.PRODUCE
 

@@ -24,7 +24,7 @@ class Images:
 
     spark: str
     chaos: str = "headrace"
-    """Of the Job that carries out ``spec.chaos``: the operator's."""
+    """Of the Job that carries out ``spec.chaos``: the drivers'."""
     pull_policy: str = "IfNotPresent"
 
 

@@ -19,8 +19,8 @@ from headrace.k8s import Object
 from headrace.replication.stages import Stage
 
 _START_S = 300.0
-"""Executors to place, topics to appear. After that the load starts without a probe, and a pod that
-no node takes, or whose image is not there, ends the test."""
+"""Executors to place. After that, and settleSeconds for the target's topics to appear, the load
+starts without a probe; a pod that no node takes, or whose image is not there, ends the test."""
 _PATIENCE_S = 30.0
 """What a cluster that grows by itself, or a registry, may be late without a word about it."""
 _PROBE_END_S = 60.0
@@ -106,7 +106,8 @@ def _before_the_load(facts: Facts) -> Step:
         return _under_way(facts, MirrorTestPhase.PENDING, "starting the probe", Stage.PROBE)
     if facts.breaks and (not_yet := _before_chaos(facts)):
         return not_yet
-    if not (_ready(probe) or has_ended(probe) or _age_s(probe, facts.now) > _START_S):
+    patience_s = _START_S + facts.test.spec.settle_seconds
+    if not (_ready(probe) or has_ended(probe) or _age_s(probe, facts.now) > patience_s):
         return _under_way(facts, MirrorTestPhase.PENDING, "waiting for the probe")
     return _under_way(facts, MirrorTestPhase.RUNNING, "sending the load", Stage.PRODUCE)
 
