@@ -1,7 +1,8 @@
 """Watches the load arrive on the target: plain consumers, one a Spark task.
 
 They begin before the first message is sent, at the end of every partition, and end when all
-sentinels are seen, or the time that the mirror has is over.
+sentinels are seen, or the time that the mirror has is over. Nobody else knows what was late: the
+target's records bear the source's timestamps.
 """
 
 import json
@@ -15,17 +16,23 @@ from pyspark import BarrierTaskContext
 from pyspark.sql import SparkSession
 
 from headrace.api.partitions import TopicPartition
-from headrace.kafka import Admin, Message, assign, journal, make_consumer
+from headrace.errors import HeadraceError
+from headrace.kafka import Admin, Message, Position, assign, journal, make_consumer
 from headrace.report import Measured, Run
 from headrace_spark import messages, topics
 from headrace_spark.latency import Arrivals, merged, second
 
 LOOK_S = 0.5
-START_S = 120.0
-"""How long the load's job may take from the probe's readiness to its first word (Spark starts)."""
+START_S = 900.0
+"""How long the load may be without a word: on Kubernetes it waits for the Job of chaos, its image
+and its executors, up to 300 s each."""
+QUIET_S = 10.0
+"""How long a target that has more records may give none of them."""
 
-Position = tuple[str, int, int]
-"""Topic, partition, offset."""
+Share = dict[TopicPartition, int]
+"""Partitions of the target, and where to begin."""
+Sentinel = tuple[str, int]
+"""Topic of the target, partition of the source."""
 
 OnReady = Callable[[tuple[str, ...]], None]
 
@@ -34,8 +41,8 @@ def probe(spark: SparkSession, run: Run, wait_s: float, on_ready: OnReady) -> Me
     """Measure until the end of the run.
 
     Waits for the target's topics as long as ``wait_s`` and settleSeconds allow; those that are not
-    there then are not measured. ``on_ready`` is called with their names when every consumer is in place, at the end of
-    its partitions.
+    there then are not measured. ``on_ready`` is called with their names when every consumer is in
+    place, at the end of its partitions.
     """
     topics.prepare(run)
     there = _wait_for_topics(run, max(wait_s, run.test.spec.settle_seconds))
@@ -43,27 +50,32 @@ def probe(spark: SparkSession, run: Run, wait_s: float, on_ready: OnReady) -> Me
     if not there:
         on_ready(missing)
         return Measured(unmeasured_topics=missing)
-    positions = [
-        (topic, partition, offset)
+    starts = [
+        (TopicPartition(topic, partition), offset)
         for topic, offsets in topics.ends(run.target, there).items()
         for partition, offset in enumerate(offsets)
     ]
+    sources = {target: source for source, target in run.topics.items() if target in there}
+    counts = Admin(run.source).topics()
+    sentinels = {(target, p) for target, name in sources.items() for p in range(counts[name])}
     # As many as there are producers: what they can send, these can read.
-    count = min(run.test.spec.load.producers, len(positions))
+    count = min(run.test.spec.load.producers, len(starts))
     tail = journal.Tail(run.source, run.name)
     done = Event()
     follower = Thread(target=_follow, args=(tail, count, lambda: on_ready(missing), done))
     follower.start()
     try:
-        seen = (
-            spark.sparkContext.parallelize([positions[n::count] for n in range(count)], count)
+        watches = (
+            spark.sparkContext.parallelize([dict(starts[n::count]) for n in range(count)], count)
             .barrier()
-            .mapPartitions(partial(_run_consumer, run))
+            .mapPartitions(partial(_run_consumer, run, sentinels))
             .collect()  # counts a consumer, whatever the number of records
         )
     finally:
         done.set()
         follower.join()
+    seen = [arrivals for arrivals, _ in watches]
+    late = set.intersection(*(late for _, late in watches))
     return Measured(
         histogram=merged(arrivals.histogram for arrivals in seen),
         seconds=tuple(
@@ -72,6 +84,7 @@ def probe(spark: SparkSession, run: Run, wait_s: float, on_ready: OnReady) -> Me
         ),
         before_sent=sum(arrivals.before_sent for arrivals in seen),
         unmeasured_topics=missing,
+        late=tuple(str(TopicPartition(sources[topic], p)) for topic, p in sorted(late)),
     )
 
 
@@ -95,35 +108,39 @@ def _follow(tail: journal.Tail, count: int, on_ready: Callable[[], None], done: 
         on_ready()
 
 
-def _run_consumer(run: Run, shares: Iterable[list[Position]]) -> Iterator[Arrivals]:
+def _run_consumer(
+    run: Run, sentinels: set[Sentinel], shares: Iterable[Share]
+) -> Iterator[tuple[Arrivals, set[Sentinel]]]:
     """A Spark task."""
     number = BarrierTaskContext.get().partitionId()
     for share in shares:
-        yield _Watch(run, number, share).watch()
+        yield _Watch(run, number, sentinels, share).watch()
 
 
 class _Watch:
     """One consumer's life."""
 
-    def __init__(self, run: Run, number: int, share: list[Position]) -> None:
+    def __init__(self, run: Run, number: int, sentinels: set[Sentinel], share: Share) -> None:
         self._run = run
         self._run_name = run.name.encode()
         self._name = f"probe-{number}"
         self._tail = journal.Tail(run.source, run.name)
         self._consumer = make_consumer(run.target)
-        assign(self._consumer, [(TopicPartition(t, p), offset) for t, p, offset in share])
-        self._not_ready = {(t, p) for t, p, _ in share}
-        counts = Admin(run.source).topics()
-        self._open = {(t, p) for name, t in run.topics.items() for p in range(counts[name])}
-        """Sentinels that no consumer has seen."""
-        self._seen: list[tuple[str, int]] = []
+        assign(self._consumer, share.items())
+        self._next = dict(share)
+        self._not_ready = set(share)
+        self._open = set(sentinels)
+        """Those that no consumer has seen."""
+        self._seen: list[Sentinel] = []
         """Those that this one saw and has not told the others."""
         self._settle_s = run.test.spec.settle_seconds
         self._give_up_at = time.monotonic() + self._settle_s + START_S
+        self._load_has_ended = False
         self._arrivals = Arrivals()
 
-    def watch(self) -> Arrivals:
-        """Until every sentinel is seen, by whichever consumer, or the mirror's time is over."""
+    def watch(self) -> tuple[Arrivals, set[Sentinel]]:
+        """Until every sentinel is seen, by whichever consumer, or the mirror's time is over; which
+        were late, as far as this one knows."""
         look_at = 0.0
         while self._open and (now := time.monotonic()) < self._give_up_at:
             message = self._consumer.poll(0.1)
@@ -132,26 +149,44 @@ class _Watch:
             if now >= look_at:
                 look_at = now + LOOK_S
                 self._talk()
+        if self._open and self._load_has_ended:
+            self._read_what_is_there()
         self._talk()
         self._consumer.close()
         self._tail.close()
-        return self._arrivals
+        return self._arrivals, self._open if self._load_has_ended else set()
+
+    def _read_what_is_there(self) -> None:
+        """What came in time is not late because this consumer is behind."""
+        try:
+            ends = Admin(self._run.target).offsets(self._next, Position.LAST_STABLE)
+        except HeadraceError:
+            return  # the target shows nothing to anybody
+        quiet_at = time.monotonic() + QUIET_S
+        while any(self._next[at] < end for at, end in ends.items()):
+            message = self._consumer.poll(0.1)
+            if message is not None:
+                self._see(message)
+                quiet_at = time.monotonic() + QUIET_S
+            elif time.monotonic() > quiet_at:
+                return
 
     def _see(self, message: Message) -> None:
-        at = (message.topic(), message.partition())
+        at = TopicPartition(message.topic() or "", message.partition() or 0)
         if self._not_ready:  # a record or the end: either way the consumer is in place there
             self._not_ready.discard(at)
             if not self._not_ready:
                 self._tell(journal.READY, {})
-        if not journal.is_record(message, f"read {at[0]}-{at[1]} of {self._run.target.alias}"):
+        if not journal.is_record(message, f"read {at} of {self._run.target.alias}"):
             return
+        self._next[at] = (message.offset() or 0) + 1
         sighting = messages.recognise(message, self._run_name)
         if sighting is None:
             return
         if sighting.sentinel is None:
             self._arrivals.add(sighting.timestamp_ms, time.time_ns() // 1_000_000)
         else:
-            self._seen.append((at[0] or "", sighting.sentinel))
+            self._seen.append((at.topic, sighting.sentinel))
 
     def _talk(self) -> None:
         """Tell the other consumers what was seen, and hear from them and from the load."""
@@ -161,6 +196,7 @@ class _Watch:
             self._seen = []
         for fact, value in self._tail.poll(0):
             if fact == journal.MANIFEST:
+                self._load_has_ended = True
                 self._give_up_at = time.monotonic() + self._settle_s
             elif fact.endswith(f"/{journal.SENTINELS}"):
                 self._open.difference_update((topic, partition) for topic, partition in value)

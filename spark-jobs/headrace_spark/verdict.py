@@ -90,10 +90,11 @@ def _records(evidence: Evidence) -> Iterator[Objection]:
 
 def _sentinels(evidence: Evidence) -> Iterator[Objection]:
     """A partition whose end did not arrive has not arrived."""
-    if evidence.open_sentinels:
+    late = evidence.measured.late if evidence.measured else ()
+    if open_or_late := tuple(dict.fromkeys((*evidence.open_sentinels, *late))):
         yield Objection(
             Verdict.FAILED,
-            f"the last record of {_few(evidence.open_sentinels)} did not arrive within "
+            f"the last record of {_few(open_or_late)} did not arrive within "
             f"{evidence.run.test.spec.settle_seconds} s (settleSeconds)",
         )
 
@@ -148,11 +149,13 @@ def _latency(evidence: Evidence) -> Iterator[Objection]:
             f"{_messages(measured.before_sent)} seen before they were sent: the clocks of the "
             "machines differ, so latencies are wrong by as much",
         )
+    elsewhere = evidence.counts.missing + evidence.counts.source_lost
+    unseen = evidence.counts.acknowledged - elsewhere - measured.count
+    if unseen > 0 and not measured.unmeasured_topics:
+        yield Objection(unsaid, f"latency was not measured of {unseen:,} messages that arrived")
     p99 = measured.quantile_ms(0.99)
     if most is not None and measured.count and p99 > most:
         yield Objection(Verdict.FAILED, f"latency p99 is {p99:,} ms (allowed: {most:,} ms)")
-    if most is not None and not measured.count:
-        yield Objection(Verdict.INCONCLUSIVE, "latency was not measured: the probe saw no message")
 
 
 def _recovery(evidence: Evidence) -> Iterator[Objection]:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from bisect import bisect_left
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,31 @@ def test_what_a_mirror_breaks_is_found_and_named(
     assert any(f"the last record of {second}-0 did not arrive" in r for r in result.reasons)
     assert result.versions["headrace"]
     assert "Failed" in (out / "report.html").read_text()
+
+
+def test_what_comes_after_its_time_is_late_though_it_is_all_there(
+    east: Cluster, west: Cluster, tmp_path: Path, installed: Path, wait_until: WaitUntil
+) -> None:
+    topic = f"{unique('late')}-0"
+    document = mirror_test(topic.removesuffix("-0"), east, west, settle_s=1, topics=1)
+    test, out = write(tmp_path, document), tmp_path / "out"
+    make_topic(spec(west), f"east.{topic}", 3)
+    with ThreadPoolExecutor() as beside:
+        probing = beside.submit(spark_submit, installed, "probe", test, out)
+        wait_until((out / "ready").exists, within_s=120)
+        sent = spark_submit(installed, "produce", test, out)
+        probed = probing.result()
+    assert (sent.returncode, probed.returncode) == (0, 0), sent.stderr + probed.stderr
+    deliver(west, f"east.{topic}", Tampering(read(spec(east), topic), {}))
+
+    judged = spark_submit(installed, "verify", test, out)
+    assert judged.returncode == 1, judged.stderr
+    result = Result.model_validate_json((out / "report.json").read_text())
+    partitions = ", ".join(f"{topic}-{number}" for number in range(3))
+    said = f"the last record of {partitions} did not arrive within 1 s (settleSeconds)"
+    assert result.reasons == (said,)
+    assert result.counts is not None
+    assert (result.counts.missing, result.counts.sentinels_seen) == (0, 3)
 
 
 def test_a_killed_driver_is_survived_and_told(

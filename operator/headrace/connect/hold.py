@@ -136,7 +136,6 @@ class Hold:
 
 
 def _lasting(status: ReplicationTaskStatus) -> ReplicationTaskStatus:
-    """What does not go with the holder that found it: lost data stays lost until the next one copies
-    again."""
+    """What does not go with its holder: lost data stays lost until the next one copies again."""
     lost = condition(status.conditions, ConditionType.DATA_LOSS_DETECTED)
     return ReplicationTaskStatus(conditions=(lost,) if lost else ())

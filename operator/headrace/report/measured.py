@@ -29,6 +29,9 @@ class Measured(Model):
     """Messages seen before their timestamp (counted as 0 ms): the clocks differ."""
     unmeasured_topics: tuple[str, ...] = ()
     """Topics that were not on the target when the load began."""
+    late: tuple[str, ...] = ()
+    """Partitions of the source whose end sentinel was not on the target when the mirror's time was
+    over, as ``topic-partition``."""
 
     @property
     def count(self) -> int:

@@ -109,6 +109,22 @@ def test_a_missing_sentinel_fails_even_with_nothing_else_missing() -> None:
     assert "t-0-0, t-0-1 did not arrive within 120 s" in reasons[0]
 
 
+def test_a_sentinel_that_came_late_fails_though_all_is_there_by_now() -> None:
+    late = GOOD.measured.model_copy(update={"late": ("t-0-0",)}) if GOOD.measured else None
+    verdict, reasons, _ = judge(replace(GOOD, measured=late, open_sentinels=("t-0-0",)))
+    assert verdict is Verdict.FAILED
+    assert reasons == ("the last record of t-0-0 did not arrive within 120 s (settleSeconds)",)
+    assert judge(replace(GOOD, measured=late))[1] == reasons
+
+
+def test_messages_that_nobody_saw_arrive_are_told() -> None:
+    slow = Measured(histogram=((5, 900),))
+    (warning,) = judge(replace(GOOD, measured=slow, counts=counts(missing=0)))[2]
+    assert warning == "latency was not measured of 100 messages that arrived"
+    budget = run(budgets={"latencyP99Ms": 10})
+    assert judge(replace(GOOD, measured=slow, run=budget))[0] is Verdict.INCONCLUSIVE
+
+
 @pytest.mark.parametrize(
     ("evidence", "said"),
     [
@@ -120,7 +136,7 @@ def test_a_missing_sentinel_fails_even_with_nothing_else_missing() -> None:
         (replace(GOOD, measured=None, run=run(budgets={"latencyP99Ms": 1})), "was not measured"),
         (
             replace(GOOD, measured=Measured(), run=run(budgets={"latencyP99Ms": 1})),
-            "the probe saw no message",
+            "not measured of 1,000 messages",
         ),
     ],
 )
