@@ -82,6 +82,7 @@ class Worker:
         self._objects: dict[TaskId, ReplicationTask] = {}
         """As last seen, also those not wanted any more: the loop may be a turn behind."""
         self._assigned_since: dict[TaskId, float] = {}
+        """Of units that are waited for: another one is to let go of them."""
         self._restarts = Restarts()
         self._heirs: dict[TaskId, Hold] = {}
         self._phases: dict[TaskId, TaskPhase] = {}
@@ -182,7 +183,7 @@ class Worker:
                 self._assigned_since.pop(id, None)
                 if self._driver.name in task.spec.standby_driver_names:
                     standby[id] = TopicPartitions.unpack(task.spec.partitions)
-            elif self._holds(running) or self._may_claim(id, task):
+            elif self._may_run(id, task, running):
                 active[id] = TopicPartitions.unpack(task.spec.partitions)
         self._release_heirs(but=active.keys())
         self._reconcile_units(active)
@@ -274,7 +275,10 @@ class Worker:
             and (not isinstance(running, SourceTask) or running.role is Role.ACTIVE)
         )
 
-    def _may_claim(self, id: TaskId, task: ReplicationTask) -> bool:
+    def _may_run(self, id: TaskId, task: ReplicationTask, running: _Running | None) -> bool:
+        if self._holds(running):
+            self._assigned_since.pop(id, None)
+            return True
         now = time.monotonic()
         return may_claim(task, self._driver, now - self._assigned_since.setdefault(id, now))
 

@@ -93,6 +93,7 @@ class Fleet:
         self._lease_s = lease_s
         self._joined, self._left, self._called = joined, left, called
         self._drivers: dict[str, DriverProcess] = {}
+        self._starting = 0
         self._numbers = itertools.count(1)
         self._serving: set[asyncio.Task[None]] = set()
         self._stopping = False
@@ -164,7 +165,11 @@ class Fleet:
         delay_s = _RESPAWN_DELAY_S
         while not self._stopping:
             started = time.monotonic()
-            reader, driver = await self._spawn()
+            self._starting += 1
+            try:
+                reader, driver = await self._spawn()
+            finally:
+                self._starting -= 1
             self._drivers[driver.name] = driver
             try:
                 await self._serve(reader, driver)
@@ -177,7 +182,8 @@ class Fleet:
             if not self._stopping:
                 await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, _MAX_RESPAWN_DELAY_S)
-            if sum(not one.leaving for one in self._drivers.values()) >= self.size:
+            staying = sum(not one.leaving for one in self._drivers.values())
+            if staying + self._starting >= self.size:
                 return  # one fewer is wanted meanwhile
 
     async def _spawn(self) -> tuple[asyncio.StreamReader, DriverProcess]:

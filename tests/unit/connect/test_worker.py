@@ -13,7 +13,8 @@ from headrace.api import (
     TaskType,
     TopicPartitions,
 )
-from headrace.connect import DriverIdentity, Worker
+from headrace.connect import DriverIdentity, Worker, may_claim
+from headrace.connect.hold import Hold
 from headrace.herder.store import TaskStore
 
 FLOW = ReplicationFlow.model_validate(
@@ -34,6 +35,11 @@ class Herder:
     def __init__(self) -> None:
         self.store = TaskStore()
         self.store.put("orders", TaskType.HEARTBEAT_CONNECTOR)
+
+    @property
+    def assigned_to_me(self) -> ReplicationTask:
+        (unit,) = self.store
+        return unit.model_copy(update={"spec": unit.spec.model_copy(update={"driver_name": "me"})})
 
     def claim(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
         return self.store.write_status(task, status)
@@ -75,11 +81,30 @@ def wait_for(worker: Worker, expected: dict[str, TaskPhase | None]) -> None:
         time.sleep(0.01)
 
 
+def test_what_was_lost_is_waited_for_from_then_on(
+    worker: Worker, herder: Herder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[tuple[str, float]] = []
+
+    def noted(task: ReplicationTask, me: DriverIdentity, waited_s: float) -> bool:
+        waits.append((task.status.driver_name, waited_s))
+        return may_claim(task, me, waited_s)
+
+    monkeypatch.setattr("headrace.connect.worker.may_claim", noted)
+    worker.update([herder.assigned_to_me])
+    wait_for(worker, {"orders-heartbeat-connector-0": TaskPhase.RUNNING})
+    Hold(herder.assigned_to_me, DriverIdentity("other", "1"), herder).claim(above=0)  # type: ignore[arg-type]
+    worker.update([herder.assigned_to_me])
+    deadline = time.monotonic() + 20
+    while not (waited := [waited_s for holder, waited_s in list(waits) if holder == "other"]):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert waited[0] == 0
+
+
 def test_figures_are_those_of_the_units_that_run_here(worker: Worker, herder: Herder) -> None:
     assert worker.figures() == []
-    (unit,) = herder.store
-    mine = unit.model_copy(update={"spec": unit.spec.model_copy(update={"driver_name": "me"})})
-    worker.update([mine])
+    worker.update([herder.assigned_to_me])
     wait_for(worker, {"orders-heartbeat-connector-0": TaskPhase.RUNNING})
     (figures,) = worker.figures()
     assert (figures.copied, figures.beats) == (None, {})
