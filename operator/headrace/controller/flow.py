@@ -106,16 +106,18 @@ class FlowReconciler:
         await self._writes.answer(self._world.tasks(flow), decided.moves)
         tasks = self._world.tasks(flow)
         refused = self._children.refused_pods(flow)
-        facts = Facts(flow, tasks, drivers, missing, taken, hindrance, decided.problem, refused)
+        now, why = datetime.now(UTC), decided.problem
+        facts = Facts(now, flow, tasks, drivers, missing, taken, hindrance, why, refused)
         if flow.status is None and missing.warning:
             await self._writes.tell(flow, Occurrence("LeftOut", missing.warning))
         # Of 10,000 units it takes a tenth of a second, which no Lease should wait for.
-        status = await asyncio.to_thread(status_of, facts, datetime.now(UTC))
+        status = await asyncio.to_thread(status_of, facts)
         known = await self._writes.status(flow, status)
         wait = drivers.wait_to_take and any(not task.spec.driver_name for task in tasks)
         if wait or not settled:
             return _SEE_AGAIN_S  # at the latest: what changed meanwhile is about to be seen
-        return _look_again_s(decided, hindered=hindrance is not None or not known)
+        hindered = hindrance is not None or not known or drivers.silent
+        return _look_again_s(decided, hindered=hindered)
 
     def close(self) -> None:
         """End what plug-ins run."""
