@@ -1,7 +1,6 @@
 """Carries MirrorTests out: reads what there is, does the next step, says how it stands."""
 
 import os
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -32,10 +31,10 @@ from headrace.controller.mirror_tests.run import ChaosRole, Images, TestRun, rep
 from headrace.controller.mirror_tests.schedule import next_scheduled
 from headrace.controller.mirror_tests.stages import next_step
 from headrace.controller.mirror_tests.status import saying
-from headrace.controller.ownership import check_name
+from headrace.controller.ownership import check_name, create
 from headrace.controller.trouble import is_said, trouble
 from headrace.errors import HeadraceError, InvalidSpec, Retriable
-from headrace.k8s import Client, Conflict, Object, owns, parse
+from headrace.k8s import Client, Object, owns, parse
 from headrace.k8s.kinds import CONFIG_MAP, FLOW, JOB, MIRROR_TEST, POD
 from headrace.logs import get_logger
 from headrace.replication.flow_status import Verdict, conditions_of
@@ -124,8 +123,7 @@ class MirrorTestReconciler:
         runs = [parse(MirrorTest, one) for one in tests if owns(test, one)]
         step = next_scheduled(test, runs, _now())
         if step.create is not None:
-            with suppress(Conflict):  # it was made, and the status was not written
-                await self._client.create(step.create)
+            await create(self._client, test, step.create)
         await self._say(test, step.status)
         for name in step.delete:
             await self._client.delete(MIRROR_TEST, namespace, name)
@@ -172,8 +170,7 @@ class MirrorTestReconciler:
             await check_name(self._client, run.test, manifest)
         for manifest in needed:
             await self._client.apply(manifest, manager=OPERATOR_MANAGER)
-        with suppress(Conflict):  # made by another look
-            await self._client.create(jobs[stage])
+        await create(self._client, run.test, jobs[stage])
 
     async def _flow(self, test: MirrorTest) -> ReplicationFlow | None:
         if test.spec.flow_name is None:

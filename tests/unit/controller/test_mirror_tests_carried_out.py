@@ -1,0 +1,149 @@
+"""What the operator makes of MirrorTests on an API server that refuses, fails and forgets."""
+
+import asyncio
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any, cast
+
+import pytest
+
+from headrace.controller.events import EventRecorder
+from headrace.controller.mirror_tests import Images, MirrorTestReconciler
+from headrace.errors import HeadraceError
+from headrace.k8s import Client, Conflict, Kind, Object, Objects, Unavailable, kind_of
+from headrace.k8s.kinds import JOB, MIRROR_TEST
+
+MOMENT = "2020-01-01T12:00:00Z"
+
+
+class Server:
+    """An API server that keeps what is written, of one namespace."""
+
+    def __init__(self, *objects: Object) -> None:
+        self.objects = {(kind_of(one), one["metadata"]["name"]): one for one in objects}
+        self.refuses: Callable[[str, Kind, str], HeadraceError | None] = lambda *_: None
+        """What it answers instead to a verb on a kind and a name."""
+
+    def _look_at(self, verb: str, kind: Kind, name: str) -> None:
+        if error := self.refuses(verb, kind, name):
+            raise error
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        self._look_at("get", kind, name)
+        return deepcopy(self.objects.get((kind, name)))
+
+    async def list(self, kind: Kind, namespace: str, *, labels: str = "") -> Objects:
+        self._look_at("list", kind, "")
+        return [deepcopy(one) for (of, _), one in self.objects.items() if of is kind]
+
+    async def create(self, object: Object) -> Object:
+        kind, name = kind_of(object), object["metadata"]["name"]
+        self._look_at("create", kind, name)
+        if (kind, name) in self.objects:
+            raise Conflict(f"{name} already exists")
+        made = deepcopy(object)
+        made["metadata"]["creationTimestamp"] = MOMENT
+        self.objects[kind, name] = made
+        return made
+
+    async def apply(self, object: Object, *, manager: str, subresource: str = "") -> Object:
+        kind, name = kind_of(object), object["metadata"]["name"]
+        self._look_at(f"apply {subresource}".strip(), kind, name)
+        if subresource:
+            self.objects[kind, name]["status"] = deepcopy(object["status"])
+        else:
+            self.objects[kind, name] = deepcopy(object)
+        return self.objects[kind, name]
+
+    async def delete(self, kind: Kind, namespace: str, name: str) -> bool:
+        self._look_at("delete", kind, name)
+        return self.objects.pop((kind, name), None) is not None
+
+
+UID = "5d1f0000-0000-0000-0000-000000000000"
+
+
+def a_test(**spec: Any) -> Object:
+    clusters = {
+        "source": {"alias": "east", "bootstrapServers": "e:1"},
+        "target": {"alias": "west", "bootstrapServers": "w:1"},
+    }
+    return {
+        "apiVersion": "headrace.dev/v1alpha1",
+        "kind": "MirrorTest",
+        "metadata": {
+            "name": "nightly",
+            "namespace": "kafka",
+            "uid": UID,
+            "generation": 1,
+            "creationTimestamp": MOMENT,
+        },
+        "spec": {**({} if "flowName" in spec else clusters), **spec},
+    }
+
+
+class Carried:
+    """Test ``nightly``, and who carries it out."""
+
+    def __init__(self, *objects: Object) -> None:
+        self.server = Server(*objects)
+        client = cast(Client, self.server)
+        self._reconciler = MirrorTestReconciler(
+            client, EventRecorder(client, "operator"), Images("spark"), None, "operator"
+        )
+
+    def look(self) -> float | None:
+        return asyncio.run(self._reconciler.reconcile(("kafka", "nightly")))
+
+    @property
+    def object(self) -> Object:
+        return self.server.objects[MIRROR_TEST, "nightly"]
+
+    @property
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.object.get("status", {})
+        return found
+
+    @property
+    def ready(self) -> dict[str, str]:
+        return next(one for one in self.status["conditions"] if one["type"] == "Ready")
+
+    @property
+    def jobs(self) -> set[str]:
+        return {name for kind, name in self.server.objects if kind is JOB}
+
+    def refuse(self, verb: str, kind: Kind, error: HeadraceError) -> None:
+        """Answer ``error`` to this verb on objects of this kind, and to nothing else."""
+        self.server.refuses = lambda *asked: error if asked[:2] == (verb, kind) else None
+
+    def refuse_nothing(self) -> None:
+        self.server.refuses = lambda *_: None
+
+
+def test_a_conflict_is_no_job_unless_there_is_one() -> None:
+    it = Carried(a_test())
+    it.refuse("create", JOB, Conflict("the object has been modified: resourcequotas many"))
+    with pytest.raises(Conflict, match="resourcequotas"):
+        it.look()
+    assert (it.jobs, it.status) == (set(), {})
+    it.refuse_nothing()
+    it.look()
+    assert it.jobs == {"nightly-probe"}
+    assert (it.status["phase"], it.ready["message"]) == ("Pending", "starting the probe")
+
+
+def test_a_conflict_is_no_scheduled_run_unless_there_is_one() -> None:
+    def runs(it: Carried) -> list[str]:
+        return [name for kind, name in it.server.objects if kind is MIRROR_TEST][1:]
+
+    it = Carried(a_test(schedule="* * * * *"))
+    it.refuse("create", MIRROR_TEST, Conflict("the object has been modified: resourcequotas many"))
+    with pytest.raises(Conflict, match="resourcequotas"):
+        it.look()
+    assert (runs(it), it.status) == ([], {})
+    it.refuse("apply status", MIRROR_TEST, Unavailable("is away"))
+    with pytest.raises(Unavailable):
+        it.look()
+    it.refuse_nothing()
+    it.look()
+    assert len(runs(it)) == 1
