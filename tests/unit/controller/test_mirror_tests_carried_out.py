@@ -10,7 +10,16 @@ import pytest
 from headrace.controller.events import EventRecorder
 from headrace.controller.mirror_tests import Images, MirrorTestReconciler
 from headrace.errors import HeadraceError
-from headrace.k8s import Client, Conflict, Kind, Object, Objects, Unavailable, kind_of
+from headrace.k8s import (
+    Client,
+    Conflict,
+    Forbidden,
+    Kind,
+    Object,
+    Objects,
+    Unavailable,
+    kind_of,
+)
 from headrace.k8s.kinds import JOB, MIRROR_TEST
 
 MOMENT = "2020-01-01T12:00:00Z"
@@ -147,3 +156,53 @@ def test_a_conflict_is_no_scheduled_run_unless_there_is_one() -> None:
     it.refuse_nothing()
     it.look()
     assert len(runs(it)) == 1
+
+
+def of_test(kind: Kind, name: str, **more: Any) -> Object:
+    """An object that belongs to ``nightly``."""
+    metadata = {"name": name, "namespace": "kafka", "creationTimestamp": MOMENT}
+    owner = {"uid": UID, "kind": "MirrorTest", "name": "nightly"}
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.name,
+        "metadata": metadata | {"ownerReferences": [owner]},
+        **more,
+    }
+
+
+def a_job(stage: str) -> Object:
+    return of_test(JOB, f"nightly-{stage}", status={"active": 1, "ready": 1})
+
+
+def test_jobs_stay_until_the_verdict_is_written() -> None:
+    it = Carried(a_test() | {"status": {"phase": "Running"}}, a_job("probe"))
+    it.refuse("apply status", MIRROR_TEST, Unavailable("is away"))
+    with pytest.raises(Unavailable):
+        it.look()
+    assert (it.jobs, it.status) == ({"nightly-probe"}, {"phase": "Running"})
+    it.refuse_nothing()
+    it.look()
+    judged = it.status
+    assert (judged["verdict"], judged["startTime"]) == ("Inconclusive", judged["completionTime"])
+    it.refuse("delete", JOB, Forbidden("may not delete jobs"))
+    with pytest.raises(Forbidden):
+        it.look()
+    assert (it.jobs, it.status) == ({"nightly-probe"}, judged)
+    it.refuse_nothing()
+    assert it.look() is None
+    assert (it.jobs, it.status) == (set(), judged)
+
+
+def test_the_verifier_that_has_reported_ends_by_itself() -> None:
+    finished = {"phase": "Finished", "verdict": "Passed", "report": "nightly-report"}
+    it = Carried(a_test() | {"status": finished}, a_job("probe"), a_job("verify"))
+    it.look()
+    assert it.jobs == {"nightly-verify"}
+
+
+def test_a_test_that_is_over_goes_after_its_time_whatever_is_refused() -> None:
+    over = {"phase": "Finished", "verdict": "Passed", "completionTime": MOMENT}
+    it = Carried(a_test(ttlSecondsAfterFinished=60) | {"status": over}, a_job("probe"))
+    it.refuse("list", JOB, Forbidden("may not list jobs"))
+    assert it.look() is None
+    assert (MIRROR_TEST, "nightly") not in it.server.objects

@@ -26,12 +26,13 @@ from headrace.controller.mirror_tests.ended import left_executors, left_jobs, re
 from headrace.controller.mirror_tests.facts import Facts
 from headrace.controller.mirror_tests.jobs import build_job, build_run
 from headrace.controller.mirror_tests.killed import EXIT_CODE, Request, request
-from headrace.controller.mirror_tests.pods import read_pod
+from headrace.controller.mirror_tests.pods import TestPod, read_pod
 from headrace.controller.mirror_tests.run import ChaosRole, Images, TestRun, report_name
 from headrace.controller.mirror_tests.schedule import next_scheduled
 from headrace.controller.mirror_tests.stages import next_step
 from headrace.controller.mirror_tests.status import saying
 from headrace.controller.ownership import check_name, create
+from headrace.controller.queue import SOON_S
 from headrace.controller.trouble import is_said, trouble
 from headrace.errors import HeadraceError, InvalidSpec, Retriable
 from headrace.k8s import Client, Object, owns, parse
@@ -92,11 +93,13 @@ class MirrorTestReconciler:
 
     async def _look_after_its_end(self, test: MirrorTest) -> float | None:
         """Its verdict is given: nothing that is read or refused afterwards touches it."""
-        step = next_step(Facts(test, _now()))
+        step, namespace = next_step(Facts(test, _now())), test.metadata.namespace
         if step.expired:
-            metadata = test.metadata
-            await self._client.delete(MIRROR_TEST, metadata.namespace, metadata.name)
+            await self._client.delete(MIRROR_TEST, namespace, test.metadata.name)
             return None
+        jobs, pods = await self._stages(test)
+        left = left_jobs(jobs, reported=step.status.report is not None)
+        await remove(self._client, namespace, left_executors(jobs, pods), left)
         return step.again_s
 
     async def _answer(self, test: MirrorTest, *, dies: bool) -> None:
@@ -133,12 +136,7 @@ class MirrorTestReconciler:
         metadata = test.metadata
         flow = await self._flow(test)
         run = await self._run(test, flow)
-        labels = f"{MIRROR_TEST_LABEL}={label_value(metadata.name)}"
-        jobs = await self._client.list(JOB, metadata.namespace, labels=labels)
-        named = {job["metadata"]["name"]: job for job in jobs if owns(test, job)}
-        stages = {stage: named[n] for stage in run.stages if (n := run.part(stage)) in named}
-        found = await self._client.list(POD, metadata.namespace, labels=labels) if stages else []
-        pods = [read_pod(pod) for pod in found]
+        jobs, pods = await self._stages(test)
         kept = await self._client.get(CONFIG_MAP, metadata.namespace, report_name(test))
         report = _report(kept, test)
         step = next_step(
@@ -147,7 +145,7 @@ class MirrorTestReconciler:
                 _now(),
                 run=run.name,
                 flow=flow,
-                jobs=stages,
+                jobs=jobs,
                 pods=pods,
                 report=report,
                 breaks=bool(run.steps),
@@ -156,10 +154,20 @@ class MirrorTestReconciler:
         )
         if step.start is not None:
             await self._start(run, step.start)
-        jobs_left = left_jobs(stages, reported=bool(report)) if step.is_last else []
-        await remove(self._client, metadata.namespace, left_executors(stages, pods), jobs_left)
+        if not step.is_last:
+            await remove(self._client, metadata.namespace, left_executors(jobs, pods))
         await self._say(test, step.status)
-        return step.again_s
+        return SOON_S if step.is_last else step.again_s
+
+    async def _stages(self, test: MirrorTest) -> tuple[dict[Stage, Object], list[TestPod]]:
+        """Its Jobs that are there, and their pods and executors."""
+        metadata, run = test.metadata, TestRun(test, self._images)
+        labels = f"{MIRROR_TEST_LABEL}={label_value(metadata.name)}"
+        jobs = await self._client.list(JOB, metadata.namespace, labels=labels)
+        named = {job["metadata"]["name"]: job for job in jobs if owns(test, job)}
+        stages = {stage: named[n] for stage in Stage if (n := run.part(stage)) in named}
+        pods = await self._client.list(POD, metadata.namespace, labels=labels) if stages else []
+        return stages, [read_pod(pod) for pod in pods]
 
     async def _start(self, run: TestRun, stage: Stage) -> None:
         """Make a stage's Job, with the first what all need. A name that is taken is found before
