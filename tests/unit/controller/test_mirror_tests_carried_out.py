@@ -1,6 +1,7 @@
 """What the operator makes of MirrorTests on an API server that refuses, fails and forgets."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any, cast
@@ -17,10 +18,11 @@ from headrace.k8s import (
     Kind,
     Object,
     Objects,
+    Refused,
     Unavailable,
     kind_of,
 )
-from headrace.k8s.kinds import JOB, MIRROR_TEST
+from headrace.k8s.kinds import CONFIG_MAP, FLOW, JOB, MIRROR_TEST
 
 MOMENT = "2020-01-01T12:00:00Z"
 
@@ -70,6 +72,7 @@ class Server:
 
 
 UID = "5d1f0000-0000-0000-0000-000000000000"
+RUN = "200101-120000-5d1f"
 
 
 def a_test(**spec: Any) -> Object:
@@ -206,3 +209,52 @@ def test_a_test_that_is_over_goes_after_its_time_whatever_is_refused() -> None:
     it.refuse("list", JOB, Forbidden("may not list jobs"))
     assert it.look() is None
     assert (MIRROR_TEST, "nightly") not in it.server.objects
+
+
+def test_what_was_refused_is_begun_with_the_spec_as_it_is_by_then() -> None:
+    it = Carried(a_test(podTemplate={"nodeSelector": {"disk": "?"}}))
+    it.refuse("create", JOB, Refused("nodeSelector: Invalid value"))
+    it.look()
+    assert (it.ready["reason"], it.ready["message"]) == ("Refused", "nodeSelector: Invalid value")
+    assert "startTime" not in it.status  # so that the API server lets its spec be changed
+    it.object["spec"] = a_test(settleSeconds=7)["spec"]
+    it.refuse_nothing()
+    it.look()
+    assert (it.jobs, it.ready["reason"]) == ({"nightly-probe"}, "TestRunning")
+    kept = json.loads(it.server.objects[CONFIG_MAP, "nightly-run"]["data"]["test.json"])
+    assert (kept["spec"]["settleSeconds"], kept["spec"]["podTemplate"]["nodeSelector"]) == (7, {})
+    assert "startTime" in it.status
+
+
+FLOW_OF_A_TEST = {
+    "apiVersion": "headrace.dev/v1alpha1",
+    "kind": "ReplicationFlow",
+    "metadata": {"name": "orders", "namespace": "kafka"},
+    "spec": a_test()["spec"] | {"topics": {"include": [".*"]}},
+    "status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Running"}]},
+}
+
+
+@pytest.mark.parametrize("topics", [{"include": ["("]}, {"include": ["payments"]}])
+def test_what_becomes_of_the_flow_changes_nothing_for_a_test_under_way(
+    topics: dict[str, Any],
+) -> None:
+    it = Carried(a_test(flowName="orders"), deepcopy(FLOW_OF_A_TEST))
+    it.look()
+    kept = deepcopy(it.server.objects[CONFIG_MAP, "nightly-run"])
+    it.server.objects[FLOW, "orders"]["spec"]["topics"] = topics
+    it.server.objects[JOB, "nightly-probe"]["status"] = {"ready": 1}
+    it.look()
+    assert (it.ready["message"], len(it.jobs)) == ("sending the load", 2)
+    report = {"run": RUN, "verdict": "Passed", "reasons": ["all is well"]}
+    it.server.objects[CONFIG_MAP, "nightly-report"]["data"] = {"report.json": json.dumps(report)}
+    it.look()
+    assert it.status["verdict"] == "Passed"
+    assert it.server.objects[CONFIG_MAP, "nightly-run"] == kept
+
+
+def test_a_test_under_way_whose_jobs_are_gone_ends_without_its_flow() -> None:
+    flow = FLOW_OF_A_TEST | {"spec": {}}
+    it = Carried(a_test(flowName="orders") | {"status": {"phase": "Running"}}, flow)
+    it.look()
+    assert it.status["verdict"] == "Inconclusive"

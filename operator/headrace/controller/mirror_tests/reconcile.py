@@ -29,7 +29,7 @@ from headrace.controller.mirror_tests.killed import EXIT_CODE, Request, request
 from headrace.controller.mirror_tests.pods import TestPod, read_pod
 from headrace.controller.mirror_tests.run import ChaosRole, Images, TestRun, report_name
 from headrace.controller.mirror_tests.schedule import next_scheduled
-from headrace.controller.mirror_tests.stages import next_step
+from headrace.controller.mirror_tests.stages import has_begun, next_step
 from headrace.controller.mirror_tests.status import saying
 from headrace.controller.ownership import check_name, create
 from headrace.controller.queue import SOON_S
@@ -134,9 +134,8 @@ class MirrorTestReconciler:
 
     async def _carry_out(self, test: MirrorTest) -> float | None:
         metadata = test.metadata
-        flow = await self._flow(test)
-        run = await self._run(test, flow)
         jobs, pods = await self._stages(test)
+        run, flow = await self._run(test, has_jobs=bool(jobs))
         kept = await self._client.get(CONFIG_MAP, metadata.namespace, report_name(test))
         report = _report(kept, test)
         step = next_step(
@@ -186,14 +185,19 @@ class MirrorTestReconciler:
         found = await self._client.get(FLOW, test.metadata.namespace, test.spec.flow_name)
         return parse(ReplicationFlow, found) if found else None
 
-    async def _run(self, test: MirrorTest, flow: ReplicationFlow | None) -> TestRun:
-        """The test as its Jobs have it: a flow that changes meanwhile changes nothing for it."""
+    async def _run(
+        self, test: MirrorTest, *, has_jobs: bool
+    ) -> tuple[TestRun, ReplicationFlow | None]:
+        """The test as its Jobs have it: a flow that changes meanwhile changes nothing for it.
+        Before there are any, as it is now, and the flow that it may have to wait for."""
         run = TestRun(test, self._images, test.spec.chaos, self._role)
-        kept = await self._client.get(CONFIG_MAP, test.metadata.namespace, run.part("run"))
+        name = test.metadata.namespace, run.part("run")
+        kept = await self._client.get(CONFIG_MAP, *name) if has_jobs else None
         if kept is not None and owns(test, kept):
             spec, steps = _begun_with(kept)
-            return replace(run, test=test.model_copy(update={"spec": spec}), steps=steps)
-        return replace(run, test=resolve(test, flow)) if flow else run
+            return replace(run, test=test.model_copy(update={"spec": spec}), steps=steps), None
+        flow = None if has_begun(test) else await self._flow(test)
+        return replace(run, test=resolve(test, flow)) if flow else run, flow
 
     async def _refuse(self, object: Object, why: str) -> None:
         """Say of a test that is not understood that it is not; of one that has ended, nothing."""

@@ -49,8 +49,14 @@ def next_step(facts: Facts) -> Step:
     return _before_the_load(facts) if load is None else _after_its_start(facts, load)
 
 
+def has_begun(test: MirrorTest) -> bool:
+    """Whether the load may have been sent."""
+    phase = test.status.phase if test.status else None
+    return phase not in (None, MirrorTestPhase.PENDING)
+
+
 def _obstacle(facts: Facts) -> Step | None:
-    if _has_begun(facts.test):
+    if has_begun(facts.test):
         return None
     if refused := unbuilt(facts.test).refused:
         return _waiting(facts, Reason.NOT_BUILT, "; ".join(refused), stalled=True)
@@ -92,15 +98,9 @@ def _stuck(facts: Facts, stage: Stage, job: Object) -> tuple[Trouble, float] | N
     return None
 
 
-def _has_begun(test: MirrorTest) -> bool:
-    """Whether the load may have been sent."""
-    phase = test.status.phase if test.status else None
-    return phase not in (None, MirrorTestPhase.PENDING)
-
-
 def _before_the_load(facts: Facts) -> Step:
     probe = (facts.jobs or {}).get(Stage.PROBE)
-    if _has_begun(facts.test):
+    if has_begun(facts.test):
         return inconclusive(facts, "the producer's Job is gone: nobody knows what was sent")
     if probe is None:
         return _under_way(facts, MirrorTestPhase.PENDING, "starting the probe", Stage.PROBE)
