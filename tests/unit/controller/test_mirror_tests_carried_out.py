@@ -258,3 +258,15 @@ def test_a_test_under_way_whose_jobs_are_gone_ends_without_its_flow() -> None:
     it = Carried(a_test(flowName="orders") | {"status": {"phase": "Running"}}, flow)
     it.look()
     assert it.status["verdict"] == "Inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"), [({"verdict": "Passed"}, "Scheduled"), ({}, "InvalidSpec")]
+)
+def test_a_run_that_is_over_and_not_understood_keeps_no_schedule_from_the_next(
+    status: dict[str, str], reason: str
+) -> None:
+    run = of_test(MIRROR_TEST, "nightly-1", spec={"fromLater": True}, status=status)
+    it = Carried(a_test(schedule="@yearly"), run)
+    it.look()
+    assert it.ready["reason"] == reason
