@@ -631,7 +631,14 @@ def test_a_run_is_due_at_its_very_moment_and_not_before_the_test_was_made() -> N
 def test_a_clock_that_jumps_makes_one_run_or_none() -> None:
     ahead = next_scheduled(scheduled(last=NOW), [], NOW + timedelta(days=400))
     assert ahead.create is not None
-    assert next_scheduled(scheduled(last=NOW), [], NOW - timedelta(days=1)).create is None
+    back = NOW - timedelta(days=1)
+    first = next_scheduled(scheduled(last=NOW), [], back)
+    assert (first.create, message_of(first.status)) == (
+        None,
+        "the next run starts at 2026-11-20T13:00:00Z",
+    )
+    later = scheduled().model_copy(update={"status": first.status})
+    assert next_scheduled(later, [], back + timedelta(hours=1)).create is not None
 
 
 def test_runs_do_not_overlap_and_a_suspended_test_makes_none() -> None:
@@ -689,6 +696,24 @@ def test_a_run_that_is_stalled_is_shown_by_its_schedule() -> None:
     failed = finished(1, Verdict.FAILED)
     ended = failed.model_copy(update={"status": look(failed, jobs=ALL, report="{").status})
     assert next_scheduled(scheduled(), [ended], NOW).status.conditions[0].reason == "Scheduled"
+
+
+def test_a_run_that_keeps_the_next_from_starting_is_shown_by_its_schedule() -> None:
+    made = NOW + timedelta(minutes=10)
+    waits = finished(1, None).model_copy(update={"status": look(of_a_flow()).status})
+    runs = finished(1, None).model_copy(update={"status": look(read()).status})
+
+    def outlook(run: MirrorTest, now: datetime) -> tuple[str, str]:
+        (ready, *_) = next_scheduled(scheduled(last=NOW), [run], now).status.conditions
+        return ready.status, ready.message
+
+    no_flow = "waits for run nightly-1: there is no ReplicationFlow orders in namespace kafka"
+    assert outlook(waits, made) == ("False", no_flow)
+    assert outlook(runs, made) == ("True", "the next run starts at 2026-11-21T13:00:00Z")
+    due = NOW + timedelta(hours=1)
+    assert outlook(runs, due) == ("False", "waits for run nightly-1: starting the probe")
+    assert outlook(finished(1, None), made)[0] == "True", "made a moment ago"
+    assert outlook(finished(1, Verdict.PASSED), made)[0] == "True"
 
 
 def test_a_schedule_says_the_same_at_a_second_look() -> None:
