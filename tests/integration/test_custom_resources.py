@@ -54,13 +54,14 @@ def test_an_alias_stays(create: Change, change: Change, cluster: str) -> None:
     change(made, {"spec": {cluster: {"bootstrapServers": "elsewhere:9092"}}})
 
 
-@pytest.mark.parametrize("phase", ["Running", "Verifying", "Finished"])
+@pytest.mark.parametrize("phase", ["Pending", "Running", "Verifying", "Finished"])
 def test_a_test_that_has_begun_stays_as_it_was(create: Change, change: Change, phase: str) -> None:
     made = create(mirror_test())
     change(made, {"spec": {"settleSeconds": 60}})
     change(made, {"status": {"phase": "Pending"}}, "/status")
     change(made, {"spec": {"settleSeconds": 90}})
-    change(made, {"status": {"phase": phase}}, "/status")
+    begun = {"phase": phase, "startTime": "2026-11-21T12:00:00Z"}
+    change(made, {"status": begun}, "/status")
     for patch in ({"settleSeconds": 120}, {"schedule": "@daily"}, {"settleSeconds": None}):
         with pytest.raises(ApiError, match="is immutable once the test has begun: make another"):
             change(made, {"spec": patch})

@@ -331,10 +331,11 @@ class MirrorTest(Model):
     """What the test found; written by headrace."""
 
     rules = (
-        # What is under way was begun with the old spec. A schedule only begins others.
+        # What is under way was begun with the old spec: from its first Job on, with which comes
+        # startTime. A schedule only begins others.
         Rule(
             "has(oldSelf.spec.schedule) || self.spec == oldSelf.spec"
-            " || oldSelf.?status.phase.orValue('Pending') == 'Pending'",
+            " || !oldSelf.?status.startTime.hasValue()",
             "is immutable once the test has begun: make another test instead",
             at="spec",
         ),

@@ -34,15 +34,21 @@ class Assignment:
     pin: DriverName = ""
 
     @property
+    def standby_labels(self) -> dict[str, str]:
+        """By which the standbys find the unit."""
+        return {standby_label(driver): "" for driver in self.standbys}
+
+    @property
     def is_news(self) -> bool:
         """Whether the unit's object says something else."""
-        spec = self.task.spec
-        return (self.driver, self.standbys, self.lost, self.pin) != (
+        spec, metadata = self.task.spec, self.task.metadata
+        said = (self.driver, self.standbys, self.lost, self.pin) == (
             spec.driver_name,
             spec.standby_driver_names,
             spec.lost_incarnation,
-            self.task.metadata.annotations.get(PINNED_TO, ""),
+            metadata.annotations.get(PINNED_TO, ""),
         )
+        return not said or not self.standby_labels.items() <= metadata.labels.items()
 
 
 def requested_moves(tasks: Iterable[ReplicationTask], drivers: Drivers) -> list[Move]:
@@ -158,7 +164,7 @@ def build_assignment(assignment: Assignment) -> Object:
             "name": metadata.name,
             "namespace": metadata.namespace,
             "resourceVersion": metadata.resource_version,
-            "labels": {standby_label(driver): "" for driver in assignment.standbys},
+            "labels": assignment.standby_labels,
             "annotations": {PINNED_TO: assignment.pin} if assignment.pin else {},
         },
         "spec": {

@@ -6,6 +6,7 @@ docs/rebalancing.md.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from headrace.assign import DriverName
 
@@ -24,6 +25,8 @@ class DriverPod:
     rack: str | None = None
     problem: str = ""
     """Why it does not run, in the words of whoever starts it; empty when it runs."""
+    running_since: datetime | None = None
+    """When its containers began to run, by its node's clock."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,11 @@ class Drivers:
             for name in self.pods
             if (lease := self.leases.get(name, _NONE))
         )
+
+    @property
+    def silent(self) -> bool:
+        """Whether there are driver pods, and none holds its Lease."""
+        return bool(self.pods) and not self.alive
 
     @property
     def wait_to_take(self) -> bool:

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -11,7 +10,6 @@ from headrace.api import (
     Reason,
     ReplicationFlow,
     ReplicationFlowStatus,
-    ReplicationTask,
     TaskType,
     Unbuilt,
     unbuilt,
@@ -21,6 +19,7 @@ from headrace.controller.assignment import Plan, plan
 from headrace.controller.children import Children
 from headrace.controller.drivers import Drivers, drivers_of
 from headrace.controller.events import Occurrence
+from headrace.controller.gathering import Gathering
 from headrace.controller.queue import SOON_S
 from headrace.controller.resources import (
     CONNECTORS,
@@ -49,8 +48,6 @@ _SEE_AGAIN_S = 1.0
 _TRY_AGAIN_S = 15.0
 """When somebody has to change something that the operator does not watch, such as its rights."""
 _RESYNC_S = 600.0
-_GATHERING_S = 5.0
-"""Wait at most so long for drivers that were started together."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ class FlowReconciler:
         self._writes, self._settings = writes, settings
         self._schedulers: dict[FlowName, Scheduler] = {}
         self._read_s: dict[FlowName, float] = {}
-        self._gathering_s: dict[FlowName, float] = {}
+        self._gathering = Gathering()
 
     async def reconcile(self, name: FlowName) -> float | None:
         """One look at one flow; in how many seconds to look again, None when it is gone."""
@@ -109,16 +106,18 @@ class FlowReconciler:
         await self._writes.answer(self._world.tasks(flow), decided.moves)
         tasks = self._world.tasks(flow)
         refused = self._children.refused_pods(flow)
-        facts = Facts(flow, tasks, drivers, missing, taken, hindrance, decided.problem, refused)
+        now, why = datetime.now(UTC), decided.problem
+        facts = Facts(now, flow, tasks, drivers, missing, taken, hindrance, why, refused)
         if flow.status is None and missing.warning:
             await self._writes.tell(flow, Occurrence("LeftOut", missing.warning))
         # Of 10,000 units it takes a tenth of a second, which no Lease should wait for.
-        status = await asyncio.to_thread(status_of, facts, datetime.now(UTC))
+        status = await asyncio.to_thread(status_of, facts)
         known = await self._writes.status(flow, status)
         wait = drivers.wait_to_take and any(not task.spec.driver_name for task in tasks)
         if wait or not settled:
             return _SEE_AGAIN_S  # at the latest: what changed meanwhile is about to be seen
-        return _look_again_s(decided, hindered=hindrance is not None or not known)
+        hindered = hindrance is not None or not known or drivers.silent
+        return _look_again_s(decided, hindered=hindered)
 
     def close(self) -> None:
         """End what plug-ins run."""
@@ -134,7 +133,7 @@ class FlowReconciler:
 
     def _forget(self, name: FlowName) -> None:
         self._read_s.pop(name, None)
-        self._gathering_s.pop(name, None)
+        self._gathering.forget(name)
         self._children.forget(*name)
         if (scheduler := self._schedulers.pop(name, None)) is not None:
             scheduler.close()
@@ -192,27 +191,15 @@ class FlowReconciler:
 
     async def _plan(self, flow: ReplicationFlow, drivers: Drivers, taken: Taken | None) -> Plan:
         tasks = self._world.tasks(flow)
-        now_ms = int(time.monotonic() * 1000)
-        if self._is_gathering(flow, tasks, drivers):
+        now_s = time.monotonic()
+        now_ms = int(now_s * 1000)
+        if self._gathering.is_under_way(flow, tasks, drivers, now_s):
             return Plan((), (), "", now_ms + 500)
         barred = frozenset(
             task_id(task) for task in tasks if taken and task.spec.type is TaskType.SOURCE_TASK
         )
         scheduler = self._schedulers.setdefault(flow_name(flow), Scheduler())
         return await asyncio.to_thread(plan, flow, tasks, drivers, scheduler, now_ms, barred=barred)
-
-    def _is_gathering(
-        self, flow: ReplicationFlow, tasks: Sequence[ReplicationTask], drivers: Drivers
-    ) -> bool:
-        """Drivers that were started together come one after the other: the first would get all."""
-        name = flow_name(flow)
-        if not drivers.taking or len(drivers.taking) >= flow.spec.drivers.replicas:
-            return False
-        if any(task.spec.driver_name for task in tasks):
-            self._gathering_s.pop(name, None)
-            return False
-        began_s = self._gathering_s.setdefault(name, time.monotonic())
-        return time.monotonic() - began_s < _GATHERING_S
 
 
 def _look_again_s(decided: Plan, *, hindered: bool) -> float:

@@ -3,22 +3,23 @@
 from headrace.api import MirrorTest, ReplicationFlow
 from headrace.controller.trouble import NameTaken
 from headrace.errors import Retriable
-from headrace.k8s import Client, Object, kind_of, owns
+from headrace.k8s import Client, Conflict, Object, kind_of, owns
 
 Owner = ReplicationFlow | MirrorTest
 
 _CALLED = {"ReplicationFlow": "flow", "MirrorTest": "test"}
 
 
-async def check_name(client: Client, owner: Owner, manifest: Object) -> None:
+async def check_name(client: Client, owner: Owner, manifest: Object) -> bool:
     """See that nobody else has an object of that name: to apply would make it ours in part.
+    Whether the owner has.
 
     Raises ``NameTaken``; ``Retriable`` while what an earlier owner of that name left is deleted.
     """
     metadata = manifest["metadata"]
     there = await client.get(kind_of(manifest), metadata["namespace"], metadata["name"])
     if there is None or owns(owner, there):
-        return
+        return there is not None
     what = f"{manifest['kind']} {metadata['name']} in namespace {metadata['namespace']}"
     called = _CALLED[owner.kind]
     owners = there["metadata"].get("ownerReferences") or []
@@ -28,3 +29,16 @@ async def check_name(client: Client, owner: Owner, manifest: Object) -> None:
         f"{what} is there already and is not of this {called}, which needs one of that name: "
         f"delete or rename it, or give the {called} another name"
     )
+
+
+async def create(client: Client, owner: Owner, manifest: Object) -> None:
+    """Make an object, unless the owner has it already: another look, or one that could not say so.
+
+    Raises as ``check_name``; ``Conflict`` for any other, such as two that are counted at a time
+    against a quota.
+    """
+    try:
+        await client.create(manifest)
+    except Conflict:
+        if not await check_name(client, owner, manifest):
+            raise

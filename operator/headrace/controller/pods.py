@@ -1,6 +1,7 @@
 """A Pod as the API has it -> what the operator wants to know of it. Pure."""
 
 from collections.abc import Iterator
+from datetime import datetime
 
 from headrace.controller.drivers import DriverPod
 from headrace.controller.names import TEMPLATE, ZONE
@@ -21,7 +22,15 @@ def driver_pod(pod: Object) -> DriverPod:
         ended=status.get("phase") in ("Succeeded", "Failed"),
         rack=labels.get(ZONE),
         problem=next(_problems(status), ""),
+        running_since=max(_starts(status), default=None),
     )
+
+
+def _starts(status: Object) -> Iterator[datetime]:
+    """Of the containers that run."""
+    for container in status.get("containerStatuses") or ():
+        if running := (container.get("state") or {}).get("running"):
+            yield datetime.fromisoformat(running["startedAt"])
 
 
 def _problems(status: Object) -> Iterator[str]:

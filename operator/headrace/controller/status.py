@@ -20,16 +20,20 @@ from headrace.api import (
     Unbuilt,
 )
 from headrace.api.labels import PAUSE_ANNOTATION
-from headrace.controller.drivers import Drivers
+from headrace.controller.drivers import DriverPod, Drivers
 from headrace.controller.names import driver_selector
 from headrace.controller.targets import Taken
 from headrace.replication.flow_status import Verdict, condition, conditions_of, flow_status
+
+_START_S = 60.0
+"""From its container's start to its Lease a driver takes a few seconds, on a busy node more."""
 
 
 @dataclass(frozen=True)
 class Facts:
     """All that the checks may rest on."""
 
+    now: datetime
     flow: ReplicationFlow
     tasks: Sequence[ReplicationTask]
     drivers: Drivers
@@ -42,7 +46,7 @@ class Facts:
     """Why the API server takes no more driver pods, in its words."""
 
 
-def status_of(facts: Facts, now: datetime) -> ReplicationFlowStatus:
+def status_of(facts: Facts) -> ReplicationFlowStatus:
     """What there is to say of a flow."""
     flow = facts.flow
     hit = next((verdict for check in CHECKS if (verdict := check(facts))), None)
@@ -50,7 +54,7 @@ def status_of(facts: Facts, now: datetime) -> ReplicationFlowStatus:
         flow,
         facts.tasks,
         facts.drivers.alive,
-        now,
+        facts.now,
         verdict=hit,
         problem=facts.assignor_problem,
     )
@@ -158,7 +162,18 @@ def _no_drivers(facts: Facts) -> Verdict | None:
                 "or what the namespace allows"
             )
         return Verdict(False, False, Reason.NO_DRIVERS, said)
+    if running := sum(_has_started(pod, facts.now) for pod in facts.drivers.pods.values()):
+        said = (
+            f"{running} driver pods run and none renews its Lease: look whether they reach the API "
+            "server"
+        )
+        return Verdict(False, False, Reason.NO_DRIVERS, said)
     return Verdict(False, False, Reason.NO_DRIVERS, "drivers are starting")
+
+
+def _has_started(pod: DriverPod, now: datetime) -> bool:
+    since = pod.running_since
+    return since is not None and not pod.terminating and (now - since).total_seconds() > _START_S
 
 
 CHECKS = (_not_built, _in_trouble, _target_taken, _stopped, _no_drivers)

@@ -100,6 +100,7 @@ def _acted_on(task: ReplicationTask) -> object:
     return (
         task.spec.model_copy(update={"connector_epoch": 0}),
         task.status.model_copy(update={**told, "observed_generation": None}),
+        task.metadata.labels,
         task.metadata.annotations,
     )
 

@@ -54,10 +54,12 @@ def drivers(*names: str, newest: str = "t", **leases: DriverLease) -> Drivers:
     return drivers_of(pods, newest, leases)
 
 
-def decide(tasks: list[ReplicationTask], there: Drivers, **more: Any) -> Plan:
+def decide(
+    tasks: list[ReplicationTask], there: Drivers, flow: ReplicationFlow = FLOW, **more: Any
+) -> Plan:
     scheduler = Scheduler()
     try:
-        return plan(FLOW, tasks, there, scheduler, 0, **more)
+        return plan(flow, tasks, there, scheduler, 0, **more)
     finally:
         scheduler.close()
 
@@ -177,6 +179,18 @@ def test_what_is_barred_runs_nowhere() -> None:
     tasks = [unit(0, "a"), unit(1, "b")]
     made = decide(tasks, drivers("a", "b"), barred=frozenset({task_id(tasks[0])}))
     assert where(made) == {0: ""}
+
+
+def test_a_standbys_label_that_somebody_took_off_is_put_back() -> None:
+    tasks = FLOW.spec.tasks.model_copy(update={"standbys": 1})
+    spec = FLOW.spec.model_copy(update={"tasks": tasks})
+    flow, there = FLOW.model_copy(update={"spec": spec}), drivers("a", "b")
+    bare, labels = unit(0, "a"), {"standby.headrace.dev/b": ""}
+    stood_by = {"spec": bare.spec.model_copy(update={"standby_driver_names": ("b",)})}
+    (made,) = decide([bare.model_copy(update=stood_by)], there, flow).assignments
+    assert build_assignment(made)["metadata"]["labels"] == labels
+    labelled = {"metadata": bare.metadata.model_copy(update={"labels": labels | {"team": "a"}})}
+    assert decide([bare.model_copy(update=stood_by | labelled)], there, flow).assignments == ()
 
 
 def test_an_unknown_assignor_is_a_problem_and_moves_nothing() -> None:

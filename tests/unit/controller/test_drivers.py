@@ -38,6 +38,12 @@ def test_units_wait_for_drivers_that_were_not_heard_yet() -> None:
     assert not view([pod("a")], a=seen("")).wait_to_take, "there is none yet"
 
 
+def test_drivers_are_silent_when_there_are_pods_and_no_lease_that_is_held() -> None:
+    assert not view([]).silent
+    assert view([pod("a"), pod("b")], a=seen(""), b=seen(expired=True)).silent
+    assert not view([pod("a"), pod("b")], a=seen(""), b=seen(heard=False)).silent
+
+
 @pytest.mark.parametrize("change", [{"terminating": True}, {"ended": True}])
 def test_one_that_goes_keeps_nothing(change: dict[str, bool]) -> None:
     drivers = view([pod("a"), replace(pod("b"), **change)], a=seen(), b=seen())

@@ -138,6 +138,12 @@ def after(test: MirrorTest, step: Step) -> MirrorTest:
     return test.model_copy(update={"status": step.status})
 
 
+def begun(test: MirrorTest, at: datetime = NOW) -> MirrorTest:
+    """Its probe was started, ``at`` so by the operator's clock."""
+    status = MirrorTestStatus(phase=MirrorTestPhase.PENDING, start_time=at)
+    return test.model_copy(update={"status": status})
+
+
 def reason(step: Step, type: str = "Ready") -> str:
     return next((str(c.reason) for c in step.status.conditions if c.type == type), "")
 
@@ -259,7 +265,7 @@ def test_the_load_waits_for_the_probe_but_not_for_ever() -> None:
         goes = look(read(), jobs={Stage.PROBE: probe})
         assert (goes.start, goes.status.phase) == (Stage.PRODUCE, MirrorTestPhase.RUNNING)
     late = look(
-        read(),
+        begun(read()),
         jobs={Stage.PROBE: job(Stage.PROBE, active=1, ready=0)},
         now=NOW + timedelta(minutes=8),
     )
@@ -276,9 +282,10 @@ def test_the_verifier_starts_when_the_load_has_ended_however_it_did() -> None:
 def test_the_verifier_waits_for_what_the_probe_measured_as_long_as_the_mirror_has() -> None:
     probe = job(Stage.PROBE, active=1, ready=1)
     jobs = {Stage.PROBE: probe, Stage.PRODUCE: ended(Stage.PRODUCE)}
-    waits = look(read(), jobs=jobs, now=NOW + timedelta(seconds=120 + 59))
+    test = begun(read())
+    waits = look(test, jobs=jobs, now=NOW + timedelta(seconds=120 + 59))
     assert (waits.start, message(waits)) == (None, "waiting for the last message on the target")
-    assert look(read(), jobs=jobs, now=NOW + timedelta(seconds=120 + 61)).start is Stage.VERIFY
+    assert look(test, jobs=jobs, now=NOW + timedelta(seconds=120 + 61)).start is Stage.VERIFY
 
 
 @pytest.mark.parametrize(
@@ -315,12 +322,32 @@ def test_a_pod_that_does_not_start_is_said_and_ends_the_test(
 
 
 def test_a_job_that_nobody_lets_make_pods_is_said_and_ends_the_test() -> None:
-    jobs = {Stage.PROBE: job(Stage.PROBE)}
-    later = look(read(), jobs=jobs, now=NOW + timedelta(seconds=31))
+    test, jobs = begun(read()), {Stage.PROBE: job(Stage.PROBE)}
+    later = look(test, jobs=jobs, now=NOW + timedelta(seconds=31))
     assert reason(later, "Stalled") == "PodFailed"
     assert message(later).startswith("Job nightly-probe makes no pod: `kubectl describe job")
-    last = look(read(), jobs=jobs, now=NOW + timedelta(seconds=301))
+    last = look(test, jobs=jobs, now=NOW + timedelta(seconds=301))
     assert last.status.verdict is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("ahead", [timedelta(0), timedelta(hours=1)])
+def test_an_operator_whose_clock_is_ahead_waits_as_long_as_any_other(ahead: timedelta) -> None:
+    def look_after(seconds: int, jobs: dict[Stage, Any], *pods: TestPod) -> Step:
+        now = NOW + ahead
+        test = begun(read(), now)
+        return look(test, jobs=jobs, pods=pods, now=now + timedelta(seconds=seconds))
+
+    for jobs, *pods in (
+        ({Stage.PROBE: job(Stage.PROBE)},),
+        (ALL | {Stage.VERIFY: job(Stage.VERIFY)},),
+        ({Stage.PROBE: job(Stage.PROBE, active=1)}, pod(Stage.PROBE, **NO_NODE)),
+    ):
+        assert reason(look_after(20, jobs, *pods)) == "TestRunning"
+        assert look_after(301, jobs, *pods).status.verdict is Verdict.INCONCLUSIVE
+    measured = {Stage.PROBE: job(Stage.PROBE, active=1), Stage.PRODUCE: ended(Stage.PRODUCE)}
+    pods = [pod(Stage.PROBE, phase="Running")]
+    assert look_after(120 + 59, measured, *pods).start is None
+    assert look_after(120 + 61, measured, *pods).start is Stage.VERIFY
 
 
 def test_the_verifier_makes_do_with_one_executor_and_the_load_does_not() -> None:
@@ -419,7 +446,7 @@ def test_without_who_breaks_it_no_load_is_sent() -> None:
         "ended with exit code 1: the chaos Job may not get replicationflows"
     )
     late = probe | {Stage.CHAOS: job(Stage.CHAOS, active=1)}
-    step = look_breaking(breaking(), jobs=late, now=NOW + timedelta(seconds=301))
+    step = look_breaking(begun(breaking()), jobs=late, now=NOW + timedelta(seconds=301))
     assert step.status.verdict is Verdict.INCONCLUSIVE
 
 
@@ -429,9 +456,10 @@ def test_the_verifier_waits_for_the_last_recovery_as_long_as_the_mirror_has() ->
         Stage.CHAOS: job(Stage.CHAOS, active=1, ready=1),
         Stage.PRODUCE: ended(Stage.PRODUCE),
     }
-    waits = look_breaking(breaking(), jobs=jobs, now=NOW + timedelta(seconds=120 + 59))
+    test = begun(breaking())
+    waits = look_breaking(test, jobs=jobs, now=NOW + timedelta(seconds=120 + 59))
     assert (waits.start, message(waits)) == (None, "waiting for the recovery from the last fault")
-    late = look_breaking(breaking(), jobs=jobs, now=NOW + timedelta(seconds=120 + 61))
+    late = look_breaking(test, jobs=jobs, now=NOW + timedelta(seconds=120 + 61))
     assert late.start is Stage.VERIFY
     done = jobs | {Stage.CHAOS: ended(Stage.CHAOS)}
     assert look_breaking(breaking(), jobs=done).start is Stage.VERIFY
@@ -603,7 +631,14 @@ def test_a_run_is_due_at_its_very_moment_and_not_before_the_test_was_made() -> N
 def test_a_clock_that_jumps_makes_one_run_or_none() -> None:
     ahead = next_scheduled(scheduled(last=NOW), [], NOW + timedelta(days=400))
     assert ahead.create is not None
-    assert next_scheduled(scheduled(last=NOW), [], NOW - timedelta(days=1)).create is None
+    back = NOW - timedelta(days=1)
+    first = next_scheduled(scheduled(last=NOW), [], back)
+    assert (first.create, message_of(first.status)) == (
+        None,
+        "the next run starts at 2026-11-20T13:00:00Z",
+    )
+    later = scheduled().model_copy(update={"status": first.status})
+    assert next_scheduled(later, [], back + timedelta(hours=1)).create is not None
 
 
 def test_runs_do_not_overlap_and_a_suspended_test_makes_none() -> None:
@@ -661,6 +696,24 @@ def test_a_run_that_is_stalled_is_shown_by_its_schedule() -> None:
     failed = finished(1, Verdict.FAILED)
     ended = failed.model_copy(update={"status": look(failed, jobs=ALL, report="{").status})
     assert next_scheduled(scheduled(), [ended], NOW).status.conditions[0].reason == "Scheduled"
+
+
+def test_a_run_that_keeps_the_next_from_starting_is_shown_by_its_schedule() -> None:
+    made = NOW + timedelta(minutes=10)
+    waits = finished(1, None).model_copy(update={"status": look(of_a_flow()).status})
+    runs = finished(1, None).model_copy(update={"status": look(read()).status})
+
+    def outlook(run: MirrorTest, now: datetime) -> tuple[str, str]:
+        (ready, *_) = next_scheduled(scheduled(last=NOW), [run], now).status.conditions
+        return ready.status, ready.message
+
+    no_flow = "waits for run nightly-1: there is no ReplicationFlow orders in namespace kafka"
+    assert outlook(waits, made) == ("False", no_flow)
+    assert outlook(runs, made) == ("True", "the next run starts at 2026-11-21T13:00:00Z")
+    due = NOW + timedelta(hours=1)
+    assert outlook(runs, due) == ("False", "waits for run nightly-1: starting the probe")
+    assert outlook(finished(1, None), made)[0] == "True", "made a moment ago"
+    assert outlook(finished(1, Verdict.PASSED), made)[0] == "True"
 
 
 def test_a_schedule_says_the_same_at_a_second_look() -> None:

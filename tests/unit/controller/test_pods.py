@@ -1,5 +1,6 @@
 """What the operator makes of a Pod."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -18,6 +19,13 @@ def test_a_pod_as_it_is() -> None:
     assert pod == DriverPod("a", "t", rack="north")
     assert driver_pod({"metadata": METADATA | {"deletionTimestamp": "now"}}).terminating
     assert driver_pod({"metadata": METADATA, "status": {"phase": "Failed"}}).ended
+
+
+def test_since_when_its_containers_run() -> None:
+    states = [{"running": {"startedAt": f"2026-11-21T12:00:0{second}Z"}} for second in (3, 7)]
+    status = {"containerStatuses": [{"state": state} for state in (*states, {"waiting": {}})]}
+    pod = driver_pod({"metadata": METADATA, "status": status})
+    assert pod.running_since == datetime(2026, 11, 21, 12, 0, 7, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.pods import RULES
 
 from headrace.api import ReplicationFlow
 from headrace.api.labels import FLOW_LABEL
@@ -53,9 +54,14 @@ def everything() -> list[Object]:
     return build_children(read("everything"), IMAGE, network_policy=True)
 
 
+def given() -> list[Object]:
+    """What drivers may do."""
+    rules: list[Object] = next(child["rules"] for child in everything() if child["kind"] == "Role")
+    return rules
+
+
 def test_drivers_have_no_right_on_secrets_and_no_wildcard() -> None:
-    rules = next(child["rules"] for child in everything() if child["kind"] == "Role")
-    granted = [str(word) for _, word in walk(rules)]
+    granted = [str(word) for _, word in walk(given())]
     assert not [word for word in granted if "*" in word or "secret" in word]
 
 
@@ -105,5 +111,8 @@ def rights(rules: list[Object]) -> set[tuple[str, str, str]]:
 
 def test_the_operator_has_every_right_that_it_gives() -> None:
     page = Path(__file__).parents[3] / "charts" / "headrace" / "files" / "operator-rules.yaml"
-    given = next(child["rules"] for child in everything() if child["kind"] == "Role")
-    assert rights(given) - rights(yaml.safe_load(page.read_text())) == set()
+    assert rights(given()) - rights(yaml.safe_load(page.read_text())) == set()
+
+
+def test_drivers_are_given_what_they_are_tested_with_and_no_more() -> None:
+    assert rights(given()) == rights(RULES)

@@ -42,11 +42,11 @@ def flow(**spec: Any) -> ReplicationFlow:
 
 def facts(*pods: DriverPod, alive: bool = False, **spec: Any) -> Facts:
     lease = DriverLease("1" if alive else "", heard=alive)
-    return Facts(flow(**spec), (), drivers_of(pods, "t", {pod.name: lease for pod in pods}))
+    return Facts(NOW, flow(**spec), (), drivers_of(pods, "t", {pod.name: lease for pod in pods}))
 
 
 def said(of: Facts) -> tuple[ConditionStatus, Reason, str, bool]:
-    conditions = status_of(of, NOW).conditions
+    conditions = status_of(of).conditions
     ready = condition(conditions, ConditionType.READY)
     assert ready is not None
     stalled = condition(conditions, ConditionType.STALLED) is not None
@@ -55,6 +55,12 @@ def said(of: Facts) -> tuple[ConditionStatus, Reason, str, bool]:
 
 NO, YES = ConditionStatus.FALSE, ConditionStatus.TRUE
 POD = DriverPod("a", "t")
+
+
+def running(seconds: int) -> DriverPod:
+    return replace(POD, running_since=NOW - timedelta(seconds=seconds))
+
+
 TROUBLE = Verdict(False, True, Reason.FORBIDDEN, "the operator may not create deployments")
 
 
@@ -70,6 +76,22 @@ TROUBLE = Verdict(False, True, Reason.FORBIDDEN, "the operator may not create de
             False,
         ),
         (facts(POD), NO, Reason.NO_DRIVERS, "drivers are starting", False),
+        (facts(running(59)), NO, Reason.NO_DRIVERS, "drivers are starting", False),
+        (
+            facts(running(61), replace(running(61), name="b"), replace(POD, name="c")),
+            NO,
+            Reason.NO_DRIVERS,
+            "2 driver pods run and none renews its Lease: look whether they reach the API server",
+            False,
+        ),
+        (
+            facts(replace(running(61), terminating=True)),
+            NO,
+            Reason.NO_DRIVERS,
+            "drivers are starting",
+            False,
+        ),
+        (facts(running(61), alive=True), NO, Reason.STARTING, "first look", False),
         (
             facts(replace(POD, problem="ImagePullBackOff: no such image")),
             NO,
@@ -119,13 +141,13 @@ def test_first_hit_wins(
 
 
 def test_the_scale_subresource_finds_its_pods() -> None:
-    status = status_of(facts(POD, replace(POD, name="b", ended=True)), NOW)
+    status = status_of(facts(POD, replace(POD, name="b", ended=True)))
     assert status.selector == "app.kubernetes.io/component=driver,headrace.dev/flow=orders"
     assert status.replicas == 1
 
 
 def test_a_paused_reconciliation_is_unknown_and_keeps_its_time_and_figures() -> None:
-    before = status_of(facts(POD, alive=True), NOW)
+    before = status_of(facts(POD, alive=True))
     once = paused_status(flow().model_copy(update={"status": before}), NOW + timedelta(1))
     (ready,) = once.conditions
     assert (ready.status, ready.reason) == (
@@ -147,8 +169,8 @@ def test_figures_are_news_when_they_leave_their_band() -> None:
 
 
 def test_an_event_tells_a_change_and_not_a_state() -> None:
-    starting = status_of(facts(POD, alive=True), NOW).conditions
-    forbidden = status_of(replace(facts(POD), trouble=TROUBLE), NOW).conditions
+    starting = status_of(facts(POD, alive=True)).conditions
+    forbidden = status_of(replace(facts(POD), trouble=TROUBLE)).conditions
     assert [one.reason for one in occurrences((), starting)] == ["Starting"]
     assert list(occurrences(starting, starting)) == []
     assert list(occurrences(starting, forbidden)) == [

@@ -9,6 +9,7 @@ from headrace.assign import TaskId
 from headrace.controller.assignment import Assignment
 from headrace.controller.events import EventRecorder
 from headrace.controller.targets import FlowName
+from headrace.controller.units import Units
 from headrace.controller.world import World
 from headrace.controller.writes import FlowWrites
 from headrace.k8s import Client, Conflict, Kind, Object, Objects
@@ -137,6 +138,14 @@ def test_an_answer_that_comes_late_does_not_replace_what_a_watch_told_since() ->
         assert seen.units() == {}
 
     run(test, unit(0, version=9, driver="a"))
+
+
+def test_labels_that_somebody_took_off_are_not_left_to_a_later_look() -> None:
+    units, as_it_was = Units(), unit(0)
+    units.put(as_it_was)
+    assert units.put(as_it_was | {"status": {"lagRecords": 7}}).of_figures_only
+    bare = as_it_was | {"metadata": as_it_was["metadata"] | {"labels": {}}}
+    assert not units.put(bare).of_figures_only
 
 
 def test_a_write_that_is_refused_as_too_late_is_not_repeated_as_it_was() -> None:

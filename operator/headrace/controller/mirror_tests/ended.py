@@ -34,7 +34,9 @@ def left_jobs(jobs: Mapping[Stage, Object], *, reported: bool) -> list[str]:
     ]
 
 
-async def remove(client: Client, namespace: str, pods: Iterable[str], jobs: Iterable[str]) -> None:
+async def remove(
+    client: Client, namespace: str, pods: Iterable[str], jobs: Iterable[str] = ()
+) -> None:
     """Delete them; a Job's pods go with it."""
     for name in pods:
         await client.delete(POD, namespace, name)

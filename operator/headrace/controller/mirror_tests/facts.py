@@ -33,6 +33,18 @@ class Facts:
     may_break: bool = False
     """Whether this operator has a role for the Job of ``spec.chaos``."""
 
+    @property
+    def started(self) -> datetime:
+        """When the test began: now, if it has not."""
+        return (self.test.status and self.test.status.start_time) or self.now
+
+    def since_s(self, time: datetime) -> float:
+        """Seconds since a time of the cluster's. Where our clock is ahead of the cluster's, the
+        probe's Job, with which the test began, seems to be older than the test: by as much."""
+        probe = (self.jobs or {}).get(Stage.PROBE)
+        ahead_s = (self.started - made(probe)).total_seconds() if probe else 0.0
+        return (self.now - time).total_seconds() - max(0.0, ahead_s)
+
 
 @dataclass(frozen=True)
 class Step:
@@ -49,6 +61,11 @@ class Step:
     def is_last(self) -> bool:
         """Whether the test ends with it."""
         return self.status.verdict is not None
+
+
+def made(job: Object) -> datetime:
+    """When the API server made it."""
+    return datetime.fromisoformat(job["metadata"]["creationTimestamp"])
 
 
 def say(facts: Facts, ready: bool, stalled: bool, reason: Reason, message: str) -> MirrorTestStatus:

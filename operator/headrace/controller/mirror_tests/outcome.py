@@ -74,6 +74,7 @@ def _with_verdict(facts: Facts, verdict: Verdict, message: str) -> MirrorTestSta
         update={
             "phase": MirrorTestPhase.FINISHED,
             "verdict": verdict,
+            "start_time": facts.started,
             "completion_time": facts.now,
         }
     )

@@ -37,7 +37,7 @@ class TestPod:
     name: str
     stage: str
     executor: bool
-    made: datetime | None
+    made: datetime
     waits: bool
     """To be placed, or for its containers to start."""
     runs: bool
@@ -51,12 +51,11 @@ def read_pod(pod: Object) -> TestPod:
     labels = metadata.get("labels") or {}
     executor = EXECUTOR_LABELS.items() <= labels.items()
     phase = status.get("phase", "Pending")
-    made = metadata.get("creationTimestamp")
     return TestPod(
         name=metadata["name"],
         stage=labels.get(STAGE_LABEL, ""),
         executor=executor,
-        made=datetime.fromisoformat(made) if made else None,
+        made=datetime.fromisoformat(metadata["creationTimestamp"]),
         waits=phase == "Pending",
         runs=phase == "Running",
         ended=phase in ("Succeeded", "Failed"),

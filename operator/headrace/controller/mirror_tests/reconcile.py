@@ -1,7 +1,6 @@
 """Carries MirrorTests out: reads what there is, does the next step, says how it stands."""
 
 import os
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -27,15 +26,16 @@ from headrace.controller.mirror_tests.ended import left_executors, left_jobs, re
 from headrace.controller.mirror_tests.facts import Facts
 from headrace.controller.mirror_tests.jobs import build_job, build_run
 from headrace.controller.mirror_tests.killed import EXIT_CODE, Request, request
-from headrace.controller.mirror_tests.pods import read_pod
+from headrace.controller.mirror_tests.pods import TestPod, read_pod
 from headrace.controller.mirror_tests.run import ChaosRole, Images, TestRun, report_name
 from headrace.controller.mirror_tests.schedule import next_scheduled
-from headrace.controller.mirror_tests.stages import next_step
+from headrace.controller.mirror_tests.stages import has_begun, next_step
 from headrace.controller.mirror_tests.status import saying
-from headrace.controller.ownership import check_name
+from headrace.controller.ownership import check_name, create
+from headrace.controller.queue import SOON_S
 from headrace.controller.trouble import is_said, trouble
 from headrace.errors import HeadraceError, InvalidSpec, Retriable
-from headrace.k8s import Client, Conflict, Object, owns, parse
+from headrace.k8s import Client, Object, owns, parse
 from headrace.k8s.kinds import CONFIG_MAP, FLOW, JOB, MIRROR_TEST, POD
 from headrace.logs import get_logger
 from headrace.replication.flow_status import Verdict, conditions_of
@@ -93,11 +93,13 @@ class MirrorTestReconciler:
 
     async def _look_after_its_end(self, test: MirrorTest) -> float | None:
         """Its verdict is given: nothing that is read or refused afterwards touches it."""
-        step = next_step(Facts(test, _now()))
+        step, namespace = next_step(Facts(test, _now())), test.metadata.namespace
         if step.expired:
-            metadata = test.metadata
-            await self._client.delete(MIRROR_TEST, metadata.namespace, metadata.name)
+            await self._client.delete(MIRROR_TEST, namespace, test.metadata.name)
             return None
+        jobs, pods = await self._stages(test)
+        left = left_jobs(jobs, reported=step.status.report is not None)
+        await remove(self._client, namespace, left_executors(jobs, pods), left)
         return step.again_s
 
     async def _answer(self, test: MirrorTest, *, dies: bool) -> None:
@@ -121,11 +123,10 @@ class MirrorTestReconciler:
     async def _make_scheduled(self, test: MirrorTest) -> float:
         namespace = test.metadata.namespace
         tests = await self._client.list(MIRROR_TEST, namespace)
-        runs = [parse(MirrorTest, one) for one in tests if owns(test, one)]
+        runs = [run for one in tests if owns(test, one) and (run := _scheduled(one))]
         step = next_scheduled(test, runs, _now())
         if step.create is not None:
-            with suppress(Conflict):  # it was made, and the status was not written
-                await self._client.create(step.create)
+            await create(self._client, test, step.create)
         await self._say(test, step.status)
         for name in step.delete:
             await self._client.delete(MIRROR_TEST, namespace, name)
@@ -133,14 +134,8 @@ class MirrorTestReconciler:
 
     async def _carry_out(self, test: MirrorTest) -> float | None:
         metadata = test.metadata
-        flow = await self._flow(test)
-        run = await self._run(test, flow)
-        labels = f"{MIRROR_TEST_LABEL}={label_value(metadata.name)}"
-        jobs = await self._client.list(JOB, metadata.namespace, labels=labels)
-        named = {job["metadata"]["name"]: job for job in jobs if owns(test, job)}
-        stages = {stage: named[n] for stage in run.stages if (n := run.part(stage)) in named}
-        found = await self._client.list(POD, metadata.namespace, labels=labels) if stages else []
-        pods = [read_pod(pod) for pod in found]
+        jobs, pods = await self._stages(test)
+        run, flow = await self._run(test, has_jobs=bool(jobs))
         kept = await self._client.get(CONFIG_MAP, metadata.namespace, report_name(test))
         report = _report(kept, test)
         step = next_step(
@@ -149,7 +144,7 @@ class MirrorTestReconciler:
                 _now(),
                 run=run.name,
                 flow=flow,
-                jobs=stages,
+                jobs=jobs,
                 pods=pods,
                 report=report,
                 breaks=bool(run.steps),
@@ -158,10 +153,20 @@ class MirrorTestReconciler:
         )
         if step.start is not None:
             await self._start(run, step.start)
-        jobs_left = left_jobs(stages, reported=bool(report)) if step.is_last else []
-        await remove(self._client, metadata.namespace, left_executors(stages, pods), jobs_left)
+        if not step.is_last:
+            await remove(self._client, metadata.namespace, left_executors(jobs, pods))
         await self._say(test, step.status)
-        return step.again_s
+        return SOON_S if step.is_last else step.again_s
+
+    async def _stages(self, test: MirrorTest) -> tuple[dict[Stage, Object], list[TestPod]]:
+        """Its Jobs that are there, and their pods and executors."""
+        metadata, run = test.metadata, TestRun(test, self._images)
+        labels = f"{MIRROR_TEST_LABEL}={label_value(metadata.name)}"
+        jobs = await self._client.list(JOB, metadata.namespace, labels=labels)
+        named = {job["metadata"]["name"]: job for job in jobs if owns(test, job)}
+        stages = {stage: named[n] for stage in Stage if (n := run.part(stage)) in named}
+        pods = await self._client.list(POD, metadata.namespace, labels=labels) if stages else []
+        return stages, [read_pod(pod) for pod in pods]
 
     async def _start(self, run: TestRun, stage: Stage) -> None:
         """Make a stage's Job, with the first what all need. A name that is taken is found before
@@ -172,8 +177,7 @@ class MirrorTestReconciler:
             await check_name(self._client, run.test, manifest)
         for manifest in needed:
             await self._client.apply(manifest, manager=OPERATOR_MANAGER)
-        with suppress(Conflict):  # made by another look
-            await self._client.create(jobs[stage])
+        await create(self._client, run.test, jobs[stage])
 
     async def _flow(self, test: MirrorTest) -> ReplicationFlow | None:
         if test.spec.flow_name is None:
@@ -181,14 +185,19 @@ class MirrorTestReconciler:
         found = await self._client.get(FLOW, test.metadata.namespace, test.spec.flow_name)
         return parse(ReplicationFlow, found) if found else None
 
-    async def _run(self, test: MirrorTest, flow: ReplicationFlow | None) -> TestRun:
-        """The test as its Jobs have it: a flow that changes meanwhile changes nothing for it."""
+    async def _run(
+        self, test: MirrorTest, *, has_jobs: bool
+    ) -> tuple[TestRun, ReplicationFlow | None]:
+        """The test as its Jobs have it: a flow that changes meanwhile changes nothing for it.
+        Before there are any, as it is now, and the flow that it may have to wait for."""
         run = TestRun(test, self._images, test.spec.chaos, self._role)
-        kept = await self._client.get(CONFIG_MAP, test.metadata.namespace, run.part("run"))
+        name = test.metadata.namespace, run.part("run")
+        kept = await self._client.get(CONFIG_MAP, *name) if has_jobs else None
         if kept is not None and owns(test, kept):
             spec, steps = _begun_with(kept)
-            return replace(run, test=test.model_copy(update={"spec": spec}), steps=steps)
-        return replace(run, test=resolve(test, flow)) if flow else run
+            return replace(run, test=test.model_copy(update={"spec": spec}), steps=steps), None
+        flow = None if has_begun(test) else await self._flow(test)
+        return replace(run, test=resolve(test, flow)) if flow else run, flow
 
     async def _refuse(self, object: Object, why: str) -> None:
         """Say of a test that is not understood that it is not; of one that has ended, nothing."""
@@ -218,6 +227,16 @@ class MirrorTestReconciler:
             "status": status,
         }
         await self._client.apply(manifest, manager=OPERATOR_MANAGER, subresource="status")
+
+
+def _scheduled(object: Object) -> MirrorTest | None:
+    """A run; None for one that is over and not understood, as another version may have left it."""
+    try:
+        return parse(MirrorTest, object)
+    except InvalidSpec:
+        if (object.get("status") or {}).get("verdict"):
+            return None
+        raise
 
 
 def _dumped(status: MirrorTestStatus) -> dict[str, Any]:

@@ -44,7 +44,8 @@ class Scheduled:
 
 
 def next_scheduled(test: MirrorTest, runs: Iterable[MirrorTest], now: datetime) -> Scheduled:
-    """Decide from the wall clock; a clock that jumped ahead makes one run, not all it passed.
+    """Decide from the wall clock; a clock that jumped ahead makes one run, not all it passed, and
+    none waits for a last run that is yet to come.
 
     Runs of one test never overlap: one that is due waits for the one before, and of several that
     were missed the latest is made up for (CronJob: ``concurrencyPolicy: Forbid``).
@@ -53,8 +54,13 @@ def next_scheduled(test: MirrorTest, runs: Iterable[MirrorTest], now: datetime) 
     """
     runs = sorted(runs, key=lambda run: (run.metadata.creation_timestamp or now, run.metadata.name))
     due, coming = _moments(test.spec.schedule or "", now)
+    last = test.status.last_schedule_time if test.status else None
+    if last is not None:
+        last = min(last, now)
+    overdue = due > (last or test.metadata.creation_timestamp or now)
+    status = saying(test, _outlook(runs, coming, overdue=overdue), now)
     calm = Scheduled(
-        saying(test, _outlook(runs, coming), now),
+        status.model_copy(update={"last_schedule_time": last}),
         delete=_surplus(test, runs),
         again_s=max(1.0, (coming - now).total_seconds()),
     )
@@ -62,9 +68,7 @@ def next_scheduled(test: MirrorTest, runs: Iterable[MirrorTest], now: datetime) 
         said = "spec.suspend is true: no further runs start"
         suspended = flow_status.Verdict(True, False, Reason.SUSPENDED, said)
         return replace(calm, status=saying(test, suspended, now))
-    last = test.status.last_schedule_time if test.status else None
-    since = last or test.metadata.creation_timestamp or now
-    if due <= since or any(not _finished(run) for run in runs):
+    if not overdue or any(not _finished(run) for run in runs):
         return calm
     status = calm.status.model_copy(update={"last_schedule_time": due})
     return replace(calm, status=status, create=build_scheduled(test, due))
@@ -108,15 +112,21 @@ def _verdict(run: MirrorTest) -> Verdict | None:
     return run.status.verdict if run.status else None
 
 
-def _outlook(runs: Iterable[MirrorTest], coming: datetime) -> flow_status.Verdict:
-    """When the next run starts; or which one keeps it from that, and waits for a person itself."""
+def _outlook(runs: Iterable[MirrorTest], coming: datetime, *, overdue: bool) -> flow_status.Verdict:
+    """When the next run starts; or which one keeps it from that: it waits for a person, or for its
+    flow, or is under way when the next one is due."""
     for run in runs:
-        conditions = run.status.conditions if run.status else ()
+        if _finished(run):
+            continue
+        name, conditions = run.metadata.name, run.status.conditions if run.status else ()
         said = condition(conditions, ConditionType.STALLED)
-        if said and said.status is ConditionStatus.TRUE and not _finished(run):
-            name = run.metadata.name
+        if said and said.status is ConditionStatus.TRUE:
             message = f"no run starts before {name} has ended, and it is stalled: {said.message}"
             return flow_status.Verdict(False, True, said.reason, message)
+        said = condition(conditions, ConditionType.READY)
+        if said and (overdue or said.reason is Reason.WAITING_FOR_FLOW):
+            message = f"waits for run {name}: {said.message}"
+            return flow_status.Verdict(False, False, said.reason, message)
     message = f"the next run starts at {coming:%Y-%m-%dT%H:%M:%SZ}"
     return flow_status.Verdict(True, False, Reason.SCHEDULED, message)
 

@@ -12,7 +12,7 @@ from headrace.api import (
     unbuilt,
 )
 from headrace.controller.mirror_tests.ended import has_ended
-from headrace.controller.mirror_tests.facts import Facts, Step, say
+from headrace.controller.mirror_tests.facts import Facts, Step, made, say
 from headrace.controller.mirror_tests.outcome import ended_badly, inconclusive, judged
 from headrace.controller.mirror_tests.pods import Trouble, of_stage
 from headrace.k8s import Object
@@ -49,8 +49,14 @@ def next_step(facts: Facts) -> Step:
     return _before_the_load(facts) if load is None else _after_its_start(facts, load)
 
 
+def has_begun(test: MirrorTest) -> bool:
+    """Whether the load may have been sent."""
+    phase = test.status.phase if test.status else None
+    return phase not in (None, MirrorTestPhase.PENDING)
+
+
 def _obstacle(facts: Facts) -> Step | None:
-    if _has_begun(facts.test):
+    if has_begun(facts.test):
         return None
     if refused := unbuilt(facts.test).refused:
         return _waiting(facts, Reason.NOT_BUILT, "; ".join(refused), stalled=True)
@@ -83,31 +89,25 @@ def _stuck(facts: Facts, stage: Stage, job: Object) -> tuple[Trouble, float] | N
     if not pods and not job.get("status", {}).get("active"):
         name = job["metadata"]["name"]
         message = f"Job {name} makes no pod: `kubectl describe job {name}` shows who refuses it"
-        return Trouble(Reason.POD_FAILED, message), _age_s(job, facts.now)
+        return Trouble(Reason.POD_FAILED, message), facts.since_s(made(job))
     # Tasks of probe and load begin all at once; the verifier's make do with one executor.
     enough = stage is Stage.VERIFY and any(pod.executor and pod.runs for pod in pods)
     for pod in pods:
         if pod.trouble and pod.waits and not (pod.executor and enough):
-            return pod.trouble, (facts.now - (pod.made or facts.now)).total_seconds()
+            return pod.trouble, facts.since_s(pod.made)
     return None
-
-
-def _has_begun(test: MirrorTest) -> bool:
-    """Whether the load may have been sent."""
-    phase = test.status.phase if test.status else None
-    return phase not in (None, MirrorTestPhase.PENDING)
 
 
 def _before_the_load(facts: Facts) -> Step:
     probe = (facts.jobs or {}).get(Stage.PROBE)
-    if _has_begun(facts.test):
+    if has_begun(facts.test):
         return inconclusive(facts, "the producer's Job is gone: nobody knows what was sent")
     if probe is None:
         return _under_way(facts, MirrorTestPhase.PENDING, "starting the probe", Stage.PROBE)
     if facts.breaks and (not_yet := _before_chaos(facts)):
         return not_yet
     patience_s = _START_S + facts.test.spec.settle_seconds
-    if not (_ready(probe) or has_ended(probe) or _age_s(probe, facts.now) > patience_s):
+    if not (_ready(probe) or has_ended(probe) or facts.since_s(made(probe)) > patience_s):
         return _under_way(facts, MirrorTestPhase.PENDING, "waiting for the probe")
     return _under_way(facts, MirrorTestPhase.RUNNING, "sending the load", Stage.PRODUCE)
 
@@ -119,7 +119,7 @@ def _before_chaos(facts: Facts) -> Step | None:
         return _under_way(facts, MirrorTestPhase.PENDING, "starting the Job of chaos", Stage.CHAOS)
     if _ready(chaos):
         return None
-    if has_ended(chaos) or _age_s(chaos, facts.now) > _START_S:
+    if has_ended(chaos) or facts.since_s(made(chaos)) > _START_S:
         said = f"nothing was sent: Job {chaos['metadata']['name']} did not come to break anything"
         return inconclusive(facts, "; ".join([said, *ended_badly(facts, Stage.CHAOS)]))
     return _under_way(facts, MirrorTestPhase.PENDING, "waiting for the Job of chaos")
@@ -152,8 +152,8 @@ def _goes_on(facts: Facts, stage: Stage, load_end: Object, end_s: float) -> bool
     job = (facts.jobs or {}).get(stage)
     if job is None or has_ended(job):
         return False
-    since = datetime.fromisoformat(load_end["lastTransitionTime"])
-    return (facts.now - since).total_seconds() < facts.test.spec.settle_seconds + end_s
+    waited_s = facts.since_s(datetime.fromisoformat(load_end["lastTransitionTime"]))
+    return waited_s < facts.test.spec.settle_seconds + end_s
 
 
 def _not_yet(facts: Facts) -> str:
@@ -179,9 +179,8 @@ def _finished(test: MirrorTest, status: MirrorTestStatus, now: datetime) -> Step
 
 
 def _under_way(facts: Facts, phase: MirrorTestPhase, said: str, start: Stage | None = None) -> Step:
-    started = (facts.test.status and facts.test.status.start_time) or facts.now
     status = say(facts, False, False, Reason.TEST_RUNNING, said)
-    status = status.model_copy(update={"phase": phase, "start_time": started})
+    status = status.model_copy(update={"phase": phase, "start_time": facts.started})
     return Step(status, start=start, again_s=_LOOK_S)
 
 
@@ -193,8 +192,3 @@ def _waiting(facts: Facts, reason: Reason, why: str, *, stalled: bool = False) -
 
 def _ready(job: Object) -> bool:
     return bool(job.get("status", {}).get("ready"))
-
-
-def _age_s(job: Object, now: datetime) -> float:
-    made = job["metadata"].get("creationTimestamp")
-    return (now - datetime.fromisoformat(made)).total_seconds() if made else 0.0

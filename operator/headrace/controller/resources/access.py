@@ -64,7 +64,7 @@ def build_role(flow: ReplicationFlow) -> Object:
             {
                 "apiGroups": ["coordination.k8s.io"],
                 "resources": ["leases"],
-                "verbs": ["get", "create", "update", "patch", "delete"],
+                "verbs": ["create", "patch", "delete"],
             },
         ],
     }

@@ -1,0 +1,272 @@
+"""What the operator makes of MirrorTests on an API server that refuses, fails and forgets."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any, cast
+
+import pytest
+
+from headrace.controller.events import EventRecorder
+from headrace.controller.mirror_tests import Images, MirrorTestReconciler
+from headrace.errors import HeadraceError
+from headrace.k8s import (
+    Client,
+    Conflict,
+    Forbidden,
+    Kind,
+    Object,
+    Objects,
+    Refused,
+    Unavailable,
+    kind_of,
+)
+from headrace.k8s.kinds import CONFIG_MAP, FLOW, JOB, MIRROR_TEST
+
+MOMENT = "2020-01-01T12:00:00Z"
+
+
+class Server:
+    """An API server that keeps what is written, of one namespace."""
+
+    def __init__(self, *objects: Object) -> None:
+        self.objects = {(kind_of(one), one["metadata"]["name"]): one for one in objects}
+        self.refuses: Callable[[str, Kind, str], HeadraceError | None] = lambda *_: None
+        """What it answers instead to a verb on a kind and a name."""
+
+    def _look_at(self, verb: str, kind: Kind, name: str) -> None:
+        if error := self.refuses(verb, kind, name):
+            raise error
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        self._look_at("get", kind, name)
+        return deepcopy(self.objects.get((kind, name)))
+
+    async def list(self, kind: Kind, namespace: str, *, labels: str = "") -> Objects:
+        self._look_at("list", kind, "")
+        return [deepcopy(one) for (of, _), one in self.objects.items() if of is kind]
+
+    async def create(self, object: Object) -> Object:
+        kind, name = kind_of(object), object["metadata"]["name"]
+        self._look_at("create", kind, name)
+        if (kind, name) in self.objects:
+            raise Conflict(f"{name} already exists")
+        made = deepcopy(object)
+        made["metadata"]["creationTimestamp"] = MOMENT
+        self.objects[kind, name] = made
+        return made
+
+    async def apply(self, object: Object, *, manager: str, subresource: str = "") -> Object:
+        kind, name = kind_of(object), object["metadata"]["name"]
+        self._look_at(f"apply {subresource}".strip(), kind, name)
+        if subresource:
+            self.objects[kind, name]["status"] = deepcopy(object["status"])
+        else:
+            self.objects[kind, name] = deepcopy(object)
+        return self.objects[kind, name]
+
+    async def delete(self, kind: Kind, namespace: str, name: str) -> bool:
+        self._look_at("delete", kind, name)
+        return self.objects.pop((kind, name), None) is not None
+
+
+UID = "5d1f0000-0000-0000-0000-000000000000"
+RUN = "200101-120000-5d1f"
+
+
+def a_test(**spec: Any) -> Object:
+    clusters = {
+        "source": {"alias": "east", "bootstrapServers": "e:1"},
+        "target": {"alias": "west", "bootstrapServers": "w:1"},
+    }
+    return {
+        "apiVersion": "headrace.dev/v1alpha1",
+        "kind": "MirrorTest",
+        "metadata": {
+            "name": "nightly",
+            "namespace": "kafka",
+            "uid": UID,
+            "generation": 1,
+            "creationTimestamp": MOMENT,
+        },
+        "spec": {**({} if "flowName" in spec else clusters), **spec},
+    }
+
+
+class Carried:
+    """Test ``nightly``, and who carries it out."""
+
+    def __init__(self, *objects: Object) -> None:
+        self.server = Server(*objects)
+        client = cast(Client, self.server)
+        self._reconciler = MirrorTestReconciler(
+            client, EventRecorder(client, "operator"), Images("spark"), None, "operator"
+        )
+
+    def look(self) -> float | None:
+        return asyncio.run(self._reconciler.reconcile(("kafka", "nightly")))
+
+    @property
+    def object(self) -> Object:
+        return self.server.objects[MIRROR_TEST, "nightly"]
+
+    @property
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.object.get("status", {})
+        return found
+
+    @property
+    def ready(self) -> dict[str, str]:
+        return next(one for one in self.status["conditions"] if one["type"] == "Ready")
+
+    @property
+    def jobs(self) -> set[str]:
+        return {name for kind, name in self.server.objects if kind is JOB}
+
+    def refuse(self, verb: str, kind: Kind, error: HeadraceError) -> None:
+        """Answer ``error`` to this verb on objects of this kind, and to nothing else."""
+        self.server.refuses = lambda *asked: error if asked[:2] == (verb, kind) else None
+
+    def refuse_nothing(self) -> None:
+        self.server.refuses = lambda *_: None
+
+
+def test_a_conflict_is_no_job_unless_there_is_one() -> None:
+    it = Carried(a_test())
+    it.refuse("create", JOB, Conflict("the object has been modified: resourcequotas many"))
+    with pytest.raises(Conflict, match="resourcequotas"):
+        it.look()
+    assert (it.jobs, it.status) == (set(), {})
+    it.refuse_nothing()
+    it.look()
+    assert it.jobs == {"nightly-probe"}
+    assert (it.status["phase"], it.ready["message"]) == ("Pending", "starting the probe")
+
+
+def test_a_conflict_is_no_scheduled_run_unless_there_is_one() -> None:
+    def runs(it: Carried) -> list[str]:
+        return [name for kind, name in it.server.objects if kind is MIRROR_TEST][1:]
+
+    it = Carried(a_test(schedule="* * * * *"))
+    it.refuse("create", MIRROR_TEST, Conflict("the object has been modified: resourcequotas many"))
+    with pytest.raises(Conflict, match="resourcequotas"):
+        it.look()
+    assert (runs(it), it.status) == ([], {})
+    it.refuse("apply status", MIRROR_TEST, Unavailable("is away"))
+    with pytest.raises(Unavailable):
+        it.look()
+    it.refuse_nothing()
+    it.look()
+    assert len(runs(it)) == 1
+
+
+def of_test(kind: Kind, name: str, **more: Any) -> Object:
+    """An object that belongs to ``nightly``."""
+    metadata = {"name": name, "namespace": "kafka", "creationTimestamp": MOMENT}
+    owner = {"uid": UID, "kind": "MirrorTest", "name": "nightly"}
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.name,
+        "metadata": metadata | {"ownerReferences": [owner]},
+        **more,
+    }
+
+
+def a_job(stage: str) -> Object:
+    return of_test(JOB, f"nightly-{stage}", status={"active": 1, "ready": 1})
+
+
+def test_jobs_stay_until_the_verdict_is_written() -> None:
+    it = Carried(a_test() | {"status": {"phase": "Running"}}, a_job("probe"))
+    it.refuse("apply status", MIRROR_TEST, Unavailable("is away"))
+    with pytest.raises(Unavailable):
+        it.look()
+    assert (it.jobs, it.status) == ({"nightly-probe"}, {"phase": "Running"})
+    it.refuse_nothing()
+    it.look()
+    judged = it.status
+    assert (judged["verdict"], judged["startTime"]) == ("Inconclusive", judged["completionTime"])
+    it.refuse("delete", JOB, Forbidden("may not delete jobs"))
+    with pytest.raises(Forbidden):
+        it.look()
+    assert (it.jobs, it.status) == ({"nightly-probe"}, judged)
+    it.refuse_nothing()
+    assert it.look() is None
+    assert (it.jobs, it.status) == (set(), judged)
+
+
+def test_the_verifier_that_has_reported_ends_by_itself() -> None:
+    finished = {"phase": "Finished", "verdict": "Passed", "report": "nightly-report"}
+    it = Carried(a_test() | {"status": finished}, a_job("probe"), a_job("verify"))
+    it.look()
+    assert it.jobs == {"nightly-verify"}
+
+
+def test_a_test_that_is_over_goes_after_its_time_whatever_is_refused() -> None:
+    over = {"phase": "Finished", "verdict": "Passed", "completionTime": MOMENT}
+    it = Carried(a_test(ttlSecondsAfterFinished=60) | {"status": over}, a_job("probe"))
+    it.refuse("list", JOB, Forbidden("may not list jobs"))
+    assert it.look() is None
+    assert (MIRROR_TEST, "nightly") not in it.server.objects
+
+
+def test_what_was_refused_is_begun_with_the_spec_as_it_is_by_then() -> None:
+    it = Carried(a_test(podTemplate={"nodeSelector": {"disk": "?"}}))
+    it.refuse("create", JOB, Refused("nodeSelector: Invalid value"))
+    it.look()
+    assert (it.ready["reason"], it.ready["message"]) == ("Refused", "nodeSelector: Invalid value")
+    assert "startTime" not in it.status  # so that the API server lets its spec be changed
+    it.object["spec"] = a_test(settleSeconds=7)["spec"]
+    it.refuse_nothing()
+    it.look()
+    assert (it.jobs, it.ready["reason"]) == ({"nightly-probe"}, "TestRunning")
+    kept = json.loads(it.server.objects[CONFIG_MAP, "nightly-run"]["data"]["test.json"])
+    assert (kept["spec"]["settleSeconds"], kept["spec"]["podTemplate"]["nodeSelector"]) == (7, {})
+    assert "startTime" in it.status
+
+
+FLOW_OF_A_TEST = {
+    "apiVersion": "headrace.dev/v1alpha1",
+    "kind": "ReplicationFlow",
+    "metadata": {"name": "orders", "namespace": "kafka"},
+    "spec": a_test()["spec"] | {"topics": {"include": [".*"]}},
+    "status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Running"}]},
+}
+
+
+@pytest.mark.parametrize("topics", [{"include": ["("]}, {"include": ["payments"]}])
+def test_what_becomes_of_the_flow_changes_nothing_for_a_test_under_way(
+    topics: dict[str, Any],
+) -> None:
+    it = Carried(a_test(flowName="orders"), deepcopy(FLOW_OF_A_TEST))
+    it.look()
+    kept = deepcopy(it.server.objects[CONFIG_MAP, "nightly-run"])
+    it.server.objects[FLOW, "orders"]["spec"]["topics"] = topics
+    it.server.objects[JOB, "nightly-probe"]["status"] = {"ready": 1}
+    it.look()
+    assert (it.ready["message"], len(it.jobs)) == ("sending the load", 2)
+    report = {"run": RUN, "verdict": "Passed", "reasons": ["all is well"]}
+    it.server.objects[CONFIG_MAP, "nightly-report"]["data"] = {"report.json": json.dumps(report)}
+    it.look()
+    assert it.status["verdict"] == "Passed"
+    assert it.server.objects[CONFIG_MAP, "nightly-run"] == kept
+
+
+def test_a_test_under_way_whose_jobs_are_gone_ends_without_its_flow() -> None:
+    flow = FLOW_OF_A_TEST | {"spec": {}}
+    it = Carried(a_test(flowName="orders") | {"status": {"phase": "Running"}}, flow)
+    it.look()
+    assert it.status["verdict"] == "Inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"), [({"verdict": "Passed"}, "Scheduled"), ({}, "InvalidSpec")]
+)
+def test_a_run_that_is_over_and_not_understood_keeps_no_schedule_from_the_next(
+    status: dict[str, str], reason: str
+) -> None:
+    run = of_test(MIRROR_TEST, "nightly-1", spec={"fromLater": True}, status=status)
+    it = Carried(a_test(schedule="@yearly"), run)
+    it.look()
+    assert it.ready["reason"] == reason
