@@ -37,7 +37,7 @@ def namespace(cluster: Cluster) -> Iterator[str]:
     restricted = "pod-security.kubernetes.io/enforce=restricted"
     cluster.kubectl("label", "namespace", name, restricted)
     account = ("-n", name, "serviceaccount/default")  # a pod before it would be refused
-    cluster.kubectl("wait", "--for=create", "--timeout=30s", *account)
+    cluster.kubectl("wait", "--for=create", "--timeout=120s", *account)
     yield name
     cluster.up()  # a test that failed may have left a part of it frozen, or dead
     cluster.kubectl("delete", "namespace", name, "--wait=false")

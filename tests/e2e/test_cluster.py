@@ -36,8 +36,8 @@ class Web:
         self.wait_ready(name)
         return str(self.pod(name)["status"]["podIP"])
 
-    def wait_ready(self, name: str) -> None:
-        self.kubectl("wait", "--for=condition=Ready", "--timeout=60s", f"pod/{name}")
+    def wait_ready(self, name: str, within: str = "120s") -> None:
+        self.kubectl("wait", "--for=condition=Ready", f"--timeout={within}", f"pod/{name}")
 
     def pod(self, name: str) -> Any:
         return self.cluster.get("-n", self.namespace, "pod", name)
@@ -130,7 +130,7 @@ def test_a_job_completes(web: Web) -> None:
         "spec": {"template": {"spec": pod_spec}, "backoffLimit": 0},
     }
     web.apply(job)
-    web.kubectl("wait", "--for=condition=Complete", "--timeout=60s", "job/once")
+    web.kubectl("wait", "--for=condition=Complete", "--timeout=120s", "job/once")
     assert web.kubectl("logs", "job/once") == "server"
 
 
@@ -288,7 +288,7 @@ def test_down_leaves_nothing(cluster: Cluster, image: None) -> None:
     cluster.down()
     assert machine() == before
     cluster.up()
-    cluster.kubectl("wait", "--for=create", "--timeout=30s", "serviceaccount/default")
+    cluster.kubectl("wait", "--for=create", "--timeout=120s", "serviceaccount/default")
 
 
 def machine() -> dict[str, object]:

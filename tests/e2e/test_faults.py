@@ -91,7 +91,7 @@ def recoveries(flow: FlowInPods, capsys: pytest.CaptureFixture[str]) -> Iterator
         recoveries.show(Console())
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2400)
 def test_one_verdict_covers_all_faults(
     cluster: Cluster,
     flow: FlowInPods,
