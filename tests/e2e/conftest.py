@@ -1,10 +1,11 @@
 """The real cluster that the end-to-end tests share, with what they find there; it is left up."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from cluster.find import real_cluster
+from cluster.kubectl import KubectlError
 from cluster.real import Cluster
 from e2e.stage import install_brokers, install_release, load_images
 from rich.console import Console
@@ -14,6 +15,8 @@ from headrace.errors import HeadraceError
 
 ARCHIVES = Path(__file__).parents[2] / "dist" / "images"
 """Of `make images-test`."""
+LOOK_EVERY_S = 1.0
+"""A look is a kubectl, on two cores that pods share."""
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +30,27 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
         except HeadraceError as error:
             pytest.exit(str(error), returncode=1)
     return found
+
+
+@pytest.fixture(scope="session")
+def wait_until(wait_until: Callable[..., object]) -> Callable[..., object]:
+    """The same; what the API server does not answer is not yet."""
+
+    def wait(
+        look: Callable[[], object], *, within_s: float, until: Callable[[object], bool] = bool
+    ) -> object:
+        def answer() -> object:
+            try:
+                return look()
+            except KubectlError as error:
+                return error
+
+        def is_so(seen: object) -> bool:
+            return not isinstance(seen, KubectlError) and until(seen)
+
+        return wait_until(answer, within_s=within_s, until=is_so, every_s=LOOK_EVERY_S)
+
+    return wait
 
 
 @pytest.fixture

@@ -219,13 +219,15 @@ def test_a_partition_from_the_api_server_leaves_dns(web: Web) -> None:
 
 @pytest.mark.parametrize("part", ["kube-apiserver", "etcd"])
 @pytest.mark.parametrize("number", [Signals.SIGKILL, Signals.SIGTERM])
-def test_pods_outlive_the_control_plane(web: Web, part: Part, number: Signals) -> None:
+def test_pods_outlive_the_control_plane(
+    web: Web, part: Part, number: Signals, wait_until: WaitUntil
+) -> None:
     url = f"http://{web.serve('server')}:8080"
     before = web.pod("server")
     web.cluster.signal(part, number)
     assert web.cluster.run(small_binary("web"), "get", url) == "server"
     web.cluster.start(part)
-    after = web.pod("server")
+    after = wait_until(lambda: web.pod("server"), within_s=60)
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert after["status"]["containerStatuses"][0]["restartCount"] == 0
     web.serve("later")
