@@ -245,9 +245,11 @@ def test_nothing_starts_without_a_kubelet(web: Web) -> None:
     url = f"http://{web.serve('server')}:8080"
     web.cluster.signal("kubelet", Signals.SIGKILL)
     web.apply(pod("later", "serve"))
-    web.kubectl("wait", "--for=condition=PodScheduled", "--timeout=30s", "pod/later")
-    assert web.pod("later")["status"]["phase"] == "Pending"
+    web.kubectl("wait", "--for=condition=PodScheduled", "--timeout=120s", "pod/later")
     assert web.cluster.run(small_binary("web"), "get", url) == "server"
+    with pytest.raises(KubectlError, match="timed out"):
+        web.wait_ready("later", within="5s")  # with a kubelet it takes one
+    assert web.pod("later")["status"]["phase"] == "Pending"
     web.cluster.start("kubelet")
     web.wait_ready("later")
 
