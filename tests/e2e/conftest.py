@@ -4,11 +4,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from cluster.build import small_binary
 from cluster.find import real_cluster
 from cluster.kubectl import KubectlError
 from cluster.real import Cluster
 from e2e.stage import install_brokers, install_release, load_images
 from rich.console import Console
+from support.helm import helm_binary
+from support.programs import build_programs
 from support.records import unique
 
 from headrace.errors import HeadraceError
@@ -17,6 +20,13 @@ ARCHIVES = Path(__file__).parents[2] / "dist" / "images"
 """Of `make images-test`."""
 LOOK_EVERY_S = 1.0
 """A look is a kubectl, on two cores that pods share."""
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if any(item.path.is_relative_to(Path(__file__).parent) for item in session.items):
+        build_programs(
+            session, lambda: real_cluster().build(), lambda: small_binary("web"), helm_binary
+        )
 
 
 @pytest.fixture(scope="session")
