@@ -19,7 +19,7 @@ from headrace.toolchain import spawn
 START_TIMEOUT_S = 120
 """All of them are up 3 s after the start on two quiet cores, 20 s on very busy ones."""
 
-STOP_TIMEOUT_S = 20
+STOP_TIMEOUT_S = 60
 """A stop takes well under a second, an API server's with its etcd gone 5 s."""
 
 LOOK_EVERY_S = 0.05

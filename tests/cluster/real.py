@@ -29,6 +29,10 @@ class Cluster(Kubectl):
     """
 
     @abstractmethod
+    def build(self) -> None:
+        """Build its programs; instant when they are there. Raises Fatal when they cannot be had."""
+
+    @abstractmethod
     def up(self) -> None:
         """Make it, or repair what a test left broken; instant when nothing is to be done.
 

@@ -10,7 +10,7 @@ import urllib3
 
 Json = dict[str, Any]
 
-TIMEOUT = urllib3.Timeout(connect=2, read=10)
+CONNECT_S, READ_S = 10, 30
 WATCH_S = 300
 """A watch is ended by the API server after this, and begun anew."""
 
@@ -63,7 +63,7 @@ class Rest:
             "GET",
             f"{self._url}{path}?watch=1&resourceVersion={at}&timeoutSeconds={WATCH_S}",
             preload_content=False,
-            timeout=urllib3.Timeout(connect=2, read=WATCH_S + 10),
+            timeout=urllib3.Timeout(connect=CONNECT_S, read=WATCH_S + READ_S),
         )
         if answer.status >= 400:
             _check(answer.status, answer.data)
@@ -77,7 +77,7 @@ class Rest:
             self._url + path,
             body=None if body is None else json.dumps(body),
             headers={"Content-Type": content_type},
-            timeout=TIMEOUT,
+            timeout=urllib3.Timeout(connect=CONNECT_S, read=READ_S),
         )
         _check(answer.status, answer.data)
         return cast(Json, json.loads(answer.data))

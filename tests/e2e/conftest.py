@@ -1,19 +1,32 @@
 """The real cluster that the end-to-end tests share, with what they find there; it is left up."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from cluster.build import small_binary
 from cluster.find import real_cluster
+from cluster.kubectl import KubectlError
 from cluster.real import Cluster
 from e2e.stage import install_brokers, install_release, load_images
 from rich.console import Console
+from support.helm import helm_binary
+from support.programs import build_programs
 from support.records import unique
 
 from headrace.errors import HeadraceError
 
 ARCHIVES = Path(__file__).parents[2] / "dist" / "images"
 """Of `make images-test`."""
+LOOK_EVERY_S = 1.0
+"""A look is a kubectl, on two cores that pods share."""
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if any(item.path.is_relative_to(Path(__file__).parent) for item in session.items):
+        build_programs(
+            session, lambda: real_cluster().build(), lambda: small_binary("web"), helm_binary
+        )
 
 
 @pytest.fixture(scope="session")
@@ -29,6 +42,27 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
     return found
 
 
+@pytest.fixture(scope="session")
+def wait_until(wait_until: Callable[..., object]) -> Callable[..., object]:
+    """The same; what the API server does not answer is not yet."""
+
+    def wait(
+        look: Callable[[], object], *, within_s: float, until: Callable[[object], bool] = bool
+    ) -> object:
+        def answer() -> object:
+            try:
+                return look()
+            except KubectlError as error:
+                return error
+
+        def is_so(seen: object) -> bool:
+            return not isinstance(seen, KubectlError) and until(seen)
+
+        return wait_until(answer, within_s=within_s, until=is_so, every_s=LOOK_EVERY_S)
+
+    return wait
+
+
 @pytest.fixture
 def namespace(cluster: Cluster) -> Iterator[str]:
     """A namespace of this test's own, with restricted pod security; at the end it goes."""
@@ -37,7 +71,7 @@ def namespace(cluster: Cluster) -> Iterator[str]:
     restricted = "pod-security.kubernetes.io/enforce=restricted"
     cluster.kubectl("label", "namespace", name, restricted)
     account = ("-n", name, "serviceaccount/default")  # a pod before it would be refused
-    cluster.kubectl("wait", "--for=create", "--timeout=30s", *account)
+    cluster.kubectl("wait", "--for=create", "--timeout=120s", *account)
     yield name
     cluster.up()  # a test that failed may have left a part of it frozen, or dead
     cluster.kubectl("delete", "namespace", name, "--wait=false")

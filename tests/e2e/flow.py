@@ -7,9 +7,9 @@ from typing import Any
 from cluster.real import Cluster
 
 from headrace.api.labels import COMPONENT_LABEL, DRIVER_COMPONENT, FLOW_LABEL, MOVE_ANNOTATION
+from headrace.api.ranges import parse_ranges
 
 HTTP_PORT = 8080
-_LAG = re.compile(r"^headrace_task_lag_records{[^}]*} (\S+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,7 @@ class FlowInPods:
 
     def units(self) -> dict[str, Unit]:
         """All of them, by name."""
-        found = self.get("rtask", "-l", f"{FLOW_LABEL}={self.name}")["items"]
-        return {one["metadata"]["name"]: _unit(one) for one in found}
+        return {one["metadata"]["name"]: _unit(one) for one in self._tasks()}
 
     def epochs(self) -> dict[str, int]:
         """How often each unit was claimed."""
@@ -58,7 +57,7 @@ class FlowInPods:
 
     def driver(self) -> str:
         """One that has units."""
-        return min(unit.holder for unit in self.units().values())
+        return min(unit.holder for unit in self.units().values() if unit.holder)
 
     def settled(self, drivers: int) -> bool:
         """Whether all units run where they shall, on as many drivers as there are pods."""
@@ -70,14 +69,31 @@ class FlowInPods:
         """Whether all units run, and none on this driver."""
         return all(_runs(unit) and unit.holder != driver for unit in self.units().values())
 
-    def lag(self) -> float:
-        """Records that the target does not have yet, in the words of the drivers' metrics."""
+    def partitions(self, topic: str) -> dict[str, int]:
+        """How many of a topic's partitions each source task copies that copies some, by name."""
+        return {
+            one["metadata"]["name"]: len(parse_ranges(part["partitions"]))
+            for one in self._tasks()
+            for part in one["spec"].get("partitions", ())
+            if part["topic"] == topic
+        }
+
+    def figures(self, *metrics: str) -> list[dict[str, float]]:
+        """What the drivers say of their tasks, by name: of each metric, at one moment."""
         here = f"/api/v1/namespaces/{self.namespace}/pods"
-        pages = [
+        page = "".join(
             self.kubectl("get", "--raw", f"{here}/{pod}:{HTTP_PORT}/proxy/metrics")
             for pod in self.pods()
+        )
+        return [
+            {
+                task: float(value)
+                for task, value in re.findall(
+                    rf'^{metric}{{.*\btask="([^"]+)".*}} (\S+)$', page, re.MULTILINE
+                )
+            }
+            for metric in metrics
         ]
-        return sum(float(records) for page in pages for records in _LAG.findall(page))
 
     def scale(self, drivers: int) -> None:
         """``kubectl scale``."""
@@ -86,6 +102,10 @@ class FlowInPods:
     def wish(self, unit: str, driver: str) -> None:
         """Have a unit moved."""
         self.kubectl("annotate", "--overwrite", f"rtask/{unit}", f"{MOVE_ANNOTATION}={driver}")
+
+    def _tasks(self) -> list[Any]:
+        found: list[Any] = self.get("rtask", "-l", f"{FLOW_LABEL}={self.name}")["items"]
+        return found
 
 
 def _unit(object: Any) -> Unit:

@@ -3,6 +3,7 @@
 import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
+from typing import Any
 
 from cluster.real import Cluster
 from support.helm import CHART, helm
@@ -36,10 +37,11 @@ def kafka_cluster(alias: str) -> Document:
     return {"alias": alias, "bootstrapServers": _address(alias)}
 
 
-def flow_between_brokers(topics: str) -> Document:
+def flow_between_brokers(topics: str, **drivers: Any) -> Document:
     """Flow ``mirror`` of two drivers, from east to west."""
     clusters = {"source": kafka_cluster("east"), "target": kafka_cluster("west")}
-    return flow("mirror", **clusters, topics={"include": [topics]}, drivers={"replicas": 2})
+    drivers = {"replicas": 2, **drivers}
+    return flow("mirror", **clusters, topics={"include": [topics]}, drivers=drivers)
 
 
 def install_brokers(cluster: Cluster, *aliases: str) -> None:

@@ -36,8 +36,8 @@ class Web:
         self.wait_ready(name)
         return str(self.pod(name)["status"]["podIP"])
 
-    def wait_ready(self, name: str) -> None:
-        self.kubectl("wait", "--for=condition=Ready", "--timeout=60s", f"pod/{name}")
+    def wait_ready(self, name: str, within: str = "120s") -> None:
+        self.kubectl("wait", "--for=condition=Ready", f"--timeout={within}", f"pod/{name}")
 
     def pod(self, name: str) -> Any:
         return self.cluster.get("-n", self.namespace, "pod", name)
@@ -130,7 +130,7 @@ def test_a_job_completes(web: Web) -> None:
         "spec": {"template": {"spec": pod_spec}, "backoffLimit": 0},
     }
     web.apply(job)
-    web.kubectl("wait", "--for=condition=Complete", "--timeout=60s", "job/once")
+    web.kubectl("wait", "--for=condition=Complete", "--timeout=120s", "job/once")
     assert web.kubectl("logs", "job/once") == "server"
 
 
@@ -219,13 +219,15 @@ def test_a_partition_from_the_api_server_leaves_dns(web: Web) -> None:
 
 @pytest.mark.parametrize("part", ["kube-apiserver", "etcd"])
 @pytest.mark.parametrize("number", [Signals.SIGKILL, Signals.SIGTERM])
-def test_pods_outlive_the_control_plane(web: Web, part: Part, number: Signals) -> None:
+def test_pods_outlive_the_control_plane(
+    web: Web, part: Part, number: Signals, wait_until: WaitUntil
+) -> None:
     url = f"http://{web.serve('server')}:8080"
     before = web.pod("server")
     web.cluster.signal(part, number)
     assert web.cluster.run(small_binary("web"), "get", url) == "server"
     web.cluster.start(part)
-    after = web.pod("server")
+    after = wait_until(lambda: web.pod("server"), within_s=60)
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert after["status"]["containerStatuses"][0]["restartCount"] == 0
     web.serve("later")
@@ -243,9 +245,11 @@ def test_nothing_starts_without_a_kubelet(web: Web) -> None:
     url = f"http://{web.serve('server')}:8080"
     web.cluster.signal("kubelet", Signals.SIGKILL)
     web.apply(pod("later", "serve"))
-    web.kubectl("wait", "--for=condition=PodScheduled", "--timeout=30s", "pod/later")
-    assert web.pod("later")["status"]["phase"] == "Pending"
+    web.kubectl("wait", "--for=condition=PodScheduled", "--timeout=120s", "pod/later")
     assert web.cluster.run(small_binary("web"), "get", url) == "server"
+    with pytest.raises(KubectlError, match="timed out"):
+        web.wait_ready("later", within="5s")  # with a kubelet it takes one
+    assert web.pod("later")["status"]["phase"] == "Pending"
     web.cluster.start("kubelet")
     web.wait_ready("later")
 
@@ -288,7 +292,7 @@ def test_down_leaves_nothing(cluster: Cluster, image: None) -> None:
     cluster.down()
     assert machine() == before
     cluster.up()
-    cluster.kubectl("wait", "--for=create", "--timeout=30s", "serviceaccount/default")
+    cluster.kubectl("wait", "--for=create", "--timeout=120s", "serviceaccount/default")
 
 
 def machine() -> dict[str, object]:

@@ -38,6 +38,7 @@ def begin(cluster: Cluster, namespace: str) -> Callable[..., MirrorTestInPods]:
     return apply
 
 
+@pytest.mark.timeout(1200)
 def test_a_killed_spark_driver_ends_the_test_without_a_verdict_on_the_mirror(
     begin: Callable[..., MirrorTestInPods], cluster: Cluster, tmp_path: Path, wait_until: Wait
 ) -> None:

@@ -8,11 +8,12 @@ import pytest
 from cluster.api_server import ApiServer, running_api_server
 from cluster.build import cluster_binary
 from cluster.kubelet import Kubelet, running_kubelet
+from support.helm import helm_binary
 from support.operators import Operator, Resources, give_rights, running_operator
+from support.programs import build_programs
 from support.prometheus import prometheus_binary
 from support.records import unique
 
-from headrace.errors import HeadraceError
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
 
 
@@ -49,22 +50,14 @@ def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
         yield start
 
 
-PROGRAMS = {"api_server": cluster_binary, "watched": prometheus_binary}
+PROGRAMS = {"api_server": [cluster_binary], "watched": [helm_binary, prometheus_binary]}
 """What is built from Go modules, by the fixture that needs it."""
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build programs before the first test's clock runs, where their progress is seen."""
     needed = {name for item in session.items for name in getattr(item, "fixturenames", ())}
-    if session.config.option.collectonly:
-        return
-    capture = session.config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled():
-        try:
-            for fixture in PROGRAMS.keys() & needed:
-                PROGRAMS[fixture]()
-        except HeadraceError as error:
-            raise pytest.UsageError(str(error)) from error
+    for fixture in PROGRAMS.keys() & needed:
+        build_programs(session, *PROGRAMS[fixture])
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -43,10 +43,10 @@ def other_namespace(api_server: ApiServer, namespace: str) -> Iterator[str]:
     api_server.kubectl("delete", "namespace", name, "--wait=false")
 
 
-@pytest.mark.parametrize("watched", ["all", "own", "other"])
+@pytest.mark.parametrize("whose", ["all", "own", "other"])
 @pytest.mark.usefixtures("crds", "kubelet")
 def test_a_release_reconciles_the_flows_of_its_scope(
-    api_server: ApiServer, namespace: str, other_namespace: str, wait_until: Wait, watched: str
+    api_server: ApiServer, namespace: str, other_namespace: str, wait_until: Wait, whose: str
 ) -> None:
     restricted = "pod-security.kubernetes.io/enforce=restricted"
     api_server.kubectl("label", "namespace", namespace, restricted)
@@ -54,7 +54,7 @@ def test_a_release_reconciles_the_flows_of_its_scope(
         "all": ["--set=scope=Cluster"],
         "own": ["--set=scope=Namespace"],
         "other": ["--set=scope=Namespace", f"--set=watchNamespace={other_namespace}"],
-    }[watched]
+    }[whose]
     about = ("headrace", f"--namespace={namespace}", "--wait", "--timeout=3m")
     # The definitions are there by kubectl: the release takes them over.
     helm(
@@ -62,14 +62,14 @@ def test_a_release_reconciles_the_flows_of_its_scope(
         "--set=driver.image=drivers:of-the-chart", *scope, kubeconfig=api_server.kubeconfig,
     )  # fmt: skip
 
-    flows = Resources(api_server, namespace if watched == "own" else other_namespace)
+    flows = Resources(api_server, namespace if whose == "own" else other_namespace)
     flows.apply(flow("first", drivers={"replicas": 0}))
     wait_until(lambda: flows.condition("first", "Ready"), within_s=60)
     (container,) = flows.get("deployment", "first-driver")["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "drivers:of-the-chart"
 
     release = Resources(api_server, namespace)
-    leases = flows if watched == "other" else release
+    leases = flows if whose == "other" else release
     leader = leases.leader()
     release.kubectl("delete", "pod", leader, "--wait=false")
     wait_until(leases.leader, within_s=60, until=lambda now: now not in ("", leader))

@@ -14,6 +14,7 @@ from cluster.api_server import ApiServer
 from cluster.kubelet import Kubelet
 from support.flows import manifest, spec
 from support.helm import CHART, render
+from support.manifests import mirror_test
 from support.operators import Operator, Resources
 from support.prometheus import SCRAPE_S, Prometheus, running_prometheus
 from support.records import Load, Record, make_topic, numbered, produce, unique
@@ -34,6 +35,8 @@ SOON = {
     "for.operatorNotLeading": "3s",
 }
 """The chart's thresholds, made short."""
+SILENT_S = 25
+"""Long enough for an alert about the other cluster, if its heartbeats waited for the frozen one."""
 WITHOUT_DATA = {"Restarts after errors", "What is wrong", "Requests that the API server refused"}
 """Panels that are empty while nothing is wrong."""
 ALL_THAT_FIRE = {
@@ -72,16 +75,8 @@ class Scene:
         return [labels for labels in self.prometheus.firing() if labels["alertname"] == alert]
 
     def end_a_test(self) -> None:
-        """A mirror test ends: the verdict is Failed."""
-        alone = {"alias": "east", "bootstrapServers": "127.0.0.1:1"}
-        other = {"alias": "west", "bootstrapServers": "127.0.0.1:2"}
-        test = {
-            "apiVersion": "headrace.dev/v1alpha1",
-            "kind": "MirrorTest",
-            "metadata": {"name": "nightly"},
-            "spec": {"source": alone, "target": other},
-        }
-        self.resources.apply(test)
+        """A mirror test ends: the verdict is Failed. It waited for its flow, with no pod."""
+        self.resources.apply(mirror_test("nightly", flowName="nobody"))
         patch = ("--subresource=status", "--type=merge", "-p", json.dumps(VERDICT))
         self.resources.kubectl("patch", "mtest/nightly", *patch)
 
@@ -199,6 +194,9 @@ def test_each_alert_fires_once(
     west.broker(1).freeze()
     told("HeadraceHeartbeatMissing", **flow, cluster="west")
     told("HeadraceReplicationLag", **flow)
+    silent = f'time() - headrace_heartbeat_timestamp_seconds{{cluster="west"}} > {SILENT_S}'
+    wait_until(lambda: prometheus.query(silent), within_s=LONG_S)
+    told("HeadraceHeartbeatMissing", **flow, cluster="west")
     west.broker(1).thaw()
     quiet()
 

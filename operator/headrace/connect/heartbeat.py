@@ -1,12 +1,12 @@
 """Heartbeats: MirrorMaker 2's signs of life, by which MirrorClient tells who is upstream."""
 
 import time
-from functools import partial
+from math import inf
 from typing import Any
 
 from headrace.api import ClusterAccess, TaskType
 from headrace.connect.unit import Unit
-from headrace.errors import Retriable
+from headrace.errors import HeadraceError, Retriable
 from headrace.kafka import (
     Admin,
     KafkaError,
@@ -34,7 +34,7 @@ class HeartbeatConnector(Unit):
 
 
 _SILENCE_S = 5.0
-"""A target that acknowledges nothing for so long is away: a heartbeat never fails by the clock."""
+"""A cluster that acknowledges nothing for so long is away: a heartbeat never fails by the clock."""
 
 
 class HeartbeatTask(Unit):
@@ -43,66 +43,98 @@ class HeartbeatTask(Unit):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._error: KafkaError | None = None
-        self._beats: list[tuple[Producer, str, str]] = []
-        self._sent_at: dict[str, float] = {}
-        """When the heartbeat that is under way was sent, by the alias of where it goes."""
-        self._renewal = Renewal()
-        self.beats: dict[str, float] = {}
+        context = self.context
+        source, target = context.source_access, context.target_access
+        self._renewal = Renewal(source, target)
+        self._sides = [_Side(context.target, target, source.alias)]
+        if context.spec.heartbeats.on_source:
+            self._sides.append(_Side(context.source, source, target.alias))
+
+    @property
+    def beats(self) -> dict[str, float]:
         """When the last one was acknowledged (Unix seconds), by the alias of where it went; before
         the first, when the task began."""
-        self._began = time.time()
+        return {side.alias: side.beat_at for side in self._sides}
 
     def restore(self) -> None:
-        """Make the topics and the producers."""
-        self.close()
-        spec = self.context.spec
-        source, target = self.context.source_access, self.context.target_access
-        sides: list[tuple[Admin, ClusterAccess, ClusterAccess]] = [
-            (self.context.target, target, source)
-        ]
-        if spec.heartbeats.on_source:
-            sides.append((self.context.source, source, target))
-        self._renewal = Renewal(source, target)
-        self.beats = {at.alias: self.beats.get(at.alias, self._began) for _, at, _ in sides}
-        for admin, _, _ in sides:
-            admin.create_topic(HEARTBEATS, 1, config={"cleanup.policy": "compact"})
-        self._error = None
-        self._sent_at.clear()
-        self._beats = [(make_producer(at), of.alias, at.alias) for _, at, of in sides]
+        """Make the topics and the producers that are missing, and beat where there are some."""
+        self._beat()
 
     def turn(self) -> float:
         """One heartbeat a side."""
-        if self._renewal.due:
-            self.restore()
-        for producer, source, target in self._beats:
-            heartbeat = Heartbeat(source, target, int(time.time() * 1000))
-            producer.poll(0)
-            if not len(producer):  # a broker that is away must not pile them up
-                self._sent_at[target] = time.monotonic()
-                producer.produce(
-                    HEARTBEATS,
-                    heartbeat.value(),
-                    heartbeat.key(),
-                    partition=0,
-                    on_delivery=partial(self._delivered, target),
-                )
-            elif (waited_s := time.monotonic() - self._sent_at[target]) > _SILENCE_S:
-                raise Retriable(
-                    f"{target} did not acknowledge a heartbeat for {waited_s:.0f} s; "
-                    "check that its brokers run"
-                )
-        if self._error is not None:
-            raise translate(self._error, f"write heartbeats to topic {HEARTBEATS}")
+        self._beat()
         return float(self.context.spec.heartbeats.interval_seconds)
 
     def close(self) -> None:
         """Let the last one out."""
-        for producer, _, _ in self._beats:
-            producer.purge()
-            producer.flush(1)
+        for side in self._sides:
+            side.close()
 
-    def _delivered(self, target: str, error: KafkaError | None, _: Message) -> None:
-        self._error = self._error or error
+    def _beat(self) -> None:
+        """On every side, whatever became of the others; what failed first is raised afterwards."""
+        if self._renewal.due:
+            self.close()
+            self._renewal = Renewal(self.context.source_access, self.context.target_access)
+        failed: HeadraceError | None = None
+        for side in self._sides:
+            try:
+                side.beat(self.context.spec.heartbeats.interval_seconds)
+            except HeadraceError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+
+class _Side:
+    """A cluster that heartbeats go to."""
+
+    def __init__(self, admin: Admin, cluster: ClusterAccess, source: str) -> None:
+        """``source``: the alias of the cluster that they speak of."""
+        self.alias = cluster.alias
+        self.beat_at = time.time()
+        self._admin, self._cluster, self._source = admin, cluster, source
+        self._producer: Producer | None = None
+        self._sent_s = -inf
+        self._error: KafkaError | None = None
+
+    def beat(self, every_s: float) -> None:
+        """Send one if it is due; raises what became of the last one, or of making it possible."""
+        if self._producer is None:
+            self._admin.create_topic(HEARTBEATS, 1, config={"cleanup.policy": "compact"})
+            self._producer = make_producer(self._cluster)
+        self._producer.poll(0)
+        if self._error is not None:
+            error, self._error, self._producer = self._error, None, None
+            raise translate(error, f"write heartbeats to topic {HEARTBEATS}")
+        waited_s = time.monotonic() - self._sent_s
+        if len(self._producer):  # a broker that is away must not pile them up
+            if waited_s > _SILENCE_S:
+                raise Retriable(
+                    f"{self.alias} did not acknowledge a heartbeat for {_SILENCE_S:.0f} s; "
+                    "check that its brokers run"
+                )
+        elif waited_s >= every_s:
+            self._send(self._producer)
+
+    def close(self) -> None:
+        """Give the producer back."""
+        if self._producer is not None:
+            self._producer.purge()
+            self._producer.flush(1)
+        self._producer = self._error = None
+
+    def _send(self, producer: Producer) -> None:
+        heartbeat = Heartbeat(self._source, self.alias, int(time.time() * 1000))
+        self._sent_s = time.monotonic()
+        producer.produce(
+            HEARTBEATS,
+            heartbeat.value(),
+            heartbeat.key(),
+            partition=0,
+            on_delivery=self._delivered,
+        )
+
+    def _delivered(self, error: KafkaError | None, _: Message) -> None:
+        self._error = error
         if error is None:
-            self.beats[target] = time.time()
+            self.beat_at = time.time()

@@ -38,6 +38,9 @@ class Kind(Cluster):
         on_path = shutil.which("kind")
         return Path(on_path) if on_path else kind_binary(self._console)
 
+    def build(self) -> None:
+        _ = self._binary, self._kind
+
     def up(self) -> None:
         kubeconfig = f"--kubeconfig={self.kubeconfig}"
         if not self._is_there():

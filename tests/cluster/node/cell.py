@@ -50,7 +50,7 @@ KERNEL_SETTINGS = (
     "vm/panic_on_oom",
 )
 """What a kubelet sets and no namespace holds: the cell has copies, to which nobody listens."""
-KILL_TIMEOUT_S = 10
+KILL_TIMEOUT_S = 60
 CLONE_NEWNET = 0x40000000  # linux/sched.h
 
 BRIDGE_FILTER = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")

@@ -46,8 +46,15 @@ class SingleNode(Cluster):
     def _node(self) -> Path:
         return node_binary(self._console)
 
+    @cached_property
+    def _pause(self) -> Path:
+        return small_binary("pause", self._console)
+
+    def build(self) -> None:
+        _ = self._binary, self._node, self._pause
+
     def up(self) -> None:
-        _ = self._binary, self._node  # built before a cell is made for them
+        self.build()  # before a cell is made for them
         with self._locked():
             began, is_new = time.monotonic(), not WHOLE.exists()
             if is_new:
@@ -135,8 +142,8 @@ class SingleNode(Cluster):
 
     def _load_pause(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            files = {"/pause": small_binary("pause", self._console)}
-            self.load(write_archive(Path(folder) / "pause.tar", PAUSE, files, ["/pause"]))
+            archive = Path(folder) / "pause.tar"
+            self.load(write_archive(archive, PAUSE, {"/pause": self._pause}, ["/pause"]))
 
     def _images(self) -> dict[str, str]:
         """The digests of the node's images, by name and by id."""

@@ -1,6 +1,7 @@
 """When a heartbeat counts as written; the brokers are played."""
 
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ from headrace.api import ClusterAccess, ClusterSpec
 from headrace.api.flow import Heartbeats
 from headrace.connect import heartbeat as module
 from headrace.connect.heartbeat import HeartbeatTask
+from headrace.errors import Retriable
 from headrace.kafka import KafkaError
 
 Acknowledge = Callable[[KafkaError | None, object], None]
@@ -43,7 +45,8 @@ class Scene:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, on_source: bool) -> None:
         self.now_s = 1000.0
         self.producers: dict[str, PlayedProducer] = {}
-        admin = SimpleNamespace(create_topic=lambda *_, **__: True)
+        self.away = ""
+        """The cluster that makes no topic."""
         access = {
             alias: ClusterAccess(ClusterSpec(alias=alias, bootstrap_servers="127.0.0.1:1"))
             for alias in ("east", "west")
@@ -51,8 +54,8 @@ class Scene:
         context = SimpleNamespace(
             name="orders",
             spec=SimpleNamespace(heartbeats=Heartbeats(on_source=on_source)),
-            source=admin,
-            target=admin,
+            source=SimpleNamespace(create_topic=partial(self._create_topic, "east")),
+            target=SimpleNamespace(create_topic=partial(self._create_topic, "west")),
             source_access=access["east"],
             target_access=access["west"],
         )
@@ -62,6 +65,11 @@ class Scene:
         hold = SimpleNamespace(name="orders-heartbeat-task-0")
         self.task = HeartbeatTask(hold, context, None, lambda: None)
         self.task.restore()
+
+    def _create_topic(self, at: str, *_: Any, **__: Any) -> bool:
+        if at == self.away:
+            raise Retriable(f"no broker of {at} answered")
+        return True
 
     def _make_producer(self, at: ClusterAccess) -> PlayedProducer:
         return self.producers.setdefault(at.alias, PlayedProducer())
@@ -96,3 +104,52 @@ def test_what_is_refused_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None
     scene.now_s = 1002.0
     scene.producers["west"].answer(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
     assert scene.task.beats == {"west": 1000.0}
+
+
+def test_while_a_side_is_silent_the_other_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, on_source=True)
+    scene.producers["east"].answer()
+    for now_s, step in ((1006.0, scene.task.turn), (1007.0, scene.task.restore)):
+        scene.now_s = now_s
+        with pytest.raises(Retriable, match="west did not acknowledge a heartbeat"):
+            step()
+        scene.producers["east"].answer()
+        assert scene.task.beats == {"west": 1000.0, "east": now_s}
+    scene.producers["west"].answer()
+    scene.task.restore()
+    assert scene.task.beats == {"west": 1007.0, "east": 1007.0}
+
+
+def test_while_a_side_cannot_have_the_topic_the_other_one_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(monkeypatch, on_source=True)
+    scene.away = "west"
+    scene.producers["west"].answer(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    scene.producers["east"].answer()
+    for now_s, step, said in (
+        (1001.0, scene.task.turn, "write heartbeats"),
+        (1002.0, scene.task.restore, "no broker of west"),
+    ):
+        scene.now_s = now_s
+        with pytest.raises(Retriable, match=said):
+            step()
+        scene.producers["east"].answer()
+        assert scene.task.beats == {"west": 1000.0, "east": now_s}
+    scene.away = ""
+    scene.task.restore()
+    scene.producers["west"].answer()
+    assert scene.task.beats["west"] == 1002.0
+
+
+def test_a_heartbeat_waits_for_its_time_however_often_the_task_is_woken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(monkeypatch, on_source=False)
+    scene.producers["west"].answer()
+    scene.now_s = 1000.5
+    scene.task.turn()
+    assert len(scene.producers["west"]) == 0
+    scene.now_s = 1001.0
+    scene.task.turn()
+    assert len(scene.producers["west"]) == 1
