@@ -271,6 +271,28 @@ def test_what_belongs_to_somebody_else_is_left_alone(
     stages.appears("probe")  # it tries again every 15 s
 
 
+def test_a_test_whose_job_is_refused_can_be_mended_until_it_begins(
+    operator: Operator, resources: Resources, stages: Stages, wait_until: Wait
+) -> None:
+    def change(spec: dict[str, Any]) -> None:
+        resources.kubectl(
+            "patch", "mtest/nightly", "--type=merge", "-p", json.dumps({"spec": spec})
+        )
+
+    nowhere = {"podTemplate": {"nodeSelector": {"disk": "no value of a label"}}}
+    resources.apply(TEST | {"spec": TEST["spec"] | nowhere})  # type: ignore[operator]
+    said = wait_until(lambda: condition(resources, "Stalled"), within_s=60)
+    assert (said["reason"], stages.there()) == ("Refused", set())
+    change({"podTemplate": None, "settleSeconds": 7})
+    stages.appears("probe")
+    wait_until(lambda: status(resources).get("startTime"), within_s=30)
+    kept = json.loads(resources.get("configmap", "nightly-run")["data"]["test.json"])
+    assert kept["spec"]["settleSeconds"] == 7
+    for late in ({"budgets": {"missing": 1}}, {"schedule": "@daily"}):
+        with pytest.raises(KubectlError, match="is immutable once the test has begun"):
+            change(late)
+
+
 def test_a_schedule_that_is_none_says_so_and_can_be_mended(
     operator: Operator, resources: Resources, wait_until: Wait
 ) -> None:
