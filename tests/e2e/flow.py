@@ -31,9 +31,9 @@ class FlowInPods:
     def __init__(self, cluster: Cluster, namespace: str, name: str) -> None:
         self.cluster, self.namespace, self.name = cluster, namespace, name
 
-    def kubectl(self, *arguments: str) -> str:
+    def kubectl(self, *arguments: str, input: Any = None) -> str:
         """In the flow's namespace."""
-        return self.cluster.kubectl("-n", self.namespace, *arguments)
+        return self.cluster.kubectl("-n", self.namespace, *arguments, input=input)
 
     def get(self, *what: str) -> Any:
         """In the flow's namespace."""
@@ -54,6 +54,12 @@ class FlowInPods:
         return {
             name: pod for name, pod in found.items() if "deletionTimestamp" not in pod["metadata"]
         }
+
+    def last_end(self, pod: str) -> str | None:
+        """Why the container of a driver ended the last time; None if it never did."""
+        (status,) = self.pods()[pod]["status"]["containerStatuses"]
+        reason: str | None = status["lastState"].get("terminated", {}).get("reason")
+        return reason
 
     def driver(self) -> str:
         """One that has units."""
@@ -102,6 +108,12 @@ class FlowInPods:
     def wish(self, unit: str, driver: str) -> None:
         """Have a unit moved."""
         self.kubectl("annotate", "--overwrite", f"rtask/{unit}", f"{MOVE_ANNOTATION}={driver}")
+
+    def evict(self, pod: str) -> None:
+        """As a drain of its node does. Raises KubectlError when no driver may be missed now."""
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/eviction"
+        self.kubectl("create", "--raw", path, "-f", "-", input=eviction)
 
     def _tasks(self) -> list[Any]:
         found: list[Any] = self.get("rtask", "-l", f"{FLOW_LABEL}={self.name}")["items"]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cluster.kubectl import KubectlError
 from cluster.real import Cluster
 from e2e.flow import FlowInPods, Unit
 from e2e.mirror_test import MirrorTestInPods
@@ -57,7 +58,18 @@ STEPS = [
 ]
 """What the test itself breaks, each when the flow has recovered from the one before."""
 
-FLOW = flow_between_brokers("faults-.*", leaseSeconds=LEASE_S)
+FLOW = flow_between_brokers(
+    "faults-.*", leaseSeconds=LEASE_S, resources={"limits": {"memory": "512Mi"}}
+)
+HOG = """
+import os, time
+for _ in range(80):
+    if not os.fork():
+        kept = b"x" * (10 << 20)
+        break
+time.sleep(60)
+"""
+"""More than the limit in all, and none as large as the driver: that is whom the kernel takes."""
 TEST = mirror_test(
     "faults",
     flowName="mirror",
@@ -109,6 +121,8 @@ def test_one_verdict_covers_all_faults(
     test = MirrorTestInPods(cluster, flow.namespace, "faults")
     wait_until(lambda: steps_done(flow), within_s=STEPS_S, until=len(STEPS).__eq__)
     drivers_are_rolled(flow, recoveries)
+    drivers_are_drained(flow, recoveries)
+    a_driver_runs_out_of_memory(flow, recoveries)
     the_operator_is_killed(cluster, flow, recoveries, wait_until)
     the_api_server_is_killed(cluster, flow, recoveries)
     a_driver_is_cut_off(cluster, flow, recoveries)
@@ -162,15 +176,43 @@ def steps_done(flow: FlowInPods) -> int:
 def drivers_are_rolled(flow: FlowInPods, recoveries: Recoveries) -> None:
     before, old = epochs_at_rest(flow), flow.pods()
     rolled = {"spec": {"drivers": {"podTemplate": {"metadata": {"annotations": {"rolled": "1"}}}}}}
-    flow.cluster.kubectl(
-        *("patch", "-n", flow.namespace, "rflow/mirror", "--type=merge", "--patch-file=/dev/stdin"),
-        input=rolled,
-    )
+    flow.kubectl("patch", "rflow/mirror", "--type=merge", "--patch-file=/dev/stdin", input=rolled)
     recoveries.measure(
         "drivers rolled", lambda: flow.settled(2) and not old.keys() & flow.pods().keys()
     )
     moves = {name: epoch - before[name] for name, epoch in flow.epochs().items()}
     assert set(moves.values()) == {1}, f"each unit moves once: {moves}"
+
+
+def drivers_are_drained(flow: FlowInPods, recoveries: Recoveries) -> None:
+    first, second = flow.pods()
+    flow.evict(first)
+    with pytest.raises(KubectlError, match="disruption budget"):
+        flow.evict(second)
+
+    def second_is_evicted() -> bool:
+        flow.evict(second)
+        return True
+
+    recoveries.measure("drained: the first driver", second_is_evicted)
+    recoveries.measure(
+        "drained: the second",
+        lambda: flow.settled(2) and not {first, second} & flow.pods().keys(),
+    )
+
+
+def a_driver_runs_out_of_memory(flow: FlowInPods, recoveries: Recoveries) -> None:
+    name = flow.driver()
+    held = {unit: one.epoch for unit, one in flow.units().items() if one.holder == name}
+    with pytest.raises(KubectlError, match="137"):  # who asked for it dies with the driver
+        flow.kubectl("exec", name, "--container=driver", "--", "python", "-c", HOG)
+
+    def is_claimed_again() -> bool:
+        epochs = flow.epochs()
+        return all(epochs[unit] > epoch for unit, epoch in held.items()) and flow.settled(2)
+
+    recoveries.measure("driver out of memory", is_claimed_again)
+    assert flow.last_end(name) == "OOMKilled"
 
 
 def the_operator_is_killed(
