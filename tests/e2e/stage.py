@@ -55,6 +55,18 @@ def install_brokers(cluster: Cluster, *aliases: str) -> None:
         wait_for_rollout(cluster, BROKERS, alias)
 
 
+def make_topic(cluster: Cluster, alias: str, name: str, partitions: int) -> None:
+    """A topic of that cluster, if it has none of that name; made from an operator's pod."""
+    script = (
+        "from headrace.api import ClusterAccess, ClusterSpec\n"
+        "from headrace.kafka import Admin\n"
+        f"at = ClusterAccess(ClusterSpec.model_validate({kafka_cluster(alias)}))\n"
+        f"Admin(at).create_topic({name!r}, {partitions})"
+    )
+    pod = ("-n", OPERATORS, f"deployment/{OPERATOR}")
+    cluster.kubectl("exec", *pod, "--", "python", "-c", script)
+
+
 def install_release(cluster: Cluster, *arguments: str) -> None:
     """Install the chart, or upgrade it; returns when the operators are ready."""
     about = (OPERATORS, str(CHART), f"--namespace={OPERATORS}", "--create-namespace")

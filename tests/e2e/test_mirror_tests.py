@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from cluster.real import Cluster
 from e2e.mirror_test import MirrorTestInPods
-from e2e.stage import SMALL, kafka_cluster
+from e2e.stage import SMALL, kafka_cluster, make_topic
 from support.manifests import Document, mirror_test_of_another
 
 Wait = Callable[..., Any]
 EXECUTORS = "spark-role=executor"
 LOAD = "headrace.dev/stage=produce"
+PARTITIONS = 8
 
 pytestmark = pytest.mark.usefixtures("brokers", "release")
 
@@ -27,7 +28,12 @@ def begin(cluster: Cluster, namespace: str) -> Callable[..., MirrorTestInPods]:
             name,
             source=kafka_cluster("east"),
             target=kafka_cluster("west"),
-            load={"topics": 1, "durationSeconds": 300, "messagesPerSecond": 100},
+            load={
+                "topics": 1,
+                "partitions": PARTITIONS,
+                "durationSeconds": 300,
+                "messagesPerSecond": 100,
+            },
             settleSeconds=5,
             podTemplate=wishes or {},
             spark={"executors": 1, "driver": SMALL, "executor": SMALL, **spark},
@@ -39,19 +45,23 @@ def begin(cluster: Cluster, namespace: str) -> Callable[..., MirrorTestInPods]:
 
 
 @pytest.mark.timeout(1200)
-def test_a_killed_spark_driver_ends_the_test_without_a_verdict_on_the_mirror(
+def test_killed_spark_drivers_end_the_test_without_a_verdict_on_the_mirror(
     begin: Callable[..., MirrorTestInPods], cluster: Cluster, tmp_path: Path, wait_until: Wait
 ) -> None:
     wishes = {"nodeSelector": {"kubernetes.io/os": "linux"}, "imagePullSecrets": [{"name": "any"}]}
+    make_topic(cluster, "west", "east.killed-0", PARTITIONS)  # the probe waits a minute for it
     test = begin("killed", wishes)
     wait_until(lambda: "sending the load" in test.ready()["message"], within_s=240)
     (executor,) = wait_until(lambda: test.pods(f"{LOAD},{EXECUTORS}"), within_s=120).values()
     assert {name: executor["spec"][name] for name in wishes} == wishes
     assert "has no report yet" in test.report(tmp_path)
-    (spark_driver,) = test.pods(f"{LOAD},spark-role!=executor")
-    cluster.signal_container(test.namespace, spark_driver, signal.SIGKILL)
+    spark_drivers = test.pods("spark-role!=executor").keys()
+    assert len(spark_drivers) == 2, "of the probe and of the load"
+    for pod in spark_drivers:
+        cluster.signal_container(test.namespace, pod, signal.SIGKILL)
     assert wait_until(test.verdict, within_s=300) == "Inconclusive"
-    assert spark_driver in test.ready()["message"]
+    message = test.ready()["message"]
+    assert [pod for pod in spark_drivers if pod not in message] == [], message
     wait_until(lambda: test.pods(EXECUTORS), within_s=120, until={}.__eq__)
 
 
