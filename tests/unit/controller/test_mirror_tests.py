@@ -286,6 +286,8 @@ def test_the_verifier_waits_for_what_the_probe_measured_as_long_as_the_mirror_ha
     waits = look(test, jobs=jobs, now=NOW + timedelta(seconds=120 + 59))
     assert (waits.start, message(waits)) == (None, "waiting for the last message on the target")
     assert look(test, jobs=jobs, now=NOW + timedelta(seconds=120 + 61)).start is Stage.VERIFY
+    failed = {**jobs, Stage.PRODUCE: ended(Stage.PRODUCE, "Failed")}
+    assert look(test, jobs=failed, now=NOW).start is Stage.VERIFY, "nobody knows of a last message"
 
 
 @pytest.mark.parametrize(
