@@ -75,6 +75,8 @@ def probe(spark: SparkSession, run: Run, wait_s: float, on_ready: OnReady) -> Me
         done.set()
         follower.join()
     seen = [arrivals for arrivals, _ in watches]
+    # A partition that the target has by now and did not have then was watched by nobody.
+    grown = {name for name, count in topics.on_target(run).items() if count != there.get(name)}
     late = set.intersection(*(late for _, late in watches))
     return Measured(
         histogram=merged(arrivals.histogram for arrivals in seen),
@@ -84,7 +86,11 @@ def probe(spark: SparkSession, run: Run, wait_s: float, on_ready: OnReady) -> Me
         ),
         before_sent=sum(arrivals.before_sent for arrivals in seen),
         unmeasured_topics=missing,
-        late=tuple(str(TopicPartition(sources[topic], p)) for topic, p in sorted(late)),
+        late=tuple(
+            str(TopicPartition(sources[topic], p))
+            for topic, p in sorted(late)
+            if topic not in grown
+        ),
     )
 
 
@@ -149,19 +155,18 @@ class _Watch:
             if now >= look_at:
                 look_at = now + LOOK_S
                 self._talk()
-        if self._open and self._load_has_ended:
-            self._read_what_is_there()
+        knows = self._load_has_ended and (not self._open or self._reads_what_is_there())
         self._talk()
         self._consumer.close()
         self._tail.close()
-        return self._arrivals, self._open if self._load_has_ended else set()
+        return self._arrivals, self._open if knows else set()
 
-    def _read_what_is_there(self) -> None:
-        """What came in time is not late because this consumer is behind."""
+    def _reads_what_is_there(self) -> bool:
+        """What came in time is not late because this consumer is behind; whether it caught up."""
         try:
             ends = Admin(self._run.target).offsets(self._next, Position.LAST_STABLE)
         except HeadraceError:
-            return  # the target shows nothing to anybody
+            return False
         quiet_at = time.monotonic() + QUIET_S
         while any(self._next[at] < end for at, end in ends.items()):
             message = self._consumer.poll(0.1)
@@ -169,7 +174,8 @@ class _Watch:
                 self._see(message)
                 quiet_at = time.monotonic() + QUIET_S
             elif time.monotonic() > quiet_at:
-                return
+                return False
+        return True
 
     def _see(self, message: Message) -> None:
         at = TopicPartition(message.topic() or "", message.partition() or 0)
@@ -177,9 +183,11 @@ class _Watch:
             self._not_ready.discard(at)
             if not self._not_ready:
                 self._tell(journal.READY, {})
+        offset = message.offset() or 0
         if not journal.is_record(message, f"read {at} of {self._run.target.alias}"):
+            self._next[at] = max(self._next[at], offset)  # the end, behind a transaction's mark
             return
-        self._next[at] = (message.offset() or 0) + 1
+        self._next[at] = offset + 1
         sighting = messages.recognise(message, self._run_name)
         if sighting is None:
             return

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from bisect import bisect_left
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,8 +71,14 @@ def verify_command(file: Path, report: Path, *more: str) -> list[str]:
 
 def spark_submit(site: Path, job: str, test: Path, out: Path) -> "subprocess.CompletedProcess[str]":
     """Run a script of the wheel as a user of Spark would, far from the clone."""
+    with submitted(site, job, test, out) as process:
+        said, complained = process.communicate()
+    return subprocess.CompletedProcess(process.args, process.returncode, said, complained)
+
+
+def submitted(site: Path, job: str, test: Path, out: Path) -> "subprocess.Popen[str]":
     script = site / "headrace_spark" / "jobs" / f"{job}.py"
-    return subprocess.run(
+    return subprocess.Popen(
         [
             Path(sys.executable).parent / "spark-submit",
             *("--master", "local[2]", "--driver-memory", "1g"),
@@ -89,9 +94,9 @@ def spark_submit(site: Path, job: str, test: Path, out: Path) -> "subprocess.Com
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": str(site),
         },
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
     )
 
 
@@ -217,12 +222,15 @@ def test_what_comes_after_its_time_is_late_though_it_is_all_there(
     document = mirror_test(topic.removesuffix("-0"), east, west, settle_s=1, topics=1)
     test, out = write(tmp_path, document), tmp_path / "out"
     make_topic(spec(west), f"east.{topic}", 3)
-    with ThreadPoolExecutor() as beside:
-        probing = beside.submit(spark_submit, installed, "probe", test, out)
-        wait_until((out / "ready").exists, within_s=120)
-        sent = spark_submit(installed, "produce", test, out)
-        probed = probing.result()
-    assert (sent.returncode, probed.returncode) == (0, 0), sent.stderr + probed.stderr
+    with submitted(installed, "probe", test, out) as probe:
+        try:
+            wait_until((out / "ready").exists, within_s=120)
+            sent = spark_submit(installed, "produce", test, out)
+            assert sent.returncode == 0, sent.stderr
+            _, said = probe.communicate()
+        finally:
+            probe.kill()
+    assert probe.returncode == 0, said
     deliver(west, f"east.{topic}", Tampering(read(spec(east), topic), {}))
 
     judged = spark_submit(installed, "verify", test, out)

@@ -56,10 +56,9 @@ def run_test(
             return job
 
         view.stage("Starting the probe")
-        probe = start(Stage.PROBE, "--timeout", str(timeout_s))
-        _wait_until_ready(
-            probe, max(timeout_s, run.test.spec.settle_seconds) + _SPARK_START_S, view
-        )
+        wait_s = max(timeout_s, run.test.spec.settle_seconds)
+        probe = start(Stage.PROBE, "--timeout", str(wait_s))
+        _wait_until_ready(probe, wait_s + _SPARK_START_S, view)
         view.stage("Starting the load")
         load = start(Stage.PRODUCE)
         faults = _watch_load(run, load, steps, view)

@@ -71,18 +71,19 @@ class HeartbeatTask(Unit):
             side.close()
 
     def _beat(self) -> None:
-        """On every side, whatever became of the others; what failed first is raised afterwards."""
+        """On every side, whatever became of the others; then what failed is raised, what cannot be
+        tried again first."""
         if self._renewal.due:
             self.close()
             self._renewal = Renewal(self.context.source_access, self.context.target_access)
-        failed: HeadraceError | None = None
+        failed: list[HeadraceError] = []
         for side in self._sides:
             try:
                 side.beat(self.context.spec.heartbeats.interval_seconds)
             except HeadraceError as error:
-                failed = failed or error
-        if failed is not None:
-            raise failed
+                failed.append(error)
+        if failed:
+            raise min(failed, key=lambda error: isinstance(error, Retriable))
 
 
 class _Side:

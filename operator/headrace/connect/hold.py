@@ -127,8 +127,8 @@ class Hold:
                 if not (ours and claiming) and holder != (seen.driver_incarnation, seen.epoch):
                     raise Lost(f"{now.status.driver_name} holds {self.name}") from conflict
                 self._task = now
-                if claiming and now.status.epoch >= status.epoch:
-                    self.epoch = now.status.epoch + 1
+                if claiming:
+                    self.epoch = max(self.epoch, now.status.epoch + 1)
                     status = self._own(_lasting(now.status))
             else:
                 self._task = written or self._task

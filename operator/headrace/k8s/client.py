@@ -91,7 +91,7 @@ class Client:
             query["continue"] = token
 
     async def create(self, object: Object) -> Object:
-        """Make an object; ``Conflict`` when there is one."""
+        """Make an object; ``Conflict`` when there is one, or a quota is being counted."""
         kind, namespace, _ = _identity(object)
         return await self._send("create", "POST", kind, namespace, body=object)
 

@@ -1,6 +1,6 @@
 """Steps of chaos against a flow that answers as the test wants."""
 
-import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -159,18 +159,21 @@ class Slow:
 
     def do(self, step: ChaosStep) -> Hit:
         self.done.append(step)
-        return Hit(at_ms=int(1000 * time.time()) + 2_000, recovered=lambda: True, lasts_s=10.0)
+        return Hit(at_ms=7_000, recovered=lambda: True, lasts_s=10.0)
 
 
-def test_a_recovery_counts_from_when_it_broke_and_the_next_step_waits_until_it_is_over() -> None:
+def test_a_recovery_counts_from_when_it_broke_and_the_next_step_waits_until_it_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headrace.chaos.chaos.time", SimpleNamespace(time=lambda: 5.0))
     flow = Slow()
     chaos = Chaos(steps(0, 0), flow, patience_s=30)
     chaos.look(at(1), 100.0)
     chaos.look(at(2), 105.0)
-    assert chaos.faults[0].recovery_seconds == pytest.approx(3, abs=0.1)
-    chaos.look(at(3), 111.0)
+    assert chaos.faults[0].recovery_seconds == 3
+    chaos.look(at(3), 111.9)
     assert len(flow.done) == 1
-    chaos.look(at(4), 113.0)
+    chaos.look(at(4), 112.0)
     assert len(flow.done) == 2
 
 

@@ -287,7 +287,9 @@ def test_the_verifier_waits_for_what_the_probe_measured_as_long_as_the_mirror_ha
     assert (waits.start, message(waits)) == (None, "waiting for the last message on the target")
     assert look(test, jobs=jobs, now=NOW + timedelta(seconds=120 + 61)).start is Stage.VERIFY
     failed = {**jobs, Stage.PRODUCE: ended(Stage.PRODUCE, "Failed")}
-    assert look(test, jobs=failed, now=NOW).start is Stage.VERIFY, "nobody knows of a last message"
+    for code, start in ((2, None), (137, Stage.VERIFY)):
+        load = pod(Stage.PRODUCE, phase="Failed", **container(terminated={"exitCode": code}))
+        assert look(test, jobs=failed, pods=[load]).start is start
 
 
 @pytest.mark.parametrize(

@@ -39,11 +39,13 @@ class Facts:
         return (self.test.status and self.test.status.start_time) or self.now
 
     def since_s(self, time: datetime) -> float:
-        """Seconds since a time of the cluster's. Where our clock is ahead of the cluster's, the
-        probe's Job, with which the test began, seems to be older than the test: by as much."""
+        """Seconds since a time of the cluster's. Where the operator's clock was ahead of that when
+        the test began, the probe's Job seems to be older than the test: by as much. Where that is
+        more than all the time there is, it was the clock of another operator."""
         probe = (self.jobs or {}).get(Stage.PROBE)
-        ahead_s = (self.started - made(probe)).total_seconds() if probe else 0.0
-        return (self.now - time).total_seconds() - max(0.0, ahead_s)
+        ahead_s = max(0.0, (self.started - made(probe)).total_seconds()) if probe else 0.0
+        passed_s = (self.now - time).total_seconds()
+        return passed_s - ahead_s if passed_s >= ahead_s else passed_s
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from headrace.replication.stages import Stage
 _IMAGE = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName")
 _STARTING = ("ContainerCreating", "PodInitializing")
 """Reasons to wait that pass by themselves."""
+_SIGNALS = 128
+"""Exit codes above it are those of signals."""
 _SAID = "headrace: "
 """Begins each sentence that a job says."""
 
@@ -42,6 +44,8 @@ class TestPod:
     """To be placed, or for its containers to start."""
     runs: bool
     ended: bool
+    killed: bool
+    """By a signal: nothing of it was carried to its end."""
     trouble: Trouble | None
 
 
@@ -51,6 +55,7 @@ def read_pod(pod: Object) -> TestPod:
     labels = metadata.get("labels") or {}
     executor = EXECUTOR_LABELS.items() <= labels.items()
     phase = status.get("phase", "Pending")
+    ends = [(one.get("state") or {}).get("terminated") or {} for one in _containers(status)]
     return TestPod(
         name=metadata["name"],
         stage=labels.get(STAGE_LABEL, ""),
@@ -59,6 +64,7 @@ def read_pod(pod: Object) -> TestPod:
         waits=phase == "Pending",
         runs=phase == "Running",
         ended=phase in ("Succeeded", "Failed"),
+        killed=any(end.get("exitCode", 0) > _SIGNALS for end in ends),
         trouble=next(_troubles(pod, _advice(labels.get(STAGE_LABEL, ""), executor)), None),
     )
 
@@ -114,7 +120,7 @@ def _troubles(pod: Object, advice: _Advice) -> Iterator[Trouble]:
                 f"pod {name} fits on no node: {_sentence(condition)} It asks for "
                 f"{_asks_for(pod)}: {advice.room}, or let it onto other nodes by spec.podTemplate",
             )
-    for container in status.get("containerStatuses") or ():
+    for container in _containers(status):
         state = container.get("state") or {}
         if waiting := state.get("waiting"):
             yield from _waits(name, container["image"], waiting, advice)
@@ -142,8 +148,12 @@ def _ended(name: str, ended: Object, memory: str) -> Trouble:
     said = [line.removeprefix(_SAID) for line in lines if line.startswith(_SAID)]
     why = said[-1] if said else f"look into its log (kubectl logs {name})"
     code = ended["exitCode"]
-    killed = f"signal {code - 128}" if code > 128 else f"exit code {code}"
+    killed = f"signal {code - _SIGNALS}" if code > _SIGNALS else f"exit code {code}"
     return Trouble(Reason.POD_FAILED, f"pod {name} ended with {killed}: {why}")
+
+
+def _containers(status: Object) -> list[Object]:
+    return status.get("containerStatuses") or []
 
 
 def _sentence(said: Object) -> str:

@@ -129,8 +129,9 @@ def _after_its_start(facts: Facts, load: Object) -> Step:
     verify = (facts.jobs or {}).get(Stage.VERIFY)
     if not (load_end := has_ended(load)):
         return _under_way(facts, MirrorTestPhase.RUNNING, "sending the load")
-    complete = load_end["type"] == "Complete"  # else no last message is known to wait for
-    if verify is None and complete and _goes_on(facts, Stage.PROBE, load_end, _PROBE_END_S):
+    # A load that was killed left no word on what is to be waited for.
+    killed = any(pod.killed and not pod.executor for pod in of_stage(facts.pods, Stage.PRODUCE))
+    if verify is None and not killed and _goes_on(facts, Stage.PROBE, load_end, _PROBE_END_S):
         said = "waiting for the last message on the target"
         return _under_way(facts, MirrorTestPhase.RUNNING, said)
     if verify is None and _goes_on(facts, Stage.CHAOS, load_end, _RECOVERY_END_S):
