@@ -185,7 +185,8 @@ class _Watch:
                 self._tell(journal.READY, {})
         offset = message.offset() or 0
         if not journal.is_record(message, f"read {at} of {self._run.target.alias}"):
-            self._next[at] = max(self._next[at], offset)  # the end, behind a transaction's mark
+            if at in self._next:  # its end, behind a transaction's mark; other errors name none
+                self._next[at] = max(self._next[at], offset)
             return
         self._next[at] = offset + 1
         sighting = messages.recognise(message, self._run_name)

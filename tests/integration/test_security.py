@@ -244,7 +244,7 @@ def test_a_mirror_test_of_locked_clusters_gets_a_verdict(
         "spec": {
             "flowName": name,
             "load": {"topics": 1, "partitions": 2, "producers": 1, "messages": 2_000},
-            "settleSeconds": 20,
+            "settleSeconds": 60,
         },
     }
     report, options = tmp_path / "report", ("--secrets", str(mounted.folder))
