@@ -76,7 +76,7 @@ def probe(spark: SparkSession, run: Run, wait_s: float, on_ready: OnReady) -> Me
         follower.join()
     seen = [arrivals for arrivals, _ in watches]
     # A partition that the target has by now and did not have then was watched by nobody.
-    grown = {name for name, count in topics.on_target(run).items() if count != there.get(name)}
+    grown = {name for name, now in topics.on_target(run).items() if now != there.get(name)}
     late = set.intersection(*(late for _, late in watches))
     return Measured(
         histogram=merged(arrivals.histogram for arrivals in seen),

@@ -2,6 +2,7 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.manifests import flow
 
 from headrace.api import (
     ObjectMeta,
@@ -16,16 +17,7 @@ from headrace.controller.drivers import DriverLease, DriverPod, Drivers, drivers
 from headrace.controller.names import PINNED_TO
 from headrace.scheduling import Scheduler
 
-FLOW = ReplicationFlow.model_validate(
-    {
-        "metadata": {"name": "orders"},
-        "spec": {
-            "source": {"alias": "east", "bootstrapServers": "e:9092"},
-            "target": {"alias": "west", "bootstrapServers": "w:9092"},
-            "topics": {"include": [".*"]},
-        },
-    }
-)
+FLOW = ReplicationFlow.model_validate(flow("orders"))
 NAMES = st.sampled_from("abcdef")
 LIVES = st.sampled_from(["", "1", "2"])
 

@@ -104,8 +104,8 @@ class _Side:
             self._admin.create_topic(HEARTBEATS, 1, config={"cleanup.policy": "compact"})
             self._producer = make_producer(self._cluster)
         self._producer.poll(0)
-        if self._error is not None:
-            error, self._error, self._producer = self._error, None, None
+        if (error := self._error) is not None:
+            self.close()
             raise translate(error, f"write heartbeats to topic {HEARTBEATS}")
         waited_s = time.monotonic() - self._sent_s
         if len(self._producer):  # a broker that is away must not pile them up

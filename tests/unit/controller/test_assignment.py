@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from support import manifests
 
 from headrace.api import (
     ObjectMeta,
@@ -18,16 +19,7 @@ from headrace.controller.drivers import DriverLease, DriverPod, Drivers, drivers
 from headrace.controller.names import PINNED_TO
 from headrace.scheduling import Scheduler, task_id
 
-FLOW = ReplicationFlow.model_validate(
-    {
-        "metadata": {"name": "orders"},
-        "spec": {
-            "source": {"alias": "east", "bootstrapServers": "east:9092"},
-            "target": {"alias": "west", "bootstrapServers": "west:9092"},
-            "topics": {"include": [".*"]},
-        },
-    }
-)
+FLOW = ReplicationFlow.model_validate(manifests.flow("orders"))
 
 
 def unit(index: int, driver: str = "", held: str | None = None, **notes: str) -> ReplicationTask:

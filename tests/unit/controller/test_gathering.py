@@ -1,5 +1,7 @@
 """Units wait a moment for all of a flow's drivers, so that the first does not get all of them."""
 
+from support.manifests import flow
+
 from headrace.api import (
     ObjectMeta,
     ReplicationFlow,
@@ -10,17 +12,7 @@ from headrace.api import (
 from headrace.controller.drivers import DriverLease, DriverPod, drivers_of
 from headrace.controller.gathering import Gathering
 
-FLOW = ReplicationFlow.model_validate(
-    {
-        "metadata": {"name": "orders"},
-        "spec": {
-            "source": {"alias": "east", "bootstrapServers": "e:9092"},
-            "target": {"alias": "west", "bootstrapServers": "w:9092"},
-            "topics": {"include": [".*"]},
-            "drivers": {"replicas": 2},
-        },
-    }
-)
+FLOW = ReplicationFlow.model_validate(flow("orders", drivers={"replicas": 2}))
 
 
 def waits(gathering: Gathering, names: str, now_s: float, driver: str = "") -> bool:
