@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,7 @@ def test_one_verdict_covers_all_faults(
     wait_until: Wait,
 ) -> None:
     test = MirrorTestInPods(cluster, flow.namespace, "faults")
-    wait_until(lambda: steps_done(flow), within_s=STEPS_S, until=len(STEPS).__eq__)
+    wait_until(lambda: steps_done(flow), within_s=STEPS_S, until=partial(eq, len(STEPS)))
     drivers_are_rolled(flow, recoveries)
     drivers_are_drained(flow, recoveries)
     a_driver_runs_out_of_memory(flow, recoveries)
@@ -132,7 +133,7 @@ def test_one_verdict_covers_all_faults(
     wait_until(test.verdict, within_s=VERDICT_S)
     all_is_there(test, recoveries)
     flow.kubectl("delete", "jobs", "--all")
-    wait_until(lambda: test.pods(""), within_s=60, until={}.__eq__)
+    wait_until(lambda: test.pods(""), within_s=60, until=partial(eq, {}))
     the_report_opens(test, tmp_path, wait_until)
 
 

@@ -2,6 +2,8 @@
 
 import signal
 from collections.abc import Callable
+from functools import partial
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +61,7 @@ def test_a_killed_spark_driver_ends_the_test_without_a_verdict_on_the_mirror(
     cluster.signal_container(test.namespace, spark_driver, signal.SIGKILL)
     assert wait_until(test.verdict, within_s=300) == "Inconclusive"
     assert spark_driver in test.ready()["message"]
-    wait_until(lambda: test.pods(EXECUTORS), within_s=120, until={}.__eq__)
+    wait_until(lambda: test.pods(EXECUTORS), within_s=120, until=partial(eq, {}))
 
 
 def test_pods_that_cannot_start_say_so(
@@ -71,5 +73,7 @@ def test_pods_that_cannot_start_say_so(
         (too_large, "Unschedulable", "spec.spark.driver"),
         (not_there, "ImageNotPulled", "nowhere.invalid/spark:1"),
     ):
-        wait_until(lambda test=test: test.ready().get("reason"), within_s=120, until=reason.__eq__)
-        assert word in test.ready()["message"]
+        ready = wait_until(
+            test.ready, within_s=120, until=lambda seen, reason=reason: seen.get("reason") == reason
+        )
+        assert word in ready["message"]

@@ -5,6 +5,8 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +155,7 @@ def test_a_flow_and_a_test_that_work_show_no_secret(
         "spec": {"flowName": name, "load": {"messages": 1000}},
     }
     scene.resources.apply(flow(name, by_password(source), by_certificate(target)), test)
-    wait_until(lambda: count(spec(target), f"east.{name}"), within_s=LONG_S, until=(500).__eq__)
+    wait_until(lambda: count(spec(target), f"east.{name}"), within_s=LONG_S, until=partial(eq, 500))
     scene.resources.kubectl("wait", "--for=condition=Ready", f"rflow/{name}", "--timeout=120s")
     wait_until(lambda: scene.resources.get("jobs")["items"], within_s=LONG_S)
     places = scene.places()

@@ -6,6 +6,8 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from operator import eq
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -161,7 +163,7 @@ def test_what_is_edited_or_deleted_by_hand_is_put_right(
         edited, deleted, *_ = sorted(right)
         made.patch(edited, {"spec": {"partitions": [{"topic": made.name, "partitions": "3-1"}]}})
         made.delete(deleted)
-        wait_until(split, within_s=30, until=right.__eq__)
+        wait_until(split, within_s=30, until=partial(eq, right))
         settle(made, wait_until, "a", "b")
         assert "put right what somebody else changed" in made.log()
 

@@ -1,6 +1,8 @@
 """What Prometheus reads of drivers and operator that work: real brokers, a real API server."""
 
 from collections.abc import Callable
+from functools import partial
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -150,10 +152,10 @@ def test_a_verdict_is_told_until_its_test_is_deleted(
             said = Scraped(operator.get("/metrics"))
             return said.values("headrace_mirror_test_verdict", **named, verdict="Failed")
 
-        wait_until(verdict, within_s=LONG_S, until=[1].__eq__)
+        wait_until(verdict, within_s=LONG_S, until=partial(eq, [1]))
         said = Scraped(operator.get("/metrics"))
         assert said.values("headrace_mirror_test_messages", **named, outcome="missing") == [3]
         p99 = said.values("headrace_mirror_test_latency_seconds", **named, quantile="0.99")
         assert p99 == [0.04]
         resources.kubectl("delete", "mtest/once")
-        wait_until(verdict, within_s=LONG_S, until=[].__eq__)
+        wait_until(verdict, within_s=LONG_S, until=partial(eq, []))

@@ -3,6 +3,8 @@
 import json
 import re
 from collections.abc import Callable
+from functools import partial
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -330,7 +332,7 @@ def test_a_status_of_a_later_version_is_said_anew_and_loses_nothing(
         ' "2026-01-01T00:00:00Z"}]}}',
     )  # fmt: skip
     wait_until(
-        lambda: condition(resources, "Ready")["reason"], within_s=60, until="Scheduled".__eq__
+        lambda: condition(resources, "Ready")["reason"], within_s=60, until=partial(eq, "Scheduled")
     )
     assert status(resources)["lastScheduleTime"] == "2026-01-01T00:00:00Z"
     assert "Traceback" not in operator.log
@@ -359,7 +361,7 @@ def test_a_node_that_is_too_small_is_said(
     )
     stages.is_ready("probe")  # another node came
     stages.appears("produce")
-    wait_until(lambda: condition(resources, "Stalled"), within_s=30, until={}.__eq__)
+    wait_until(lambda: condition(resources, "Stalled"), within_s=30, until=partial(eq, {}))
 
 
 def test_all_pods_are_as_pod_security_restricts_them(

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from operator import eq, ge
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +169,7 @@ def test_each_panel_is_answered(watched: Scene, wait_until: Wait) -> None:
                     empty.add(f"{page['title']}: ${variable['name']}")
         return empty
 
-    wait_until(without_data, within_s=LONG_S, until=WITHOUT_DATA.__ge__)
+    wait_until(without_data, within_s=LONG_S, until=partial(ge, WITHOUT_DATA))
 
 
 def test_each_alert_fires_once(
@@ -183,7 +185,7 @@ def test_each_alert_fires_once(
         assert [about.items() <= labels.items() for labels in seen] == [True], seen
 
     def quiet() -> None:
-        wait_until(prometheus.firing, within_s=LONG_S, until=[].__eq__)
+        wait_until(prometheus.firing, within_s=LONG_S, until=partial(eq, []))
 
     quiet()
     watched.end_a_test()
@@ -212,4 +214,4 @@ def test_each_alert_fires_once(
         seen = prometheus.query_range('ALERTS{alertstate="firing"}', began_s, time.time())
         return {series["metric"]["alertname"] for series in seen}
 
-    wait_until(fired, within_s=LONG_S, until=ALL_THAT_FIRE.__eq__)
+    wait_until(fired, within_s=LONG_S, until=partial(eq, ALL_THAT_FIRE))

@@ -3,6 +3,8 @@
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -143,14 +145,16 @@ def test_a_paused_reconciliation_leaves_everything_alone_and_says_so(
     pause = "headrace.dev/pause-reconciliation"
     resources.kubectl("annotate", "rflow/orders", f"{pause}=true")
     wait_until(
-        lambda: ready(resources), within_s=60, until=("Unknown", "ReconciliationPaused").__eq__
+        lambda: ready(resources),
+        within_s=60,
+        until=partial(eq, ("Unknown", "ReconciliationPaused")),
     )
     resources.kubectl("scale", "deployment/orders-driver", "--replicas=7")
     resources.kubectl("patch", "rflow/orders", "--type=merge", "-p", '{"spec":{"state":"Stopped"}}')
     wait_until(
         lambda: resources.flow("orders")["status"]["observedGeneration"],
         within_s=60,
-        until=(2).__eq__,
+        until=partial(eq, 2),
     )
     assert resources.get("deployment", "orders-driver")["spec"]["replicas"] == 7
     resources.kubectl("annotate", "rflow/orders", f"{pause}-")
@@ -165,7 +169,7 @@ def test_a_stopped_flow_has_no_pods_and_is_what_was_asked_for(
     operator: Operator, resources: Resources, wait_until: Wait
 ) -> None:
     resources.apply(flow(state="Stopped"))
-    wait_until(lambda: ready(resources), within_s=60, until=("True", "Stopped").__eq__)
+    wait_until(lambda: ready(resources), within_s=60, until=partial(eq, ("True", "Stopped")))
     assert resources.get("deployment", "orders-driver")["spec"]["replicas"] == 0
 
 
@@ -173,7 +177,7 @@ def test_what_is_not_built_yet_is_stalled_with_its_sentence(
     operator: Operator, resources: Resources, wait_until: Wait
 ) -> None:
     resources.apply(flow(delivery="ExactlyOnce"))
-    wait_until(lambda: ready(resources), within_s=60, until=("False", "NotBuilt").__eq__)
+    wait_until(lambda: ready(resources), within_s=60, until=partial(eq, ("False", "NotBuilt")))
     stalled = resources.condition("orders", "Stalled")
     assert stalled["status"] == "True"
     assert "spec.delivery: ExactlyOnce is not built yet; use AtLeastOnce" in stalled["message"]
@@ -189,7 +193,7 @@ def test_an_object_of_somebody_else_is_not_taken_over(
     mine = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "orders-driver"}}
     resources.apply(mine)
     resources.apply(FLOW)
-    wait_until(lambda: ready(resources), within_s=60, until=("False", "NameTaken").__eq__)
+    wait_until(lambda: ready(resources), within_s=60, until=partial(eq, ("False", "NameTaken")))
     assert "ServiceAccount orders-driver" in resources.condition("orders", "Stalled")["message"]
     assert "ownerReferences" not in resources.get("sa", "orders-driver")["metadata"]
     resources.kubectl("delete", "sa/orders-driver")
@@ -215,7 +219,7 @@ def test_an_operator_without_a_right_says_which(
     give_rights(api_server, resources.namespace, without=right)
     with running_operator(api_server, resources.namespace, tmp_path) as operator:
         resources.apply(FLOW)
-        wait_until(lambda: ready(resources), within_s=60, until=("False", "Forbidden").__eq__)
+        wait_until(lambda: ready(resources), within_s=60, until=partial(eq, ("False", "Forbidden")))
         assert sentence in resources.condition("orders", "Stalled")["message"]
         wait_until(lambda: sentence in operator.log, within_s=60)
         give_rights(api_server, resources.namespace)
@@ -233,7 +237,7 @@ def test_an_operator_that_cannot_stand_for_election_is_not_ready(
         assert "may not get leases" in said
         assert operator.get("/healthz") == "ok\n"
         give_rights(api_server, resources.namespace)
-        wait_until(lambda: operator.get("/readyz"), within_s=60, until="ok\n".__eq__)
+        wait_until(lambda: operator.get("/readyz"), within_s=60, until=partial(eq, "ok\n"))
 
 
 def test_an_operator_says_at_its_start_what_it_may_not_see_and_goes_on_when_it_may(
@@ -250,7 +254,7 @@ def test_an_operator_says_at_its_start_what_it_may_not_see_and_goes_on_when_it_m
         wait_until(
             lambda: resources.get("deployment", "orders-driver")["spec"]["replicas"],
             within_s=60,
-            until=(2).__eq__,
+            until=partial(eq, 2),
         )
         resources.kubectl("delete", "role/orders-driver")
         is_made(resources, wait_until)
@@ -286,7 +290,7 @@ def test_a_pod_template_that_the_api_server_refuses_is_stalled_with_its_words(
     operator: Operator, resources: Resources, wait_until: Wait
 ) -> None:
     resources.apply(flow(drivers={"podTemplate": {"tolerations": [{"operator": "Sometimes"}]}}))
-    wait_until(lambda: ready(resources), within_s=60, until=("False", "Refused").__eq__)
+    wait_until(lambda: ready(resources), within_s=60, until=partial(eq, ("False", "Refused")))
     assert "Sometimes" in resources.condition("orders", "Stalled")["message"]
 
 
@@ -339,7 +343,9 @@ def test_a_copy_of_a_unit_and_one_of_another_flow_are_left_out(
         )
     wait_until(lambda: "a-copy" in operator.log, within_s=60)
     wait_until(
-        lambda: resources.flow("orders")["status"]["tasks"]["total"], within_s=60, until=(1).__eq__
+        lambda: resources.flow("orders")["status"]["tasks"]["total"],
+        within_s=60,
+        until=partial(eq, 1),
     )
     assert "it says that it is orders-source-task-0: delete it" in operator.log
 
@@ -351,7 +357,7 @@ def test_of_two_flows_that_write_one_target_topic_the_later_one_waits(
     for name in names:
         resources.apply(flow() | {"metadata": {"name": name}})
         wait_until(
-            lambda name=name: ready(resources, name)[1], within_s=60, until="NoDrivers".__eq__
+            lambda name=name: ready(resources, name)[1], within_s=60, until=partial(eq, "NoDrivers")
         )
         resources.apply(
             {
@@ -367,7 +373,9 @@ def test_of_two_flows_that_write_one_target_topic_the_later_one_waits(
             }
         )
     wait_until(
-        lambda: ready(resources, "second"), within_s=60, until=("False", "TargetTopicTaken").__eq__
+        lambda: ready(resources, "second"),
+        within_s=60,
+        until=partial(eq, ("False", "TargetTopicTaken")),
     )
     said = resources.condition("second", "Stalled")["message"]
     assert "flow first" in said
@@ -388,7 +396,7 @@ def test_a_second_operator_waits_and_takes_over(
         wait_until(lambda: "waits to lead" in second.log, within_s=60)
         assert resources.leader() == "operator-1"
         assert operator.end() == 0
-        wait_until(resources.leader, within_s=60, until="operator-2".__eq__)
+        wait_until(resources.leader, within_s=60, until=partial(eq, "operator-2"))
         resources.kubectl("delete", "role/orders-driver")
         is_made(resources, wait_until)
 
@@ -405,10 +413,10 @@ def test_network_policies_go_when_they_are_not_wanted_any_more(
         api_server, resources.namespace, tmp_path, network_policy=True
     ) as operator:
         resources.apply(FLOW)
-        wait_until(policies, within_s=60, until=[policy].__eq__)
+        wait_until(policies, within_s=60, until=partial(eq, [policy]))
         assert operator.end() == 0
     with running_operator(api_server, resources.namespace, tmp_path, "operator-2"):
-        wait_until(policies, within_s=60, until=[].__eq__)
+        wait_until(policies, within_s=60, until=partial(eq, []))
         is_made(resources, wait_until)
 
 
@@ -430,7 +438,7 @@ def test_an_operator_for_all_namespaces(
 def test_a_leader_that_cannot_renew_its_lease_ends(
     operator: Operator, api_server: ApiServer, resources: Resources, wait_until: Wait
 ) -> None:
-    wait_until(resources.leader, within_s=60, until="operator-1".__eq__)
+    wait_until(resources.leader, within_s=60, until=partial(eq, "operator-1"))
     api_server.freeze()
     try:
         wait_until(operator.process.poll, within_s=60, until=lambda code: code is not None)

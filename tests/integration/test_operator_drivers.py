@@ -3,6 +3,8 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from operator import eq, le
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +135,7 @@ def test_a_planned_move_touches_one_task_and_stays(under_load: Begin, wait_until
         other = next(driver for driver in before.values() if driver != before[task])
         move = "headrace.dev/move-to"
         scene.resources.kubectl("annotate", f"rtask/{task}", f"{move}={other}")
-        wait_until(lambda: scene.holders().get(task, ""), within_s=LONG_S, until=other.__eq__)
+        wait_until(lambda: scene.holders().get(task, ""), within_s=LONG_S, until=partial(eq, other))
         moved = wait_until(
             lambda: scene.tasks()[task]["metadata"]["annotations"],
             within_s=LONG_S,
@@ -164,9 +166,9 @@ def test_a_container_that_is_killed_takes_its_tasks_again(
         wait_until(
             lambda: {n for n, epoch in scene.epochs().items() if epoch > epochs[n]},
             within_s=LONG_S,
-            until=mine.__eq__,
+            until=partial(eq, mine),
         )
-        wait_until(scene.holders, within_s=LONG_S, until=before.__eq__)
+        wait_until(scene.holders, within_s=LONG_S, until=partial(eq, before))
 
 
 def test_a_frozen_driver_loses_its_tasks_and_a_thawed_one_gets_some_again(
@@ -214,9 +216,9 @@ def test_a_wrong_address_is_said_and_one_that_is_mended_is_followed(
             return scene.resources.condition(scene.flow, "Ready")["reason"]
 
         scene.patch(source={"bootstrapServers": "127.0.0.1:1"})
-        wait_until(reason, within_s=LONG_S, until="SourceUnreachable".__eq__)
+        wait_until(reason, within_s=LONG_S, until=partial(eq, "SourceUnreachable"))
         scene.patch(source={"bootstrapServers": east.bootstrap_servers})
-        wait_until(reason, within_s=LONG_S, until="Running".__eq__)
+        wait_until(reason, within_s=LONG_S, until=partial(eq, "Running"))
 
 
 def test_records_go_on_while_the_api_server_is_away_and_nothing_moves_afterwards(
@@ -227,9 +229,11 @@ def test_records_go_on_while_the_api_server_is_away_and_nothing_moves_afterwards
         api_server.kill()
         topic = next(name for name in Admin(spec(west)).topics() if name.endswith(scene.flow))
         copied = count(spec(west), topic)
-        wait_until(lambda: count(spec(west), topic), within_s=LONG_S, until=(copied + 3000).__le__)
+        wait_until(
+            lambda: count(spec(west), topic), within_s=LONG_S, until=partial(le, copied + 3000)
+        )
         api_server.start()
-        wait_until(scene.holders, within_s=LONG_S, until=before.__eq__)
+        wait_until(scene.holders, within_s=LONG_S, until=partial(eq, before))
         assert scene.epochs() == epochs
 
 
@@ -250,7 +254,7 @@ def test_a_flow_deleted_amid_a_rebalance_leaves_its_topics_and_goes_on_when_made
         topics = [admin.topics().keys() for admin in admins]
         copied = count(spec(west), f"east.{scene.topic}")
         scene.resources.kubectl("scale", f"rflow/{flow}", "--replicas=3")
-        wait_until(lambda: len(scene.kubelet.pods()), within_s=LONG_S, until=(3).__eq__)
+        wait_until(lambda: len(scene.kubelet.pods()), within_s=LONG_S, until=partial(eq, 3))
         if not while_operator_runs:
             assert scene.operator.end() == 0
         resources.kubectl("delete", f"rflow/{flow}", "--timeout=10s")

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +51,9 @@ def ready(resources: Resources, name: str = "orders") -> tuple[str, str]:
 
 def waits_for_drivers(resources: Resources, name: str, wait_until: Wait) -> None:
     """It got all that a flow gets; there is nobody who runs its pods."""
-    wait_until(lambda: ready(resources, name), within_s=SOON_S, until=("False", "NoDrivers").__eq__)
+    wait_until(
+        lambda: ready(resources, name), within_s=SOON_S, until=partial(eq, ("False", "NoDrivers"))
+    )
     assert resources.get("deployment", f"{name}-driver")["spec"]["replicas"] == 2
 
 
@@ -96,7 +100,7 @@ def test_a_spec_of_a_newer_version_is_named_and_other_flows_go_on(
         wait_until(
             lambda name=name: ready(resources, name),
             within_s=SOON_S,
-            until=("False", "InvalidSpec").__eq__,
+            until=partial(eq, ("False", "InvalidSpec")),
         )
         stalled = resources.condition(name, "Stalled")
         assert f"ReplicationFlow {name} in namespace {resources.namespace}" in stalled["message"]
@@ -138,7 +142,7 @@ def test_a_status_of_a_newer_version_is_no_obstacle(
     wait_until(
         lambda: resources.get("deployment", "orders-driver")["spec"]["replicas"],
         within_s=SOON_S,
-        until=(3).__eq__,
+        until=partial(eq, 3),
     )
     assert "not understood" not in operator.log
 
@@ -168,7 +172,7 @@ def test_nonsense_in_a_status_is_put_right(
     wait_until(
         lambda: timeless(resources.flow("orders")["status"]),
         within_s=SOON_S,
-        until=timeless(before).__eq__,
+        until=partial(eq, timeless(before)),
     )
 
 
@@ -203,7 +207,9 @@ def test_a_unit_that_makes_no_sense_is_named_until_it_is_mended(
     with pytest.raises(KubectlError, match=r"spec\.partitions"):
         edit("all")
     edit("9-3")  # which a definition cannot check
-    wait_until(lambda: ready(resources), within_s=SOON_S, until=("False", "InvalidSpec").__eq__)
+    wait_until(
+        lambda: ready(resources), within_s=SOON_S, until=partial(eq, ("False", "InvalidSpec"))
+    )
     message = resources.condition("orders", "Stalled")["message"]
     assert "ReplicationTask orders-source-task-0" in message
     assert "spec.partitions.0.partitions: must be partition numbers" in message
@@ -258,10 +264,10 @@ def test_definitions_that_are_older_than_the_operator(
     change_crds(older)
     wait_until(known, within_s=SOON_S, until=lambda known: not known)
     resources.apply(flow("orders"))
-    wait_until(lambda: ready(resources), within_s=SOON_S, until=("False", "Refused").__eq__)
+    wait_until(lambda: ready(resources), within_s=SOON_S, until=partial(eq, ("False", "Refused")))
     message = resources.condition("orders", "Stalled")["message"]
     assert "field not declared in schema" in message
     assert "apply the definitions that belong to it" in message
     assert resources.get("deployment", "orders-driver")["spec"]["replicas"] == 2
     change_crds(lambda kind, schema: None)
-    wait_until(lambda: ready(resources), within_s=SOON_S, until=("False", "NoDrivers").__eq__)
+    wait_until(lambda: ready(resources), within_s=SOON_S, until=partial(eq, ("False", "NoDrivers")))

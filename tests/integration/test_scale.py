@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +84,7 @@ def scale(
 def test_the_scale_of_a_flow_is_true_and_can_be_set(scale: Scale, wait_until: Wait) -> None:
     def there_are(count: int) -> None:
         names = ("asked", "deployment", "counted", "alive", "selected")
-        wait_until(scale.figures, within_s=LONG_S, until=dict.fromkeys(names, count).__eq__)
+        wait_until(scale.figures, within_s=LONG_S, until=partial(eq, dict.fromkeys(names, count)))
 
     resources = scale.resources
     resources.kubectl("wait", "--for=jsonpath={.status.selector}", "rflow/orders", "--timeout=60s")
@@ -90,7 +92,8 @@ def test_the_scale_of_a_flow_is_true_and_can_be_set(scale: Scale, wait_until: Wa
     resources.kubectl("scale", "rflow/orders", "--replicas=3")
     there_are(3)
     every = {pod["metadata"]["name"] for pod in resources.get("pods")["items"]}
-    wait_until(lambda: len(every - scale.pods()), within_s=LONG_S, until=(1).__eq__)  # the other's
+    of_the_other = partial(eq, 1)
+    wait_until(lambda: len(every - scale.pods()), within_s=LONG_S, until=of_the_other)
     wait_until(lambda: scale.write(1), within_s=LONG_S)
     there_are(1)
     with_others = resources.flow("orders")

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +64,7 @@ def test_all_that_is_not_built_is_named_with_what_to_do(
         wait_until(
             lambda name=name: ready(resources, name.lower()),
             within_s=LONG_S,
-            until=("False", "NotBuilt").__eq__,
+            until=partial(eq, ("False", "NotBuilt")),
         )
         stalled = resources.condition(name.lower(), "Stalled")
         assert (stalled["status"], stalled["reason"]) == ("True", "NotBuilt")
@@ -104,17 +106,19 @@ def test_running_paused_stopped_and_on(
         }
 
     def says(reason: str) -> None:
-        wait_until(lambda: ready(resources, name), within_s=LONG_S, until=("True", reason).__eq__)
+        wait_until(
+            lambda: ready(resources, name), within_s=LONG_S, until=partial(eq, ("True", reason))
+        )
 
     produce(spec(east), topic, numbered(200, 2))
     resources.apply(
         manifest(name, east, west, topic, heartbeats={"enabled": False}, drivers={"replicas": 1})
     )
-    wait_until(lambda: count(spec(west), copy), within_s=LONG_S, until=(200).__eq__)
+    wait_until(lambda: count(spec(west), copy), within_s=LONG_S, until=partial(eq, 200))
     says("Running")
 
     turn("Paused")
-    wait_until(phases, within_s=LONG_S, until={"Paused"}.__eq__)
+    wait_until(phases, within_s=LONG_S, until=partial(eq, {"Paused"}))
     wait_until(
         lambda: resources.condition(name, "Ready").get("message", ""),
         within_s=LONG_S,
@@ -134,6 +138,6 @@ def test_running_paused_stopped_and_on(
 
     turn("Running")
     says("Running")
-    wait_until(lambda: count(spec(west), copy), within_s=LONG_S, until=(300).__eq__)
+    wait_until(lambda: count(spec(west), copy), within_s=LONG_S, until=partial(eq, 300))
     found = compare(read(spec(east), topic), read(spec(west), copy))
     assert (found.missing, found.repeated, found.in_order) == (0, 0, True)
