@@ -4,6 +4,8 @@ the operator."""
 import asyncio
 import json
 from collections.abc import Callable
+from functools import partial
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -181,5 +183,5 @@ def test_the_operator_that_leads_dies_once_and_the_next_one_says_that_it_leads(
     assert annotation() == "operator-1"
     assert resources.leader() == "operator-1", "the Lease is not released"
     with running_operator(*run, "operator-2", chaos=True) as second:
-        wait_until(annotation, within_s=60, until=lambda now: now is None)
+        wait_until(annotation, within_s=60, until=partial(eq, "operator-1, then operator-2"))
         assert second.process.poll() is None

@@ -26,7 +26,9 @@ PAUSE_ANNOTATION = "headrace.dev/pause-reconciliation"
 """On a ReplicationFlow, ``"true"``: the operator leaves the flow as it is."""
 KILL_ANNOTATION = "headrace.dev/kill-operator"
 """On a MirrorTest: empty, the operator that leads ends as by kill -9 and leaves its name here; the
-next one takes it off. Obeyed where ``spec.chaos`` has KillOperator, while the test runs."""
+next one adds its own. Obeyed where ``spec.chaos`` has KillOperator, while the test runs."""
+LED_NEXT = ", then "
+"""Between the two names; an operator that has just been started again may add the same one."""
 
 CONNECTOR_MANAGER = "headrace-connector"
 """Field manager of what a task replicates."""

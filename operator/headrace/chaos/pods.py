@@ -12,6 +12,7 @@ from headrace.api.labels import (
     DRIVER_COMPONENT,
     FLOW_LABEL,
     KILL_ANNOTATION,
+    LED_NEXT,
     label_value,
 )
 from headrace.chaos.port import Hit
@@ -84,17 +85,7 @@ class FlowInPods:
             self._test,
             {"metadata": {"annotations": {KILL_ANNOTATION: ""}}},
         )
-        died = False
-
-        def another_leads() -> bool:
-            nonlocal died
-            name = self._run(self._killed_operator())
-            died = died or bool(name)
-            if name is None and not died:
-                raise InvalidSpec("the operator took the request off and did not end")
-            return name is None
-
-        return Hit(now_ms, another_leads)
+        return Hit(now_ms, lambda: LED_NEXT in self._run(self._who_led()))
 
     def _lost(
         self, seen: Seen, pod: Object, asked_s: float, hit_s: float, lasts_s: float = 0.0
@@ -124,13 +115,15 @@ class FlowInPods:
 
         return Hit(now_ms, recovered)
 
-    async def _killed_operator(self) -> str | None:
-        """Empty until one has ended; None when the next one leads."""
+    async def _who_led(self) -> str:
+        """Empty, then the operator that has ended, then with the one that leads now."""
         found = await self._client.get(MIRROR_TEST, self._namespace, self._test)
         if found is None:
             raise InvalidSpec(f"MirrorTest {self._test} is gone")
-        name: str | None = (found["metadata"].get("annotations") or {}).get(KILL_ANNOTATION)
-        return name
+        names: str | None = (found["metadata"].get("annotations") or {}).get(KILL_ANNOTATION)
+        if names is None:
+            raise InvalidSpec("the operator took the request off and did not end")
+        return names
 
     async def _look_when_whole(self) -> Seen:
         """Once nothing moves: else nobody could tell what a fault moved. Raises ``GaveUp``."""

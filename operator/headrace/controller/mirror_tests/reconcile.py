@@ -16,6 +16,7 @@ from headrace.api import (
 )
 from headrace.api.labels import (
     KILL_ANNOTATION,
+    LED_NEXT,
     MIRROR_TEST_LABEL,
     OPERATOR_MANAGER,
     label_value,
@@ -81,7 +82,7 @@ class MirrorTestReconciler:
             return await self._look_after_its_end(test)
         try:
             if self._role is not None and (asked := request(test)) is not Request.NOTHING:
-                await self._answer(test, dies=asked is Request.DIE)
+                await self._answer(test, asked)
             if test.spec.schedule:
                 return await self._make_scheduled(test)
             return await self._carry_out(test)
@@ -102,15 +103,20 @@ class MirrorTestReconciler:
         await remove(self._client, namespace, left_executors(jobs, pods), left)
         return step.again_s
 
-    async def _answer(self, test: MirrorTest, *, dies: bool) -> None:
+    async def _answer(self, test: MirrorTest, asked: Request) -> None:
         """To the request of a test that its operator be killed; does not return when it dies."""
-        annotations = {KILL_ANNOTATION: self._identity if dies else None}
+        answers = {
+            Request.DIE: self._identity,
+            Request.LEAD: f"{test.metadata.annotations[KILL_ANNOTATION]}{LED_NEXT}{self._identity}",
+            Request.TAKE_OFF: None,
+        }
+        dies = asked is Request.DIE
         try:
             await self._client.patch(
                 MIRROR_TEST,
                 test.metadata.namespace,
                 test.metadata.name,
-                {"metadata": {"annotations": annotations}},
+                {"metadata": {"annotations": {KILL_ANNOTATION: answers[asked]}}},
             )
         except Retriable:
             if not dies:
