@@ -67,9 +67,9 @@ def wait_until(wait_until: Callable[..., object]) -> Callable[..., object]:
 def namespace(cluster: Cluster) -> Iterator[str]:
     """A namespace of this test's own, with restricted pod security; at the end it goes."""
     name = unique("test")
-    cluster.kubectl("create", "namespace", name)
-    restricted = "pod-security.kubernetes.io/enforce=restricted"
-    cluster.kubectl("label", "namespace", name, restricted)
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    metadata = {"name": name, "labels": labels}
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
     account = ("-n", name, "serviceaccount/default")  # a pod before it would be refused
     cluster.kubectl("wait", "--for=create", "--timeout=120s", *account)
     yield name

@@ -48,11 +48,14 @@ class FlowInPods:
         return {name: unit.epoch for name, unit in self.units().items()}
 
     def pods(self) -> dict[str, Any]:
-        """Driver pods that were not told to go, by name."""
+        """Driver pods that were not told to go and did not end, by name."""
         of_drivers = f"{FLOW_LABEL}={self.name},{COMPONENT_LABEL}={DRIVER_COMPONENT}"
         found = self.cluster.pods(self.namespace, of_drivers)
         return {
-            name: pod for name, pod in found.items() if "deletionTimestamp" not in pod["metadata"]
+            name: pod
+            for name, pod in found.items()
+            if "deletionTimestamp" not in pod["metadata"]
+            and pod["status"]["phase"] not in {"Succeeded", "Failed"}
         }
 
     def last_end(self, pod: str) -> str | None:

@@ -46,17 +46,18 @@ def begin(cluster: Cluster, namespace: str) -> Callable[..., MirrorTestInPods]:
     return apply
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(1800)
 def test_a_killed_spark_driver_ends_the_test_without_a_verdict_on_the_mirror(
     begin: Callable[..., MirrorTestInPods], cluster: Cluster, tmp_path: Path, wait_until: Wait
 ) -> None:
     wishes = {"nodeSelector": {"kubernetes.io/os": "linux"}, "imagePullSecrets": [{"name": "any"}]}
-    make_topic(cluster, "west", "east.killed-0", PARTITIONS)  # the probe waits a minute for it
+    topic = "east.killed-0"  # the probe waits a minute for it
+    wait_until(lambda: make_topic(cluster, "west", topic, PARTITIONS) is None, within_s=120)
     test = begin("killed", wishes)
-    wait_until(lambda: "sending the load" in test.ready()["message"], within_s=240)
+    wait_until(lambda: "sending the load" in test.ready()["message"], within_s=400)
     (executor,) = wait_until(lambda: test.pods(f"{LOAD},{EXECUTORS}"), within_s=120).values()
     assert {name: executor["spec"][name] for name in wishes} == wishes
-    assert "has no report yet" in test.report(tmp_path)
+    wait_until(lambda: "has no report yet" in test.report(tmp_path), within_s=60)
     (spark_driver,) = test.pods(f"{LOAD},spark-role!=executor")
     cluster.signal_container(test.namespace, spark_driver, signal.SIGKILL)
     assert wait_until(test.verdict, within_s=300) == "Inconclusive"

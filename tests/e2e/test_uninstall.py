@@ -20,6 +20,7 @@ def objects(cluster: Cluster) -> set[str]:
     return {*here, *(name for name in everywhere if "headrace" in name)} - OF_EVERY_NAMESPACE
 
 
+@pytest.mark.timeout(1200)
 @pytest.mark.usefixtures("images")
 def test_only_definitions_stay(cluster: Cluster, wait_until: Callable[..., object]) -> None:
     install_release(cluster)

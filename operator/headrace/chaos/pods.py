@@ -1,6 +1,5 @@
 """A flow in pods, broken through the API server."""
 
-import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from headrace.api.labels import (
     LED_NEXT,
     label_value,
 )
+from headrace.chaos import patience
 from headrace.chaos.port import Hit
 from headrace.chaos.seen import Seen, freeze_s
 from headrace.chaos.signals import freeze_driver, kill_driver
@@ -24,9 +24,6 @@ from headrace.k8s.kinds import FLOW, MIRROR_TEST, POD, TASK
 
 _ROLLED = "kubectl.kubernetes.io/restartedAt"
 """Annotation of pods, as of ``kubectl rollout restart``."""
-
-_WHOLE_WITHIN_S = 60.0
-_LOOK_S = 0.5
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 """Runs a coroutine to its end on the loop of the client."""
@@ -66,7 +63,9 @@ class FlowInPods:
     async def _delete_driver_pod(self, _: ChaosStep) -> Hit:
         seen, asked_s = await self._look_when_whole(), time.time()
         pod = seen.victim()
-        await self._client.delete(POD, self._namespace, pod["metadata"]["name"])
+        await patience.answered(
+            lambda: self._client.delete(POD, self._namespace, pod["metadata"]["name"])
+        )
         return self._lost(seen, pod, asked_s, asked_s)
 
     async def _scale_drivers(self, step: ChaosStep) -> Hit:
@@ -79,11 +78,9 @@ class FlowInPods:
 
     async def _kill_operator(self, _: ChaosStep) -> Hit:
         now_ms = _now_ms()
-        await self._client.patch(
-            MIRROR_TEST,
-            self._namespace,
-            self._test,
-            {"metadata": {"annotations": {KILL_ANNOTATION: ""}}},
+        patch = {"metadata": {"annotations": {KILL_ANNOTATION: ""}}}
+        await patience.answered(
+            lambda: self._client.patch(MIRROR_TEST, self._namespace, self._test, patch)
         )
         return Hit(now_ms, lambda: LED_NEXT in self._run(self._who_led()))
 
@@ -106,7 +103,9 @@ class FlowInPods:
     ) -> Hit:
         """Change the flow's spec.drivers; ``old`` are the pods that are to go."""
         now_ms, patch = _now_ms(), {"spec": {"drivers": drivers}}
-        changed = await self._client.patch(FLOW, self._namespace, self._flow, patch)
+        changed = await patience.answered(
+            lambda: self._client.patch(FLOW, self._namespace, self._flow, patch)
+        )
         generation = int(changed["metadata"]["generation"])
 
         def recovered() -> bool:
@@ -127,18 +126,17 @@ class FlowInPods:
 
     async def _look_when_whole(self) -> Seen:
         """Once nothing moves: else nobody could tell what a fault moved. Raises ``GaveUp``."""
-        deadline, why = time.monotonic() + _WHOLE_WITHIN_S, ""
-        while time.monotonic() < deadline:
-            try:
-                seen = await self._look()
-            except Retriable as error:
-                why = str(error)
-            else:
-                if seen.is_whole:
-                    return seen
-                why = "units do not run, or move"
-            await asyncio.sleep(_LOOK_S)
-        raise GaveUp(f"flow {self._flow} was not whole for {_WHOLE_WITHIN_S:.0f} s: {why}")
+
+        async def whole() -> Seen:
+            if not (seen := await self._look()).is_whole:
+                raise Retriable("units do not run, or move")
+            return seen
+
+        try:
+            return await patience.answered(whole)
+        except Retriable as error:
+            why = f"flow {self._flow} was not whole for {patience.WITHIN_S:.0f} s: {error}"
+            raise GaveUp(why) from error
 
     async def _look(self) -> Seen:
         found = await self._client.get(FLOW, self._namespace, self._flow)

@@ -10,13 +10,12 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
+from headrace.chaos import patience
 from headrace.chaos.seen import driver_container
-from headrace.errors import GaveUp, InvalidSpec, Retriable
+from headrace.errors import GaveUp, InvalidSpec
 from headrace.k8s import Client, Object
 from headrace.k8s.kinds import POD
 
-_WITHIN_S = 60.0
-"""Its image is on the node; what keeps a kubelet so long is said."""
 _LOOK_S = 0.2
 _SURE_S = 2.0
 """A program that found nothing to signal has ended by then."""
@@ -69,20 +68,18 @@ async def _add(client: Client, pod: Object, arguments: Sequence[str]) -> str:
     added = build_container(pod, arguments)
     there = pod["spec"].get("ephemeralContainers") or []
     patch = {"spec": {"ephemeralContainers": [*there, added]}}
-    await client.patch(POD, namespace, name, patch, subresource="ephemeralcontainers")
+    await patience.answered(
+        lambda: client.patch(POD, namespace, name, patch, subresource="ephemeralcontainers")
+    )
     return str(added["name"])
 
 
 async def _wait(client: Client, pod: Object, container: str, holds: _Look) -> Object:
     """The state of ``container``, running or terminated, once it is as ``holds`` says."""
     name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
-    deadline, waits = time.monotonic() + _WITHIN_S, ""
+    deadline, waits = time.monotonic() + patience.WITHIN_S, ""
     while time.monotonic() < deadline:
-        try:
-            found = await client.get(POD, namespace, name)
-        except Retriable:
-            await asyncio.sleep(_LOOK_S)
-            continue
+        found = await patience.answered(lambda: client.get(POD, namespace, name))
         if found is None:
             raise InvalidSpec(f"pod {name} was gone before its driver got a signal")
         state = _state(found, container)
@@ -93,7 +90,9 @@ async def _wait(client: Client, pod: Object, container: str, holds: _Look) -> Ob
         if ("running" in state or ended) and holds(state):
             return state
         await asyncio.sleep(_LOOK_S)
-    raise GaveUp(f"container {container} in pod {name} did nothing in {_WITHIN_S:.0f} s: {waits}")
+    raise GaveUp(
+        f"container {container} in pod {name} did nothing in {patience.WITHIN_S:.0f} s: {waits}"
+    )
 
 
 def _state(pod: Object, container: str) -> Object:

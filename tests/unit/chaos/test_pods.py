@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from headrace.api import ChaosAction, ChaosStep
-from headrace.chaos import pods
+from headrace.chaos import patience
 from headrace.chaos.pods import FlowInPods
 from headrace.chaos.seen import freeze_s
 from headrace.chaos.signals import build_container
 from headrace.errors import GaveUp, InvalidSpec
+from headrace.k8s import Unavailable
 
 Json = dict[str, Any]
 PROBE = {"periodSeconds": 5, "failureThreshold": 6}
@@ -169,13 +170,28 @@ def test_the_only_driver_is_not_frozen(api: Api, flow: FlowInPods) -> None:
 def test_nothing_is_broken_while_units_move(
     api: Api, flow: FlowInPods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pods, "_WHOLE_WITHIN_S", 0.1)
+    monkeypatch.setattr(patience, "WITHIN_S", 0.1)
     api.units["task-0"]["spec"]["driverName"] = "b"
     with pytest.raises(
         GaveUp, match="flow orders was not whole for 0 s: units do not run, or move"
     ):
         flow.do(step(ChaosAction.KILL_DRIVER))
     assert not api.patches
+
+
+def test_a_request_that_got_no_answer_is_made_again(
+    api: Api, flow: FlowInPods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse, patch = iter([Unavailable("it does not answer")]), api.patch
+
+    async def patch_at_the_second_try(*arguments: Any, **options: Any) -> Json:
+        for error in refuse:
+            raise error
+        return await patch(*arguments, **options)
+
+    monkeypatch.setattr(api, "patch", patch_at_the_second_try)
+    flow.do(step(ChaosAction.SCALE_DRIVERS, drivers=3))
+    assert api.flow["spec"]["drivers"]["replicas"] == 3
 
 
 def test_a_lease_that_is_too_long_to_be_outlived_is_refused() -> None:
