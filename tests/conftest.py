@@ -4,9 +4,17 @@ import time
 from collections.abc import Callable
 
 import pytest
+from cluster.kubectl import KubectlError
+from cluster.rest import ApiError
+from confluent_kafka import KafkaException
 from hypothesis import settings
+from urllib3.exceptions import HTTPError
+
+from headrace.errors import Retriable
 
 LOOK_EVERY_S = 0.1
+NO_ANSWER = (ApiError, HTTPError, KafkaException, KubectlError, Retriable)
+"""What a look comes to while the one that is asked starts, moves or is away."""
 
 # A machine that others use too stands still now and then: how long an example takes is no finding.
 settings.register_profile("headrace", deadline=None)
@@ -15,7 +23,10 @@ settings.load_profile("headrace")
 
 @pytest.fixture(scope="session")
 def wait_until() -> Callable[..., object]:
-    """``wait_until(look, within_s=10, until=bool)``: look until it is so; what was seen then."""
+    """``wait_until(look, within_s=10, until=bool)``: look until it is so; what was seen then.
+
+    No answer is "not yet".
+    """
 
     def wait(
         look: Callable[[], object],
@@ -24,8 +35,14 @@ def wait_until() -> Callable[..., object]:
         until: Callable[[object], bool] = bool,
         every_s: float = LOOK_EVERY_S,
     ) -> object:
+        def answer() -> object:
+            try:
+                return look()
+            except NO_ANSWER as error:
+                return error
+
         deadline = time.monotonic() + within_s
-        while not until(seen := look()):
+        while isinstance(seen := answer(), NO_ANSWER) or not until(seen):
             if time.monotonic() > deadline:
                 pytest.fail(f"not so within {within_s} s; last seen: {seen!r}")
             time.sleep(every_s)

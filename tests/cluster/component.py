@@ -87,8 +87,10 @@ class Component:
             self._wait(STOP_TIMEOUT_S)
 
     def freeze(self) -> None:
-        """Let it hang (SIGSTOP): connections stay open, nothing answers."""
+        """Let it hang (SIGSTOP): connections stay open, nothing answers; returns when it does."""
         self.signal(signal.SIGSTOP)
+        while self.process and not _is_frozen(self.process.pid):
+            time.sleep(LOOK_EVERY_S)
 
     def thaw(self) -> None:
         """Let it go on (SIGCONT)."""
@@ -170,6 +172,12 @@ class Daemon(Component):
             raise Fatal(f"{self.name} does not run")
         with suppress(ProcessLookupError):  # it ended this moment
             os.kill(pid, number)
+
+
+def _is_frozen(pid: int) -> bool:
+    """Whether all its threads stand still: the kernel tells them one after the other."""
+    stats = [stat.read_text() for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return all(stat.rpartition(") ")[2].startswith("T") for stat in stats)
 
 
 def _began(pid: int) -> str | None:

@@ -1,12 +1,12 @@
 """The real cluster that the end-to-end tests share, with what they find there; it is left up."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from cluster.build import small_binary
 from cluster.find import real_cluster
-from cluster.kubectl import KubectlError
 from cluster.real import Cluster
 from e2e.stage import install_brokers, install_release, load_images
 from rich.console import Console
@@ -44,23 +44,8 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
 
 @pytest.fixture(scope="session")
 def wait_until(wait_until: Callable[..., object]) -> Callable[..., object]:
-    """The same; what the API server does not answer is not yet."""
-
-    def wait(
-        look: Callable[[], object], *, within_s: float, until: Callable[[object], bool] = bool
-    ) -> object:
-        def answer() -> object:
-            try:
-                return look()
-            except KubectlError as error:
-                return error
-
-        def is_so(seen: object) -> bool:
-            return not isinstance(seen, KubectlError) and until(seen)
-
-        return wait_until(answer, within_s=within_s, until=is_so, every_s=LOOK_EVERY_S)
-
-    return wait
+    """The same, at a slower pace."""
+    return partial(wait_until, every_s=LOOK_EVERY_S)
 
 
 @pytest.fixture

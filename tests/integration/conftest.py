@@ -88,7 +88,7 @@ def namespace(api_server: ApiServer) -> Iterator[str]:
     name = unique("test")
     api_server.kubectl("create", "namespace", name)
     account = ("-n", name, "serviceaccount/default")  # a pod before it would be refused
-    api_server.kubectl("wait", "--for=create", "--timeout=30s", *account)
+    api_server.kubectl("wait", "--for=create", "--timeout=120s", *account)
     yield name
     api_server.start()  # a test that failed may have left it frozen, or dead
     api_server.kubectl("delete", "namespace", name, "--wait=false")

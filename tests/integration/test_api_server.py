@@ -3,6 +3,7 @@
 import pytest
 from cluster.api_server import ApiServer
 from cluster.kubectl import KubectlError
+from support.records import unique
 
 
 def config_map(name: str) -> dict[str, object]:
@@ -44,7 +45,7 @@ def test_a_service_account_has_the_rights_of_its_role_and_no_others(
     bound = ("--role=reader", f"--serviceaccount={namespace}:default")
     api_server.kubectl("-n", namespace, "create", "rolebinding", "reader", *bound)
     root = "configmap/kube-root-ca.crt"
-    api_server.kubectl("-n", namespace, "wait", "--for=create", root, "--timeout=30s")
+    api_server.kubectl("-n", namespace, "wait", "--for=create", root, "--timeout=120s")
     me = ("--kubeconfig", str(api_server.kubeconfig_of(namespace, "default")))
     api_server.kubectl(*me, "get", root)
     with pytest.raises(KubectlError, match='cannot list resource "secrets"'):
@@ -59,12 +60,13 @@ def test_what_an_object_owns_goes_with_it(api_server: ApiServer, namespace: str)
     owned["metadata"] = {"name": "owned", "ownerReferences": [reference]}
     api_server.apply(owned, namespace=namespace)
     api_server.kubectl("-n", namespace, "delete", "configmap", "owner")
-    api_server.kubectl("-n", namespace, "wait", "--for=delete", "configmap/owned", "--timeout=30s")
+    api_server.kubectl("-n", namespace, "wait", "--for=delete", "configmap/owned", "--timeout=120s")
 
 
 def test_a_namespace_goes_with_all_that_is_in_it(api_server: ApiServer) -> None:
-    api_server.kubectl("create", "namespace", "short-lived")
-    api_server.apply(config_map("inside"), namespace="short-lived")
-    api_server.kubectl("delete", "namespace", "short-lived", "--timeout=30s")
+    name = unique("short-lived")
+    api_server.kubectl("create", "namespace", name)
+    api_server.apply(config_map("inside"), namespace=name)
+    api_server.kubectl("delete", "namespace", name, "--timeout=120s")
     with pytest.raises(KubectlError, match="not found"):
-        api_server.get("namespace", "short-lived")
+        api_server.get("namespace", name)

@@ -146,13 +146,14 @@ def test_a_test_with_chaos_is_refused_where_it_is_not_enabled(
 
 
 def test_the_operator_may_bind_the_role_of_chaos_and_no_other(
-    api_server: ApiServer, resources: Resources
+    api_server: ApiServer, resources: Resources, wait_until: Wait
 ) -> None:
     namespace = resources.namespace
     give_rights(api_server, namespace, chaos=True)
     me = f"--as=system:serviceaccount:{namespace}:headrace-operator"
     subject = f"--serviceaccount={namespace}:default"
-    resources.kubectl("create", "rolebinding", "a", f"--role={CHAOS_ROLE}", subject, me)
+    bind = ("create", "rolebinding", "a", f"--role={CHAOS_ROLE}", subject, me)
+    wait_until(lambda: resources.kubectl(*bind), within_s=30)  # its rights are a moment old
     another = [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]
     role = {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": {"name": "another"}}
     resources.apply(role | {"rules": another})

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -36,6 +37,7 @@ def test_a_driver_that_froze_and_then_ended_is_lost_once_and_replaced() -> None:
             await eventually(lambda: told.joined)
             first = told.joined[0]
             first.process.send_signal(signal.SIGSTOP)
+            await eventually(lambda: time.monotonic() - (first.last_beat or 0) > 1)
             fleet.expire((first.last_beat or 0) + 4, forgive=False)
             assert told.left == [first]
             assert fleet.ready() == []

@@ -108,6 +108,7 @@ def test_nothing_is_written_when_nothing_changed(
 ) -> None:
     resources.apply(FLOW)
     is_made(resources, wait_until)
+    wait_until(lambda: resources.flow("orders")["status"].get("replicas") == 2, within_s=60)
     wait_until(
         lambda: (resources.versions(KINDS), time.monotonic()),
         within_s=60,

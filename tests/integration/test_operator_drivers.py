@@ -26,6 +26,8 @@ OF_A_FLOW = (
 )
 LONG_S = 120.0
 """For what takes seconds on an idle machine."""
+PATIENT = {"leaseSeconds": 60}
+"""Drivers whose Lease outlives the start of a process, however busy the machine."""
 
 
 class Scene:
@@ -129,7 +131,7 @@ def test_kubectl_apply_carries_records_and_says_so(under_load: Begin) -> None:
 
 
 def test_a_planned_move_touches_one_task_and_stays(under_load: Begin, wait_until: Wait) -> None:
-    with under_load() as scene:
+    with under_load(drivers=PATIENT) as scene:
         before, epochs = scene.holders(), scene.epochs()
         task = min(before)
         other = next(driver for driver in before.values() if driver != before[task])
@@ -157,8 +159,7 @@ def test_a_planned_move_touches_one_task_and_stays(under_load: Begin, wait_until
 def test_a_container_that_is_killed_takes_its_tasks_again(
     under_load: Begin, wait_until: Wait
 ) -> None:
-    # A Lease that outlives the start of a process, however busy the machine.
-    with under_load(drivers={"leaseSeconds": 60}) as scene:
+    with under_load(drivers=PATIENT) as scene:
         before, epochs = scene.holders(), scene.epochs()
         victim = before[min(before)]
         scene.kubelet.pod(victim).kill()
@@ -224,7 +225,7 @@ def test_a_wrong_address_is_said_and_one_that_is_mended_is_followed(
 def test_records_go_on_while_the_api_server_is_away_and_nothing_moves_afterwards(
     under_load: Begin, api_server: ApiServer, west: Cluster, wait_until: Wait
 ) -> None:
-    with under_load() as scene:
+    with under_load(drivers=PATIENT) as scene:
         before, epochs = scene.holders(), scene.epochs()
         api_server.kill()
         topic = next(name for name in Admin(spec(west)).topics() if name.endswith(scene.flow))
@@ -269,7 +270,9 @@ def test_a_flow_deleted_amid_a_rebalance_leaves_its_topics_and_goes_on_when_made
             scene.settle(2)
 
 
-def test_a_flow_deleted_and_made_again_at_once_becomes_ready(under_load: Begin) -> None:
+def test_a_flow_deleted_and_made_again_at_once_becomes_ready(
+    under_load: Begin, wait_until: Wait
+) -> None:
     with under_load() as scene:
         before = scene.resources.uids(OF_A_FLOW)
         scene.resources.kubectl("delete", f"rflow/{scene.flow}", "--wait=false")
@@ -277,7 +280,11 @@ def test_a_flow_deleted_and_made_again_at_once_becomes_ready(under_load: Begin) 
         flow = f"rflow/{scene.flow}"
         scene.resources.kubectl("wait", "--for=condition=Ready", flow, "--timeout=120s")
         scene.settle(2)
-        assert not before & scene.resources.uids(OF_A_FLOW)
+        wait_until(
+            lambda: before & scene.resources.uids(OF_A_FLOW),
+            within_s=LONG_S,
+            until=lambda left: not left,
+        )
 
 
 def test_two_operators_that_both_lead_lose_nothing(

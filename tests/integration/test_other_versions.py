@@ -134,8 +134,12 @@ def test_a_status_of_a_newer_version_is_no_obstacle(
         write_status(resources, "rflow/orders", mood="good", conditions=[sunny, weather])
         return "mood" in resources.flow("orders")["status"]
 
+    def write_of_unit() -> bool:
+        write_status(resources, unit, mood="good", phase="Pondering", conditions=[sunny])
+        return "mood" in resources.get(*unit.split("/"))["status"]
+
     wait_until(write, within_s=SOON_S)
-    write_status(resources, unit, mood="good", phase="Pondering", conditions=[sunny])
+    wait_until(write_of_unit, within_s=SOON_S)
     waits_for_drivers(resources, "orders", wait_until)
     assert resources.condition("orders", "WeatherWatched") == weather
     resources.kubectl("scale", "rflow/orders", "--replicas=3")

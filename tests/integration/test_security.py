@@ -190,9 +190,13 @@ def test_what_is_missing_or_wrong_is_said_and_the_flow_goes_on_when_it_is_mended
     with FlowRun(tmp_path, [document], "--secrets", str(mounted.folder)) as run:
 
         def said(reason: str) -> str:
-            wait_until(lambda: run.condition("Stalled").get("reason") == reason, within_s=40)
-            assert run.condition("Ready")["status"] == "False"
-            return run.condition("Stalled")["message"]
+            stalled = wait_until(
+                lambda: run.condition("Stalled"),
+                within_s=40,
+                until=lambda seen: seen.get("reason") == reason,
+            )
+            message: str = stalled["message"]
+            return message
 
         wants = "which spec.source.authentication.password wants"
         assert f"there is no Secret {user}, {wants}" in said("SecretMissing")
@@ -226,6 +230,7 @@ def awkward_password(source: Cluster, mounted: Mounted) -> Iterator[None]:
     change_password(source, before)
 
 
+@pytest.mark.timeout(1500)
 @pytest.mark.usefixtures("awkward_password")
 def test_a_mirror_test_of_locked_clusters_gets_a_verdict(
     source: Cluster, target: Cluster, mounted: Mounted, tmp_path: Path, wait_until: WaitUntil

@@ -7,10 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from headrace.api import ClusterAccess
 from headrace.api.partitions import TopicPartition
+from headrace.errors import Retriable
 from headrace.kafka import Admin, Position, assign, make_consumer, make_producer
 
 
@@ -87,10 +88,12 @@ def read(cluster: ClusterAccess, topic: str) -> dict[int, list[Record]]:
     waiting = {at.partition for at in partitions if ends[at] > starts[at]}
     while waiting:
         message = consumer.poll(10)
-        assert message is not None, f"no record within 10 s, waiting for {waiting} of {topic}"
+        if message is None:
+            raise Retriable(f"no record within 10 s, waiting for {waiting} of {topic}")
         partition = message.partition()
         if error := message.error():
-            assert error.code() == KafkaError._PARTITION_EOF, error
+            if error.code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(error)
             waiting.discard(partition)
             continue
         found[partition].append(
