@@ -98,7 +98,7 @@ def test_a_plug_in_that_gives_no_good_answer_changes_nothing_and_is_named(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil, mood: Path
 ) -> None:
     with flow_under_load(east, west, tmp_path, wait_until, tasks={"assignor": "moody"}) as scene:
-        before = scene.holders()
+        before = scene.settle(2)
         for how, sentence in {
             "raises": "assignor moody raised KeyError: 'nothing fits'",
             "loops": "assignor moody did not answer within 5 s",
@@ -108,27 +108,27 @@ def test_a_plug_in_that_gives_no_good_answer_changes_nothing_and_is_named(
         }.items():
             write_whole(mood, how.encode())
             scene.ask("scale", drivers=3)  # there, or on its way: in any case it asks anew
-            wait_until(
+            message = wait_until(
                 lambda: said(scene, "AssignmentFailed"),
                 within_s=40,
-                until=lambda seen, sentence=sentence: sentence in str(seen),
+                until=lambda seen, sentence=sentence: sentence in seen,
             )
-            assert said(scene, "AssignmentFailed").endswith("; the assignment in force stays")
-            assert scene.run.ready()
-            assert scene.holders() == before
+            assert message.endswith("; the assignment in force stays")
+            wait_until(scene.run.ready, within_s=60)
+            assert wait_until(scene.holders, within_s=60) == before
 
         # What loses its driver meanwhile waits, and the flow says so.
         victim = min(before.values())
         scene.process(victim).kill()
         wait_until(
             lambda: said(scene, "Ready"),
-            within_s=20,
+            within_s=60,
             until=lambda seen: "units wait for a driver: assignor moody gave" in str(seen),
         )
         write_whole(mood, b"good")
         scene.ask("scale", drivers=3)
-        scene.settle(3, within_s=40)
-        wait_until(lambda: not said(scene, "AssignmentFailed"), within_s=10)
+        scene.settle(3)
+        wait_until(lambda: not said(scene, "AssignmentFailed"), within_s=60)
 
 
 def test_a_driver_that_does_not_let_go_is_named_and_its_units_are_taken(  # noqa: PLR0917 - fixtures
@@ -141,8 +141,9 @@ def test_a_driver_that_does_not_let_go_is_named_and_its_units_are_taken(  # noqa
 ) -> None:
     (site / "sitecustomize.py").write_text(HANGS)
     monkeypatch.setenv("HANGING", str(tmp_path))
-    with flow_under_load(east, west, tmp_path, wait_until) as scene:
-        before = scene.holders()
+    drivers = {"leaseSeconds": 20}
+    with flow_under_load(east, west, tmp_path, wait_until, drivers=drivers) as scene:
+        before = scene.settle(2)
         victim, other = sorted(set(before.values()), reverse=True)
         (tmp_path / victim).touch()
         assert main(["scale", "1"]) == 0
@@ -151,32 +152,33 @@ def test_a_driver_that_does_not_let_go_is_named_and_its_units_are_taken(  # noqa
             scene.ask("move", task=task, driver=victim)
         wait_until(
             lambda: said(scene, "DriverUnresponsive"),
-            within_s=30,
+            within_s=60,
             until=lambda seen: f"{victim} (" in str(seen),
         )
         scene.settle(1)
         # It holds nothing any more, and goes.
-        wait_until(lambda: len(scene.run.drivers()) == 1, within_s=20)
-        wait_until(lambda: not said(scene, "DriverUnresponsive"), within_s=5)
+        wait_until(lambda: len(scene.run.drivers()) == 1, within_s=60)
+        wait_until(lambda: not said(scene, "DriverUnresponsive"), within_s=60)
         assert "driver lost" not in scene.run.output
 
 
 def test_without_drivers_units_wait(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    with flow_under_load(east, west, tmp_path, wait_until) as scene:
+    drivers = {"leaseSeconds": 20}
+    with flow_under_load(east, west, tmp_path, wait_until, drivers=drivers) as scene:
         assert main(["scale", "0"]) == 0
-        wait_until(lambda: not scene.run.drivers(), within_s=20)
+        wait_until(lambda: not scene.run.drivers(), within_s=60)
         ready = wait_until(
             lambda: scene.run.condition("Ready"),
-            within_s=10,
-            until=lambda ready: ready["reason"] == "NoDrivers",
+            within_s=60,
+            until=lambda ready: ready.get("reason") == "NoDrivers",
         )
         assert ready["status"] == "False"
         assert "driver lost" not in scene.run.output
         assert scene.run.output.count("driver left") == 2
         assert main(["scale", "2"]) == 0
-        scene.settle(2, within_s=40)
+        scene.settle(2)
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
@@ -190,17 +192,17 @@ def test_a_broker_that_stands_still_for_a_while(
             # Who writes a record a second notices first, and says so.
             wait_until(
                 lambda: [unit.get("lastError") for unit in scene.run.units("HeartbeatTask")],
-                within_s=30,
+                within_s=60,
                 until=lambda seen: "did not acknowledge a heartbeat" in str(seen),
             )
         finally:
             broker.thaw()
         wait_until(
             lambda: [unit.get("lastError") for unit in scene.run.units("HeartbeatTask")],
-            within_s=40,
+            within_s=60,
             until=lambda seen: seen == [None],
         )
-        wait_until(scene.run.ready, within_s=40)
+        wait_until(scene.run.ready, within_s=60)
 
 
 def test_a_target_at_the_end_of_a_slow_line(
@@ -219,4 +221,4 @@ def test_a_target_at_the_end_of_a_slow_line(
             wait_until(scene.run.ready, within_s=40)
             topic = f"east.{scene.run.name}"
             copied = count(spec(west), topic)
-            wait_until(lambda: count(spec(west), topic) > copied + 10_000, within_s=60)
+            wait_until(lambda: count(spec(west), topic) > copied + 10_000, within_s=120)

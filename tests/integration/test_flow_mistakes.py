@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import (
@@ -17,7 +18,7 @@ from support.records import count, make_topic, numbered, produce, unique
 
 from headrace.sandbox import Cluster
 
-WaitUntil = Callable[..., object]
+WaitUntil = Callable[..., Any]
 NOBODY = "127.0.0.1:1"  # a port that no broker listens on
 
 
@@ -33,8 +34,12 @@ def test_an_unreachable_source_is_retried_and_shown(
     flow = manifest("lonely", east, west, "orders")
     flow["spec"]["source"]["bootstrapServers"] = NOBODY
     with FlowRun(tmp_path, [flow]) as run:
-        wait_until(lambda: run.condition("Ready").get("reason") == "SourceUnreachable", within_s=30)
-        assert f"east ({NOBODY})" in run.condition("Ready")["message"]
+        ready = wait_until(
+            lambda: run.condition("Ready"),
+            within_s=60,
+            until=lambda ready: ready.get("reason") == "SourceUnreachable",
+        )
+        assert f"east ({NOBODY})" in ready["message"]
         assert run.process.poll() is None
 
 
@@ -89,8 +94,11 @@ def test_a_pattern_that_matches_nothing_stays_visible(
 ) -> None:
     topic = make_topic(spec(east), unique("here"), 1)
     with FlowRun(tmp_path, [manifest("typo", east, west, topic, "ordres.*")]) as run:
-        wait_until(lambda: run.condition("Ready").get("reason") == "NoTopicMatches", within_s=30)
-        ready = run.condition("Ready")
+        ready = wait_until(
+            lambda: run.condition("Ready"),
+            within_s=60,
+            until=lambda ready: ready.get("reason") == "NoTopicMatches",
+        )
         assert ready["status"] == "True"
         assert "no topic of east matches ordres.* in spec.topics.include" in ready["message"]
         assert topic not in ready["message"]
@@ -112,14 +120,15 @@ def test_a_target_topic_that_may_not_grow_is_said_and_the_rest_is_copied(
     produce(spec(east), topic, numbered(400, 4))
 
     with FlowRun(tmp_path, [manifest("short", east, west, topic)]) as run:
-        wait_until(
-            lambda: run.condition("Ready").get("reason") == "TargetPartitionsTooFew", within_s=30
-        )
-        message = run.condition("Ready")["message"]
+        message = wait_until(
+            lambda: run.condition("Ready"),
+            within_s=60,
+            until=lambda ready: ready.get("reason") == "TargetPartitionsTooFew",
+        )["message"]
         assert f"grow topic east.{topic} to 4 partitions" in message
         assert f"Topic {topic} has 4 partitions on the source" in message
         assert "those from 2 on are not replicated" in message
-        wait_until(lambda: count(spec(west), f"east.{topic}") == 200, within_s=30)
+        wait_until(lambda: count(spec(west), f"east.{topic}") == 200, within_s=60)
 
 
 def _forbid_alter(cluster: Cluster, topic: str) -> None:

@@ -3,7 +3,10 @@
 import re
 import time
 from collections.abc import Callable
+from functools import partial
+from operator import eq
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.flows import FlowRun, manifest, spec
@@ -13,12 +16,13 @@ from support.watch import Watch
 from headrace.api.partitions import TopicPartition, TopicPartitions
 from headrace.api.task import ReplicationTask
 from headrace.cli.main import main
+from headrace.errors import InvalidSpec, Retriable
 from headrace.herder import control
 from headrace.kafka import Admin
 from headrace.replication.policies import HEARTBEATS
 from headrace.sandbox import Cluster
 
-WaitUntil = Callable[..., object]
+WaitUntil = Callable[..., Any]
 Partitions = frozenset[TopicPartition]
 PARTITIONS = 8
 
@@ -30,13 +34,17 @@ def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def source_tasks(run: FlowRun) -> dict[str, ReplicationTask]:
-    """The source tasks as they are now, by name: first asked for is the one that is given some."""
-    return {
-        unit["name"]: ReplicationTask.model_validate(
-            control.request(run.name, "describe", task=unit["name"])
-        )
-        for unit in reversed(run.units())
-    }
+    """The source tasks as they are now, by name: first asked for is the one that is given some.
+    None while one of them does not answer."""
+    try:
+        return {
+            unit["name"]: ReplicationTask.model_validate(
+                control.request(run.name, "describe", task=unit["name"])
+            )
+            for unit in reversed(run.units())
+        }
+    except (InvalidSpec, Retriable):
+        return {}
 
 
 def told(task: ReplicationTask) -> Partitions:
@@ -73,11 +81,12 @@ def test_partitions_of_unequal_rate_are_evened_out_in_two_phases(
         f"{name}.*",
         heartbeats={"enabled": False},
         discovery={"topicsSeconds": 1},
+        drivers={"leaseSeconds": 20},
         tasks={"max": 2, "movementBudget": 0.25},
     )
     with FlowRun(tmp_path, [flow]) as run:
-        wait_until(lambda: settled(run, PARTITIONS), within_s=40)
-        before = source_tasks(run)
+        wait_until(run.settled, within_s=60)
+        before = wait_until(lambda: settled(run, PARTITIONS), within_s=60)
         full, light = sorted(before)
         # All that is heavy lies in one task: 100 records for each one of the others.
         heavy = sorted(at.partition for at in told(before[full]))
@@ -90,6 +99,8 @@ def test_partitions_of_unequal_rate_are_evened_out_in_two_phases(
 
             def evened_out() -> bool:
                 tasks = source_tasks(run)
+                if not tasks:
+                    return False
                 for of in told, held:
                     everywhere = [at for task in tasks.values() for at in of(task)]
                     assert len(set(everywhere)) == len(everywhere), "a partition in two tasks"
@@ -98,8 +109,7 @@ def test_partitions_of_unequal_rate_are_evened_out_in_two_phases(
 
             began = time.monotonic()
             wait_until(evened_out, within_s=100)  # a second look at rates comes after 60 s
-            wait_until(lambda: settled(run, PARTITIONS), within_s=10)
-            after = source_tasks(run)
+            after = wait_until(lambda: settled(run, PARTITIONS), within_s=60)
             moved = {at.partition for at in told(after[light]) - told(before[light])}
             assert moved < set(heavy)
             # In none, between the two; a look may come too late to see each of them there.
@@ -117,14 +127,18 @@ def test_partitions_of_unequal_rate_are_evened_out_in_two_phases(
             print(f"silence of partitions with 300 records/s, s: {figures}")
 
             # Another connector goes on with this split.
-            (connector,) = run.units("SourceConnector")
-            drivers = {unit["driverName"] for unit in run.status()["units"]}
+            drivers = {unit["driverName"] for unit in wait_until(run.settled, within_s=60)}
+            (connector,) = wait_until(lambda: run.units("SourceConnector"), within_s=60)
             (other,) = drivers - {connector["driverName"]}
             assert main(["move", connector["name"], other]) == 0
-            wait_until(lambda: run.units("SourceConnector")[0]["driverName"] == other, within_s=10)
+            wait_until(
+                lambda: [unit["driverName"] for unit in run.units("SourceConnector")],
+                within_s=60,
+                until=partial(eq, [other]),
+            )
             make_topic(spec(east), f"{name}-later", 1)
-            wait_until(lambda: settled(run, PARTITIONS + 1), within_s=20)
-            for task, now in source_tasks(run).items():
+            grown = wait_until(lambda: settled(run, PARTITIONS + 1), within_s=60)
+            for task, now in grown.items():
                 assert told(after[task]) <= told(now)
         assert run.stop() == 0
     with FlowRun(tmp_path, [flow], "--until-caught-up") as rest_of_it:
@@ -145,17 +159,17 @@ def test_a_new_topic_touches_one_task_only(
         f"{name}.*",
         heartbeats={"enabled": False},
         discovery={"topicsSeconds": 1},
+        drivers={"leaseSeconds": 20},
         tasks={"max": 4},
     )
     with (
         FlowRun(tmp_path, [flow]) as run,
         Load(spec(east), name, PARTITIONS, per_second=400),
     ):
-        wait_until(lambda: settled(run, PARTITIONS), within_s=40)
-        before = source_tasks(run)
+        wait_until(run.settled, within_s=60)
+        before = wait_until(lambda: settled(run, PARTITIONS), within_s=60)
         make_topic(spec(east), f"{name}-later", 1)
-        wait_until(lambda: settled(run, PARTITIONS + 1), within_s=20)
-        after = source_tasks(run)
+        after = wait_until(lambda: settled(run, PARTITIONS + 1), within_s=60)
         touched = [
             task
             for task in before

@@ -18,6 +18,12 @@ def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
 
 
+def heard_of(watch: Watch, since: float) -> set[int]:
+    """The partitions of which a record has arrived since then."""
+    waited_s = time.monotonic() - since
+    return {n for n, silence in watch.longest_silences(since).items() if silence < waited_s}
+
+
 @pytest.mark.parametrize("standbys", [0, 1])
 def test_a_killed_driver_s_tasks_are_taken_over(  # noqa: PLR0917 - fixtures
     east: Cluster,
@@ -36,22 +42,27 @@ def test_a_killed_driver_s_tasks_are_taken_over(  # noqa: PLR0917 - fixtures
             for _ in range(3):
                 scene.settle(3)
                 time.sleep(2)  # what was silent before does not count
-                before = {unit["name"]: unit for unit in scene.run.units()}
-                assert all(len(unit["standbys"]) == standbys for unit in before.values())
-                victim = min(unit["driverName"] for unit in before.values())
-                lost = {n for n, unit in before.items() if unit["driverName"] == victim}
+                tasks = scene.tasks()
+                before = wait_until(scene.run.units, within_s=60)
+                assert all(len(unit["standbys"]) == standbys for unit in before)
+                victim = min(unit["driverName"] for unit in before)
+                lost = {unit["name"] for unit in before if unit["driverName"] == victim}
                 began = time.monotonic()
                 scene.process(victim).kill()
                 wait_until(
                     lambda lost=lost, victim=victim: all(
                         scene.holders().get(task) not in (None, victim) for task in lost
                     ),
-                    within_s=20,
+                    within_s=60,
                 )
-                silences = watch.longest_silences(began)
-                for partition, silence in silences.items():
-                    name = f"{scene.run.name}-source-task-{partition}"
-                    (taken if name in lost else others).append(silence)
+                over = time.monotonic()
+                wait_until(
+                    lambda over=over: heard_of(watch, over),
+                    within_s=60,
+                    until=lambda on: len(on) == PARTITIONS,
+                )
+                for partition, silence in watch.longest_silences(began).items():
+                    (taken if tasks[partition] in lost else others).append(silence)
         with capsys.disabled():
             print(f"\n{standbys} standbys: silence of {len(taken)} partitions that were taken over")
             print(f"  {distribution(taken)}; of {len(others)} others: {distribution(others)}")
@@ -65,9 +76,9 @@ def test_standbys_are_shown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with flow_under_load(east, west, tmp_path, wait_until, tasks={"standbys": 1}) as scene:
-        units = {unit["name"]: unit for unit in scene.run.units()}
+        units = {unit["name"]: unit for unit in wait_until(scene.run.settled, within_s=60)}
         assert len(units) == PARTITIONS
-        both = set(scene.holders().values())
+        both = {unit["driverName"] for unit in units.values()}
         assert all({u["driverName"], *u["standbys"]} == both for u in units.values())
         capsys.readouterr()
         assert main(["tasks", scene.run.name]) == 0

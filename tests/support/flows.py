@@ -106,6 +106,18 @@ class FlowRun:
         """Whether the flow is Ready."""
         return self.condition("Ready").get("status") == "True"
 
+    def settled(self, drivers: int = 2) -> list[dict[str, Any]]:
+        """Its source tasks when it is Ready and all units run where they are to, on so many
+        drivers; else none."""
+        status = self.status()
+        units = status.get("units", [])
+        ready = any(
+            (c["type"], c["status"]) == ("Ready", "True") for c in status.get("conditions", [])
+        )
+        on = {(unit["driverName"], unit["assignedTo"]) for unit in units}
+        settled = ready and len(on) == drivers and all(at == to for at, to in on)
+        return [unit for unit in units if settled and unit["type"] == "SourceTask"]
+
     def units(self, type: str = "SourceTask") -> list[dict[str, Any]]:
         """Its units of a type."""
         return [unit for unit in self.status().get("units", []) if unit["type"] == type]

@@ -10,6 +10,7 @@ import psutil
 from support.flows import FlowRun, manifest, spec
 from support.records import Load, compare, make_topic, read, unique
 
+from headrace.api.ranges import parse_ranges
 from headrace.herder import control
 from headrace.sandbox import Cluster
 
@@ -32,13 +33,33 @@ class Scene:
             if unit.get("phase") == "Running" and unit["driverName"] == unit["assignedTo"]
         }
 
-    def settle(self, drivers: int, within_s: float = 20) -> dict[str, str]:
+    def settle(self, drivers: int, within_s: float = 60) -> dict[str, str]:
         """Wait until all tasks run on so many drivers; who held them then."""
         return self._wait_until(
             self.holders,
             within_s=within_s,
             until=lambda on: len(on) == PARTITIONS and len(set(on.values())) == drivers,
         )
+
+    def epochs(self) -> dict[str, int]:
+        """The epoch of each source task."""
+        units = self._wait_until(self.run.units, within_s=60)
+        return {unit["name"]: unit["epoch"] for unit in units}
+
+    def tasks(self) -> dict[int, str]:
+        """The source task of each partition of the topic: one may have ``heartbeats`` besides,
+        which other tests may have left here."""
+
+        def look() -> dict[int, str]:
+            return {
+                number: unit["name"]
+                for unit in self.run.units()
+                for packed in unit.get("partitions", [])
+                if packed["topic"] == self.run.name
+                for number in parse_ranges(packed["partitions"])
+            }
+
+        return self._wait_until(look, within_s=60, until=lambda of: len(of) == PARTITIONS)
 
     def process(self, driver: str) -> psutil.Process:
         """The process of a driver."""
@@ -60,9 +81,9 @@ def flow_under_load(
     drivers = more.get("drivers", {}).get("replicas", 2)
     with FlowRun(folder, [flow]) as run, Load(spec(east), topic, PARTITIONS, per_second=1_000):
         scene = Scene(run, wait_until)
-        scene.settle(drivers, within_s=40)
+        scene.settle(drivers)
         yield scene
-        wait_until(lambda: len(scene.holders()) == PARTITIONS, within_s=20)
+        wait_until(lambda: len(scene.holders()) == PARTITIONS, within_s=60)
     with FlowRun(folder, [flow], "--until-caught-up") as rest:
         assert rest.end(60) == 0, rest.output
     result = compare(read(spec(east), topic), read(spec(west), f"east.{topic}"))
