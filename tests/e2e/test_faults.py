@@ -264,7 +264,7 @@ def a_driver_is_cut_off(
     with cluster.dropping(address, source, probability=0.1):
         (before,) = wait_until(lambda: flow.figures(COPIED), within_s=60)
         recoveries.measure(
-            "a tenth of the source's packets lost, as long as it lasts",
+            "a tenth of the source's packets lost",
             partial(keeps_up, flow, before),
         )
     with cluster.dropping(address, source):
