@@ -1,15 +1,12 @@
 """Leaves the verdict where the operator looks for it: in a ConfigMap that it made."""
 
 import asyncio
-import time
 
-from headrace.errors import Retriable
-from headrace.k8s import connect
+from headrace.k8s import connect, retried
 from headrace.k8s.kinds import CONFIG_MAP
 
 _WITHIN_S = 120.0
 """An API server that is restarted or upgraded is back by then; the verdict is worth the wait."""
-_AGAIN_S = 2.0
 
 
 def put(where: str, key: str, text: str) -> None:
@@ -22,16 +19,8 @@ def put(where: str, key: str, text: str) -> None:
 
 
 async def _put(namespace: str, name: str, key: str, text: str) -> None:
-    deadline = time.monotonic() + _WITHIN_S
-    client = await connect("the verifier")
+    client, patch = await connect("the verifier"), {"data": {key: text}}
     try:
-        while True:
-            try:
-                await client.patch(CONFIG_MAP, namespace, name, {"data": {key: text}})
-                return
-            except Retriable:
-                if time.monotonic() > deadline:
-                    raise
-                await asyncio.sleep(_AGAIN_S)
+        await retried(lambda: client.patch(CONFIG_MAP, namespace, name, patch), _WITHIN_S)
     finally:
         await client.close()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+import psutil
 import urllib3
 
 from headrace.errors import Fatal, GaveUp
@@ -89,12 +90,15 @@ class Component:
     def freeze(self) -> None:
         """Let it hang (SIGSTOP): connections stay open, nothing answers; returns when it does."""
         self.signal(signal.SIGSTOP)
-        while self.process and not _is_frozen(self.process.pid):
+        while self.running and psutil.Process(self._pid()).status() != psutil.STATUS_STOPPED:
             time.sleep(LOOK_EVERY_S)
 
     def thaw(self) -> None:
         """Let it go on (SIGCONT)."""
         self.signal(signal.SIGCONT)
+
+    def _pid(self) -> int | None:
+        return self.process.pid if self.process else None
 
     def _spawn(self, log: IO[bytes]) -> None:
         self.process = spawn(self.command, stdout=log, stderr=log, env=self._environment())
@@ -172,12 +176,6 @@ class Daemon(Component):
             raise Fatal(f"{self.name} does not run")
         with suppress(ProcessLookupError):  # it ended this moment
             os.kill(pid, number)
-
-
-def _is_frozen(pid: int) -> bool:
-    """Whether all its threads stand still: the kernel tells them one after the other."""
-    stats = [stat.read_text() for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
-    return all(stat.rpartition(") ")[2].startswith("T") for stat in stats)
 
 
 def _began(pid: int) -> str | None:

@@ -190,10 +190,12 @@ def test_what_is_missing_or_wrong_is_said_and_the_flow_goes_on_when_it_is_mended
     with FlowRun(tmp_path, [document], "--secrets", str(mounted.folder)) as run:
 
         def said(reason: str) -> str:
-            stalled = wait_until(
-                lambda: run.condition("Stalled"),
+            stalled, _ = wait_until(
+                lambda: (run.condition("Stalled"), run.condition("Ready")),
                 within_s=40,
-                until=lambda seen: seen.get("reason") == reason,
+                until=lambda seen: (
+                    (seen[0].get("reason"), seen[1].get("status")) == (reason, "False")
+                ),
             )
             message: str = stalled["message"]
             return message

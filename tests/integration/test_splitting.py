@@ -16,7 +16,7 @@ from support.watch import Watch
 from headrace.api.partitions import TopicPartition, TopicPartitions
 from headrace.api.task import ReplicationTask
 from headrace.cli.main import main
-from headrace.errors import InvalidSpec, Retriable
+from headrace.errors import InvalidSpec
 from headrace.herder import control
 from headrace.kafka import Admin
 from headrace.replication.policies import HEARTBEATS
@@ -43,7 +43,7 @@ def source_tasks(run: FlowRun) -> dict[str, ReplicationTask]:
             )
             for unit in reversed(run.units())
         }
-    except (InvalidSpec, Retriable):
+    except InvalidSpec:
         return {}
 
 

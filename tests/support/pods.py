@@ -13,7 +13,6 @@ from typing import Any
 
 import urllib3
 from cluster.api_server import ApiServer
-from cluster.rest import ApiError
 
 from headrace.assign import TaskId
 
@@ -137,11 +136,8 @@ class Scene:
         return driver
 
     def units(self, type: str = "") -> list[Json]:
-        """All of the flow, or those of a type; none while the API server does not answer."""
-        try:
-            found = self.server.rest.get(self._path)["items"]
-        except (ApiError, urllib3.exceptions.HTTPError):
-            return []
+        """All of the flow, or those of a type."""
+        found = self.server.rest.get(self._path)["items"]
         mine = [unit for unit in found if unit["spec"]["flowName"] == self.name]
         return [unit for unit in mine if type in ("", unit["spec"]["type"])]
 

@@ -5,6 +5,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
@@ -86,26 +87,26 @@ def read(cluster: ClusterAccess, topic: str) -> dict[int, list[Record]]:
     assign(consumer, list(starts.items()))
     found: dict[int, list[Record]] = defaultdict(list)
     waiting = {at.partition for at in partitions if ends[at] > starts[at]}
-    while waiting:
-        message = consumer.poll(10)
-        if message is None:
-            raise Retriable(f"no record within 10 s, waiting for {waiting} of {topic}")
-        partition = message.partition()
-        if error := message.error():
-            if error.code() != KafkaError._PARTITION_EOF:
-                raise KafkaException(error)
-            waiting.discard(partition)
-            continue
-        found[partition].append(
-            Record(
-                partition,
-                message.key(),
-                message.value(),
-                tuple(message.headers() or ()),
-                message.timestamp()[1],
+    with closing(consumer):
+        while waiting:
+            message = consumer.poll(10)
+            if message is None:
+                raise Retriable(f"no record within 10 s, waiting for {waiting} of {topic}")
+            partition = message.partition()
+            if error := message.error():
+                if error.code() != KafkaError._PARTITION_EOF:
+                    raise KafkaException(error)
+                waiting.discard(partition)
+                continue
+            found[partition].append(
+                Record(
+                    partition,
+                    message.key(),
+                    message.value(),
+                    tuple(message.headers() or ()),
+                    message.timestamp()[1],
+                )
             )
-        )
-    consumer.close()
     return dict(found)
 
 

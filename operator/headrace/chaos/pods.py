@@ -1,9 +1,9 @@
 """A flow in pods, broken through the API server."""
 
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from headrace.api import ChaosAction, ChaosStep, ReplicationFlow, ReplicationTask
 from headrace.api.labels import (
@@ -14,16 +14,20 @@ from headrace.api.labels import (
     LED_NEXT,
     label_value,
 )
-from headrace.chaos import patience
 from headrace.chaos.port import Hit
 from headrace.chaos.seen import Seen, freeze_s
 from headrace.chaos.signals import freeze_driver, kill_driver
 from headrace.errors import GaveUp, InvalidSpec, Retriable
-from headrace.k8s import Client, Object, parse
+from headrace.k8s import Client, Object, parse, retried
 from headrace.k8s.kinds import FLOW, MIRROR_TEST, POD, TASK
+
+_T = TypeVar("_T")
 
 _ROLLED = "kubectl.kubernetes.io/restartedAt"
 """Annotation of pods, as of ``kubectl rollout restart``."""
+
+_WITHIN_S = 60.0
+"""So long a request is made again that gets no answer, and a flow waited for that is not whole."""
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 """Runs a coroutine to its end on the loop of the client."""
@@ -38,8 +42,8 @@ class FlowInPods:
         self._flow, self._test = flow, test
 
     def do(self, step: ChaosStep) -> Hit:
-        """See ``Breakable``. It takes until nothing moves, a minute at most, and as long as the
-        kubelet needs to start a container."""
+        """See ``Breakable``. It takes until nothing moves, a minute at most, and as long as the API
+        server needs to answer and the kubelet to start a container, a minute at most each."""
         hit: Hit = self._run(_STEPS[step.action](self, step))
         return hit
 
@@ -61,28 +65,35 @@ class FlowInPods:
         return self._lost(seen, pod, asked_s, frozen_at_s, lasts_s)
 
     async def _delete_driver_pod(self, _: ChaosStep) -> Hit:
-        seen, asked_s = await self._look_when_whole(), time.time()
-        pod = seen.victim()
-        await patience.answered(
-            lambda: self._client.delete(POD, self._namespace, pod["metadata"]["name"])
-        )
-        return self._lost(seen, pod, asked_s, asked_s)
+        pod = (seen := await self._look_when_whole()).victim()
+        name = pod["metadata"]["name"]
+        at_ms = (await _timed(lambda: self._client.delete(POD, self._namespace, name)))[0]
+        return self._lost(seen, pod, at_ms / 1000, at_ms / 1000)
 
     async def _scale_drivers(self, step: ChaosStep) -> Hit:
         return await self._change({"replicas": step.drivers})
 
     async def _roll_drivers(self, _: ChaosStep) -> Hit:
-        old = frozenset((await self._look()).pods)
+        old = frozenset((await retried(self._look, _WITHIN_S)).pods)
         annotations = {_ROLLED: datetime.now(UTC).isoformat(timespec="seconds")}
         return await self._change({"podTemplate": {"metadata": {"annotations": annotations}}}, old)
 
     async def _kill_operator(self, _: ChaosStep) -> Hit:
-        now_ms = _now_ms()
+        before = await retried(self._who_led, _WITHIN_S)
         patch = {"metadata": {"annotations": {KILL_ANNOTATION: ""}}}
-        await patience.answered(
-            lambda: self._client.patch(MIRROR_TEST, self._namespace, self._test, patch)
-        )
-        return Hit(now_ms, lambda: LED_NEXT in self._run(self._who_led()))
+
+        async def ask() -> None:
+            if await self._who_led() == before:  # else an answer was lost: no second one shall die
+                await self._client.patch(MIRROR_TEST, self._namespace, self._test, patch)
+
+        at_ms = (await _timed(ask))[0]
+
+        def another_leads() -> bool:
+            if (names := self._run(self._who_led())) is None:
+                raise InvalidSpec("the operator took the request off and did not end")
+            return LED_NEXT in names
+
+        return Hit(at_ms, another_leads)
 
     def _lost(
         self, seen: Seen, pod: Object, asked_s: float, hit_s: float, lasts_s: float = 0.0
@@ -102,8 +113,8 @@ class FlowInPods:
         self, drivers: Mapping[str, object], old: frozenset[str] = frozenset()
     ) -> Hit:
         """Change the flow's spec.drivers; ``old`` are the pods that are to go."""
-        now_ms, patch = _now_ms(), {"spec": {"drivers": drivers}}
-        changed = await patience.answered(
+        patch = {"spec": {"drivers": drivers}}
+        at_ms, changed = await _timed(
             lambda: self._client.patch(FLOW, self._namespace, self._flow, patch)
         )
         generation = int(changed["metadata"]["generation"])
@@ -112,16 +123,14 @@ class FlowInPods:
             seen: Seen = self._run(self._look())
             return seen.settled(generation) and old.isdisjoint(seen.pods)
 
-        return Hit(now_ms, recovered)
+        return Hit(at_ms, recovered)
 
-    async def _who_led(self) -> str:
-        """Empty, then the operator that has ended, then with the one that leads now."""
+    async def _who_led(self) -> str | None:
+        """None unless it was asked for; empty; then who has ended; then with who leads now."""
         found = await self._client.get(MIRROR_TEST, self._namespace, self._test)
         if found is None:
             raise InvalidSpec(f"MirrorTest {self._test} is gone")
         names: str | None = (found["metadata"].get("annotations") or {}).get(KILL_ANNOTATION)
-        if names is None:
-            raise InvalidSpec("the operator took the request off and did not end")
         return names
 
     async def _look_when_whole(self) -> Seen:
@@ -133,9 +142,9 @@ class FlowInPods:
             return seen
 
         try:
-            return await patience.answered(whole)
+            return await retried(whole, _WITHIN_S)
         except Retriable as error:
-            why = f"flow {self._flow} was not whole for {patience.WITHIN_S:.0f} s: {error}"
+            why = f"flow {self._flow} was not whole for {_WITHIN_S:.0f} s: {error}"
             raise GaveUp(why) from error
 
     async def _look(self) -> Seen:
@@ -169,5 +178,10 @@ def _has_ended(pod: Object) -> bool:
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+async def _timed(ask: Callable[[], Awaitable[_T]]) -> tuple[int, _T]:
+    """When the request began that was answered, in ms since 1970, and the answer."""
+
+    async def attempt() -> tuple[int, _T]:
+        return time.time_ns() // 1_000_000, await ask()
+
+    return await retried(attempt, _WITHIN_S)

@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from headrace.chaos import patience
 from headrace.chaos.seen import driver_container
-from headrace.errors import GaveUp, InvalidSpec
-from headrace.k8s import Client, Object
+from headrace.errors import GaveUp, InvalidSpec, Retriable
+from headrace.k8s import Client, Object, retried
 from headrace.k8s.kinds import POD
 
+_WITHIN_S = 60.0
+"""Its image is on the node; what keeps a kubelet so long is said."""
 _LOOK_S = 0.2
 _SURE_S = 2.0
 """A program that found nothing to signal has ended by then."""
@@ -26,7 +27,8 @@ _Look = Callable[[Object], bool]
 async def kill_driver(client: Client, pod: Object) -> float:
     """Kill -9 the driver in ``pod``; returns when it began, in seconds since 1970, rounded down.
 
-    Raises ``InvalidSpec`` where that cannot be done, ``GaveUp`` when it was not within a minute.
+    Raises ``InvalidSpec`` where that cannot be done, ``Retriable`` when the API server did not
+    answer for a minute, ``GaveUp`` when the kubelet did nothing in one.
     """
     name = await _add(client, pod, [])
     return _started(await _wait(client, pod, name, lambda state: "terminated" in state))
@@ -68,8 +70,9 @@ async def _add(client: Client, pod: Object, arguments: Sequence[str]) -> str:
     added = build_container(pod, arguments)
     there = pod["spec"].get("ephemeralContainers") or []
     patch = {"spec": {"ephemeralContainers": [*there, added]}}
-    await patience.answered(
-        lambda: client.patch(POD, namespace, name, patch, subresource="ephemeralcontainers")
+    await retried(
+        lambda: client.patch(POD, namespace, name, patch, subresource="ephemeralcontainers"),
+        _WITHIN_S,
     )
     return str(added["name"])
 
@@ -77,9 +80,13 @@ async def _add(client: Client, pod: Object, arguments: Sequence[str]) -> str:
 async def _wait(client: Client, pod: Object, container: str, holds: _Look) -> Object:
     """The state of ``container``, running or terminated, once it is as ``holds`` says."""
     name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
-    deadline, waits = time.monotonic() + patience.WITHIN_S, ""
+    deadline, waits = time.monotonic() + _WITHIN_S, ""
     while time.monotonic() < deadline:
-        found = await patience.answered(lambda: client.get(POD, namespace, name))
+        try:
+            found = await client.get(POD, namespace, name)
+        except Retriable:
+            await asyncio.sleep(_LOOK_S)
+            continue
         if found is None:
             raise InvalidSpec(f"pod {name} was gone before its driver got a signal")
         state = _state(found, container)
@@ -90,9 +97,7 @@ async def _wait(client: Client, pod: Object, container: str, holds: _Look) -> Ob
         if ("running" in state or ended) and holds(state):
             return state
         await asyncio.sleep(_LOOK_S)
-    raise GaveUp(
-        f"container {container} in pod {name} did nothing in {patience.WITHIN_S:.0f} s: {waits}"
-    )
+    raise GaveUp(f"container {container} in pod {name} did nothing in {_WITHIN_S:.0f} s: {waits}")
 
 
 def _state(pod: Object, container: str) -> Object:

@@ -81,9 +81,10 @@ def _flow_of(run: Run) -> Iterator[FlowInPods]:
 
 def _watch(chaos: Chaos, load: "LoadTail", told: "Told") -> None:
     """Follow the load to its end, and the last recovery to its own."""
-    while not load.ended or chaos.recovering:
+    ended = False
+    while not ended or chaos.recovering:
         load.listen(_LOOK_S)
-        if load.ended:
+        if ended := load.ended:  # after what was said while a step was done
             chaos.end()
         if (progress := load.clock.progress()) is None:
             continue

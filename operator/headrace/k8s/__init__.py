@@ -3,7 +3,8 @@
 ``connect`` finds it, ``client`` has the verbs (on plain objects, each with a time-out), ``errors``
 says in words what it refuses, ``kinds`` knows where it serves what. ``reflector`` keeps a local
 copy of objects; ``lease`` keeps a Lease, ``lease_watch`` watches those of others by the rules of
-``lease_observer``, ``election`` chooses a leader by one. ``models`` turns objects into our types.
+``lease_observer``, ``election`` chooses a leader by one. ``models`` turns objects into our types,
+``retry`` asks again.
 ``serving`` answers the kubelet's probes and Prometheus, ``metrics`` describes what it reads.
 """
 
@@ -27,6 +28,7 @@ from headrace.k8s.lease_watch import LeaseWatch
 from headrace.k8s.metrics import Described, RequestMetrics, make_registry
 from headrace.k8s.models import dump, is_owned, owner_reference, owns, parse
 from headrace.k8s.reflector import Change, ChangeType, Reflector, is_older
+from headrace.k8s.retry import retried
 from headrace.k8s.serving import serve
 
 __all__ = [
@@ -66,5 +68,6 @@ __all__ = [
     "owns",
     "parse",
     "read_lease",
+    "retried",
     "serve",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.api import ChaosAction, ChaosStep
-from headrace.chaos import patience
+from headrace.chaos import pods
 from headrace.chaos.pods import FlowInPods
 from headrace.chaos.seen import freeze_s
 from headrace.chaos.signals import build_container
@@ -170,7 +170,7 @@ def test_the_only_driver_is_not_frozen(api: Api, flow: FlowInPods) -> None:
 def test_nothing_is_broken_while_units_move(
     api: Api, flow: FlowInPods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "WITHIN_S", 0.1)
+    monkeypatch.setattr(pods, "_WITHIN_S", 0.1)
     api.units["task-0"]["spec"]["driverName"] = "b"
     with pytest.raises(
         GaveUp, match="flow orders was not whole for 0 s: units do not run, or move"
@@ -192,6 +192,23 @@ def test_a_request_that_got_no_answer_is_made_again(
     monkeypatch.setattr(api, "patch", patch_at_the_second_try)
     flow.do(step(ChaosAction.SCALE_DRIVERS, drivers=3))
     assert api.flow["spec"]["drivers"]["replicas"] == 3
+
+
+def test_one_operator_is_killed_though_an_answer_was_lost(
+    api: Api, flow: FlowInPods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patch = api.patch
+
+    async def lose_the_answer(*arguments: Any, **options: Any) -> Json:
+        await patch(*arguments, **options)
+        api.test["metadata"]["annotations"]["headrace.dev/kill-operator"] = "headrace-operator-7f"
+        raise Unavailable("it did not answer in time")
+
+    monkeypatch.setattr(api, "patch", lose_the_answer)
+    hit = flow.do(step(ChaosAction.KILL_OPERATOR))
+    assert len(api.patches) == 1
+    api.test["metadata"]["annotations"]["headrace.dev/kill-operator"] += ", then x2"
+    assert hit.recovered()
 
 
 def test_a_lease_that_is_too_long_to_be_outlived_is_refused() -> None:

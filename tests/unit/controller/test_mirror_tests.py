@@ -484,6 +484,8 @@ def test_what_to_do_about_a_pod_of_chaos_is_not_what_to_do_about_sparks() -> Non
         ("", "Running", ["KillDriver", "KillOperator"], Request.DIE),
         ("headrace-operator-7f", "Running", ["KillOperator"], Request.LEAD),
         ("headrace-operator-7f, then x2", "Running", ["KillOperator"], Request.NOTHING),
+        ("headrace-operator-7f", "Verifying", ["KillOperator"], Request.LEAD),
+        ("true", "Running", ["KillDriver"], Request.TAKE_OFF),
         ("", "Running", ["KillDriver"], Request.TAKE_OFF),
         ("", "Pending", ["KillOperator"], Request.TAKE_OFF),
     ],

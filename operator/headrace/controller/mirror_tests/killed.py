@@ -25,12 +25,12 @@ class Request(Enum):
 
 
 def request(test: MirrorTest) -> Request:
-    """Only a test under way that has the step is obeyed."""
+    """Only a test that has the step is obeyed, and to die only while it is under way."""
     name = test.metadata.annotations.get(KILL_ANNOTATION)
     if name is None or LED_NEXT in name:
         return Request.NOTHING
-    if name:
+    asks = any(step.action is ChaosAction.KILL_OPERATOR for step in test.spec.chaos)
+    if asks and name:
         return Request.LEAD
     runs = test.status is not None and test.status.phase is MirrorTestPhase.RUNNING
-    asks = any(step.action is ChaosAction.KILL_OPERATOR for step in test.spec.chaos)
-    return Request.DIE if runs and asks else Request.TAKE_OFF
+    return Request.DIE if asks and runs else Request.TAKE_OFF
