@@ -335,7 +335,7 @@ def test_a_stale_connector_and_two_flows_on_one_topic(
             within_s=60,
             until=lambda epochs: epochs == {epoch + 1},
         )
-        assert len(wait_until(made.running, within_s=60)) == PARTITIONS
+        wait_until(made.running, within_s=60, until=lambda on: len(on) == PARTITIONS)
 
         flow = ReplicationFlow.model_validate(
             manifest(made.name, east, west, "any") | {"metadata": {"name": made.name, "uid": "any"}}
@@ -399,8 +399,8 @@ def test_a_failed_task_is_restarted_while_the_api_server_is_away(
             worker.update([parse(ReplicationTask, unit) for unit in made.units()])
             return made.running()
 
-        wait_until(look, within_s=60)
-        id = TaskId(name, TaskType.SOURCE_TASK, 0)
+        id = TaskId(name, TaskType.SOURCE_TASK, 0)  # heartbeats of other tests may make a second
+        wait_until(look, within_s=60, until=lambda on: id.name in on)
         failed = worker._tasks.manager.task(id)
         assert failed
         epoch = failed.hold.epoch
@@ -419,10 +419,9 @@ def test_a_failed_task_is_restarted_while_the_api_server_is_away(
         )
         api_server.thaw()
         wait_until(
-            lambda: [
-                (status.get("restarts"), status.get("phase"), status.get("epoch"))
-                for status in (unit.get("status", {}) for unit in made.units("SourceTask"))
-            ],
+            lambda: made.unit(id.name)["status"],
             within_s=60,
-            until=partial(eq, [(1, "Running", epoch)]),
+            until=lambda status: (
+                (status["restarts"], status["phase"], status["epoch"]) == (1, "Running", epoch)
+            ),
         )
