@@ -334,7 +334,7 @@ def moves_a_unit(flow: FlowInPods, recoveries: Recoveries, fault: str) -> str:
             goal = max(flow.pods().keys() - {units[name].holder})
             flow.wish(name, goal)
             moves[name] = goal
-        return all(flow.units()[name].holder == goal for name, goal in moves.items())
+        return all(units[name].holder == goal for name, goal in moves.items())
 
     recoveries.measure(fault, has_moved)
     return next(iter(moves))
