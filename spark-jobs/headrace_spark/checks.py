@@ -13,7 +13,7 @@ from itertools import chain
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from headrace.report import Kind
+from headrace.mirror_test import Kind
 
 IDENTITY = ["topic", "producer", "seq"]
 """One message, however many copies there are of it."""

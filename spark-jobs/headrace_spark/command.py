@@ -22,17 +22,8 @@ from pyspark.errors import PySparkException
 from headrace.api import Verdict, load
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec
 from headrace.kafka import journal
-from headrace.report import (
-    Fault,
-    Faults,
-    Measured,
-    MirroredTopic,
-    Result,
-    Run,
-    bounded,
-    latency,
-    points,
-)
+from headrace.mirror_test import Fault, Faults, Measured, MirroredTopic, Result, Run
+from headrace.report import bounded, latency, points
 from headrace_spark import probe as watching
 from headrace_spark import producer, verifier
 from headrace_spark.manifest import Manifest

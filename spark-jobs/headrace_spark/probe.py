@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from headrace.api.partitions import TopicPartition
 from headrace.errors import HeadraceError
 from headrace.kafka import Admin, Message, Position, assign, journal, make_consumer
-from headrace.report import Measured, Run
+from headrace.mirror_test import Measured, Run
 from headrace_spark import messages, topics
 from headrace_spark.latency import Arrivals, merged, second
 

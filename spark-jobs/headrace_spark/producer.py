@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from headrace.errors import GaveUp
 from headrace.kafka import KafkaError, KafkaException, Message, journal, make_producer, translate
-from headrace.report import Run
+from headrace.mirror_test import Run
 from headrace_spark import messages, topics
 from headrace_spark.manifest import LoadedTopic, Manifest, PartitionSummary, Stream
 from headrace_spark.pace import Pace

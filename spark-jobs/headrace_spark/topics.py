@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from headrace.api import ClusterAccess
 from headrace.api.partitions import TopicPartition
 from headrace.kafka import Admin, Position, journal
-from headrace.report import Run
+from headrace.mirror_test import Run
 
 
 @dataclass(frozen=True)

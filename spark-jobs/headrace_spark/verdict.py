@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from headrace.api import Verdict
-from headrace.report import Counts, Example, Fault, Kind, Measured, Run
+from headrace.mirror_test import Counts, Example, Fault, Kind, Measured, Run
 from headrace_spark.manifest import Manifest
 
 RATE_REACHED = 0.95

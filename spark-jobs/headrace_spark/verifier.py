@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from headrace.api import Partitioning
 from headrace.api.partitions import TopicPartition
 from headrace.kafka import Admin, Position, assign, journal, make_consumer
-from headrace.report import MAX_EXAMPLES, Counts, Example, Kind, Run
+from headrace.mirror_test import MAX_EXAMPLES, Counts, Example, Kind, Run
 from headrace_spark import checks, messages, records, topics
 from headrace_spark.manifest import Manifest
 

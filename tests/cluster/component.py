@@ -15,7 +15,7 @@ import psutil
 import urllib3
 
 from headrace.errors import Fatal, GaveUp
-from headrace.toolchain import spawn
+from headrace.host import spawn
 
 START_TIMEOUT_S = 120
 """All of them are up 3 s after the start on two quiet cores, 20 s on very busy ones."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from cluster.probes import Probe
 from cluster.rest import Json
 
-from headrace.toolchain import spawn
+from headrace.host import spawn
 
 MESSAGE = 2048
 """Letters of a log's end that a status has, where that is asked for."""

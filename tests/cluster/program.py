@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from headrace.errors import Fatal
-from headrace.toolchain import cache_home
-from headrace.toolchain.locks import file_lock
+from headrace.host import cache_home
+from headrace.host.locks import file_lock
 
 LAST_LINES = 15
 """How much of Go's output a failure shows: errors stand at its end."""

@@ -13,9 +13,9 @@ from support.scenes import Scene, WaitUntil, flow_under_load
 
 from headrace.cli.main import main
 from headrace.errors import InvalidSpec
+from headrace.host.files import write_whole
 from headrace.sandbox import Cluster
 from headrace.sandbox.ports import HOST, held_ports
-from headrace.toolchain.files import write_whole
 
 PLUG_IN = """
 import os
@@ -46,15 +46,15 @@ import os, sys, time
 from pathlib import Path
 
 if "driver" in sys.orig_argv:
-    from headrace.connect.hold import Hold
-    release = Hold.release
+    from headrace.connect.ownership import Ownership
+    release = Ownership.release
 
     def hang(self):
         while Path(os.environ["HANGING"], self.driver.name).exists():
             time.sleep(0.1)
         release(self)
 
-    Hold.release = hang
+    Ownership.release = hang
 """
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from headrace.herder.fleet import DriverProcess, Fleet
+from headrace.standalone.fleet import DriverProcess, Fleet
 
 
 class Told:

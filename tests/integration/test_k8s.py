@@ -379,7 +379,7 @@ def test_a_leader_that_cannot_renew_ends(api_server: ApiServer, namespace: str) 
             other = LeaderElection(client, namespace, "short", "other", duration_s=4)
             async with running(other.run(asyncio.Event().wait)) as (leading,):  # type: ignore[arg-type]
                 await eventually(lambda: other.leads)
-                assert other.amiss() == []
+                assert other.problems() == []
                 lease = await client.get(LEASE, namespace, "short")
                 assert lease is not None
                 lease["spec"]["holderIdentity"] = "a thief"

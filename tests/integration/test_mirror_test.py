@@ -18,7 +18,7 @@ import yaml
 from support.flows import FlowRun, manifest, spec
 from support.records import Record, make_topic, produce, read, unique
 
-from headrace.report import Result
+from headrace.mirror_test import Result
 from headrace.sandbox import Cluster
 from headrace.toolchain import JarSet, find_java, jars
 

@@ -24,7 +24,7 @@ from headrace.assign import (
 )
 from headrace.assign.allowance import Allowance
 from headrace.assign.balance import Balance
-from headrace.assign.plan import Plan
+from headrace.assign.draft import DraftAssignment
 
 NAMES = [f"driver-{n}" for n in range(9)]
 IDS = st.builds(
@@ -70,8 +70,8 @@ def states(draw: st.DrawFn) -> ApplicationState:
 
 def is_even(state: ApplicationState) -> bool:
     """Whether what drivers run, and nothing else, is within the bounds."""
-    plan = Plan(state)
-    return not plan.orphans and Balance(plan, Allowance(plan, due=False)).is_reached
+    draft = DraftAssignment(state)
+    return not draft.orphans and Balance(draft, Allowance(draft, due=False)).is_reached
 
 
 def next_state(state: ApplicationState, answer: TaskAssignment) -> ApplicationState:

@@ -15,7 +15,7 @@ from headrace.api import (
 from headrace.controller.assignment import Plan, plan
 from headrace.controller.drivers import DriverLease, DriverPod, Drivers, drivers_of
 from headrace.controller.names import PINNED_TO
-from headrace.scheduling import Scheduler
+from headrace.placement import Placer
 
 FLOW = ReplicationFlow.model_validate(flow("orders"))
 NAMES = st.sampled_from("abcdef")
@@ -90,19 +90,19 @@ def written(tasks: list[ReplicationTask], made: Plan) -> list[ReplicationTask]:
 def test_what_is_decided_is_safe_and_then_rests(
     drivers: Drivers, tasks: list[ReplicationTask]
 ) -> None:
-    scheduler = Scheduler()
+    scheduler = Placer()
     made = plan(FLOW, tasks, drivers, scheduler, 0)
     after = written(tasks, made)
-    taking = {pod.name for pod in drivers.taking}
+    schedulable = {pod.name for pod in drivers.schedulable}
     for before, now in zip(tasks, after, strict=True):
         old, new = before.spec.driver_name, now.spec.driver_name
         if new != old:
             # Units go to drivers that take, and leave those that keep only for a pin.
-            assert new in taking | {""}
-            assert old not in drivers.keeping or before.metadata.annotations.get(PINNED_TO) == new
-        if drivers.taking:
-            assert new in taking | drivers.keeping
-        if drivers.rolling and old in taking:
+            assert new in schedulable | {""}
+            assert old not in drivers.cordoned or before.metadata.annotations.get(PINNED_TO) == new
+        if drivers.schedulable:
+            assert new in schedulable | drivers.cordoned
+        if drivers.rolling and old in schedulable:
             assert new == old or before.metadata.annotations.get(PINNED_TO) == new
         # A life is called over only when it is, and only to another driver than its own.
         lost = now.spec.lost_incarnation

@@ -12,7 +12,7 @@ from headrace.api import (
     TaskType,
 )
 from headrace.assign import SHIPPED, DriverState, TaskId
-from headrace.scheduling import Scheduler, task_id
+from headrace.placement import Placer, task_id
 
 DRIVERS = ["a", "b", "c", "d"]
 PLACES = [*DRIVERS, "gone", ""]
@@ -72,9 +72,9 @@ def test_every_schedule(data: st.DataObject) -> None:
 
     def decide() -> object:
         drivers = [DriverState(name) for name in sorted(there)]
-        return Scheduler().decide(flows, units, drivers, 0, pins=pins, balance=balance)
+        return Placer().decide(flows, units, drivers, 0, pins=pins, balance=balance)
 
-    schedule = Scheduler().decide(
+    schedule = Placer().decide(
         flows, units, [DriverState(name) for name in there], 0, pins=pins, balance=balance
     )
     assert schedule == decide()  # one state, one answer

@@ -12,7 +12,7 @@ import psutil
 import yaml
 
 from headrace.api import ClusterAccess, ClusterSpec
-from headrace.herder import control
+from headrace.control import control
 from headrace.sandbox import Cluster
 
 

@@ -11,7 +11,7 @@ from support.flows import FlowRun, manifest, spec
 from support.records import Load, compare, make_topic, read, unique
 
 from headrace.api.ranges import parse_ranges
-from headrace.herder import control
+from headrace.control import control
 from headrace.sandbox import Cluster
 
 WaitUntil = Callable[..., Any]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.controller.mirror_tests import jobs
-from headrace.replication.stages import HEAP_MIB
+from headrace.mirror_test.stages import HEAP_MIB
 from headrace.toolchain.jars import JarSet
 
 ROOT = Path(__file__).parents[2]

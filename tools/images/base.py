@@ -9,7 +9,7 @@ from pathlib import Path
 from machine import install, which
 
 from headrace.errors import Fatal
-from headrace.toolchain import cache_home
+from headrace.host import cache_home
 from images.catalogue import BASE
 from images.engine import CONSOLE, Docker, Engine
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from functools import cached_property
 
-from headrace.assign.plan import Plan, Shelf
+from headrace.assign.draft import DraftAssignment, Shelf
 from headrace.assign.state import TaskInfo
 
 
@@ -13,10 +13,10 @@ class Allowance:
     Tasks that nobody runs yet and tasks that are on the move anyway are free; pinned ones stay.
     """
 
-    def __init__(self, plan: Plan, due: bool) -> None:
+    def __init__(self, draft: DraftAssignment, due: bool) -> None:
         self.spent = 0
         """Tasks that move for nothing but balance."""
-        self._plan = plan
+        self._draft = draft
         self._due = due
 
     @cached_property
@@ -24,7 +24,7 @@ class Allowance:
         """How many more tasks of each flow may move."""
         if not self._due:
             return {}
-        state = self._plan.state
+        state = self._draft.state
         return {
             flow: max(1, int(budget * tasks)) if budget else 0
             for flow, tasks in Counter(task[0] for task in state.tasks).items()
@@ -39,7 +39,7 @@ class Allowance:
     @property
     def is_empty(self) -> bool:
         """Whether nothing may move."""
-        return self.is_used_up and not self._plan.homeless and not self._plan.moved
+        return self.is_used_up and not self._draft.unassigned and not self._draft.moved
 
     def close(self) -> None:
         """From now on, only what is free may move."""
@@ -47,13 +47,13 @@ class Allowance:
 
     def movable(self, shelf: Shelf) -> Shelf:
         """Those of some tasks that may move, in the same order."""
-        if len(self._plan.homeless) == len(self._plan.state.tasks):
+        if len(self._draft.unassigned) == len(self._draft.state.tasks):
             return shelf
         return [item for item in shelf if self.covers(item[1])]
 
     def covers(self, task: TaskInfo) -> bool:
         """Whether a task may move."""
-        if task.id in self._plan.state.pinned:
+        if task.id in self._draft.state.pinned:
             return False
         return self._is_free(task) or self._left.get(task.id.flow, 0) > 0
 
@@ -77,4 +77,4 @@ class Allowance:
         self.spent -= 1
 
     def _is_free(self, task: TaskInfo) -> bool:
-        return task.id in self._plan.homeless or task.id in self._plan.moved
+        return task.id in self._draft.unassigned or task.id in self._draft.moved

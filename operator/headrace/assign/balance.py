@@ -1,11 +1,11 @@
-"""A plan on its way to balance: what its bounds are, and moves that can be taken back."""
+"""A draft on its way to balance: what its bounds are, and moves that can be taken back."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
 from math import fsum
 
 from headrace.assign.allowance import Allowance
-from headrace.assign.plan import Plan
+from headrace.assign.draft import DraftAssignment
 from headrace.assign.state import TaskInfo
 
 _NEIGHBOURS = 32
@@ -13,30 +13,30 @@ _NEIGHBOURS = 32
 
 
 class Balance:
-    """Moves tasks of a plan, as far as they are allowed to."""
+    """Moves tasks of a draft, as far as they are allowed to."""
 
-    def __init__(self, plan: Plan, allowance: Allowance) -> None:
-        self.plan = plan
+    def __init__(self, draft: DraftAssignment, allowance: Allowance) -> None:
+        self.draft = draft
         self.allowance = allowance
-        self.fair = plan.fair_loads()
+        self.fair = draft.fair_loads()
         """The load that each driver should have."""
         self.drivers = range(len(self.fair))
-        self._tolerance = plan.state.config.tolerance
-        self._rounding = 1e-9 * plan.weight / fsum(plan.capacities)
+        self._tolerance = draft.state.config.tolerance
+        self._rounding = 1e-9 * draft.weight / fsum(draft.capacities)
         self._journal: list[tuple[TaskInfo, int, int, bool]] = []
 
     @property
     def is_reached(self) -> bool:
         """Whether counts and weights are within their bounds."""
-        plan = self.plan
-        counts = zip(plan.least, plan.counts, plan.most, strict=True)
+        draft = self.draft
+        counts = zip(draft.least, draft.counts, draft.most, strict=True)
         return all(least <= count <= most for least, count, most in counts) and not any(
             map(self.is_off, self.drivers)
         )
 
     def excess(self, driver: int) -> float:
         """By how much a driver's load is above what it should be; negative when below."""
-        return self.plan.loads[driver] - self.fair[driver]
+        return self.draft.loads[driver] - self.fair[driver]
 
     def is_off(self, driver: int) -> bool:
         """Whether a driver's load is further off than is tolerated."""
@@ -48,7 +48,7 @@ class Balance:
 
     def movable_near(self, driver: int, weight: float) -> Iterator[TaskInfo]:
         """Some tasks of a driver that may move: those next to a weight, on either side."""
-        shelf = self.plan.shelf(driver)
+        shelf = self.draft.shelf(driver)
         middle = bisect_left(shelf, weight, key=lambda item: item[0])
         for side in range(middle, len(shelf)), range(middle - 1, -1, -1):
             found = 0
@@ -79,6 +79,6 @@ class Balance:
         del self._journal[since:]
 
     def _carry(self, info: TaskInfo, source: int, target: int) -> None:
-        self.plan.move(info, source, target)
-        if info.weight >= min(self.fair) * min(self.plan.capacities):
-            self.fair = self.plan.fair_loads()
+        self.draft.move(info, source, target)
+        if info.weight >= min(self.fair) * min(self.draft.capacities):
+            self.fair = self.draft.fair_loads()

@@ -3,14 +3,14 @@
 from heapq import heapify, heappop, heappush
 
 from headrace.assign.balance import Balance
-from headrace.assign.plan import group
+from headrace.assign.draft import group
 from headrace.assign.state import TaskInfo
 
 
 def even_counts(balance: Balance) -> None:
     """Move tasks from who has too many to who has too few; from the heaviest to the lightest."""
     gives, takes = _imbalance(balance)
-    loads, capacities = balance.plan.loads, balance.plan.capacities
+    loads, capacities = balance.draft.loads, balance.draft.capacities
     donors = [(-loads[driver], driver) for driver in gives]
     receivers = [(loads[driver], driver) for driver in takes]
     heapify(donors)
@@ -35,29 +35,29 @@ def even_counts(balance: Balance) -> None:
 
 def _imbalance(balance: Balance) -> tuple[dict[int, int], dict[int, int]]:
     """How many tasks each driver has to give, and how many each is to get: equal sums."""
-    plan, drivers = balance.plan, balance.drivers
-    gives = {d: n for d in drivers if (n := plan.counts[d] - plan.most[d]) > 0}
-    takes = {d: n for d in drivers if (n := plan.least[d] - plan.counts[d]) > 0}
+    draft, drivers = balance.draft, balance.drivers
+    gives = {d: n for d in drivers if (n := draft.counts[d] - draft.most[d]) > 0}
+    takes = {d: n for d in drivers if (n := draft.least[d] - draft.counts[d]) > 0}
     missing = sum(gives.values()) - sum(takes.values())
     # Where the sums differ, those make up for it whose share lies between two integers.
-    either = [d for d in drivers if plan.least[d] < plan.most[d]]
+    either = [d for d in drivers if draft.least[d] < draft.most[d]]
     if missing > 0:
-        may = [d for d in either if plan.counts[d] < plan.most[d]]
-        for driver in sorted(may, key=lambda d: (plan.loads[d], d))[:missing]:
+        may = [d for d in either if draft.counts[d] < draft.most[d]]
+        for driver in sorted(may, key=lambda d: (draft.loads[d], d))[:missing]:
             takes[driver] = takes.get(driver, 0) + 1
     elif missing < 0:
-        may = [d for d in either if plan.counts[d] > plan.least[d]]
-        for driver in sorted(may, key=lambda d: (-plan.loads[d], d))[:-missing]:
+        may = [d for d in either if draft.counts[d] > draft.least[d]]
+        for driver in sorted(may, key=lambda d: (-draft.loads[d], d))[:-missing]:
             gives[driver] = gives.get(driver, 0) + 1
     return gives, takes
 
 
 def _choose(balance: Balance, donor: int, receiver: int, weight: float) -> TaskInfo | None:
     """What to move: of about ``weight``, held restored there, of a kind that is rare there."""
-    plan = balance.plan
-    there = plan.drivers[receiver]
-    at, here = plan.groups(receiver), plan.groups(donor)
-    band = balance.tolerated(receiver) * plan.capacities[receiver] or 1.0
+    draft = balance.draft
+    there = draft.drivers[receiver]
+    at, here = draft.groups(receiver), draft.groups(donor)
+    band = balance.tolerated(receiver) * draft.capacities[receiver] or 1.0
 
     def badness(info: TaskInfo) -> tuple[int, bool, int, float, TaskInfo]:
         restored = info.id in there.standby or info.id in there.cached

@@ -38,7 +38,7 @@ def even_weights(balance: Balance) -> None:
 
 def _relieve(balance: Balance, driver: int) -> bool:
     """A move or some swaps that take a driver closer to its share; whether there was a way."""
-    loads = balance.plan.loads
+    loads = balance.draft.loads
     over = balance.excess(driver) > 0
     others = [other for other in balance.drivers if (balance.excess(other) > 0) != over]
     others.sort(key=lambda other: (loads[other] if over else -loads[other], other))
@@ -50,14 +50,14 @@ def _relieve(balance: Balance, driver: int) -> bool:
 
 def _exchange(balance: Balance, driver: int, heavy: int, light: int) -> bool:
     """Move one task, or swap some, for the sake of one of two drivers; whether there was a way."""
-    plan = balance.plan
-    ideal = (plan.loads[heavy] - plan.loads[light]) / (
-        1 / plan.capacities[heavy] + 1 / plan.capacities[light]
+    draft = balance.draft
+    ideal = (draft.loads[heavy] - draft.loads[light]) / (
+        1 / draft.capacities[heavy] + 1 / draft.capacities[light]
     )
-    average = min(balance.fair) * sum(plan.capacities) / len(plan.state.tasks)
+    average = min(balance.fair) * sum(draft.capacities) / len(draft.state.tasks)
     least, most = _LEAST_GAIN * average, _MOST_SHIFT * ideal
     single = None
-    if plan.counts[heavy] > plan.least[heavy] and plan.counts[light] < plan.most[light]:
+    if draft.counts[heavy] > draft.least[heavy] and draft.counts[light] < draft.most[light]:
         near = (i for i in balance.movable_near(heavy, ideal) if least <= i.weight <= most)
         single = min(near, key=lambda i: (abs(i.weight - ideal), i.id), default=None)
     # Good enough is good enough: a swap would cost two moves.
@@ -89,7 +89,7 @@ def _closest_pairs(
     Where the largest difference is far too small, as many as make up for it.
     """
     allowance = balance.allowance
-    gone, come = (allowance.movable(balance.plan.shelf(driver)) for driver in drivers)
+    gone, come = (allowance.movable(balance.draft.shelf(driver)) for driver in drivers)
     best: tuple[int, int] | None = None
     least_error = ideal
     place = 0

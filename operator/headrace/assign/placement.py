@@ -8,60 +8,60 @@ from itertools import accumulate, chain, groupby, islice
 from math import ceil
 from operator import eq, itemgetter
 
+from headrace.assign.draft import ID, WEIGHT, DraftAssignment, Group
 from headrace.assign.ids import TaskId
-from headrace.assign.plan import ID, WEIGHT, Group, Plan
 from headrace.assign.state import TaskInfo
 
 _ONE_IN = 4
 """A turn serves at least one driver in so many, whatever their loads: it bounds how many turns."""
 
 
-def take_over(plan: Plan, holders: Mapping[TaskId, Sequence[int]]) -> None:
+def take_over(draft: DraftAssignment, holders: Mapping[TaskId, Sequence[int]]) -> None:
     """Give orphans to the drivers that hold them restored, best first, while counts allow."""
     if not holders:
         return
-    extras = _extras(plan)
+    extras = _extras(draft)
     rest = []
-    for info in sorted(plan.orphans, key=ID):
+    for info in sorted(draft.orphans, key=ID):
         for driver in holders.get(info.id, ()):
-            count = plan.counts[driver]
-            if count < plan.least[driver] or (count < plan.most[driver] and extras > 0):
-                extras -= count >= plan.least[driver]
-                _give(plan, driver, info)
+            count = draft.counts[driver]
+            if count < draft.least[driver] or (count < draft.most[driver] and extras > 0):
+                extras -= count >= draft.least[driver]
+                _give(draft, driver, info)
                 break
         else:
             rest.append(info)
-    plan.orphans = rest
+    draft.orphans = rest
 
 
-def _extras(plan: Plan) -> int:
+def _extras(draft: DraftAssignment) -> int:
     """How many drivers may still get one task more than their least."""
-    return len(plan.state.tasks) - sum(map(max, plan.least, plan.counts))
+    return len(draft.state.tasks) - sum(map(max, draft.least, draft.counts))
 
 
-def _give(plan: Plan, driver: int, info: TaskInfo) -> None:
-    plan.given[driver].append(info)
-    plan.counts[driver] += 1
-    plan.loads[driver] += info.weight / plan.capacities[driver]
+def _give(draft: DraftAssignment, driver: int, info: TaskInfo) -> None:
+    draft.given[driver].append(info)
+    draft.counts[driver] += 1
+    draft.loads[driver] += info.weight / draft.capacities[driver]
 
 
-def deal(plan: Plan) -> None:
+def deal(draft: DraftAssignment) -> None:
     """Deal the orphans in rows of one for each driver that has room, heaviest to the lightest.
 
     The counts come out right by that alone. Kinds are dealt one after the other, so that the tasks
     of a flow land on different drivers, and where racks are known, on different racks.
     """
-    kinds = _heavy_first(plan.orphans)
+    kinds = _heavy_first(draft.orphans)
     queue = list(chain.from_iterable(kinds))
-    rooms, extras = _rooms(plan, len(queue))
+    rooms, extras = _rooms(draft, len(queue))
     start = 0
     for block in _blocks(rooms, kinds):
         end = start + sum(block.values())
-        _level(plan, block, queue[start:end])
+        _level(draft, block, queue[start:end])
         start = end
-    _level(plan, dict.fromkeys(_one_more(plan, extras), 1), queue[start:])
-    plan.orphans = []
-    plan.counts = list(map(len, plan.given))
+    _level(draft, dict.fromkeys(_one_more(draft, extras), 1), queue[start:])
+    draft.orphans = []
+    draft.counts = list(map(len, draft.given))
 
 
 def _heavy_first(orphans: Sequence[TaskInfo]) -> list[list[TaskInfo]]:
@@ -80,19 +80,19 @@ def _heavy_first(orphans: Sequence[TaskInfo]) -> list[list[TaskInfo]]:
     return sorted(by_kind.values(), key=lambda tasks: (-tasks[0].weight, tasks[0].id))
 
 
-def _rooms(plan: Plan, orphans: int) -> tuple[list[int], int]:
+def _rooms(draft: DraftAssignment, orphans: int) -> tuple[list[int], int]:
     """How many tasks each driver gets, and how many drivers are to get one more than that."""
-    rooms = [max(0, least - count) for least, count in zip(plan.least, plan.counts, strict=True)]
+    rooms = [max(0, least - count) for least, count in zip(draft.least, draft.counts, strict=True)]
     extras = orphans - sum(rooms)
-    return (rooms, extras) if extras >= 0 else (_emptiest(plan, orphans), 0)
+    return (rooms, extras) if extras >= 0 else (_emptiest(draft, orphans), 0)
 
 
-def _one_more(plan: Plan, extras: int) -> list[int]:
+def _one_more(draft: DraftAssignment, extras: int) -> list[int]:
     """The lightest drivers whose share is rounded up."""
-    counts = map(len, plan.given)
-    row = [d for d, count in enumerate(counts) if max(count, plan.least[d]) < plan.most[d]]
-    row.sort(key=plan.loads.__getitem__)
-    racks = plan.racks()
+    counts = map(len, draft.given)
+    row = [d for d, count in enumerate(counts) if max(count, draft.least[d]) < draft.most[d]]
+    row.sort(key=draft.loads.__getitem__)
+    racks = draft.racks()
     return (_alternate(row, racks) if racks else row)[:extras]
 
 
@@ -117,14 +117,14 @@ def _blocks(rooms: Sequence[int], kinds: Iterable[Sequence[TaskInfo]]) -> Iterat
         yield {driver: room for driver, room in enumerate(given) if room}
 
 
-def _level(plan: Plan, rooms: Mapping[int, int], tasks: list[TaskInfo]) -> None:
+def _level(draft: DraftAssignment, rooms: Mapping[int, int], tasks: list[TaskInfo]) -> None:
     """Deal tasks, heaviest first, to the drivers with the least load.
 
     One each to all that are no heavier than the first of them will be; a driver that got a giant is
     left out until the others have caught up, and fills its room with the lightest tasks.
     """
-    given, loads, capacities = plan.given, plan.loads, plan.capacities
-    racks = plan.racks()
+    given, loads, capacities = draft.given, draft.loads, draft.capacities
+    racks = draft.racks()
     limits = {driver: len(given[driver]) + room for driver, room in rooms.items()}
     drivers = list(rooms)
     tasks.sort(key=WEIGHT, reverse=True)
@@ -144,20 +144,20 @@ def _level(plan: Plan, rooms: Mapping[int, int], tasks: list[TaskInfo]) -> None:
         drivers = [driver for driver in drivers if len(given[driver]) < limits[driver]]
 
 
-def _emptiest(plan: Plan, orphans: int) -> list[int]:
+def _emptiest(draft: DraftAssignment, orphans: int) -> list[int]:
     """Rooms when there are fewer orphans than room: others have too many. The emptiest fill up."""
-    rooms = [0] * len(plan.counts)
+    rooms = [0] * len(draft.counts)
     fill = [
-        ((count + 0.5) / plan.capacities[driver], driver)
-        for driver, count in enumerate(plan.counts)
-        if count < plan.least[driver]
+        ((count + 0.5) / draft.capacities[driver], driver)
+        for driver, count in enumerate(draft.counts)
+        if count < draft.least[driver]
     ]
     heapify(fill)
     for _ in range(orphans):
         level, driver = fill[0]
         rooms[driver] += 1
-        if plan.counts[driver] + rooms[driver] < plan.least[driver]:
-            heapreplace(fill, (level + 1 / plan.capacities[driver], driver))
+        if draft.counts[driver] + rooms[driver] < draft.least[driver]:
+            heapreplace(fill, (level + 1 / draft.capacities[driver], driver))
         else:
             heappop(fill)
     return rooms

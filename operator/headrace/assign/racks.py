@@ -16,7 +16,7 @@ class RackSpread:
 
     def __init__(self, balance: Balance, racks: list[str]) -> None:
         self.balance = balance
-        self.plan = balance.plan
+        self.draft = balance.draft
         self.racks = racks
         self._in_rack: dict[str, list[int]] = {}
         for driver, rack in enumerate(racks):
@@ -24,14 +24,14 @@ class RackSpread:
         self._held: dict[str, Counter[str]] = {}
         """By flow and rack."""
         for driver, rack in enumerate(racks):
-            for (flow, _), count in self.plan.groups(driver).items():
+            for (flow, _), count in self.draft.groups(driver).items():
                 self._held.setdefault(flow, Counter())[rack] += count
-        capacity = fsum(self.plan.capacities)
-        tolerance = 1 + self.plan.state.config.tolerance
+        capacity = fsum(self.draft.capacities)
+        tolerance = 1 + self.draft.state.config.tolerance
         self._most: dict[tuple[str, str], int] = {}
         for flow, held in self._held.items():
             for rack, drivers in self._in_rack.items():
-                of_rack = fsum(self.plan.capacities[driver] for driver in drivers)
+                of_rack = fsum(self.draft.capacities[driver] for driver in drivers)
                 share = held.total() * of_rack / capacity
                 self._most[flow, rack] = max(ceil(share - 1e-9), int(share * tolerance))
 
@@ -54,12 +54,12 @@ class RackSpread:
 
     def _relieve(self, flow: str, rack: str) -> bool:
         """Take one task of a flow out of a rack; whether there was a way."""
-        loads = self.plan.loads
+        loads = self.draft.loads
         held = self._held[flow]
         donors = [
             driver
             for driver in sorted(self._in_rack[rack], key=lambda d: (-loads[d], d))
-            if any(kind[0] == flow for kind in +self.plan.groups(driver))
+            if any(kind[0] == flow for kind in +self.draft.groups(driver))
         ]
         roomy = [other for other in self._in_rack if held[other] < self._most[flow, other]]
         for other in sorted(roomy, key=lambda r: (held[r] / len(self._in_rack[r]), r)):
@@ -72,12 +72,17 @@ class RackSpread:
 
     def _exchange(self, flow: str, donor: int, receiver: int) -> bool:
         """Move a task of ``flow``, or swap it for one of another flow; whether there was a way."""
-        plan, allowance = self.plan, self.balance.allowance
+        draft, allowance = self.draft, self.balance.allowance
         gone = [
-            info for _, info in plan.shelf(donor) if info.id.flow == flow and allowance.covers(info)
+            info
+            for _, info in draft.shelf(donor)
+            if info.id.flow == flow and allowance.covers(info)
         ]
-        if plan.counts[donor] > plan.least[donor] and plan.counts[receiver] < plan.most[receiver]:
-            middle = (plan.loads[donor] - plan.loads[receiver]) / 2 * plan.capacities[receiver]
+        if (
+            draft.counts[donor] > draft.least[donor]
+            and draft.counts[receiver] < draft.most[receiver]
+        ):
+            middle = (draft.loads[donor] - draft.loads[receiver]) / 2 * draft.capacities[receiver]
             fits = (i for i in gone if self._stays_even(donor, receiver, i.weight))
             single = min(fits, key=lambda i: (abs(i.weight - middle), i.id), default=None)
             if single:
@@ -86,7 +91,7 @@ class RackSpread:
         back = self.racks[donor]
         come = [
             info
-            for _, info in plan.shelf(receiver)
+            for _, info in draft.shelf(receiver)
             if info.id.flow != flow
             and self._held[info.id.flow][back] < self._most[info.id.flow, back]
             and allowance.covers(info)
@@ -106,7 +111,7 @@ class RackSpread:
         """Whether both stay within the tolerance, or at least come no further from the mean."""
         for driver, change in (donor, -shift), (receiver, shift):
             before = self.balance.excess(driver)
-            after = before + change / self.plan.capacities[driver]
+            after = before + change / self.draft.capacities[driver]
             if abs(after) > max(self.balance.tolerated(driver), abs(before)):
                 return False
         return True

@@ -5,11 +5,11 @@ from math import inf
 from headrace.assign.allowance import Allowance
 from headrace.assign.assignment import DriverAssignment, TaskAssignment, TaskAssignor
 from headrace.assign.balance import Balance
+from headrace.assign.draft import DraftAssignment
 from headrace.assign.even_counts import even_counts
 from headrace.assign.even_weights import even_weights
 from headrace.assign.ids import DriverName, TaskId
 from headrace.assign.placement import deal, take_over
-from headrace.assign.plan import Plan
 from headrace.assign.racks import RackSpread
 from headrace.assign.standbys import place_standbys
 from headrace.assign.state import ApplicationState, Lags
@@ -36,32 +36,32 @@ class StickyAssignor(TaskAssignor):
             return TaskAssignment({}, waiting=frozenset(state.tasks))
 
         # Base sets: what each driver runs, and the orphans, which nobody runs.
-        plan = Plan(state)
+        draft = DraftAssignment(state)
         lags = _Lags(state)
 
         # Decisions: the orphans first, then what is out of bounds, as far as it may move now.
-        take_over(plan, _holders(plan, lags))
-        deal(plan)
+        take_over(draft, _holders(draft, lags))
+        deal(draft)
         due_ms = state.now_ms
         if state.last_balance_ms is not None:
             due_ms = max(due_ms, state.last_balance_ms + state.config.balance_interval_ms)
-        reached, moves = _improve(plan, due=due_ms == state.now_ms)
+        reached, moves = _improve(draft, due=due_ms == state.now_ms)
 
         # Who runs a task until its next driver has caught up, and who keeps it restored.
-        active, warm_up = _hand_over(plan, lags)
+        active, warm_up = _hand_over(draft, lags)
         standby = place_standbys(state, active, warm_up)
 
         follow_ups = []
         if not reached and due_ms > state.now_ms:
             follow_ups.append(due_ms)
-        elif not reached and (plan.homeless or plan.moved):  # Else it would come out the same.
+        elif not reached and (draft.unassigned or draft.moved):  # Else it would come out the same.
             follow_ups.append(state.now_ms + state.config.balance_interval_ms)
         if any(warm_up.values()):
             follow_ups.append(state.now_ms + state.config.probing_interval_ms)
         return TaskAssignment(
             {
                 name: DriverAssignment(active[name], standby[name], warm_up[name])
-                for name in plan.names
+                for name in draft.names
             },
             follow_up_ms=min(follow_ups, default=None),
             balanced=moves > 0,
@@ -92,31 +92,31 @@ class _Lags:
         return self.of(driver, task) <= self._acceptable
 
 
-def _holders(plan: Plan, lags: _Lags) -> dict[TaskId, list[int]]:
+def _holders(draft: DraftAssignment, lags: _Lags) -> dict[TaskId, list[int]]:
     """The drivers that hold a copy of an orphan: least lag first, else by their role."""
     holders: dict[TaskId, list[int]] = {}
     for role in ("warm_up", "standby", "cached"):
-        for number, driver in enumerate(plan.drivers):
+        for number, driver in enumerate(draft.drivers):
             held: frozenset[TaskId] = getattr(driver, role)
-            for task in held & plan.homeless:
+            for task in held & draft.unassigned:
                 holders.setdefault(task, []).append(number)
     for task, numbers in holders.items():
         if len(numbers) > 1 and lags.are_known:
-            numbers.sort(key=lambda number, task=task: lags.of(plan.names[number], task))  # type: ignore[misc]
+            numbers.sort(key=lambda number, task=task: lags.of(draft.names[number], task))  # type: ignore[misc]
     return holders
 
 
-def _improve(plan: Plan, due: bool) -> tuple[bool, int]:
+def _improve(draft: DraftAssignment, due: bool) -> tuple[bool, int]:
     """Move what may move towards the bounds; whether they are reached, and after how many moves."""
-    allowance = Allowance(plan, due)
-    balance = Balance(plan, allowance)
+    allowance = Allowance(draft, due)
+    balance = Balance(draft, allowance)
     if not balance.is_reached and not allowance.is_empty:
         even_counts(balance)
-        if plan.homeless:
+        if draft.unassigned:
             # What nobody runs comes first, and mostly a driver was lost: nothing else moves now.
             allowance.close()
         even_weights(balance)
-    racks = plan.racks()
+    racks = draft.racks()
     if racks is None:
         return balance.is_reached, allowance.spent
     spread = RackSpread(balance, racks)
@@ -128,15 +128,15 @@ def _improve(plan: Plan, due: bool) -> tuple[bool, int]:
 _ByDriver = dict[DriverName, frozenset[TaskId]]
 
 
-def _hand_over(plan: Plan, lags: _Lags) -> tuple[_ByDriver, _ByDriver]:
+def _hand_over(draft: DraftAssignment, lags: _Lags) -> tuple[_ByDriver, _ByDriver]:
     """Active tasks and warm-ups: a move waits for its target, where one knows how far that is."""
-    planned = dict(zip(plan.names, plan.result(), strict=True))
+    planned = dict(zip(draft.names, draft.result(), strict=True))
     late = {
-        task: (plan.names[home], plan.names[target])
-        for task, (home, target) in sorted(plan.moved.items())
+        task: (draft.names[home], draft.names[target])
+        for task, (home, target) in sorted(draft.moved.items())
         if lags.are_known
-        and plan.state.tasks[task].stateful
-        and not lags.are_acceptable(plan.names[target], task)
+        and draft.state.tasks[task].stateful
+        and not lags.are_acceptable(draft.names[target], task)
     }
     stays: dict[DriverName, set[TaskId]] = {}
     warms: dict[DriverName, set[TaskId]] = {}
@@ -150,4 +150,4 @@ def _hand_over(plan: Plan, lags: _Lags) -> tuple[_ByDriver, _ByDriver]:
         else tasks
         for name, tasks in planned.items()
     }
-    return active, {name: frozenset(warms.get(name, nothing)) for name in plan.names}
+    return active, {name: frozenset(warms.get(name, nothing)) for name in draft.names}

@@ -8,10 +8,10 @@ import time
 from collections.abc import Sequence
 
 from headrace.api import ChaosStep
-from headrace.chaos.port import Breakable, Hit
+from headrace.chaos.port import Breakable, Injection
 from headrace.chaos.progress import LoadProgress
 from headrace.errors import HeadraceError
-from headrace.report import Fault
+from headrace.mirror_test import Fault
 
 
 class Chaos:
@@ -23,7 +23,7 @@ class Chaos:
         self._flow = flow
         self._patience_s = patience_s
         self._told: list[Fault] = []
-        self._open: tuple[int, Hit, float] | None = None
+        self._open: tuple[int, Injection, float] | None = None
         """The fault whose recovery is being timed, among those that are told of, and when it was
         done (on the caller's clock)."""
         self._calm_at_s = 0.0
@@ -72,7 +72,7 @@ class Chaos:
         ]
         self._waiting = []
 
-    def _time_recovery(self, number: int, hit: Hit, since_s: float, now_s: float) -> None:
+    def _time_recovery(self, number: int, hit: Injection, since_s: float, now_s: float) -> None:
         took_s = now_s - since_s
         said = f"it did not recover within {self._patience_s:.0f} s"
         unseen: dict[str, object] = {"error": said}

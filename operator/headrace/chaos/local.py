@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from headrace.api import ChaosAction, ChaosStep, TaskPhase
-from headrace.chaos.port import Hit
+from headrace.chaos.port import Injection
 
 Ask = Callable[[str], dict[str, Any]]
 """Sends a command to the flow's control socket; raises ``HeadraceError`` without an answer."""
@@ -26,11 +26,11 @@ class LocalFlow:
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
 
-    def do(self, step: ChaosStep) -> Hit:
+    def do(self, step: ChaosStep) -> Injection:
         """Kill -9 the driver that holds most source tasks."""
         hit = self._ask("kill-driver")
         driver, units = hit["driver"], tuple(hit["units"])
-        return Hit(
+        return Injection(
             at_ms=hit["timeMs"],
             driver=driver,
             units=units,

@@ -14,8 +14,8 @@ from headrace.api.labels import (
     LED_NEXT,
     label_value,
 )
-from headrace.chaos.port import Hit
-from headrace.chaos.seen import Seen, freeze_s
+from headrace.chaos.flow_snapshot import FlowSnapshot, freeze_s
+from headrace.chaos.port import Injection
 from headrace.chaos.signals import freeze_driver, kill_driver
 from headrace.errors import GaveUp, InvalidSpec, Retriable
 from headrace.k8s import Client, Object, parse, retried
@@ -41,18 +41,18 @@ class FlowInPods:
         self._client, self._run, self._namespace = client, run, namespace
         self._flow, self._test = flow, test
 
-    def do(self, step: ChaosStep) -> Hit:
+    def do(self, step: ChaosStep) -> Injection:
         """See ``Breakable``. It takes until nothing moves, a minute at most, and as long as the API
         server needs to answer and the kubelet to start a container, a minute at most each."""
-        hit: Hit = self._run(_STEPS[step.action](self, step))
+        hit: Injection = self._run(_STEPS[step.action](self, step))
         return hit
 
-    async def _kill_driver(self, _: ChaosStep) -> Hit:
+    async def _kill_driver(self, _: ChaosStep) -> Injection:
         seen, asked_s = await self._look_when_whole(), time.time()
         pod = seen.victim()
         return self._lost(seen, pod, asked_s, await kill_driver(self._client, pod))
 
-    async def _freeze_driver(self, _: ChaosStep) -> Hit:
+    async def _freeze_driver(self, _: ChaosStep) -> Injection:
         seen, asked_s = await self._look_when_whole(), time.time()
         pod = seen.victim()
         if len(seen.staying) < 2:
@@ -64,21 +64,21 @@ class FlowInPods:
         frozen_at_s = await freeze_driver(self._client, pod, lasts_s)
         return self._lost(seen, pod, asked_s, frozen_at_s, lasts_s)
 
-    async def _delete_driver_pod(self, _: ChaosStep) -> Hit:
+    async def _delete_driver_pod(self, _: ChaosStep) -> Injection:
         pod = (seen := await self._look_when_whole()).victim()
         name = pod["metadata"]["name"]
         at_ms = (await _timed(lambda: self._client.delete(POD, self._namespace, name)))[0]
         return self._lost(seen, pod, at_ms / 1000, at_ms / 1000)
 
-    async def _scale_drivers(self, step: ChaosStep) -> Hit:
+    async def _scale_drivers(self, step: ChaosStep) -> Injection:
         return await self._change({"replicas": step.drivers})
 
-    async def _roll_drivers(self, _: ChaosStep) -> Hit:
+    async def _roll_drivers(self, _: ChaosStep) -> Injection:
         old = frozenset((await retried(self._look, _WITHIN_S)).pods)
         annotations = {_ROLLED: datetime.now(UTC).isoformat(timespec="seconds")}
         return await self._change({"podTemplate": {"metadata": {"annotations": annotations}}}, old)
 
-    async def _kill_operator(self, _: ChaosStep) -> Hit:
+    async def _kill_operator(self, _: ChaosStep) -> Injection:
         before = await retried(self._who_led, _WITHIN_S)
         patch = {"metadata": {"annotations": {KILL_ANNOTATION: ""}}}
 
@@ -93,15 +93,15 @@ class FlowInPods:
                 raise InvalidSpec("the operator took the request off and did not end")
             return LED_NEXT in names
 
-        return Hit(at_ms, another_leads)
+        return Injection(at_ms, another_leads)
 
     def _lost(
-        self, seen: Seen, pod: Object, asked_s: float, hit_s: float, lasts_s: float = 0.0
-    ) -> Hit:
+        self, seen: FlowSnapshot, pod: Object, asked_s: float, hit_s: float, lasts_s: float = 0.0
+    ) -> Injection:
         # Its node's clock may be another than ours.
         driver, hit_s = pod["metadata"]["name"], min(max(hit_s, asked_s), time.time())
         lost = seen.epochs(driver)
-        return Hit(
+        return Injection(
             at_ms=int(hit_s * 1000),
             recovered=lambda: self._run(self._look()).claimed_again(lost),
             driver=driver,
@@ -111,7 +111,7 @@ class FlowInPods:
 
     async def _change(
         self, drivers: Mapping[str, object], old: frozenset[str] = frozenset()
-    ) -> Hit:
+    ) -> Injection:
         """Change the flow's spec.drivers; ``old`` are the pods that are to go."""
         patch = {"spec": {"drivers": drivers}}
         at_ms, changed = await _timed(
@@ -120,10 +120,10 @@ class FlowInPods:
         generation = int(changed["metadata"]["generation"])
 
         def recovered() -> bool:
-            seen: Seen = self._run(self._look())
+            seen: FlowSnapshot = self._run(self._look())
             return seen.settled(generation) and old.isdisjoint(seen.pods)
 
-        return Hit(at_ms, recovered)
+        return Injection(at_ms, recovered)
 
     async def _who_led(self) -> str | None:
         """None unless it was asked for; empty; then who has ended; then with who leads now."""
@@ -133,10 +133,10 @@ class FlowInPods:
         names: str | None = (found["metadata"].get("annotations") or {}).get(KILL_ANNOTATION)
         return names
 
-    async def _look_when_whole(self) -> Seen:
+    async def _look_when_whole(self) -> FlowSnapshot:
         """Once nothing moves: else nobody could tell what a fault moved. Raises ``GaveUp``."""
 
-        async def whole() -> Seen:
+        async def whole() -> FlowSnapshot:
             if not (seen := await self._look()).is_whole:
                 raise Retriable("units do not run, or move")
             return seen
@@ -147,7 +147,7 @@ class FlowInPods:
             why = f"flow {self._flow} was not whole for {_WITHIN_S:.0f} s: {error}"
             raise GaveUp(why) from error
 
-    async def _look(self) -> Seen:
+    async def _look(self) -> FlowSnapshot:
         found = await self._client.get(FLOW, self._namespace, self._flow)
         if found is None:
             raise InvalidSpec(f"ReplicationFlow {self._flow} is gone")
@@ -155,14 +155,14 @@ class FlowInPods:
         units = await self._client.list(TASK, self._namespace, labels=of_flow)
         of_drivers = f"{of_flow},{COMPONENT_LABEL}={DRIVER_COMPONENT}"
         pods = await self._client.list(POD, self._namespace, labels=of_drivers)
-        return Seen(
+        return FlowSnapshot(
             flow=parse(ReplicationFlow, found),
             units=[parse(ReplicationTask, one) for one in units],
             pods={pod["metadata"]["name"]: pod for pod in pods if not _has_ended(pod)},
         )
 
 
-_Step = Callable[[FlowInPods, ChaosStep], Coroutine[Any, Any, Hit]]
+_Step = Callable[[FlowInPods, ChaosStep], Coroutine[Any, Any, Injection]]
 _STEPS: dict[ChaosAction, _Step] = {
     ChaosAction.KILL_DRIVER: FlowInPods._kill_driver,
     ChaosAction.DELETE_DRIVER_POD: FlowInPods._delete_driver_pod,

@@ -8,7 +8,7 @@ from headrace.api import ChaosStep
 
 
 @dataclass(frozen=True)
-class Hit:
+class Injection:
     """What a step broke."""
 
     at_ms: int
@@ -26,6 +26,6 @@ class Hit:
 class Breakable(Protocol):
     """A flow that can be broken."""
 
-    def do(self, step: ChaosStep) -> Hit:
+    def do(self, step: ChaosStep) -> Injection:
         """Break it; raises ``HeadraceError``, with a sentence, when that was not done."""
         ...

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from headrace.chaos.seen import driver_container
+from headrace.chaos.flow_snapshot import driver_container
 from headrace.errors import GaveUp, InvalidSpec, Retriable
 from headrace.k8s import Client, Object, retried
 from headrace.k8s.kinds import POD

@@ -18,7 +18,7 @@ from headrace.errors import HeadraceError, InvalidSpec
 from headrace.k8s import connect
 from headrace.kafka import journal
 from headrace.logs import get_logger
-from headrace.report import Fault, Faults, Run
+from headrace.mirror_test import Fault, Faults, Run
 
 log = get_logger(__name__)
 
@@ -46,7 +46,7 @@ def command(test: Path, name: str, plan: Path, ready: Path, secrets: Path | None
         chaos = Chaos([fault.step for fault in planned], flow, found.spec.settle_seconds)
         journal.create(run.source)
         load_tail = LoadTail(journal.Tail(run.source, run.name), run)
-        told = Told(run, planned)
+        told = FaultReporter(run, planned)
         told.tell_at_last(())
         ready.touch()
         try:
@@ -79,7 +79,7 @@ def _flow_of(run: Run) -> Iterator[FlowInPods]:
             runner.run(client.close())
 
 
-def _watch(chaos: Chaos, load: "LoadTail", told: "Told") -> None:
+def _watch(chaos: Chaos, load: "LoadTail", told: "FaultReporter") -> None:
     """Follow the load to its end, and the last recovery to its own."""
     ended = False
     while not ended or chaos.recovering:
@@ -141,7 +141,7 @@ class LoadTail:
         self._tail.close()
 
 
-class Told:
+class FaultReporter:
     """What the journal has of the faults: of all that are planned, at any time."""
 
     def __init__(self, run: Run, planned: tuple[Fault, ...]) -> None:

@@ -16,8 +16,8 @@ from headrace.api.labels import (
     RESTART_ANNOTATION,
     label_value,
 )
+from headrace.control.unit_rows import describe, named, settled, unit
 from headrace.errors import InvalidSpec
-from headrace.herder.units import describe, named, settled, unit
 from headrace.k8s import Client, connect_as_kubectl, parse
 from headrace.k8s.kinds import FLOW, TASK
 

@@ -12,10 +12,10 @@ import yaml
 from rich.console import Console
 
 from headrace import logs
+from headrace.control import control
 from headrace.errors import Fatal, GaveUp
-from headrace.herder import control
+from headrace.host import spawn
 from headrace.sandbox import ClusterPlan, Sandbox
-from headrace.toolchain import spawn
 from headrace.toolchain.preflight import DEMO_DATA
 
 _NAME = "demo"

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import click
 
+from headrace.control import control
 from headrace.errors import InvalidSpec
-from headrace.herder import control
 
 Answer = dict[str, Any]
 

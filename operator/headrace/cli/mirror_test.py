@@ -13,10 +13,10 @@ from headrace.api import ChaosStep
 from headrace.chaos import Chaos, LoadClock, LocalFlow
 from headrace.cli.spark_job import SparkJob
 from headrace.cli.verify_view import View
+from headrace.control import control
 from headrace.errors import GaveUp
-from headrace.herder import control
-from headrace.replication.stages import Stage
-from headrace.report import Fault, Faults, Result, Run
+from headrace.mirror_test import Fault, Faults, Result, Run
+from headrace.mirror_test.stages import Stage
 
 _DOCUMENTS = (
     *("test.json", "chaos.json", "manifest.json", "probe.json", "report.json", "report.html"),

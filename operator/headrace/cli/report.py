@@ -12,7 +12,7 @@ from headrace.cli.summary import summary
 from headrace.errors import GaveUp, InvalidSpec
 from headrace.k8s import Client, connect_as_kubectl, owns, parse
 from headrace.k8s.kinds import CONFIG_MAP, MIRROR_TEST
-from headrace.report import Result
+from headrace.mirror_test import Result
 from headrace.report.page import page
 
 

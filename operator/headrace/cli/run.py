@@ -18,12 +18,13 @@ from headrace.cli.exits import Exit
 from headrace.cli.secrets_folder import secrets_folder, secrets_option
 from headrace.cli.view import farewell, show
 from headrace.connect.preflight import check_clients
+from headrace.control import control
+from headrace.control.catch_up import caught_up, complaint, standing
 from headrace.errors import Fatal, GaveUp, InvalidSpec
-from headrace.herder import StandaloneHerder, control
-from headrace.herder.catch_up import caught_up, complaint, standing
-from headrace.herder.verbs import answer
-from headrace.scheduling import check_assignor
-from headrace.toolchain import state_home
+from headrace.host import state_home
+from headrace.placement import check_assignor
+from headrace.standalone import StandaloneHerder
+from headrace.standalone.verbs import answer
 
 
 @click.command()

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import Fatal
-from headrace.replication.stages import HEAP_MIB, JAVA_OPTIONS, Stage, local_slots
-from headrace.toolchain import JarSet, find_java, jars, spawn
+from headrace.host import spawn
+from headrace.mirror_test.stages import HEAP_MIB, JAVA_OPTIONS, Stage, local_slots
+from headrace.toolchain import JarSet, find_java, jars
 
 Event = dict[str, Any]
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from headrace.report import Result
+from headrace.mirror_test import Result
 
 
 def summary(result: Result, page: Path) -> str:

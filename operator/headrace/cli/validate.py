@@ -7,7 +7,7 @@ import click
 from headrace.api import InvalidManifest, MirrorTest, ReplicationFlow, load, unbuilt
 from headrace.cli.exits import Exit
 from headrace.errors import InvalidSpec
-from headrace.scheduling import check_assignor
+from headrace.placement import check_assignor
 
 
 @click.command

@@ -22,11 +22,11 @@ from headrace.cli.mirror_test import run_test
 from headrace.cli.secrets_folder import secrets_folder, secrets_option
 from headrace.cli.summary import summary
 from headrace.cli.verify_view import View
+from headrace.control import control
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec, Retriable
-from headrace.herder import control
 from headrace.kafka import Admin
-from headrace.replication.mirror_tests import resolve
-from headrace.report import Result, Run
+from headrace.mirror_test import Result, Run
+from headrace.mirror_test.resolve import resolve
 
 _CODES = {
     Verdict.PASSED: Exit.OK,

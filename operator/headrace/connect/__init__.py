@@ -2,18 +2,18 @@
 
 from headrace.connect.figures import UnitFigures
 from headrace.connect.handover import DriverIdentity, may_claim
-from headrace.connect.herder import Conflict, Herder, TargetTaken
+from headrace.connect.herder import Herder, TargetTaken, TaskConflict
 from headrace.connect.task import Role, Task
 from headrace.connect.task_manager import TaskManager
 from headrace.connect.worker import Worker
 
 __all__ = [
-    "Conflict",
     "DriverIdentity",
     "Herder",
     "Role",
     "TargetTaken",
     "Task",
+    "TaskConflict",
     "TaskManager",
     "UnitFigures",
     "Worker",

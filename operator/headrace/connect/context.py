@@ -6,7 +6,7 @@ from pathlib import Path
 from headrace.api import ClusterAccess, ReplicationFlow, ReplicationFlowSpec
 from headrace.api.partitions import TopicPartition
 from headrace.connect.handover import DriverIdentity
-from headrace.connect.pulse import Pulse
+from headrace.connect.stall_detector import StallDetector
 from headrace.kafka import Admin
 from headrace.movers import ProgressLog
 from headrace.replication import TopicFilter, policy_for
@@ -27,7 +27,7 @@ class FlowContext:
         self.source = Admin(self.source_access)
         self.target = Admin(self.target_access)
         self.progress = ProgressLog(self.target_access, spec.source.alias)
-        self.pulse = Pulse()
+        self.stall_detector = StallDetector()
         self._absent: set[str] = set()
 
     def change(self, flow: ReplicationFlow) -> None:

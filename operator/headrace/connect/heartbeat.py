@@ -5,7 +5,7 @@ from math import inf
 from typing import Any
 
 from headrace.api import ClusterAccess, TaskType
-from headrace.connect.unit import Unit
+from headrace.connect.threaded_unit import ThreadedUnit
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka import (
     Admin,
@@ -20,16 +20,16 @@ from headrace.replication.heartbeats import Heartbeat
 from headrace.replication.policies import HEARTBEATS
 
 
-class HeartbeatConnector(Unit):
+class HeartbeatConnector(ThreadedUnit):
     """Writes the one heartbeat task, or none."""
 
     def restore(self) -> None:
         """Nothing to restore."""
 
-    def turn(self) -> float:
+    def run_once(self) -> float:
         """Publish; there is nothing to watch."""
         wanted = {0: ()} if self.context.spec.heartbeats.enabled else {}
-        self.herder.publish(self.hold.task, TaskType.HEARTBEAT_TASK, wanted, {})
+        self.herder.put_tasks(self.ownership.task, TaskType.HEARTBEAT_TASK, wanted, {})
         return 60.0
 
 
@@ -37,7 +37,7 @@ _SILENCE_S = 5.0
 """A cluster that acknowledges nothing for so long is away: a heartbeat never fails by the clock."""
 
 
-class HeartbeatTask(Unit):
+class HeartbeatTask(ThreadedUnit):
     """One record a second on the target and, for MirrorClient's ``upstreamClusters()``, on the
     source; there as if the reverse flow wrote it, as MirrorMaker 2's reverse herder does."""
 
@@ -60,7 +60,7 @@ class HeartbeatTask(Unit):
         """Make the topics and the producers that are missing, and beat where there are some."""
         self._beat()
 
-    def turn(self) -> float:
+    def run_once(self) -> float:
         """One heartbeat a side."""
         self._beat()
         return float(self.context.spec.heartbeats.interval_seconds)

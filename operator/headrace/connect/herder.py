@@ -13,7 +13,7 @@ from headrace.errors import HeadraceError, InvalidSpec
 from headrace.replication.policies import HEARTBEATS
 
 
-class Conflict(HeadraceError):
+class TaskConflict(HeadraceError):
     """The object changed since it was read; ``current`` is what it is now, ``None`` when gone."""
 
     def __init__(self, message: str, current: ReplicationTask | None = None) -> None:
@@ -43,7 +43,7 @@ class TargetTaken(InvalidSpec):
 
 
 class Herder(Protocol):
-    """All calls raise ``Retriable`` when the herder does not answer, ``Conflict`` as said there."""
+    """All calls raise ``Retriable`` when the herder does not answer; ``TaskConflict`` as stated."""
 
     def claim(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
         """Become the holder, with a higher epoch; returns the object as it is now."""
@@ -59,14 +59,14 @@ class Herder(Protocol):
         """Stop being the holder; the epoch stays."""
         ...
 
-    def published(self, connector: ReplicationTask, type: TaskType) -> list[ReplicationTask]:
+    def list_tasks(self, connector: ReplicationTask, type: TaskType) -> list[ReplicationTask]:
         """The tasks of this connector's kind, with what their holders say.
 
         Asked several times a second while one of them has something to acknowledge.
         """
         ...
 
-    def publish(
+    def put_tasks(
         self,
         connector: ReplicationTask,
         type: TaskType,
@@ -76,7 +76,7 @@ class Herder(Protocol):
         """Write the tasks of this connector's kind, by index; those not named are deleted.
 
         ``target_topics`` names, by target cluster id, the topics that they write. Raises
-        ``TargetTaken`` when another flow writes one of them, ``Conflict`` when the connector's
+        ``TargetTaken`` when another flow writes one of them, ``TaskConflict`` when the connector's
         epoch is not the highest any more.
         """
         ...

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 from headrace.api import StartFrom
 from headrace.api.partitions import TopicPartition
 from headrace.connect.context import FlowContext
-from headrace.connect.hold import Hold
+from headrace.connect.ownership import Ownership
 from headrace.errors import Fatal, Retriable
 from headrace.kafka import Position
 from headrace.replication.progress import Progress, ProgressKey
@@ -56,7 +56,7 @@ def look(context: FlowContext, partitions: Set[TopicPartition]) -> None:
 
 
 def restore(
-    context: FlowContext, hold: Hold, partitions: Set[TopicPartition]
+    context: FlowContext, ownership: Ownership, partitions: Set[TopicPartition]
 ) -> dict[TopicPartition, Start]:
     """Find where these partitions go on, and write the claim to progress: old positions, new epoch.
 
@@ -64,8 +64,8 @@ def restore(
     the record mover has none, so it resumes from the stored positions.) Raises ``DataLoss`` when
     what is stored does not fit what the clusters hold, ``Retriable`` while brokers do not answer.
     """
-    with ThreadPoolExecutor(1) as beside:
-        reading = beside.submit(context.progress.read_to_end)
+    with ThreadPoolExecutor(1) as restore_pool:
+        reading = restore_pool.submit(context.progress.read_to_end)
         ids = _topic_ids(context, {at.topic for at in partitions})
         reading.result()
     stored = {
@@ -89,19 +89,19 @@ def restore(
         for at, position in positions.items()
     }
     # A partition that comes from another task may carry a higher epoch than this unit's claim.
-    owner = _owner(hold)
+    owner = _owner(ownership)
     highest = max((p.epoch for p in stored.values() if p.owner != owner), default=0)
-    if highest >= hold.epoch:
-        hold.claim(above=highest)
-    context.progress.write(records(context, hold, starts))
+    if highest >= ownership.epoch:
+        ownership.claim(above=highest)
+    context.progress.write(records(context, ownership, starts))
     return starts
 
 
 def records(
-    context: FlowContext, hold: Hold, starts: Mapping[TopicPartition, Start]
+    context: FlowContext, ownership: Ownership, starts: Mapping[TopicPartition, Start]
 ) -> dict[ProgressKey, Progress]:
-    """What is to be stored of these partitions, under this hold."""
-    owner = _owner(hold)
+    """What is to be stored of these partitions, under this ownership."""
+    owner = _owner(ownership)
     return {
         context.progress_key(at): Progress(
             source_topic_id=start.source_topic_id,
@@ -109,7 +109,7 @@ def records(
             leader_epoch=start.leader_epoch,
             target_topic_id=start.target_topic_id,
             target_offset=start.target_offset,
-            epoch=hold.epoch,
+            epoch=ownership.epoch,
             filter_generation=0,
             owner=owner,
         )
@@ -117,8 +117,8 @@ def records(
     }
 
 
-def _owner(hold: Hold) -> str:
-    return f"{hold.name} on {hold.driver.name}/{hold.driver.incarnation}"
+def _owner(ownership: Ownership) -> str:
+    return f"{ownership.name} on {ownership.driver.name}/{ownership.driver.incarnation}"
 
 
 def check_source_range(

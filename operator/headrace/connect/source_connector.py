@@ -15,11 +15,11 @@ from headrace.api import (
     TaskType,
 )
 from headrace.api.partitions import TopicPartition, TopicPartitions
-from headrace.connect.herder import Conflict, TargetTaken
-from headrace.connect.hold import Lost
-from headrace.connect.unit import Unit
+from headrace.connect.herder import TargetTaken, TaskConflict
+from headrace.connect.ownership import OwnershipLost
+from headrace.connect.threaded_unit import ThreadedUnit
 from headrace.errors import Fatal, InvalidSpec, Retriable
-from headrace.kafka import NotLetIn
+from headrace.kafka import AccessDenied
 from headrace.replication.growth import Growth, observe
 from headrace.replication.policies import HEARTBEATS
 from headrace.replication.splitting import Split, SplitConfig, SplitState, TaskReport, resplit
@@ -42,7 +42,7 @@ class _Look:
     """Sentences, by topic."""
 
 
-class SourceConnector(Unit):
+class SourceConnector(ThreadedUnit):
     """Every ``discovery.topicsSeconds``: new topics and partitions, made on the target first.
 
     It measures how fast each partition grows, and splits them over the source tasks by that.
@@ -70,7 +70,7 @@ class SourceConnector(Unit):
                 raise error
             self.context.progress.start()
 
-    def turn(self) -> float:
+    def run_once(self) -> float:
         """One look, or none when it is too early for it; and what follows from it."""
         now_s = time.monotonic()
         if self._look is None or now_s >= self._next_look_s:
@@ -187,7 +187,7 @@ class SourceConnector(Unit):
         return state
 
     def _published(self) -> list[ReplicationTask]:
-        return self.herder.published(self.hold.task, TaskType.SOURCE_TASK)
+        return self.herder.list_tasks(self.ownership.task, TaskType.SOURCE_TASK)
 
     def _publish(self, state: SplitState) -> None:
         self._state = None  # until the herder has answered, nobody knows what it has written
@@ -197,8 +197,8 @@ class SourceConnector(Unit):
             for at in held
         }
         try:
-            self.herder.publish(
-                self.hold.task,
+            self.herder.put_tasks(
+                self.ownership.task,
                 TaskType.SOURCE_TASK,
                 {index: TopicPartitions.pack(held) for index, held in state.tasks.items()},
                 {self.context.target_cluster_id: sorted(topics)},
@@ -208,8 +208,8 @@ class SourceConnector(Unit):
                 raise _HeartbeatsTaken from error
             self._say(ConditionStatus.FALSE, Reason.TARGET_TOPIC_TAKEN, str(error))
             raise
-        except Conflict as error:
-            raise Lost(str(error)) from error
+        except TaskConflict as error:
+            raise OwnershipLost(str(error)) from error
         self._state = state
 
     def _say_how_it_stands(self, look: _Look) -> None:
@@ -238,7 +238,7 @@ class SourceConnector(Unit):
         try:
             yield
         except Retriable as error:
-            reason = error.reason if isinstance(error, NotLetIn) else unreachable
+            reason = error.reason if isinstance(error, AccessDenied) else unreachable
             self._say(ConditionStatus.FALSE, reason, str(error))
             raise
 
@@ -246,7 +246,7 @@ class SourceConnector(Unit):
         condition = Condition(
             type=ConditionType.READY, status=ready, reason=reason, message=message
         )
-        generation = self.hold.task.metadata.generation
+        generation = self.ownership.task.metadata.generation
         self.observe(conditions=(condition,), observed_generation=generation)
 
 

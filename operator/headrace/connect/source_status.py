@@ -20,7 +20,7 @@ from headrace.connect.rate import Rate
 from headrace.connect.restoring import DataLoss, Start
 from headrace.errors import Retriable
 from headrace.movers import Copied, RecordMover
-from headrace.replication.flow_status import condition
+from headrace.status.flow_status import condition
 
 
 class SourceStatus:
@@ -59,13 +59,13 @@ class SourceStatus:
         wanted: Set[TopicPartition],
     ) -> None:
         """Lag, rate and conditions; ``wanted`` are the partitions that the task is to hold."""
-        flights = mover.flights
+        windows = mover.windows
         self._rate.count(now_s, self.copied.bytes)
         wall_s = time.time()
         self.observe(
-            partitions=TopicPartitions.pack(flights),
-            lag_records=sum(mover.lag_records(at) for at in flights),
-            lag_seconds=int(max((mover.lag_s(at, wall_s) for at in flights), default=0)),
+            partitions=TopicPartitions.pack(windows),
+            lag_records=sum(mover.lag_records(at) for at in windows),
+            lag_seconds=int(max((mover.lag_s(at, wall_s) for at in windows), default=0)),
             bytes_per_second=round(self._rate.per_second),
             conditions=(*_caught_up(mover, starts, wanted), *_foreign_writer(mover)),
         )
@@ -103,9 +103,9 @@ class SourceStatus:
 def _caught_up(
     mover: RecordMover, starts: Mapping[TopicPartition, Start], wanted: Set[TopicPartition]
 ) -> tuple[Condition, ...]:
-    flights = mover.flights
-    behind = not wanted <= flights.keys() or any(
-        flight.acknowledged < starts[at].end for at, flight in flights.items()
+    windows = mover.windows
+    behind = not wanted <= windows.keys() or any(
+        flight.acknowledged < starts[at].end for at, flight in windows.items()
     )
     status = ConditionStatus.FALSE if behind else ConditionStatus.TRUE
     reason = Reason.CATCHING_UP if behind else Reason.CAUGHT_UP
@@ -113,7 +113,7 @@ def _caught_up(
 
 
 def _foreign_writer(mover: RecordMover) -> tuple[Condition, ...]:
-    gaps = {str(at): flight.gaps for at, flight in mover.flights.items() if flight.gaps}
+    gaps = {str(at): flight.gaps for at, flight in mover.windows.items() if flight.gaps}
     if not gaps:
         return ()
     return (

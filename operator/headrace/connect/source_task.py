@@ -9,7 +9,7 @@ from headrace.api import ReplicationTaskStatus, TaskPhase
 from headrace.api.partitions import TopicPartition, TopicPartitions
 from headrace.assign import TaskId
 from headrace.connect.context import FlowContext
-from headrace.connect.hold import Hold, Lost
+from headrace.connect.ownership import Ownership, OwnershipLost
 from headrace.connect.restoring import (
     DataLoss,
     Start,
@@ -25,7 +25,7 @@ from headrace.connect.task import Role
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka import KafkaException, Position, translate
 from headrace.logs import get_logger
-from headrace.movers import Copied, Flight, OffsetGone, RecordMover, Storing
+from headrace.movers import Copied, InFlightWindow, OffsetGone, RecordMover, Storing
 
 _SILENCE_S = 0.2
 _OBSERVE_INTERVAL_S = 0.25
@@ -49,10 +49,10 @@ class SourceTask:
         partitions: frozenset[TopicPartition],
         role: Role,
         *,
-        hold: Hold,
+        ownership: Ownership,
         context: FlowContext,
-        beside: Executor,
-        aside: Executor,
+        restore_pool: Executor,
+        release_pool: Executor,
         changed: Callable[[], None],
         restarts: int = 0,
     ) -> None:
@@ -60,11 +60,11 @@ class SourceTask:
         must not hold up the other. ``changed`` hears of what is to be reported."""
         self.id, self.role, self.partitions = id, role, partitions
         self.phase = TaskPhase.CREATED
-        self.hold = hold
+        self.ownership = ownership
         self.restarts = restarts
         self.started_at = time.monotonic()
         self._context, self._changed = context, changed
-        self._beside, self._aside = beside, aside
+        self._restore_pool, self._release_pool = restore_pool, release_pool
         self._log = get_logger(__name__).bind(flow=context.name, task=id.name)
         self._mover: RecordMover | None = None
         self._preparing: _Beside | None = None
@@ -86,7 +86,7 @@ class SourceTask:
 
     def activate(self) -> None:
         """Claim, restore, run."""
-        self._shown.take_over(self.hold.task.status.conditions)
+        self._shown.take_over(self.ownership.task.status.conditions)
         self.role = Role.ACTIVE
         self._preparing, self._not_before = None, 0.0  # what a standby looked at is of no use now
         if self.phase is TaskPhase.CREATED:
@@ -116,14 +116,14 @@ class SourceTask:
 
     def _prepare(self) -> None:
         if self._preparing is None and time.monotonic() >= self._not_before:
-            self._preparing = self._beside.submit(
+            self._preparing = self._restore_pool.submit(
                 self._prepare_beside, self.partitions - self._flights.keys()
             )
 
     def _prepare_beside(self, partitions: frozenset[TopicPartition]) -> dict[TopicPartition, Start]:
-        if not self.hold.epoch:
-            self.hold.claim(epoch_floor(self._context, partitions))
-        return restore(self._context, self.hold, partitions) if partitions else {}
+        if not self.ownership.epoch:
+            self.ownership.claim(epoch_floor(self._context, partitions))
+        return restore(self._context, self.ownership, partitions) if partitions else {}
 
     def _take_over(self, prepared: _Beside) -> None:
         self._preparing = None
@@ -145,7 +145,7 @@ class SourceTask:
             self._enter(TaskPhase.RUNNING)
             self.pause(self._paused)
         if starts:
-            self._log.info("copying", partitions=len(starts), epoch=self.hold.epoch)
+            self._log.info("copying", partitions=len(starts), epoch=self.ownership.epoch)
 
     def _back_off(self) -> None:
         # Jitter: tasks that failed together must not come back together.
@@ -154,17 +154,17 @@ class SourceTask:
 
     def _go_on(self) -> None:
         """The claim is fresh: only what stands still from now on matters."""
-        self._context.pulse.beat()
-        self._standstills = self._context.pulse.standstills
+        self._context.stall_detector.beat()
+        self._standstills = self._context.stall_detector.standstills
 
     def _drop_drained(self) -> None:
         """Let go of partitions that are not wanted any more, once their progress is stored."""
         mover = self._mover
         if mover is None:
             return
-        leaving = mover.flights.keys() - self.partitions
+        leaving = mover.windows.keys() - self.partitions
         mover.stop_reading(leaving)
-        if any(mover.flights[at].in_flight for at in leaving):
+        if any(mover.windows[at].in_flight for at in leaving):
             return
         if leaving & self._unstored(mover).keys():
             self.commit()
@@ -180,7 +180,7 @@ class SourceTask:
         if self._preparing is None and time.monotonic() >= self._not_before:
             if self._mover is None:
                 self._mover = self._make_mover()  # its clients connect by themselves
-            self._preparing = self._beside.submit(self._warm_up, self.partitions)
+            self._preparing = self._restore_pool.submit(self._warm_up, self.partitions)
         elif self._preparing is not None and self._preparing.done():
             looked, self._preparing = self._preparing, None
             try:
@@ -209,8 +209,8 @@ class SourceTask:
         )
 
     @property
-    def _flights(self) -> dict[TopicPartition, Flight]:
-        return self._mover.flights if self._mover is not None else {}
+    def _flights(self) -> dict[TopicPartition, InFlightWindow]:
+        return self._mover.windows if self._mover is not None else {}
 
     # Run.
 
@@ -218,8 +218,8 @@ class SourceTask:
         """Move what is there."""
         if self._mover is None:
             return 0
-        self._context.pulse.beat()
-        if self._standstills != self._context.pulse.standstills:
+        self._context.stall_detector.beat()
+        if self._standstills != self._context.stall_detector.standstills:
             self._log.warning("stood still: checking the claim")
             self._restore_again()
             return 0
@@ -264,12 +264,12 @@ class SourceTask:
                 mover.close()
             self._context.progress.read_to_end()
             self._check_epochs()
-            self._context.progress.write(records(self._context, self.hold, settled))
+            self._context.progress.write(records(self._context, self.ownership, settled))
             if gone is not None:
                 self._explain(gone)
             return settled
 
-        self._preparing = self._beside.submit(settle)
+        self._preparing = self._restore_pool.submit(settle)
 
     def _explain(self, gone: OffsetGone) -> None:
         if gone.truncated:
@@ -286,8 +286,8 @@ class SourceTask:
         # Of those that leave, too: the time for that may be over.
         for at in self.partitions | self._starts.keys():
             stored = self._context.progress.get(self._context.progress_key(at))
-            if stored is not None and stored.epoch > self.hold.epoch:
-                raise Lost(f"{stored.owner} took {at} with epoch {stored.epoch}")
+            if stored is not None and stored.epoch > self.ownership.epoch:
+                raise OwnershipLost(f"{stored.owner} took {at} with epoch {stored.epoch}")
 
     # Store.
 
@@ -307,7 +307,7 @@ class SourceTask:
         unstored = self._unstored(self._mover)
         if unstored:
             self._starts |= unstored
-            stored = records(self._context, self.hold, unstored)
+            stored = records(self._context, self.ownership, unstored)
             self._storing = self._context.progress.send(stored)
         elif not self._mover.in_flight:
             self._unstored_since = None
@@ -337,7 +337,7 @@ class SourceTask:
                 target_offset=flight.target_offset or self._starts[at].target_offset,
                 leader_epoch=max(flight.leader_epoch, self._starts[at].leader_epoch),
             )
-            for at, flight in mover.flights.items()
+            for at, flight in mover.windows.items()
         }
 
     # Rest.
@@ -357,7 +357,7 @@ class SourceTask:
 
     def resume(self) -> None:
         """It came back: nothing to restore."""
-        if self._mover is None or not self._mover.flights:
+        if self._mover is None or not self._mover.windows:
             self._enter(TaskPhase.RESTORING)
         else:
             self._enter(TaskPhase.PAUSED if self._paused else TaskPhase.RUNNING)
@@ -376,7 +376,7 @@ class SourceTask:
                 return False
             # The loop uses the mover no more: it is closed on another thread.
             mover, self._mover = self._mover, None
-            self._releasing = self._aside.submit(self._let_go, mover)
+            self._releasing = self._release_pool.submit(self._let_go, mover)
         if not self._releasing.done():
             return False
         self.phase = TaskPhase.CLOSED
@@ -384,9 +384,9 @@ class SourceTask:
 
     def fail(self, error: Exception) -> None:
         """Keep the reason; a task that another driver took is closed instead, without a word."""
-        if isinstance(error, Lost):
+        if isinstance(error, OwnershipLost):
             self._log.info("stopped: not ours any more", why=str(error))
-            self.hold.forget()
+            self.ownership.forget()
             self.phase = TaskPhase.CLOSED
         else:
             self._log.error("failed", why=str(error))
@@ -394,7 +394,7 @@ class SourceTask:
             self.phase = TaskPhase.FAILED
         mover, self._mover = self._mover, None
         if mover is not None:
-            self._aside.submit(mover.close)
+            self._release_pool.submit(mover.close)
         self._changed()
 
     def _settled(self) -> bool:
@@ -417,7 +417,7 @@ class SourceTask:
         if mover is not None:
             mover.close()
         try:
-            self.hold.release()
+            self.ownership.release()
         except HeadraceError as error:
             # The herder takes this incarnation for lost, or the time for a release runs out.
             self._log.warning("could not release", why=str(error))
@@ -457,7 +457,7 @@ class SourceTask:
 
         The object may be newer than what this task has heard: then it is no acknowledgement yet.
         """
-        task, held = self.hold.task, mover.flights.keys()
+        task, held = self.ownership.task, mover.windows.keys()
         told = TopicPartitions.unpack(task.spec.partitions)
         if told == self.partitions == held and self._preparing is None:
             self._shown.observe(observed_generation=task.metadata.generation)
@@ -465,5 +465,5 @@ class SourceTask:
     def _enter(self, phase: TaskPhase) -> None:
         check_transition(self.phase, phase)
         self.phase = phase
-        self._log.debug("state", phase=str(phase), role=str(self.role), epoch=self.hold.epoch)
+        self._log.debug("state", phase=str(phase), role=str(self.role), epoch=self.ownership.epoch)
         self._changed()

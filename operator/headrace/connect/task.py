@@ -6,7 +6,7 @@ from typing import Protocol
 from headrace.api import ReplicationTaskStatus, TaskPhase
 from headrace.api.partitions import TopicPartition
 from headrace.assign import TaskId
-from headrace.connect.hold import Hold
+from headrace.connect.ownership import Ownership
 
 
 class Role(StrEnum):
@@ -17,7 +17,7 @@ class Role(StrEnum):
 
 
 class Task(Protocol):
-    """No call waits for a broker: what takes time goes on beside, and ``advance`` looks at it.
+    """No call waits for a broker: what takes time runs in a pool, and ``advance`` looks at it.
 
     Each may raise an error of ours: the task then fails, and no other.
     """
@@ -28,7 +28,7 @@ class Task(Protocol):
     partitions: frozenset[TopicPartition]
     """What it is to copy."""
 
-    hold: Hold
+    ownership: Ownership
     """Its hold on the unit's object."""
     started_at: float
     """Monotonic seconds."""

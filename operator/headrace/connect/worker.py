@@ -23,18 +23,18 @@ from headrace.connect.figures import UnitFigures
 from headrace.connect.handover import DriverIdentity, may_claim
 from headrace.connect.heartbeat import HeartbeatConnector, HeartbeatTask
 from headrace.connect.herder import Herder
-from headrace.connect.hold import Hold, Lost
+from headrace.connect.ownership import Ownership, OwnershipLost
 from headrace.connect.restarts import Restarts
 from headrace.connect.source_connector import SourceConnector
 from headrace.connect.source_task import SourceTask
 from headrace.connect.task import Role
 from headrace.connect.task_loop import TaskLoop
 from headrace.connect.task_manager import TaskManager
-from headrace.connect.unit import Unit
+from headrace.connect.threaded_unit import ThreadedUnit
 from headrace.errors import HeadraceError
 from headrace.logs import get_logger
 
-_THREADS: dict[TaskType, Callable[..., Unit]] = {
+_THREADS: dict[TaskType, Callable[..., ThreadedUnit]] = {
     TaskType.SOURCE_CONNECTOR: SourceConnector,
     TaskType.HEARTBEAT_CONNECTOR: HeartbeatConnector,
     TaskType.HEARTBEAT_TASK: HeartbeatTask,
@@ -51,7 +51,7 @@ StatusListener = Callable[[TaskId, TaskPhase], None]
 class _Running(Protocol):
     """A unit or a task, as far as it is reported on and restarted."""
 
-    hold: Hold
+    ownership: Ownership
     phase: TaskPhase
     started_at: float
 
@@ -84,13 +84,15 @@ class Worker:
         self._assigned_since: dict[TaskId, float] = {}
         """Of units that are waited for: another one is to let go of them."""
         self._restarts = Restarts()
-        self._heirs: dict[TaskId, Hold] = {}
+        self._transferred: dict[TaskId, Ownership] = {}
         self._phases: dict[TaskId, TaskPhase] = {}
-        self._units: dict[TaskId, Unit] = {}
-        self._beside = ThreadPoolExecutor(_BESIDE_THREADS, f"restore-{flow.metadata.name}")
-        self._aside = ThreadPoolExecutor(_BESIDE_THREADS, f"release-{flow.metadata.name}")
+        self._units: dict[TaskId, ThreadedUnit] = {}
+        self._restore_pool = ThreadPoolExecutor(_BESIDE_THREADS, f"restore-{flow.metadata.name}")
+        self._release_pool = ThreadPoolExecutor(_BESIDE_THREADS, f"release-{flow.metadata.name}")
         manager = TaskManager(self._make_task, self._purge)
-        self._tasks = TaskLoop(manager, f"tasks-{flow.metadata.name}", self._context.pulse.beat)
+        self._tasks = TaskLoop(
+            manager, f"tasks-{flow.metadata.name}", self._context.stall_detector.beat
+        )
         self._turned = time.monotonic()
         self._wake = threading.Event()
         self._stopping = threading.Event()
@@ -148,9 +150,9 @@ class Worker:
             unit.stop()
         ended = [self._tasks.stop(max(0.0, deadline - time.monotonic()))]
         ended += [unit.join(max(0.0, deadline - time.monotonic())) for unit in self._units.values()]
-        self._release_heirs(but=frozenset())
-        self._beside.shutdown(wait=False)
-        self._aside.shutdown(wait=False)
+        self._release_transferred(but=frozenset())
+        self._restore_pool.shutdown(wait=False)
+        self._release_pool.shutdown(wait=False)
         self._context.close()
         return all(ended)
 
@@ -177,15 +179,15 @@ class Worker:
         for id, task in wanted.items():
             running = self._running(id)
             if running is not None:
-                running.hold.update(task)
-                self._ask(id, running, partial(running.hold.check, task))
+                running.ownership.update(task)
+                self._ask(id, running, partial(running.ownership.check, task))
             if task.spec.driver_name != self._driver.name:
                 self._assigned_since.pop(id, None)
                 if self._driver.name in task.spec.standby_driver_names:
                     standby[id] = TopicPartitions.unpack(task.spec.partitions)
             elif self._may_run(id, task, running):
                 active[id] = TopicPartitions.unpack(task.spec.partitions)
-        self._release_heirs(but=active.keys())
+        self._release_transferred(but=active.keys())
         self._reconcile_units(active)
         self._reconcile_tasks(active, standby)
 
@@ -200,7 +202,7 @@ class Worker:
         for id in active.keys() - self._units.keys():
             if make := _THREADS.get(TaskType(id.type)):
                 self._units[id] = make(
-                    self._hold(id),
+                    self._ownership(id),
                     self._context,
                     self._herder,
                     self._wake.set,
@@ -227,34 +229,38 @@ class Worker:
             id,
             partitions,
             role,
-            hold=self._hold(id),
+            ownership=self._ownership(id),
             context=self._context,
-            beside=self._beside,
-            aside=self._aside,
+            restore_pool=self._restore_pool,
+            release_pool=self._release_pool,
             changed=self._wake.set,
             restarts=self._restarts.count(id),
         )
 
-    def _hold(self, id: TaskId) -> Hold:
+    def _ownership(self, id: TaskId) -> Ownership:
         """For a new instance of a unit: one that failed left its hold to it."""
-        heir = self._heirs.pop(id, None)
-        return heir if heir and heir.epoch else Hold(self._objects[id], self._driver, self._herder)
+        successor = self._transferred.pop(id, None)
+        return (
+            successor
+            if successor and successor.epoch
+            else Ownership(self._objects[id], self._driver, self._herder)
+        )
 
-    def _release_heirs(self, but: Set[TaskId]) -> None:
+    def _release_transferred(self, but: Set[TaskId]) -> None:
         """Holds for which no instance was made: the unit went elsewhere before it was restarted."""
-        for id in self._heirs.keys() - but:
-            if heir := self._heirs.pop(id, None):
-                self._aside.submit(self._release, heir)
+        for id in self._transferred.keys() - but:
+            if successor := self._transferred.pop(id, None):
+                self._release_pool.submit(self._release, successor)
 
-    def _release(self, hold: Hold) -> None:
+    def _release(self, ownership: Ownership) -> None:
         try:
-            hold.release()
+            ownership.release()
         except HeadraceError as error:
-            self._log.warning("could not release", task=hold.name, why=str(error))
+            self._log.warning("could not release", task=ownership.name, why=str(error))
 
     def _purge(self) -> int:
         """Beside: it asks brokers, and nothing waits for it."""
-        self._beside.submit(self._purge_beside)
+        self._restore_pool.submit(self._purge_beside)
         return 0
 
     def _purge_beside(self) -> None:
@@ -299,7 +305,7 @@ class Worker:
         restarts = self._restarts.count(id)
         self._log.info("restarting failed unit", task=id.name, restarts=restarts)
         # The herder may be away, and need not be asked: the unit stays on this driver.
-        self._heirs[id] = running.hold.hand_on()
+        self._transferred[id] = running.ownership.transfer()
         return True
 
     def _active(self) -> list[tuple[TaskId, _Running]]:
@@ -312,15 +318,15 @@ class Worker:
                 self._phases[id] = unit.phase
                 self._listener(id, unit.phase)
             if unit.phase is not TaskPhase.CLOSED:
-                self._ask(id, unit, partial(unit.hold.report, unit.status))
+                self._ask(id, unit, partial(unit.ownership.report, unit.status))
 
     def _ask(self, id: TaskId, unit: _Running, of_its_hold: Callable[[], None]) -> None:
         """Whether the hold is lost shows here; the unit then stops, and is made anew if wanted."""
         try:
             of_its_hold()
-        except Lost as lost:
+        except OwnershipLost as lost:
             self._log.info("lost", task=id.name, why=str(lost))
-            unit.hold.forget()
+            unit.ownership.forget()
             self._restart(id)
         except HeadraceError as error:
             self._log.debug("report not heard", task=id.name, why=str(error))

@@ -9,7 +9,7 @@ from headrace.assign import DriverName, DriverState, TaskId
 from headrace.controller.drivers import Drivers
 from headrace.controller.names import PINNED_TO
 from headrace.k8s import Object
-from headrace.scheduling import Placement, Scheduler, task_id
+from headrace.placement import Placement, Placer, task_id
 
 
 @dataclass(frozen=True)
@@ -53,17 +53,17 @@ class Assignment:
 
 def requested_moves(tasks: Iterable[ReplicationTask], drivers: Drivers) -> list[Move]:
     """Every ``move-to`` that can be acted on; that to a driver which is still starting waits."""
-    taking = {driver.name for driver in drivers.taking}
+    schedulable = {driver.name for driver in drivers.schedulable}
     moves = []
     for task in tasks:
         wanted = task.metadata.annotations.get(MOVE_ANNOTATION)
         if wanted is None:
             continue
         pod = drivers.pods.get(wanted)
-        if wanted in taking:
+        if wanted in schedulable:
             moves.append(Move(task, wanted))
         elif pod is None or pod.terminating or pod.ended or drivers.rolling:
-            there = ", ".join(sorted(taking)) or "none at the moment"
+            there = ", ".join(sorted(schedulable)) or "none at the moment"
             said = "is about to go" if pod else "does not exist"
             moves.append(
                 Move(task, wanted, f"driver {wanted!r} {said}; units can move to: {there}")
@@ -75,7 +75,7 @@ def pins(
     tasks: Iterable[ReplicationTask], moves: Iterable[Move], drivers: Drivers
 ) -> dict[TaskId, DriverName]:
     """Units that a person put somewhere: for as long as that driver is there."""
-    there = {driver.name for driver in drivers.taking} | drivers.keeping
+    there = {driver.name for driver in drivers.schedulable} | drivers.cordoned
     held = {
         task_id(task): pin
         for task in tasks
@@ -91,7 +91,7 @@ def movable(
     return [
         task
         for task in tasks
-        if task.spec.driver_name not in drivers.keeping
+        if task.spec.driver_name not in drivers.cordoned
         or pinned.get(task_id(task), task.spec.driver_name) != task.spec.driver_name
     ]
 
@@ -114,7 +114,7 @@ def plan(
     flow: ReplicationFlow,
     tasks: Sequence[ReplicationTask],
     drivers: Drivers,
-    scheduler: Scheduler,
+    scheduler: Placer,
     now_ms: int,
     *,
     barred: frozenset[TaskId] = frozenset(),
@@ -127,14 +127,14 @@ def plan(
     pinned = pins(tasks, moves, drivers)
     placements = dict.fromkeys(barred, Placement(""))
     problem, follow_up_ms = "", None
-    if drivers.taking:
+    if drivers.schedulable:
         schedule = scheduler.decide(
             [flow],
             [task for task in movable(tasks, drivers, pinned) if task_id(task) not in barred],
-            [DriverState(driver.name, rack=driver.rack) for driver in drivers.taking],
+            [DriverState(driver.name, rack=driver.rack) for driver in drivers.schedulable],
             now_ms,
             pins=pinned,
-            balance=not drivers.rolling and not drivers.keeping,
+            balance=not drivers.rolling and not drivers.cordoned,
         )
         placements |= schedule.placements
         problem = schedule.problems.get(flow.metadata.name, "")

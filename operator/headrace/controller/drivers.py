@@ -48,9 +48,9 @@ _NONE = DriverLease()
 class Drivers:
     """The drivers of a flow."""
 
-    taking: tuple[DriverPod, ...]
+    schedulable: tuple[DriverPod, ...]
     """May get units."""
-    keeping: frozenset[DriverName]
+    cordoned: frozenset[DriverName]
     """Keep the units that they have, and get none."""
     rolling: bool
     """Whether pods of an older template are there: nothing moves for balance meanwhile."""
@@ -74,7 +74,7 @@ class Drivers:
     @property
     def wait_to_take(self) -> bool:
         """Whether there are drivers, and none may get units yet."""
-        return self.alive > 0 and not self.taking
+        return self.alive > 0 and not self.schedulable
 
     def is_lost(self, driver: DriverName, incarnation: str) -> bool:
         """Whether that life of a driver is over: its pod is gone or ended, another life of it holds
@@ -97,11 +97,11 @@ def drivers_of(
     ]
     sure = [pod for pod in staying if leases.get(pod.name, _NONE).heard]
     # While there is none of the newest template, an old one takes what would have no home.
-    taking = [pod for pod in sure if pod.template == newest] or sure
-    names = {pod.name for pod in taking}
+    schedulable = [pod for pod in sure if pod.template == newest] or sure
+    names = {pod.name for pod in schedulable}
     return Drivers(
-        taking=tuple(taking),
-        keeping=frozenset(pod.name for pod in staying if pod.name not in names),
+        schedulable=tuple(schedulable),
+        cordoned=frozenset(pod.name for pod in staying if pod.name not in names),
         rolling=any(pod.template != newest and not pod.ended for pod in there.values()),
         pods=there,
         leases=leases,

@@ -17,7 +17,7 @@ from headrace.errors import HeadraceError
 from headrace.k8s import Client, Object, micro_time
 from headrace.k8s.kinds import EVENT
 from headrace.logs import get_logger
-from headrace.replication.flow_status import condition
+from headrace.status.flow_status import condition
 
 log = get_logger(__name__)
 

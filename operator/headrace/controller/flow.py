@@ -17,9 +17,9 @@ from headrace.api import (
 from headrace.api.labels import CONNECTOR_MANAGER, PAUSE_ANNOTATION
 from headrace.controller.assignment import Plan, plan
 from headrace.controller.children import Children
+from headrace.controller.cluster_cache import ClusterCache
 from headrace.controller.drivers import Drivers, drivers_of
 from headrace.controller.events import Occurrence
-from headrace.controller.gathering import Gathering
 from headrace.controller.queue import SOON_S
 from headrace.controller.resources import (
     CONNECTORS,
@@ -28,6 +28,7 @@ from headrace.controller.resources import (
     build_deployment,
     template_hash,
 )
+from headrace.controller.startup_grace import Gathering
 from headrace.controller.status import (
     Facts,
     paused_status,
@@ -36,12 +37,11 @@ from headrace.controller.status import (
 )
 from headrace.controller.targets import FlowName, Taken, flow_name, taken_target
 from headrace.controller.trouble import trouble
-from headrace.controller.world import World
 from headrace.controller.writes import FlowWrites
 from headrace.errors import HeadraceError, InvalidSpec
 from headrace.k8s.kinds import NETWORK_POLICY
-from headrace.replication.flow_status import Verdict
-from headrace.scheduling import Scheduler, task_id
+from headrace.placement import Placer, task_id
+from headrace.status.flow_status import Readiness
 
 _SEE_AGAIN_S = 1.0
 """While the operator does not see everything yet."""
@@ -62,24 +62,24 @@ class FlowReconciler:
     """Brings flows to where their specs want them. For one event loop."""
 
     def __init__(
-        self, world: World, children: Children, writes: FlowWrites, settings: Settings
+        self, cache: ClusterCache, children: Children, writes: FlowWrites, settings: Settings
     ) -> None:
-        self._world, self._children = world, children
+        self._cache, self._children = cache, children
         self._writes, self._settings = writes, settings
-        self._schedulers: dict[FlowName, Scheduler] = {}
+        self._schedulers: dict[FlowName, Placer] = {}
         self._read_s: dict[FlowName, float] = {}
         self._gathering = Gathering()
 
     async def reconcile(self, name: FlowName) -> float | None:
         """One look at one flow; in how many seconds to look again, None when it is gone."""
         await self._read_anew_sometimes(name)
-        self._world.wake_rivals(name)
-        object = self._world.flow_object(name)
+        self._cache.wake_rivals(name)
+        object = self._cache.flow_object(name)
         if object is None or "deletionTimestamp" in object["metadata"]:
             self._forget(name)
             return None
         try:
-            flow = self._world.flow(name)
+            flow = self._cache.flow(name)
         except InvalidSpec as error:
             await self._writes.refusal(object, str(error))
             return _RESYNC_S
@@ -89,7 +89,7 @@ class FlowReconciler:
 
         try:
             self._check_sight()
-            return await self._bring_about(flow) if self._world.is_complete else _SEE_AGAIN_S
+            return await self._bring_about(flow) if self._cache.is_complete else _SEE_AGAIN_S
         except HeadraceError as error:
             if (verdict := trouble(error)) is None:
                 raise
@@ -100,11 +100,11 @@ class FlowReconciler:
         if not missing.refused:
             hindrance = await self._make_children(flow) or self._strange_unit(flow)
         drivers = self._drivers(flow)
-        taken = taken_target(flow, self._world.flows(), self._world.written)
+        taken = taken_target(flow, self._cache.flows(), self._cache.written)
         decided = await self._plan(flow, drivers, taken)
         settled = await self._writes.assign(decided.assignments)
-        await self._writes.answer(self._world.tasks(flow), decided.moves)
-        tasks = self._world.tasks(flow)
+        await self._writes.answer(self._cache.tasks(flow), decided.moves)
+        tasks = self._cache.tasks(flow)
         refused = self._children.refused_pods(flow)
         now, why = datetime.now(UTC), decided.problem
         facts = Facts(now, flow, tasks, drivers, missing, taken, hindrance, why, refused)
@@ -128,7 +128,7 @@ class FlowReconciler:
         now_s = time.monotonic()
         if now_s - self._read_s.setdefault(name, now_s) > _RESYNC_S / 2:
             self._read_s[name] = now_s
-            await self._world.refresh_flow(name)
+            await self._cache.refresh_flow(name)
             await self._children.verify(*name)
 
     def _forget(self, name: FlowName) -> None:
@@ -138,7 +138,7 @@ class FlowReconciler:
         if (scheduler := self._schedulers.pop(name, None)) is not None:
             scheduler.close()
 
-    async def _say(self, flow: ReplicationFlow, verdict: Verdict) -> float:
+    async def _say(self, flow: ReplicationFlow, verdict: Readiness) -> float:
         """Of a flow for which nothing can be done before somebody changes something."""
         before = flow.status or ReplicationFlowStatus()
         now = datetime.now(UTC)
@@ -148,7 +148,7 @@ class FlowReconciler:
 
     def _check_sight(self) -> None:
         """Raises what a person has to change before the operator sees all that it has to."""
-        error = self._world.trouble
+        error = self._cache.trouble
         if error is not None and trouble(error):
             raise error
 
@@ -159,19 +159,19 @@ class FlowReconciler:
             flow = flow.model_copy(update={"spec": spec})
         return unbuilt(flow)
 
-    async def _make_children(self, flow: ReplicationFlow) -> Verdict | None:
+    async def _make_children(self, flow: ReplicationFlow) -> Readiness | None:
         """Why a person has to change something first; units are looked after all the same."""
         try:
             for manifest in build_children(
                 flow, self._settings.driver_image, network_policy=self._settings.network_policy
             ):
                 await self._children.apply(flow, manifest)
-            there = {task.metadata.name for task in self._world.tasks(flow)}
+            there = {task.metadata.name for task in self._cache.tasks(flow)}
             for type in CONNECTORS:
                 connector = build_connector(flow, type)
                 if connector["metadata"]["name"] not in there:
                     made = await self._children.create(flow, connector, CONNECTOR_MANAGER)
-                    self._world.put_task(made)
+                    self._cache.put_task(made)
             if not self._settings.network_policy:
                 await self._children.remove(flow, NETWORK_POLICY)
         except HeadraceError as error:
@@ -180,17 +180,17 @@ class FlowReconciler:
             return verdict
         return None
 
-    def _strange_unit(self, flow: ReplicationFlow) -> Verdict | None:
-        why = self._world.strange(flow_name(flow))
-        return Verdict(False, True, Reason.INVALID_SPEC, why) if why else None
+    def _strange_unit(self, flow: ReplicationFlow) -> Readiness | None:
+        why = self._cache.invalid_unit(flow_name(flow))
+        return Readiness(False, True, Reason.INVALID_SPEC, why) if why else None
 
     def _drivers(self, flow: ReplicationFlow) -> Drivers:
         deployment = build_deployment(flow, self._settings.driver_image)
-        leases = self._world.leases(flow_name(flow))
-        return drivers_of(self._world.pods(flow), template_hash(deployment), leases)
+        leases = self._cache.leases(flow_name(flow))
+        return drivers_of(self._cache.pods(flow), template_hash(deployment), leases)
 
     async def _plan(self, flow: ReplicationFlow, drivers: Drivers, taken: Taken | None) -> Plan:
-        tasks = self._world.tasks(flow)
+        tasks = self._cache.tasks(flow)
         now_s = time.monotonic()
         now_ms = int(now_s * 1000)
         if self._gathering.is_under_way(flow, tasks, drivers, now_s):
@@ -198,7 +198,7 @@ class FlowReconciler:
         barred = frozenset(
             task_id(task) for task in tasks if taken and task.spec.type is TaskType.SOURCE_TASK
         )
-        scheduler = self._schedulers.setdefault(flow_name(flow), Scheduler())
+        scheduler = self._schedulers.setdefault(flow_name(flow), Placer())
         return await asyncio.to_thread(plan, flow, tasks, drivers, scheduler, now_ms, barred=barred)
 
 

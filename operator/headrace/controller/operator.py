@@ -7,16 +7,16 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from headrace.controller.access_check import wait_for_flows
 from headrace.controller.children import Children
+from headrace.controller.cluster_cache import ClusterCache
 from headrace.controller.events import EventRecorder
 from headrace.controller.flow import FlowReconciler, Settings
+from headrace.controller.kopf_watch import quiet_kopf, watch_by_kopf
 from headrace.controller.metrics import OperatorMetrics
 from headrace.controller.mirror_tests import ChaosRole, Images, MirrorTestReconciler, TestName
 from headrace.controller.queue import KeyQueue
-from headrace.controller.shell import quiet_kopf, watch_by_kopf
-from headrace.controller.sight import wait_for_flows
 from headrace.controller.targets import FlowName
-from headrace.controller.world import World
 from headrace.controller.writes import FlowWrites
 from headrace.k8s import (
     Client,
@@ -71,7 +71,7 @@ async def run_operator(options: OperatorOptions) -> None:
     client.heard = RequestMetrics(registry)
     metrics = OperatorMetrics(registry, lambda: election.leads)
     try:
-        serving = serve(options.ip, options.port, registry, live=list, ready=election.amiss)
+        serving = serve(options.ip, options.port, registry, live=list, ready=election.problems)
         async with serving as port:
             log.info("waits to lead", identity=options.identity, pid=os.getpid(), port=port)
             await _stand(election, lambda: _lead(client, options, metrics), options.identity)
@@ -98,11 +98,11 @@ async def _stand(
 async def _lead(client: Client, options: OperatorOptions, metrics: OperatorMetrics) -> None:
     """Reconcile, until cancelled or told to end."""
     queue = KeyQueue[FlowName](heard=metrics.reconciles(FLOW.name))
-    world = World(client, options.namespace, queue.add)
+    cache = ClusterCache(client, options.namespace, queue.add)
     children = Children(client)
     events = EventRecorder(client, options.identity)
-    writes = FlowWrites(client, world, events)
-    reconciler = FlowReconciler(world, children, writes, options.flows)
+    writes = FlowWrites(client, cache, events)
+    reconciler = FlowReconciler(cache, children, writes, options.flows)
     tests = MirrorTestReconciler(
         client, events, options.tests, options.chaos_role, options.identity
     )
@@ -112,7 +112,7 @@ async def _lead(client: Client, options: OperatorOptions, metrics: OperatorMetri
         metadata = object["metadata"]
         if kind is FLOW:
             name = (metadata["namespace"], metadata["name"])
-            world.drop_flow(object) if deleted else world.put_flow(object)
+            cache.drop_flow(object) if deleted else cache.put_flow(object)
             queue.add(name)
         elif kind is MIRROR_TEST:
             tests_queue.add((metadata["namespace"], metadata["name"]))
@@ -133,7 +133,7 @@ async def _lead(client: Client, options: OperatorOptions, metrics: OperatorMetri
         on_change=lambda change: seen(MIRROR_TEST, change.object, False),
     )
     metrics.lead(
-        world.flow_objects,
+        cache.flow_objects,
         mirror_tests,
         {FLOW.name: lambda: queue.length, MIRROR_TEST.name: lambda: tests_queue.length},
     )
@@ -142,7 +142,7 @@ async def _lead(client: Client, options: OperatorOptions, metrics: OperatorMetri
             others = [
                 tasks.create_task(work)
                 for work in (
-                    world.run(),
+                    cache.run(),
                     mirror_tests.run(),
                     queue.run(reconciler.reconcile),
                     tests_queue.run(tests.reconcile),

@@ -23,7 +23,7 @@ from headrace.api.labels import PAUSE_ANNOTATION
 from headrace.controller.drivers import DriverPod, Drivers
 from headrace.controller.names import driver_selector
 from headrace.controller.targets import Taken
-from headrace.replication.flow_status import Verdict, condition, conditions_of, flow_status
+from headrace.status.flow_status import Readiness, condition, conditions_of, flow_status
 
 _START_S = 60.0
 """From its container's start to its Lease a driver takes a few seconds, on a busy node more."""
@@ -39,7 +39,7 @@ class Facts:
     drivers: Drivers
     unbuilt: Unbuilt = field(default_factory=lambda: Unbuilt((), ()))
     taken: Taken | None = None
-    trouble: Verdict | None = None
+    trouble: Readiness | None = None
     """What kept the operator from making what the flow needs."""
     assignor_problem: str = ""
     refused_pods: str = ""
@@ -68,7 +68,7 @@ def status_of(facts: Facts) -> ReplicationFlowStatus:
 
 
 def status_without_units(
-    verdict: Verdict, before: ReplicationFlowStatus, generation: int | None, now: datetime
+    verdict: Readiness, before: ReplicationFlowStatus, generation: int | None, now: datetime
 ) -> ReplicationFlowStatus:
     """When the units cannot be, or need not be, looked at: all figures stay as they were."""
     conditions = conditions_of(verdict, before, now)
@@ -77,7 +77,7 @@ def status_without_units(
 
 def paused_status(flow: ReplicationFlow, now: datetime) -> ReplicationFlowStatus:
     """Of a flow that the operator was told to leave alone: nobody knows how it stands."""
-    verdict = Verdict(
+    verdict = Readiness(
         False,
         False,
         Reason.RECONCILIATION_PAUSED,
@@ -109,21 +109,21 @@ def _rounded(status: ReplicationFlowStatus) -> ReplicationFlowStatus:
     )
 
 
-def _not_built(facts: Facts) -> Verdict | None:
+def _not_built(facts: Facts) -> Readiness | None:
     if not facts.unbuilt.refused:
         return None
-    return Verdict(False, True, Reason.NOT_BUILT, "; ".join(facts.unbuilt.refused))
+    return Readiness(False, True, Reason.NOT_BUILT, "; ".join(facts.unbuilt.refused))
 
 
-def _in_trouble(facts: Facts) -> Verdict | None:
+def _in_trouble(facts: Facts) -> Readiness | None:
     return facts.trouble
 
 
-def _target_taken(facts: Facts) -> Verdict | None:
+def _target_taken(facts: Facts) -> Readiness | None:
     if facts.taken is None:
         return None
     other = facts.taken.by.metadata
-    return Verdict(
+    return Readiness(
         False,
         True,
         Reason.TARGET_TOPIC_TAKEN,
@@ -133,27 +133,27 @@ def _target_taken(facts: Facts) -> Verdict | None:
     )
 
 
-def _stopped(facts: Facts) -> Verdict | None:
+def _stopped(facts: Facts) -> Readiness | None:
     if facts.flow.spec.state is not FlowState.STOPPED:
         return None
     held = sum(task.status.driver_name != "" for task in facts.tasks)
     if facts.drivers.pods or (held and facts.drivers.alive):
-        return Verdict(False, False, Reason.STOPPING, f"drivers hand over {held} units and end")
+        return Readiness(False, False, Reason.STOPPING, f"drivers hand over {held} units and end")
     message = "stopped, as spec.state asks; with state: Running it goes on from where it stood"
-    return Verdict(True, False, Reason.STOPPED, message)
+    return Readiness(True, False, Reason.STOPPED, message)
 
 
-def _no_drivers(facts: Facts) -> Verdict | None:
+def _no_drivers(facts: Facts) -> Readiness | None:
     if facts.drivers.alive:
         return None
     if facts.flow.spec.drivers.replicas == 0:
         said = "spec.drivers.replicas is 0: nothing is copied until it is scaled up"
-        return Verdict(False, True, Reason.NO_DRIVERS, said)
+        return Readiness(False, True, Reason.NO_DRIVERS, said)
     troubled = [pod for pod in facts.drivers.pods.values() if pod.problem]
     if troubled:
         first = troubled[0]
         said = f"no driver is alive; pod {first.name}: {first.problem}"
-        return Verdict(False, False, Reason.NO_DRIVERS, said)
+        return Readiness(False, False, Reason.NO_DRIVERS, said)
     if not facts.drivers.pods:
         said = "there is no driver pod yet; `kubectl describe` the flow's ReplicaSet if none comes"
         if facts.refused_pods:
@@ -161,14 +161,14 @@ def _no_drivers(facts: Facts) -> Verdict | None:
                 f"the API server takes no driver pod: {facts.refused_pods}; change spec.drivers, "
                 "or what the namespace allows"
             )
-        return Verdict(False, False, Reason.NO_DRIVERS, said)
+        return Readiness(False, False, Reason.NO_DRIVERS, said)
     if running := sum(_has_started(pod, facts.now) for pod in facts.drivers.pods.values()):
         said = (
             f"{running} driver pods run and none renews its Lease: look whether they reach the API "
             "server"
         )
-        return Verdict(False, False, Reason.NO_DRIVERS, said)
-    return Verdict(False, False, Reason.NO_DRIVERS, "drivers are starting")
+        return Readiness(False, False, Reason.NO_DRIVERS, said)
+    return Readiness(False, False, Reason.NO_DRIVERS, "drivers are starting")
 
 
 def _has_started(pod: DriverPod, now: datetime) -> bool:

@@ -3,14 +3,14 @@
 from headrace.api import Reason
 from headrace.errors import HeadraceError, InvalidSpec
 from headrace.k8s import Forbidden, Object, Refused
-from headrace.replication.flow_status import Verdict
+from headrace.status.flow_status import Readiness
 
 
 class NameTaken(InvalidSpec):
     """An object that a flow or a test needs is there, and belongs to somebody else."""
 
 
-def trouble(error: HeadraceError) -> Verdict | None:
+def trouble(error: HeadraceError) -> Readiness | None:
     """A verdict on what a person has to change; None for what mends itself."""
     reasons: dict[type[HeadraceError], Reason] = {
         Forbidden: Reason.FORBIDDEN,
@@ -20,7 +20,7 @@ def trouble(error: HeadraceError) -> Verdict | None:
     }
     for kind, reason in reasons.items():
         if isinstance(error, kind):
-            return Verdict(False, True, reason, str(error))
+            return Readiness(False, True, reason, str(error))
     return None
 
 

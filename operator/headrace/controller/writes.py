@@ -15,14 +15,14 @@ from headrace.api import (
 )
 from headrace.api.labels import MOVE_ANNOTATION, OPERATOR_MANAGER
 from headrace.controller.assignment import Assignment, Move, build_assignment
+from headrace.controller.cluster_cache import ClusterCache
 from headrace.controller.events import EventRecorder, Occurrence, occurrences
 from headrace.controller.status import is_news, status_without_units
 from headrace.controller.trouble import is_said
-from headrace.controller.world import World
 from headrace.k8s import Client, Conflict, NotFound, Object, Undeclared
 from headrace.k8s.kinds import FLOW, TASK
 from headrace.logs import get_logger
-from headrace.replication.flow_status import Verdict
+from headrace.status.flow_status import Readiness
 
 log = get_logger(__name__)
 
@@ -33,8 +33,8 @@ _AT_ONCE = 32
 class FlowWrites:
     """Tells ``world`` of each write at once: the next look must not decide by what was."""
 
-    def __init__(self, client: Client, world: World, events: EventRecorder) -> None:
-        self._client, self._world, self._events = client, world, events
+    def __init__(self, client: Client, cache: ClusterCache, events: EventRecorder) -> None:
+        self._client, self._cache, self._events = client, cache, events
         self._places = asyncio.Semaphore(_AT_ONCE)
 
     async def tell(self, flow: ReplicationFlow, happened: Occurrence) -> None:
@@ -59,11 +59,11 @@ class FlowWrites:
                     build_assignment(assignment), manager=OPERATOR_MANAGER
                 )
             except Conflict:
-                await self._world.refresh_task(task.namespace, task.name)
+                await self._cache.refresh_task(task.namespace, task.name)
                 return False
             except NotFound:
                 return False  # its end is about to be seen
-        self._world.put_task(written)
+        self._cache.put_task(written)
         log.info(
             "unit assigned",
             task=task.name,
@@ -98,11 +98,11 @@ class FlowWrites:
         }
         with suppress(Conflict, NotFound):  # it changed: the next look sees how
             patched = await self._client.patch(TASK, metadata.namespace, metadata.name, patch)
-            self._world.put_task(patched)
+            self._cache.put_task(patched)
 
     async def refusal(self, object: Object, why: str) -> None:
         """On a flow that is not understood, so that it has no status of ours to go by either."""
-        verdict = Verdict(False, True, Reason.INVALID_SPEC, why)
+        verdict = Readiness(False, True, Reason.INVALID_SPEC, why)
         metadata = object["metadata"]
         if is_said(object, why):
             return
@@ -131,7 +131,7 @@ class FlowWrites:
             known = False
             conditions = {one.type: one for one in (*status.conditions, *before)}
             status = status_without_units(
-                Verdict(False, True, Reason.REFUSED, str(error)),
+                Readiness(False, True, Reason.REFUSED, str(error)),
                 ReplicationFlowStatus(conditions=tuple(conditions.values())),
                 flow.metadata.generation,
                 datetime.now(UTC),
@@ -154,7 +154,7 @@ class FlowWrites:
             manager=OPERATOR_MANAGER,
             subresource="status",
         )
-        self._world.put_flow_written(await self._without_strays(written, status))
+        self._cache.put_flow_written(await self._without_strays(written, status))
 
     async def _without_strays(self, written: Object, status: ReplicationFlowStatus) -> Object:
         """Take off conditions of ours that somebody else wrote and we do not say: to apply a status

@@ -17,10 +17,10 @@ from headrace.api.labels import (
     label_value,
 )
 from headrace.connect import DriverIdentity, UnitFigures, Worker
+from headrace.driver.kubernetes_herder import KubernetesHerder
 from headrace.driver.metrics import DriverCollector
-from headrace.driver.units import DriverUnits
+from headrace.driver.unit_watch import DriverUnits
 from headrace.errors import HeadraceError, InvalidSpec
-from headrace.herder.kubernetes import KubernetesHerder
 from headrace.k8s import (
     Client,
     Conflict,
@@ -243,16 +243,16 @@ class PodDriver:
         return ["nobody looks after the units any more"]
 
     def _not_ready(self) -> list[str]:
-        amiss = []
+        problems = []
         if self._stopping.is_set():
-            amiss.append("the driver stops")
+            problems.append("the driver stops")
         if self._worker is None:
-            amiss.append(f"ReplicationFlow {self._pod.flow} was not read yet")
+            problems.append(f"ReplicationFlow {self._pod.flow} was not read yet")
         if not self._units.synced:
-            amiss.append("the units of this driver were not seen yet")
+            problems.append("the units of this driver were not seen yet")
         if self._lease is not None and not self._lease.held:
-            amiss.append("its Lease was not renewed in time")
-        return amiss + [str(error) for error in (self._flows.error, self._units.error) if error]
+            problems.append("its Lease was not renewed in time")
+        return problems + [str(error) for error in (self._flows.error, self._units.error) if error]
 
 
 def _request(task: ReplicationTask) -> tuple[str | None, str]:

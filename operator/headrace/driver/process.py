@@ -11,8 +11,8 @@ from typing import Any
 
 from headrace.api import ReplicationFlow, ReplicationTask
 from headrace.connect import DriverIdentity, Worker
+from headrace.driver.herder_link import HerderLink
 from headrace.errors import Retriable
-from headrace.herder.link import HerderLink
 from headrace.logs import get_logger
 
 _STOP_TIMEOUT_S = 4.0

@@ -52,7 +52,7 @@ class LeaderElection:
         self.leads = False
         """Whether this replica leads now."""
 
-    def amiss(self) -> list[str]:
+    def problems(self) -> list[str]:
         """Why this replica does not stand for election; nothing when it does, leading or not."""
         if self._stood_at is None:
             return [f"the Lease {self._name} was not reached yet: {self._why}"]

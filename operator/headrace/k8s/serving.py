@@ -12,7 +12,7 @@ from prometheus_client.exposition import choose_encoder
 from headrace.errors import InvalidSpec
 
 Check = Callable[[], Sequence[str]]
-"""What is amiss, in sentences; nothing when all is well."""
+"""What is problems, in sentences; nothing when all is well."""
 _Answer = Callable[[web.Request], Awaitable[web.Response]]
 
 
@@ -20,7 +20,7 @@ _Answer = Callable[[web.Request], Awaitable[web.Response]]
 async def serve(
     host: str | None, port: int, registry: CollectorRegistry, live: Check, ready: Check
 ) -> AsyncIterator[int]:
-    """``/healthz`` and ``/readyz``: 200 when nothing is amiss, else 503 and what is. ``/metrics``:
+    """``/healthz`` and ``/readyz``: 200 without problems, else 503 and their list. ``/metrics``:
     what ``registry`` has, in the format that is asked for; it is collected on a thread.
 
     That an answer comes at all says that the event loop runs. ``host`` None: all addresses. Yields
@@ -50,9 +50,9 @@ async def serve(
 
 def _health(check: Check) -> _Answer:
     async def answer(_: web.Request) -> web.Response:
-        amiss = check()
-        text = "".join(f"{sentence}\n" for sentence in amiss) or "ok\n"
-        return web.Response(text=text, status=503 if amiss else 200)
+        problems = check()
+        text = "".join(f"{sentence}\n" for sentence in problems) or "ok\n"
+        return web.Response(text=text, status=503 if problems else 200)
 
     return answer
 

@@ -20,19 +20,19 @@ from headrace.kafka.clients import (
     unassign,
 )
 from headrace.kafka.credentials import Credentials, read_credentials
-from headrace.kafka.errors import NotLetIn, SecretMissing, translate, words
+from headrace.kafka.errors import AccessDenied, SecretMissing, translate, words
 from headrace.kafka.renewal import Renewal, Renewed
 from headrace.kafka.security import MECHANISMS, protocol
 
 __all__ = [
     "MECHANISMS",
+    "AccessDenied",
     "Admin",
     "Consumer",
     "Credentials",
     "KafkaError",
     "KafkaException",
     "Message",
-    "NotLetIn",
     "Position",
     "Producer",
     "Renewal",

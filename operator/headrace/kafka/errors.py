@@ -12,25 +12,25 @@ class Unreachable(Retriable):
     """No broker answered."""
 
 
-class NotLetIn(Retriable):
+class AccessDenied(Retriable):
     """A cluster that somebody has to open for us first; tried again, so that we notice."""
 
     reason: Reason
 
 
-class SecretMissing(NotLetIn):
+class SecretMissing(AccessDenied):
     """A Secret or a key of it is not there, or is no use."""
 
     reason = Reason.SECRET_MISSING
 
 
-class AuthenticationFailed(NotLetIn):
+class AuthenticationFailed(AccessDenied):
     """The brokers do not take the user, the password or the mechanism."""
 
     reason = Reason.AUTHENTICATION_FAILED
 
 
-class TlsFailed(NotLetIn):
+class TlsFailed(AccessDenied):
     """There is no encrypted connection that both sides accept."""
 
     reason = Reason.TLS_FAILED

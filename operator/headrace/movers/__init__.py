@@ -1,7 +1,7 @@
 """Data movement: positions in, acknowledged positions out; and progress, kept on the target."""
 
-from headrace.movers.flight import Copied, Flight
+from headrace.movers.in_flight_window import Copied, InFlightWindow
 from headrace.movers.progress_log import ProgressLog, Storing
 from headrace.movers.record import OffsetGone, RecordMover
 
-__all__ = ["Copied", "Flight", "OffsetGone", "ProgressLog", "RecordMover", "Storing"]
+__all__ = ["Copied", "InFlightWindow", "OffsetGone", "ProgressLog", "RecordMover", "Storing"]

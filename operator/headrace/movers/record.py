@@ -19,7 +19,7 @@ from headrace.kafka import (
     words,
 )
 from headrace.logs import get_logger
-from headrace.movers.flight import Copied, Flight
+from headrace.movers.in_flight_window import Copied, InFlightWindow
 
 log = get_logger(__name__)
 
@@ -78,7 +78,7 @@ class RecordMover:
             target, on_error=lambda error: on_error(f"{target.alias}: {words(error)}")
         )
         self._copied = copied
-        self.flights: dict[TopicPartition, Flight] = {}
+        self.windows: dict[TopicPartition, InFlightWindow] = {}
         self._leaving: frozenset[TopicPartition] = frozenset()
 
     def add(self, positions: Mapping[TopicPartition, tuple[int, int]]) -> None:
@@ -88,7 +88,9 @@ class RecordMover:
         """
         for at, (position, leader_epoch) in positions.items():
             target_topic = self._target_topic(at.topic)
-            self.flights[at] = Flight(at, position, target_topic, leader_epoch, self._copied)
+            self.windows[at] = InFlightWindow(
+                at, position, target_topic, leader_epoch, self._copied
+            )
         self._read(positions.keys())
 
     def stop_reading(self, partitions: Set[TopicPartition]) -> None:
@@ -98,7 +100,7 @@ class RecordMover:
     def remove(self, partitions: Set[TopicPartition]) -> None:
         """Forget these, once nothing of them is in flight."""
         for at in partitions:
-            del self.flights[at]
+            del self.windows[at]
         self._leaving -= partitions
         unassign(self._consumer, partitions)
 
@@ -127,7 +129,7 @@ class RecordMover:
     @property
     def in_flight(self) -> int:
         """Records sent and not yet acknowledged."""
-        return sum(flight.in_flight for flight in self.flights.values())
+        return sum(flight.in_flight for flight in self.windows.values())
 
     def keep(self, wanted: Set[TopicPartition]) -> None:
         """Read on those that were to be left and are wanted again, from what is sent."""
@@ -143,7 +145,7 @@ class RecordMover:
     def hear(self, wait_s: float = 0.0) -> None:
         """Hear what the target acknowledged; raises for a record that it refused."""
         self._producer.poll(wait_s)
-        for flight in self.flights.values():
+        for flight in self.windows.values():
             if flight.error is not None:
                 raise translate(
                     flight.error,
@@ -163,17 +165,17 @@ class RecordMover:
             raise Retriable(
                 f"{self._target.alias} did not acknowledge {left} records that were on their way"
             )
-        for flight in self.flights.values():
+        for flight in self.windows.values():
             flight.rewind()
 
     def lag_records(self, at: TopicPartition) -> int:
         """Records on the source that are not acknowledged on the target, as last fetched."""
         end = self._end(at)
-        return max(0, end - self.flights[at].acknowledged) if end is not None else 0
+        return max(0, end - self.windows[at].acknowledged) if end is not None else 0
 
     def lag_s(self, at: TopicPartition, now_s: float) -> float:
         """Age of the oldest record not yet acknowledged, in seconds; 0 when there is none."""
-        flight = self.flights[at]
+        flight = self.windows[at]
         oldest = flight.oldest_timestamp_ms
         if oldest is None or not self.lag_records(at):
             return 0.0
@@ -186,15 +188,15 @@ class RecordMover:
         self._consumer.close()
 
     def _read(self, partitions: Set[TopicPartition]) -> None:
-        flights = {at: self.flights[at] for at in partitions}
+        windows = {at: self.windows[at] for at in partitions}
         assign_more(
             self._consumer,
-            [(at, flight.position) for at, flight in flights.items()],
-            {at: flight.leader_epoch for at, flight in flights.items()},
+            [(at, flight.position) for at, flight in windows.items()],
+            {at: flight.leader_epoch for at, flight in windows.items()},
         )
 
     def _full(self) -> bool:
-        in_flight_bytes = sum(flight.bytes_in_flight for flight in self.flights.values())
+        in_flight_bytes = sum(flight.bytes_in_flight for flight in self.windows.values())
         return self.in_flight > _MAX_IN_FLIGHT_RECORDS or in_flight_bytes > _MAX_IN_FLIGHT_BYTES
 
     def _end(self, at: TopicPartition) -> int | None:
@@ -202,7 +204,7 @@ class RecordMover:
 
     def _handle(self, message: Message) -> int:
         at = TopicPartition(message.topic() or "", message.partition() or 0)
-        flight = self.flights.get(at)
+        flight = self.windows.get(at)
         if flight is None or at in self._leaving:
             return 0  # it still lay in the consumer's queue
         if (error := message.error()) is not None:
@@ -227,7 +229,7 @@ class RecordMover:
         flight.leader_epoch = -1 if leader_epoch is None else leader_epoch
         return 1
 
-    def _handle_error(self, flight: Flight, message: Message, error: KafkaError) -> None:
+    def _handle_error(self, flight: InFlightWindow, message: Message, error: KafkaError) -> None:
         if error.code() == KafkaError._PARTITION_EOF:
             flight.passed(message.offset() or 0)
             return

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from headrace.mirror_test.result import Counts, Kind, Result
 from headrace.report import plots
-from headrace.report.result import Counts, Kind, Result
 
 _GLOSSES = {
     Kind.MISSING: "acknowledged by the source, not on the target",

@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter
 
-from headrace.report.chaos import Fault
-from headrace.report.result import Latency, Point
+from headrace.mirror_test.faults import Fault
+from headrace.mirror_test.result import Latency, Point
 
 _STAND_INS = {
     "#010101": "var(--ink)",

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 
 from headrace.api import MirrorTest
 from headrace.api.labels import FLOW_LABEL
-from headrace.report.chaos import Fault
-from headrace.report.measured import Measured, Second, two_digits
-from headrace.report.result import MAX_POINTS, Latency, Point, Result
+from headrace.mirror_test.faults import Fault
+from headrace.mirror_test.measured import Measured, Second, two_digits
+from headrace.mirror_test.result import MAX_POINTS, Latency, Point, Result
 
 _WIDTHS_S = (1, 2, 5, 10, 30, 60, 300, 900, 3_600)
 _LISTED = 100

@@ -10,9 +10,10 @@ from pathlib import Path
 import psutil
 
 from headrace.errors import Fatal, GaveUp
+from headrace.host import spawn
 from headrace.sandbox.ports import HOST
 from headrace.sandbox.processes import ProcessRecord, end
-from headrace.toolchain import JarSet, Java, jars, spawn
+from headrace.toolchain import JarSet, Java, jars
 
 START_TIMEOUT_S = 60
 """Three brokers at once take 6 s on two busy cores: ten times that."""
@@ -45,7 +46,7 @@ class Broker:
     folder: Path
     java: Java
     heap_mb: int
-    leashed: bool
+    ends_with_us: bool
     """Does a broker that is started here die with this process?"""
     secure_ports: tuple[int, int] | None = None
     """For SASL over TLS and for client certificates, where the cluster has them."""
@@ -171,7 +172,7 @@ class Broker:
         with self.log.open("ab") as log:
             return spawn(
                 command,
-                at_parents_death=signal.SIGKILL if self.leashed else None,
+                at_parents_death=signal.SIGKILL if self.ends_with_us else None,
                 stdout=log,
                 stderr=log,
             )

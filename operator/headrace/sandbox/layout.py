@@ -8,13 +8,13 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from headrace.errors import InvalidSpec
+from headrace.host.files import write_whole
 from headrace.sandbox.broker import Broker
 from headrace.sandbox.cluster import Cluster
 from headrace.sandbox.plan import ClusterPlan
 from headrace.sandbox.properties import broker_properties
 from headrace.sandbox.security import Security, write_private
 from headrace.toolchain import Java
-from headrace.toolchain.files import write_whole
 
 SECRETS = "secrets"
 """Folder of what clients of secure clusters need, laid out as Kubernetes mounts Secrets."""
@@ -33,7 +33,7 @@ class ClusterFacts(BaseModel):
     secure_ports: tuple[tuple[int, int], ...] = ()
     """For SASL over TLS and for client certificates, of each broker of a secure cluster."""
 
-    def at(self, folder: Path, java: Java, *, leashed: bool) -> Cluster:
+    def at(self, folder: Path, java: Java, *, ends_with_us: bool) -> Cluster:
         """The cluster, in the sandbox's ``folder``."""
         brokers = tuple(
             Broker(
@@ -43,7 +43,7 @@ class ClusterFacts(BaseModel):
                 folder=folder / self.name / f"broker-{node_id}",
                 java=java,
                 heap_mb=self.heap_mb,
-                leashed=leashed,
+                ends_with_us=ends_with_us,
                 secure_ports=self.secure_ports[node_id - 1] if self.secure_ports else None,
             )
             for node_id, (port, _) in enumerate(self.ports, start=1)
@@ -103,7 +103,7 @@ class Layout(BaseModel):
             security = None
             if plan.secure:
                 security = Security.make(plan.name, folder / SECRETS, folder / plan.name, secure)
-            for broker in facts.at(folder, java, leashed=not detached).brokers:
+            for broker in facts.at(folder, java, ends_with_us=not detached).brokers:
                 broker.folder.mkdir(parents=True)
                 settings = broker_properties(
                     broker.node_id, facts.ports, broker.data, plan.properties, security

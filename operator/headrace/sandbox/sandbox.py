@@ -11,6 +11,8 @@ from typing import Self
 import psutil
 
 from headrace.errors import InvalidSpec
+from headrace.host import state_home
+from headrace.host.locks import file_lock
 from headrace.logs import get_logger
 from headrace.sandbox.broker import Broker
 from headrace.sandbox.cluster import Cluster, format_all, start_all
@@ -19,8 +21,7 @@ from headrace.sandbox.layout import SECRETS, Layout, wanted_ports
 from headrace.sandbox.plan import ClusterPlan, check_name
 from headrace.sandbox.ports import held_ports
 from headrace.sandbox.processes import ProcessRecord, end
-from headrace.toolchain import JarSet, find_java, jars, state_home
-from headrace.toolchain.locks import file_lock
+from headrace.toolchain import JarSet, find_java, jars
 
 DISK_BYTES = 1 << 30
 """Free disk that a sandbox wants at least: Kafka ends when it cannot write."""
@@ -45,7 +46,7 @@ class Sandbox:
         self.folder = folder
         self.detached = layout.detached
         self.clusters = tuple(
-            cluster.at(folder, layout.java, leashed=not layout.detached)
+            cluster.at(folder, layout.java, ends_with_us=not layout.detached)
             for cluster in layout.clusters
         )
 

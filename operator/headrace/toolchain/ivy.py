@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from headrace.errors import Fatal, InvalidSpec
-from headrace.toolchain.files import write_whole
-from headrace.toolchain.folders import cache_home
+from headrace.host.files import write_whole
+from headrace.host.folders import cache_home
+from headrace.host.parent_death_signal import spawn
 from headrace.toolchain.java import Java
-from headrace.toolchain.leash import spawn
 from headrace.toolchain.proxies import proxy_properties
 
 REPOSITORY_VARIABLE = "HEADRACE_MAVEN_REPOSITORY"

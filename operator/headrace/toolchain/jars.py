@@ -11,10 +11,10 @@ from importlib.resources import files
 from pathlib import Path
 
 from headrace.errors import Fatal
+from headrace.host.folders import cache_home
+from headrace.host.locks import file_lock
 from headrace.toolchain import ivy
-from headrace.toolchain.folders import cache_home
 from headrace.toolchain.java import Java, find_java
-from headrace.toolchain.locks import file_lock
 
 
 class JarSet(StrEnum):

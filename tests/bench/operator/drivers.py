@@ -26,10 +26,10 @@ from headrace.api import (
 )
 from headrace.api.labels import COMPONENT_LABEL, DRIVER_COMPONENT, DRIVER_MANAGER, FLOW_LABEL
 from headrace.connect.handover import DriverIdentity, may_claim
-from headrace.connect.hold import Hold, Lost
-from headrace.driver.units import DriverUnits
+from headrace.connect.ownership import Ownership, OwnershipLost
+from headrace.driver.kubernetes_herder import KubernetesHerder
+from headrace.driver.unit_watch import DriverUnits
 from headrace.errors import HeadraceError, Retriable
-from headrace.herder.kubernetes import KubernetesHerder
 from headrace.k8s import Client, LeaseKeeper, Object, connect_by_file, parse
 from headrace.k8s.kinds import FLOW
 
@@ -64,7 +64,7 @@ class SimulatedDriver:
         self._owner = {"apiVersion": "v1", "kind": "Pod", "name": self.name, "uid": metadata["uid"]}
         self._identity = DriverIdentity(self.name, uuid.uuid4().hex[:12])
         self._kubeconfig, self._threads = kubeconfig, threads
-        self._holds: dict[str, Hold] = {}
+        self._holds: dict[str, Ownership] = {}
         self._reported: dict[str, int | None] = {}
         self._busy: set[str] = set()
         self._since: dict[str, float] = {}
@@ -134,26 +134,26 @@ class SimulatedDriver:
             name = task.metadata.name
             if name in self._busy:
                 continue
-            hold = self._holds.get(name)
-            if hold is None:
+            ownership = self._holds.get(name)
+            if ownership is None:
                 since = self._since.setdefault(name, now)
                 if task.spec.driver_name != self.name:
                     self._since.pop(name)
                 elif may_claim(task, self._identity, now - since):
                     self._begin(tasks, name, self._take(task, herder, flow))
-            elif self._is_lost(hold, task):
+            elif self._is_lost(ownership, task):
                 del self._holds[name]
             elif task.spec.driver_name != self.name:
                 self._begin(tasks, name, self._release(name))
             elif self._reported.get(name) != task.metadata.generation:
-                self._begin(tasks, name, self._report(hold))
+                self._begin(tasks, name, self._report(ownership))
 
-    def _is_lost(self, hold: Hold, task: ReplicationTask) -> bool:
-        hold.update(task)
+    def _is_lost(self, ownership: Ownership, task: ReplicationTask) -> bool:
+        ownership.update(task)
         try:
-            hold.check(task)
-        except Lost:
-            hold.forget()
+            ownership.check(task)
+        except OwnershipLost:
+            ownership.forget()
             return True
         return False
 
@@ -173,31 +173,31 @@ class SimulatedDriver:
     async def _take(
         self, task: ReplicationTask, herder: KubernetesHerder, flow: ReplicationFlow
     ) -> None:
-        hold = Hold(task, self._identity, herder)
-        await self._in_thread(hold.claim, 0)
+        ownership = Ownership(task, self._identity, herder)
+        await self._in_thread(ownership.claim, 0)
         if task.spec.type.is_connector:
-            await until_done(lambda: self._in_thread(publish, herder, hold.task, flow))
-        await self._report(hold)
-        self._holds[task.metadata.name] = hold
+            await until_done(lambda: self._in_thread(put_tasks, herder, ownership.task, flow))
+        await self._report(ownership)
+        self._holds[task.metadata.name] = ownership
 
-    async def _report(self, hold: Hold) -> None:
-        status = running(hold.task)
-        await until_done(lambda: self._in_thread(hold.report, status))
-        self._reported[hold.name] = status.observed_generation
+    async def _report(self, ownership: Ownership) -> None:
+        status = running(ownership.task)
+        await until_done(lambda: self._in_thread(ownership.report, status))
+        self._reported[ownership.name] = status.observed_generation
 
     async def _release(self, name: str) -> None:
-        hold = self._holds.pop(name)
+        ownership = self._holds.pop(name)
         self._since.pop(name, None)
-        await until_done(lambda: self._in_thread(hold.release))
+        await until_done(lambda: self._in_thread(ownership.release))
 
     def _in_thread(self, work: Callable[..., T], *arguments: object) -> Awaitable[T]:
         return asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
 
-def publish(herder: KubernetesHerder, connector: ReplicationTask, flow: ReplicationFlow) -> None:
+def put_tasks(herder: KubernetesHerder, connector: ReplicationTask, flow: ReplicationFlow) -> None:
     """The tasks of a connector: one partition each."""
     if connector.spec.type is TaskType.HEARTBEAT_CONNECTOR:
-        herder.publish(connector, TaskType.HEARTBEAT_TASK, {0: ()}, {})
+        herder.put_tasks(connector, TaskType.HEARTBEAT_TASK, {0: ()}, {})
         return
     topic = flow.metadata.name
     tasks = {
@@ -205,7 +205,7 @@ def publish(herder: KubernetesHerder, connector: ReplicationTask, flow: Replicat
         for index in range(int(flow.metadata.annotations[TASKS]))
     }
     target = f"{flow.spec.source.alias}.{topic}"
-    herder.publish(connector, TaskType.SOURCE_TASK, tasks, {CLUSTER_ID: [target]})
+    herder.put_tasks(connector, TaskType.SOURCE_TASK, tasks, {CLUSTER_ID: [target]})
 
 
 def running(task: ReplicationTask) -> ReplicationTaskStatus:

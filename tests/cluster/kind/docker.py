@@ -15,7 +15,7 @@ from cluster.real import Cluster, CommandError, Part, run
 from rich.console import Console
 
 from headrace.errors import GaveUp
-from headrace.toolchain import cache_home
+from headrace.host import cache_home
 
 NAME = "headrace"
 NODE = f"{NAME}-control-plane"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from headrace.toolchain import cache_home
+from headrace.host import cache_home
 
 RUN = Path("/run/headrace-cluster")
 """A file system in memory: keys, kubeconfigs, logs, pid files, etcd's data. Gone after down."""

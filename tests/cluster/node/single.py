@@ -22,9 +22,9 @@ from cluster.real import Cluster, CommandError, Part, run
 from rich.console import Console
 
 from headrace.errors import Fatal, HeadraceError
+from headrace.host import cache_home
+from headrace.host.locks import file_lock
 from headrace.sandbox.ports import held_ports
-from headrace.toolchain import cache_home
-from headrace.toolchain.locks import file_lock
 
 ENDPOINT = f"unix://{RUNTIME}"
 

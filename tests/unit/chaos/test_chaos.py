@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from headrace.api import ChaosAction, ChaosStep
-from headrace.chaos import Chaos, Hit, LoadProgress, LocalFlow, refused
+from headrace.chaos import Chaos, Injection, LoadProgress, LocalFlow, refused
 from headrace.errors import InvalidSpec, Retriable
 
 
@@ -157,9 +157,9 @@ class Slow:
     def __init__(self) -> None:
         self.done: list[ChaosStep] = []
 
-    def do(self, step: ChaosStep) -> Hit:
+    def do(self, step: ChaosStep) -> Injection:
         self.done.append(step)
-        return Hit(at_ms=7_000, recovered=lambda: True, lasts_s=10.0)
+        return Injection(at_ms=7_000, recovered=lambda: True, lasts_s=10.0)
 
 
 def test_a_recovery_counts_from_when_it_broke_and_the_next_step_waits_until_it_is_over(

@@ -9,8 +9,8 @@ import pytest
 
 from headrace.api import ChaosAction, ChaosStep
 from headrace.chaos import pods
+from headrace.chaos.flow_snapshot import freeze_s
 from headrace.chaos.pods import FlowInPods
-from headrace.chaos.seen import freeze_s
 from headrace.chaos.signals import build_container
 from headrace.errors import GaveUp, InvalidSpec
 from headrace.k8s import Unavailable

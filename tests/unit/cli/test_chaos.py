@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from headrace.api import ChaosAction, ChaosStep, MirrorTest
-from headrace.chaos import Chaos, Hit
+from headrace.chaos import Chaos, Injection
 from headrace.cli import chaos as job
 from headrace.errors import InvalidSpec, Retriable
 from headrace.kafka import journal
-from headrace.report import Fault, Faults, Run
+from headrace.mirror_test import Fault, Faults, Run
 
 TEST = MirrorTest.model_validate(
     {
@@ -59,8 +59,8 @@ class Flow:
     def __init__(self) -> None:
         self.looks = 0
 
-    def do(self, step: ChaosStep) -> Hit:
-        return Hit(at_ms=5_000, recovered=self.recovered, driver="a", units=("task-0",))
+    def do(self, step: ChaosStep) -> Injection:
+        return Injection(at_ms=5_000, recovered=self.recovered, driver="a", units=("task-0",))
 
     def recovered(self) -> bool:
         self.looks += 1
@@ -79,7 +79,7 @@ def acknowledged(*counts: int) -> list[tuple[str, Any]]:
 def run(journal_of: Journal, monkeypatch: pytest.MonkeyPatch, away: int = 0) -> tuple[Fault, ...]:
     monkeypatch.setattr(journal, "write", journal_of.write)
     tail: Any = journal_of
-    chaos, told = Chaos([KILL, ROLL], Flow(), 30), job.Told(RUN, PLAN)
+    chaos, told = Chaos([KILL, ROLL], Flow(), 30), job.FaultReporter(RUN, PLAN)
     told.tell_at_last(())
     journal_of.away = away
     job._watch(chaos, job.LoadTail(tail, RUN), told)

@@ -14,8 +14,8 @@ from headrace.api.labels import FLOW_LABEL
 from headrace.cli import verify
 from headrace.cli.exits import Exit
 from headrace.cli.main import main
-from headrace.replication.mirror_tests import resolve
-from headrace.report import Run
+from headrace.mirror_test import Run
+from headrace.mirror_test.resolve import resolve
 
 SCRIPTS = Path(__file__).parents[3] / "spark-jobs"
 

@@ -62,8 +62,8 @@ class Scene:
         monkeypatch.setattr(module, "make_producer", self._make_producer)
         clock = SimpleNamespace(time=lambda: self.now_s, monotonic=lambda: self.now_s)
         monkeypatch.setattr(module, "time", clock)
-        hold = SimpleNamespace(name="orders-heartbeat-task-0")
-        self.task = HeartbeatTask(hold, context, None, lambda: None)
+        ownership = SimpleNamespace(name="orders-heartbeat-task-0")
+        self.task = HeartbeatTask(ownership, context, None, lambda: None)
         self.task.restore()
 
     def _create_topic(self, at: str, *_: Any, **__: Any) -> bool:
@@ -81,7 +81,7 @@ def test_before_the_first_it_has_the_time_of_its_start(
 ) -> None:
     scene = Scene(monkeypatch, on_source=on_source)
     scene.now_s = 1003.0
-    scene.task.turn()
+    scene.task.run_once()
     sides = {"west", "east"} if on_source else {"west"}
     assert scene.task.beats == dict.fromkeys(sides, 1000.0)
 
@@ -90,7 +90,7 @@ def test_what_one_side_acknowledges_counts_for_that_side_and_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scene = Scene(monkeypatch, on_source=True)
-    scene.task.turn()
+    scene.task.run_once()
     scene.now_s = 1002.0
     scene.producers["west"].answer()
     assert scene.task.beats == {"west": 1002.0, "east": 1000.0}
@@ -100,7 +100,7 @@ def test_what_one_side_acknowledges_counts_for_that_side_and_stays(
 
 def test_what_is_refused_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch, on_source=False)
-    scene.task.turn()
+    scene.task.run_once()
     scene.now_s = 1002.0
     scene.producers["west"].answer(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
     assert scene.task.beats == {"west": 1000.0}
@@ -109,7 +109,7 @@ def test_what_is_refused_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None
 def test_while_a_side_is_silent_the_other_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch, on_source=True)
     scene.producers["east"].answer()
-    for now_s, step in ((1006.0, scene.task.turn), (1007.0, scene.task.restore)):
+    for now_s, step in ((1006.0, scene.task.run_once), (1007.0, scene.task.restore)):
         scene.now_s = now_s
         with pytest.raises(Retriable, match="west did not acknowledge a heartbeat"):
             step()
@@ -128,7 +128,7 @@ def test_while_a_side_cannot_have_the_topic_the_other_one_goes_on(
     scene.producers["west"].answer(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
     scene.producers["east"].answer()
     for now_s, step, said in (
-        (1001.0, scene.task.turn, "write heartbeats"),
+        (1001.0, scene.task.run_once, "write heartbeats"),
         (1002.0, scene.task.restore, "no broker of west"),
     ):
         scene.now_s = now_s
@@ -148,8 +148,8 @@ def test_a_heartbeat_waits_for_its_time_however_often_the_task_is_woken(
     scene = Scene(monkeypatch, on_source=False)
     scene.producers["west"].answer()
     scene.now_s = 1000.5
-    scene.task.turn()
+    scene.task.run_once()
     assert len(scene.producers["west"]) == 0
     scene.now_s = 1001.0
-    scene.task.turn()
+    scene.task.run_once()
     assert len(scene.producers["west"]) == 1

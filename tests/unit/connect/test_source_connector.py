@@ -19,11 +19,11 @@ from headrace.api import (
 from headrace.api.partitions import TopicPartition
 from headrace.connect import DriverIdentity
 from headrace.connect import source_connector as module
-from headrace.connect.hold import Hold
+from headrace.connect.ownership import Ownership
 from headrace.connect.source_connector import SourceConnector
 from headrace.errors import Retriable
-from headrace.herder.store import TaskStore
 from headrace.replication import TopicFilter, policy_for
+from headrace.standalone.task_store import TaskStore
 
 
 class PlayedCluster:
@@ -79,17 +79,17 @@ class PlayedHerder:
                 )
                 self.store.write_status(task, status)
 
-    def published(self, connector: ReplicationTask, type: TaskType) -> list[ReplicationTask]:
+    def list_tasks(self, connector: ReplicationTask, type: TaskType) -> list[ReplicationTask]:
         return self.store.of_flow("f")
 
-    def publish(
+    def put_tasks(
         self,
         connector: ReplicationTask,
         type: TaskType,
         tasks: Mapping[int, Sequence[TopicPartitions]],
         target_topics: Mapping[str, Sequence[str]],
     ) -> None:
-        self.store.publish(connector, type, tasks)
+        self.store.put_tasks(connector, type, tasks)
         if self.answer_is_lost:
             self.answer_is_lost = False
             raise Retriable("the herder did not answer within 5 s")
@@ -131,23 +131,23 @@ class Scene:
             status=ReplicationTaskStatus(epoch=epoch),
         )
         herder: Any = self.herder
-        hold = Hold(task, DriverIdentity("d", "1"), herder)
-        return SourceConnector(hold, self.context, herder, lambda: None)
+        ownership = Ownership(task, DriverIdentity("d", "1"), herder)
+        return SourceConnector(ownership, self.context, herder, lambda: None)
 
-    def turn(self, after_s: float = 0.0, **per_second: int) -> float:
+    def run_once(self, after_s: float = 0.0, **per_second: int) -> float:
         """A turn some time later; ``p3=10`` says how fast partition 3 grew meanwhile."""
         self.now_s += after_s
         for partition, rate in per_second.items():
             at = TopicPartition("orders", int(partition.removeprefix("p")))
             self.source.ends[at] = self.source.ends.get(at, 0) + int(rate * after_s)
-        return self.connector.turn()
+        return self.connector.run_once()
 
 
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     scene = Scene(monkeypatch)
     scene.source.there = {"orders": 4}
-    assert scene.turn() == 10
+    assert scene.run_once() == 10
     scene.herder.work()
     assert scene.herder.split() == {0: [0, 2], 1: [1, 3]}
     assert scene.target.there == {"east.orders": 4}
@@ -155,13 +155,13 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 
 def test_a_partition_moves_in_two_phases_and_no_broker_is_asked_meanwhile(scene: Scene) -> None:
-    assert scene.turn(10, p0=100, p2=100, p1=1, p3=1) == 0.2
+    assert scene.run_once(10, p0=100, p2=100, p1=1, p3=1) == 0.2
     assert scene.herder.split() == {0: [2], 1: [1, 3]}
     asked = scene.source.asked + scene.target.asked
-    assert scene.turn(0.2) == 0.2
+    assert scene.run_once(0.2) == 0.2
     assert scene.herder.split() == {0: [2], 1: [1, 3]}
     scene.herder.work(0)
-    assert scene.turn(0.2) == pytest.approx(9.6)
+    assert scene.run_once(0.2) == pytest.approx(9.6)
     assert scene.herder.split() == {0: [2], 1: [0, 1, 3]}
     assert scene.source.asked + scene.target.asked == asked
 
@@ -169,40 +169,40 @@ def test_a_partition_moves_in_two_phases_and_no_broker_is_asked_meanwhile(scene:
 def test_a_split_that_somebody_else_changed_is_put_right(scene: Scene) -> None:
     split = scene.herder.split()
     by_hand = {0: TopicPartitions.pack([TopicPartition("orders", 1)]), 7: ()}
-    connector = scene.connector.hold.task
-    scene.herder.store.publish(connector, TaskType.SOURCE_TASK, by_hand)
+    connector = scene.connector.ownership.task
+    scene.herder.store.put_tasks(connector, TaskType.SOURCE_TASK, by_hand)
     assert scene.herder.split() == {0: [1], 7: []}
-    scene.turn(10)
+    scene.run_once(10)
     assert scene.herder.split() == split
 
 
 def test_a_partition_that_is_never_let_go_is_taken(scene: Scene) -> None:
-    scene.turn(10, p0=100, p2=100)
-    scene.turn(9.9)
+    scene.run_once(10, p0=100, p2=100)
+    scene.run_once(9.9)
     assert scene.herder.split() == {0: [2], 1: [1, 3]}
-    scene.turn(0.2)
+    scene.run_once(0.2)
     assert scene.herder.split() == {0: [2], 1: [0, 1, 3]}
 
 
 def test_another_connector_goes_on_with_what_is_published(scene: Scene) -> None:
-    scene.turn(10, p0=100, p2=100, p1=1, p3=1)
+    scene.run_once(10, p0=100, p2=100, p1=1, p3=1)
     scene.herder.work(0)
-    scene.turn(0.2)
+    scene.run_once(0.2)
     scene.herder.work()
     scene.connector = scene.start(epoch=2)
-    assert scene.turn() == 0.2  # it wrote its epoch: that is to be acknowledged
+    assert scene.run_once() == 0.2  # it wrote its epoch: that is to be acknowledged
     scene.herder.work()
-    assert scene.turn(0.2) == pytest.approx(9.8)
+    assert scene.run_once(0.2) == pytest.approx(9.8)
     for _ in range(10):
-        scene.turn(10, p0=100, p2=100, p1=1, p3=1)
+        scene.run_once(10, p0=100, p2=100, p1=1, p3=1)
     assert scene.herder.split() == {0: [2], 1: [0, 1, 3]}
     assert {task.spec.connector_epoch for task in scene.herder.tasks().values()} == {2}
 
 
 def test_what_was_between_two_tasks_goes_back_when_it_is_still_held(scene: Scene) -> None:
-    scene.turn(10, p0=100, p2=100)
+    scene.run_once(10, p0=100, p2=100)
     scene.connector = scene.start(epoch=2)
-    scene.turn()
+    scene.run_once()
     assert scene.herder.split() == {0: [0, 2], 1: [1, 3]}
 
 
@@ -210,32 +210,32 @@ def test_what_was_written_is_read_back_when_the_answer_was_lost(scene: Scene) ->
     scene.source.there["orders"] = 5
     scene.herder.answer_is_lost = True
     with pytest.raises(Retriable):
-        scene.turn(10)
+        scene.run_once(10)
     # No task has said anything yet, and by now the new partition would go to the other one.
-    scene.turn(10, p0=100)
-    scene.turn(10)
+    scene.run_once(10, p0=100)
+    scene.run_once(10)
     assert scene.herder.split() == {0: [0, 2, 4], 1: [1, 3]}
 
 
 def test_the_number_of_tasks_follows_the_spec(scene: Scene) -> None:
     scene.asks_for(max=1)
-    scene.turn(10)
+    scene.run_once(10)
     assert scene.herder.split() == {0: [0, 2], 1: []}
     scene.herder.work()
-    scene.turn(0.2)
+    scene.run_once(0.2)
     assert scene.herder.split() == {0: [0, 1, 2, 3]}
     scene.asks_for(max=4, movementBudget=1)
     for _ in range(20):
         scene.herder.work()
-        scene.turn(10)
+        scene.run_once(10)
     assert sorted(scene.herder.split().values()) == [[0], [1], [2], [3]]
 
 
 def test_a_partition_whose_leader_is_away_keeps_its_weight(scene: Scene) -> None:
-    scene.turn(10, p0=100, p1=100, p2=100, p3=100)
+    scene.run_once(10, p0=100, p1=100, p2=100, p3=100)
     known = dict(scene.connector._growth)
     away = TopicPartition("orders", 3)
     scene.source.ends[away] = -1
-    scene.turn(10, p0=100)
+    scene.run_once(10, p0=100)
     assert scene.connector._growth[away] == known[away]
     assert scene.herder.split() == {0: [0, 2], 1: [1, 3]}

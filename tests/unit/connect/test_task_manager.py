@@ -8,7 +8,7 @@ from headrace.api import ReplicationTaskStatus, TaskPhase
 from headrace.api.partitions import TopicPartition
 from headrace.assign import TaskId
 from headrace.connect import Role, TaskManager
-from headrace.connect.hold import Hold
+from headrace.connect.ownership import Ownership
 from headrace.connect.states import check_transition
 from headrace.errors import Fatal
 
@@ -21,7 +21,7 @@ class PlayedTask:
     def __init__(self, id: TaskId, partitions: frozenset[TopicPartition], role: Role) -> None:
         self.id, self.partitions, self.role = id, partitions, role
         self.phase = TaskPhase.CREATED
-        self.hold: Hold
+        self.ownership: Ownership
         self.started_at = 0.0
         self.status = ReplicationTaskStatus()
         self.restored = False

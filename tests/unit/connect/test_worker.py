@@ -14,8 +14,8 @@ from headrace.api import (
     TopicPartitions,
 )
 from headrace.connect import DriverIdentity, Worker, may_claim
-from headrace.connect.hold import Hold
-from headrace.herder.store import TaskStore
+from headrace.connect.ownership import Ownership
+from headrace.standalone.task_store import TaskStore
 
 FLOW = ReplicationFlow.model_validate(
     {
@@ -46,10 +46,10 @@ class Herder:
 
     report = release = claim
 
-    def published(self, connector: ReplicationTask, type: TaskType) -> list[ReplicationTask]:
+    def list_tasks(self, connector: ReplicationTask, type: TaskType) -> list[ReplicationTask]:
         return []
 
-    def publish(
+    def put_tasks(
         self,
         connector: ReplicationTask,
         type: TaskType,
@@ -93,7 +93,7 @@ def test_what_was_lost_is_waited_for_from_then_on(
     monkeypatch.setattr("headrace.connect.worker.may_claim", noted)
     worker.update([herder.assigned_to_me])
     wait_for(worker, {"orders-heartbeat-connector-0": TaskPhase.RUNNING})
-    Hold(herder.assigned_to_me, DriverIdentity("other", "1"), herder).claim(above=0)  # type: ignore[arg-type]
+    Ownership(herder.assigned_to_me, DriverIdentity("other", "1"), herder).claim(above=0)  # type: ignore[arg-type]
     worker.update([herder.assigned_to_me])
     deadline = time.monotonic() + 20
     while not (waited := [waited_s for holder, waited_s in list(waits) if holder == "other"]):

@@ -17,7 +17,7 @@ from headrace.api.labels import MOVE_ANNOTATION as MOVE_TO
 from headrace.controller.assignment import Plan, build_assignment, plan
 from headrace.controller.drivers import DriverLease, DriverPod, Drivers, drivers_of
 from headrace.controller.names import PINNED_TO
-from headrace.scheduling import Scheduler, task_id
+from headrace.placement import Placer, task_id
 
 FLOW = ReplicationFlow.model_validate(manifests.flow("orders"))
 
@@ -49,7 +49,7 @@ def drivers(*names: str, newest: str = "t", **leases: DriverLease) -> Drivers:
 def decide(
     tasks: list[ReplicationTask], there: Drivers, flow: ReplicationFlow = FLOW, **more: Any
 ) -> Plan:
-    scheduler = Scheduler()
+    scheduler = Placer()
     try:
         return plan(flow, tasks, there, scheduler, 0, **more)
     finally:
@@ -189,7 +189,7 @@ def test_an_unknown_assignor_is_a_problem_and_moves_nothing() -> None:
     spec = FLOW.spec.model_copy(
         update={"tasks": FLOW.spec.tasks.model_copy(update={"assignor": "nobody"})}
     )
-    scheduler = Scheduler()
+    scheduler = Placer()
     flow = FLOW.model_copy(update={"spec": spec})
     made = plan(flow, [unit(0, "a")], drivers("a"), scheduler, 0)
     assert "nobody" in made.problem

@@ -22,13 +22,13 @@ def view(pods: list[DriverPod], **leases: DriverLease) -> Drivers:
 
 
 def taking(drivers: Drivers) -> set[str]:
-    return {driver.name for driver in drivers.taking}
+    return {driver.name for driver in drivers.schedulable}
 
 
 def test_a_driver_joins_when_it_was_heard() -> None:
     drivers = view([pod("a"), pod("b"), pod("c")], a=seen(), b=seen(heard=False), c=seen(""))
     assert taking(drivers) == {"a"}
-    assert drivers.keeping == {"b", "c"}
+    assert drivers.cordoned == {"b", "c"}
     assert drivers.alive == 2
 
 
@@ -48,7 +48,7 @@ def test_drivers_are_silent_when_there_are_pods_and_no_lease_that_is_held() -> N
 def test_one_that_goes_keeps_nothing(change: dict[str, bool]) -> None:
     drivers = view([pod("a"), replace(pod("b"), **change)], a=seen(), b=seen())
     assert taking(drivers) == {"a"}
-    assert drivers.keeping == set()
+    assert drivers.cordoned == set()
 
 
 def test_terminating_is_not_lost_it_hands_over_itself() -> None:
@@ -75,7 +75,7 @@ def test_which_life_is_over(pods: list[DriverPod], lease: DriverLease, lost: boo
 def test_a_lease_that_expired_takes_the_driver_out_and_a_renewal_brings_it_back() -> None:
     pods = [pod("a"), pod("b")]
     gone = view(pods, a=seen(), b=seen(expired=True))
-    assert (taking(gone), gone.keeping) == ({"a"}, set())
+    assert (taking(gone), gone.cordoned) == ({"a"}, set())
     assert taking(view(pods, a=seen(), b=seen())) == {"a", "b"}
 
 
@@ -84,7 +84,7 @@ def test_in_a_roll_out_units_go_to_the_newest_template_only() -> None:
     drivers = view(pods, a=seen(), b=seen(), c=seen())
     assert drivers.rolling
     assert taking(drivers) == {"c"}
-    assert drivers.keeping == {"a", "b"}
+    assert drivers.cordoned == {"a", "b"}
 
 
 def test_until_one_of_the_newest_template_is_there_the_old_ones_take() -> None:

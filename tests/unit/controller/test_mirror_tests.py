@@ -36,9 +36,9 @@ from headrace.controller.mirror_tests.killed import Request, request
 from headrace.controller.mirror_tests.pods import TestPod, read_pod
 from headrace.controller.mirror_tests.status import saying
 from headrace.errors import InvalidSpec
-from headrace.replication import flow_status as judged
-from headrace.replication.stages import Stage
-from headrace.report import Faults
+from headrace.mirror_test import Faults
+from headrace.mirror_test.stages import Stage
+from headrace.status import flow_status as judged
 
 GOLDEN = Path(__file__).parent / "golden" / "mirror-test"
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -518,7 +518,7 @@ def test_what_has_begun_goes_back_for_nothing(phase: MirrorTestPhase) -> None:
     begun = begun.model_copy(update={"status": MirrorTestStatus(phase=phase)})
     gone = look(begun, jobs={Stage.PROBE: job(Stage.PROBE, ready=1)}, flow=flow("False"))
     assert (gone.start, gone.status.verdict) == (None, Verdict.INCONCLUSIVE)
-    forbidden = judged.Verdict(False, True, Reason.FORBIDDEN, "may not list jobs")
+    forbidden = judged.Readiness(False, True, Reason.FORBIDDEN, "may not list jobs")
     status = saying(begun, forbidden, NOW)
     assert (status.phase, status.conditions[0].reason) == (phase, Reason.FORBIDDEN)
     assert saying(of_a_flow(), forbidden, NOW).phase is None
@@ -689,7 +689,7 @@ def test_a_schedule_that_is_one_has_a_next_run(schedule: str) -> None:
 
 def test_a_run_that_is_stalled_is_shown_by_its_schedule() -> None:
     run = finished(1, None)
-    taken = judged.Verdict(False, True, Reason.NAME_TAKEN, "Job nightly-1-probe is there already")
+    taken = judged.Readiness(False, True, Reason.NAME_TAKEN, "Job nightly-1-probe is there already")
     stalled = run.model_copy(update={"status": saying(run, taken, NOW)})
     step = next_scheduled(scheduled(), [stalled], NOW)
     assert (step.create, [str(c.type) for c in step.status.conditions]) == (

@@ -20,7 +20,7 @@ from headrace.controller.drivers import DriverLease, DriverPod, drivers_of
 from headrace.controller.events import Occurrence, occurrences
 from headrace.controller.status import Facts, is_news, paused_status, status_of
 from headrace.controller.targets import Taken
-from headrace.replication.flow_status import Verdict, condition
+from headrace.status.flow_status import Readiness, condition
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PAGE = Path(__file__).parents[3] / "docs" / "runbook.md"
@@ -61,7 +61,7 @@ def running(seconds: int) -> DriverPod:
     return replace(POD, running_since=NOW - timedelta(seconds=seconds))
 
 
-TROUBLE = Verdict(False, True, Reason.FORBIDDEN, "the operator may not create deployments")
+TROUBLE = Readiness(False, True, Reason.FORBIDDEN, "the operator may not create deployments")
 
 
 @pytest.mark.parametrize(

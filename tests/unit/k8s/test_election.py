@@ -36,7 +36,7 @@ def test_labels_that_somebody_writes_do_not_end_a_leader_and_another_holder_does
     async def test() -> None:
         kept = Kept()
         election = LeaderElection(cast(Client, kept), "ns", "lease", "me", retry_s=0.01)
-        assert election.amiss() == ["the Lease lease was not reached yet: it has only begun"]
+        assert election.problems() == ["the Lease lease was not reached yet: it has only begun"]
         leading = asyncio.create_task(election.run(asyncio.Event().wait))  # type: ignore[arg-type]
         async with asyncio.timeout(10):
             while kept.writes < 2:
@@ -45,7 +45,7 @@ def test_labels_that_somebody_writes_do_not_end_a_leader_and_another_holder_does
             while kept.writes < 2:
                 await asyncio.sleep(0.01)
             assert election.leads
-            assert election.amiss() == []
+            assert election.problems() == []
             assert kept.lease
             kept.lease = {**kept.lease, "spec": {**kept.lease["spec"], "holderIdentity": "other"}}
             with pytest.raises(LeadershipLost, match="another replica took the Lease lease"):

@@ -23,11 +23,11 @@ def served(
     registry: CollectorRegistry,
     test: Callable[[Get], Awaitable[None]],
     port: int,
-    amiss: Sequence[str] = (),
+    problems: Sequence[str] = (),
 ) -> None:
     async def main() -> None:
         async with (
-            serve("127.0.0.1", port, registry, live=list, ready=lambda: amiss),
+            serve("127.0.0.1", port, registry, live=list, ready=lambda: problems),
             aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
         ):
 
@@ -51,7 +51,7 @@ def test_probes_say_what_is_amiss(port: int) -> None:
         assert (await get("/healthz"))[::2] == (200, "ok\n")
         assert (await get("/readyz"))[::2] == (503, "no flow yet\nno Lease\n")
 
-    served(make_registry(), test, port, amiss=("no flow yet", "no Lease"))
+    served(make_registry(), test, port, problems=("no flow yet", "no Lease"))
 
 
 def test_metrics_are_in_the_text_format_with_version_and_process(port: int) -> None:

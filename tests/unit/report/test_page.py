@@ -9,7 +9,7 @@ import yaml
 
 from headrace.api import ChaosAction, ChaosStep, MirrorTest, Verdict
 from headrace.api.labels import FLOW_LABEL
-from headrace.report import (
+from headrace.mirror_test import (
     MAX_EXAMPLES,
     MAX_POINTS,
     Counts,
@@ -20,8 +20,8 @@ from headrace.report import (
     MirroredTopic,
     Point,
     Result,
-    bounded,
 )
+from headrace.report import bounded
 from headrace.report.page import page
 
 TEST = MirrorTest.model_validate(

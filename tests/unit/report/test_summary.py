@@ -2,7 +2,8 @@
 
 import pytest
 
-from headrace.report import MAX_POINTS, Measured, Second, latency, points
+from headrace.mirror_test import MAX_POINTS, Measured, Second
+from headrace.report import latency, points
 
 
 def measured(*seconds: tuple[int, int]) -> Measured:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.report import Kind
+from headrace.mirror_test import Kind
 from headrace_spark import checks, messages, records
 from headrace_spark.manifest import Manifest, PartitionSummary, Stream
 

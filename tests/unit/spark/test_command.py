@@ -9,7 +9,7 @@ from support.manifests import mirror_test_of_another
 from headrace.api import ChaosAction, ChaosStep, MirrorTest
 from headrace.errors import GaveUp
 from headrace.kafka import journal
-from headrace.report import Fault, Faults, Run
+from headrace.mirror_test import Fault, Faults, Run
 from headrace_spark import command
 
 KILL = ChaosStep(action=ChaosAction.KILL_DRIVER, at_percent=50)

@@ -1,4 +1,4 @@
-from headrace.report import Second
+from headrace.mirror_test import Second
 from headrace_spark.latency import LONGEST_MS, Arrivals, merged, second
 
 

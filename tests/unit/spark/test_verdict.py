@@ -7,7 +7,7 @@ import pytest
 from support.manifests import mirror_test_of_another
 
 from headrace.api import ChaosAction, ChaosStep, MirrorTest, Verdict
-from headrace.report import Counts, Example, Fault, Kind, Measured, Run
+from headrace.mirror_test import Counts, Example, Fault, Kind, Measured, Run
 from headrace_spark.manifest import LoadedTopic, Manifest, PartitionSummary, Stream
 from headrace_spark.verdict import Evidence, judge
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.toolchain import JarSet, cache_home, missing, preflight
+from headrace.host import cache_home
+from headrace.toolchain import JarSet, missing, preflight
 
 PLENTY = 10**18  # an exabyte: no machine has it
 

@@ -25,7 +25,7 @@ from headrace.controller.resources.secrets import (
     secrets_of,
 )
 from headrace.k8s import Object
-from headrace.replication.stages import Stage
+from headrace.mirror_test.stages import Stage
 
 _READY_FILE = f"{WRITABLE}/ready"
 _MEMORY = "512Mi"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from headrace.controller.mirror_tests.pods import TestPod
 from headrace.k8s import Client, Object
 from headrace.k8s.kinds import JOB, POD
-from headrace.replication.stages import Stage
+from headrace.mirror_test.stages import Stage
 
 
 def has_ended(job: Object) -> Object | None:

@@ -8,8 +8,8 @@ from headrace.api import MirrorTest, MirrorTestStatus, Reason, ReplicationFlow
 from headrace.controller.mirror_tests.pods import TestPod
 from headrace.controller.mirror_tests.status import saying
 from headrace.k8s import Object
-from headrace.replication import flow_status
-from headrace.replication.stages import Stage
+from headrace.mirror_test.stages import Stage
+from headrace.status import flow_status
 
 
 @dataclass(frozen=True)
@@ -72,4 +72,4 @@ def made(job: Object) -> datetime:
 
 def say(facts: Facts, ready: bool, stalled: bool, reason: Reason, message: str) -> MirrorTestStatus:
     """The test's status with this verdict on how it stands."""
-    return saying(facts.test, flow_status.Verdict(ready, stalled, reason, message), facts.now)
+    return saying(facts.test, flow_status.Readiness(ready, stalled, reason, message), facts.now)

@@ -41,7 +41,7 @@ from headrace.controller.resources.secrets import (
     secrets_of,
 )
 from headrace.k8s import Object
-from headrace.replication.stages import Stage
+from headrace.mirror_test.stages import Stage
 
 _OUT_FOLDER = f"{WRITABLE}/run"
 _TEMPLATE = f"{RUN_FOLDER}/executor.json"

@@ -15,7 +15,7 @@ from headrace.api import (
 from headrace.controller.mirror_tests.facts import Facts, Step, say
 from headrace.controller.mirror_tests.pods import of_stage
 from headrace.controller.mirror_tests.run import report_name
-from headrace.replication.stages import Stage
+from headrace.mirror_test.stages import Stage
 
 _REASONS = {
     Verdict.PASSED: Reason.TEST_PASSED,

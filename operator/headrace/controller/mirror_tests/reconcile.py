@@ -39,9 +39,9 @@ from headrace.errors import HeadraceError, InvalidSpec, Retriable
 from headrace.k8s import Client, Object, owns, parse
 from headrace.k8s.kinds import CONFIG_MAP, FLOW, JOB, MIRROR_TEST, POD
 from headrace.logs import get_logger
-from headrace.replication.flow_status import Verdict, conditions_of
-from headrace.replication.mirror_tests import resolve
-from headrace.replication.stages import Stage
+from headrace.mirror_test.resolve import resolve
+from headrace.mirror_test.stages import Stage
+from headrace.status.flow_status import Readiness, conditions_of
 
 log = get_logger(__name__)
 
@@ -211,7 +211,7 @@ class MirrorTestReconciler:
         if status.get("verdict") or is_said(object, why):
             return
         log.warning("test not understood", test=metadata["name"], namespace=metadata["namespace"])
-        conditions = conditions_of(Verdict(False, True, Reason.INVALID_SPEC, why), None, _now())
+        conditions = conditions_of(Readiness(False, True, Reason.INVALID_SPEC, why), None, _now())
         said = MirrorTestStatus(
             observed_generation=metadata.get("generation"), conditions=conditions
         )

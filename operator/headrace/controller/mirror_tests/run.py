@@ -6,7 +6,7 @@ from math import ceil
 from headrace.api import ChaosStep, MirrorTest
 from headrace.api.labels import MIRROR_TEST_LABEL, label_value
 from headrace.k8s import Object, owner_reference
-from headrace.replication.stages import Stage
+from headrace.mirror_test.stages import Stage
 
 STAGE_LABEL = "headrace.dev/stage"
 RUN_FOLDER = "/etc/headrace/run"

@@ -16,7 +16,7 @@ from headrace.controller.mirror_tests.facts import Facts, Step, made, say
 from headrace.controller.mirror_tests.outcome import ended_badly, inconclusive, judged
 from headrace.controller.mirror_tests.pods import Trouble, of_stage
 from headrace.k8s import Object
-from headrace.replication.stages import Stage
+from headrace.mirror_test.stages import Stage
 
 _START_S = 300.0
 """Executors to place. After that, and settleSeconds for the target's topics to appear, the load

@@ -3,10 +3,10 @@
 from datetime import datetime
 
 from headrace.api import MirrorTest, MirrorTestStatus
-from headrace.replication.flow_status import Verdict, conditions_of
+from headrace.status.flow_status import Readiness, conditions_of
 
 
-def saying(test: MirrorTest, verdict: Verdict, now: datetime) -> MirrorTestStatus:
+def saying(test: MirrorTest, verdict: Readiness, now: datetime) -> MirrorTestStatus:
     """The status of ``test`` with the conditions of ``verdict``; the phase reached stays, as what
     was sent once must not be sent again."""
     generation, before = test.metadata.generation, test.status or MirrorTestStatus()

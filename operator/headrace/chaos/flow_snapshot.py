@@ -1,0 +1,100 @@
+"""What there is of a flow in pods at a moment, and whether that is whole. Pure."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from headrace.api import ReplicationFlow, ReplicationTask, TaskPhase
+from headrace.control.unit_rows import busiest
+from headrace.errors import InvalidSpec
+from headrace.k8s import Object
+
+_DRIVER_CONTAINER = "driver"
+_MARGIN_S = 3.0
+"""Between a freeze and both of its bounds: what is frozen, and who looks, need a moment."""
+
+
+@dataclass(frozen=True)
+class FlowSnapshot:
+    """All of a flow."""
+
+    flow: ReplicationFlow
+    units: Collection[ReplicationTask]
+    pods: Mapping[str, Object]
+    """Of the drivers, by name; those that were told to go, too."""
+
+    def victim(self) -> Object:
+        """The pod of the driver that holds most source tasks; raises ``InvalidSpec``."""
+        return self.pods[busiest(self.units, self.staying, self.flow.metadata.name)]
+
+    @property
+    def staying(self) -> set[str]:
+        """Pods that were not told to go."""
+        return {n for n, pod in self.pods.items() if "deletionTimestamp" not in pod["metadata"]}
+
+    def epochs(self, driver: str) -> dict[str, int]:
+        """The units that a driver holds, and how often each was claimed."""
+        return {
+            unit.metadata.name: unit.status.epoch
+            for unit in self.units
+            if unit.status.driver_name == driver
+        }
+
+    def claimed_again(self, lost: Mapping[str, int]) -> bool:
+        """Whether each of these units that still exists runs, and was claimed since."""
+        return all(
+            unit.status.phase is TaskPhase.RUNNING and unit.status.epoch > lost[unit.metadata.name]
+            for unit in self.units
+            if unit.metadata.name in lost
+        )
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every unit runs on the driver that shall have it, and that is there."""
+        return all(
+            unit.status.phase is TaskPhase.RUNNING
+            and unit.status.driver_name == unit.spec.driver_name
+            and unit.status.driver_name in self.pods
+            for unit in self.units
+        )
+
+    def settled(self, generation: int) -> bool:
+        """Whether what that generation of the spec asks for is so: as many drivers, all of them
+        alive, and every unit runs on the one of them that shall have it."""
+        wanted, status = self.flow.spec.drivers.replicas, self.flow.status
+        return (
+            status is not None
+            and (status.observed_generation or 0) >= generation
+            and status.drivers == wanted
+            and self.pods.keys() == self.staying
+            and len(self.pods) == wanted
+            and all(map(_is_ready, self.pods.values()))
+            and self.is_whole
+        )
+
+
+def freeze_s(lease_s: int, pod: Object) -> float:
+    """For how long to freeze a driver: halfway between its Lease and its kubelet's patience, in
+    seconds. Shorter, nobody would notice; longer, it would be killed and not thaw.
+
+    Raises ``InvalidSpec`` when there is too little between them.
+    """
+    probe = driver_container(pod)["livenessProbe"]
+    patience_s = float(probe["periodSeconds"] * probe["failureThreshold"])
+    if patience_s - lease_s < 2 * _MARGIN_S:
+        raise InvalidSpec(
+            f"a driver has to be frozen for longer than its Lease of {lease_s} s, and shorter than "
+            f"its kubelet waits, {patience_s:.0f} s: lower spec.drivers.leaseSeconds of the flow "
+            f"to {patience_s - 2 * _MARGIN_S:.0f} or less"
+        )
+    return (lease_s + patience_s) / 2
+
+
+def driver_container(pod: Object) -> Object:
+    """The container of a driver's pod that is the driver."""
+    containers: list[Object] = pod["spec"]["containers"]
+    return next(one for one in containers if one["name"] == _DRIVER_CONTAINER)
+
+
+def _is_ready(pod: Object) -> bool:
+    conditions = pod.get("status", {}).get("conditions") or ()
+    return any((one["type"], one["status"]) == ("Ready", "True") for one in conditions)

@@ -1,0 +1,1 @@
+"""How commands talk to a running flow: its control socket and the rows that they show."""

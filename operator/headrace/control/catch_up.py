@@ -1,0 +1,42 @@
+"""Whether a flow has copied all that was there when it began."""
+
+from collections.abc import Sequence
+
+from headrace.api import ConditionStatus, ConditionType, ReplicationTask, TaskPhase, TaskType
+from headrace.status.flow_status import condition
+
+
+def caught_up(tasks: Sequence[ReplicationTask]) -> bool:
+    """The source connector has looked, and every source task has reached the ends it began with."""
+    connector = next(t for t in tasks if t.spec.type is TaskType.SOURCE_CONNECTOR)
+    copying = [task for task in tasks if task.spec.type is TaskType.SOURCE_TASK]
+    if connector.status.phase is not TaskPhase.RUNNING or not connector.status.conditions:
+        return False
+    return all(_reached_ends(task) for task in copying)
+
+
+def standing(tasks: Sequence[ReplicationTask]) -> list[tuple[object, ...]]:
+    """What changes while a flow gets on."""
+    return [(t.metadata.name, t.status.phase, t.status.lag_records) for t in tasks]
+
+
+def complaint(tasks: Sequence[ReplicationTask]) -> str:
+    """Why it does not get on."""
+    for task in tasks:
+        if task.status.last_error:
+            return f"{task.metadata.name}: {task.status.last_error.message}"
+        said = condition(task.status.conditions, ConditionType.READY)
+        if said is not None and said.status is ConditionStatus.FALSE:
+            return said.message
+    waiting = [t.metadata.name for t in tasks if t.status.phase is not TaskPhase.RUNNING]
+    return f"still waiting for {', '.join(waiting)}" if waiting else "records are still on the way"
+
+
+def _reached_ends(task: ReplicationTask) -> bool:
+    said = condition(task.status.conditions, ConditionType.CAUGHT_UP)
+    return (
+        task.status.phase is TaskPhase.RUNNING
+        and task.status.observed_generation is not None
+        and said is not None
+        and said.status is ConditionStatus.TRUE
+    )

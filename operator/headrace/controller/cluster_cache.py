@@ -1,0 +1,207 @@
+"""What the operator sees: local copies of units, driver pods and Leases, and of flows.
+
+Whatever changes here puts the flow that it belongs to into the queue.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from headrace.api import ReplicationFlow, ReplicationTask
+from headrace.api.labels import COMPONENT_LABEL, DRIVER_COMPONENT, FLOW_LABEL
+from headrace.assign import DriverName
+from headrace.controller.drivers import DriverLease, DriverPod
+from headrace.controller.flows import Flows, name_of
+from headrace.controller.pods import driver_pod
+from headrace.controller.queue import LATER_S, SOON_S
+from headrace.controller.targets import FlowName, Target, flow_name, written_targets
+from headrace.controller.unit_cache import UnitChange, Units, flow_of
+from headrace.errors import HeadraceError
+from headrace.k8s import Change, ChangeType, Client, LeaseWatch, Object, Reflector, is_older
+from headrace.k8s.kinds import FLOW, POD, TASK
+
+_TROUBLE_EVERY_S = 1.0
+_DRIVERS = f"{COMPONENT_LABEL}={DRIVER_COMPONENT},{FLOW_LABEL}"
+
+
+class ClusterCache:
+    """For one event loop. All that it hands out are values: they do not change under a reader."""
+
+    def __init__(
+        self, client: Client, namespace: str | None, wants_look: Callable[[FlowName, float], None]
+    ) -> None:
+        """``namespace`` None: all. ``wants_look`` hears which flow, and within how many seconds."""
+        self._client, self._wants_look = client, wants_look
+        self._flows, self._units = Flows(), Units()
+        self._written: dict[FlowName, frozenset[Target]] = {}
+        self._looked_at: dict[FlowName, frozenset[Target]] = {}
+        """What each flow wrote when it was looked at last."""
+        self._pods: dict[FlowName, dict[DriverName, DriverPod]] = {}
+        self._told: dict[FlowName, Mapping[DriverName, DriverLease]] = {}
+        self._task_copy = Reflector(client, TASK, namespace, on_change=self._task_changed)
+        self._pod_copy = Reflector(
+            client, POD, namespace, labels=_DRIVERS, on_change=self._pod_changed
+        )
+        self._leases = LeaseWatch(
+            client, _DRIVERS, namespace=namespace, on_change=self._leases_changed
+        )
+
+    async def run(self) -> None:
+        """Watch; never returns."""
+        async with asyncio.TaskGroup() as tasks:
+            copies = (self._task_copy, self._pod_copy, self._leases)
+            for copy in copies:
+                tasks.create_task(copy.run())
+            for copy in copies:
+                await copy.synced.wait()
+            await self._tell_of_trouble()
+
+    async def _tell_of_trouble(self) -> None:
+        """Have all flows looked at now, and whenever the operator sees less or more."""
+        last: str | None = None
+        while True:
+            if (now := str(self.trouble or "")) != last:
+                last = now
+                for name in self._flows:
+                    self._wants_look(name, SOON_S)
+            await asyncio.sleep(_TROUBLE_EVERY_S)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all was seen once; nothing is decided before."""
+        copies = (self._task_copy, self._pod_copy, self._leases)
+        return all(copy.synced.is_set() for copy in copies)
+
+    @property
+    def trouble(self) -> HeadraceError | None:
+        """Why something cannot be seen."""
+        return self._task_copy.error or self._pod_copy.error or self._leases.error
+
+    # Flows: kopf watches them.
+
+    def put_flow(self, object: Object) -> None:
+        """A flow is there, or changed."""
+        if self._flows.put(object):
+            self._written.pop(name_of(object), None)  # which units are its own depends on its uid
+
+    def put_flow_written(self, object: Object) -> None:
+        """A flow as the API server answered a write, a moment before its watch tells the same."""
+        if self._flows.object(name_of(object)) is not None:  # else it is deleted meanwhile
+            self.put_flow(object)
+
+    def drop_flow(self, object: Object) -> None:
+        """A flow is gone."""
+        self._flows.drop(object)
+        self._written.pop(name_of(object), None)
+
+    async def refresh_flow(self, name: FlowName) -> None:
+        """Read a flow anew: a watch may have missed its end."""
+        before = self._flows.object(name)
+        found = await self._client.get(FLOW, *name)
+        if self._flows.object(name) is before:  # else a watch told more meanwhile
+            self._flows.set(name, found)
+            self._written.pop(name, None)
+
+    def flow_object(self, name: FlowName) -> Object | None:
+        """A flow as the API has it."""
+        return self._flows.object(name)
+
+    def flow_objects(self) -> list[Object]:
+        """All flows as the API has them, also those that are not understood."""
+        return self._flows.objects()
+
+    def flow(self, name: FlowName) -> ReplicationFlow:
+        """A flow that is there; raises ``InvalidSpec`` for one that is not understood."""
+        return self._flows.get(name)
+
+    def flows(self) -> list[ReplicationFlow]:
+        """All that are understood."""
+        return self._flows.all()
+
+    # Units.
+
+    def tasks(self, flow: ReplicationFlow) -> list[ReplicationTask]:
+        """The units of a flow, in order; not those of an earlier flow of that name."""
+        return self._units.of(flow)
+
+    def invalid_unit(self, name: FlowName) -> str:
+        """What is wrong with a unit that is not understood; empty when all are."""
+        return self._units.invalid_unit(name)
+
+    def written(self, name: FlowName) -> frozenset[Target]:
+        """The target topics that a flow writes; none of one that is gone or not understood."""
+        if name not in self._written:
+            flow = self._flows.understood(name)
+            self._written[name] = written_targets(self.tasks(flow) if flow else ())
+        return self._written[name]
+
+    def wake_rivals(self, name: FlowName) -> None:
+        """Have flows looked at that write a target topic which ``name`` took or freed since it was
+        looked at last: one of them may have waited for it."""
+        now, before = self.written(name), self._looked_at.get(name, frozenset())
+        self._looked_at[name] = now
+        if not now:
+            del self._looked_at[name]
+        if now is before or not (changed := now ^ before):
+            return
+        for flow in self._flows.all():
+            if (rival := flow_name(flow)) != name and changed & self.written(rival):
+                self._wants_look(rival, SOON_S)
+
+    def put_task(self, object: Object) -> None:
+        """A unit as the API server answered a write, a moment before its watch tells the same."""
+        namespace, name = name_of(object)
+        seen = self._task_copy.get(name, namespace)
+        if seen is None or is_older(object, seen):
+            return  # it is deleted meanwhile, or changed once more
+        self._forget_written(object, self._units.put(object))
+
+    async def refresh_task(self, namespace: str, name: str) -> None:
+        """Read a unit anew: its watch is behind."""
+        if (object := await self._client.get(TASK, namespace, name)) is not None:
+            self.put_task(object)
+
+    def _task_changed(self, change: Change) -> None:
+        deleted = change.type is ChangeType.DELETED
+        changed = (self._units.drop if deleted else self._units.put)(change.object)
+        self._forget_written(change.object, changed)
+        self._wants_look(flow_of(change.object), LATER_S if changed.of_figures_only else SOON_S)
+
+    def _forget_written(self, unit: Object, changed: UnitChange) -> None:
+        if changed.of_targets:
+            self._written.pop(flow_of(unit), None)
+
+    # Drivers.
+
+    def pods(self, flow: ReplicationFlow) -> list[DriverPod]:
+        """The driver pods of a flow."""
+        return list(self._pods.get(flow_name(flow), {}).values())
+
+    def leases(self, name: FlowName) -> dict[DriverName, DriverLease]:
+        """What is known of the Lease of each driver of a flow."""
+        return {pod: self._lease((name[0], pod)) for pod in self._pods.get(name, {})}
+
+    def _lease(self, name: tuple[str, DriverName]) -> DriverLease:
+        _, _, incarnation = self._leases.holder(name).rpartition("/")
+        return DriverLease(incarnation, self._leases.heard(name), self._leases.is_expired(name))
+
+    def _pod_changed(self, change: Change) -> None:
+        namespace, name = name_of(change.object)
+        flow = (namespace, change.object["metadata"]["labels"][FLOW_LABEL])
+        pods = self._pods.setdefault(flow, {})
+        pod = driver_pod(change.object)
+        if change.type is ChangeType.DELETED:
+            pods.pop(name, None)
+        elif pods.get(name) == pod:
+            return
+        else:
+            pods[name] = pod
+        self._leases.expect(
+            (namespace, pod) for (namespace, _), pods in self._pods.items() for pod in pods
+        )
+        self._wants_look(flow, SOON_S)
+
+    def _leases_changed(self) -> None:
+        for name in self._pods:
+            if self._told.get(name) != (now := self.leases(name)):
+                self._told[name] = now
+                self._wants_look(name, SOON_S)

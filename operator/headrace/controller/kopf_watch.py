@@ -1,0 +1,88 @@
+"""kopf, as far as we use it: it watches flows and children, and tells us what it sees.
+
+``on.event`` handlers only: any other kind would put a finalizer or an annotation on the object.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from itertools import chain, repeat
+from typing import Any
+
+import kopf
+import structlog
+
+from headrace.api.labels import FLOW_LABEL, MIRROR_TEST_LABEL
+from headrace.controller.children import CHILDREN
+from headrace.k8s import Kind, Object
+from headrace.k8s.kinds import CONFIG_MAP, FLOW, JOB
+
+_OURS = f"app.kubernetes.io/managed-by=headrace,{FLOW_LABEL}"
+_STAGES = (JOB, CONFIG_MAP)
+_OF_A_TEST = f"app.kubernetes.io/managed-by=headrace,{MIRROR_TEST_LABEL}"
+
+_BACKOFFS_S = (1.0, 1.0, 2.0, 3.0, 5.0, 8.0)
+
+ObjectListener = Callable[[Kind, Object, bool], None]
+"""Hears of an object of a kind, and whether it is deleted. Must not block."""
+
+
+class EndlessBackoffs:
+    """kopf ends the operator after the last of its backoffs: there is none. Each request begins
+    anew to iterate."""
+
+    def __iter__(self) -> Iterator[float]:
+        return chain(_BACKOFFS_S, repeat(_BACKOFFS_S[-1]))
+
+
+async def watch_by_kopf(namespace: str | None, seen: ObjectListener) -> None:
+    """Watch until the process is told to end (TERM, INT); ``namespace`` None: all."""
+    registry = kopf.OperatorRegistry()
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False  # Events are ours to post
+    settings.scanning.disabled = True  # or it asks for rights on all definitions there are
+    settings.networking.error_backoffs = EndlessBackoffs()
+
+    @kopf.on.login(registry=registry)
+    def login(**arguments: Any) -> kopf.ConnectionInfo | None:
+        if os.environ.get("KUBECONFIG"):  # as k8s.connect: never by ~/.kube/config
+            return kopf.login_with_kubeconfig(**arguments)
+        return kopf.login_with_service_account(**arguments)
+
+    def watch(kind: Kind) -> None:
+        @kopf.on.event(kind.api_version, kind.plural, registry=registry, id=kind.plural)
+        async def handle(event: Any, **_: Any) -> None:  # kopf runs what is not async in a thread
+            # What it lists, unlike what it watches, need not repeat what the list says of all.
+            object = {"apiVersion": kind.api_version, "kind": kind.name, **event["object"]}
+            seen(kind, object, event["type"] == "DELETED")
+
+    watch(FLOW)
+    of_flows, of_tests = dict.fromkeys(CHILDREN, _OURS), dict.fromkeys(_STAGES, _OF_A_TEST)
+    for child, labels in (of_flows | of_tests).items():
+        settings.watching.label_selectors[child.api_version, child.plural] = labels
+        watch(child)
+    await kopf.operator(
+        registry=registry,
+        settings=settings,
+        standalone=True,
+        clusterwide=namespace is None,
+        namespaces=[] if namespace is None else [namespace],
+    )
+
+
+class _ToStructlog(logging.Handler):
+    """kopf's words among ours, one line each."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See ``logging.Handler``."""
+        logger = structlog.get_logger(module=record.name)
+        logger.log(record.levelno, record.getMessage(), exc_info=record.exc_info or None)
+
+
+def quiet_kopf() -> None:
+    """Let kopf say what went wrong, and not what it does all day."""
+    for name in ("kopf", "asyncio", "aiohttp"):
+        logger = logging.getLogger(name)
+        logger.handlers = [_ToStructlog()]
+        logger.propagate = False
+        logger.setLevel(logging.WARNING)

@@ -1,0 +1,152 @@
+"""The line between the herder and one of its driver processes: JSON lines over a socket pair.
+
+The driver's end of a line that is closed is the sign that its herder is gone.
+"""
+
+import itertools
+import json
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
+from typing import Any
+
+from headrace.api import ReplicationTask, ReplicationTaskStatus, TaskType, TopicPartitions
+from headrace.connect.herder import TargetTaken, TaskConflict
+from headrace.errors import Fatal, HeadraceError, Retriable
+
+Event = dict[str, Any]
+
+_ANSWER_TIMEOUT_S = 5.0
+
+
+def encode(message: Mapping[str, Any]) -> bytes:
+    """One line."""
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def dump(model: ReplicationTask | ReplicationTaskStatus | TopicPartitions) -> dict[str, Any]:
+    """A resource as JSON has it."""
+    return model.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+def answer_error(error: HeadraceError) -> dict[str, Any]:
+    """What goes back for an error of ours."""
+    answer: dict[str, Any] = {"error": type(error).__name__, "message": str(error)}
+    if isinstance(error, TargetTaken):
+        answer["topics"] = sorted(error.topics)
+    if isinstance(error, TaskConflict) and error.current is not None:
+        answer["current"] = dump(error.current)
+    return answer
+
+
+def _raise_error(answer: Mapping[str, Any]) -> None:
+    message = answer["message"]
+    match answer["error"]:
+        case "TaskConflict":
+            current = answer.get("current")
+            raise TaskConflict(message, current and ReplicationTask.model_validate(current))
+        case "TargetTaken":
+            raise TargetTaken(message, answer["topics"])
+        case _:
+            raise Fatal(message)
+
+
+class HerderLink:
+    """The driver's end: the Herder port for its Workers. Thread-safe."""
+
+    def __init__(
+        self, line: socket.socket, on_event: Callable[[Event], None], on_closed: Callable[[], None]
+    ) -> None:
+        """``on_event`` and ``on_closed`` are called on the thread that reads."""
+        self._line = line
+        self._on_event = on_event
+        self._on_closed = on_closed
+        self._ids = itertools.count(1)
+        self._waiting: dict[int, Future[Event]] = {}
+        self._sending = threading.Lock()
+        threading.Thread(target=self._read, name="herder-link", daemon=True).start()
+
+    def claim(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
+        """See ``Herder``."""
+        return self._status_write("claim", task, status)
+
+    def report(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
+        """See ``Herder``."""
+        return self._status_write("report", task, status)
+
+    def release(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
+        """See ``Herder``."""
+        return self._status_write("release", task, status)
+
+    def list_tasks(self, connector: ReplicationTask, type: TaskType) -> list[ReplicationTask]:
+        """See ``Herder``."""
+        answer = self._call("list-tasks", connector=dump(connector), type=type)
+        return [ReplicationTask.model_validate(task) for task in answer["tasks"]]
+
+    def put_tasks(
+        self,
+        connector: ReplicationTask,
+        type: TaskType,
+        tasks: Mapping[int, Sequence[TopicPartitions]],
+        target_topics: Mapping[str, Sequence[str]],
+    ) -> None:
+        """See ``Herder``."""
+        self._call(
+            "put-tasks",
+            connector=dump(connector),
+            type=type,
+            tasks={index: [dump(packed) for packed in held] for index, held in tasks.items()},
+            targetTopics=target_topics,
+        )
+
+    def beat(self) -> None:
+        """Tell the herder that this driver lives."""
+        self._send({"call": "beat"})
+
+    def _status_write(
+        self, verb: str, task: ReplicationTask, status: ReplicationTaskStatus
+    ) -> ReplicationTask:
+        answer = self._call(verb, task=dump(task), status=dump(status))
+        return ReplicationTask.model_validate(answer["task"])
+
+    def _call(self, verb: str, **arguments: Any) -> Event:
+        call = next(self._ids)
+        future = self._waiting[call] = Future()
+        try:
+            self._send({"id": call, "call": verb, **arguments})
+            answer = future.result(_ANSWER_TIMEOUT_S)
+        except FutureTimeout:
+            raise Retriable(f"the herder did not answer within {_ANSWER_TIMEOUT_S:.0f} s") from None
+        finally:
+            del self._waiting[call]
+        if "error" in answer:
+            _raise_error(answer)
+        return answer
+
+    def _send(self, message: Event) -> None:
+        try:
+            with self._sending:
+                self._line.sendall(encode(message))
+        except OSError as error:
+            raise Retriable(f"the line to the herder is closed: {error}") from error
+
+    def _read(self) -> None:
+        with self._line.makefile("rb") as lines:
+            try:
+                for line in lines:
+                    self._take(json.loads(line))
+            except (OSError, json.JSONDecodeError):
+                pass  # a line cut off or torn: the herder is gone, as on a closed one
+        for waiting in list(self._waiting.values()):
+            with suppress(InvalidStateError):
+                waiting.set_exception(Retriable("the line to the herder is closed"))
+        self._on_closed()
+
+    def _take(self, message: Event) -> None:
+        if "event" in message:
+            self._on_event(message)
+        elif (future := self._waiting.get(message["id"])) is not None:
+            future.set_result(message)

@@ -1,0 +1,187 @@
+"""The Herder port on Kubernetes: the units are ReplicationTask objects."""
+
+import asyncio
+import random
+import time
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import TimeoutError as FutureTimeout
+from functools import partial
+from typing import Any, TypeVar
+
+from headrace.api import (
+    ReplicationFlow,
+    ReplicationTask,
+    ReplicationTaskStatus,
+    TaskType,
+    TopicPartitions,
+)
+from headrace.api.labels import CONNECTOR_MANAGER
+from headrace.connect.herder import TaskConflict
+from headrace.driver.epoch_fence import EpochFence, together
+from headrace.driver.status_writes import Turns, Urgency, urgency
+from headrace.driver.target_topics import check_not_taken
+from headrace.driver.task_objects import TaskBuilder, says, selector
+from headrace.errors import InvalidSpec, Retriable
+from headrace.k8s import Client, Conflict, NotFound, Object, Unavailable, dump, owns, parse
+from headrace.k8s.kinds import TASK
+
+T = TypeVar("T")
+
+_WRITE_S = 12.0
+"""A status write and the look after a refusal: two requests."""
+_PUBLISH_S = 120.0
+_QUIET_S = 4.0
+"""After an API server did not answer, reports wait for so long: those who report do more than
+that, and must not stand still while it is away."""
+
+
+class KubernetesHerder:
+    """For the Workers' threads; requests run on ``loop``, which another thread drives."""
+
+    def __init__(
+        self, client: Client, loop: asyncio.AbstractEventLoop, flow: ReplicationFlow
+    ) -> None:
+        self._client, self._loop, self._flow = client, loop, flow
+        self._namespace, self._name = flow.metadata.namespace, flow.metadata.name
+        self._fence = EpochFence(client, self._namespace)
+        self._turns = Turns()
+        self._quiet_until = 0.0
+        self._not_taken: dict[str, set[str]] = {}
+        """Target topics, by cluster id, that were found to be no other flow's."""
+
+    def claim(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
+        """See ``Herder``."""
+        return self._wait(self._write(task, status), _WRITE_S)
+
+    def report(
+        self, task: ReplicationTask, status: ReplicationTaskStatus
+    ) -> ReplicationTask | None:
+        """See ``Herder``; what only measures is written seldom (``status_writes``)."""
+        now = time.monotonic()
+        if now < self._quiet_until:
+            raise Retriable("the API server did not answer just now")
+        match urgency(task.status, status):
+            case Urgency.NONE:
+                return None
+            case Urgency.FINE if not self._turns.may(task.metadata.name, now):
+                return None
+        try:
+            return self._wait(self._write(task, status), _WRITE_S)
+        except Unavailable:
+            self._quiet_until = time.monotonic() + _QUIET_S * random.uniform(0.5, 1.0)
+            raise
+
+    def release(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
+        """See ``Herder``."""
+        return self._wait(self._write(task, status), _WRITE_S)
+
+    def list_tasks(self, connector: ReplicationTask, type: TaskType) -> list[ReplicationTask]:
+        """See ``Herder``."""
+        return self._wait(self._tasks(type), _PUBLISH_S)
+
+    def put_tasks(
+        self,
+        connector: ReplicationTask,
+        type: TaskType,
+        tasks: Mapping[int, Sequence[TopicPartitions]],
+        target_topics: Mapping[str, Sequence[str]],
+    ) -> None:
+        """See ``Herder``."""
+        self._wait(self._publish(connector, type, tasks, target_topics), _PUBLISH_S)
+
+    def _wait(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
+        """Each request has a time-out of its own; this one is for a loop that stands still."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(timeout_s)
+        except FutureTimeout:
+            future.cancel()
+            raise Unavailable(f"the API server did not answer within {timeout_s:.0f} s") from None
+
+    # Status.
+
+    async def _write(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
+        object = dump(task) | {"status": dump(status)}
+        try:
+            return parse(ReplicationTask, await self._client.replace_status(object))
+        except (Conflict, NotFound) as error:
+            now = await self._get(task.metadata.name)
+            if now is not None and now.metadata.uid != task.metadata.uid:
+                now = None  # another object of that name: ours is gone
+            raise TaskConflict(str(error), now) from error
+
+    async def _get(self, name: str) -> ReplicationTask | None:
+        found = await self._client.get(TASK, self._namespace, name)
+        return None if found is None else parse(ReplicationTask, found)
+
+    # Tasks of a connector.
+
+    async def _tasks(self, type: TaskType) -> list[ReplicationTask]:
+        selected = selector(self._name, type)
+        found = await self._client.list(TASK, self._namespace, labels=selected)
+        return [_as_far_as_understood(task) for task in found if owns(self._flow, task)]
+
+    async def _publish(
+        self,
+        connector: ReplicationTask,
+        type: TaskType,
+        tasks: Mapping[int, Sequence[TopicPartitions]],
+        target_topics: Mapping[str, Sequence[str]],
+    ) -> None:
+        epoch = connector.status.epoch
+        there = {task.spec.index: task for task in await self._tasks(type)}
+        self._refuse_stale(epoch, type, there.values())
+        await self._check_topics(target_topics)
+        builder = TaskBuilder(self._flow, type, epoch, next(iter(target_topics), ""))
+        wanted = {index: builder.build(index, held) for index, held in tasks.items()}
+        changed = [
+            object
+            for index, object in wanted.items()
+            if index not in there or not says(there[index], object)
+        ]
+        gone = there.keys() - tasks.keys()
+        if not changed and not gone:
+            await self._fence.raise_in_time(type, epoch, there.values())
+            return
+        # Only when an earlier connector can write to no task any more is the split changed.
+        await self._fence.raise_now(type, epoch, there.values())
+        apply = partial(self._client.apply, manager=CONNECTOR_MANAGER)
+        await together(partial(apply, object) for object in changed)
+        for index in gone:
+            await self._delete(there[index], epoch)
+
+    async def _check_topics(self, target_topics: Mapping[str, Sequence[str]]) -> None:
+        unknown = {
+            cluster_id: new
+            for cluster_id, topics in target_topics.items()
+            if (new := set(topics) - self._not_taken.setdefault(cluster_id, set()))
+        }
+        await check_not_taken(self._client, self._namespace, self._name, unknown)
+        for cluster_id, new in unknown.items():
+            self._not_taken[cluster_id] |= new
+
+    async def _delete(self, task: ReplicationTask, epoch: int) -> None:
+        """A task that a later connector has written meanwhile stays."""
+        now: ReplicationTask | None = task
+        while now is not None:
+            self._refuse_stale(epoch, task.spec.type, [now])
+            name, version = now.metadata.name, now.metadata.resource_version
+            try:
+                await self._client.delete(TASK, self._namespace, name, resource_version=version)
+                return
+            except Conflict:
+                now = await self._get(name)
+
+    def _refuse_stale(self, epoch: int, type: TaskType, there: Iterable[ReplicationTask]) -> None:
+        if any(task.spec.connector_epoch > epoch for task in there):
+            raise TaskConflict(
+                f"a later connector than epoch {epoch} writes the {type}s of flow {self._name}"
+            )
+
+
+def _as_far_as_understood(object: Object) -> ReplicationTask:
+    """A task; one whose partitions somebody wrote by hand, as 5-2, has none: they are put right."""
+    try:
+        return parse(ReplicationTask, object)
+    except InvalidSpec:
+        return parse(ReplicationTask, object | {"spec": object["spec"] | {"partitions": []}})

@@ -1,0 +1,33 @@
+"""Two flows that write one target topic: found by what the tasks of others say that they write.
+
+Progress would tell only of flows of one source. Flows of other namespaces are not seen.
+"""
+
+from collections.abc import Mapping, Set
+
+from headrace.api.labels import FLOW_LABEL, TOPICS_ANNOTATION
+from headrace.connect.herder import TargetTaken
+from headrace.driver.task_objects import others_selector
+from headrace.k8s import Client, Object
+from headrace.k8s.kinds import TASK
+
+_TO_BE_RUN = "spec.driverName!="
+"""Not those of a flow that is stopped."""
+
+
+async def check_not_taken(
+    client: Client, namespace: str, flow: str, topics: Mapping[str, Set[str]]
+) -> None:
+    """``topics`` by target cluster id; raises ``TargetTaken`` when another flow writes one."""
+    for cluster_id, mine in topics.items():
+        selected = others_selector(flow, cluster_id)
+        for task in await client.list(
+            TASK, namespace, labels=selected, fields=_TO_BE_RUN, metadata_only=True
+        ):
+            if shared := mine & _target_topics(task):
+                writer = task["metadata"]["labels"][FLOW_LABEL]
+                raise TargetTaken.by(writer, flow, shared, cluster_id)
+
+
+def _target_topics(task: Object) -> set[str]:
+    return set(task["metadata"].get("annotations", {}).get(TOPICS_ANNOTATION, "").split("\n"))

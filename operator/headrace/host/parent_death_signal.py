@@ -1,0 +1,112 @@
+"""A child that dies with its parent, also when the parent is killed with -9.
+
+:func:`spawn` starts the child through this very file, run as a script (standard library only, so
+that it costs some 20 ms): it asks the kernel for a signal at the parent's death (PR_SET_PDEATHSIG
+of prctl(2), which survives an exec) and then becomes the command.
+
+What prctl(2) calls "parent" is the *thread* that forked: the signal comes when that thread ends, be
+its process alive or not. So one thread that lives as long as the process forks every child.
+"""
+
+import ctypes
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import cache
+from pathlib import Path
+from typing import IO
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def spawn(
+    command: Sequence[str | Path],
+    *,
+    at_parents_death: signal.Signals | None = signal.SIGKILL,
+    stdout: int | IO[bytes] | None = None,
+    stderr: int | IO[bytes] | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    pass_fds: Sequence[int] = (),
+) -> subprocess.Popen[bytes]:
+    """Start ``command`` without input and in a session of its own (Ctrl-C here does not reach it).
+
+    The child gets the signal ``at_parents_death`` when this process ends, in whatever way; with
+    None it outlives us. Any thread may call this. A command that cannot be executed ends with code
+    127, as in a shell; without the signal OSError is raised, as by ``subprocess.Popen``.
+    """
+    argv = [os.fspath(part) for part in command]
+    if at_parents_death is not None:
+        launcher = [sys.executable, "-I", "-S", __file__, str(at_parents_death.value)]
+        argv = [*launcher, str(os.getpid()), *argv]
+    child: Future[subprocess.Popen[bytes]] = Future()
+
+    def fork() -> None:
+        try:
+            child.set_result(
+                subprocess.Popen(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout,
+                    stderr=stderr,
+                    env=env,
+                    cwd=cwd,
+                    pass_fds=pass_fds,
+                    start_new_session=True,
+                )
+            )
+        except OSError as error:
+            child.set_exception(error)
+
+    _forker(os.getpid()).put(fork)
+    try:
+        return child.result()
+    except KeyboardInterrupt:
+        child.add_done_callback(_kill)  # nobody else will know of it
+        raise
+
+
+def _kill(child: "Future[subprocess.Popen[bytes]]") -> None:
+    if not child.exception():
+        child.result().kill()
+
+
+@cache
+def _forker(pid: int) -> "queue.SimpleQueue[Callable[[], None]]":
+    """The queue of the thread that forks: a daemon, which ends with the process and not before.
+
+    One for each ``pid``, as a process that was forked off has no such thread.
+    """
+    work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+
+    def run() -> None:
+        while True:
+            work.get()()
+
+    threading.Thread(target=run, name=f"headrace-forker-{pid}", daemon=True).start()
+    return work
+
+
+def _become(death_signal: int, parent: int, command: list[str]) -> None:
+    """The script's work: set the signal, check that the parent lives, become ``command``."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_PDEATHSIG, death_signal, 0, 0, 0) != 0:
+        sys.exit(f"prctl(PR_SET_PDEATHSIG): {os.strerror(ctypes.get_errno())}")
+    if os.getppid() != parent:
+        sys.exit(
+            f"process {parent} ended before it could set the parent-death signal of {command[0]}"
+        )
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        print(f"{command[0]}: {error.strerror}", file=sys.stderr)  # noqa: T201 - a script here
+        sys.exit(127)
+
+
+if __name__ == "__main__":
+    _become(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

@@ -1,0 +1,139 @@
+"""A mirror test's result: ``report.json``, and the only source of the exit code.
+
+The page is made from it alone. Everything in it is bounded (examples, points of a plot), so that
+the document of the longest test stays below 512 KiB.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from headrace.api import LatencyMs, MirrorTest, MirrorTestCounts, Verdict
+from headrace.api.model import Model
+from headrace.mirror_test.faults import Fault
+
+MAX_EXAMPLES = 10
+"""Of each class."""
+MAX_POINTS = 600
+"""Of each plot."""
+
+
+class Kind(StrEnum):
+    """Classes of what can be wrong with a record."""
+
+    MISSING = "missing"
+    """Acknowledged and on the source, and not on the target."""
+    DUPLICATED = "duplicated"
+    """On the target once more; every copy after the first counts."""
+    REORDERED = "reordered"
+    """First arrived after a later message of its topic, producer and key."""
+    CORRUPTED = "corrupted"
+    """A copy that differs from the source's record."""
+    ALIEN = "alien"
+    """On the target, of this run, known neither to the manifest nor to the source."""
+    UNACKNOWLEDGED = "unacknowledged"
+    """Written to the source without an acknowledgement: the mirror may carry it or not."""
+    SOURCE_LOST = "sourceLost"
+    """Acknowledged, and not on the source: no mirror can be blamed."""
+
+
+class Example(Model):
+    """One record that something is wrong with."""
+
+    topic: str
+    """Topic on the target; of a record that is only on the source, there."""
+    partition: int | None = None
+    offset: int | None = None
+    """Where it lies; absent: nowhere any more."""
+    producer: str
+    seq: int | None
+    """Its number; absent: neither headers nor body tell it."""
+    differs: str = ""
+    """Of a corrupted record: what is not as on the source, separated by commas."""
+
+
+class Counts(MirrorTestCounts):
+    """The counts of the status, and those that explain them."""
+
+    planned: int | None = None
+    """What the load was to send; absent: it was bounded by time."""
+    unacknowledged: int = 0
+    source_lost: int = 0
+    sentinels: int = 0
+    """Partitions of the source, each of which got an end sentinel."""
+    sentinels_seen: int = 0
+    """Those whose sentinel arrived."""
+
+
+class Latency(LatencyMs):
+    """Latency from a message's timestamp to its being visible on the target."""
+
+    measured: int
+    """Arrivals that went into the quantiles, repetitions included."""
+    histogram: Annotated[tuple[tuple[int, int], ...], Field(max_length=MAX_POINTS)]
+    """Pairs: a bin's lower bound in ms (it reaches to the next), and arrivals."""
+
+
+class Point(Model):
+    """One moment of the plots."""
+
+    at_seconds: float
+    """Since the first message."""
+    acknowledged_per_second: float
+    visible_per_second: float
+    behind: int
+    """Messages acknowledged and not yet visible."""
+    p50_ms: int | None = None
+    p99_ms: int | None = None
+    max_ms: int | None = None
+
+
+class MirroredTopic(Model):
+    """A topic of the load."""
+
+    source: str
+    """Its name on the source."""
+    target: str
+    """Its name on the target."""
+    partitions: int
+    """Partitions on the source."""
+
+
+class Result(Model):
+    """One run of a MirrorTest, judged."""
+
+    version: Literal[1] = 1
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    """Why, in sentences; the heaviest first."""
+    warnings: tuple[str, ...] = ()
+    """What a reader should know beside the verdict."""
+    run: str
+    """Name of this run."""
+    flow: str | None = None
+    """Name of the flow under test; absent: a mirror that someone else runs."""
+    test: MirrorTest
+    """What was tested, and how: resolved, with every default filled in."""
+    topics: tuple[MirroredTopic, ...] = ()
+    """Where the load went."""
+    counts: Counts | None = None
+    """Absent: the clusters could not be compared."""
+    examples: dict[Kind, Annotated[tuple[Example, ...], Field(max_length=MAX_EXAMPLES)]] = Field(
+        default_factory=dict
+    )
+    """Of each class that has some."""
+    latency_ms: Latency | None = None
+    """Absent: nothing was measured."""
+    acknowledged_per_second: float | None = None
+    """Rate of the whole load, from its first message to its last acknowledgement."""
+    points: Annotated[tuple[Point, ...], Field(max_length=MAX_POINTS)] = ()
+    faults: tuple[Fault, ...] = ()
+    started_ms: int | None = None
+    """First message, in ms since 1970."""
+    finished_ms: int | None = None
+    """Last acknowledgement."""
+    judged_ms: int
+    """When the verdict was given."""
+    versions: dict[str, str]
+    """Of the software that took part."""

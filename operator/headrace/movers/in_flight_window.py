@@ -1,0 +1,132 @@
+"""What of one partition is read, sent and acknowledged."""
+
+import sys
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headrace.api.partitions import TopicPartition
+from headrace.kafka import KafkaError, Message
+
+
+@dataclass
+class Copied:
+    """What the target has acknowledged; it only grows. One thread counts, any may read."""
+
+    records: int = 0
+    bytes: int = 0
+    """Of keys and values."""
+
+
+class InFlightWindow:
+    """The window between the source's read position and the target's last acknowledgement.
+
+    Flushless (Brooklin's word): nothing waits for a flush, the position that may be stored is
+    always the end of what is acknowledged without a gap. An idempotent producer acknowledges a
+    partition in order, so the oldest record in flight is the next to be acknowledged.
+    """
+
+    __slots__ = (
+        "_dropped_from",
+        "_frontier",
+        "_pending",
+        "at",
+        "bytes_in_flight",
+        "copied",
+        "error",
+        "gaps",
+        "last_timestamp_ms",
+        "leader_epoch",
+        "on_gap",
+        "target_offset",
+        "target_topic",
+    )
+
+    def __init__(
+        self,
+        at: TopicPartition,
+        position: int,
+        target_topic: str,
+        leader_epoch: int = -1,
+        copied: Copied | None = None,
+    ) -> None:
+        """``copied`` counts for all partitions of a task."""
+        self.at = at
+        self.target_topic = target_topic
+        self._frontier = position
+        self._dropped_from = sys.maxsize
+        self._pending: deque[tuple[int, int, int]] = deque()  # offset, timestamp ms, bytes
+        self.leader_epoch = leader_epoch
+        """Of the last record read; -1 when unknown."""
+        self.target_offset: int | None = None
+        """The target offset expected next; ``None`` before the first acknowledgement."""
+        self.gaps = 0
+        """How often an acknowledged offset was not the expected one: somebody else writes there."""
+        self.on_gap: Callable[[InFlightWindow, int], None] | None = None
+        self.error: KafkaError | None = None
+        """Why the oldest record in flight was refused; nothing is acknowledged after it."""
+        self.last_timestamp_ms: int | None = None
+        self.bytes_in_flight = 0
+        self.copied = copied or Copied()
+
+    @property
+    def position(self) -> int:
+        """The next source offset to read."""
+        return self._frontier
+
+    @property
+    def acknowledged(self) -> int:
+        """All source offsets below this one are on the target (or hold nothing to copy)."""
+        return self._pending[0][0] if self._pending else self._frontier
+
+    @property
+    def in_flight(self) -> int:
+        """Records sent and not yet acknowledged."""
+        return len(self._pending)
+
+    def rewind(self) -> None:
+        """Read again from what is acknowledged, and forget what was in flight."""
+        self._frontier = min(self._dropped_from, self.acknowledged)
+        self._dropped_from = sys.maxsize
+        self._pending.clear()
+        self.bytes_in_flight = 0
+        self.error = None
+
+    @property
+    def oldest_timestamp_ms(self) -> int | None:
+        """Timestamp of the oldest record not acknowledged, else of the last that was."""
+        return self._pending[0][1] if self._pending else self.last_timestamp_ms
+
+    def sent(self, offset: int, timestamp_ms: int, size: int) -> None:
+        """A record was handed to the producer."""
+        self._pending.append((offset, timestamp_ms, size))
+        self._frontier = offset + 1
+        self.bytes_in_flight += size
+
+    def passed(self, offset: int) -> None:
+        """The source holds nothing to copy below ``offset`` (markers, aborted records)."""
+        self._frontier = max(self._frontier, offset)
+
+    def delivered(self, error: KafkaError | None, message: Message) -> None:
+        """The producer's delivery report."""
+        if error is not None:
+            if error.code() == KafkaError._PURGE_QUEUE:
+                # Dropped unsent: always the youngest, in whatever order the reports come.
+                self._dropped_from = self._pending.pop()[0]
+            else:
+                self.error = self.error or error
+            return
+        if self.error is not None or not self._pending:
+            return
+        _, timestamp_ms, size = self._pending.popleft()
+        offset = message.offset()
+        if offset is not None:
+            if self.target_offset is not None and offset != self.target_offset:
+                self.gaps += 1
+                if self.on_gap is not None:
+                    self.on_gap(self, offset)
+            self.target_offset = offset + 1
+        self.last_timestamp_ms = timestamp_ms
+        self.bytes_in_flight -= size
+        self.copied.records += 1
+        self.copied.bytes += size

@@ -1,0 +1,203 @@
+"""Decides where units run, by the assignors that their flows choose."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from headrace.api import ReplicationFlow, ReplicationTask
+from headrace.assign import (
+    ApplicationState,
+    AssignmentUtils,
+    DriverName,
+    DriverState,
+    TaskAssignment,
+    TaskId,
+)
+from headrace.errors import InvalidSpec
+from headrace.placement.assignor_input import (
+    drivers_with_their_units,
+    flow_configs,
+    is_to_be_filled,
+    task_id,
+    weights,
+)
+from headrace.placement.assignors import Decider, Decision, open_assignor
+from headrace.placement.decision import Placement, PlacementDecision
+from headrace.placement.rates import Rates
+
+_LOOK_AGAIN_MS = 60_000
+"""Weights change without an event; nothing moves for balance more often than this."""
+_FIRST_RETRY_MS, _LAST_RETRY_MS = 1_000, 60_000
+"""Between two questions to an assignor that gives no good answer, twice as long each time."""
+
+
+@dataclass
+class _Known:
+    """An assignor in use, and what is remembered of it."""
+
+    decider: Decider
+    last_balance_ms: int | None = None
+    failures: int = 0
+
+
+class Placer:
+    """One for each set of drivers: for all flows of a ``headrace run``, which share its drivers;
+    for one flow on Kubernetes, where each has drivers of its own.
+
+    Flows with one assignor are decided together. An assignor sees its own flows' units only, never
+    those of another: each deals its own evenly over all drivers, and so all are.
+
+    Not thread-safe, but for ``close``. What it remembers (the assignors,
+    when something last moved for balance, rates) may be lost at any time: at worst something moves
+    a minute too early.
+    """
+
+    def __init__(self, plug_in_limit_s: float = 5.0) -> None:
+        """A plug-in among the assignors has ``plug_in_limit_s`` to answer."""
+        self._limit_s = plug_in_limit_s
+        self._known: dict[str, _Known] = {}
+        self._rates = Rates()
+
+    def observe(self, tasks: Iterable[ReplicationTask], now_ms: int) -> None:
+        """Look at the rates that all units report; cheap, and the more often the better."""
+        self._rates.observe(tasks, now_ms)
+
+    def decide(
+        self,
+        flows: Iterable[ReplicationFlow],
+        tasks: Iterable[ReplicationTask],
+        drivers: Iterable[DriverState],
+        now_ms: int,
+        *,
+        pins: Mapping[TaskId, DriverName] | None = None,
+        balance: bool = True,
+    ) -> PlacementDecision:
+        """Decide for all ``tasks`` of ``flows``, which run where their specs say until now.
+
+        ``drivers`` are those that shall have units (name, capacity, rack, tags; what they run is
+        taken from the tasks): not one that is lost, or leaving. ``pins`` hold as long as their
+        driver is among them; others are balanced around them, but not in the round that moves one.
+        With ``balance`` false only units without a driver get a new one, whatever the assignor
+        says.
+
+        May block for seconds: a plug-in is asked in a process. ``now_ms`` may be of any clock that
+        goes on steadily.
+        """
+        flows, tasks, drivers = list(flows), list(tasks), list(drivers)
+        self.observe(tasks, now_ms)
+        placements: dict[TaskId, Placement] = {}
+        problems: dict[str, str] = {}
+        follow_ups: list[int] = []
+        groups = _by_assignor(flows)
+        for name, group in groups.items():
+            names = {flow.metadata.name for flow in group}
+            theirs = [task for task in tasks if task.spec.flow_name in names]
+            there = drivers_with_their_units(drivers, theirs, pins or {})
+            state = ApplicationState(
+                tasks=weights(map(task_id, theirs), self._rates.of),
+                drivers=there,
+                flows=flow_configs(group, list(there.values())),
+                now_ms=now_ms,
+                pinned=_pinned(there, pins or {}, balance),
+            )
+            decision = self._ask(name, state, _has_moves_by_hand(theirs, there, pins or {}))
+            placements |= _placements(state, decision.assignment)
+            if decision.reason:
+                problems |= dict.fromkeys(names, decision.reason)
+            if (follow_up_ms := decision.assignment.follow_up_ms) is not None:
+                if _overrules(state, decision.assignment):
+                    # It would ask for the same again, at once and for ever.
+                    follow_up_ms = max(follow_up_ms, now_ms + _FIRST_RETRY_MS)
+                follow_ups.append(follow_up_ms)
+        self._forget(self._known.keys() - groups.keys())
+        if placements and drivers:
+            follow_ups.append(now_ms + _LOOK_AGAIN_MS)
+        return PlacementDecision(placements, problems, min(follow_ups, default=None))
+
+    def close(self) -> None:
+        """End the processes of plug-ins; one that is being asked from another thread, too."""
+        self._forget(list(self._known))
+
+    def _ask(self, name: str, state: ApplicationState, by_hand: bool) -> Decision:
+        if not state.drivers:
+            reason = "there is no driver: units wait for one"
+            return Decision(AssignmentUtils.identity(state), reason=reason)
+        try:
+            known = self._open(name)
+        except InvalidSpec as unknown:
+            kept = AssignmentUtils.identity(state)
+            return _later(Decision(kept, reason=f"{unknown}; the assignment in force stays"), state)
+        if by_hand:
+            # Who moves one unit would be surprised to see another move at the same time.
+            known.last_balance_ms = state.now_ms
+        # A driver that has just joined is not kept waiting for a minute to be over.
+        fill = is_to_be_filled(state) and not by_hand
+        last_ms = None if fill else known.last_balance_ms
+        decision = known.decider.decide(replace(state, last_balance_ms=last_ms))
+        if decision.assignment.balanced:
+            known.last_balance_ms = state.now_ms
+        known.failures = known.failures + 1 if decision.reason else 0
+        return _later(decision, state, known.failures) if decision.reason else decision
+
+    def _open(self, name: str) -> _Known:
+        if name not in self._known:
+            self._known[name] = _Known(open_assignor(name, self._limit_s))
+        return self._known[name]
+
+    def _forget(self, names: Iterable[str]) -> None:
+        for name in list(names):
+            self._known.pop(name).decider.close()
+
+
+def _by_assignor(flows: Iterable[ReplicationFlow]) -> dict[str, Sequence[ReplicationFlow]]:
+    def assignor(flow: ReplicationFlow) -> str:
+        return flow.spec.tasks.assignor
+
+    return {name: list(group) for name, group in groupby(sorted(flows, key=assignor), assignor)}
+
+
+def _has_moves_by_hand(
+    tasks: Iterable[ReplicationTask],
+    drivers: Mapping[DriverName, DriverState],
+    pins: Mapping[TaskId, DriverName],
+) -> bool:
+    """Whether a unit is pinned to another driver than it is to run on until now."""
+    return any(
+        pins.get(task_id(task)) in drivers and pins[task_id(task)] != task.spec.driver_name
+        for task in tasks
+    )
+
+
+def _pinned(
+    drivers: Mapping[DriverName, DriverState], pins: Mapping[TaskId, DriverName], balance: bool
+) -> frozenset[TaskId]:
+    run = frozenset[TaskId]().union(*(driver.active for driver in drivers.values()))
+    return frozenset(id for id in run if not balance or pins.get(id) in drivers)
+
+
+def _overrules(state: ApplicationState, answer: TaskAssignment) -> bool:
+    """Whether pins hold against the answer: not every assignor knows them."""
+    given = answer.drivers
+    return any(
+        driver.active & state.pinned - given[name].active for name, driver in state.drivers.items()
+    )
+
+
+def _placements(state: ApplicationState, answer: TaskAssignment) -> dict[TaskId, Placement]:
+    """By unit; one that is pinned stays where it is, also when the assignor knows no pins."""
+    owners = answer.owners | {
+        id: name for name, driver in state.drivers.items() for id in driver.active & state.pinned
+    }
+    standbys: dict[TaskId, list[DriverName]] = {}
+    for name, given in sorted(answer.drivers.items()):
+        for id in given.standby | given.warm_up:
+            if name != owners.get(id):
+                standbys.setdefault(id, []).append(name)
+    return {id: Placement(owners.get(id, ""), tuple(standbys.get(id, ()))) for id in state.tasks}
+
+
+def _later(decision: Decision, state: ApplicationState, failures: int = 16) -> Decision:
+    """Ask again, but not in a tight loop."""
+    delay_ms = min(_FIRST_RETRY_MS << min(failures - 1, 15), _LAST_RETRY_MS)
+    answer = replace(decision.assignment, follow_up_ms=state.now_ms + delay_ms)
+    return replace(decision, assignment=answer)

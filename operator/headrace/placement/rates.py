@@ -1,0 +1,52 @@
+"""What units weigh: bytes a second, smoothed over time."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import exp
+
+from headrace.api import ReplicationTask
+from headrace.assign import TaskId
+from headrace.placement.assignor_input import task_id
+
+_SMOOTHING_MS = 60_000
+"""A status' rate is that of some five seconds; units shall not move for what lasts no longer."""
+_SETTLED_MS = 30_000
+"""A unit that has just begun works off what piled up: that says little about its weight."""
+
+
+@dataclass
+class _Rate:
+    since_ms: int
+    last_ms: int
+    per_second: float
+
+
+class Rates:
+    """Remembers as long as a unit runs; whoever looks more often gets a better mean."""
+
+    def __init__(self) -> None:
+        self._rates: dict[TaskId, _Rate] = {}
+
+    def observe(self, tasks: Iterable[ReplicationTask], now_ms: int) -> None:
+        """Look at the statuses of all units; those that are not among them are forgotten."""
+        known, self._rates = self._rates, {}
+        for task in tasks:
+            measured, id = task.status.bytes_per_second, task_id(task)
+            rate = known.get(id)
+            if rate is None and measured is not None:
+                rate = _Rate(now_ms, now_ms, measured)
+            elif rate is not None and measured is not None:
+                # What a unit does not say while it changes hands is no rate of 0.
+                elapsed = now_ms - rate.last_ms
+                rate.per_second += (1 - exp(-elapsed / _SMOOTHING_MS)) * (
+                    measured - rate.per_second
+                )
+                rate.last_ms = now_ms
+            if rate is not None:
+                self._rates[id] = rate
+
+    def of(self, id: TaskId) -> float | None:
+        """Bytes a second; None when it was not observed for long enough."""
+        rate = self._rates.get(id)
+        settled = rate is not None and rate.last_ms - rate.since_ms >= _SETTLED_MS
+        return rate.per_second if rate is not None and settled else None

@@ -1,0 +1,9 @@
+"""The process of ``headrace run``: the herder of local drivers.
+
+``herder`` keeps units (``task_store``), starts drivers (``fleet``), places units (``placement``)
+and answers on the control socket (``verbs``).
+"""
+
+from headrace.standalone.herder import StandaloneHerder
+
+__all__ = ["StandaloneHerder"]

@@ -1,0 +1,243 @@
+"""The driver processes of a run: started, heard of, replaced, stopped."""
+
+import asyncio
+import itertools
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from headrace.driver.herder_link import encode
+from headrace.host import parent_death_signal
+from headrace.logs import get_logger
+
+log = get_logger(__name__)
+
+_LINE_LIMIT = 64 << 20
+_RESPAWN_DELAY_S = 1.0
+_MAX_RESPAWN_DELAY_S = 30.0
+_HEALTHY_S = 10.0
+"""A driver that lived so long did not die of its start."""
+
+Called = Callable[["DriverProcess", str, Mapping[str, Any]], dict[str, Any]]
+
+
+class DriverProcess:
+    """One driver process and the line to it."""
+
+    def __init__(
+        self,
+        name: str,
+        incarnation: str,
+        process: "subprocess.Popen[bytes]",
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self.name = name
+        self.incarnation = incarnation
+        self.process = process
+        self.leaving = False
+        """Whether it is one too many: it gets nothing new, and is stopped when it holds nothing."""
+        self.last_beat: float | None = None
+        """Monotonic seconds; ``None`` until it was heard of, and when it is taken for lost."""
+        self.joined = False
+        """Whether it was ever heard of."""
+        self._writer = writer
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self.process.pid
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Queue a message; a line that is closed shows by its end, not here."""
+        if not self._writer.is_closing():
+            self._writer.write(encode(message))
+
+    def kill(self) -> None:
+        """Kill -9."""
+        self.process.kill()
+
+    def hang_up(self) -> None:
+        """Close the line: the driver stops."""
+        self._writer.close()
+
+
+class Fleet:
+    """Keeps ``size`` drivers. A dead one is replaced under a new name, so that its units move at
+    once and are not held for it."""
+
+    def __init__(
+        self,
+        size: int,
+        lease_s: float,
+        log_file: Path | None,
+        secrets: Path | None = None,
+        *,
+        joined: Callable[[DriverProcess], None],
+        left: Callable[[DriverProcess], None],
+        called: Called,
+    ) -> None:
+        """``log_file`` takes what the drivers write; ``None``: our own standard error.
+        ``secrets``: the folder of Secrets that they read."""
+        self.size = size
+        """How many there shall be."""
+        self._log_file = log_file
+        self._secrets = secrets
+        self._lease_s = lease_s
+        self._joined, self._left, self._called = joined, left, called
+        self._drivers: dict[str, DriverProcess] = {}
+        self._starting = 0
+        self._numbers = itertools.count(1)
+        self._serving: set[asyncio.Task[None]] = set()
+        self._stopping = False
+        self.failure: asyncio.Future[None]
+
+    def alive(self) -> list[DriverProcess]:
+        """Drivers that were heard of within the lease."""
+        return [driver for driver in self._drivers.values() if driver.last_beat is not None]
+
+    def ready(self) -> list[DriverProcess]:
+        """Those of them that may have units: not those that are leaving."""
+        return [driver for driver in self.alive() if not driver.leaving]
+
+    def get(self, name: str) -> DriverProcess | None:
+        """A driver whose process runs."""
+        return self._drivers.get(name)
+
+    def resize(self, size: int) -> None:
+        """Have so many drivers; those beyond, the youngest first, are ``leaving``."""
+        staying = [driver for driver in self._drivers.values() if not driver.leaving]
+        for _ in range(size - self.size):
+            self._keep(self._spawn_and_serve())
+        for driver in staying[size:]:
+            driver.leaving = True
+        self.size = size
+
+    async def start(self) -> None:
+        """Start them all; ``failure`` then says when one could not be started any more."""
+        self.failure = asyncio.get_running_loop().create_future()
+        for _ in range(self.size):
+            self._keep(self._spawn_and_serve())
+
+    def expire(self, now: float, forgive: bool) -> None:
+        """Take silent drivers for lost; with ``forgive`` their time starts anew."""
+        for driver in self.alive():
+            if forgive:
+                driver.last_beat = now
+            elif driver.last_beat is not None and now - driver.last_beat > self._lease_s:
+                driver.last_beat = None
+                self._left(driver)
+
+    async def stop(self, timeout_s: float) -> None:
+        """Ask all to stop; kill what did not within ``timeout_s``."""
+        self._stopping = True
+        for driver in self._drivers.values():
+            driver.send({"event": "stop"})
+        deadline = time.monotonic() + timeout_s
+        while self._drivers and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+        for driver in list(self._drivers.values()):
+            log.warning("driver did not stop in time, killed", driver=driver.name)
+            driver.kill()
+        for task in list(self._serving):
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+
+    def _keep(self, coroutine: Any) -> None:
+        task = asyncio.create_task(coroutine)
+        self._serving.add(task)
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: "asyncio.Task[None]") -> None:
+        self._serving.discard(task)
+        if not task.cancelled() and (error := task.exception()) and not self.failure.done():
+            self.failure.set_exception(error)
+
+    async def _spawn_and_serve(self) -> None:
+        """Serve one driver after another in this place of the fleet."""
+        delay_s = _RESPAWN_DELAY_S
+        while not self._stopping:
+            started = time.monotonic()
+            self._starting += 1
+            try:
+                reader, driver = await self._spawn()
+            finally:
+                self._starting -= 1
+            self._drivers[driver.name] = driver
+            try:
+                await self._serve(reader, driver)
+            finally:
+                await self._ended(driver)
+            if time.monotonic() - started > _HEALTHY_S:
+                delay_s = _RESPAWN_DELAY_S
+            if driver.leaving:
+                return
+            if not self._stopping:
+                await asyncio.sleep(delay_s)
+                delay_s = min(2 * delay_s, _MAX_RESPAWN_DELAY_S)
+            staying = sum(not one.leaving for one in self._drivers.values())
+            if staying + self._starting >= self.size:
+                return  # one fewer is wanted meanwhile
+
+    async def _spawn(self) -> tuple[asyncio.StreamReader, DriverProcess]:
+        ours, theirs = socket.socketpair()
+        name, incarnation = f"driver-{next(self._numbers)}", uuid.uuid4().hex[:8]
+        command = [sys.executable, "-m", "headrace", "driver", "--link", str(theirs.fileno())]
+        command += ["--name", name, "--incarnation", incarnation, "--lease", str(self._lease_s)]
+        if self._secrets is not None:
+            command += ["--secrets", str(self._secrets)]
+        # At our death it reads the end of the line and stops in order; a frozen one cannot, so the
+        # kernel wakes it with CONT.
+        with theirs, ExitStack() as files:
+            log_file = files.enter_context(self._log_file.open("ab")) if self._log_file else None
+            process = parent_death_signal.spawn(
+                command,
+                at_parents_death=signal.SIGCONT,
+                pass_fds=[theirs.fileno()],
+                stdout=log_file,
+                stderr=log_file,
+            )
+        reader, writer = await asyncio.open_connection(sock=ours, limit=_LINE_LIMIT)
+        return reader, DriverProcess(name, incarnation, process, writer)
+
+    async def _serve(self, reader: asyncio.StreamReader, driver: DriverProcess) -> None:
+        # A line that is closed, or torn by a kill in the middle of a write, is the driver's end.
+        with suppress(ConnectionError, json.JSONDecodeError):
+            while line := await reader.readline():
+                message = json.loads(line)
+                known = driver.last_beat is not None
+                driver.last_beat = time.monotonic()
+                if not known:
+                    driver.joined = True
+                    self._joined(driver)
+                if message["call"] != "beat":
+                    answer = self._called(driver, message["call"], message)
+                    driver.send({"id": message["id"], **answer})
+
+    async def _ended(self, driver: DriverProcess) -> None:
+        driver.hang_up()
+        with suppress(asyncio.CancelledError):
+            await asyncio.to_thread(self._reap, driver)
+        del self._drivers[driver.name]
+        if self._stopping:
+            return
+        if not driver.joined:
+            code = driver.process.returncode
+            log.warning("driver ended before it joined", driver=driver.name, code=code)
+        elif driver.last_beat is not None:  # else it was taken for lost before
+            driver.last_beat = None
+            self._left(driver)
+
+    def _reap(self, driver: DriverProcess) -> None:
+        try:
+            driver.process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            driver.kill()  # its line is closed: it is of no use any more
+            driver.process.wait()

@@ -1,0 +1,307 @@
+"""The herder of ``headrace run``: keeps units on local driver processes and watches over them.
+
+What Kubernetes' API server, Deployment and Leases are to the operator, this process is to
+standalone drivers: it keeps the units (``store``), starts the drivers (``fleet``), decides by
+heartbeats who is alive, and has units placed (``placing``). It carries no data.
+"""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from headrace.api import (
+    FlowState,
+    ReplicationFlow,
+    ReplicationFlowStatus,
+    ReplicationTask,
+    ReplicationTaskStatus,
+    TaskType,
+    TopicPartitions,
+)
+from headrace.connect.herder import TargetTaken
+from headrace.control.unit_rows import busiest
+from headrace.driver.herder_link import answer_error, dump
+from headrace.errors import HeadraceError, InvalidSpec
+from headrace.logs import get_logger
+from headrace.placement import task_id
+from headrace.standalone.fleet import DriverProcess, Fleet
+from headrace.standalone.placement import Placing
+from headrace.standalone.task_store import TaskStore
+from headrace.status.flow_status import flow_status
+
+log = get_logger(__name__)
+
+_CONNECTORS = (TaskType.SOURCE_CONNECTOR, TaskType.HEARTBEAT_CONNECTOR)
+_STOP_TIMEOUT_S = 4.5
+"""Of the 5 s that a graceful stop may take."""
+
+
+class StandaloneHerder:
+    """All on one event loop; nothing here blocks it."""
+
+    def __init__(
+        self,
+        flows: Iterable[ReplicationFlow],
+        drivers: int,
+        log_file: Path | None = None,
+        secrets: Path | None = None,
+    ) -> None:
+        """``log_file`` takes what the drivers log; ``None``: this process's standard error.
+        ``secrets``: the folder of Secrets that they read."""
+        self._flows = {flow.metadata.name: _made_now(flow) for flow in flows}
+        self._lease_s = float(min(f.spec.drivers.lease_seconds for f in self._flows.values()))
+        self._store = TaskStore()
+        self._fleet = Fleet(
+            drivers,
+            self._lease_s,
+            log_file,
+            secrets,
+            joined=self._joined,
+            left=self._left,
+            called=self._called,
+        )
+        self._placing = Placing(self._flows.values, self._store, self._fleet, self._tell_all)
+        self._writers: dict[tuple[str, str], str] = {}  # (target cluster id, topic) -> flow
+        self._overdue: dict[str, set[str]] = defaultdict(set)
+        """Units that were taken from a driver that lives and did not let go in time, by driver."""
+        for name in self._flows:
+            for connector in _CONNECTORS:
+                self._store.put(name, connector)
+
+    # What the command line uses.
+
+    async def run(self, until: asyncio.Event) -> None:
+        """Run the drivers until ``until`` is set, then stop them, within 5 s."""
+        try:
+            await self._fleet.start()
+            ends: set[asyncio.Future[Any]] = {
+                asyncio.create_task(self._watch()),
+                asyncio.create_task(self._placing.run()),
+                asyncio.create_task(until.wait()),
+                self._fleet.failure,
+            }
+            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for end in ends:
+                end.cancel()
+            for end in done:
+                end.result()  # raises what went wrong
+        finally:
+            self._placing.close()
+            await self._fleet.stop(_STOP_TIMEOUT_S)
+
+    def flow(self, name: str) -> ReplicationFlow:
+        """A flow of this run."""
+        return self._flows[name]
+
+    def tasks(self, flow: str) -> list[ReplicationTask]:
+        """The units of a flow."""
+        return self._store.of_flow(flow)
+
+    def status(self, name: str) -> ReplicationFlowStatus:
+        """How a flow stands now."""
+        flow = self._flows[name]
+        status = flow_status(
+            flow,
+            self._store.of_flow(name),
+            len(self._fleet.alive()),
+            datetime.now(UTC),
+            problem=self._placing.problems.get(name, ""),
+            overdue=self._overdue,
+        )
+        self._flows[name] = flow.model_copy(update={"status": status})
+        return status
+
+    def kill_driver(self, flow: str) -> dict[str, Any]:
+        """Kill -9 the driver that holds most source tasks of a flow, as a test of it."""
+        alive = {driver.name: driver for driver in self._fleet.alive()}
+        victim = alive[busiest(self._store.of_flow(flow), alive, flow)]
+        units = [
+            task.metadata.name
+            for task in self._store.of_flow(flow)
+            if task.status.driver_name == victim.name
+        ]
+        victim.kill()
+        return {
+            "driver": victim.name,
+            "pid": victim.pid,
+            "timeMs": int(time.time() * 1000),
+            "units": sorted(units),
+        }
+
+    def restart(self, task: ReplicationTask) -> None:
+        """Have the driver that holds a unit make it anew."""
+        if (driver := self._fleet.get(task.status.driver_name)) is not None:
+            driver.send({"event": "restart", "task": task.metadata.name})
+
+    def move(self, task: ReplicationTask, driver: str) -> None:
+        """Run a unit on that driver from now on, for as long as it lives."""
+        ready = [one.name for one in self._fleet.ready()]
+        if driver not in ready:
+            why = "is leaving" if self._fleet.get(driver) else "is not there"
+            raise InvalidSpec(f"driver {driver} {why}; there are {', '.join(ready) or 'none'}")
+        self._placing.pin(task_id(task), driver)
+
+    def pause(self, flow: str, paused: bool) -> None:
+        """Let the tasks of a flow rest, or go on; positions and connections are kept."""
+        known = self._flows[flow]
+        state = FlowState.PAUSED if paused else FlowState.RUNNING
+        spec = known.spec.model_copy(update={"state": state})
+        generation = (known.metadata.generation or 0) + 1
+        metadata = known.metadata.model_copy(update={"generation": generation})
+        self._flows[flow] = known.model_copy(update={"spec": spec, "metadata": metadata})
+        for driver in self._fleet.alive():
+            self._tell_flows(driver)
+
+    def scale(self, drivers: int) -> int:
+        """Have so many drivers from now on; returns how many were wanted before."""
+        before = self._fleet.size
+        self._fleet.resize(drivers)
+        self._placing.gather()
+        return before
+
+    # What drivers do.
+
+    def _joined(self, driver: DriverProcess) -> None:
+        self._tell_flows(driver)
+        log.info("driver joined", driver=driver.name, pid=driver.pid)
+        self._placing.joined(driver)
+
+    def _left(self, driver: DriverProcess) -> None:
+        units = sum(task.status.driver_incarnation == driver.incarnation for task in self._store)
+        self._overdue.pop(driver.name, None)
+        if driver.process.returncode == 0 and not units:
+            log.info("driver left", driver=driver.name, pid=driver.pid)
+        else:
+            log.warning("driver lost", driver=driver.name, pid=driver.pid, units=units)
+        self._placing.left(driver)
+
+    def _called(
+        self, driver: DriverProcess, call: str, message: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        try:
+            if call == "put-tasks":
+                self._publish(message)
+                return {}
+            if call == "list-tasks":
+                return {"tasks": self._published(message)}
+            return {"task": dump(self._write_status(message))}
+        except HeadraceError as error:
+            return answer_error(error)
+
+    def _write_status(self, message: Mapping[str, Any]) -> ReplicationTask:
+        task = ReplicationTask.model_validate(message["task"])
+        before = task.status
+        written = self._store.write_status(
+            task, ReplicationTaskStatus.model_validate(message["status"])
+        )
+        if written.status.driver_incarnation != before.driver_incarnation:
+            self._note_overdue(written, before)
+            self._tell(written.spec.driver_name)
+            self._dismiss()
+        return written
+
+    def _note_overdue(self, task: ReplicationTask, before: ReplicationTaskStatus) -> None:
+        """A claim of what another driver holds, which is not known to be lost."""
+        holder = self._fleet.get(before.driver_name)
+        taken = task.status.driver_name and holder is not None
+        if taken and not self._placing.is_lost(before.driver_incarnation):
+            log.warning(
+                "driver did not let go in time, its unit is taken",
+                driver=before.driver_name,
+                task=task.metadata.name,
+                by=task.status.driver_name,
+            )
+            self._overdue[before.driver_name].add(task.metadata.name)
+
+    def _dismiss(self) -> None:
+        """Let leaving drivers go that hold nothing any more."""
+        held = {task.status.driver_name for task in self._store}
+        for driver in self._fleet.alive():
+            if driver.leaving and driver.name not in held:
+                driver.send({"event": "stop"})
+
+    def _publish(self, message: Mapping[str, Any]) -> None:
+        connector = ReplicationTask.model_validate(message["connector"])
+        flow = connector.spec.flow_name
+        topics = {
+            (cluster, topic)
+            for cluster, names in message["targetTopics"].items()
+            for topic in names
+        }
+        self._refuse_taken(flow, topics)
+        changed = self._store.put_tasks(
+            connector,
+            TaskType(message["type"]),
+            {
+                int(index): [TopicPartitions.model_validate(packed) for packed in held]
+                for index, held in message["tasks"].items()
+            },
+        )
+        self._writers.update(dict.fromkeys(topics, flow))
+        if changed:
+            self._placing.ask()
+
+    def _published(self, message: Mapping[str, Any]) -> list[dict[str, Any]]:
+        connector = ReplicationTask.model_validate(message["connector"])
+        return [
+            dump(task)
+            for task in self._store.of_flow(connector.spec.flow_name)
+            if task.spec.type == message["type"]
+        ]
+
+    def _refuse_taken(self, flow: str, topics: Iterable[tuple[str, str]]) -> None:
+        written: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for cluster_id, topic in topics:
+            written[self._writers.get((cluster_id, topic), flow), cluster_id].add(topic)
+        for (writer, cluster_id), shared in written.items():
+            if writer != flow:
+                raise TargetTaken.by(writer, flow, shared, cluster_id)
+
+    async def _watch(self) -> None:
+        """Notice silent drivers; a herder that stood still itself has seen nothing, and waits."""
+        last = time.monotonic()
+        interval_s = min(0.5, self._lease_s / 6)
+        while True:
+            await asyncio.sleep(interval_s)
+            now = time.monotonic()
+            blind = now - last > self._lease_s / 3
+            last = now
+            self._fleet.expire(now, forgive=blind)
+            self._dismiss()
+
+    # What drivers are told.
+
+    def _tell_all(self) -> None:
+        for driver in self._fleet.alive():
+            self._tell(driver.name)
+
+    def _tell_flows(self, driver: DriverProcess) -> None:
+        flows = [
+            flow.model_dump(mode="json", by_alias=True, exclude_unset=True)
+            for flow in self._flows.values()
+        ]
+        driver.send({"event": "flows", "flows": flows})
+
+    def _tell(self, driver_name: str) -> None:
+        """Send a driver all units that it is to run, stands by for, or holds."""
+        driver = self._fleet.get(driver_name)
+        if driver is None:
+            return
+        concerned = [
+            dump(task)
+            for task in self._store
+            if driver_name
+            in (task.spec.driver_name, task.status.driver_name, *task.spec.standby_driver_names)
+        ]
+        driver.send({"event": "tasks", "tasks": concerned})
+
+
+def _made_now(flow: ReplicationFlow) -> ReplicationFlow:
+    """As the API server does: the moment that ``startFrom: Latest`` means, and a generation."""
+    stamped = {"creation_timestamp": flow.metadata.creation_timestamp or datetime.now(UTC)}
+    metadata = flow.metadata.model_copy(update={**stamped, "generation": 1})
+    return flow.model_copy(update={"metadata": metadata})

@@ -1,0 +1,134 @@
+"""The units of a run, in memory: what the API server keeps on Kubernetes, with its rules.
+
+A write carries the version that the writer saw; the rules of the status are those that the CRD
+states in CEL, so that a driver meets the same refusals in both modes.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from headrace.api import (
+    ObjectMeta,
+    ReplicationTask,
+    ReplicationTaskSpec,
+    ReplicationTaskStatus,
+    TaskType,
+    TopicPartitions,
+)
+from headrace.assign import TaskId
+from headrace.connect.herder import TaskConflict
+
+
+class TaskStore:
+    """Not thread-safe: it lives on the herder's event loop."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, ReplicationTask] = {}
+        self._version = 0
+
+    def __iter__(self) -> Iterator[ReplicationTask]:
+        return iter(list(self._tasks.values()))
+
+    def of_flow(self, flow: str) -> list[ReplicationTask]:
+        """All units of a flow."""
+        return [task for task in self._tasks.values() if task.spec.flow_name == flow]
+
+    def put(
+        self,
+        flow: str,
+        type: TaskType,
+        index: int = 0,
+        partitions: Sequence[TopicPartitions] = (),
+        connector_epoch: int = 0,
+    ) -> None:
+        """Write what a unit does; where it runs stays as it was."""
+        name = TaskId(flow, type, index).name
+        known = self._tasks.get(name)
+        if known is None:
+            known = ReplicationTask(
+                metadata=ObjectMeta(name=name, generation=0),
+                spec=ReplicationTaskSpec(flow_name=flow, type=type, index=index),
+            )
+        self._write_spec(
+            known,
+            known.spec.model_copy(
+                update={"partitions": tuple(partitions), "connector_epoch": connector_epoch}
+            ),
+        )
+
+    def assign(
+        self, name: str, driver: str, standbys: Sequence[str], lost_incarnation: str
+    ) -> None:
+        """Write where a unit runs, and who stands by."""
+        task = self._tasks[name]
+        self._write_spec(
+            task,
+            task.spec.model_copy(
+                update={
+                    "driver_name": driver,
+                    "standby_driver_names": tuple(standbys),
+                    "lost_incarnation": lost_incarnation,
+                }
+            ),
+        )
+
+    def write_status(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
+        """Replace a status; raises ``TaskConflict`` when the version is old or a rule is broken."""
+        name = task.metadata.name
+        now = self._tasks.get(name)
+        if now is None:
+            raise TaskConflict(f"{name} is gone")
+        if now.metadata.resource_version != task.metadata.resource_version:
+            raise TaskConflict(f"{name} changed since it was read", now)
+        before = now.status
+        if status.epoch < before.epoch:
+            raise TaskConflict(f"{name}: epoch {status.epoch} is below {before.epoch}", now)
+        holder = (status.driver_name, status.driver_incarnation)
+        if (
+            status.driver_name
+            and holder != (before.driver_name, before.driver_incarnation)
+            and status.epoch == before.epoch
+        ):
+            raise TaskConflict(
+                f"{name}: a new holder needs a higher epoch than {before.epoch}", now
+            )
+        return self._keep(now, status=status)
+
+    def put_tasks(
+        self,
+        connector: ReplicationTask,
+        type: TaskType,
+        tasks: Mapping[int, Sequence[TopicPartitions]],
+    ) -> bool:
+        """Write the tasks of a connector's kind and delete the others; whether anything changed.
+
+        Raises ``TaskConflict`` when a later connector wrote already.
+        """
+        flow, epoch = connector.spec.flow_name, connector.status.epoch
+        there = {t.spec.index: t for t in self.of_flow(flow) if t.spec.type == type}
+        if any(task.spec.connector_epoch > epoch for task in there.values()):
+            raise TaskConflict(f"a later connector than epoch {epoch} writes the {type}s of {flow}")
+        version = self._version
+        for index, partitions in tasks.items():
+            known = there.get(index)
+            if known is None or (known.spec.partitions, known.spec.connector_epoch) != (
+                tuple(partitions),
+                epoch,
+            ):
+                self.put(flow, type, index, partitions, epoch)
+        for index in there.keys() - tasks.keys():
+            del self._tasks[there[index].metadata.name]
+            self._version += 1
+        return self._version != version
+
+    def _write_spec(self, task: ReplicationTask, spec: ReplicationTaskSpec) -> None:
+        generation = (task.metadata.generation or 0) + 1
+        metadata = task.metadata.model_copy(update={"generation": generation})
+        self._keep(task, metadata=metadata, spec=spec)
+
+    def _keep(self, task: ReplicationTask, **changed: object) -> ReplicationTask:
+        self._version += 1
+        task = task.model_copy(update=changed)
+        metadata = task.metadata.model_copy(update={"resource_version": str(self._version)})
+        task = task.model_copy(update={"metadata": metadata})
+        self._tasks[metadata.name] = task
+        return task

@@ -1,0 +1,66 @@
+"""What a running flow is asked over its control socket."""
+
+from collections.abc import Callable
+from typing import Any
+
+from headrace.control.unit_rows import describe, named, settled, unit
+from headrace.errors import InvalidSpec
+from headrace.standalone.herder import StandaloneHerder
+
+Answer = dict[str, Any]
+
+
+async def answer(herder: StandaloneHerder, flow: str, verb: str, arguments: Answer) -> Answer:
+    """Do what ``verb`` says; ``InvalidSpec`` for one that is not known, or cannot be done now."""
+    if verb not in _VERBS:
+        raise InvalidSpec(f"unknown command {verb}: this run is of another version of headrace")
+    return _VERBS[verb](herder, flow, **arguments)
+
+
+def _status(herder: StandaloneHerder, flow: str) -> Answer:
+    return {**describe(herder.status(flow)), "units": [unit(task) for task in herder.tasks(flow)]}
+
+
+def _flow(herder: StandaloneHerder, flow: str) -> Answer:
+    return describe(herder.flow(flow))
+
+
+def _describe(herder: StandaloneHerder, flow: str, task: str) -> Answer:
+    return describe(named(herder.tasks(flow), flow, task))
+
+
+def _restart(herder: StandaloneHerder, flow: str, task: str) -> Answer:
+    held = settled(named(herder.tasks(flow), flow, task))
+    herder.restart(held)
+    return {"driver": held.status.driver_name}
+
+
+def _move(herder: StandaloneHerder, flow: str, task: str, driver: str) -> Answer:
+    held = settled(named(herder.tasks(flow), flow, task))
+    herder.move(held, driver)
+    return {"from": held.status.driver_name}
+
+
+def _pause(herder: StandaloneHerder, flow: str, paused: bool) -> Answer:
+    herder.pause(flow, paused)
+    return {}
+
+
+def _scale(herder: StandaloneHerder, flow: str, drivers: int) -> Answer:
+    return {"before": herder.scale(drivers)}
+
+
+def _kill_driver(herder: StandaloneHerder, flow: str) -> Answer:
+    return herder.kill_driver(flow)
+
+
+_VERBS: dict[str, Callable[..., Answer]] = {
+    "status": _status,
+    "flow": _flow,
+    "describe": _describe,
+    "restart": _restart,
+    "move": _move,
+    "pause": _pause,
+    "scale": _scale,
+    "kill-driver": _kill_driver,
+}

@@ -1,0 +1,1 @@
+"""The status of a flow, judged from its units. Pure."""

@@ -1,0 +1,107 @@
+"""A driver's hold on a unit: claimed, lost, handed on, reported when there is time."""
+
+import pytest
+
+from headrace.api import (
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    Reason,
+    ReplicationTask,
+    ReplicationTaskStatus,
+    TaskPhase,
+    TaskType,
+)
+from headrace.connect import DriverIdentity
+from headrace.connect.ownership import Ownership, OwnershipLost
+from headrace.standalone.task_store import TaskStore
+
+ME, OTHER = DriverIdentity("me", "1"), DriverIdentity("other", "1")
+RUNNING = ReplicationTaskStatus(phase=TaskPhase.RUNNING)
+
+
+class Herder:
+    """By the rules of the store; ``later`` puts reports off."""
+
+    def __init__(self) -> None:
+        self.store = TaskStore()
+        self.store.put("flow", TaskType.SOURCE_TASK)
+        self.later = False
+
+    @property
+    def task(self) -> ReplicationTask:
+        return next(iter(self.store))
+
+    def claim(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
+        return self.store.write_status(task, status)
+
+    def report(
+        self, task: ReplicationTask, status: ReplicationTaskStatus
+    ) -> ReplicationTask | None:
+        return None if self.later else self.store.write_status(task, status)
+
+    release = claim
+
+    def own(self, driver: DriverIdentity) -> Ownership:
+        return Ownership(self.task, driver, self)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def herder() -> Herder:
+    return Herder()
+
+
+def test_a_report_that_is_put_off_is_made_later(herder: Herder) -> None:
+    ownership = herder.own(ME)
+    ownership.claim(above=3)
+    herder.later = True
+    ownership.report(RUNNING)
+    assert herder.task.status.phase is None
+    herder.later = False
+    ownership.report(RUNNING)
+    assert herder.task.status.phase is TaskPhase.RUNNING
+    assert herder.task.status.epoch == 4
+
+
+def test_a_unit_that_another_took_is_lost_when_that_is_seen(herder: Herder) -> None:
+    ownership = herder.own(ME)
+    ownership.check(herder.task)
+    ownership.claim(above=0)
+    ownership.check(herder.task)
+    herder.own(OTHER).claim(above=0)
+    with pytest.raises(OwnershipLost, match="other holds flow-source-task-0"):
+        ownership.check(herder.task)
+    ownership.forget()
+    ownership.check(herder.task)
+
+
+def test_lost_data_stays_lost_when_another_takes_the_unit(herder: Herder) -> None:
+    lost = Condition(
+        type=ConditionType.DATA_LOSS_DETECTED,
+        status=ConditionStatus.TRUE,
+        reason=Reason.DATA_LOST,
+    )
+    caught_up = lost.model_copy(update={"type": ConditionType.CAUGHT_UP})
+    first = herder.own(ME)
+    first.claim(above=0)
+    first.report(RUNNING.model_copy(update={"conditions": (lost, caught_up)}))
+    first.release()
+    assert herder.task.status == ReplicationTaskStatus(epoch=1, conditions=(lost,))
+    herder.own(OTHER).claim(above=0)
+    assert herder.task.status.driver_name == "other"
+    assert herder.task.status.conditions == (lost,)
+
+
+def test_the_next_instance_goes_on_with_the_hold_of_one_that_failed(herder: Herder) -> None:
+    failed = herder.own(ME)
+    failed.claim(above=0)
+    successor = failed.transfer()
+    failed.release()
+    failed.report(RUNNING)
+    assert herder.task.status.driver_name == "me"
+    assert herder.task.status.phase is None
+    successor.report(RUNNING)
+    assert herder.task.status.phase is TaskPhase.RUNNING
+    successor.release()
+    assert herder.task.status.driver_name == ""
+    assert successor.transfer().epoch == 0, "nothing is left to hand on"

@@ -1,0 +1,218 @@
+"""What the operator takes for the state of things, whatever comes late, twice or from others."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+from headrace.assign import TaskId
+from headrace.controller.assignment import Assignment
+from headrace.controller.cluster_cache import ClusterCache
+from headrace.controller.events import EventRecorder
+from headrace.controller.targets import FlowName
+from headrace.controller.unit_cache import Units
+from headrace.controller.writes import FlowWrites
+from headrace.k8s import Client, Conflict, Kind, Object, Objects
+from headrace.k8s.kinds import TASK
+
+FLOW = ("shop", "orders")
+
+
+class Watched:
+    """An API server that tells of units what a test wants it to."""
+
+    def __init__(self, *units: Object) -> None:
+        self.units, self.events = list(units), asyncio.Queue[tuple[str, Object]]()
+
+    async def list_versioned(self, kind: Kind, *_: Any, **__: Any) -> tuple[Objects, str]:
+        return (self.units if kind is TASK else []), "1"
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        return next((unit for unit in self.units if unit["metadata"]["name"] == name), None)
+
+    async def apply(self, object: Object, *, manager: str) -> Object:
+        raise Conflict("it changed")
+
+    async def watch(self, kind: Kind, *_: Any, **__: Any) -> AsyncIterator[tuple[str, Object]]:
+        yield "CONNECTED", {}
+        while kind is TASK:
+            yield await self.events.get()
+        await asyncio.Event().wait()
+
+
+class Seen:
+    """A world that is complete, and which flows it wanted to be looked at since."""
+
+    def __init__(self, cache: ClusterCache, watched: Watched, wanted: list[FlowName]) -> None:
+        self.cache, self.watched, self.wanted = cache, watched, wanted
+
+    def units(self, flow: FlowName = FLOW) -> dict[str, str]:
+        """The driver of each unit."""
+        there = self.cache.tasks(self.cache.flow(flow))
+        return {task.metadata.name: task.spec.driver_name for task in there}
+
+    async def tell(self, type: str, unit: Object) -> None:
+        """An event, and wait until it was heard."""
+        self.wanted.clear()
+        await self.watched.events.put((type, unit))
+        await until(lambda: self.wanted)
+
+
+async def until(said: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not said():
+            await asyncio.sleep(0.01)
+
+
+def run(test: Callable[[Seen], Awaitable[None]], *units: Object) -> None:
+    @asynccontextmanager
+    async def watching() -> AsyncIterator[Seen]:
+        watched, wanted = Watched(*units), list[FlowName]()
+        cache = ClusterCache(cast(Client, watched), None, lambda name, _: wanted.append(name))
+        running = asyncio.create_task(cache.run())
+        await until(lambda: cache.is_complete)
+        yield Seen(cache, watched, wanted)
+        running.cancel()
+
+    async def main() -> None:
+        async with watching() as seen:
+            await test(seen)
+
+    asyncio.run(main())
+
+
+def flow(uid: str = "1", name: str = "orders", version: int = 1) -> Object:
+    return {
+        "apiVersion": "headrace.dev/v1alpha1",
+        "kind": "ReplicationFlow",
+        "metadata": {
+            "name": name,
+            "namespace": "shop",
+            "uid": uid,
+            "resourceVersion": str(version),
+            "creationTimestamp": f"2026-01-0{uid}T00:00:00Z",
+        },
+        "spec": {
+            "source": {"alias": "east", "bootstrapServers": "e:9092"},
+            "target": {"alias": "west", "bootstrapServers": "w:9092"},
+            "topics": {"include": [".*"]},
+        },
+    }
+
+
+def unit(
+    index: int,
+    *,
+    of: str = "orders",
+    owner: str = "1",
+    version: int = 1,
+    driver: str = "",
+    name: str = "",
+    writes: str = "",
+) -> Object:
+    return {
+        "apiVersion": "headrace.dev/v1alpha1",
+        "kind": "ReplicationTask",
+        "metadata": {
+            "name": name or TaskId(of, "SourceTask", index).name,
+            "namespace": "shop",
+            "resourceVersion": str(version),
+            "labels": {"headrace.dev/target-cluster": "k"},
+            "annotations": {"headrace.dev/target-topics": writes},
+            "ownerReferences": [{"uid": owner, "kind": "ReplicationFlow", "name": of}],
+        },
+        "spec": {"flowName": of, "type": "SourceTask", "index": index, "driverName": driver},
+    }
+
+
+def test_an_answer_that_comes_late_does_not_replace_what_a_watch_told_since() -> None:
+    async def test(seen: Seen) -> None:
+        seen.cache.put_flow(flow())
+        seen.cache.put_task(unit(0, version=11, driver="b"))
+        assert seen.units() == {"orders-source-task-0": "b"}, "a moment before its watch"
+        await seen.tell("MODIFIED", unit(0, version=12, driver="c"))
+        seen.cache.put_task(unit(0, version=11, driver="b"))
+        assert seen.units() == {"orders-source-task-0": "c"}
+        await seen.tell("DELETED", unit(0, version=13))
+        seen.cache.put_task(unit(0, version=12, driver="c"))
+        assert seen.units() == {}
+
+    run(test, unit(0, version=9, driver="a"))
+
+
+def test_labels_that_somebody_took_off_are_not_left_to_a_later_look() -> None:
+    units, as_it_was = Units(), unit(0)
+    units.put(as_it_was)
+    assert units.put(as_it_was | {"status": {"lagRecords": 7}}).of_figures_only
+    bare = as_it_was | {"metadata": as_it_was["metadata"] | {"labels": {}}}
+    assert not units.put(bare).of_figures_only
+
+
+def test_a_write_that_is_refused_as_too_late_is_not_repeated_as_it_was() -> None:
+    async def test(seen: Seen) -> None:
+        seen.cache.put_flow(flow())
+        seen.watched.units[:] = [unit(0, version=10, driver="b")]  # its watch is behind
+        client = cast(Client, seen.watched)
+        writes = FlowWrites(client, seen.cache, EventRecorder(client, "operator"))
+        task = seen.cache.tasks(seen.cache.flow(FLOW))[0]
+        assert not await writes.assign([Assignment(task, "c", (), "")])
+        assert seen.units() == {"orders-source-task-0": "b"}
+
+    run(test, unit(0, version=9, driver="a"))
+
+
+def test_units_of_another_flow_or_of_another_name_than_they_say_are_left_out() -> None:
+    stray = (
+        unit(1, owner="7", writes="east.a"),  # an earlier flow's
+        unit(0, name="a-copy-by-hand", writes="east.b"),
+        unit(2, name="orders-source-task-9", writes="east.c"),
+    )
+
+    async def test(seen: Seen) -> None:
+        seen.cache.put_flow(flow())
+        assert seen.units() == {"orders-source-task-0": "a"}
+        assert seen.cache.written(FLOW) == {("k", "east.x")}
+
+    run(test, unit(0, driver="a", writes="east.x"), *stray)
+
+
+def test_the_end_of_an_earlier_flow_of_the_name_is_not_that_of_the_new_one() -> None:
+    async def test(seen: Seen) -> None:
+        old, new = flow("1", version=5), flow("2", version=9)
+        seen.cache.put_flow(old)
+        seen.cache.put_flow(new)
+        assert seen.units() == {"orders-source-task-1": ""}
+        seen.cache.put_flow(flow("1", version=6))  # an answer that comes late
+        seen.cache.drop_flow(old)
+        assert seen.cache.flow(FLOW).metadata.uid == "2"
+        seen.cache.drop_flow(new)
+        assert seen.cache.flow_object(FLOW) is None
+
+    run(test, unit(0, owner="1"), unit(1, owner="2"))
+
+
+def test_flows_that_wait_for_a_target_topic_are_woken_when_it_is_taken_or_freed() -> None:
+    first, later, far = ("shop", "first"), ("shop", "later"), ("shop", "far")
+    of_first = unit(0, of="first", writes="east.a")
+
+    async def test(seen: Seen) -> None:
+        for name in (first, later, far):
+            seen.cache.put_flow(flow("1", name[1]))
+
+        def woken_by(name: FlowName) -> list[FlowName]:
+            seen.wanted.clear()
+            seen.cache.wake_rivals(name)
+            return seen.wanted
+
+        assert woken_by(first) == [later], "taken"
+        assert woken_by(first) == [], "nothing changed"
+        await seen.tell("MODIFIED", of_first | {"metadata": of_first["metadata"] | {
+            "annotations": {"headrace.dev/target-topics": "east.b"}, "resourceVersion": "2"
+        }})  # fmt: skip
+        assert woken_by(first) == [later], "freed"
+        await seen.tell("MODIFIED", unit(0, of="first", writes="east.a", version=3))
+        assert woken_by(first) == [later]
+        seen.cache.drop_flow(flow("1", "first"))
+        assert woken_by(first) == [later], "gone"
+
+    run(test, of_first, unit(0, of="later", writes="east.a"), unit(0, of="far", writes="east.z"))

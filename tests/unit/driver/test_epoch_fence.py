@@ -1,0 +1,93 @@
+"""In what order a connector's epoch is written; what is refused then is tested on an API server."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from headrace.api import ReplicationTask, TaskType
+from headrace.connect.herder import TaskConflict
+from headrace.driver import epoch_fence
+from headrace.driver.epoch_fence import EpochFence
+from headrace.k8s import NotFound, Refused
+
+SOURCE = TaskType.SOURCE_TASK
+
+
+class Written:
+    """A client that remembers; ``errors`` are its answers, by task."""
+
+    def __init__(self, **errors: Exception) -> None:
+        self.names: list[str] = []
+        self._errors = errors
+
+    async def patch(self, kind: object, namespace: str, name: str, patch: Any) -> None:
+        self.names.append(name)
+        if name in self._errors:
+            raise self._errors[name]
+
+
+def tasks(*names: str, epoch: int = 1) -> list[ReplicationTask]:
+    return [
+        ReplicationTask.model_validate(
+            {
+                "metadata": {"name": name, "namespace": "shop"},
+                "spec": {
+                    "flowName": "orders",
+                    "type": "SourceTask",
+                    "index": index,
+                    "connectorEpoch": epoch,
+                },
+            }
+        )
+        for index, name in enumerate(names)
+    ]
+
+
+@pytest.fixture(autouse=True)
+def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(epoch_fence, "_EVERY_S", 0.001)
+
+
+async def settle() -> None:
+    await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
+
+
+def test_one_is_written_at_once_and_the_others_follow() -> None:
+    async def scene() -> None:
+        written = Written(b=NotFound("it is gone"))
+        raised = EpochFence(written, "shop")  # type: ignore[arg-type]
+        await raised.raise_in_time(SOURCE, 2, [*tasks("a", "b", "c"), *tasks("done", epoch=2)])
+        assert written.names == ["a"]
+        await settle()
+        assert written.names == ["a", "b", "c"]
+
+    asyncio.run(scene())
+
+
+def test_a_change_does_not_wait_its_turn() -> None:
+    async def scene() -> None:
+        written = Written()
+        raised = EpochFence(written, "shop")  # type: ignore[arg-type]
+        await raised.raise_in_time(SOURCE, 2, tasks("a", "b", "c"))
+        await raised.raise_now(SOURCE, 2, tasks("b", "c"))
+        assert written.names == ["a", "b", "c"]
+        await asyncio.sleep(0.05)
+        assert written.names == ["a", "b", "c"]
+
+    asyncio.run(scene())
+
+
+def test_a_later_connector_ends_it() -> None:
+    later = Refused("spec.connectorEpoch: a connector of a higher epoch wrote this split")
+
+    async def scene() -> None:
+        written = Written(b=later)
+        raised = EpochFence(written, "shop")  # type: ignore[arg-type]
+        await raised.raise_in_time(SOURCE, 2, tasks("a", "b", "c"))
+        await settle()
+        assert written.names == ["a", "b"]
+        with pytest.raises(TaskConflict, match="higher epoch"):
+            await raised.raise_now(SOURCE, 2, tasks("b", "c"))
+
+    asyncio.run(scene())

@@ -1,0 +1,175 @@
+"""What a flow's status says of its units."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from headrace.api import (
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    ObjectMeta,
+    Reason,
+    ReplicationFlow,
+    ReplicationTask,
+    ReplicationTaskSpec,
+    ReplicationTaskStatus,
+    TaskError,
+    TaskPhase,
+    TaskType,
+    TopicPartitions,
+)
+from headrace.status.flow_status import condition, flow_status
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+FLOW = ReplicationFlow.model_validate(
+    {
+        "metadata": {"name": "orders", "generation": 1},
+        "spec": {
+            "source": {"alias": "east", "bootstrapServers": "e:9092"},
+            "target": {"alias": "west", "bootstrapServers": "w:9092"},
+            "topics": {"include": ["orders"]},
+        },
+    }
+)
+
+
+def unit(
+    type: TaskType, phase: TaskPhase = TaskPhase.RUNNING, index: int = 0, **status: Any
+) -> ReplicationTask:
+    partitions = (TopicPartitions(topic="orders", partitions="0-3"),)
+    return ReplicationTask(
+        metadata=ObjectMeta(name=f"orders-{type.lower()}-{index}"),
+        spec=ReplicationTaskSpec(
+            flow_name="orders",
+            type=type,
+            index=index,
+            partitions=partitions if type is TaskType.SOURCE_TASK else (),
+        ),
+        status=ReplicationTaskStatus(driver_name="d", epoch=1, phase=phase, **status),
+    )
+
+
+def says(ready: ConditionStatus, reason: Reason, message: str = "m") -> tuple[Condition, ...]:
+    return (Condition(type=ConditionType.READY, status=ready, reason=reason, message=message),)
+
+
+CONNECTOR = unit(TaskType.SOURCE_CONNECTOR, conditions=says(ConditionStatus.TRUE, Reason.RUNNING))
+
+
+def readiness(*tasks: ReplicationTask, drivers: int = 2) -> tuple[str, str, str]:
+    ready = condition(flow_status(FLOW, tasks, drivers, NOW).conditions, ConditionType.READY)
+    assert ready is not None
+    return ready.status.value, ready.reason.value, ready.message
+
+
+def test_numbers_are_sums_over_the_source_tasks() -> None:
+    tasks = [
+        CONNECTOR,
+        unit(TaskType.SOURCE_TASK, lag_records=10, lag_seconds=2, bytes_per_second=100),
+        unit(TaskType.SOURCE_TASK, index=1, lag_records=5, lag_seconds=7, bytes_per_second=50),
+    ]
+    status = flow_status(FLOW, tasks, 2, NOW)
+    assert status.lag is not None
+    assert (status.lag.records, status.lag.seconds, status.bytes_per_second) == (15, 7, 150)
+    assert status.tasks is not None
+    assert (status.tasks.total, status.tasks.running) == (2, 2)
+    assert (status.topics, status.partitions, status.drivers) == (1, 8, 2)
+
+
+def test_a_flow_without_drivers_waits() -> None:
+    assert readiness(CONNECTOR, drivers=0)[:2] == ("False", "NoDrivers")
+
+
+def test_units_that_no_assignor_places_make_the_flow_not_ready() -> None:
+    problem = "assignor mine raised KeyError: 1; the assignment in force stays"
+    placed = CONNECTOR.model_copy(
+        update={"spec": CONNECTOR.spec.model_copy(update={"driver_name": "d"})}
+    )
+    stands = flow_status(FLOW, [placed, unit(TaskType.SOURCE_TASK)], 2, NOW, problem=problem)
+    ready = condition(stands.conditions, ConditionType.READY)
+    assert ready is not None
+    assert (ready.status, ready.reason) == (ConditionStatus.FALSE, Reason.NOT_PLACED)
+    assert ready.message == f"1 of 2 units wait for a driver: {problem}"
+
+    # As long as all have a driver, the flow is ready, and says what is the matter.
+    stands = flow_status(FLOW, [placed], 2, NOW, problem=problem)
+    ready = condition(stands.conditions, ConditionType.READY)
+    failed = condition(stands.conditions, ConditionType.ASSIGNMENT_FAILED)
+    assert ready is not None
+    assert ready.status is ConditionStatus.TRUE
+    assert failed is not None
+    assert failed.message == problem
+
+
+def test_a_driver_that_did_not_let_go_is_named_with_this_flow_s_units() -> None:
+    overdue = {"driver-2": {CONNECTOR.metadata.name, "users-source-task-0"}, "driver-3": {"other"}}
+    stands = flow_status(FLOW, [CONNECTOR], 2, NOW, overdue=overdue)
+    said = condition(stands.conditions, ConditionType.DRIVER_UNRESPONSIVE)
+    assert said is not None
+    assert "driver-2 (orders-sourceconnector-0);" in said.message
+    assert "users" not in said.message
+    assert "driver-3" not in said.message
+    stands = flow_status(FLOW, [CONNECTOR], 2, NOW)
+    assert condition(stands.conditions, ConditionType.DRIVER_UNRESPONSIVE) is None
+
+
+def test_a_failed_task_makes_the_flow_not_ready_and_says_why() -> None:
+    error = TaskError(reason="Fatal", message="disk on fire", time=NOW)
+    failed = unit(TaskType.SOURCE_TASK, TaskPhase.FAILED, last_error=error)
+    status, reason, message = readiness(CONNECTOR, failed)
+    assert (status, reason) == ("False", "TaskFailed")
+    assert "disk on fire" in message
+
+
+def test_a_failed_connector_stalls_the_flow() -> None:
+    failed = unit(
+        TaskType.SOURCE_CONNECTOR,
+        TaskPhase.FAILED,
+        conditions=says(ConditionStatus.FALSE, Reason.SAME_CLUSTER),
+    )
+    conditions = flow_status(FLOW, [failed], 2, NOW).conditions
+    stalled = condition(conditions, ConditionType.STALLED)
+    assert stalled is not None
+    assert stalled.reason is Reason.SAME_CLUSTER
+    assert condition(conditions, ConditionType.RECONCILING) is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "type"),
+    [
+        (Reason.SECRET_MISSING, ConditionType.STALLED),
+        (Reason.AUTHENTICATION_FAILED, ConditionType.STALLED),
+        (Reason.TLS_FAILED, ConditionType.STALLED),
+        (Reason.SOURCE_UNREACHABLE, ConditionType.RECONCILING),
+    ],
+)
+def test_a_cluster_that_somebody_has_to_open_stalls_the_flow(
+    reason: Reason, type: ConditionType
+) -> None:
+    shut_out = unit(
+        TaskType.SOURCE_CONNECTOR,
+        TaskPhase.RESTORING,
+        conditions=says(ConditionStatus.FALSE, reason),
+    )
+    said = condition(flow_status(FLOW, [shut_out], 2, NOW).conditions, type)
+    assert said is not None
+    assert said.reason is reason
+
+
+def test_a_warning_stays_visible_on_a_ready_flow() -> None:
+    warns = unit(
+        TaskType.SOURCE_CONNECTOR,
+        conditions=says(ConditionStatus.TRUE, Reason.NO_TOPIC_MATCHES, "no topic matches x"),
+    )
+    assert readiness(warns) == ("True", "NoTopicMatches", "no topic matches x")
+
+
+def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
+    first = flow_status(FLOW, [CONNECTOR], 2, NOW)
+    later = FLOW.model_copy(update={"status": first})
+    second = flow_status(later, [CONNECTOR], 2, NOW + timedelta(minutes=5))
+    assert second.conditions[0].last_transition_time == NOW
+    third = flow_status(later, [CONNECTOR], 0, NOW + timedelta(minutes=5))
+    assert third.conditions[0].last_transition_time == NOW + timedelta(minutes=5)
