@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
+from headrace.backoff import Backoff
 from headrace.errors import HeadraceError
 from headrace.logs import get_logger
 
@@ -41,7 +42,7 @@ class KeyQueue(Generic[Key]):
         self._places = asyncio.Semaphore(at_once)
         self._due: dict[Key, float] = {}
         self._at_work: set[Key] = set()
-        self._failures: dict[Key, int] = {}
+        self._backoffs: dict[Key, Backoff] = {}
         self._changed = asyncio.Event()
 
     def add(self, key: Key, delay_s: float = SOON_S) -> None:
@@ -80,7 +81,7 @@ class KeyQueue(Generic[Key]):
         try:
             async with self._places:
                 again_s = await self._look(key, reconcile)
-            self._failures.pop(key, None)
+            self._backoffs.pop(key, None)
             if again_s is not None:
                 self.add(key, min(again_s, _RESYNC_S * random.uniform(0.9, 1.0)))
         except HeadraceError as error:
@@ -106,10 +107,10 @@ class KeyQueue(Generic[Key]):
         return again_s
 
     def _later(self, key: Key, why: str) -> None:
-        failures = self._failures[key] = self._failures.get(key, 0) + 1
-        delay_s = min(_FIRST_BACKOFF_S * 2 ** (failures - 1), _LAST_BACKOFF_S)
+        backoff = self._backoffs.setdefault(key, Backoff(_FIRST_BACKOFF_S, _LAST_BACKOFF_S))
+        delay_s = backoff.next_s()
         log.warning("reconcile failed", key=_text(key), again_in_s=round(delay_s, 1), why=why)
-        self.add(key, delay_s * random.uniform(0.8, 1.0))
+        self.add(key, delay_s)
 
 
 def _text(key: object) -> str:

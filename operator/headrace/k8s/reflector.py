@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
 
+from headrace.backoff import Backoff
 from headrace.errors import HeadraceError, Retriable
 from headrace.k8s.client import Client
 from headrace.k8s.errors import Expired
@@ -90,7 +91,7 @@ class Reflector:
 
     async def run(self) -> None:
         """Keep the copy; never returns."""
-        backoff_s = _FIRST_BACKOFF_S
+        backoff = Backoff(_FIRST_BACKOFF_S, _MAX_BACKOFF_S)
         while True:
             began = time.monotonic()
             try:
@@ -105,11 +106,9 @@ class Reflector:
             self._blind_since = self._blind_since or time.monotonic()
             lasted_s = time.monotonic() - began
             if lasted_s > _SHORTEST_WATCH_S:
-                backoff_s = _FIRST_BACKOFF_S
+                backoff.reset()
             if lasted_s <= _SHORTEST_WATCH_S or self.error is not None:
-                # Jitter: all drivers lose an API server at the same moment.
-                await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
-                backoff_s = min(2 * backoff_s, _MAX_BACKOFF_S)
+                await asyncio.sleep(backoff.next_s())
 
     async def _list(self) -> None:
         objects, version = await self._client.list_versioned(

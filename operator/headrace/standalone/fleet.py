@@ -14,6 +14,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+from headrace.backoff import Backoff
 from headrace.driver.herder_link import encode
 from headrace.host import parent_death_signal
 from headrace.logs import get_logger
@@ -162,7 +163,7 @@ class Fleet:
 
     async def _spawn_and_serve(self) -> None:
         """Serve one driver after another in this place of the fleet."""
-        delay_s = _RESPAWN_DELAY_S
+        backoff = Backoff(_RESPAWN_DELAY_S, _MAX_RESPAWN_DELAY_S, jitter=False)
         while not self._stopping:
             started = time.monotonic()
             self._starting += 1
@@ -176,12 +177,11 @@ class Fleet:
             finally:
                 await self._ended(driver)
             if time.monotonic() - started > _HEALTHY_S:
-                delay_s = _RESPAWN_DELAY_S
+                backoff.reset()
             if driver.leaving:
                 return
             if not self._stopping:
-                await asyncio.sleep(delay_s)
-                delay_s = min(2 * delay_s, _MAX_RESPAWN_DELAY_S)
+                await asyncio.sleep(backoff.next_s())
             staying = sum(not one.leaving for one in self._drivers.values())
             if staying + self._starting >= self.size:
                 return  # one fewer is wanted meanwhile
