@@ -1,17 +1,19 @@
-"""Draws the rooms of ``docs/architecture.md`` from the import contracts in ``pyproject.toml``.
+"""Lists and draws the rooms of ``docs/architecture.md`` from the contracts in ``pyproject.toml``.
 
-``python docs/rooms.py`` writes the drawing between the two marks on the page. An arrow says "may
-import"; one that follows from two others is left out, and so are ``cli``'s, which may import all.
+``python docs/rooms.py`` writes table and drawing between the two marks on the page. An arrow
+says "may import"; one that follows from two others is left out, and so are those of ``cli``.
 """
 
+import ast
 import tomllib
 from pathlib import Path
 
 from marks import between
 
 ROOT = Path(__file__).parents[1]
+ROOMS = ROOT / "operator" / "headrace"
 PAGE = ROOT / "docs" / "architecture.md"
-BEGIN, END = "<!-- rooms: drawn by docs/rooms.py -->", "<!-- rooms: end -->"
+BEGIN, END = "<!-- rooms: written by docs/rooms.py -->", "<!-- rooms: end -->"
 ALLOWS_ALL = "cli"
 
 Arrows = dict[str, set[str]]
@@ -36,6 +38,17 @@ def allowed() -> Arrows:
     return arrows
 
 
+def table() -> str:
+    """A row a room: the first line of its docstring, which is its purpose, and its arrows."""
+    arrows = allowed()
+    rows = ["| room | purpose | may import |", "| --- | --- | --- |"]
+    for room in arrows:
+        others = [other for other in arrows if other in arrows[room]]
+        text = "all" if room == ALLOWS_ALL else ", ".join(others) or "nothing of ours"
+        rows.append(f"| `{room}` | {_purpose(room)} | {text} |")
+    return "\n".join(rows)
+
+
 def drawing() -> str:
     """The arrows as a mermaid flowchart."""
     arrows = {room: below for room, below in allowed().items() if room != ALLOWS_ALL}
@@ -46,9 +59,15 @@ def drawing() -> str:
     return "\n".join([*lines, "```"])
 
 
-def page_with(text: str) -> str:
-    """The page, with ``text`` between its marks."""
-    return between(PAGE, BEGIN, END, text)
+def page() -> str:
+    """The page, with table and drawing between its marks."""
+    return between(PAGE, BEGIN, END, f"{table()}\n\n{drawing()}")
+
+
+def _purpose(room: str) -> str:
+    package = ROOMS / room if (ROOMS / room).exists() else ROOT / "spark-jobs" / room
+    docstring = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
+    return docstring.partition("\n")[0].replace("``", "`")
 
 
 def _room(module: str) -> str:
@@ -56,4 +75,4 @@ def _room(module: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page_with(drawing()))
+    PAGE.write_text(page())

@@ -1,4 +1,4 @@
-"""The custom resources as types, and their files.
+"""The custom resources as types, from which the CRDs are generated.
 
 A module a kind (``flow``, ``mirror_test``, ``task``, ``secret``) and what they share (``model``,
 ``meta``, ``cluster``, ``partitions`` ...); ``loader`` reads files of them, ``unbuilt`` says what

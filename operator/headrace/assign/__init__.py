@@ -1,4 +1,4 @@
-"""Who runs what: pure functions from tasks, drivers and what was, to an assignment.
+"""The assignors: from tasks, drivers, previous assignment to the next one. Pure.
 
 No I/O, no clock, no randomness; usable on its own. The shape is Kafka Streams' (KIP-924).
 """

@@ -1,4 +1,4 @@
-"""The steps of a MirrorTest that break things, and how long it takes until they are whole again.
+"""Carries out the faults that a MirrorTest asks for.
 
 ``chaos`` does them one after the other and times each recovery. What breaks is behind the port of
 ``port``: ``local`` is a flow of ``headrace run``, ``pods`` one of a Kubernetes cluster. There

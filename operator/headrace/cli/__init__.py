@@ -1,1 +1,1 @@
-"""The command ``headrace``: one module a command, found by its name."""
+"""The commands: ``headrace`` finds one module a command, by its name."""

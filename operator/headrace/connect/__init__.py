@@ -1,4 +1,4 @@
-"""What runs on a driver: Worker, connectors and tasks, their states, and the Herder port."""
+"""The Worker with its connectors, tasks, states; the Herder port that it needs."""
 
 from headrace.connect.figures import UnitFigures
 from headrace.connect.handover import DriverIdentity, may_claim

@@ -1,1 +1,1 @@
-"""How commands talk to a running flow: its control socket and the rows that they show."""
+"""How a command talks to a running flow."""

@@ -1,4 +1,4 @@
-"""The operator: what changed is queued, one level-triggered reconcile a kind acts.
+"""The operator: reconciles custom resources into Kubernetes objects.
 
 ``operator`` is the process, ``shell`` is kopf (which only watches), ``world`` what the operator
 sees (``flows`` among it), ``sight`` says what it cannot see, ``queue`` what wants a look, ``flow``

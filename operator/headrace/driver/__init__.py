@@ -1,4 +1,4 @@
-"""One driver process: hosts a Worker per flow, for as long as its herder wants it.
+"""The process of a driver, which hosts a Worker for each flow.
 
 ``process`` is the driver of ``headrace run``. ``pod`` is that of Kubernetes, with ``units``, the
 watches of what concerns it, and ``metrics``, for Prometheus; it needs the extra ``operator``.

@@ -1,4 +1,4 @@
-"""What this machine gives a process: folders, whole files, locks, children that end with it.
+"""What this machine gives a process: folders, locks, children that end with it.
 
 Cached files go to ``cache_home()``, state to ``state_home()``; ``spawn`` starts a child that does
 not outlive this process.

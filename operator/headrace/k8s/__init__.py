@@ -1,4 +1,4 @@
-"""The API server: the only importer of ``kubernetes``, and the only room that speaks to it.
+"""The only importer of ``kubernetes``.
 
 ``connect`` finds it, ``client`` has the verbs (on plain objects, each with a time-out), ``errors``
 says in words what it refuses, ``kinds`` knows where it serves what. ``reflector`` keeps a local

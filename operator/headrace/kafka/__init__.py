@@ -1,4 +1,4 @@
-"""The Kafka client: the only room that imports ``confluent_kafka``.
+"""The only importer of ``confluent_kafka``.
 
 Clients come from ``make_consumer`` and ``make_producer`` with the settings that integrity needs;
 everything about topics and offsets goes through ``Admin``; ``errors.translate`` turns the client's

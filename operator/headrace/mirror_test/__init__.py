@@ -1,4 +1,4 @@
-"""One run of a mirror test: its stages and the documents that they exchange.
+"""What the stages of a mirror test share.
 
 ``resolve`` writes out what a test takes from its flow; ``run`` is what every stage is told,
 ``measured`` what the probe saw, ``faults`` what chaos did, ``result`` the judgement. They travel

@@ -1,4 +1,4 @@
-"""Data movement: positions in, acknowledged positions out; and progress, kept on the target."""
+"""Copies records from partition to partition, keeping their progress on the target."""
 
 from headrace.movers.in_flight_window import Copied, InFlightWindow
 from headrace.movers.progress_log import ProgressLog, Storing

@@ -1,4 +1,4 @@
-"""Which driver runs each unit: the facts that an assignor is given, and the decision it returns.
+"""Decides which driver runs each unit, by asking the flow's assignor.
 
 The herder of ``headrace run`` and the operator both decide by it, as Kubernetes' scheduler does for
 pods: ``placer`` asks, ``decision`` is the answer, ``assignor_input`` is what an assignor is given,

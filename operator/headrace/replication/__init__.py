@@ -1,4 +1,4 @@
-"""What to replicate and how it is written down: pure functions and records, no I/O."""
+"""What a flow copies, in which names, with which records beside it. Pure."""
 
 from headrace.replication.filters import TopicFilter
 from headrace.replication.policies import ReplicationPolicy, policy_for

@@ -1,4 +1,4 @@
-"""A mirror test's result as a page.
+"""Renders a mirror test's result as a page.
 
 ``page`` and ``plots`` render ``report.html``. ``page`` is imported by who makes one: it loads
 matplotlib.

@@ -1,4 +1,4 @@
-"""Real Kafka clusters on this machine, as local processes on 127.0.0.1.
+"""Real Kafka brokers on this machine.
 
 ``Sandbox.start(name, [ClusterPlan("east"), ClusterPlan("west", brokers=3)])`` gives clusters whose
 brokers can be stopped, killed and started one by one, and ends them with its ``with`` block.

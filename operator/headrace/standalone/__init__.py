@@ -1,4 +1,4 @@
-"""The process of ``headrace run``: the herder of local drivers.
+"""The process of ``headrace run``: a herder of local drivers.
 
 ``herder`` keeps units (``task_store``), starts drivers (``fleet``), places units (``placement``)
 and answers on the control socket (``verbs``).

@@ -1,1 +1,1 @@
-"""The status of a flow, judged from its units. Pure."""
+"""Judges a flow by what its units report. Pure."""

@@ -1,4 +1,4 @@
-"""What a JVM needs before it starts: Java and jars, found or fetched, each checked.
+"""Java with its jars, found or fetched.
 
 ``find_java`` finds a Java 17 or 21, ``jars`` fetches a pinned set of jars.
 """
