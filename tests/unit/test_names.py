@@ -1,0 +1,123 @@
+"""Names that were given up stay given up: modules, classes, functions, attributes."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCES = [
+    file
+    for folder in ("operator/headrace", "spark-jobs")
+    for file in sorted((ROOT / folder).rglob("*.py"))
+]
+
+ROOMS = {"herder", "scheduling"}
+"""Packages: `herder` held the code of three processes, `scheduling` stood beside spec.schedule."""
+MODULES = {
+    "fence",
+    "flight",
+    "gathering",
+    "hold",
+    "leash",
+    "pulse",
+    "shell",
+    "sight",
+    "unit",
+    "world",
+}
+PATHS = {"driver/units.py", "controller/units.py"}
+"""Modules that had one name and three views of the units."""
+DEFINITIONS = {
+    "Fence": "EpochFence",
+    "Flight": "InFlightWindow",
+    "Hit": "Injection",
+    "Hold": "Ownership",
+    "Lost": "OwnershipLost",
+    "NotLetIn": "AccessDenied",
+    "Pulse": "StallDetector",
+    "Schedule": "PlacementDecision",
+    "Scheduler": "Placer",
+    "Seen": "FlowSnapshot",
+    "Told": "FaultReporter",
+    "Unit": "ThreadedUnit",
+    "World": "ClusterCache",
+    "_heirs": "the drivers that take over",
+    "aside": "release_pool",
+    "beside": "restore_pool",
+    "hand_on": "transfer",
+    "leash": "parent_death_signal",
+    "let_go": "release",
+    "publish": "put_tasks",
+    "shell": "kopf_watch",
+    "sight": "access_check",
+    "turn": "run_once",
+    "world": "cluster_cache",
+}
+"""Classes and functions, with the name that each has now."""
+ATTRIBUTES = {
+    "amiss": "problems",
+    "beside": "restore_pool",
+    "homeless": "unassigned",
+    "keeping": "cordoned",
+    "leash": "parent_death_signal",
+    "sight": "access_check",
+    "taking": "schedulable",
+    "world": "cluster_cache",
+}
+"""Whatever is assigned to, and parameters."""
+ONE_MEANING = {"Conflict", "Plan", "Verdict"}
+"""Classes that were there twice, with two meanings."""
+
+
+def definitions(tree: ast.AST) -> Iterator[str]:
+    """Names of classes and functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+
+
+def assigned(tree: ast.AST) -> Iterator[str]:
+    """Names of variables, attributes and parameters."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+        elif isinstance(node, ast.arg):
+            yield node.arg
+
+
+def test_no_retired_room_or_module_is_back() -> None:
+    files = [file.relative_to(ROOT) for file in SOURCES]
+    assert len(files) > 200
+    assert [str(file) for file in files if ROOMS & set(file.parts)] == []
+    assert [str(file) for file in files if file.stem in MODULES] == []
+    assert [str(file) for file in files if "/".join(file.parts[-2:]) in PATHS] == []
+
+
+def test_no_retired_name_is_back() -> None:
+    back = []
+    for file in SOURCES:
+        tree = ast.parse(file.read_text())
+        names = {name: DEFINITIONS[name] for name in definitions(tree) if name in DEFINITIONS}
+        names |= {name: ATTRIBUTES[name] for name in assigned(tree) if name in ATTRIBUTES}
+        back += [f"{file.relative_to(ROOT)}: {old}: now {new}" for old, new in names.items()]
+    assert back == []
+
+
+def test_a_class_of_two_meanings_has_one_now() -> None:
+    found = [
+        name
+        for file in SOURCES
+        for name in definitions(ast.parse(file.read_text()))
+        if name in ONE_MEANING
+    ]
+    assert sorted(found) == sorted(set(found))
+
+
+def test_the_glossary_has_few_words() -> None:
+    page = (ROOT / "docs" / "glossary.md").read_text()
+    words = re.findall(r"(?m)^\| (?!word|---)([a-z ]+) \|", page)
+    assert "driver" in words
+    assert len(words) < 15
