@@ -270,7 +270,7 @@ def test_leases_expire_by_the_observers_clock(api_server: ApiServer, namespace: 
             names = [(namespace, name) for name in ("a", "b", "c")]
             keepers = [keeper(client, name, "1") for _, name in names]
             async with running(watch.run(), *(one.run() for one in keepers)) as tasks:
-                watch.expect([*names, (namespace, "never-came")])
+                watch.expect(dict.fromkeys([*names, (namespace, "never-came")], 6))
                 await eventually(lambda: all(watch.holder(name) for name in names))
                 tasks[1].cancel()
                 await eventually(lambda: names[0] in watch.expired)

@@ -27,7 +27,7 @@ def test_nobody_alive_is_lost_and_the_dead_are_found(
     which fails while it is blind.
     """
     deaths, blind = story
-    observer = LeaseObserver(DURATION_S)
+    observer = LeaseObserver()
     end = 60 + sum(seconds for _, seconds in blind) + 5 * DURATION_S
     for tick in range(int(end / LOOK_S)):
         now = tick * LOOK_S
@@ -39,7 +39,7 @@ def test_nobody_alive_is_lost_and_the_dead_are_found(
             last = min(now, deaths.get(number, now))
             renewed = (last - offsets[number]) // RENEW_S
             if renewed >= 0:
-                observer.see(name, LeaseView(name[1], str(renewed), DURATION_S), now)
+                observer.observe(name, LeaseView(name[1], str(renewed), DURATION_S), now)
         if observer.due(now):
             observer.judge(now)
         alive = {name for n, name in enumerate(DRIVERS) if deaths.get(n, now + 1) > now}

@@ -80,8 +80,11 @@ class ClusterCache:
 
     def put_flow(self, object: Object) -> None:
         """A flow is there, or changed."""
+        before = self._lease_s(name := name_of(object))
         if self._flows.put(object):
-            self._written.pop(name_of(object), None)  # which units are its own depends on its uid
+            self._written.pop(name, None)  # which units are its own depends on its uid
+            if self._lease_s(name) != before:
+                self._expect_leases()
 
     def put_flow_written(self, object: Object) -> None:
         """A flow as the API server answered a write, a moment before its watch tells the same."""
@@ -182,7 +185,7 @@ class ClusterCache:
 
     def _lease(self, name: tuple[str, DriverName]) -> DriverLease:
         _, _, incarnation = self._leases.holder(name).rpartition("/")
-        return DriverLease(incarnation, self._leases.heard(name), self._leases.is_expired(name))
+        return DriverLease(incarnation, self._leases.renewed(name), self._leases.is_expired(name))
 
     def _pod_changed(self, change: Change) -> None:
         namespace, name = name_of(change.object)
@@ -195,10 +198,23 @@ class ClusterCache:
             return
         else:
             pods[name] = pod
-        self._leases.expect(
-            (namespace, pod) for (namespace, _), pods in self._pods.items() for pod in pods
-        )
+        self._expect_leases()
         self._wants_look(flow, SOON_S)
+
+    def _lease_s(self, name: FlowName) -> int | None:
+        flow = self._flows.understood(name)
+        return flow.spec.drivers.lease_seconds if flow else None
+
+    def _expect_leases(self) -> None:
+        """Pods of a flow that is not there, or not understood, are nobody's drivers."""
+        self._leases.expect(
+            {
+                (flow.metadata.namespace, pod): flow.spec.drivers.lease_seconds
+                for name, pods in self._pods.items()
+                if (flow := self._flows.understood(name)) is not None
+                for pod in pods
+            }
+        )
 
     def _leases_changed(self) -> None:
         for name in self._pods:

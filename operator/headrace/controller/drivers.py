@@ -35,8 +35,8 @@ class DriverLease:
 
     incarnation: str = ""
     """Which life of the driver holds it; empty without a Lease."""
-    heard: bool = False
-    """Whether it was seen to be renewed: one that lay there when we began to look may be dead."""
+    renewed: bool = False
+    """Whether it was renewed while observed: the holder of one that never was may be dead."""
     expired: bool = False
     """Whether it, or its absence, stood for its whole duration."""
 
@@ -95,7 +95,7 @@ def drivers_of(
         for pod in there.values()
         if not pod.terminating and not pod.ended and not leases.get(pod.name, _NONE).expired
     ]
-    sure = [pod for pod in staying if leases.get(pod.name, _NONE).heard]
+    sure = [pod for pod in staying if leases.get(pod.name, _NONE).renewed]
     # While there is none of the newest template, an old one takes what would have no home.
     schedulable = [pod for pod in sure if pod.template == newest] or sure
     names = {pod.name for pod in schedulable}

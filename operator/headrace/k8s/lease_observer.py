@@ -1,11 +1,11 @@
-"""Who is lost, by Leases: pure logic, told what is seen and when.
+"""Which Leases are expired: pure logic over what was observed, and when.
 
 Time is the *observer's* monotonic clock only: a Lease expires when its renewTime did not change for
 its duration while it was watched. So wall clocks may differ and jump, and an observer that begins,
 or that was away, first watches for a full duration.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,81 +13,97 @@ Name = tuple[str, str]
 """Namespace and name of a Lease."""
 
 
+_UNKNOWN_S = 6.0
+"""Of a Lease that declares no duration, and that nobody expects."""
+
+
 class LeaseView(NamedTuple):
-    """What a Lease says."""
+    """What of a Lease the observer compares."""
 
     holder: str
     """holderIdentity; a driver's is ``<pod>/<incarnation>``."""
     renew_time: str
     """Compared, never read as a time."""
     duration_s: float
+    """leaseDurationSeconds; 0 when the Lease declares none."""
 
 
 @dataclass
 class _Watched:
     view: LeaseView | None
     since: float
-    """When it was seen to change, or the observation began."""
+    """When it changed last, or the observation began."""
     duration_s: float
-    once_more: bool = False
+    declared: bool = False
+    """Whether the Lease gave the duration, now or before it was deleted."""
+    repeated: bool = False
     """Whether this is the observation after one that was judged blind."""
     expired: bool = False
-    heard: bool = False
-    """Whether it was seen to change: one that was there when we began to look may be dead."""
+    renewed: bool = False
+    """Whether it changed while observed: the holder of one that never did may be dead."""
 
 
 class LeaseObserver:
     """All times are seconds of one monotonic clock."""
 
-    def __init__(self, duration_s: float = 6.0) -> None:
-        """``duration_s`` is given to those whose Lease is missing."""
-        self._duration_s = duration_s
+    def __init__(self) -> None:
         self._watched: dict[Name, _Watched] = {}
-        self._expected: frozenset[Name] = frozenset()
+        self._expected: dict[Name, float] = {}
 
-    def expect(self, names: Iterable[Name], now: float) -> None:
-        """All that should have a Lease; one that is missing gets a full observation, too."""
-        self._expected = frozenset(names)
-        for name in self._expected - self._watched.keys():
-            self._watched[name] = _Watched(None, now, self._duration_s)
+    def expect(self, durations_s: Mapping[Name, float], now: float) -> None:
+        """All that should have a Lease, with the duration that its owner was asked for: one that
+        is missing expires after that. One that was there keeps the duration that it had."""
+        self._expected = dict(durations_s)
         for name, watched in list(self._watched.items()):
             if watched.view is None and name not in self._expected:
                 del self._watched[name]
+        for name, duration_s in durations_s.items():
+            watched = self._watched.setdefault(name, _Watched(None, now, duration_s))
+            if not watched.declared:
+                watched.duration_s = duration_s
 
-    def see(self, name: Name, lease: LeaseView | None, now: float) -> None:
-        """How a Lease is, ``None`` when it is deleted: told as often as one likes."""
+    def observe(self, name: Name, lease: LeaseView | None, now: float) -> None:
+        """A Lease as it is, ``None`` when it is deleted; repeats are welcome."""
         if lease is None and name not in self._expected:
             self._watched.pop(name, None)
             return
         watched = self._watched.get(name)
-        if watched is None or watched.view != lease:
-            duration_s = lease.duration_s if lease else self._duration_s
-            heard = watched is not None and lease is not None
-            self._watched[name] = _Watched(lease, now, duration_s, heard=heard)
+        if watched is not None and watched.view == lease:
+            return
+        declared = lease is not None and lease.duration_s > 0
+        if lease is not None and declared:
+            duration_s = lease.duration_s
+        elif watched is not None:
+            # Deleted: whoever holds it renews when the duration that it knew asks for it.
+            duration_s, declared = watched.duration_s, watched.declared
+        else:
+            duration_s = self._expected.get(name, _UNKNOWN_S)
+        renewed = watched is not None and lease is not None
+        self._watched[name] = _Watched(lease, now, duration_s, declared, renewed=renewed)
 
     def restart(self, now: float) -> bool:
-        """The observer was away: what it saw before says nothing about who lives now. Whether it
-        had heard of somebody."""
-        heard = any(watched.heard and not watched.expired for watched in self._watched.values())
+        """The observer was blind: what it observed before says nothing about who lives now.
+        Whether ``renewed`` changed for any Lease."""
+        changed = any(watched.renewed and not watched.expired for watched in self._watched.values())
         for watched in self._watched.values():
             if not watched.expired:
-                watched.since, watched.once_more, watched.heard = now, False, False
-        return heard
+                watched.since, watched.repeated, watched.renewed = now, False, False
+        return changed
 
     @property
     def expired(self) -> frozenset[Name]:
-        """Those that were judged lost, and were not seen to be renewed since."""
+        """Those that were judged expired and were not renewed since."""
         return frozenset(name for name, watched in self._watched.items() if watched.expired)
 
     def is_expired(self, name: Name) -> bool:
-        """Whether it is among ``expired``, without a look at all others."""
+        """Whether it is among ``expired``, in constant time."""
         watched = self._watched.get(name)
         return watched is not None and watched.expired
 
-    def heard(self, name: Name) -> bool:
-        """Whether it was seen to be renewed since the observation began: it surely lives."""
+    def renewed(self, name: Name) -> bool:
+        """Whether it was renewed since the observation began: its holder lives."""
         watched = self._watched.get(name)
-        return watched is not None and watched.heard
+        return watched is not None and watched.renewed
 
     def holder(self, name: Name) -> str:
         """holderIdentity of a Lease; empty when there is none."""
@@ -102,18 +118,18 @@ class LeaseObserver:
         )
 
     def judge(self, now: float) -> bool:
-        """Call lost whose time is over; unless most are silent at once (true): that says something
-        about the observer, so that they are watched once more before it."""
+        """Mark as expired the Leases whose time is over. When most stop at once, the observer is
+        probably blind: it marks none, observes them for one more duration, and returns true."""
         alive = [watched for watched in self._watched.values() if not watched.expired]
         # Two renewals missed: an observer goes blind for all at one moment, but the Leases run out
         # one by one, as they were renewed.
         silent = [w for w in alive if now - w.since >= w.duration_s * 2 / 3]
         due = [w for w in silent if now - w.since >= w.duration_s]
-        together = len(silent) > 1 and 2 * len(silent) > len(alive)
-        blind = together and bool(due) and not all(w.once_more for w in due)
+        most = len(silent) > 1 and 2 * len(silent) > len(alive)
+        blind = most and bool(due) and not all(w.repeated for w in due)
         for watched in silent if blind else due:
             if blind:
-                watched.since, watched.once_more = now, True
+                watched.since, watched.repeated = now, True
             else:
                 watched.expired = True
         return blind

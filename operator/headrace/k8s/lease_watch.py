@@ -1,8 +1,8 @@
-"""Watches the Leases of drivers and says which are lost, by the rules of ``lease_observer``."""
+"""Watches the Leases of drivers and says which are expired, by the rules of ``lease_observer``."""
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 
 from headrace.errors import HeadraceError
 from headrace.k8s.client import Client
@@ -14,15 +14,15 @@ from headrace.logs import get_logger
 
 log = get_logger(__name__)
 
-_LOOK_EVERY_S = 0.5
-_BLIND_AFTER_S = 4 * _LOOK_EVERY_S
-"""Without a look: renewals may have waited for as long."""
+_CHECK_EVERY_S = 0.5
+_BLIND_AFTER_S = 4 * _CHECK_EVERY_S
+"""Between two checks: renewals may have waited for as long."""
 
 
 class LeaseWatch:
-    """For one event loop: ``run`` it, say who is expected, ask who is lost.
+    """For one event loop: ``run`` it, name the expected Leases, read the expired ones.
 
-    Before anybody is called lost, all Leases are read once more: a watch may be open and dead.
+    Before it marks a Lease as expired it lists all of them: a watch may be open and dead.
     """
 
     def __init__(
@@ -33,8 +33,8 @@ class LeaseWatch:
         namespace: str | None = None,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """``on_change`` hears that ``expired``, ``heard`` or a holder changed; it must not raise
-        nor block."""
+        """``on_change`` is called when ``expired``, ``renewed`` or a holder changed; it must not
+        raise nor block."""
         self._client, self._labels, self._namespace = client, labels, namespace
         self._on_change = on_change
         self._observer = LeaseObserver()
@@ -44,12 +44,12 @@ class LeaseWatch:
 
     @property
     def synced(self) -> asyncio.Event:
-        """Set when all Leases were seen once."""
+        """Set after the first list of Leases."""
         return self._reflector.synced
 
     @property
     def error(self) -> HeadraceError | None:
-        """Why it sees nothing now."""
+        """Why it cannot watch now."""
         return self._reflector.error
 
     @property
@@ -61,32 +61,33 @@ class LeaseWatch:
         """Whether one is."""
         return self._observer.is_expired(name)
 
-    def heard(self, name: Name) -> bool:
-        """Whether it was seen to be renewed since this process began, or began anew, to watch."""
-        return self._observer.heard(name)
+    def renewed(self, name: Name) -> bool:
+        """Whether it was renewed since this process began, or began again, to watch."""
+        return self._observer.renewed(name)
 
     def holder(self, name: Name) -> str:
-        """``<pod>/<incarnation>`` of the last holder that was seen; empty without a Lease."""
+        """``<pod>/<incarnation>`` of the last holder; empty without a Lease."""
         return self._observer.holder(name)
 
-    def expect(self, names: Iterable[Name]) -> None:
-        """All drivers that should have a Lease: their pods run."""
-        self._observer.expect(names, time.monotonic())
+    def expect(self, durations_s: Mapping[Name, float]) -> None:
+        """All drivers that should have a Lease, as their pods run, with the duration that their
+        flow asks for; a Lease that declares its own duration is judged by that."""
+        self._observer.expect(durations_s, time.monotonic())
 
     async def run(self) -> None:
         """Watch; never returns."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._reflector.run())
-            tasks.create_task(self._look())
+            tasks.create_task(self._check())
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         await self._reflector.synced.wait()
         last = time.monotonic()
         while True:
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.sleep(_CHECK_EVERY_S)
             now = time.monotonic()
             if now - last > _BLIND_AFTER_S or self._reflector.blind_s > 0:
-                self._restart()  # this process stood still, or sees nothing
+                self._restart()  # this process was suspended, or its watch is closed
             elif self._observer.due(now):
                 await self._judge()
             last = time.monotonic()
@@ -96,7 +97,7 @@ class LeaseWatch:
         try:
             leases = await self._client.list(LEASE, self._namespace, labels=self._labels)
         except HeadraceError as error:
-            log.info("cannot tell who is lost, watching once more", why=str(error))
+            log.info("cannot list Leases, observing them for another duration", why=str(error))
             self._restart()
             return
         if time.monotonic() - asked > _BLIND_AFTER_S:
@@ -104,9 +105,9 @@ class LeaseWatch:
             return
         before = self._observer.expired
         for lease in leases:
-            self._see(_name(lease), read_lease(lease))
+            self._observe(_name(lease), read_lease(lease))
         if self._observer.judge(time.monotonic()):
-            log.warning("most Leases seem to expire together, watching once more")
+            log.warning("most Leases stopped together, observing them for another duration")
         if self._observer.expired - before:
             self._on_change()
 
@@ -116,18 +117,18 @@ class LeaseWatch:
 
     def _changed(self, change: Change) -> None:
         deleted = change.type is ChangeType.DELETED
-        self._see(_name(change.object), None if deleted else read_lease(change.object))
+        self._observe(_name(change.object), None if deleted else read_lease(change.object))
 
-    def _see(self, name: Name, lease: LeaseView | None) -> None:
-        before = self._told(name)
-        self._observer.see(name, lease, time.monotonic())
-        if before != self._told(name):
+    def _observe(self, name: Name, lease: LeaseView | None) -> None:
+        before = self._reported(name)
+        self._observer.observe(name, lease, time.monotonic())
+        if before != self._reported(name):
             self._on_change()
 
-    def _told(self, name: Name) -> tuple[str, bool, bool]:
-        """What a listener acts on; a mere renewal is none of it."""
+    def _reported(self, name: Name) -> tuple[str, bool, bool]:
+        """What a listener acts on; a renewal alone is not part of it."""
         observer = self._observer
-        return observer.holder(name), observer.heard(name), observer.is_expired(name)
+        return observer.holder(name), observer.renewed(name), observer.is_expired(name)
 
 
 def _name(lease: Object) -> Name:

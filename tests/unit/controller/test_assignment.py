@@ -42,7 +42,7 @@ def drivers(*names: str, newest: str = "t", **leases: DriverLease) -> Drivers:
     for text in names:
         name, _, template = text.rstrip("!").partition(":")
         pods.append(DriverPod(name, template or "t", terminating=text.endswith("!")))
-        leases.setdefault(name, DriverLease("1", heard=True))
+        leases.setdefault(name, DriverLease("1", renewed=True))
     return drivers_of(pods, newest, leases)
 
 
@@ -80,7 +80,7 @@ def test_a_terminating_drivers_units_move_at_once_and_it_hands_them_over() -> No
     "there",
     [
         drivers("a"),  # its pod is gone
-        drivers("a", "b", b=DriverLease("1", heard=True, expired=True)),
+        drivers("a", "b", b=DriverLease("1", renewed=True, expired=True)),
     ],
 )
 def test_a_lost_drivers_units_move_and_say_which_life_is_over(there: Drivers) -> None:
@@ -89,13 +89,13 @@ def test_a_lost_drivers_units_move_and_say_which_life_is_over(there: Drivers) ->
 
 
 def test_a_restarted_container_claims_its_units_again_without_a_write() -> None:
-    there = drivers("a", "b", b=DriverLease("2", heard=True))
+    there = drivers("a", "b", b=DriverLease("2", renewed=True))
     assert decide([unit(0, "a"), unit(1, "b")], there).assignments == ()
 
 
 def test_a_holder_that_is_found_lost_later_is_told_to_the_next_one() -> None:
     moved = unit(1, "a", held="b/1")
-    there = drivers("a", "b", b=DriverLease("1", heard=True))
+    there = drivers("a", "b", b=DriverLease("1", renewed=True))
     assert decide([unit(0, "b", held=""), moved], there).assignments == ()
     there = drivers("a", "b", b=DriverLease("1", expired=True))
     made = decide([unit(0, "b", held=""), moved], there)
@@ -112,7 +112,7 @@ def test_the_last_driver_that_goes_takes_its_units_off() -> None:
 
 
 def test_a_driver_that_was_not_heard_yet_keeps_its_units_and_gets_none() -> None:
-    there = drivers("a", "b", b=DriverLease("1", heard=False))
+    there = drivers("a", "b", b=DriverLease("1", renewed=False))
     made = decide([unit(0, "b"), unit(1), unit(2), unit(3)], there)
     assert where(made) == {1: "a", 2: "a", 3: "a"}
 

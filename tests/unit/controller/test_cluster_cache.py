@@ -1,7 +1,7 @@
 """What the operator takes for the state of things, whatever comes late, twice or from others."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -12,7 +12,7 @@ from headrace.controller.events import EventRecorder
 from headrace.controller.targets import FlowName
 from headrace.controller.unit_cache import Units
 from headrace.controller.writes import FlowWrites
-from headrace.k8s import Client, Conflict, Kind, Object, Objects
+from headrace.k8s import Change, ChangeType, Client, Conflict, Kind, Object, Objects
 from headrace.k8s.kinds import TASK
 
 FLOW = ("shop", "orders")
@@ -216,3 +216,34 @@ def test_flows_that_wait_for_a_target_topic_are_woken_when_it_is_taken_or_freed(
         assert woken_by(first) == [later], "gone"
 
     run(test, of_first, unit(0, of="later", writes="east.a"), unit(0, of="far", writes="east.z"))
+
+
+def test_a_driver_without_a_lease_gets_as_long_as_its_flow_says() -> None:
+    class Leases:
+        """Stands in for the watch over Leases."""
+
+        expected: Mapping[tuple[str, str], float] = {}
+
+        def expect(self, durations_s: Mapping[tuple[str, str], float]) -> None:
+            self.expected = durations_s
+
+    async def test(seen: Seen) -> None:
+        leases = seen.cache._leases = cast(Any, Leases())
+        pod = {
+            "metadata": {
+                "name": "orders-driver-a",
+                "namespace": "shop",
+                "resourceVersion": "1",
+                "labels": {"headrace.dev/flow": "orders"},
+            }
+        }
+        seen.cache._pod_changed(Change(ChangeType.ADDED, pod, None))
+        assert leases.expected == {}, "of a flow that is not known"
+        patient = flow()
+        patient["spec"]["drivers"] = {"leaseSeconds": 60}
+        seen.cache.put_flow(patient)
+        assert leases.expected == {("shop", "orders-driver-a"): 60}
+        seen.cache.put_flow(flow(version=2))
+        assert leases.expected == {("shop", "orders-driver-a"): 6}
+
+    run(test)

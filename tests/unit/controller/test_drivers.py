@@ -13,8 +13,8 @@ def pod(name: str, template: str = NEWEST) -> DriverPod:
     return DriverPod(name, template)
 
 
-def seen(life: str = "life", *, heard: bool = True, expired: bool = False) -> DriverLease:
-    return DriverLease(life, heard and life != "", expired)
+def seen(life: str = "life", *, renewed: bool = True, expired: bool = False) -> DriverLease:
+    return DriverLease(life, renewed and life != "", expired)
 
 
 def view(pods: list[DriverPod], **leases: DriverLease) -> Drivers:
@@ -26,22 +26,22 @@ def taking(drivers: Drivers) -> set[str]:
 
 
 def test_a_driver_joins_when_it_was_heard() -> None:
-    drivers = view([pod("a"), pod("b"), pod("c")], a=seen(), b=seen(heard=False), c=seen(""))
+    drivers = view([pod("a"), pod("b"), pod("c")], a=seen(), b=seen(renewed=False), c=seen(""))
     assert taking(drivers) == {"a"}
     assert drivers.cordoned == {"b", "c"}
     assert drivers.alive == 2
 
 
 def test_units_wait_for_drivers_that_were_not_heard_yet() -> None:
-    assert view([pod("a")], a=seen(heard=False)).wait_to_take
-    assert not view([pod("a"), pod("b")], a=seen(heard=False), b=seen()).wait_to_take
+    assert view([pod("a")], a=seen(renewed=False)).wait_to_take
+    assert not view([pod("a"), pod("b")], a=seen(renewed=False), b=seen()).wait_to_take
     assert not view([pod("a")], a=seen("")).wait_to_take, "there is none yet"
 
 
 def test_drivers_are_silent_when_there_are_pods_and_no_lease_that_is_held() -> None:
     assert not view([]).silent
     assert view([pod("a"), pod("b")], a=seen(""), b=seen(expired=True)).silent
-    assert not view([pod("a"), pod("b")], a=seen(""), b=seen(heard=False)).silent
+    assert not view([pod("a"), pod("b")], a=seen(""), b=seen(renewed=False)).silent
 
 
 @pytest.mark.parametrize("change", [{"terminating": True}, {"ended": True}])

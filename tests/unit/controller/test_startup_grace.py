@@ -17,7 +17,7 @@ FLOW = ReplicationFlow.model_validate(flow("orders", drivers={"replicas": 2}))
 
 def waits(gathering: Gathering, names: str, now_s: float, driver: str = "") -> bool:
     """Whether one unit, which is with ``driver``, waits while the drivers ``names`` are there."""
-    heard = DriverLease("1", heard=True)
+    heard = DriverLease("1", renewed=True)
     there = drivers_of([DriverPod(name, "t") for name in names], "t", dict.fromkeys(names, heard))
     spec = ReplicationTaskSpec(
         flow_name="orders", type=TaskType.SOURCE_TASK, index=0, driver_name=driver

@@ -41,7 +41,7 @@ def flow(**spec: Any) -> ReplicationFlow:
 
 
 def facts(*pods: DriverPod, alive: bool = False, **spec: Any) -> Facts:
-    lease = DriverLease("1" if alive else "", heard=alive)
+    lease = DriverLease("1" if alive else "", renewed=alive)
     return Facts(NOW, flow(**spec), (), drivers_of(pods, "t", {pod.name: lease for pod in pods}))
 
 

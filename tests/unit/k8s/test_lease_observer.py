@@ -18,7 +18,7 @@ def watch(observer: LeaseObserver, until: float, *alive: tuple[str, str], since:
     while now < until:
         now += 1
         for name in alive:
-            observer.see(name, lease(now), now)
+            observer.observe(name, lease(now), now)
         if observer.due(now):
             blind |= observer.judge(now)
     return blind
@@ -27,20 +27,20 @@ def watch(observer: LeaseObserver, until: float, *alive: tuple[str, str], since:
 def test_an_unchanged_lease_expires_after_its_duration() -> None:
     observer = LeaseObserver()
     for name in (A, B, C):
-        observer.see(name, lease(0), 0)
+        observer.observe(name, lease(0), 0)
     watch(observer, 5, B, C)
     assert not observer.expired
     assert not watch(observer, 6, B, C, since=5)
     assert observer.expired == {A}
     assert observer.holder(A) == "pod/1"
-    observer.see(A, lease(99, life="2"), 10)
+    observer.observe(A, lease(99, life="2"), 10)
     assert not observer.expired
     assert observer.holder(A) == "pod/2"
 
 
 def test_a_lease_that_was_old_when_first_seen_gets_a_full_observation() -> None:
     observer = LeaseObserver()
-    observer.see(A, lease(-1000), 100)
+    observer.observe(A, lease(-1000), 100)
     assert not observer.due(105.9)
     assert observer.due(106)
 
@@ -49,40 +49,74 @@ def test_a_lease_that_was_old_when_first_seen_gets_a_full_observation() -> None:
 def test_a_clock_that_jumps_makes_nobody_lost_and_keeps_nobody_alive(jump_s: float) -> None:
     observer = LeaseObserver()
     for name in (A, B, C):
-        observer.see(name, lease(0), 0)
-    observer.see(A, lease(1 + jump_s), 1)  # the last that is heard of it
+        observer.observe(name, lease(0), 0)
+    observer.observe(A, lease(1 + jump_s), 1)  # the last that is heard of it
     blind = False
     for now in range(2, 7):
         for name in (B, C):
-            observer.see(name, lease(now + jump_s), now)
+            observer.observe(name, lease(now + jump_s), now)
         if observer.due(now):
             blind |= observer.judge(now)
     assert not observer.expired
     for name in (B, C):
-        observer.see(name, lease(7), 7)  # and back
+        observer.observe(name, lease(7), 7)  # and back
     assert observer.due(7)
     assert not blind | observer.judge(7)
     assert observer.expired == {A}
 
 
 def test_a_missing_lease_is_observed_for_as_long() -> None:
-    observer = LeaseObserver(duration_s=6)
-    observer.see(B, lease(0), 0)
-    observer.expect([A, B], 0)
+    observer = LeaseObserver()
+    observer.observe(B, lease(0), 0)
+    observer.expect({A: 6, B: 6}, 0)
     watch(observer, 6, B)
     assert observer.expired == {A}
-    observer.expect([B], 7)  # its pod is gone
+    observer.expect({B: 6}, 7)  # its pod is gone
     assert not observer.expired
-    observer.see(B, None, 8)
+    observer.observe(B, None, 8)
     assert not observer.due(13.9)
     observer.judge(14)
     assert observer.expired == {B}
 
 
+def test_a_lease_that_is_deleted_keeps_the_duration_that_it_declared() -> None:
+    """Its holder renews three times in that duration: with 60 s, the next may be 20 s away."""
+    observer = LeaseObserver()
+    observer.expect({A: 6, B: 60}, 0)
+    for name in (A, B):
+        observer.observe(name, lease(0, duration_s=60), 0)
+    observer.observe(A, None, 10)
+    observer.expect({A: 6}, 11)  # the flow asks for another duration, which its driver may not know
+    assert not observer.due(59.9), "B"
+    observer.observe(B, lease(60, duration_s=60), 60)
+    assert not observer.due(69.9)
+    observer.judge(70)
+    assert observer.expired == {A}
+
+
+def test_a_lease_that_never_was_gets_the_duration_of_its_flow() -> None:
+    observer = LeaseObserver()
+    observer.expect({A: 60}, 0)
+    assert not observer.due(59.9)
+    observer.expect({A: 20}, 10)
+    assert not observer.due(19.9)
+    observer.judge(20)
+    assert observer.expired == {A}
+
+
+def test_a_lease_that_declares_no_duration_gets_that_of_its_flow() -> None:
+    observer = LeaseObserver()
+    observer.expect({A: 20}, 0)
+    observer.observe(A, lease(0, duration_s=0), 0)
+    assert not observer.due(19.9)
+    observer.judge(20)
+    assert observer.expired == {A}
+
+
 def test_a_regained_sight_starts_anew() -> None:
     observer = LeaseObserver()
-    observer.see(A, lease(0), 0)
-    observer.see(B, lease(0), 0)
+    observer.observe(A, lease(0), 0)
+    observer.observe(B, lease(0), 0)
     observer.restart(5.9)
     assert not observer.due(11.8)
     observer.judge(11.9)
@@ -92,7 +126,7 @@ def test_most_together_are_watched_once_more() -> None:
     observer = LeaseObserver()
     # Renewed at different moments, unseen from 2 s on: they would run out one by one.
     for name, at in ((A, 0.2), (B, 1.0), (C, 1.9)):
-        observer.see(name, lease(at), at)
+        observer.observe(name, lease(at), at)
     assert observer.judge(6.3), "A is due, all are silent"
     assert not observer.expired
     assert not watch(observer, 12, A, B, C, since=7)
@@ -102,7 +136,7 @@ def test_most_together_are_watched_once_more() -> None:
 def test_most_together_are_lost_when_they_stay_silent() -> None:
     observer = LeaseObserver()
     for name in (A, B, C):
-        observer.see(name, lease(0), 0)
+        observer.observe(name, lease(0), 0)
     assert watch(observer, 6, C)
     assert not observer.expired
     watch(observer, 12, C, since=6)
@@ -111,6 +145,6 @@ def test_most_together_are_lost_when_they_stay_silent() -> None:
 
 def test_a_single_driver_is_not_most() -> None:
     observer = LeaseObserver()
-    observer.see(A, lease(0), 0)
+    observer.observe(A, lease(0), 0)
     assert not observer.judge(6)
     assert observer.expired == {A}

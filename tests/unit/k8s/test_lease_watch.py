@@ -59,7 +59,7 @@ def test_who_is_no_longer_sure_to_live_is_told_when_the_watch_breaks() -> None:
     async def main() -> None:
         server, told = Leases(), list[bool]()
         watch = LeaseWatch(
-            cast(Client, server), "", on_change=lambda: told.append(watch.heard(DRIVER))
+            cast(Client, server), "", on_change=lambda: told.append(watch.renewed(DRIVER))
         )
         running = asyncio.create_task(watch.run())
         await watch.synced.wait()
@@ -86,7 +86,7 @@ def test_nobody_is_lost_by_an_answer_that_came_late() -> None:
         server = Leases()
         server.duration_s = 1
         watch = LeaseWatch(cast(Client, server), "")
-        watch.expect([DRIVER])
+        watch.expect({DRIVER: 6})
         running = asyncio.create_task(watch.run())
         await until(lambda: server.answered == 1)  # what the watch begins with
         server.answers_after_s = 2.2

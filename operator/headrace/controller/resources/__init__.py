@@ -10,7 +10,6 @@ from headrace.controller.resources.units import CONNECTORS, build_connector
 
 __all__ = [
     "CONNECTORS",
-    "Manifest",
     "build_children",
     "build_connector",
     "build_deployment",
