@@ -1,10 +1,12 @@
 """What every unit of one flow shares on one driver."""
 
+import time
 from functools import cached_property
 from pathlib import Path
 
 from headrace.api import ClusterAccess, ReplicationFlow, ReplicationFlowSpec
 from headrace.api.partitions import TopicPartition
+from headrace.clock import Clock
 from headrace.connect.handover import DriverIdentity
 from headrace.connect.stall_detector import StallDetector
 from headrace.kafka import Admin
@@ -16,8 +18,16 @@ from headrace.replication.progress import ProgressKey
 class FlowContext:
     """Clients and names of a flow. Cluster ids are asked for once, when first needed."""
 
-    def __init__(self, flow: ReplicationFlow, driver: DriverIdentity, secrets: Path | None) -> None:
+    def __init__(
+        self,
+        flow: ReplicationFlow,
+        driver: DriverIdentity,
+        secrets: Path | None = None,
+        *,
+        clock: Clock = time,
+    ) -> None:
         """``secrets``: the folder of Secrets, ``<name>/<key>``."""
+        self.clock = clock
         self.driver = driver
         spec = flow.spec
         self.policy = policy_for(spec.policy, spec.source.alias)
@@ -27,7 +37,7 @@ class FlowContext:
         self.source = Admin(self.source_access)
         self.target = Admin(self.target_access)
         self.progress = ProgressLog(self.target_access, spec.source.alias)
-        self.stall_detector = StallDetector()
+        self.stall_detector = StallDetector(clock)
         self._absent: set[str] = set()
 
     def change(self, flow: ReplicationFlow) -> None:

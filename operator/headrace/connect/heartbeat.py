@@ -1,10 +1,10 @@
 """Heartbeats: MirrorMaker 2's signs of life, by which MirrorClient tells who is upstream."""
 
-import time
 from math import inf
 from typing import Any
 
 from headrace.api import ClusterAccess, TaskType
+from headrace.clock import Clock
 from headrace.connect.threaded_unit import ThreadedUnit
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka import (
@@ -46,9 +46,9 @@ class HeartbeatTask(ThreadedUnit):
         context = self.context
         source, target = context.source_access, context.target_access
         self._renewal = Renewal(source, target)
-        self._sides = [_Side(context.target, target, source.alias)]
+        self._sides = [_Side(context.target, target, source.alias, self.clock)]
         if context.spec.heartbeats.on_source:
-            self._sides.append(_Side(context.source, source, target.alias))
+            self._sides.append(_Side(context.source, source, target.alias, self.clock))
 
     @property
     def beats(self) -> dict[str, float]:
@@ -89,10 +89,11 @@ class HeartbeatTask(ThreadedUnit):
 class _Side:
     """A cluster that heartbeats go to."""
 
-    def __init__(self, admin: Admin, cluster: ClusterAccess, source: str) -> None:
+    def __init__(self, admin: Admin, cluster: ClusterAccess, source: str, clock: Clock) -> None:
         """``source``: the alias of the cluster that they speak of."""
         self.alias = cluster.alias
-        self.beat_at = time.time()
+        self.beat_at = clock.time()
+        self._clock = clock
         self._admin, self._cluster, self._source = admin, cluster, source
         self._producer: Producer | None = None
         self._sent_s = -inf
@@ -107,7 +108,7 @@ class _Side:
         if (error := self._error) is not None:
             self.close()
             raise translate(error, f"write heartbeats to topic {HEARTBEATS}")
-        waited_s = time.monotonic() - self._sent_s
+        waited_s = self._clock.monotonic() - self._sent_s
         if len(self._producer):  # a broker that is away must not pile them up
             if waited_s > _SILENCE_S:
                 raise Retriable(
@@ -125,8 +126,8 @@ class _Side:
         self._producer = self._error = None
 
     def _send(self, producer: Producer) -> None:
-        heartbeat = Heartbeat(self._source, self.alias, int(time.time() * 1000))
-        self._sent_s = time.monotonic()
+        heartbeat = Heartbeat(self._source, self.alias, int(self._clock.time() * 1000))
+        self._sent_s = self._clock.monotonic()
         producer.produce(
             HEARTBEATS,
             heartbeat.value(),
@@ -138,4 +139,4 @@ class _Side:
     def _delivered(self, error: KafkaError | None, _: Message) -> None:
         self._error = error
         if error is None:
-            self.beat_at = time.time()
+            self.beat_at = self._clock.time()

@@ -1,6 +1,5 @@
 """The source connector: watches the source's topics and splits them into source tasks."""
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -72,7 +71,7 @@ class SourceConnector(ThreadedUnit):
 
     def run_once(self) -> float:
         """One look, or none when it is too early for it; and what follows from it."""
-        now_s = time.monotonic()
+        now_s = self.clock.monotonic()
         if self._look is None or now_s >= self._next_look_s:
             self._look = self._look_at_both()
             self._next_look_s = now_s + self.context.spec.discovery.topics_seconds
@@ -83,7 +82,7 @@ class SourceConnector(ThreadedUnit):
             self._heartbeats_from_s, self._look = now_s + _HEARTBEATS_LEFT_S, None
             return 0.0
         self._say_how_it_stands(self._look)
-        rest_s = max(0.0, self._next_look_s - time.monotonic())
+        rest_s = max(0.0, self._next_look_s - self.clock.monotonic())
         return rest_s if settled else min(rest_s, _ASK_AGAIN_S)
 
     def _look_at_both(self) -> _Look:
@@ -92,7 +91,7 @@ class SourceConnector(ThreadedUnit):
                 topic: partitions
                 for topic, partitions in self.context.source.topics().items()
                 if self.context.topics.matches(topic)
-                and (topic != HEARTBEATS or time.monotonic() >= self._heartbeats_from_s)
+                and (topic != HEARTBEATS or self.clock.monotonic() >= self._heartbeats_from_s)
             }
         with self._asking(Reason.TARGET_UNREACHABLE):
             look = self._prepare_target(on_source)
@@ -102,7 +101,7 @@ class SourceConnector(ThreadedUnit):
 
     def _measure(self, partitions: Set[TopicPartition]) -> None:
         ends = self.context.source.known_ends(partitions)
-        now_s = time.monotonic()
+        now_s = self.clock.monotonic()
         known = {at: growth for at, growth in self._growth.items() if at in partitions}
         self._growth = known | {at: observe(known.get(at), end, now_s) for at, end in ends.items()}
 
@@ -154,7 +153,7 @@ class SourceConnector(ThreadedUnit):
                 (index := task.spec.index): TaskReport.of(task, before.tasks.get(index, _NOTHING))
                 for task in published
             },
-            _now_ms(),
+            self._now_ms(),
             SplitConfig(tasks.max, tasks.movement_budget),
         )
         changed = _others_wrote(published, before)
@@ -181,7 +180,7 @@ class SourceConnector(ThreadedUnit):
 
     def _take_over(self) -> SplitState:
         """An earlier connector's split stays as it is: nothing moves because this one is new."""
-        state = SplitState(_split_of(self._published()), resumed_ms=_now_ms())
+        state = SplitState(_split_of(self._published()), resumed_ms=self._now_ms())
         # Published as it is: from now on an earlier connector is told that there is a later one.
         self._publish(state)
         return state
@@ -242,6 +241,9 @@ class SourceConnector(ThreadedUnit):
             self._say(ConditionStatus.FALSE, reason, str(error))
             raise
 
+    def _now_ms(self) -> int:
+        return int(self.clock.monotonic() * 1000)
+
     def _say(self, ready: ConditionStatus, reason: Reason, message: str) -> None:
         condition = Condition(
             type=ConditionType.READY, status=ready, reason=reason, message=message
@@ -266,7 +268,3 @@ def _others_wrote(published: Iterable[ReplicationTask], split: SplitState) -> li
 
 class _HeartbeatsTaken(Exception):
     """Another flow copies this source's heartbeats to this target."""
-
-
-def _now_ms() -> int:
-    return int(time.monotonic() * 1000)

@@ -155,7 +155,7 @@ class SourceTask:
     def _go_on(self) -> None:
         """The claim is fresh: only what stands still from now on matters."""
         self._context.stall_detector.beat()
-        self._standstills = self._context.stall_detector.standstills
+        self._standstills = self._context.stall_detector.stalls
 
     def _drop_drained(self) -> None:
         """Let go of partitions that are not wanted any more, once their progress is stored."""
@@ -219,7 +219,7 @@ class SourceTask:
         if self._mover is None:
             return 0
         self._context.stall_detector.beat()
-        if self._standstills != self._context.stall_detector.standstills:
+        if self._standstills != self._context.stall_detector.stalls:
             self._log.warning("stood still: checking the claim")
             self._restore_again()
             return 0

@@ -1,22 +1,23 @@
-"""Notices that a loop stood still: a process that was frozen, a machine that was suspended."""
+"""Notices that a loop stalled: a process that was frozen, a machine that was suspended."""
 
-import time
+from headrace.clock import Clock
 
-_STANDSTILL_S = 1.0
-"""A loop that stood still for longer may have been taken for lost, and its partitions taken."""
+_STALL_S = 1.0
+"""A loop that stalled for longer may have been taken for lost, and its partitions reassigned."""
 
 
 class StallDetector:
-    """One for all tasks of a loop: with many of them, one's own turns may be seconds apart."""
+    """One for all tasks of a loop: with many tasks, one task's own steps may be seconds apart."""
 
-    def __init__(self) -> None:
-        self._last = time.monotonic()
-        self.standstills = 0
-        """How often it stood still; a task that has seen fewer has to check its claim."""
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last = clock.monotonic()
+        self.stalls = 0
+        """How often the loop stalled; a task that has seen fewer must check its claim."""
 
     def beat(self) -> None:
-        """The loop goes on."""
-        now = time.monotonic()
-        if now - self._last > _STANDSTILL_S:
-            self.standstills += 1
+        """The loop runs."""
+        now = self._clock.monotonic()
+        if now - self._last > _STALL_S:
+            self.stalls += 1
         self._last = now

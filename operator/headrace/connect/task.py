@@ -24,14 +24,20 @@ class Task(Protocol):
 
     id: TaskId
     role: Role
-    phase: TaskPhase
     partitions: frozenset[TopicPartition]
     """What it is to copy."""
 
     ownership: Ownership
-    """Its hold on the unit's object."""
-    started_at: float
-    """Monotonic seconds."""
+
+    @property
+    def phase(self) -> TaskPhase:
+        """Where in its life it is."""
+        ...
+
+    @property
+    def started_at(self) -> float:
+        """Monotonic seconds."""
+        ...
 
     @property
     def status(self) -> ReplicationTaskStatus:

@@ -23,6 +23,7 @@ from headrace.connect.figures import UnitFigures
 from headrace.connect.handover import DriverIdentity, may_claim
 from headrace.connect.heartbeat import HeartbeatConnector, HeartbeatTask
 from headrace.connect.herder import Herder
+from headrace.connect.lifecycle import release
 from headrace.connect.ownership import Ownership, OwnershipLost
 from headrace.connect.restarts import Restarts
 from headrace.connect.source_connector import SourceConnector
@@ -51,10 +52,12 @@ StatusListener = Callable[[TaskId, TaskPhase], None]
 class _Running(Protocol):
     """A unit or a task, as far as it is reported on and restarted."""
 
-    ownership: Ownership
-    phase: TaskPhase
-    started_at: float
-
+    @property
+    def ownership(self) -> Ownership: ...
+    @property
+    def phase(self) -> TaskPhase: ...
+    @property
+    def started_at(self) -> float: ...
     @property
     def status(self) -> ReplicationTaskStatus: ...
 
@@ -250,13 +253,7 @@ class Worker:
         """Holds for which no instance was made: the unit went elsewhere before it was restarted."""
         for id in self._transferred.keys() - but:
             if successor := self._transferred.pop(id, None):
-                self._release_pool.submit(self._release, successor)
-
-    def _release(self, ownership: Ownership) -> None:
-        try:
-            ownership.release()
-        except HeadraceError as error:
-            self._log.warning("could not release", task=ownership.name, why=str(error))
+                self._release_pool.submit(release, successor, self._log)
 
     def _purge(self) -> int:
         """Beside: it asks brokers, and nothing waits for it."""

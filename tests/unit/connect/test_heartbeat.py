@@ -53,6 +53,7 @@ class Scene:
         }
         context = SimpleNamespace(
             name="orders",
+            clock=SimpleNamespace(time=lambda: self.now_s, monotonic=lambda: self.now_s),
             spec=SimpleNamespace(heartbeats=Heartbeats(on_source=on_source)),
             source=SimpleNamespace(create_topic=partial(self._create_topic, "east")),
             target=SimpleNamespace(create_topic=partial(self._create_topic, "west")),
@@ -60,8 +61,6 @@ class Scene:
             target_access=access["west"],
         )
         monkeypatch.setattr(module, "make_producer", self._make_producer)
-        clock = SimpleNamespace(time=lambda: self.now_s, monotonic=lambda: self.now_s)
-        monkeypatch.setattr(module, "time", clock)
         ownership = SimpleNamespace(name="orders-heartbeat-task-0")
         self.task = HeartbeatTask(ownership, context, None, lambda: None)
         self.task.restore()

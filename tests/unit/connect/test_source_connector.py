@@ -18,7 +18,6 @@ from headrace.api import (
 )
 from headrace.api.partitions import TopicPartition
 from headrace.connect import DriverIdentity
-from headrace.connect import source_connector as module
 from headrace.connect.ownership import Ownership
 from headrace.connect.source_connector import SourceConnector
 from headrace.errors import Retriable
@@ -96,14 +95,14 @@ class PlayedHerder:
 
 
 class Scene:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.now_s = 1_000.0
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now_s))
         self.herder = PlayedHerder()
         policy = policy_for(Policy(), "east")
         self.source, self.target = PlayedCluster("east"), PlayedCluster("west")
         self.context: Any = SimpleNamespace(
             name="f",
+            clock=SimpleNamespace(monotonic=lambda: self.now_s),
             policy=policy,
             topics=TopicFilter(["orders.*"], [], policy, "west"),
             source=self.source,
@@ -144,8 +143,8 @@ class Scene:
 
 
 @pytest.fixture
-def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
-    scene = Scene(monkeypatch)
+def scene() -> Scene:
+    scene = Scene()
     scene.source.there = {"orders": 4}
     assert scene.run_once() == 10
     scene.herder.work()
