@@ -20,10 +20,53 @@ TOKEN_S = 24 * 3600
 
 
 class ApiServer(Kubectl):
+    """A kube-apiserver that runs, as its administrator has it: kubectl, tokens, kubeconfigs.
+
+    Any process that knows its folder and address may use it; another one may own its processes.
+    """
+
+    def __init__(self, binary: Path, folder: Path, url: str) -> None:
+        """``folder`` is that of the ``OwnApiServer`` at ``url``."""
+        self.folder = folder
+        """Logs, keys, kubeconfigs, etcd's data."""
+        self.url = url
+        self._pki = folder / "pki"
+        self.rest = Rest(url, self._pki)
+        """The administrator's requests."""
+        super().__init__(lambda: binary, folder / "admin.conf")
+
+    def recover(self) -> None:
+        """Bring it back if a test of this process can have stopped it; returns when it is ready."""
+
+    def token(self, namespace: str, service_account: str, pod: Json | None = None) -> str:
+        """A token of a ServiceAccount; one that is bound to ``pod`` dies with it."""
+        spec: Json = {"expirationSeconds": TOKEN_S}
+        if pod:
+            names = {"name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+            spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", **names}
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{service_account}/token"
+        token: str = self.rest.post(path, {"spec": spec})["status"]["token"]
+        return token
+
+    def kubeconfig_of(self, namespace: str, service_account: str) -> Path:
+        """A kubeconfig with a ServiceAccount's rights and no others."""
+        path = self.folder / f"{namespace}-{service_account}.conf"
+        user = {"token": self.token(namespace, service_account)}
+        return self.write_kubeconfig(path, user, namespace)
+
+    def write_kubeconfig(
+        self, path: Path, user: Mapping[str, str], namespace: str = "default"
+    ) -> Path:
+        """A kubeconfig for this API server with these credentials; returns ``path``."""
+        return write_kubeconfig(path, self.url, self._pki / "ca.crt", user, namespace)
+
+
+class OwnApiServer(ApiServer):
     """kube-apiserver with its etcd and some controllers; no scheduler, no kubelet, no network.
 
-    ``stop``, ``kill`` and ``freeze`` make the API server fail; ``start`` brings it back at its
-    address and with its objects. ``etcd`` and ``controllers`` can be treated in the same way.
+    Its processes are this process's. ``stop``, ``kill`` and ``freeze`` make the API server fail;
+    ``start`` brings it back at its address and with its objects. ``etcd`` and ``controllers`` can
+    be treated in the same way.
     """
 
     def __init__(
@@ -31,19 +74,14 @@ class ApiServer(Kubectl):
     ) -> None:
         """Its files go to ``folder``; the ports are its own, etcd's, and etcd's for peers."""
         port, etcd_port, peer_port = ports
-        self.folder = folder
-        """Logs, keys, kubeconfigs, etcd's data."""
-        self.url = f"https://{HOST}:{port}"
         pki = folder / "pki"
         pki.mkdir(parents=True)
-        self._authority = Authority(pki)
-        self._authority.sign("apiserver", "kube-apiserver")
-        self._authority.sign("admin", "admin", "system:masters")
+        authority = Authority(pki)
+        authority.sign("apiserver", "kube-apiserver")
+        authority.sign("admin", "admin", "system:masters")
         write_key(pki / "accounts.key")
-        self.rest = Rest(self.url, pki)
-        """The administrator's requests."""
-        admin = self._authority.user("admin")
-        super().__init__(lambda: binary, self.write_kubeconfig(folder / "admin.conf", admin))
+        super().__init__(binary, folder, f"https://{HOST}:{port}")
+        self.write_kubeconfig(self.kubeconfig, authority.user("admin"))
         self.etcd = Component(
             [binary, "etcd", *etcd_command(folder / "etcd", etcd_port, peer_port)],
             folder / "etcd.log",
@@ -78,9 +116,13 @@ class ApiServer(Kubectl):
         """Start, or thaw, all that does not run; returns when it is ready."""
         self.etcd.launch()  # the API server waits for it
         if not self.server.running:
-            self.controllers.kill()  # they would back off for up to 30 s before they look again
+            self.controllers.kill()  # they would back off for up to 30 s before they retry
         self.server.start()
         self.controllers.start()
+
+    def recover(self) -> None:
+        """``start``: a test that failed may have left it frozen, or dead."""
+        self.start()
 
     def stop(self) -> None:
         """End the API server cleanly (SIGTERM)."""
@@ -109,32 +151,9 @@ class ApiServer(Kubectl):
         self.kubectl("apply", "-f", str(folder))
         established = ("--for=condition=Established", "--timeout=30s")
         self.kubectl("wait", *established, "-f", str(folder))
-        # The garbage collector looks for new kinds every 30 s only, and at its start.
+        # The garbage collector discovers new kinds every 30 s only, and at its start.
         self.controllers.kill()
         self.controllers.start()
-
-    def token(self, namespace: str, service_account: str, pod: Json | None = None) -> str:
-        """A token of a ServiceAccount; one that is bound to ``pod`` dies with it."""
-        spec: Json = {"expirationSeconds": TOKEN_S}
-        if pod:
-            names = {"name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
-            spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", **names}
-        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{service_account}/token"
-        token: str = self.rest.post(path, {"spec": spec})["status"]["token"]
-        return token
-
-    def kubeconfig_of(self, namespace: str, service_account: str) -> Path:
-        """A kubeconfig with a ServiceAccount's rights and no others."""
-        path = self.folder / f"{namespace}-{service_account}.conf"
-        user = {"token": self.token(namespace, service_account)}
-        return self.write_kubeconfig(path, user, namespace)
-
-    def write_kubeconfig(
-        self, path: Path, user: Mapping[str, str], namespace: str = "default"
-    ) -> Path:
-        """A kubeconfig for this API server with these credentials; returns ``path``."""
-        authority = self._authority.certificate
-        return write_kubeconfig(path, self.url, authority, user, namespace)
 
     def _is_there(self, path: str) -> bool:
         try:
@@ -145,7 +164,7 @@ class ApiServer(Kubectl):
 
 
 @contextmanager
-def running_api_server(folder: Path, flags: Sequence[str] = ()) -> Iterator[ApiServer]:
+def running_api_server(folder: Path, flags: Sequence[str] = ()) -> Iterator[OwnApiServer]:
     """An API server that runs while the ``with`` block does; its logs stay in ``folder``.
 
     ``flags`` of kube-apiserver come after those that it always has.
@@ -154,7 +173,7 @@ def running_api_server(folder: Path, flags: Sequence[str] = ()) -> Iterator[ApiS
     """
     binary = cluster_binary()
     with held_ports([None, None, None]) as ports:
-        server = ApiServer(binary, folder, ports, flags)
+        server = OwnApiServer(binary, folder, ports, flags)
         try:
             server.start()
         except BaseException:

@@ -210,7 +210,7 @@ def running_kubelet(api: ApiServer, namespace: str, folder: Path) -> Iterator[Ku
     try:
         yield kubelet
     finally:
-        api.start()  # a test that failed may have left it frozen, or dead
+        api.recover()
         kubelet.stop()
 
 

@@ -47,10 +47,10 @@ class Program:
         binary = cache_home() / self.name / self._key(go) / self.name
         if not binary.exists():
             console = console or Console(stderr=True)
-            said = f"{self.announcement} Then it lies in {binary.parent}."
-            console.print(said, soft_wrap=True)
             with file_lock(binary.parent.with_suffix(".lock")):
                 if not binary.exists():  # another process may have built it meanwhile
+                    said = f"{self.announcement} Then it lies in {binary.parent}."
+                    console.print(said, soft_wrap=True)
                     self._build(go, binary, console)
         return binary
 

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from cluster.api_server import ApiServer, running_api_server
+from cluster.api_server import ApiServer, OwnApiServer, running_api_server
 from cluster.build import cluster_binary
 from cluster.kubelet import Kubelet, running_kubelet
 from support.helm import helm_binary
@@ -13,28 +13,42 @@ from support.operators import Operator, Resources, give_rights, running_operator
 from support.programs import build_programs
 from support.prometheus import prometheus_binary
 from support.records import unique
+from support.shared_servers import CRDS, Facts, open_api_server, open_sandbox
 
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
 
 
 @pytest.fixture(scope="session")
-def shared_sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+def shared_sandbox(shared_server: Callable[[str], Facts]) -> Sandbox:
     """Clusters ``east`` and ``west`` of one broker each, for all tests: name topics uniquely."""
-    home = tmp_path_factory.mktemp("sandboxes")
-    with Sandbox.start("shared", [ClusterPlan("east"), ClusterPlan("west")], home=home) as sandbox:
+    return open_sandbox(shared_server("sandboxes"))
+
+
+@pytest.fixture(scope="session")
+def own_sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    """The same for tests that stop or freeze brokers: they run one after another."""
+    plans = [ClusterPlan("east"), ClusterPlan("west")]
+    with Sandbox.start("own", plans, home=tmp_path_factory.mktemp("sandboxes")) as sandbox:
         yield sandbox
 
 
-@pytest.fixture(scope="session")
-def east(shared_sandbox: Sandbox) -> Cluster:
-    """The shared source."""
-    return shared_sandbox.cluster("east")
+@pytest.fixture
+def clusters(request: pytest.FixtureRequest) -> Sandbox:
+    """``own_sandbox`` for a test that asks for it, else the shared one."""
+    own = "own_sandbox" in request.fixturenames
+    return request.getfixturevalue("own_sandbox" if own else "shared_sandbox")
 
 
-@pytest.fixture(scope="session")
-def west(shared_sandbox: Sandbox) -> Cluster:
-    """The shared target."""
-    return shared_sandbox.cluster("west")
+@pytest.fixture
+def east(clusters: Sandbox) -> Cluster:
+    """The source."""
+    return clusters.cluster("east")
+
+
+@pytest.fixture
+def west(clusters: Sandbox) -> Cluster:
+    """The target."""
+    return clusters.cluster("west")
 
 
 @pytest.fixture
@@ -70,16 +84,25 @@ def no_cluster_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.fixture(scope="session")
-def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    """A Kubernetes API server for all tests; make it fail as you like (``api_server.kill()``)."""
-    with running_api_server(tmp_path_factory.mktemp("api-server")) as server:
-        yield server
+def shared_api_server(shared_server: Callable[[str], Facts]) -> ApiServer:
+    """A Kubernetes API server with headrace's kinds, for all tests: it cannot be stopped."""
+    return open_api_server(shared_server("api-server"))
 
 
 @pytest.fixture(scope="session")
-def crds(api_server: ApiServer) -> None:
-    """The CustomResourceDefinitions are there, as ``kubectl apply -f crds/`` puts them there."""
-    api_server.install_crds(Path(__file__).parents[2] / "crds")
+def own_api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnApiServer]:
+    """The same for tests that break it (``own_api_server.kill()``), that change the kinds, or that
+    act in all namespaces: they run one after another."""
+    with running_api_server(tmp_path_factory.mktemp("own-api-server")) as server:
+        server.install_crds(CRDS)
+        yield server
+
+
+@pytest.fixture
+def api_server(request: pytest.FixtureRequest) -> ApiServer:
+    """``own_api_server`` for a test that asks for it, else the shared one."""
+    own = "own_api_server" in request.fixturenames
+    return request.getfixturevalue("own_api_server" if own else "shared_api_server")
 
 
 @pytest.fixture
@@ -90,7 +113,7 @@ def namespace(api_server: ApiServer) -> Iterator[str]:
     account = ("-n", name, "serviceaccount/default")  # a pod before it would be refused
     api_server.kubectl("wait", "--for=create", "--timeout=120s", *account)
     yield name
-    api_server.start()  # a test that failed may have left it frozen, or dead
+    api_server.recover()
     api_server.kubectl("delete", "namespace", name, "--wait=false")
 
 
@@ -102,7 +125,7 @@ def kubelet(api_server: ApiServer, namespace: str, tmp_path: Path) -> Iterator[K
 
 
 @pytest.fixture
-def resources(api_server: ApiServer, namespace: str, crds: None) -> Resources:
+def resources(api_server: ApiServer, namespace: str) -> Resources:
     """This test's namespace, as a person with kubectl sees it."""
     return Resources(api_server, namespace)
 

@@ -1,7 +1,7 @@
 """The API server that the tests of the operator stand on."""
 
 import pytest
-from cluster.api_server import ApiServer
+from cluster.api_server import ApiServer, OwnApiServer
 from cluster.kubectl import KubectlError
 from support.records import unique
 
@@ -10,31 +10,31 @@ def config_map(name: str) -> dict[str, object]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
 
 
-def test_objects_outlive_the_api_server(api_server: ApiServer, namespace: str) -> None:
-    api_server.apply(config_map("kept"), namespace=namespace)
-    api_server.stop()
+def test_objects_outlive_the_api_server(own_api_server: OwnApiServer, namespace: str) -> None:
+    own_api_server.apply(config_map("kept"), namespace=namespace)
+    own_api_server.stop()
     with pytest.raises(KubectlError, match="refused"):
-        api_server.get("-n", namespace, "configmap", "kept")
-    api_server.start()
-    assert api_server.get("-n", namespace, "configmap", "kept")["kind"] == "ConfigMap"
+        own_api_server.get("-n", namespace, "configmap", "kept")
+    own_api_server.start()
+    assert own_api_server.get("-n", namespace, "configmap", "kept")["kind"] == "ConfigMap"
 
 
-def test_objects_outlive_the_store(api_server: ApiServer, namespace: str) -> None:
-    api_server.apply(config_map("kept"), namespace=namespace)
-    api_server.etcd.kill()
-    api_server.etcd.start()
-    api_server.server.wait_until_ready()
-    assert api_server.get("-n", namespace, "configmap", "kept")["kind"] == "ConfigMap"
+def test_objects_outlive_the_store(own_api_server: OwnApiServer, namespace: str) -> None:
+    own_api_server.apply(config_map("kept"), namespace=namespace)
+    own_api_server.etcd.kill()
+    own_api_server.etcd.start()
+    own_api_server.server.wait_until_ready()
+    assert own_api_server.get("-n", namespace, "configmap", "kept")["kind"] == "ConfigMap"
 
 
 def test_a_frozen_api_server_hangs_until_it_is_thawed(
-    api_server: ApiServer, namespace: str
+    own_api_server: OwnApiServer, namespace: str
 ) -> None:
-    api_server.freeze()
+    own_api_server.freeze()
     with pytest.raises(KubectlError, match=r"(?i)timeout|deadline exceeded"):
-        api_server.kubectl("get", "namespaces", "--request-timeout=1s")
-    api_server.thaw()
-    assert api_server.get("namespace", namespace)
+        own_api_server.kubectl("get", "namespaces", "--request-timeout=1s")
+    own_api_server.thaw()
+    assert own_api_server.get("namespace", namespace)
 
 
 def test_a_service_account_has_the_rights_of_its_role_and_no_others(

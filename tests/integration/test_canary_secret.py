@@ -21,6 +21,7 @@ from support.security import CANARY, by_certificate, by_password, change_passwor
 
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
 
+pytestmark = pytest.mark.in_one_worker
 Wait = Callable[..., Any]
 LONG_S = 120.0
 STEM = "canary-7351"
@@ -115,7 +116,6 @@ def assert_unseen(values: list[str], places: dict[str, str]) -> None:
 def scene(
     *,
     locked: Sandbox,
-    crds: None,
     api_server: ApiServer,
     namespace: str,
     tmp_path: Path,

@@ -44,7 +44,7 @@ def other_namespace(api_server: ApiServer, namespace: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("whose", ["all", "own", "other"])
-@pytest.mark.usefixtures("crds", "kubelet")
+@pytest.mark.usefixtures("kubelet", "own_api_server")
 def test_a_release_reconciles_the_flows_of_its_scope(
     api_server: ApiServer, namespace: str, other_namespace: str, wait_until: Wait, whose: str
 ) -> None:
@@ -89,7 +89,7 @@ def test_a_release_reconciles_the_flows_of_its_scope(
 
 
 def test_a_second_release_may_not_take_the_definitions_by_accident(
-    api_server: ApiServer, crds: None, namespace: str
+    api_server: ApiServer, namespace: str
 ) -> None:
     about = ("install", "second", str(CHART), f"--namespace={namespace}", "--dry-run=server")
     with pytest.raises(HelmError, match="cannot be imported into the current release"):

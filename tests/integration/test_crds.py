@@ -31,12 +31,11 @@ HALF = {"atPercent": 50, "action": "KillDriver"}
 AT_9_S = {"atSeconds": 9, "action": "KillDriver"}
 USER = {"secretName": "east-user", "key": "password"}
 
-pytestmark = pytest.mark.usefixtures("crds")
 
 Create = Callable[[Document], Document]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def try_to_create(api_server: ApiServer) -> Create:
     """As ``kubectl apply --dry-run=server --validate=strict``; the object as it would be."""
 

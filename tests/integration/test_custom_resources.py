@@ -9,8 +9,6 @@ from cluster.kubectl import KubectlError
 from cluster.rest import ApiError
 from support.manifests import Document, flow, mirror_test, path_of, task
 
-pytestmark = pytest.mark.usefixtures("crds")
-
 Change = Callable[..., Document]
 
 RUNNING = {"phase": "Running", "driverName": "a", "driverIncarnation": "a1", "epoch": 3}

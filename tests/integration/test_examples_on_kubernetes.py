@@ -18,6 +18,7 @@ from support.records import compare, make_topic, numbered, produce, read
 
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
 
+pytestmark = pytest.mark.in_one_worker
 Wait = Callable[..., Any]
 Document = dict[str, Any]
 LONG_S = 120.0
@@ -46,9 +47,7 @@ TOPICS = {
 
 
 @pytest.fixture
-def resources(
-    api_server: ApiServer, namespace: str, crds: None, tmp_path: Path
-) -> Iterator[Resources]:
+def resources(api_server: ApiServer, namespace: str, tmp_path: Path) -> Iterator[Resources]:
     """With an operator, which lets tests break things, and what runs its pods."""
     give_rights(api_server, namespace, chaos=True)
     with (

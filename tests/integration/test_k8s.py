@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from cluster.api_server import ApiServer
+from cluster.api_server import ApiServer, OwnApiServer
 from kubernetes.aio.config import incluster_config
 
 from headrace.errors import InvalidSpec
@@ -197,7 +197,7 @@ def test_a_pod_finds_its_api_server(
     asyncio.run(test())
 
 
-def test_a_local_copy_lives_through_outages(api_server: ApiServer, namespace: str) -> None:
+def test_a_local_copy_lives_through_outages(own_api_server: OwnApiServer, namespace: str) -> None:
     """Stopped, killed and frozen API servers; what changes meanwhile is told afterwards."""
     changes: list[tuple[str, str]] = []
 
@@ -205,7 +205,7 @@ def test_a_local_copy_lives_through_outages(api_server: ApiServer, namespace: st
         changes.append((change.type.value, change.object["metadata"]["name"]))
 
     async def test() -> None:
-        async with client_of(api_server) as client:
+        async with client_of(own_api_server) as client:
             copy = Reflector(client, CONFIG_MAP, namespace, labels="mine=yes", on_change=note)
             assert copy.blind_s >= 0
             async with running(copy.run()):
@@ -214,11 +214,11 @@ def test_a_local_copy_lives_through_outages(api_server: ApiServer, namespace: st
                 await client.apply(config_map(namespace, "a", x="1"), manager="m")
                 await eventually(lambda: copy.get("a"))
 
-                api_server.kill()
+                own_api_server.kill()
                 await eventually(lambda: copy.blind_s > 0.5)
                 assert isinstance(copy.error, Unavailable)
                 assert copy.get("a"), "the copy stays as it was"
-                await asyncio.to_thread(api_server.start)
+                await asyncio.to_thread(own_api_server.start)
                 await client.apply(config_map(namespace, "b"), manager="m")
                 await client.delete(CONFIG_MAP, namespace, "a")
                 await eventually(lambda: copy.blind_s == 0 and copy.get("b") and not copy.get("a"))
@@ -226,16 +226,16 @@ def test_a_local_copy_lives_through_outages(api_server: ApiServer, namespace: st
 
                 # A version that is forgotten (410) is answered with a list.
                 copy._version = "1"
-                api_server.stop()
-                await asyncio.to_thread(api_server.etcd.kill)
-                await asyncio.to_thread(api_server.start)
+                own_api_server.stop()
+                await asyncio.to_thread(own_api_server.etcd.kill)
+                await asyncio.to_thread(own_api_server.start)
                 await client.apply(config_map(namespace, "c", big="x" * 300_000), manager="m")
                 await eventually(lambda: copy.get("c"))
                 assert len(copy) == 2
-                api_server.freeze()
+                own_api_server.freeze()
                 with pytest.raises(Unavailable, match="did not answer in time"):
                     await client.get(CONFIG_MAP, namespace, "c")
-                api_server.thaw()
+                own_api_server.thaw()
                 await client.delete(CONFIG_MAP, namespace, "c")
                 await eventually(lambda: not copy.get("c"))
 
@@ -257,7 +257,7 @@ def test_a_kind_without_its_definition(api_server: ApiServer, namespace: str) ->
     asyncio.run(test())
 
 
-def test_leases_expire_by_the_observers_clock(api_server: ApiServer, namespace: str) -> None:
+def test_leases_expire_by_the_observers_clock(own_api_server: OwnApiServer, namespace: str) -> None:
     def keeper(client: Client, name: str, life: str) -> LeaseKeeper:
         labels = {"app.kubernetes.io/component": "driver"}
         return LeaseKeeper(
@@ -265,7 +265,7 @@ def test_leases_expire_by_the_observers_clock(api_server: ApiServer, namespace: 
         )
 
     async def test() -> None:
-        async with client_of(api_server) as client:
+        async with client_of(own_api_server) as client:
             watch = LeaseWatch(client, "app.kubernetes.io/component=driver", namespace=namespace)
             names = [(namespace, name) for name in ("a", "b", "c")]
             keepers = [keeper(client, name, "1") for _, name in names]
@@ -284,9 +284,9 @@ def test_leases_expire_by_the_observers_clock(api_server: ApiServer, namespace: 
                     await eventually(lambda: names[0] not in watch.expired)
                     assert watch.holder(names[0]) == "a/2"
                     before = watch.expired
-                    api_server.freeze()
+                    own_api_server.freeze()
                     await eventually(lambda: not any(one.held for one in keepers))
-                    api_server.thaw()
+                    own_api_server.thaw()
                     await eventually(lambda: all(one.held for one in keepers[1:]))
                     assert watch.expired == before
                     tasks[2].cancel()  # a renewal would make it anew
@@ -347,9 +347,9 @@ def test_leadership_is_handed_over(api_server: ApiServer, namespace: str) -> Non
     second.wait()
 
 
-def test_a_leader_that_cannot_renew_ends(api_server: ApiServer, namespace: str) -> None:
+def test_a_leader_that_cannot_renew_ends(own_api_server: OwnApiServer, namespace: str) -> None:
     async def test() -> None:
-        async with client_of(api_server) as client:
+        async with client_of(own_api_server) as client:
             ended = asyncio.Event()
 
             async def work() -> None:
@@ -369,12 +369,12 @@ def test_a_leader_that_cannot_renew_ends(api_server: ApiServer, namespace: str) 
             )
             async with running(election.run(work)) as (leading,):
                 await eventually(lambda: election.leads)
-                api_server.freeze()
+                own_api_server.freeze()
                 with pytest.raises(LeadershipLost, match="short was not renewed for 2 s"):
                     await leading
                 assert ended.is_set()
                 assert not election.leads
-                api_server.thaw()
+                own_api_server.thaw()
 
             other = LeaderElection(client, namespace, "short", "other", duration_s=4)
             async with running(other.run(asyncio.Event().wait)) as (leading,):  # type: ignore[arg-type]

@@ -199,6 +199,7 @@ print(answer.status.user_info.username, answer.status.user_info.extra, flush=Tru
     assert pod.name in pod.log
 
 
+@pytest.mark.usefixtures("own_api_server")
 def test_containers_run_on_without_an_api_server_and_are_told_of_later(
     web: Web, kubelet: Kubelet, wait_until: Callable[..., Any]
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from cluster.api_server import ApiServer
+from cluster.api_server import ApiServer, OwnApiServer
 from support.flows import manifest, spec
 from support.pods import Driver, Scene, scene
 from support.proxy import Proxy
@@ -28,8 +28,6 @@ from headrace.errors import Fatal
 from headrace.k8s import Object, Refused, connect_by_file, parse
 from headrace.k8s.kinds import FLOW
 from headrace.sandbox import Cluster
-
-pytestmark = pytest.mark.usefixtures("crds")
 
 WaitUntil = Callable[..., Any]
 PARTITIONS = 4
@@ -245,11 +243,15 @@ def test_a_driver_without_rights_says_which(
 
 
 def test_an_api_server_that_is_away_stops_no_data(
-    api_server: ApiServer, namespace: str, east: Cluster, west: Cluster, wait_until: WaitUntil
+    own_api_server: OwnApiServer,
+    namespace: str,
+    east: Cluster,
+    west: Cluster,
+    wait_until: WaitUntil,
 ) -> None:
-    with flow_under_load(api_server, namespace, east, west, wait_until) as made:
+    with flow_under_load(own_api_server, namespace, east, west, wait_until) as made:
         topic, epochs = f"east.{made.name}", made.epochs()
-        for fault in (api_server.kill, api_server.freeze):
+        for fault in (own_api_server.kill, own_api_server.freeze):
             fault()
             wait_until(lambda: not any(d.ready for d in made.drivers.values()), within_s=60)
             wait_until(
@@ -262,10 +264,10 @@ def test_an_api_server_that_is_away_stops_no_data(
                 within_s=60,
                 until=lambda now, there=there: now > there + 1_000,
             )
-            if fault == api_server.freeze:
-                api_server.thaw()
+            if fault == own_api_server.freeze:
+                own_api_server.thaw()
             else:
-                api_server.start()
+                own_api_server.start()
             wait_until(lambda: all(d.ready for d in made.drivers.values()), within_s=60)
         after = wait_until(made.epochs, within_s=60)
         assert after == epochs, "nobody was lost, nothing was claimed anew"
@@ -383,13 +385,17 @@ def in_process(made: Scene) -> Iterator[Worker]:
 
 
 def test_a_failed_task_is_restarted_while_the_api_server_is_away(
-    api_server: ApiServer, namespace: str, east: Cluster, west: Cluster, wait_until: WaitUntil
+    own_api_server: OwnApiServer,
+    namespace: str,
+    east: Cluster,
+    west: Cluster,
+    wait_until: WaitUntil,
 ) -> None:
     name = unique("away")
     topic = make_topic(spec(east), name, 1)
     flow = manifest(name, east, west, topic, heartbeats={"enabled": False})
     with (
-        scene(api_server, namespace, flow) as made,
+        scene(own_api_server, namespace, flow) as made,
         Load(spec(east), topic, 1, per_second=200),
         in_process(made) as worker,
     ):
@@ -404,7 +410,7 @@ def test_a_failed_task_is_restarted_while_the_api_server_is_away(
         failed = worker._tasks.manager.task(id)
         assert failed
         epoch = failed.hold.epoch
-        api_server.freeze()
+        own_api_server.freeze()
         worker._tasks._order(lambda: failed.fail(Fatal("injected")))
         wait_until(
             lambda: worker._tasks.manager.task(id),
@@ -417,7 +423,7 @@ def test_a_failed_task_is_restarted_while_the_api_server_is_away(
             within_s=60,
             until=lambda now: now > there + 200,
         )
-        api_server.thaw()
+        own_api_server.thaw()
         wait_until(
             lambda: made.unit(id.name)["status"],
             within_s=60,

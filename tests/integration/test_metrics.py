@@ -17,8 +17,6 @@ from support.records import make_topic, numbered, produce, unique
 
 from headrace.sandbox import Cluster
 
-pytestmark = pytest.mark.usefixtures("crds")
-
 Wait = Callable[..., Any]
 LONG_S = 120.0
 RECORDS, PARTITIONS = 1000, 4

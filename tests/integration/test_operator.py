@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.api_server import ApiServer
+from cluster.api_server import ApiServer, OwnApiServer
 from support.operators import ROOT, Operator, Resources, give_rights, running_operator
 
 Wait = Callable[..., Any]
@@ -262,17 +262,17 @@ def test_an_operator_says_at_its_start_what_it_may_not_see_and_goes_on_when_it_m
 
 
 def test_mirror_tests_are_taken_up_when_their_definition_comes_and_flows_do_not_wait_for_it(
-    api_server: ApiServer, resources: Resources, tmp_path: Path, wait_until: Wait
+    own_api_server: OwnApiServer, resources: Resources, tmp_path: Path, wait_until: Wait
 ) -> None:
-    give_rights(api_server, resources.namespace)
-    api_server.kubectl("delete", "crd", "mirrortests.headrace.dev", "--timeout=60s")
+    give_rights(own_api_server, resources.namespace)
+    own_api_server.kubectl("delete", "crd", "mirrortests.headrace.dev", "--timeout=60s")
     try:
-        with running_operator(api_server, resources.namespace, tmp_path) as operator:
+        with running_operator(own_api_server, resources.namespace, tmp_path) as operator:
             resources.apply(FLOW)
             is_made(resources, wait_until)
             assert "could not list mirrortests.headrace.dev" in operator.log
             assert "apply the definitions (CRDs) first" in operator.log
-            api_server.install_crds(ROOT / "crds")
+            own_api_server.install_crds(ROOT / "crds")
             source, target = FLOW["spec"]["source"], FLOW["spec"]["target"]  # type: ignore[index]
             resources.apply(
                 {
@@ -284,7 +284,7 @@ def test_mirror_tests_are_taken_up_when_their_definition_comes_and_flows_do_not_
             )
             wait_until(lambda: resources.get("mtest", "late").get("status"), within_s=60)
     finally:
-        api_server.install_crds(ROOT / "crds")
+        own_api_server.install_crds(ROOT / "crds")
 
 
 def test_a_pod_template_that_the_api_server_refuses_is_stalled_with_its_words(
@@ -422,13 +422,13 @@ def test_network_policies_go_when_they_are_not_wanted_any_more(
 
 
 def test_an_operator_for_all_namespaces(
-    api_server: ApiServer, resources: Resources, tmp_path: Path, wait_until: Wait
+    own_api_server: OwnApiServer, resources: Resources, tmp_path: Path, wait_until: Wait
 ) -> None:
-    give_rights(api_server, resources.namespace, everywhere=True)
-    other = Resources(api_server, f"{resources.namespace}-b")
+    give_rights(own_api_server, resources.namespace, everywhere=True)
+    other = Resources(own_api_server, f"{resources.namespace}-b")
     other.kubectl("create", "namespace", other.namespace)
     try:
-        with running_operator(api_server, resources.namespace, tmp_path, everywhere=True):
+        with running_operator(own_api_server, resources.namespace, tmp_path, everywhere=True):
             for one in (resources, other):
                 one.apply(FLOW)
                 is_made(one, wait_until)
@@ -437,14 +437,14 @@ def test_an_operator_for_all_namespaces(
 
 
 def test_a_leader_that_cannot_renew_its_lease_ends(
-    operator: Operator, api_server: ApiServer, resources: Resources, wait_until: Wait
+    operator: Operator, own_api_server: OwnApiServer, resources: Resources, wait_until: Wait
 ) -> None:
     wait_until(resources.leader, within_s=60, until=partial(eq, "operator-1"))
-    api_server.freeze()
+    own_api_server.freeze()
     try:
         wait_until(operator.process.poll, within_s=60, until=lambda code: code is not None)
     finally:
-        api_server.thaw()
+        own_api_server.thaw()
     assert operator.process.poll() == 1
     assert "was not renewed" in operator.log
 

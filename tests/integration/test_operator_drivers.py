@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.api_server import ApiServer
+from cluster.api_server import ApiServer, OwnApiServer
 from cluster.kubelet import Kubelet
 from support.flows import manifest, spec
 from support.operators import Operator, Resources, give_rights, running_operator
@@ -86,7 +86,6 @@ def under_load(
     *,
     east: Cluster,
     west: Cluster,
-    crds: None,
     api_server: ApiServer,
     namespace: str,
     kubelet: Kubelet,
@@ -223,17 +222,17 @@ def test_a_wrong_address_is_said_and_one_that_is_mended_is_followed(
 
 
 def test_records_go_on_while_the_api_server_is_away_and_nothing_moves_afterwards(
-    under_load: Begin, api_server: ApiServer, west: Cluster, wait_until: Wait
+    under_load: Begin, own_api_server: OwnApiServer, west: Cluster, wait_until: Wait
 ) -> None:
     with under_load(drivers=PATIENT) as scene:
         before, epochs = scene.holders(), scene.epochs()
-        api_server.kill()
+        own_api_server.kill()
         topic = next(name for name in Admin(spec(west)).topics() if name.endswith(scene.flow))
         copied = count(spec(west), topic)
         wait_until(
             lambda: count(spec(west), topic), within_s=LONG_S, until=partial(le, copied + 3000)
         )
-        api_server.start()
+        own_api_server.start()
         wait_until(scene.holders, within_s=LONG_S, until=partial(eq, before))
         assert scene.epochs() == epochs
 

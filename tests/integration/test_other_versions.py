@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from cluster.api_server import ApiServer
+from cluster.api_server import ApiServer, OwnApiServer
 from cluster.kubectl import KubectlError
 from support.manifests import Document, flow, mirror_test_of_another, task
 from support.operators import Operator, Resources
@@ -28,7 +28,7 @@ def operator(operator: Operator) -> Iterator[Operator]:
 
 
 @pytest.fixture
-def change_crds(api_server: ApiServer, crds: None) -> Iterator[Callable[..., None]]:
+def change_crds(own_api_server: OwnApiServer) -> Iterator[Callable[..., None]]:
     """``change_crds(change)``: ``change`` is given the schema of each kind by name, for a while."""
 
     def change(how: Callable[[str, Document], None]) -> None:
@@ -37,10 +37,10 @@ def change_crds(api_server: ApiServer, crds: None) -> Iterator[Callable[..., Non
             (version,) = definition["spec"]["versions"]
             schema = version["schema"]["openAPIV3Schema"]
             how(definition["spec"]["names"]["kind"], schema["properties"])
-            api_server.kubectl("apply", "-f", "-", input=definition)
+            own_api_server.kubectl("apply", "-f", "-", input=definition)
 
     yield change
-    api_server.kubectl("apply", "-f", str(CRDS))
+    own_api_server.kubectl("apply", "-f", str(CRDS))
 
 
 def ready(resources: Resources, name: str = "orders") -> tuple[str, str]:

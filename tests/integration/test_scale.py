@@ -66,7 +66,7 @@ class Scale:
 
 @pytest.fixture
 def scale(
-    *, api_server: ApiServer, namespace: str, kubelet: Kubelet, crds: None, tmp_path: Path
+    *, api_server: ApiServer, namespace: str, kubelet: Kubelet, tmp_path: Path
 ) -> Iterator[Scale]:
     """Drivers without any broker: they live all the same."""
     give_rights(api_server, namespace)

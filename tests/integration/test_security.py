@@ -30,6 +30,7 @@ from support.security import (
 from headrace.kafka import Admin
 from headrace.sandbox import Authority, Cluster, ClusterPlan, Sandbox
 
+pytestmark = pytest.mark.in_one_worker
 WaitUntil = Callable[..., Any]
 
 

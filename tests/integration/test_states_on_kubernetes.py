@@ -40,9 +40,7 @@ ASKED = {
 
 
 @pytest.fixture
-def resources(
-    api_server: ApiServer, namespace: str, crds: None, tmp_path: Path
-) -> Iterator[Resources]:
+def resources(api_server: ApiServer, namespace: str, tmp_path: Path) -> Iterator[Resources]:
     give_rights(api_server, namespace)
     with running_operator(api_server, namespace, tmp_path):
         yield Resources(api_server, namespace)

@@ -25,9 +25,7 @@ Say = Callable[..., str]
 
 
 @pytest.fixture
-def resources(
-    api_server: ApiServer, namespace: str, crds: None, monkeypatch: pytest.MonkeyPatch
-) -> Resources:
+def resources(api_server: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Resources:
     """A flow with one task, which ``driver-1`` runs; commands are typed by an administrator."""
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
     resources = Resources(api_server, namespace)

@@ -1,0 +1,108 @@
+"""What a run of the tests has once, for all of its workers: an API server and Kafka clusters.
+
+The process that the person started owns them: it starts each when the first test needs it, and
+ends them with the run. They also end with that process, whatever ends it. Workers (pytest-xdist)
+ask it over a socket where a server is.
+"""
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
+from typing import Any
+
+from cluster.api_server import ApiServer, running_api_server
+from cluster.build import cluster_binary
+from cluster.kubectl import KubectlError
+
+from headrace.errors import Fatal, HeadraceError
+from headrace.sandbox import ClusterPlan, Sandbox
+
+CRDS = Path(__file__).parents[2] / "crds"
+SANDBOX = "shared"
+
+Facts = dict[str, str]
+"""How a worker reaches a server."""
+
+
+class SharedServers:
+    """The servers of this run, in the process that owns them."""
+
+    def __init__(self, make_folder: Callable[[str], Path]) -> None:
+        """``make_folder`` makes a new folder of the run's under a name."""
+        self._make_folder = make_folder
+        self._running = ExitStack()
+        self._locks = {name: threading.Lock() for name in _START}
+        self._facts: dict[str, Facts] = {}
+
+    def get(self, name: str) -> Facts:
+        """Where the server ``name`` is; started first when it does not run."""
+        with self._locks[name]:
+            if name not in self._facts:
+                self._facts[name] = _START[name](self._make_folder(name), self._running)
+            return self._facts[name]
+
+    def listen(self) -> str:
+        """Answer workers from now on; the address at which."""
+        address = str(self._make_folder("shared") / "socket")
+        listener = self._running.enter_context(Listener(address, "AF_UNIX"))
+        threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
+        return address
+
+    def _accept(self, listener: Listener) -> None:
+        while True:
+            try:
+                line = listener.accept()
+            except OSError:
+                return  # closed
+            threading.Thread(target=self._answer, args=(line,), daemon=True).start()
+
+    def _answer(self, line: Connection) -> None:
+        with line:
+            try:
+                line.send(self.get(line.recv()))
+            except (HeadraceError, KubectlError, OSError) as error:
+                line.send(f"{type(error).__name__}: {error}")
+
+    def close(self) -> None:
+        """End all of them."""
+        self._running.close()
+
+
+def ask(address: str, name: str) -> Facts:
+    """What ``SharedServers.get`` answers in the process that listens at ``address``."""
+    with Client(address, "AF_UNIX") as line:
+        line.send(name)
+        answer: Any = line.recv()
+    if isinstance(answer, str):
+        raise Fatal(f"the run's {name} could not be started: {answer}")
+    return answer
+
+
+def open_api_server(facts: Facts) -> ApiServer:
+    """The run's API server, with headrace's kinds."""
+    return ApiServer(cluster_binary(), Path(facts["folder"]), facts["url"])
+
+
+def open_sandbox(facts: Facts) -> Sandbox:
+    """The run's Kafka clusters ``east`` and ``west``."""
+    return Sandbox.open(SANDBOX, Path(facts["home"]))
+
+
+def _start_api_server(folder: Path, running: ExitStack) -> Facts:
+    server = running.enter_context(running_api_server(folder))
+    server.install_crds(CRDS)
+    return {"folder": str(folder), "url": server.url}
+
+
+def _start_sandbox(folder: Path, running: ExitStack) -> Facts:
+    plans = [ClusterPlan("east"), ClusterPlan("west")]
+    running.enter_context(Sandbox.start(SANDBOX, plans, home=folder))
+    return {"home": str(folder)}
+
+
+_START: dict[str, Callable[[Path, ExitStack], Facts]] = {
+    "api-server": _start_api_server,
+    "sandboxes": _start_sandbox,
+}
