@@ -1,8 +1,12 @@
 """The rounds of Kafka Connect's IncrementalCooperativeAssignor (KIP-415), with all it remembers.
 
-Written after the class of that name on trunk (successive revocations back off: KAFKA-12495; a
-maximal delay of 0 re-deals at once: KAFKA-15693), with its habits, the odd ones too. One is not its
-own: where Java leaves the order of workers to a HashMap, it is by name here.
+It follows the class of that name on trunk (successive revocations back off: KAFKA-12495; a maximal
+delay of 0 reassigns at once: KAFKA-15693), with its odd habits, but for two:
+
+- Where Java leaves the order of workers to a HashMap, they are ordered by name.
+- When a delay ends, Java assigns all lost units to the workers that joined empty, and may in the
+  same round revoke some of them again for balance, from a worker that never ran them. Here no
+  worker has to stop what it does not run: such a unit is assigned to another worker at once.
 """
 
 from collections import Counter
@@ -127,16 +131,21 @@ class IncrementalCooperative:
         for name, load in following.items():
             load.remove(revoked[name])
 
-        reassigned = self._handle_lost(lost, following, now_ms)
+        to_assign = created.copy()
+        to_assign.add(self._handle_lost(lost, following, now_ms))
         if self._delay_ms == 0:
-            for name, load in self._balance(configured, following, now_ms).items():
+            surplus = _surplus(configured, following)
+            for name, load in surplus.items():
+                not_running = load.without(members[name])
+                following[name].remove(not_running)
+                to_assign.add(not_running)
+                load.remove(not_running)
+            for name, load in self._revocations(surplus, now_ms).items():
                 revoked[name].add(load)
                 following[name].remove(load)
         else:
             self._revoked_in_previous = False
 
-        to_assign = created.copy()
-        to_assign.add(reassigned)
         for kind in _KINDS:
             _deal(kind(to_assign), following, kind)
 
@@ -182,24 +191,23 @@ class IncrementalCooperative:
         self._scheduled_ms = 0
         self._delay_ms = 0
 
-    def _balance(
-        self, configured: Load, following: Mapping[DriverName, Load], now_ms: int
-    ) -> dict[DriverName, Load]:
-        """What to revoke so that no worker has more than its share; a series of it backs off."""
-        revocations = _surplus(configured, following)
-        if not revocations:
+    def _revocations(
+        self, surplus: Mapping[DriverName, Load], now_ms: int
+    ) -> Mapping[DriverName, Load]:
+        """What of ``surplus`` to revoke in this round; successive revocations back off."""
+        if not any(surplus.values()):
             if self._revoked_in_previous:
                 self._revoked_in_previous = False
                 self._successive_revocations = 0
             return {}
         if not self._revoked_in_previous:
             self._revoked_in_previous = True
-            return revocations
+            return surplus
         self._successive_revocations += 1
         # ExponentialBackoff(initial 1 ms, multiplier 40, no jitter), in integers.
         self._delay_ms = min(40**self._successive_revocations, self.max_delay_ms)
         if self._delay_ms == 0:
-            return revocations
+            return surplus
         self._scheduled_ms = now_ms + self._delay_ms
         return {}
 

@@ -601,6 +601,22 @@ def test_what_is_no_unit_any_more_stops_only_where_a_leader_knew_it() -> None:
     assert group.round().revoked["worker1"] == (("connector1",), (("connector1", 0),))
 
 
+def test_a_worker_that_came_empty_gets_lost_units_only_up_to_its_share() -> None:
+    # Kafka's class gives worker0 both tasks here and tells it in the same round to stop one.
+    group = Group(units={"connector0": 0, "connector1": 2}, workers=("worker0",), max_delay_ms=1)
+    group.round()
+    group.join_with("worker1", ["connector0"], [])
+    group.leave("worker0")
+    assert group.round().delay_ms == 1
+    group.join("worker0")
+    assert group.round().delay_ms == 1
+    group.simulation.sleep(1)
+    round = group.round()
+    assert not revokes(round)
+    assert round.delay_ms == 0
+    assert group.is_complete_and_balanced()
+
+
 def test_without_workers_nothing_happens() -> None:
     group = Group(workers=())
     assert group.round() == Round(0, {}, {})
