@@ -13,7 +13,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
-from typing import Never, TypeVar
+from typing import Never
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pydantic import BaseModel, ValidationError
@@ -22,22 +22,28 @@ from pyspark.errors import PySparkException
 from headrace.api import Verdict, load
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec
 from headrace.kafka import journal
-from headrace.mirror_test import Fault, Faults, Measured, MirroredTopic, Result, Run
-from headrace.report import bounded, latency, points
+from headrace.mirror_test import (
+    Fault,
+    Faults,
+    LoadManifest,
+    Measured,
+    MirroredTopic,
+    Result,
+    Run,
+    bounded,
+    documents,
+    journal_keys,
+    latency,
+    points,
+)
+from headrace.mirror_test.documents import Document
 from headrace_spark import probe as watching
 from headrace_spark import producer, verifier
-from headrace_spark.manifest import Manifest
 from headrace_spark.session import session
 from headrace_spark.verdict import Evidence, acknowledged_per_second, judge
 
-Document = TypeVar("Document", bound=BaseModel)
-
 DONE, FAILED, INCONCLUSIVE, USAGE = range(4)
 _CODES = {Verdict.PASSED: DONE, Verdict.FAILED: FAILED, Verdict.INCONCLUSIVE: INCONCLUSIVE}
-
-MANIFEST, MEASURED, FAULTS = "manifest.json", "probe.json", "chaos.json"
-REPORT, PAGE = "report.json", "report.html"
-READY = "ready"
 
 
 def produce() -> int:
@@ -132,8 +138,8 @@ def _produce(run: Run, arguments: argparse.Namespace) -> int:
         manifest = producer.produce(
             spark, run, lambda acknowledged: _event("progress", acknowledged=acknowledged)
         )
-    _write(arguments.out / MANIFEST, manifest)
-    _tell(run, journal.MANIFEST, manifest)
+    documents.write(arguments.out / documents.MANIFEST, manifest)
+    _report(run, journal_keys.MANIFEST, manifest)
     _event("manifest", acknowledged=manifest.acknowledged)
     for error in manifest.errors:
         _say(error)
@@ -142,19 +148,19 @@ def _produce(run: Run, arguments: argparse.Namespace) -> int:
 
 def _probe(run: Run, arguments: argparse.Namespace) -> int:
     def on_ready(missing: tuple[str, ...]) -> None:
-        (arguments.out / READY).touch()
+        (arguments.out / documents.READY).touch()
         _event("ready", missing=missing)
 
     with session("probe", run.name) as spark:
         measured = watching.probe(spark, run, arguments.timeout, on_ready)
-    _write(arguments.out / MEASURED, measured)
-    _tell(run, journal.MEASURED, measured)
+    documents.write(arguments.out / documents.MEASURED, measured)
+    _report(run, journal_keys.MEASURED, measured)
     return DONE
 
 
 def _verify(run: Run, arguments: argparse.Namespace) -> int:
     folder: Path = arguments.out
-    (folder / REPORT).unlink(missing_ok=True)  # an old verdict must not outlive a crash
+    (folder / documents.REPORT).unlink(missing_ok=True)  # an old verdict must not outlive a crash
     try:
         result = _judged(run, folder, arguments.chaos)
     except InvalidSpec:
@@ -168,13 +174,13 @@ def _verify(run: Run, arguments: argparse.Namespace) -> int:
         # Loads matplotlib, which the tasks of the other jobs would wait for.
         from headrace.report.page import page  # noqa: PLC0415
 
-        (folder / PAGE).write_text(page(result), encoding="utf-8")
+        (folder / documents.PAGE).write_text(page(result), encoding="utf-8")
     else:
         # Needs the client of Kubernetes, which no other use of Spark does.
         from headrace_spark.config_map import put  # noqa: PLC0415
 
-        put(arguments.config_map, REPORT, result.model_dump_json(by_alias=True))
-    _write(folder / REPORT, result)
+        put(arguments.config_map, documents.REPORT, result.model_dump_json(by_alias=True))
+    documents.write(folder / documents.REPORT, result)
     _event("verdict", verdict=result.verdict, reasons=result.reasons)
     return _CODES[result.verdict]
 
@@ -185,7 +191,7 @@ def _judged(run: Run, folder: Path, plan: Path | None) -> Result:
     _event("reading")
     with session("verify", run.name) as spark:
         comparison = verifier.compare(spark, run, manifest)
-    measured = _found(run, Measured, folder / MEASURED, journal.MEASURED)
+    measured = _found(run, Measured, folder / documents.MEASURED, journal_keys.MEASURED)
     faults = _faults(run, folder, plan)
     verdict, reasons, warnings = judge(
         Evidence(
@@ -235,12 +241,13 @@ def _inconclusive(run: Run, reason: str) -> Result:
     )
 
 
-def _manifest(run: Run, folder: Path) -> Manifest:
+def _manifest(run: Run, folder: Path) -> LoadManifest:
     """The manifest of this run; raises ``GaveUp`` without one."""
-    manifest = _found(run, Manifest, folder / MANIFEST, journal.MANIFEST)
+    path = folder / documents.MANIFEST
+    manifest = _found(run, LoadManifest, path, journal_keys.MANIFEST)
     if manifest is None or manifest.run != run.name:
         raise GaveUp(
-            f"there is no manifest of run {run.name}, neither in {folder / MANIFEST} nor in "
+            f"there is no manifest of run {run.name}, neither in {path} nor in "
             f"{journal.TOPIC} of {run.source.alias}: the load did not end as it should, so nobody "
             "knows what the target must have"
         )
@@ -248,43 +255,26 @@ def _manifest(run: Run, folder: Path) -> Manifest:
 
 
 def _faults(run: Run, folder: Path, plan: Path | None) -> tuple[Fault, ...]:
-    """What was broken on purpose. A plan says of each step what to believe if nobody tells more."""
+    """The outcome of each step of chaos; of one that nobody reported, what the plan has."""
     if plan is None:
-        return (_read(folder / FAULTS, Faults) or Faults()).faults
-    if (planned := _read(plan, Faults)) is None:
+        return (documents.read(folder / documents.FAULTS, Faults) or Faults()).faults
+    if (planned := documents.read(plan, Faults)) is None:
         raise GaveUp(f"{plan} is not there: nobody knows what was to be broken")
-    told = journal.read(run.source, run.name, journal.FAULTS)
-    return (Faults.model_validate(told) if told else planned).faults
+    reported = journal.read(run.source, run.name, journal_keys.FAULTS)
+    return (Faults.model_validate(reported) if reported else planned).faults
 
 
-def _tell(run: Run, fact: str, document: BaseModel) -> None:
-    """Write a document into the journal, for a job that does not see our folder."""
-    journal.write(run.source, journal.key(run.name, fact), document.model_dump_json(by_alias=True))
+def _report(run: Run, key: str, document: BaseModel) -> None:
+    """Write a document into the journal, for a job that has another folder."""
+    journal.write(run.source, run.name, key, document.model_dump_json(by_alias=True))
 
 
-def _found(run: Run, kind: type[Document], path: Path, fact: str) -> Document | None:
-    """What another job of this run found: the file's, else the journal's."""
-    if (document := _read(path, kind)) is not None:
+def _found(run: Run, kind: type[Document], path: Path, key: str) -> Document | None:
+    """The document of another job of this run: the file's, else the journal's."""
+    if (document := documents.read(path, kind)) is not None:
         return document
-    told = journal.read(run.source, run.name, fact)
-    return None if told is None else kind.model_validate(told)
-
-
-def _read(path: Path, kind: type[Document]) -> Document | None:
-    """A document of the folder; ``None`` without one, ``GaveUp`` when it is damaged."""
-    try:
-        return kind.model_validate_json(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except ValidationError as error:
-        raise GaveUp(f"{path} cannot be read: {error.errors()[0]['msg']}") from error
-
-
-def _write(path: Path, document: BaseModel) -> None:
-    """Whole or not at all."""
-    unfinished = path.with_suffix(".part")
-    unfinished.write_text(document.model_dump_json(by_alias=True, indent=1), encoding="utf-8")
-    unfinished.replace(path)
+    reported = journal.read(run.source, run.name, key)
+    return None if reported is None else kind.model_validate(reported)
 
 
 def _versions() -> dict[str, str]:

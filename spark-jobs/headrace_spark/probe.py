@@ -18,13 +18,13 @@ from pyspark.sql import SparkSession
 from headrace.api.partitions import TopicPartition
 from headrace.errors import HeadraceError
 from headrace.kafka import Admin, Message, Position, assign, journal, make_consumer
-from headrace.mirror_test import Measured, Run
+from headrace.mirror_test import Measured, Run, journal_keys
 from headrace_spark import messages, topics
 from headrace_spark.latency import Arrivals, merged, second
 
 LOOK_S = 0.5
 START_S = 900.0
-"""How long the load may be without a word: on Kubernetes it waits for the Job of chaos, its image
+"""How long the load may take to begin: on Kubernetes it waits for the Job of chaos, its image
 and its executors, up to 300 s each."""
 QUIET_S = 10.0
 """How long a target that has more records may give none of them."""
@@ -103,12 +103,10 @@ def _wait_for_topics(run: Run, wait_s: float) -> dict[str, int]:
 
 
 def _follow(tail: journal.Tail, count: int, on_ready: Callable[[], None], done: Event) -> None:
-    """Wait for the consumers' word that they are in place."""
+    """Call ``on_ready`` once every consumer has reported that it is in place."""
     ready: set[str] = set()
     while len(ready) < count and not done.is_set():
-        for fact, _ in tail.poll(LOOK_S):
-            if fact.endswith(f"/{journal.READY}"):
-                ready.add(fact)
+        ready |= {key for key, _ in tail.poll(LOOK_S) if journal_keys.is_ready(key)}
     tail.close()
     if len(ready) == count:
         on_ready()
@@ -138,7 +136,7 @@ class _Watch:
         self._open = set(sentinels)
         """Those that no consumer has seen."""
         self._seen: list[Sentinel] = []
-        """Those that this one saw and has not told the others."""
+        """Those that this one saw and has not reported to the others."""
         self._settle_s = run.test.spec.settle_seconds
         self._give_up_at = time.monotonic() + self._settle_s + START_S
         self._load_has_ended = False
@@ -154,9 +152,9 @@ class _Watch:
                 self._see(message)
             if now >= look_at:
                 look_at = now + LOOK_S
-                self._talk()
+                self._exchange()
         knows = self._load_has_ended and (not self._open or self._reads_what_is_there())
-        self._talk()
+        self._exchange()
         self._consumer.close()
         self._tail.close()
         return self._arrivals, self._open if knows else set()
@@ -182,7 +180,7 @@ class _Watch:
         if self._not_ready:  # a record or the end: either way the consumer is in place there
             self._not_ready.discard(at)
             if not self._not_ready:
-                self._tell(journal.READY, {})
+                self._write(journal_keys.ready(self._name), {})
         offset = message.offset() or 0
         if not journal.is_record(message, f"read {at} of {self._run.target.alias}"):
             if at in self._next:  # its end, behind a transaction's mark; other errors name none
@@ -197,22 +195,21 @@ class _Watch:
         else:
             self._seen.append((at.topic, sighting.sentinel))
 
-    def _talk(self) -> None:
-        """Tell the other consumers what was seen, and hear from them and from the load."""
+    def _exchange(self) -> None:
+        """Report new sentinels to the other consumers; receive theirs, and the load's progress."""
         if self._seen:
-            self._tell(journal.SENTINELS, self._seen)
+            self._write(journal_keys.sentinels(self._name), self._seen)
             self._open.difference_update(self._seen)
             self._seen = []
-        for fact, value in self._tail.poll(0):
-            if fact == journal.MANIFEST:
+        for key, value in self._tail.poll(0):
+            if key == journal_keys.MANIFEST:
                 self._load_has_ended = True
                 self._give_up_at = time.monotonic() + self._settle_s
-            elif fact.endswith(f"/{journal.SENTINELS}"):
+            elif journal_keys.is_sentinels(key):
                 self._open.difference_update((topic, partition) for topic, partition in value)
-            elif fact.endswith(f"/{journal.PROGRESS}"):
-                # While the load goes on; without a word for so long, its producers are dead.
+            elif journal_keys.is_progress(key):
+                # While the load goes on; without a report for so long, its producers are dead.
                 self._give_up_at = time.monotonic() + self._settle_s + START_S
 
-    def _tell(self, what: str, value: Any) -> None:
-        fact = journal.key(self._run.name, self._name, what)
-        journal.write(self._run.source, fact, json.dumps(value))
+    def _write(self, key: str, value: Any) -> None:
+        journal.write(self._run.source, self._run.name, key, json.dumps(value))

@@ -18,9 +18,10 @@ from pyspark.sql import SparkSession
 
 from headrace.errors import GaveUp
 from headrace.kafka import KafkaError, KafkaException, Message, journal, make_producer, translate
-from headrace.mirror_test import Run
+from headrace.mirror_test import LoadManifest, Run, journal_keys
+from headrace.mirror_test.load import Acknowledged
+from headrace.mirror_test.manifest import LoadedTopic, PartitionSummary, Stream
 from headrace_spark import messages, topics
-from headrace_spark.manifest import LoadedTopic, Manifest, PartitionSummary, Stream
 from headrace_spark.pace import Pace
 from headrace_spark.topics import LoadTopic
 
@@ -39,7 +40,7 @@ _PRODUCER = {
 OnProgress = Callable[[int], None]
 
 
-def produce(spark: SparkSession, run: Run, on_progress: OnProgress) -> Manifest:
+def produce(spark: SparkSession, run: Run, on_progress: OnProgress) -> LoadManifest:
     """Send the whole load, then a sentinel to every partition; what was acknowledged.
 
     ``on_progress`` gets the number of acknowledged messages, about twice a second, from a thread.
@@ -56,7 +57,7 @@ def produce(spark: SparkSession, run: Run, on_progress: OnProgress) -> Manifest:
     seconds: Counter[int] = Counter()
     for report in reports:
         seconds.update(report.seconds)
-    return Manifest(
+    return LoadManifest(
         run=run.name,
         topics=tuple(
             LoadedTopic(
@@ -108,13 +109,12 @@ def _unlike(run: Run, load_topics: tuple[LoadTopic, ...]) -> tuple[str, ...]:
 
 
 def _follow(tail: journal.Tail, on_progress: OnProgress, done: Event) -> None:
-    """Add up what the producers write into the journal."""
-    acknowledged: dict[str, int] = {}
+    """Add up what the producers report in the journal."""
+    acknowledged = Acknowledged()
     while not done.is_set():
-        for fact, value in tail.poll(PROGRESS_S):
-            if fact.endswith(f"/{journal.PROGRESS}"):
-                acknowledged[fact] = value["acknowledged"]
-                on_progress(sum(acknowledged.values()))
+        for key, value in tail.poll(PROGRESS_S):
+            if acknowledged.receive(key, value):
+                on_progress(acknowledged.total)
     tail.close()
 
 
@@ -139,7 +139,7 @@ class _Report:
     errors: tuple[str, ...]
 
 
-class _Acknowledged:
+class _PartitionTotals:
     """What one producer got acknowledged in one partition of a topic."""
 
     __slots__ = ("checksum", "count", "first", "last")
@@ -166,7 +166,7 @@ class _Load:
         load = run.test.spec.load
         self._topics = load_topics
         self._id = messages.producer_id(run.name, index, attempt)
-        self._progress_key = journal.key(run.name, self._id, journal.PROGRESS).encode()
+        self._progress_key = journal.record_key(run.name, journal_keys.progress(self._id))
         self._writer = messages.Writer(self._id, load.message_size_bytes)
         self._producer = make_producer(run.source, _PRODUCER)
         rate = load.messages_per_second
@@ -182,7 +182,7 @@ class _Load:
         ]
         self._sent = [0] * len(load_topics)
         self._failed: list[set[int]] = [set() for _ in load_topics]
-        self._acknowledged = [[_Acknowledged() for _ in range(t.partitions)] for t in load_topics]
+        self._totals = [[_PartitionTotals() for _ in range(t.partitions)] for t in load_topics]
         self._errors: list[str] = []
         self._seconds: Counter[int] = Counter()
         self._counted = 0
@@ -225,7 +225,7 @@ class _Load:
         on_delivery = partial(
             self._delivered,
             self._failed[number],
-            self._acknowledged[number][partition],
+            self._totals[number][partition],
             seq,
             message.checksum,
         )
@@ -252,7 +252,7 @@ class _Load:
     def _delivered(  # noqa: PLR0917 - the client adds the last two
         self,
         failed: set[int],
-        acknowledged: _Acknowledged,
+        acknowledged: _PartitionTotals,
         seq: int,
         checksum: int,
         error: KafkaError | None,
@@ -268,7 +268,7 @@ class _Load:
     def _observe(self, wait_s: float) -> None:
         """Take acknowledgements in, and tell the world now and then."""
         self._producer.poll(wait_s)
-        total = sum(a.count for partitions in self._acknowledged for a in partitions)
+        total = sum(a.count for partitions in self._totals for a in partitions)
         now = time.time()
         if total > self._counted:
             self._seconds[int(now)] += total - self._counted
@@ -317,7 +317,7 @@ class _Load:
                         count=a.count,
                         checksum=a.checksum,
                     )
-                    for partition, a in enumerate(self._acknowledged[number])
+                    for partition, a in enumerate(self._totals[number])
                     if a.count
                 ),
             )

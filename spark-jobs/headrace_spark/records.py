@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.api import ClusterAccess
-from headrace_spark.manifest import Manifest, Stream
+from headrace.mirror_test.manifest import LoadManifest, Stream
 from headrace_spark.messages import HEADER_ID, HEADER_SENTINEL, HEADER_SEQ
 from headrace_spark.security import security_options
 
@@ -101,17 +101,17 @@ def _recognised(records: DataFrame, run: str) -> DataFrame:
     )
 
 
-def acknowledged(spark: SparkSession, manifest: Manifest) -> DataFrame:
+def acknowledged(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
     """Every acknowledged message: ``topic``, ``producer``, ``seq``."""
     return _unfolded(spark, ((s, r) for s in manifest.streams for r in _between(s)))
 
 
-def refused(spark: SparkSession, manifest: Manifest) -> DataFrame:
+def refused(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
     """Every message that was sent and not acknowledged: ``topic``, ``producer``, ``seq``."""
     return _unfolded(spark, ((s, r) for s in manifest.streams for r in s.failed))
 
 
-def summaries(spark: SparkSession, manifest: Manifest) -> DataFrame:
+def summaries(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
     """The manifest's sums: ``topic``, ``producer``, ``partition``, ``count``, ``checksum``."""
     return spark.createDataFrame(
         [

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from headrace.api import Verdict
-from headrace.mirror_test import Counts, Example, Fault, Kind, Measured, Run
-from headrace_spark.manifest import Manifest
+from headrace.mirror_test import Counts, Example, Fault, Kind, LoadManifest, Measured, Run
+from headrace.mirror_test.result import allowed_counts
 
 RATE_REACHED = 0.95
 """Of messagesPerSecond: below it, a reader should know that the load was lighter than asked for."""
 
-_WORDS = {
+_WORDS = {  # the heaviest first
     Kind.MISSING: "missing on the target",
     Kind.REORDERED: "out of order on the target",
     Kind.CORRUPTED: "changed on the target",
@@ -29,7 +29,7 @@ class Evidence:
     """All that a verdict is made of."""
 
     run: Run
-    manifest: Manifest
+    manifest: LoadManifest
     counts: Counts
     examples: dict[Kind, tuple[Example, ...]]
     open_sentinels: tuple[str, ...]
@@ -68,22 +68,16 @@ def judge(evidence: Evidence) -> tuple[Verdict, tuple[str, ...], tuple[str, ...]
 
 def _records(evidence: Evidence) -> Iterator[Objection]:
     """Counts of records against what the test allows."""
-    budgets = evidence.run.test.spec.budgets
-    allowed = {
-        Kind.MISSING: budgets.missing,
-        Kind.REORDERED: budgets.reordered,
-        Kind.CORRUPTED: budgets.corrupted,
-        Kind.DUPLICATED: budgets.duplicated,
-        Kind.ALIEN: 0,
-    }
-    for kind, most in allowed.items():
+    allowed = allowed_counts(evidence.run.test.spec.budgets)
+    for kind, words in _WORDS.items():
+        most = allowed[kind]
         found = getattr(evidence.counts, kind)
         if found and (most is None or found <= most):
-            yield Objection(Verdict.PASSED, f"{_messages(found)} {_WORDS[kind]} (allowed)")
+            yield Objection(Verdict.PASSED, f"{_messages(found)} {words} (allowed)")
         elif found:
             yield Objection(
                 Verdict.FAILED,
-                f"{_messages(found)} {_WORDS[kind]} (allowed: {most:,})"
+                f"{_messages(found)} {words} (allowed: {most:,})"
                 f"{_for_example(evidence.examples.get(kind, ()))}",
             )
 
@@ -204,7 +198,7 @@ RULES: tuple[Callable[[Evidence], Iterator[Objection]], ...] = (
 )
 
 
-def acknowledged_per_second(manifest: Manifest) -> float | None:
+def acknowledged_per_second(manifest: LoadManifest) -> float | None:
     """Rate of the whole load from its first message to the last acknowledgement."""
     took_ms = manifest.finished_ms - manifest.started_ms
     return manifest.acknowledged * 1000 / took_ms if took_ms > 0 else None

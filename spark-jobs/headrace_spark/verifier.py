@@ -14,9 +14,8 @@ from pyspark.sql import functions as F
 from headrace.api import Partitioning
 from headrace.api.partitions import TopicPartition
 from headrace.kafka import Admin, Position, assign, journal, make_consumer
-from headrace.mirror_test import MAX_EXAMPLES, Counts, Example, Kind, Run
+from headrace.mirror_test import MAX_EXAMPLES, Counts, Example, Kind, LoadManifest, Run
 from headrace_spark import checks, messages, records, topics
-from headrace_spark.manifest import Manifest
 
 _ROWS_A_PARTITION = 500_000  # of about 100 bytes: 50 MB of a task's memory, sorted in 1 s
 _ON_SOURCE = {Kind.MISSING, Kind.UNACKNOWLEDGED, Kind.SOURCE_LOST}
@@ -33,7 +32,7 @@ class Comparison:
     spark_versions: dict[str, str]
 
 
-def wait_for_sentinels(run: Run, manifest: Manifest, on_wait: Callable[[int], None]) -> None:
+def wait_for_sentinels(run: Run, manifest: LoadManifest, on_wait: Callable[[int], None]) -> None:
     """Return when every end sentinel is on the target, or the time it has is over.
 
     Only a moment to begin: what arrived is decided by reading the whole range afterwards.
@@ -63,7 +62,7 @@ def wait_for_sentinels(run: Run, manifest: Manifest, on_wait: Callable[[int], No
 
 
 def _from_the_end_of_the_load(
-    run: Run, manifest: Manifest, there: dict[str, int]
+    run: Run, manifest: LoadManifest, there: dict[str, int]
 ) -> list[tuple[TopicPartition, int]]:
     """The first offset of each partition that is not older than the last acknowledgement."""
     partitions = [TopicPartition(name, p) for name, count in there.items() for p in range(count)]
@@ -73,7 +72,7 @@ def _from_the_end_of_the_load(
     return [(at, since[at] if since[at] >= 0 else ends[at]) for at in partitions]
 
 
-def compare(spark: SparkSession, run: Run, manifest: Manifest) -> Comparison:
+def compare(spark: SparkSession, run: Run, manifest: LoadManifest) -> Comparison:
     """Read the fixed ranges and compare them. Raises Spark's errors when a range cannot be read."""
     slots = max(
         2 * spark.sparkContext.defaultParallelism,
@@ -144,7 +143,7 @@ def compare(spark: SparkSession, run: Run, manifest: Manifest) -> Comparison:
     )
 
 
-def _read_source(spark: SparkSession, run: Run, manifest: Manifest) -> DataFrame:
+def _read_source(spark: SparkSession, run: Run, manifest: LoadManifest) -> DataFrame:
     return records.read(
         spark,
         run.source,
@@ -155,7 +154,7 @@ def _read_source(spark: SparkSession, run: Run, manifest: Manifest) -> DataFrame
     )
 
 
-def _read_target(spark: SparkSession, run: Run, manifest: Manifest) -> DataFrame:
+def _read_target(spark: SparkSession, run: Run, manifest: LoadManifest) -> DataFrame:
     """From where the target was before the load (a partition that was not there yet: from its
     beginning) to where it is now. A topic that is not there holds nothing."""
     there = topics.on_target(run)

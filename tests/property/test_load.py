@@ -5,9 +5,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.mirror_test.manifest import Stream
 from headrace.mirror_test.measured import quantile, two_digits
 from headrace_spark import messages
-from headrace_spark.manifest import Stream
 from headrace_spark.records import _between
 
 

@@ -8,6 +8,5 @@
 from headrace.chaos.chaos import Chaos
 from headrace.chaos.local import LocalFlow, refused
 from headrace.chaos.port import Breakable, Injection
-from headrace.chaos.progress import LoadClock, LoadProgress
 
-__all__ = ["Breakable", "Chaos", "Injection", "LoadClock", "LoadProgress", "LocalFlow", "refused"]
+__all__ = ["Breakable", "Chaos", "Injection", "LocalFlow", "refused"]

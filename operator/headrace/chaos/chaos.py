@@ -9,9 +9,8 @@ from collections.abc import Sequence
 
 from headrace.api import ChaosStep
 from headrace.chaos.port import Breakable, Injection
-from headrace.chaos.progress import LoadProgress
 from headrace.errors import HeadraceError
-from headrace.mirror_test import Fault
+from headrace.mirror_test import Fault, LoadProgress
 
 
 class Chaos:

@@ -8,23 +8,21 @@ from itertools import zip_longest
 from pathlib import Path
 
 import click
-from pydantic import ValidationError
 
 from headrace import logs
 from headrace.api import load
-from headrace.chaos import Chaos, LoadClock
+from headrace.chaos import Chaos
 from headrace.chaos.pods import FlowInPods
 from headrace.errors import HeadraceError, InvalidSpec
 from headrace.k8s import connect
 from headrace.kafka import journal
 from headrace.logs import get_logger
-from headrace.mirror_test import Fault, Faults, Run
+from headrace.mirror_test import Fault, Faults, LoadTail, Run, journal_keys
+from headrace.mirror_test.faults import read_plan
 
 log = get_logger(__name__)
 
-_LOOK_S = 0.3
-_SILENCE_S = 120.0
-"""Producers say how far they are twice a second: after so long without a word they are dead."""
+_POLL_S = 0.3
 
 
 @click.command(hidden=True)
@@ -34,34 +32,35 @@ _SILENCE_S = 120.0
 @click.option("--ready", type=click.Path(path_type=Path), required=True, help="File to make.")
 @click.option("--secrets", type=click.Path(path_type=Path), help="Folder of Secrets.")
 def command(test: Path, name: str, plan: Path, ready: Path, secrets: Path | None) -> None:
-    """Break what the plan says while the load of the run goes on; tell the journal what came of it.
+    """Inject the faults of the plan while the load of the run goes on; report their outcome in the
+    journal.
 
     The file `ready` is made when the load may begin.
     """
     logs.configure()
     (found,) = load([test]).tests
     run = Run(name=name, test=found, secrets=secrets)
-    planned = read_plan(plan)
+    planned = _read_plan(plan)
     with _flow_of(run) as flow:
-        chaos = Chaos([fault.step for fault in planned], flow, found.spec.settle_seconds)
+        chaos = Chaos(planned.steps, flow, found.spec.settle_seconds)
         journal.create(run.source)
-        load_tail = LoadTail(journal.Tail(run.source, run.name), run)
-        told = FaultReporter(run, planned)
-        told.tell_at_last(())
+        tail = journal.Tail(run.source, run.name)
+        reporter = FaultReporter(run, planned)
+        reporter.report(())
         ready.touch()
         try:
-            _watch(chaos, load_tail, told)
+            _watch(chaos, LoadTail(tail.poll, found.spec.load), reporter)
         finally:
-            load_tail.close()
-        told.tell_at_last(chaos.faults)
+            tail.close()
+        reporter.report(chaos.faults)
 
 
-def read_plan(path: Path) -> tuple[Fault, ...]:
-    """The steps, each with what is to be believed of it if nobody tells more."""
+def _read_plan(path: Path) -> Faults:
     try:
-        return Faults.model_validate_json(path.read_text(encoding="utf-8")).faults
-    except (OSError, ValidationError) as error:
-        raise InvalidSpec(f"{path} is no plan of this version of headrace: {error}") from error
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidSpec(f"the plan {path} cannot be read: {error}") from error
+    return read_plan(text, str(path))
 
 
 @contextmanager
@@ -79,12 +78,12 @@ def _flow_of(run: Run) -> Iterator[FlowInPods]:
             runner.run(client.close())
 
 
-def _watch(chaos: Chaos, load: "LoadTail", told: "FaultReporter") -> None:
+def _watch(chaos: Chaos, load: LoadTail, reporter: "FaultReporter") -> None:
     """Follow the load to its end, and the last recovery to its own."""
     ended = False
     while not ended or chaos.recovering:
-        load.listen(_LOOK_S)
-        if ended := load.ended:  # after what was said while a step was done
+        load.receive(_POLL_S)
+        if ended := load.ended:  # after what was reported while a step was done
             chaos.end()
         if (progress := load.clock.progress()) is None:
             continue
@@ -93,12 +92,12 @@ def _watch(chaos: Chaos, load: "LoadTail", told: "FaultReporter") -> None:
         for old, fault in zip_longest(before, chaos.faults):
             if fault != old:
                 _log(fault)
-        told.tell(chaos.faults)
+        reporter.report_if_possible(chaos.faults)
     chaos.end()
 
 
 def _log(fault: Fault) -> None:
-    """What was done, and later what became of it."""
+    """That it was injected, and later its outcome."""
     about = {"step": str(fault.step.action), "driver": fault.driver}
     if fault.error:
         log.warning("failed", **about, why=fault.error)
@@ -108,65 +107,24 @@ def _log(fault: Fault) -> None:
         log.info("recovered", **about, took_s=fault.recovery_seconds)
 
 
-class LoadTail:
-    """What the producers, and the load's Job at its end, say in the journal."""
-
-    def __init__(self, tail: journal.Tail, run: Run) -> None:
-        self._tail = tail
-        self.clock = LoadClock(run.test.spec.load)
-        self._acknowledged: dict[str, int] = {}
-        self._heard_s: float | None = None
-        self._manifest = False
-
-    @property
-    def ended(self) -> bool:
-        """Whether all is sent, or those who sent are dead."""
-        heard_s = self._heard_s
-        silent = heard_s is not None and time.monotonic() - heard_s > _SILENCE_S
-        return self._manifest or silent
-
-    def listen(self, for_s: float) -> None:
-        """Take in what was said; waits ``for_s`` for it."""
-        until = time.monotonic() + for_s
-        while (left_s := until - time.monotonic()) > 0:
-            for fact, value in self._tail.poll(left_s):
-                if fact.endswith(f"/{journal.PROGRESS}"):
-                    self._acknowledged[fact] = value["acknowledged"]
-                    self._heard_s = time.monotonic()
-                self._manifest |= fact == journal.MANIFEST
-        self.clock.acknowledged = sum(self._acknowledged.values())
-
-    def close(self) -> None:
-        """Give the connection back."""
-        self._tail.close()
-
-
 class FaultReporter:
-    """What the journal has of the faults: of all that are planned, at any time."""
+    """Keeps the faults in the journal up to date: at any time all that are planned."""
 
-    def __init__(self, run: Run, planned: tuple[Fault, ...]) -> None:
+    def __init__(self, run: Run, planned: Faults) -> None:
         self._run, self._planned = run, planned
-        self._said: Faults | None = None
+        self._reported: Faults | None = None
 
-    def tell(self, faults: tuple[Fault, ...]) -> None:
-        """Write what changed; a source that does not answer now is told at the next look."""
+    def report_if_possible(self, faults: tuple[Fault, ...]) -> None:
+        """Write what changed; with a source that does not answer, the next call does."""
         try:
-            self.tell_at_last(faults)
+            self.report(faults)
         except HeadraceError as error:
-            log.warning("not told, tried again", why=str(error))
+            log.warning("not reported, tried again", why=str(error))
 
-    def tell_at_last(self, faults: tuple[Fault, ...]) -> None:
-        """Write it; raises what the source answers."""
-        document = Faults(faults=(*map(_believed, faults), *self._planned[len(faults) :]))
-        if document != self._said:
-            fact = journal.key(self._run.name, journal.FAULTS)
-            journal.write(self._run.source, fact, document.model_dump_json(by_alias=True))
-            self._said = document
-
-
-def _believed(fault: Fault) -> Fault:
-    """A recovery that is being watched, as it has to be read if nobody tells its end."""
-    if fault.at_ms is None or fault.recovery_seconds is not None or fault.error:
-        return fault
-    ended = "the Job that watched it ended before it did"
-    return fault.model_copy(update={"error": ended, "watched": False})
+    def report(self, faults: tuple[Fault, ...]) -> None:
+        """Write what changed; raises the source's error."""
+        document = self._planned.updated(faults)
+        if document != self._reported:
+            text = document.model_dump_json(by_alias=True)
+            journal.write(self._run.source, self._run.name, journal_keys.FAULTS, text)
+            self._reported = document

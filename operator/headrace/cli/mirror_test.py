@@ -10,16 +10,17 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from headrace.api import ChaosStep
-from headrace.chaos import Chaos, LoadClock, LocalFlow
+from headrace.chaos import Chaos, LocalFlow
 from headrace.cli.spark_job import SparkJob
 from headrace.cli.verify_view import View
 from headrace.control import control
 from headrace.errors import GaveUp
-from headrace.mirror_test import Fault, Faults, Result, Run
+from headrace.mirror_test import Fault, Faults, LoadClock, Result, Run, documents
 from headrace.mirror_test.stages import Stage
 
 _DOCUMENTS = (
-    *("test.json", "chaos.json", "manifest.json", "probe.json", "report.json", "report.html"),
+    *(documents.TEST, documents.FAULTS, documents.MANIFEST),
+    *(documents.MEASURED, documents.REPORT, documents.PAGE),
     *("probe.log", "produce.log", "verify.log"),
 )
 _LOOK_S = 0.1
@@ -38,7 +39,7 @@ def run_test(
     folder.mkdir(parents=True, exist_ok=True)
     for name in _DOCUMENTS:
         (folder / name).unlink(missing_ok=True)  # of an earlier run into the same folder
-    test_file = folder / "test.json"
+    test_file = folder / documents.TEST
     test_file.write_text(run.test.model_dump_json(by_alias=True, exclude_none=True, indent=1))
     with ExitStack() as jobs:
         jobs.callback(shutil.rmtree, folder / "scratch", ignore_errors=True)
@@ -62,8 +63,8 @@ def run_test(
         view.stage("Starting the load")
         load = start(Stage.PRODUCE)
         faults = _watch_load(run, load, steps, view)
-        (folder / "chaos.json").write_text(Faults(faults=faults).model_dump_json(by_alias=True))
-        if (folder / "manifest.json").exists():
+        documents.write(folder / documents.FAULTS, Faults(faults=faults))
+        if (folder / documents.MANIFEST).exists():
             view.stage("Waiting for the last message on the target")
             _wait_for_end(probe, run.test.spec.settle_seconds + _END_S)
         else:
@@ -121,7 +122,7 @@ def _wait_for_end(job: SparkJob, within_s: float) -> None:
 
 def _result(folder: Path, run: Run, verify: SparkJob) -> Result:
     """What the document says; nothing else is believed."""
-    path = folder / "report.json"
+    path = folder / documents.REPORT
     try:
         result = Result.model_validate_json(path.read_text(encoding="utf-8"))
     except (OSError, ValidationError) as error:

@@ -12,7 +12,7 @@ from headrace.cli.summary import summary
 from headrace.errors import GaveUp, InvalidSpec
 from headrace.k8s import Client, connect_as_kubectl, owns, parse
 from headrace.k8s.kinds import CONFIG_MAP, MIRROR_TEST
-from headrace.mirror_test import Result
+from headrace.mirror_test import Result, documents
 from headrace.report.page import page
 
 
@@ -67,7 +67,7 @@ async def _read(client: Client, namespace: str, name: str) -> Result:
         raise GaveUp(_no_report(test))
     kept = await client.get(CONFIG_MAP, namespace, where)
     try:
-        return Result.model_validate_json(((kept or {}).get("data") or {})["report.json"])
+        return Result.model_validate_json(((kept or {}).get("data") or {})[documents.REPORT])
     except (KeyError, ValidationError) as error:
         raise GaveUp(
             f"ConfigMap {where} in namespace {namespace} holds no report that can be read: "

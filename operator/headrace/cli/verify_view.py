@@ -7,10 +7,9 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from headrace.chaos import LoadProgress
 from headrace.control import control
 from headrace.errors import HeadraceError
-from headrace.mirror_test import Fault, Run
+from headrace.mirror_test import Fault, LoadProgress, Run
 
 _PLAIN_INTERVAL_S = 5.0
 _LAG_INTERVAL_S = 1.0

@@ -1,8 +1,7 @@
-"""The topic by which the jobs of a mirror test tell each other how far they are.
+"""The topic by which the jobs of a mirror test report their progress and results to each other.
 
-It lies on the source, compacted, one record a fact: ``<run>/<producer>/progress``,
-``<run>/probe-<n>/ready``, ``<run>/probe-<n>/sentinels``, ``<run>/manifest``, ``<run>/measured``,
-``<run>/faults``. Mirrors leave it out: its name ends in ``.internal``.
+It is on the source, compacted; a record's key is ``<run>/<key>``, its value JSON. The keys are
+those of ``mirror_test.journal_keys``. Mirrors leave the topic out: its name ends in ``.internal``.
 """
 
 import json
@@ -20,12 +19,6 @@ from headrace.kafka.clients import assign, make_consumer, make_producer
 from headrace.kafka.errors import translate
 
 TOPIC = "headrace-tests.internal"
-FAULTS = "faults"
-MANIFEST = "manifest"
-MEASURED = "measured"
-PROGRESS = "progress"
-READY = "ready"
-SENTINELS = "sentinels"
 
 _PARTITION = TopicPartition(TOPIC, 0)
 _CONFIG = {
@@ -55,13 +48,13 @@ def wait_for_topics(admin: Admin, names: Set[str]) -> None:
         time.sleep(0.1)
 
 
-def key(run: str, *path: str) -> str:
-    """Key of a fact."""
-    return "/".join((run, *path))
+def record_key(run: str, key: str) -> bytes:
+    """The key of a run's record in the topic."""
+    return f"{run}/{key}".encode()
 
 
-def write(cluster: ClusterAccess, fact: str, value: str) -> None:
-    """Write one fact; raises ``GaveUp`` when the broker does not take it."""
+def write(cluster: ClusterAccess, run: str, key: str, value: str) -> None:
+    """Write one record; raises ``GaveUp`` when the broker does not take it."""
     failures: list[KafkaError] = []
 
     def delivered(error: KafkaError | None, _: Message) -> None:
@@ -69,18 +62,20 @@ def write(cluster: ClusterAccess, fact: str, value: str) -> None:
             failures.append(error)
 
     producer = make_producer(cluster, {"message.max.bytes": 16 << 20, "compression.type": "gzip"})
-    producer.produce(TOPIC, value.encode(), fact.encode(), partition=0, on_delivery=delivered)
+    tried = f"write {run}/{key} to {TOPIC} of {cluster.alias}"
+    record = record_key(run, key)
+    producer.produce(TOPIC, value.encode(), record, partition=0, on_delivery=delivered)
     if producer.flush(_FLUSH_S):
-        raise GaveUp(f"could not write {fact} to {TOPIC} of {cluster.alias} in {_FLUSH_S:.0f} s")
+        raise GaveUp(f"could not {tried} in {_FLUSH_S:.0f} s")
     if failures:
-        raise translate(failures[0], f"write {fact} to {TOPIC} of {cluster.alias}")
+        raise translate(failures[0], tried)
 
 
 class Tail:
-    """Follows what is written about one run, from now on or from the beginning."""
+    """Follows the records of one run, from now on or from the beginning."""
 
     def __init__(self, cluster: ClusterAccess, run: str, from_start: bool = False) -> None:
-        self._prefix = f"{run}/".encode()
+        self._prefix = record_key(run, "")
         self._consumer = make_consumer(cluster)
         position = Position.EARLIEST if from_start else Position.LATEST
         offsets = Admin(cluster).offsets([_PARTITION], position)
@@ -89,23 +84,23 @@ class Tail:
         """Whether everything that was there has been read."""
 
     def poll(self, timeout_s: float) -> Iterator[tuple[str, Any]]:
-        """Facts that are there, as (key without the run, value); waits at most ``timeout_s``."""
+        """New records, as (key without the run, value); waits at most ``timeout_s``."""
         while (message := self._consumer.poll(timeout_s)) is not None:
             timeout_s = 0
             if not is_record(message, f"read {TOPIC}"):
                 self.at_end = True
                 continue
-            fact, value = message.key() or b"", message.value()
-            if fact.startswith(self._prefix) and value is not None:
-                yield fact.removeprefix(self._prefix).decode(), json.loads(value)
+            key, value = message.key() or b"", message.value()
+            if key.startswith(self._prefix) and value is not None:
+                yield key.removeprefix(self._prefix).decode(), json.loads(value)
 
     def close(self) -> None:
         """Give the connection back."""
         self._consumer.close()
 
 
-def read(cluster: ClusterAccess, run: str, fact: str, timeout_s: float = 30.0) -> Any:
-    """The latest value of a fact, or ``None``; raises ``GaveUp`` after ``timeout_s``."""
+def read(cluster: ClusterAccess, run: str, key: str, timeout_s: float = 30.0) -> Any:
+    """The latest value of a key, or ``None``; raises ``GaveUp`` after ``timeout_s``."""
     if TOPIC not in Admin(cluster).topics():
         return None
     tail = Tail(cluster, run, from_start=True)
@@ -116,7 +111,7 @@ def read(cluster: ClusterAccess, run: str, fact: str, timeout_s: float = 30.0) -
             if time.monotonic() > deadline:
                 raise GaveUp(f"could not read {TOPIC} of {cluster.alias} in {timeout_s:.0f} s")
             for at, value in tail.poll(0.5):
-                found = value if at == fact else found
+                found = value if at == key else found
     finally:
         tail.close()
     return found

@@ -1,11 +1,16 @@
 """What the stages of a mirror test share.
 
-``resolve`` writes out what a test takes from its flow; ``run`` is what every stage is told,
-``measured`` what the probe saw, ``faults`` what chaos did, ``result`` the judgement. They travel
-as files of the report's folder, or as records of the journal topic.
+``stages`` are the jobs; ``resolve`` fills in what a test takes from its flow. The documents:
+``run`` is the input of every job, ``manifest`` what the source acknowledged, ``measured`` what the
+probe measured, ``faults`` the plan of chaos and its outcome, ``result`` the verdict (``summary``
+and ``bounded`` help to make it). They travel as files of a folder (``documents``) or as records of
+the journal (``journal_keys``); ``load`` follows the load there.
 """
 
+from headrace.mirror_test.bounded import bounded
 from headrace.mirror_test.faults import Fault, Faults
+from headrace.mirror_test.load import LoadClock, LoadProgress, LoadTail
+from headrace.mirror_test.manifest import LoadManifest
 from headrace.mirror_test.measured import Measured, Second
 from headrace.mirror_test.result import (
     MAX_EXAMPLES,
@@ -19,6 +24,7 @@ from headrace.mirror_test.result import (
     Result,
 )
 from headrace.mirror_test.run import Run
+from headrace.mirror_test.summary import latency, points
 
 __all__ = [
     "MAX_EXAMPLES",
@@ -29,10 +35,17 @@ __all__ = [
     "Faults",
     "Kind",
     "Latency",
+    "LoadClock",
+    "LoadManifest",
+    "LoadProgress",
+    "LoadTail",
     "Measured",
     "MirroredTopic",
     "Point",
     "Result",
     "Run",
     "Second",
+    "bounded",
+    "latency",
+    "points",
 ]

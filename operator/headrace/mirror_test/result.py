@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from headrace.api import LatencyMs, MirrorTest, MirrorTestCounts, Verdict
+from headrace.api import Budgets, LatencyMs, MirrorTest, MirrorTestCounts, Verdict
 from headrace.api.model import Model
 from headrace.mirror_test.faults import Fault
 
@@ -36,6 +36,18 @@ class Kind(StrEnum):
     """Written to the source without an acknowledgement: the mirror may carry it or not."""
     SOURCE_LOST = "sourceLost"
     """Acknowledged, and not on the source: no mirror can be blamed."""
+
+
+def allowed_counts(budgets: Budgets) -> dict[Kind, int | None]:
+    """The most records of each class that a test allows; ``None``: any number. Of the classes that
+    are missing here the source is the cause."""
+    return {
+        Kind.MISSING: budgets.missing,
+        Kind.DUPLICATED: budgets.duplicated,
+        Kind.REORDERED: budgets.reordered,
+        Kind.CORRUPTED: budgets.corrupted,
+        Kind.ALIEN: 0,
+    }
 
 
 class Example(Model):

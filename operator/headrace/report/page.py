@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from headrace.mirror_test.result import Counts, Kind, Result
+from headrace.mirror_test.result import Counts, Kind, Result, allowed_counts
 from headrace.report import plots
 
 _GLOSSES = {
@@ -57,17 +57,9 @@ def page(result: Result) -> str:
 
 
 def _lines(result: Result, counts: Counts) -> list[Line]:
-    budgets = result.test.spec.budgets
-    allowed = {
-        Kind.MISSING: budgets.missing,
-        Kind.DUPLICATED: budgets.duplicated,
-        Kind.REORDERED: budgets.reordered,
-        Kind.CORRUPTED: budgets.corrupted,
-        Kind.ALIEN: 0,
-    }
     lines = [
         Line(kind, _GLOSSES[kind], getattr(counts, kind), most, judged=True)
-        for kind, most in allowed.items()
+        for kind, most in allowed_counts(result.test.spec.budgets).items()
     ]
     of_the_source = {
         Kind.UNACKNOWLEDGED: counts.unacknowledged,

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from headrace.api import ChaosAction, ChaosStep
-from headrace.chaos import Chaos, Injection, LoadProgress, LocalFlow, refused
+from headrace.chaos import Chaos, Injection, LocalFlow, refused
 from headrace.errors import InvalidSpec, Retriable
+from headrace.mirror_test import LoadProgress
 
 
 class Flow:

@@ -13,7 +13,9 @@ from headrace.chaos import Chaos, Injection
 from headrace.cli import chaos as job
 from headrace.errors import InvalidSpec, Retriable
 from headrace.kafka import journal
-from headrace.mirror_test import Fault, Faults, Run
+from headrace.mirror_test import Fault, Faults, LoadTail, Run
+from headrace.mirror_test import load as load_module
+from headrace.mirror_test.faults import build_plan, read_plan
 
 TEST = MirrorTest.model_validate(
     {
@@ -28,7 +30,7 @@ TEST = MirrorTest.model_validate(
 RUN = Run(name="r1", test=TEST)
 KILL = ChaosStep(action=ChaosAction.KILL_DRIVER, at_percent=50)
 ROLL = ChaosStep(action=ChaosAction.ROLL_DRIVERS, at_percent=90)
-PLAN = tuple(Fault(step=step, error="nobody did it") for step in (KILL, ROLL))
+PLAN = read_plan(build_plan((KILL, ROLL), "nobody did it"), "the plan")
 
 
 class Journal:
@@ -43,10 +45,8 @@ class Journal:
         time.sleep(timeout_s)  # as if the facts came at its end
         yield from self._polls.pop(0) if self._polls else [("manifest", {})]
 
-    def close(self) -> None: ...
-
-    def write(self, cluster: Any, fact: str, value: str) -> None:
-        assert fact == "r1/faults"
+    def write(self, cluster: Any, run: str, key: str, value: str) -> None:
+        assert (run, key) == ("r1", "faults")
         if self.away:
             self.away -= 1
             raise Retriable("east is away")
@@ -69,7 +69,7 @@ class Flow:
 
 @pytest.fixture
 def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "_LOOK_S", 0.001)
+    monkeypatch.setattr(job, "_POLL_S", 0.001)
 
 
 def acknowledged(*counts: int) -> list[tuple[str, Any]]:
@@ -78,12 +78,11 @@ def acknowledged(*counts: int) -> list[tuple[str, Any]]:
 
 def run(journal_of: Journal, monkeypatch: pytest.MonkeyPatch, away: int = 0) -> tuple[Fault, ...]:
     monkeypatch.setattr(journal, "write", journal_of.write)
-    tail: Any = journal_of
-    chaos, told = Chaos([KILL, ROLL], Flow(), 30), job.FaultReporter(RUN, PLAN)
-    told.tell_at_last(())
+    chaos, reporter = Chaos(PLAN.steps, Flow(), 30), job.FaultReporter(RUN, PLAN)
+    reporter.report(())
     journal_of.away = away
-    job._watch(chaos, job.LoadTail(tail, RUN), told)
-    told.tell_at_last(chaos.faults)
+    job._watch(chaos, LoadTail(journal_of.poll, TEST.spec.load), reporter)
+    reporter.report(chaos.faults)
     return journal_of.written[-1].faults
 
 
@@ -109,7 +108,7 @@ def test_all_that_is_planned_is_told_of_at_any_time(monkeypatch: pytest.MonkeyPa
     assert under_way[0].error == "the Job that watched it ended before it did"
     assert not under_way[0].watched
     assert all(fault.watched for fault in found.written[-1].faults)
-    assert under_way[1] == PLAN[1]
+    assert under_way[1] == PLAN.faults[1]
 
 
 @pytest.mark.usefixtures("look_often")
@@ -122,19 +121,19 @@ def test_a_source_that_is_away_is_told_later(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_load_of_whose_producers_nothing_is_heard_has_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    quiet: Any = Journal(acknowledged(1), *([[]] * 9_999))
-    load = job.LoadTail(quiet, RUN)
+    quiet = Journal(acknowledged(1), *([[]] * 9_999))
+    load = LoadTail(quiet.poll, TEST.spec.load)
     assert not load.ended, "it may take its time to begin"
-    load.listen(0.001)
+    load.receive(0.001)
     assert not load.ended
-    monkeypatch.setattr(job, "_SILENCE_S", -1.0)
+    monkeypatch.setattr(load_module, "_SILENCE_S", -1.0)
     assert load.ended
 
 
 def test_the_plan_is_read_or_refused(tmp_path: Path) -> None:
     plan = tmp_path / "chaos.json"
-    plan.write_text(Faults(faults=PLAN).model_dump_json(by_alias=True, exclude_none=True))
-    assert job.read_plan(plan) == PLAN
+    plan.write_text(build_plan((KILL, ROLL), "nobody did it"))
+    assert job._read_plan(plan) == PLAN
     plan.write_text(json.dumps({"faults": [{"step": {"action": "Burn", "atPercent": 1}}]}))
     with pytest.raises(InvalidSpec, match="is no plan of this version of headrace"):
-        job.read_plan(plan)
+        job._read_plan(plan)

@@ -29,14 +29,13 @@ from headrace.controller.mirror_tests import (
     next_scheduled,
     next_step,
 )
-from headrace.controller.mirror_tests.chaos import build_plan, read_plan
 from headrace.controller.mirror_tests.ended import left_executors, left_jobs
 from headrace.controller.mirror_tests.jobs import build_job
 from headrace.controller.mirror_tests.killed import Request, request
 from headrace.controller.mirror_tests.pods import TestPod, read_pod
 from headrace.controller.mirror_tests.status import saying
 from headrace.errors import InvalidSpec
-from headrace.mirror_test import Faults
+from headrace.mirror_test.faults import read_plan
 from headrace.mirror_test.stages import Stage
 from headrace.status import flow_status as judged
 
@@ -180,10 +179,14 @@ def test_the_objects_of_a_run_are_as_they_were_agreed(
     assert text == page.read_text()
 
 
+def plan_of(run: TestRun) -> str:
+    return next(one["data"]["chaos.json"] for one in build_run(run) if "data" in one)
+
+
 def test_the_plan_is_what_the_job_and_the_verifier_read() -> None:
-    planned = Faults.model_validate_json(build_plan(BREAKS)).faults
-    assert tuple(fault.step for fault in planned) == STEPS
-    assert all(fault.at_ms is None and fault.error for fault in planned)
+    planned = read_plan(plan_of(BREAKS), "chaos.json")
+    assert planned.steps == STEPS
+    assert all(fault.at_ms is None and fault.error for fault in planned.faults)
 
 
 def test_nothing_of_a_run_is_tried_twice_and_all_of_it_goes_with_its_test() -> None:
@@ -424,7 +427,8 @@ def test_faults_are_refused_where_the_operator_may_not_have_them_made() -> None:
 
 def test_the_plan_says_which_steps_a_run_began_with() -> None:
     steps = breaking().spec.chaos
-    assert read_plan(build_plan(TestRun(breaking(), Images("spark"), steps))) == steps
+    run = TestRun(breaking(), Images("spark"), steps)
+    assert read_plan(plan_of(run), "chaos.json").steps == steps
 
 
 def test_a_load_that_is_to_be_broken_waits_for_who_breaks_it() -> None:

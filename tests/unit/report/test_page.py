@@ -20,8 +20,8 @@ from headrace.mirror_test import (
     MirroredTopic,
     Point,
     Result,
+    bounded,
 )
-from headrace.report import bounded
 from headrace.report.page import page
 
 TEST = MirrorTest.model_validate(

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.mirror_test import Kind
+from headrace.mirror_test.manifest import LoadManifest, PartitionSummary, Stream
 from headrace_spark import checks, messages, records
-from headrace_spark.manifest import Manifest, PartitionSummary, Stream
 
 PARTITIONS = {"orders": 4, "users": 2}
 PRODUCERS = ("run-0-0", "run-1-0")
@@ -253,8 +253,8 @@ def streams_of(case: Case) -> Iterable[Stream]:
             )
 
 
-def manifest_of(cases: Iterable[Case]) -> Manifest:
-    return Manifest(
+def manifest_of(cases: Iterable[Case]) -> LoadManifest:
+    return LoadManifest(
         run="run",
         topics=(),
         streams=tuple(stream for case in cases for stream in streams_of(case)),

@@ -30,8 +30,8 @@ def write(path: Path, fault: Fault) -> Path:
 def test_what_nobody_tells_of_a_step_is_in_the_plan(
     told: Fault | None, believed: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def read(cluster: Any, run: str, fact: str) -> Any:
-        assert (run, fact) == ("r1", "faults")
+    def read(cluster: Any, run: str, key: str) -> Any:
+        assert (run, key) == ("r1", "faults")
         return told and Faults(faults=(told,)).model_dump(mode="json", by_alias=True)
 
     monkeypatch.setattr(journal, "read", read)

@@ -8,7 +8,7 @@ from support.manifests import mirror_test_of_another
 
 from headrace.api import ChaosAction, ChaosStep, MirrorTest, Verdict
 from headrace.mirror_test import Counts, Example, Fault, Kind, Measured, Run
-from headrace_spark.manifest import LoadedTopic, Manifest, PartitionSummary, Stream
+from headrace.mirror_test.manifest import LoadedTopic, LoadManifest, PartitionSummary, Stream
 from headrace_spark.verdict import Evidence, judge
 
 STEP = ChaosStep(action=ChaosAction.KILL_DRIVER, at_percent=50)
@@ -21,9 +21,9 @@ def run(**spec: Any) -> Run:
     )
 
 
-def manifest(**more: Any) -> Manifest:
+def manifest(**more: Any) -> LoadManifest:
     partition = PartitionSummary(partition=0, first=0, last=999, count=1_000, checksum=1)
-    return Manifest(
+    return LoadManifest(
         run="r",
         topics=(
             LoadedTopic(

@@ -4,9 +4,6 @@ It is a Job, so that it outlives the operator, which it may have to kill. What i
 that the chart ships: the operator may bind that one, and has those rights not itself.
 """
 
-import json
-
-from headrace.api import ChaosStep
 from headrace.controller.mirror_tests.run import (
     PLAN_FILE,
     RUN_FOLDER,
@@ -30,18 +27,6 @@ from headrace.mirror_test.stages import Stage
 _READY_FILE = f"{WRITABLE}/ready"
 _MEMORY = "512Mi"
 """It reads all units of the flow, of which there may be 10,000."""
-
-
-def build_plan(run: TestRun) -> str:
-    """``chaos.json``: the steps, each with what the report says of it if nobody tells more."""
-    untold = f"Job {run.part(Stage.CHAOS)} ended before it was done"
-    steps = [step.model_dump(mode="json", by_alias=True, exclude_none=True) for step in run.steps]
-    return json.dumps({"faults": [{"step": step, "error": untold} for step in steps]}, indent=1)
-
-
-def read_plan(plan: str) -> tuple[ChaosStep, ...]:
-    """The steps of one that was built; raises ``ValueError`` or ``KeyError`` for another text."""
-    return tuple(ChaosStep.model_validate(one["step"]) for one in json.loads(plan)["faults"])
 
 
 def build_chaos_access(run: TestRun) -> list[Object]:

@@ -12,7 +12,6 @@ from headrace.controller.mirror_tests.access import build_access
 from headrace.controller.mirror_tests.chaos import (
     build_chaos_access,
     build_chaos_pod,
-    build_plan,
 )
 from headrace.controller.mirror_tests.run import (
     PLAN_FILE,
@@ -41,13 +40,15 @@ from headrace.controller.resources.secrets import (
     secrets_of,
 )
 from headrace.k8s import Object
+from headrace.mirror_test import documents
+from headrace.mirror_test.faults import build_plan
 from headrace.mirror_test.stages import Stage
 
 _OUT_FOLDER = f"{WRITABLE}/run"
 _TEMPLATE = f"{RUN_FOLDER}/executor.json"
 _SCRIPTS = "/opt/headrace/spark-jobs"
 _GRACE_PERIOD_S = 30
-_READY_FILE = f"{_OUT_FOLDER}/ready"
+_READY_FILE = f"{_OUT_FOLDER}/{documents.READY}"
 
 
 def build_run(run: TestRun) -> list[Object]:
@@ -61,11 +62,11 @@ def build_run(run: TestRun) -> list[Object]:
             "kind": "ConfigMap",
             "metadata": metadata(run, run.part("run")),
             "data": {
-                "test.json": run.test.model_dump_json(
+                documents.TEST: run.test.model_dump_json(
                     by_alias=True, exclude_none=True, exclude={"status"}, indent=1
                 ),
                 "executor.json": json.dumps(_executor_template(run), indent=1),
-                **({"chaos.json": build_plan(run)} if run.steps else {}),
+                **({documents.FAULTS: _plan(run)} if run.steps else {}),
             },
         },
         {
@@ -92,6 +93,11 @@ def build_job(run: TestRun, stage: Stage) -> Object:
             "template": as_wished(run.test.spec.pod_template, of_stage, spec),
         },
     }
+
+
+def _plan(run: TestRun) -> str:
+    unreported = f"Job {run.part(Stage.CHAOS)} ended before it was done"
+    return build_plan(run.steps, unreported)
 
 
 def _build_spark_pod(run: TestRun, stage: Stage) -> Object:

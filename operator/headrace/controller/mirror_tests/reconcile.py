@@ -22,7 +22,6 @@ from headrace.api.labels import (
     label_value,
 )
 from headrace.controller.events import EventRecorder, occurrences
-from headrace.controller.mirror_tests.chaos import read_plan
 from headrace.controller.mirror_tests.ended import left_executors, left_jobs, remove
 from headrace.controller.mirror_tests.facts import Facts
 from headrace.controller.mirror_tests.jobs import build_job, build_run
@@ -39,6 +38,8 @@ from headrace.errors import HeadraceError, InvalidSpec, Retriable
 from headrace.k8s import Client, Object, owns, parse
 from headrace.k8s.kinds import CONFIG_MAP, FLOW, JOB, MIRROR_TEST, POD
 from headrace.logs import get_logger
+from headrace.mirror_test import documents
+from headrace.mirror_test.faults import read_plan
 from headrace.mirror_test.resolve import resolve
 from headrace.mirror_test.stages import Stage
 from headrace.status.flow_status import Readiness, conditions_of
@@ -251,12 +252,12 @@ def _dumped(status: MirrorTestStatus) -> dict[str, Any]:
 
 def _begun_with(kept: Object) -> tuple[MirrorTestSpec, tuple[ChaosStep, ...]]:
     """The spec and the steps of chaos, whatever the test says by now."""
+    name = kept["metadata"]["name"]
     try:
-        spec = MirrorTest.model_validate_json(kept["data"]["test.json"]).spec
-        plan = kept["data"].get("chaos.json")
-        return spec, read_plan(plan) if plan else ()
-    except (KeyError, ValueError) as error:
-        name = kept["metadata"]["name"]
+        spec = MirrorTest.model_validate_json(kept["data"][documents.TEST]).spec
+        plan = kept["data"].get(documents.FAULTS)
+        return spec, read_plan(plan, documents.FAULTS).steps if plan else ()
+    except (KeyError, ValueError, InvalidSpec) as error:
         raise InvalidSpec(
             f"ConfigMap {name}, which holds the test as its Jobs have it, cannot be read: somebody "
             "changed it, or another version made it; delete the test and make it again"
@@ -266,7 +267,7 @@ def _begun_with(kept: Object) -> tuple[MirrorTestSpec, tuple[ChaosStep, ...]]:
 def _report(found: Object | None, test: MirrorTest) -> str | None:
     if found is None or not owns(test, found):
         return None
-    report: str | None = (found.get("data") or {}).get("report.json")
+    report: str | None = (found.get("data") or {}).get(documents.REPORT)
     return report
 
 

@@ -6,12 +6,13 @@ from math import ceil
 from headrace.api import ChaosStep, MirrorTest
 from headrace.api.labels import MIRROR_TEST_LABEL, label_value
 from headrace.k8s import Object, owner_reference
+from headrace.mirror_test import documents
 from headrace.mirror_test.stages import Stage
 
 STAGE_LABEL = "headrace.dev/stage"
 RUN_FOLDER = "/etc/headrace/run"
-TEST_FILE = f"{RUN_FOLDER}/test.json"
-PLAN_FILE = f"{RUN_FOLDER}/chaos.json"
+TEST_FILE = f"{RUN_FOLDER}/{documents.TEST}"
+PLAN_FILE = f"{RUN_FOLDER}/{documents.FAULTS}"
 WRITABLE = "/tmp"
 
 _DEADLINE_S = 3_600

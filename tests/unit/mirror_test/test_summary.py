@@ -2,8 +2,7 @@
 
 import pytest
 
-from headrace.mirror_test import MAX_POINTS, Measured, Second
-from headrace.report import latency, points
+from headrace.mirror_test import MAX_POINTS, Measured, Second, latency, points
 
 
 def measured(*seconds: tuple[int, int]) -> Measured:

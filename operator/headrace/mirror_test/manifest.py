@@ -52,7 +52,7 @@ class LoadedTopic(Model):
         return len(self.start_offsets)
 
 
-class Manifest(Model):
+class LoadManifest(Model):
     """All streams of a run."""
 
     version: Literal[1] = 1

@@ -1,0 +1,44 @@
+"""The files of a run's folder, and how they are read and written.
+
+In a cluster the same names are keys of the run's ConfigMaps.
+"""
+
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from headrace.errors import GaveUp
+
+TEST = "test.json"
+"""``MirrorTest``, resolved."""
+MANIFEST = "manifest.json"
+"""``LoadManifest``."""
+MEASURED = "probe.json"
+"""``Measured``."""
+FAULTS = "chaos.json"
+"""``Faults``."""
+REPORT = "report.json"
+"""``Result``."""
+PAGE = "report.html"
+READY = "ready"
+"""Empty; the probe creates it when the load may start."""
+
+Document = TypeVar("Document", bound=BaseModel)
+
+
+def read(path: Path, kind: type[Document]) -> Document | None:
+    """A document; ``None`` without one. Raises ``GaveUp`` for one that is damaged."""
+    try:
+        return kind.model_validate_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        raise GaveUp(f"{path} cannot be read: {error.errors()[0]['msg']}") from error
+
+
+def write(path: Path, document: BaseModel) -> None:
+    """Write all of it or nothing."""
+    unfinished = path.with_suffix(".part")
+    unfinished.write_text(document.model_dump_json(by_alias=True, indent=1), encoding="utf-8")
+    unfinished.replace(path)

@@ -1,0 +1,47 @@
+"""Keys of a run's records in the journal (``headrace.kafka.journal``), and what their values are.
+
+=========================  ==========================================================
+``<producer>/progress``    ``{"acknowledged": messages so far}``, twice a second
+``probe-<n>/ready``        the consumer is at the end of each of its partitions
+``probe-<n>/sentinels``    end sentinels that it received: ``[[topic, partition], ...]``
+``manifest``               ``LoadManifest``: the load has ended
+``measured``               ``Measured``: the probe has ended
+``faults``                 ``Faults``: the outcome of each step of chaos so far
+=========================  ==========================================================
+"""
+
+FAULTS = "faults"
+MANIFEST = "manifest"
+MEASURED = "measured"
+
+_PROGRESS, _READY, _SENTINELS = "/progress", "/ready", "/sentinels"
+
+
+def progress(producer: str) -> str:
+    """Of a producer's progress."""
+    return producer + _PROGRESS
+
+
+def ready(consumer: str) -> str:
+    """Of a consumer of the probe that is in place."""
+    return consumer + _READY
+
+
+def sentinels(consumer: str) -> str:
+    """Of the end sentinels that a consumer of the probe received."""
+    return consumer + _SENTINELS
+
+
+def is_progress(key: str) -> bool:
+    """Whether it is some producer's progress."""
+    return key.endswith(_PROGRESS)
+
+
+def is_ready(key: str) -> bool:
+    """Whether some consumer of the probe is in place."""
+    return key.endswith(_READY)
+
+
+def is_sentinels(key: str) -> bool:
+    """Whether it has end sentinels."""
+    return key.endswith(_SENTINELS)
