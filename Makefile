@@ -27,14 +27,13 @@ demo: preflight $(INSTALLED)  ## real Kafka brokers, a flow, a killed driver, a 
 
 # It builds a Prometheus, and takes three minutes.
 MONITORING := tests/integration/test_monitoring.py
-# In the order that tests/conftest.py gives them. Most of the tests wait most of the time, so that
-# two cores do with more workers than that.
-SIDE_BY_SIDE := --dist loadgroup --no-loadscope-reorder --numprocesses
+# Side by side, as tests/support/side_by_side.py says. Most tests wait most of the time, so that two
+# cores do with more workers.
 test: lint  ## lint, then all tests but those of e2e: real brokers, a real API server
-	$(BIN)/pytest $(SIDE_BY_SIDE) 4 tests/unit tests/property tests/chart tests/integration --ignore=$(MONITORING)
+	$(BIN)/pytest --numprocesses 4 tests/unit tests/property tests/chart tests/integration --ignore=$(MONITORING)
 
 check: lint  ## lint, then the tests that need nothing: under 90 seconds
-	$(BIN)/pytest $(SIDE_BY_SIDE) 2 tests/unit tests/property
+	$(BIN)/pytest --numprocesses 2 tests/unit tests/property
 
 e2e: images-test  ## what fails in a cluster fails here first: pods of a real one, left up for a look
 	$(BIN)/pytest tests/e2e $(MONITORING)

@@ -8,10 +8,12 @@ ask it over a socket where a server is.
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import cached_property
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any
 
+import pytest
 from cluster.api_server import ApiServer, running_api_server
 from cluster.build import cluster_binary
 from cluster.kubectl import KubectlError
@@ -43,8 +45,9 @@ class SharedServers:
                 self._facts[name] = _START[name](self._make_folder(name), self._running)
             return self._facts[name]
 
-    def listen(self) -> str:
-        """Answer workers from now on; the address at which."""
+    @cached_property
+    def address(self) -> str:
+        """Where workers ask; they are answered from the first look at this on."""
         address = str(self._make_folder("shared") / "socket")
         listener = self._running.enter_context(Listener(address, "AF_UNIX"))
         threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
@@ -68,6 +71,12 @@ class SharedServers:
     def close(self) -> None:
         """End all of them."""
         self._running.close()
+
+
+def new_folder(config: pytest.Config, name: str) -> Path:
+    """A new folder of this run's, in any process of it."""
+    # A fixture cannot give it: the controller of pytest-xdist has none.
+    return config._tmp_path_factory.mktemp(name)  # type: ignore[attr-defined]
 
 
 def ask(address: str, name: str) -> Facts:

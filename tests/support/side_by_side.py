@@ -1,0 +1,104 @@
+"""Which tests run in one worker of pytest-xdist, and in which order they start."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.shared_servers import new_folder
+
+from headrace.host import write_whole
+
+if TYPE_CHECKING:
+    from xdist.scheduler import LoadScopeScheduling
+
+ONE_AFTER_ANOTHER = ("own_api_server", "own_sandbox")
+"""Fixtures whose tests run in one worker."""
+
+FIRST = (
+    "own_api_server",
+    "integration/canary_secret",
+    "integration/security",
+    "integration/examples_on_kubernetes",
+    "own_sandbox",
+    "integration/mirror_test",
+    "integration/operator_drivers",
+    "integration/flow",
+    "integration/faults",
+    "integration",
+)
+"""Groups, files and folders in the order in which they start: what takes longest is not to end
+last. The others follow."""
+
+GROUPS = pytest.StashKey[Path]()
+"""In the controller: the file in which workers say the group of each test."""
+
+
+def group(item: pytest.Item) -> str:
+    """The tests that run in one worker, one after another; empty for a test of its own."""
+    names = getattr(item, "fixturenames", ())
+    if own := next((name for name in ONE_AFTER_ANOTHER if name in names), ""):
+        return own
+    together = _folder(item) != "integration" or item.get_closest_marker("in_one_worker")
+    return _file(item) if together else ""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker where groups go."""
+    stash = node.config.stash
+    if GROUPS not in stash:
+        stash[GROUPS] = new_folder(node.config, "groups") / "groups.json"
+    node.workerinput["groups"] = str(stash[GROUPS])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In a worker: order the tests, and tell the controller their groups."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=_rank)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Before pytest-xdist reports the collection. Each worker writes the same."""
+    if hasattr(session.config, "workerinput"):
+        groups = {item.nodeid: name for item in session.items if (name := group(item))}
+        write_whole(Path(session.config.workerinput["groups"]), json.dumps(groups).encode())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> "LoadScopeScheduling":
+    """Assigns a group at a time, in the order of the workers' collection.
+
+    pytest-xdist's own ``--dist loadgroup`` does not work with pytest 9.2 (pytest-xdist 3.8 writes
+    the group to an attribute that a test does not have any more).
+    """
+    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - only here when it is used
+
+    class GroupScheduling(LoadScopeScheduling):
+        def schedule(self) -> None:
+            self.groups = json.loads(config.stash[GROUPS].read_text())
+            super().schedule()
+
+        def _split_scope(self, nodeid: str) -> str:
+            return self.groups.get(nodeid, nodeid)
+
+    config.option.loadscopereorder = False
+    return GroupScheduling(config, log)
+
+
+def _folder(item: pytest.Item) -> str:
+    """``integration`` of ``tests/integration/test_flow.py``."""
+    return item.path.parent.name
+
+
+def _file(item: pytest.Item) -> str:
+    """``integration/flow`` of ``tests/integration/test_flow.py``."""
+    return f"{_folder(item)}/{item.path.stem.removeprefix('test_')}"
+
+
+def _rank(item: pytest.Item) -> int:
+    for name in (group(item), _file(item), _folder(item)):
+        if name in FIRST:
+            return FIRST.index(name)
+    return len(FIRST)
