@@ -15,11 +15,11 @@ from support.watch import Watch
 
 from headrace.api.partitions import TopicPartition, TopicPartitions
 from headrace.api.task import ReplicationTask
+from headrace.api.topics import HEARTBEATS
 from headrace.cli.main import main
 from headrace.control import control
 from headrace.errors import InvalidSpec
 from headrace.kafka import Admin
-from headrace.replication.policies import HEARTBEATS
 from headrace.sandbox import Cluster
 
 WaitUntil = Callable[..., Any]

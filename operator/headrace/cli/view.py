@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.api import ConditionType, ReplicationFlowStatus, ReplicationTask, TaskPhase, TaskType
+from headrace.api.conditions import condition
 from headrace.standalone import StandaloneHerder
-from headrace.status.flow_status import condition
 
 _REFRESH_S = 0.5
 _PLAIN_INTERVAL_S = 5.0

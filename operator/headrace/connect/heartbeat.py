@@ -4,6 +4,7 @@ from math import inf
 from typing import Any
 
 from headrace.api import ClusterAccess, TaskType
+from headrace.api.topics import HEARTBEATS
 from headrace.clock import Clock
 from headrace.connect.threaded_unit import ThreadedUnit
 from headrace.errors import HeadraceError, Retriable
@@ -17,7 +18,6 @@ from headrace.kafka import (
     translate,
 )
 from headrace.replication.heartbeats import Heartbeat
-from headrace.replication.policies import HEARTBEATS
 
 
 class HeartbeatConnector(ThreadedUnit):

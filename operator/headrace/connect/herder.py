@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol, Self
 
 from headrace.api import ReplicationTask, ReplicationTaskStatus, TaskType, TopicPartitions
+from headrace.api.topics import HEARTBEATS
 from headrace.errors import HeadraceError, InvalidSpec
-from headrace.replication.policies import HEARTBEATS
 
 
 class TaskConflict(HeadraceError):

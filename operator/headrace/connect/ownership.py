@@ -4,10 +4,10 @@ import threading
 from collections.abc import Callable
 
 from headrace.api import ConditionType, ReplicationTask, ReplicationTaskStatus
+from headrace.api.conditions import condition
 from headrace.connect.handover import DriverIdentity
 from headrace.connect.herder import Herder, TaskConflict
 from headrace.errors import HeadraceError
-from headrace.status.flow_status import condition
 
 _Verb = Callable[[ReplicationTask, ReplicationTaskStatus], ReplicationTask | None]
 

@@ -14,13 +14,13 @@ from headrace.api import (
     TaskType,
 )
 from headrace.api.partitions import TopicPartition, TopicPartitions
+from headrace.api.topics import HEARTBEATS
 from headrace.connect.herder import TargetTaken, TaskConflict
 from headrace.connect.ownership import OwnershipLost
 from headrace.connect.threaded_unit import ThreadedUnit
 from headrace.errors import Fatal, InvalidSpec, Retriable
 from headrace.kafka import AccessDenied
 from headrace.replication.growth import Growth, observe
-from headrace.replication.policies import HEARTBEATS
 from headrace.replication.splitting import Split, SplitConfig, SplitState, TaskReport, resplit
 
 _HEARTBEATS_LEFT_S = 60.0

@@ -15,12 +15,12 @@ from headrace.api import (
     TaskError,
     TaskPhase,
 )
+from headrace.api.conditions import condition
 from headrace.api.partitions import TopicPartition, TopicPartitions
 from headrace.connect.rate import Rate
 from headrace.connect.restoring import DataLoss, Start
 from headrace.errors import Retriable
 from headrace.movers import Copied, RecordMover
-from headrace.status.flow_status import condition
 
 
 class SourceStatus:

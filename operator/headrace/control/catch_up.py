@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from headrace.api import ConditionStatus, ConditionType, ReplicationTask, TaskPhase, TaskType
-from headrace.status.flow_status import condition
+from headrace.api.conditions import condition
 
 
 def caught_up(tasks: Sequence[ReplicationTask]) -> bool:

@@ -19,7 +19,7 @@ from headrace.errors import HeadraceError
 from headrace.k8s import Change, ChangeType, Client, LeaseWatch, Object, Reflector, is_older
 from headrace.k8s.kinds import FLOW, POD, TASK
 
-_TROUBLE_EVERY_S = 1.0
+_CHECK_EVERY_S = 1.0
 _DRIVERS = f"{COMPONENT_LABEL}={DRIVER_COMPONENT},{FLOW_LABEL}"
 
 
@@ -27,16 +27,17 @@ class ClusterCache:
     """For one event loop. All that it hands out are values: they do not change under a reader."""
 
     def __init__(
-        self, client: Client, namespace: str | None, wants_look: Callable[[FlowName, float], None]
+        self, client: Client, namespace: str | None, enqueue: Callable[[FlowName, float], None]
     ) -> None:
-        """``namespace`` None: all. ``wants_look`` hears which flow, and within how many seconds."""
-        self._client, self._wants_look = client, wants_look
+        """``namespace`` None: all. ``enqueue`` gets a flow, and within how many seconds to
+        reconcile it."""
+        self._client, self._enqueue = client, enqueue
         self._flows, self._units = Flows(), Units()
         self._written: dict[FlowName, frozenset[Target]] = {}
-        self._looked_at: dict[FlowName, frozenset[Target]] = {}
-        """What each flow wrote when it was looked at last."""
+        self._written_before: dict[FlowName, frozenset[Target]] = {}
+        """What each flow wrote at its last reconcile."""
         self._pods: dict[FlowName, dict[DriverName, DriverPod]] = {}
-        self._told: dict[FlowName, Mapping[DriverName, DriverLease]] = {}
+        self._reported_leases: dict[FlowName, Mapping[DriverName, DriverLease]] = {}
         self._task_copy = Reflector(client, TASK, namespace, on_change=self._task_changed)
         self._pod_copy = Reflector(
             client, POD, namespace, labels=_DRIVERS, on_change=self._pod_changed
@@ -53,27 +54,27 @@ class ClusterCache:
                 tasks.create_task(copy.run())
             for copy in copies:
                 await copy.synced.wait()
-            await self._tell_of_trouble()
+            await self._report_watch_error()
 
-    async def _tell_of_trouble(self) -> None:
-        """Have all flows looked at now, and whenever the operator sees less or more."""
+    async def _report_watch_error(self) -> None:
+        """Queue all flows now, and whenever a watch breaks or recovers."""
         last: str | None = None
         while True:
-            if (now := str(self.trouble or "")) != last:
+            if (now := str(self.watch_error or "")) != last:
                 last = now
                 for name in self._flows:
-                    self._wants_look(name, SOON_S)
-            await asyncio.sleep(_TROUBLE_EVERY_S)
+                    self._enqueue(name, SOON_S)
+            await asyncio.sleep(_CHECK_EVERY_S)
 
     @property
     def is_complete(self) -> bool:
-        """Whether all was seen once; nothing is decided before."""
+        """Whether every watch had its first list; nothing is decided before."""
         copies = (self._task_copy, self._pod_copy, self._leases)
         return all(copy.synced.is_set() for copy in copies)
 
     @property
-    def trouble(self) -> HeadraceError | None:
-        """Why something cannot be seen."""
+    def watch_error(self) -> HeadraceError | None:
+        """Why a watch is not open."""
         return self._task_copy.error or self._pod_copy.error or self._leases.error
 
     # Flows: kopf watches them.
@@ -137,18 +138,18 @@ class ClusterCache:
             self._written[name] = written_targets(self.tasks(flow) if flow else ())
         return self._written[name]
 
-    def wake_rivals(self, name: FlowName) -> None:
-        """Have flows looked at that write a target topic which ``name`` took or freed since it was
-        looked at last: one of them may have waited for it."""
-        now, before = self.written(name), self._looked_at.get(name, frozenset())
-        self._looked_at[name] = now
+    def requeue_rivals(self, name: FlowName) -> None:
+        """Queue the flows that write a target topic which ``name`` took or freed since its last
+        reconcile: one of them may wait for it."""
+        now, before = self.written(name), self._written_before.get(name, frozenset())
+        self._written_before[name] = now
         if not now:
-            del self._looked_at[name]
+            del self._written_before[name]
         if now is before or not (changed := now ^ before):
             return
         for flow in self._flows.all():
             if (rival := flow_name(flow)) != name and changed & self.written(rival):
-                self._wants_look(rival, SOON_S)
+                self._enqueue(rival, SOON_S)
 
     def put_task(self, object: Object) -> None:
         """A unit as the API server answered a write, a moment before its watch tells the same."""
@@ -167,7 +168,7 @@ class ClusterCache:
         deleted = change.type is ChangeType.DELETED
         changed = (self._units.drop if deleted else self._units.put)(change.object)
         self._forget_written(change.object, changed)
-        self._wants_look(flow_of(change.object), LATER_S if changed.of_figures_only else SOON_S)
+        self._enqueue(flow_of(change.object), LATER_S if changed.of_figures_only else SOON_S)
 
     def _forget_written(self, unit: Object, changed: UnitChange) -> None:
         if changed.of_targets:
@@ -199,7 +200,7 @@ class ClusterCache:
         else:
             pods[name] = pod
         self._expect_leases()
-        self._wants_look(flow, SOON_S)
+        self._enqueue(flow, SOON_S)
 
     def _lease_s(self, name: FlowName) -> int | None:
         flow = self._flows.understood(name)
@@ -218,6 +219,6 @@ class ClusterCache:
 
     def _leases_changed(self) -> None:
         for name in self._pods:
-            if self._told.get(name) != (now := self.leases(name)):
-                self._told[name] = now
-                self._wants_look(name, SOON_S)
+            if self._reported_leases.get(name) != (now := self.leases(name)):
+                self._reported_leases[name] = now
+                self._enqueue(name, SOON_S)

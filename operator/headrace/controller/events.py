@@ -13,11 +13,11 @@ from headrace.api import (
     ReplicationFlow,
     ReplicationTask,
 )
+from headrace.api.conditions import condition
 from headrace.errors import HeadraceError
 from headrace.k8s import Client, Object, micro_time
 from headrace.k8s.kinds import EVENT
 from headrace.logs import get_logger
-from headrace.status.flow_status import condition
 
 log = get_logger(__name__)
 

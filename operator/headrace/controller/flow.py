@@ -14,12 +14,15 @@ from headrace.api import (
     Unbuilt,
     unbuilt,
 )
+from headrace.api.conditions import Readiness
 from headrace.api.labels import CONNECTOR_MANAGER, PAUSE_ANNOTATION
 from headrace.controller.assignment import Plan, plan
+from headrace.controller.blocked import blocked_by
 from headrace.controller.children import Children
 from headrace.controller.cluster_cache import ClusterCache
 from headrace.controller.drivers import Drivers, drivers_of
 from headrace.controller.events import Occurrence
+from headrace.controller.names import driver_selector
 from headrace.controller.queue import SOON_S
 from headrace.controller.resources import (
     CONNECTORS,
@@ -29,33 +32,37 @@ from headrace.controller.resources import (
     template_hash,
 )
 from headrace.controller.startup_grace import Gathering
-from headrace.controller.status import (
-    Facts,
-    paused_status,
-    status_of,
-    status_without_units,
-)
-from headrace.controller.targets import FlowName, Taken, flow_name, taken_target
-from headrace.controller.trouble import trouble
+from headrace.controller.targets import FlowName, flow_name, taken_target
 from headrace.controller.writes import FlowWrites
-from headrace.errors import HeadraceError, InvalidSpec
+from headrace.errors import HeadraceError
+from headrace.k8s import Object
 from headrace.k8s.kinds import NETWORK_POLICY
 from headrace.placement import Placer, task_id
-from headrace.status.flow_status import Readiness
+from headrace.status import FlowFacts, TakenTarget, flow_status, status_without_units
 
-_SEE_AGAIN_S = 1.0
-"""While the operator does not see everything yet."""
-_TRY_AGAIN_S = 15.0
+_INCOMPLETE_S = 1.0
+"""While the cache is incomplete or behind."""
+_RETRY_S = 15.0
 """When somebody has to change something that the operator does not watch, such as its rights."""
 _RESYNC_S = 600.0
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the operator was started with, as far as flows are concerned."""
+    """What the operator was started with, as far as it concerns flows."""
 
     driver_image: str
     network_policy: bool = False
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What one reconcile leaves."""
+
+    status: ReplicationFlowStatus | None
+    """None while nothing is known of the flow: its status stays as it is."""
+    again_s: float
+    """When to reconcile again at the latest."""
 
 
 class FlowReconciler:
@@ -71,60 +78,73 @@ class FlowReconciler:
         self._gathering = Gathering()
 
     async def reconcile(self, name: FlowName) -> float | None:
-        """One look at one flow; in how many seconds to look again, None when it is gone."""
-        await self._read_anew_sometimes(name)
-        self._cache.wake_rivals(name)
+        """Reconcile one flow once; in how many seconds to do so again, None when it is gone."""
+        await self._refresh_periodically(name)
+        self._cache.requeue_rivals(name)
         object = self._cache.flow_object(name)
         if object is None or "deletionTimestamp" in object["metadata"]:
             self._forget(name)
             return None
+        flow = None
         try:
             flow = self._cache.flow(name)
-        except InvalidSpec as error:
-            await self._writes.refusal(object, str(error))
-            return _RESYNC_S
-        if flow.metadata.annotations.get(PAUSE_ANNOTATION) == "true":
-            await self._writes.status(flow, paused_status(flow, datetime.now(UTC)))
-            return _RESYNC_S
-
-        try:
-            self._check_sight()
-            return await self._bring_about(flow) if self._cache.is_complete else _SEE_AGAIN_S
+            outcome = await self._outcome(flow)
         except HeadraceError as error:
-            if (verdict := trouble(error)) is None:
+            if (blocked := blocked_by(error)) is None:
                 raise
-            return await self._say(flow, verdict)
+            outcome = _unobserved(object, flow, blocked)
+        if outcome.status is None:
+            return outcome.again_s
+        known = await self._writes.status(object, flow, outcome.status)
+        return outcome.again_s if known else min(outcome.again_s, _RETRY_S)
 
-    async def _bring_about(self, flow: ReplicationFlow) -> float:
-        missing, hindrance = self._not_built(flow), None
+    async def _outcome(self, flow: ReplicationFlow) -> _Outcome:
+        if flow.metadata.annotations.get(PAUSE_ANNOTATION) == "true":
+            return _Outcome(_paused_status(flow, datetime.now(UTC)), _RESYNC_S)
+        self._check_watches()
+        if not self._cache.is_complete:
+            return _Outcome(None, _INCOMPLETE_S)
+        return await self._make_and_assign(flow)
+
+    async def _make_and_assign(self, flow: ReplicationFlow) -> _Outcome:
+        missing, blocked = self._not_built(flow), None
         if not missing.refused:
-            hindrance = await self._make_children(flow) or self._strange_unit(flow)
+            blocked = await self._apply_children(flow) or self._invalid_unit(flow)
+        if flow.status is None and missing.warning:
+            await self._writes.post(flow, Occurrence("LeftOut", missing.warning))
         drivers = self._drivers(flow)
         taken = taken_target(flow, self._cache.flows(), self._cache.written)
         decided = await self._plan(flow, drivers, taken)
-        settled = await self._writes.assign(decided.assignments)
+        all_written = await self._writes.assign(decided.assignments)
         await self._writes.answer(self._cache.tasks(flow), decided.moves)
-        tasks = self._cache.tasks(flow)
-        refused = self._children.refused_pods(flow)
-        now, why = datetime.now(UTC), decided.problem
-        facts = Facts(now, flow, tasks, drivers, missing, taken, hindrance, why, refused)
-        if flow.status is None and missing.warning:
-            await self._writes.tell(flow, Occurrence("LeftOut", missing.warning))
+        facts = FlowFacts(
+            datetime.now(UTC),
+            flow,
+            self._cache.tasks(flow),
+            alive=drivers.alive,
+            placement_problem=decided.problem,
+            not_built=missing.refused,
+            blocked=blocked,
+            taken=taken,
+            pods=tuple(drivers.pods.values()),
+            refused_pods=self._children.refused_pods(flow),
+            selector=",".join(f"{k}={v}" for k, v in driver_selector(flow.metadata.name).items()),
+        )
         # Of 10,000 units it takes a tenth of a second, which no Lease should wait for.
-        status = await asyncio.to_thread(status_of, facts)
-        known = await self._writes.status(flow, status)
-        wait = drivers.wait_to_take and any(not task.spec.driver_name for task in tasks)
-        if wait or not settled:
-            return _SEE_AGAIN_S  # at the latest: what changed meanwhile is about to be seen
-        hindered = hindrance is not None or not known or drivers.silent
-        return _look_again_s(decided, hindered=hindered)
+        status = await asyncio.to_thread(flow_status, facts)
+        waiting = any(not task.spec.driver_name for task in facts.tasks)
+        if not all_written or (drivers.wait_to_take and waiting):
+            return _Outcome(status, _INCOMPLETE_S)  # at the latest: a watch reports the change
+        if blocked is not None or drivers.silent:
+            return _Outcome(status, _RETRY_S)
+        return _Outcome(status, _follow_up_s(decided))
 
     def close(self) -> None:
         """End what plug-ins run."""
         for scheduler in self._schedulers.values():
             scheduler.close()
 
-    async def _read_anew_sometimes(self, name: FlowName) -> None:
+    async def _refresh_periodically(self, name: FlowName) -> None:
         now_s = time.monotonic()
         if now_s - self._read_s.setdefault(name, now_s) > _RESYNC_S / 2:
             self._read_s[name] = now_s
@@ -138,18 +158,10 @@ class FlowReconciler:
         if (scheduler := self._schedulers.pop(name, None)) is not None:
             scheduler.close()
 
-    async def _say(self, flow: ReplicationFlow, verdict: Readiness) -> float:
-        """Of a flow for which nothing can be done before somebody changes something."""
-        before = flow.status or ReplicationFlowStatus()
-        now = datetime.now(UTC)
-        status = status_without_units(verdict, before, flow.metadata.generation, now)
-        await self._writes.status(flow, status)
-        return _TRY_AGAIN_S
-
-    def _check_sight(self) -> None:
-        """Raises what a person has to change before the operator sees all that it has to."""
-        error = self._cache.trouble
-        if error is not None and trouble(error):
+    def _check_watches(self) -> None:
+        """Raises what a person has to change before the operator can watch all that it needs."""
+        error = self._cache.watch_error
+        if error is not None and blocked_by(error):
             raise error
 
     def _not_built(self, flow: ReplicationFlow) -> Unbuilt:
@@ -159,8 +171,8 @@ class FlowReconciler:
             flow = flow.model_copy(update={"spec": spec})
         return unbuilt(flow)
 
-    async def _make_children(self, flow: ReplicationFlow) -> Readiness | None:
-        """Why a person has to change something first; units are looked after all the same."""
+    async def _apply_children(self, flow: ReplicationFlow) -> Readiness | None:
+        """What a person has to change first; units are assigned all the same."""
         try:
             for manifest in build_children(
                 flow, self._settings.driver_image, network_policy=self._settings.network_policy
@@ -175,21 +187,23 @@ class FlowReconciler:
             if not self._settings.network_policy:
                 await self._children.remove(flow, NETWORK_POLICY)
         except HeadraceError as error:
-            if (verdict := trouble(error)) is None:
+            if (blocked := blocked_by(error)) is None:
                 raise
-            return verdict
+            return blocked
         return None
 
-    def _strange_unit(self, flow: ReplicationFlow) -> Readiness | None:
+    def _invalid_unit(self, flow: ReplicationFlow) -> Readiness | None:
         why = self._cache.invalid_unit(flow_name(flow))
-        return Readiness(False, True, Reason.INVALID_SPEC, why) if why else None
+        return Readiness.stalled(Reason.INVALID_SPEC, why) if why else None
 
     def _drivers(self, flow: ReplicationFlow) -> Drivers:
         deployment = build_deployment(flow, self._settings.driver_image)
         leases = self._cache.leases(flow_name(flow))
         return drivers_of(self._cache.pods(flow), template_hash(deployment), leases)
 
-    async def _plan(self, flow: ReplicationFlow, drivers: Drivers, taken: Taken | None) -> Plan:
+    async def _plan(
+        self, flow: ReplicationFlow, drivers: Drivers, taken: TakenTarget | None
+    ) -> Plan:
         tasks = self._cache.tasks(flow)
         now_s = time.monotonic()
         now_ms = int(now_s * 1000)
@@ -202,9 +216,24 @@ class FlowReconciler:
         return await asyncio.to_thread(plan, flow, tasks, drivers, scheduler, now_ms, barred=barred)
 
 
-def _look_again_s(decided: Plan, *, hindered: bool) -> float:
-    if hindered:
-        return _TRY_AGAIN_S
+def _unobserved(object: Object, flow: ReplicationFlow | None, readiness: Readiness) -> _Outcome:
+    """Of a flow that a person has to change, or the operator's rights, first; ``flow`` is None
+    when it is not understood."""
+    before, generation = flow.status if flow else None, object["metadata"].get("generation")
+    status = status_without_units(readiness, before, generation, datetime.now(UTC))
+    return _Outcome(status, _RETRY_S if flow else _RESYNC_S)
+
+
+def _paused_status(flow: ReplicationFlow, now: datetime) -> ReplicationFlowStatus:
+    readiness = Readiness.unknown(
+        Reason.RECONCILIATION_PAUSED,
+        f"the operator leaves this flow alone, as its annotation {PAUSE_ANNOTATION} says; all "
+        "that is shown is from before",
+    )
+    return status_without_units(readiness, flow.status, flow.metadata.generation, now)
+
+
+def _follow_up_s(decided: Plan) -> float:
     if decided.follow_up_ms is not None:
         return max(SOON_S, decided.follow_up_ms / 1000 - time.monotonic())
     return _RESYNC_S

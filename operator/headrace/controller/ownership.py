@@ -1,7 +1,7 @@
 """Whose an object is: what an operator makes for an owner goes with it, and nothing else does."""
 
 from headrace.api import MirrorTest, ReplicationFlow
-from headrace.controller.trouble import NameTaken
+from headrace.controller.blocked import NameTaken
 from headrace.errors import Retriable
 from headrace.k8s import Client, Conflict, Object, kind_of, owns
 

@@ -1,16 +1,16 @@
 """Which flows write one target topic: the later one has to wait. Pure.
 
-A connector looks before it publishes (``herder/target_topics.py``); this is for two that looked at
-the same moment, and for flows of different namespaces.
+A connector checks before it creates tasks (``driver/target_topics.py``); this is for two that
+checked at the same moment, and for flows of different namespaces.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from headrace.api import FlowState, ReplicationFlow, ReplicationTask
 from headrace.api.labels import TARGET_LABEL, TOPICS_ANNOTATION
-from headrace.replication.policies import HEARTBEATS
+from headrace.api.topics import HEARTBEATS
+from headrace.status import TakenTarget
 
 FlowName = tuple[str, str]
 """Namespace and name."""
@@ -19,19 +19,11 @@ Target = tuple[str, str]
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
-@dataclass(frozen=True)
-class Taken:
-    """A target topic that an earlier flow writes."""
-
-    by: ReplicationFlow
-    topic: str
-
-
 def taken_target(
     flow: ReplicationFlow,
     others: Iterable[ReplicationFlow],
     written: Callable[[FlowName], frozenset[Target]],
-) -> Taken | None:
+) -> TakenTarget | None:
     """The first target topic of ``flow`` that an earlier one of ``others`` writes too; ``written``
     says what a flow writes. One that is stopped gives way: so a flow can follow another."""
     mine = written(flow_name(flow))
@@ -42,7 +34,7 @@ def taken_target(
     ]
     for other in sorted(earlier, key=_age):
         if common := mine & written(flow_name(other)):
-            return Taken(other, min(common)[1])
+            return TakenTarget(other, min(common)[1])
     return None
 
 

@@ -1,4 +1,4 @@
-"""What the operator writes on flows and units: assignments, answers to wishes, statuses."""
+"""What the operator writes on flows and units: assignments, answers to move requests, statuses."""
 
 import asyncio
 from collections.abc import Iterable
@@ -13,16 +13,16 @@ from headrace.api import (
     ReplicationFlowStatus,
     ReplicationTask,
 )
+from headrace.api.conditions import Readiness
 from headrace.api.labels import MOVE_ANNOTATION, OPERATOR_MANAGER
 from headrace.controller.assignment import Assignment, Move, build_assignment
+from headrace.controller.blocked import is_reported
 from headrace.controller.cluster_cache import ClusterCache
 from headrace.controller.events import EventRecorder, Occurrence, occurrences
-from headrace.controller.status import is_news, status_without_units
-from headrace.controller.trouble import is_said
-from headrace.k8s import Client, Conflict, NotFound, Object, Undeclared
+from headrace.k8s import Client, Conflict, NotFound, Object, Refused
 from headrace.k8s.kinds import FLOW, TASK
 from headrace.logs import get_logger
-from headrace.status.flow_status import Readiness
+from headrace.status import is_significant, status_without_units
 
 log = get_logger(__name__)
 
@@ -31,18 +31,19 @@ _AT_ONCE = 32
 
 
 class FlowWrites:
-    """Tells ``world`` of each write at once: the next look must not decide by what was."""
+    """Puts each write into the cache at once: the next reconcile must not decide by what was."""
 
     def __init__(self, client: Client, cache: ClusterCache, events: EventRecorder) -> None:
         self._client, self._cache, self._events = client, cache, events
         self._places = asyncio.Semaphore(_AT_ONCE)
 
-    async def tell(self, flow: ReplicationFlow, happened: Occurrence) -> None:
-        """Tell of a flow, as an Event."""
-        await self._events.post(flow, happened)
+    async def post(self, flow: ReplicationFlow, occurrence: Occurrence) -> None:
+        """Post an Event on a flow."""
+        await self._events.post(flow, occurrence)
 
     async def assign(self, wanted: Iterable[Assignment]) -> bool:
-        """Write where units run, many at a time; whether each was still as we had seen it."""
+        """Write the owners of units, many at a time; whether each unit was still as we had
+        read it."""
         answers = await asyncio.gather(
             *(self._write_assignment(one) for one in wanted), return_exceptions=True
         )
@@ -62,7 +63,7 @@ class FlowWrites:
                 await self._cache.refresh_task(task.namespace, task.name)
                 return False
             except NotFound:
-                return False  # its end is about to be seen
+                return False  # its deletion is about to be observed
         self._cache.put_task(written)
         log.info(
             "unit assigned",
@@ -74,7 +75,7 @@ class FlowWrites:
         return True
 
     async def answer(self, tasks: Iterable[ReplicationTask], moves: Iterable[Move]) -> None:
-        """Take the annotation off units whose move is written, or cannot be."""
+        """Remove the annotation of units whose move is written, or is refused."""
         now = {task.metadata.name: task for task in tasks}
         for move in moves:
             task = now.get(move.task.metadata.name)
@@ -82,13 +83,15 @@ class FlowWrites:
                 continue
             if not move.refusal and task.spec.driver_name != move.driver:
                 continue
-            said = Occurrence("MoveRefused", move.refusal, warning=True)
+            occurrence = Occurrence("MoveRefused", move.refusal, warning=True)
             if not move.refusal:
-                said = Occurrence("Moved", f"moved to {move.driver}, as asked; it stays there")
-            await self._events.post(task, said)
-            await self._take_off(task, MOVE_ANNOTATION)
+                occurrence = Occurrence(
+                    "Moved", f"moved to {move.driver}, as asked; it stays there"
+                )
+            await self._events.post(task, occurrence)
+            await self._remove_annotation(task, MOVE_ANNOTATION)
 
-    async def _take_off(self, task: ReplicationTask, annotation: str) -> None:
+    async def _remove_annotation(self, task: ReplicationTask, annotation: str) -> None:
         metadata = task.metadata
         patch = {
             "metadata": {
@@ -96,50 +99,43 @@ class FlowWrites:
                 "resourceVersion": metadata.resource_version,
             }
         }
-        with suppress(Conflict, NotFound):  # it changed: the next look sees how
+        with suppress(Conflict, NotFound):  # it changed: the next reconcile reads it
             patched = await self._client.patch(TASK, metadata.namespace, metadata.name, patch)
             self._cache.put_task(patched)
 
-    async def refusal(self, object: Object, why: str) -> None:
-        """On a flow that is not understood, so that it has no status of ours to go by either."""
-        verdict = Readiness(False, True, Reason.INVALID_SPEC, why)
-        metadata = object["metadata"]
-        if is_said(object, why):
-            return
-        status = status_without_units(
-            verdict, ReplicationFlowStatus(), metadata.get("generation"), datetime.now(UTC)
-        )
-        await self._apply_status(metadata, status)
+    async def status(
+        self, object: Object, flow: ReplicationFlow | None, status: ReplicationFlowStatus
+    ) -> bool:
+        """Write the status of ``object`` if that is news, and post an Event for each change;
+        ``flow`` is the object as its type, None when it is not understood.
 
-    async def status(self, flow: ReplicationFlow, status: ReplicationFlowStatus) -> bool:
-        """Say how a flow stands, if that is news; what changed is told as Events.
-
-        False: the definitions here are older than this operator and do not know what is to be
-        said, which the flow says instead.
+        False: the definitions in this cluster are older than this operator and refuse the status;
+        a condition says so instead.
         """
-        if not is_news(flow.status, status):
+        metadata = object["metadata"]
+        if flow is None:
+            # Its status may not be understood either.
+            if not is_reported(object, status.conditions[0].message):
+                await self._apply_status(metadata, status)
+            return True
+        if not is_significant(flow.status, status):
             return True
         known, before = True, flow.status.conditions if flow.status else ()
-        metadata = {
-            "name": flow.metadata.name,
-            "namespace": flow.metadata.namespace,
-            "uid": flow.metadata.uid,
-        }
         try:
             await self._apply_status(metadata, status)
-        except Undeclared as error:
+        except Refused as error:
             known = False
             conditions = {one.type: one for one in (*status.conditions, *before)}
             status = status_without_units(
-                Readiness(False, True, Reason.REFUSED, str(error)),
+                Readiness.stalled(Reason.REFUSED, str(error)),
                 ReplicationFlowStatus(conditions=tuple(conditions.values())),
                 flow.metadata.generation,
                 datetime.now(UTC),
             )
-            if is_news(flow.status, status):
+            if is_significant(flow.status, status):
                 await self._apply_status(metadata, status)
-        for happened in occurrences(before, status.conditions):
-            await self._events.post(flow, happened)
+        for occurrence in occurrences(before, status.conditions):
+            await self._events.post(flow, occurrence)
         return known
 
     async def _apply_status(self, metadata: Object, status: ReplicationFlowStatus) -> None:
@@ -154,14 +150,16 @@ class FlowWrites:
             manager=OPERATOR_MANAGER,
             subresource="status",
         )
-        self._cache.put_flow_written(await self._without_strays(written, status))
+        self._cache.put_flow_written(await self._without_foreign_conditions(written, status))
 
-    async def _without_strays(self, written: Object, status: ReplicationFlowStatus) -> Object:
-        """Take off conditions of ours that somebody else wrote and we do not say: to apply a status
-        leaves what others put into it."""
+    async def _without_foreign_conditions(
+        self, written: Object, status: ReplicationFlowStatus
+    ) -> Object:
+        """Remove conditions of our types that another manager wrote and we do not: applying a
+        status keeps the fields of others."""
         there = written["status"]["conditions"]
-        ours, said = set(ConditionType), {condition.type for condition in status.conditions}
-        staying = [one for one in there if one["type"] in said or one["type"] not in ours]
+        ours, wanted = set(ConditionType), {condition.type for condition in status.conditions}
+        staying = [one for one in there if one["type"] in wanted or one["type"] not in ours]
         if staying == there:
             return written
         metadata = written["metadata"]
@@ -173,4 +171,4 @@ class FlowWrites:
             name = metadata["namespace"], metadata["name"]
             return await self._client.patch(FLOW, *name, patch, subresource="status")
         except Conflict:
-            return written  # it changed: the next look sees how
+            return written  # it changed: the next reconcile reads it

@@ -3,7 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from headrace.replication.policies import HEARTBEATS, ReplicationPolicy
+from headrace.api.topics import HEARTBEATS
+from headrace.replication.policies import ReplicationPolicy
 
 _INTERNAL = re.compile(r"__.*|\..*|.*[-.]internal")
 """Never replicated, whatever a flow says (MirrorMaker 2's isInternalTopic): a copy of another

@@ -4,10 +4,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headrace.api import Policy
+from headrace.api.topics import HEARTBEATS
 from headrace.errors import InvalidSpec
-
-HEARTBEATS = "heartbeats"
-"""The topic of heartbeats: replicated whatever the filter says, or nobody sees who is upstream."""
 
 
 class ReplicationPolicy(Protocol):

@@ -31,7 +31,7 @@ from headrace.placement import task_id
 from headrace.standalone.fleet import DriverProcess, Fleet
 from headrace.standalone.placement import Placing
 from headrace.standalone.task_store import TaskStore
-from headrace.status.flow_status import flow_status
+from headrace.status import FlowFacts, flow_status
 
 log = get_logger(__name__)
 
@@ -104,14 +104,15 @@ class StandaloneHerder:
     def status(self, name: str) -> ReplicationFlowStatus:
         """How a flow stands now."""
         flow = self._flows[name]
-        status = flow_status(
+        facts = FlowFacts(
+            datetime.now(UTC),
             flow,
             self._store.of_flow(name),
-            len(self._fleet.alive()),
-            datetime.now(UTC),
-            problem=self._placing.problems.get(name, ""),
+            alive=len(self._fleet.alive()),
+            placement_problem=self._placing.problems.get(name, ""),
             overdue=self._overdue,
         )
+        status = flow_status(facts)
         self._flows[name] = flow.model_copy(update={"status": status})
         return status
 

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from headrace.api import ReplicationFlow
+from headrace.controller.blocked import NameTaken
 from headrace.controller.children import Children
 from headrace.controller.resources import build_children
-from headrace.controller.trouble import NameTaken
 from headrace.errors import Retriable
 from headrace.k8s import Client, Kind, Object
 

@@ -201,7 +201,7 @@ def test_flows_that_wait_for_a_target_topic_are_woken_when_it_is_taken_or_freed(
 
         def woken_by(name: FlowName) -> list[FlowName]:
             seen.wanted.clear()
-            seen.cache.wake_rivals(name)
+            seen.cache.requeue_rivals(name)
             return seen.wanted
 
         assert woken_by(first) == [later], "taken"

@@ -19,6 +19,7 @@ from headrace.api import (
     ReplicationFlow,
     Verdict,
 )
+from headrace.api.conditions import Readiness
 from headrace.controller.mirror_tests import (
     ChaosRole,
     Facts,
@@ -37,7 +38,6 @@ from headrace.controller.mirror_tests.status import saying
 from headrace.errors import InvalidSpec
 from headrace.mirror_test.faults import read_plan
 from headrace.mirror_test.stages import Stage
-from headrace.status import flow_status as judged
 
 GOLDEN = Path(__file__).parent / "golden" / "mirror-test"
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -522,7 +522,7 @@ def test_what_has_begun_goes_back_for_nothing(phase: MirrorTestPhase) -> None:
     begun = begun.model_copy(update={"status": MirrorTestStatus(phase=phase)})
     gone = look(begun, jobs={Stage.PROBE: job(Stage.PROBE, ready=1)}, flow=flow("False"))
     assert (gone.start, gone.status.verdict) == (None, Verdict.INCONCLUSIVE)
-    forbidden = judged.Readiness(False, True, Reason.FORBIDDEN, "may not list jobs")
+    forbidden = Readiness.stalled(Reason.FORBIDDEN, "may not list jobs")
     status = saying(begun, forbidden, NOW)
     assert (status.phase, status.conditions[0].reason) == (phase, Reason.FORBIDDEN)
     assert saying(of_a_flow(), forbidden, NOW).phase is None
@@ -693,7 +693,7 @@ def test_a_schedule_that_is_one_has_a_next_run(schedule: str) -> None:
 
 def test_a_run_that_is_stalled_is_shown_by_its_schedule() -> None:
     run = finished(1, None)
-    taken = judged.Readiness(False, True, Reason.NAME_TAKEN, "Job nightly-1-probe is there already")
+    taken = Readiness.stalled(Reason.NAME_TAKEN, "Job nightly-1-probe is there already")
     stalled = run.model_copy(update={"status": saying(run, taken, NOW)})
     step = next_scheduled(scheduled(), [stalled], NOW)
     assert (step.create, [str(c.type) for c in step.status.conditions]) == (

@@ -1,5 +1,6 @@
 """What a flow's status says of its units."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,7 +21,8 @@ from headrace.api import (
     TaskType,
     TopicPartitions,
 )
-from headrace.status.flow_status import condition, flow_status
+from headrace.api.conditions import condition
+from headrace.status import FlowFacts, flow_status
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FLOW = ReplicationFlow.model_validate(
@@ -58,8 +60,12 @@ def says(ready: ConditionStatus, reason: Reason, message: str = "m") -> tuple[Co
 CONNECTOR = unit(TaskType.SOURCE_CONNECTOR, conditions=says(ConditionStatus.TRUE, Reason.RUNNING))
 
 
-def readiness(*tasks: ReplicationTask, drivers: int = 2) -> tuple[str, str, str]:
-    ready = condition(flow_status(FLOW, tasks, drivers, NOW).conditions, ConditionType.READY)
+def facts(*tasks: ReplicationTask, alive: int = 2, **more: Any) -> FlowFacts:
+    return FlowFacts(NOW, FLOW, tasks, alive=alive, **more)
+
+
+def readiness(*tasks: ReplicationTask, alive: int = 2) -> tuple[str, str, str]:
+    ready = condition(flow_status(facts(*tasks, alive=alive)).conditions, ConditionType.READY)
     assert ready is not None
     return ready.status.value, ready.reason.value, ready.message
 
@@ -70,7 +76,7 @@ def test_numbers_are_sums_over_the_source_tasks() -> None:
         unit(TaskType.SOURCE_TASK, lag_records=10, lag_seconds=2, bytes_per_second=100),
         unit(TaskType.SOURCE_TASK, index=1, lag_records=5, lag_seconds=7, bytes_per_second=50),
     ]
-    status = flow_status(FLOW, tasks, 2, NOW)
+    status = flow_status(facts(*tasks))
     assert status.lag is not None
     assert (status.lag.records, status.lag.seconds, status.bytes_per_second) == (15, 7, 150)
     assert status.tasks is not None
@@ -79,7 +85,7 @@ def test_numbers_are_sums_over_the_source_tasks() -> None:
 
 
 def test_a_flow_without_drivers_waits() -> None:
-    assert readiness(CONNECTOR, drivers=0)[:2] == ("False", "NoDrivers")
+    assert readiness(CONNECTOR, alive=0)[:2] == ("False", "NoDrivers")
 
 
 def test_units_that_no_assignor_places_make_the_flow_not_ready() -> None:
@@ -87,32 +93,32 @@ def test_units_that_no_assignor_places_make_the_flow_not_ready() -> None:
     placed = CONNECTOR.model_copy(
         update={"spec": CONNECTOR.spec.model_copy(update={"driver_name": "d"})}
     )
-    stands = flow_status(FLOW, [placed, unit(TaskType.SOURCE_TASK)], 2, NOW, problem=problem)
-    ready = condition(stands.conditions, ConditionType.READY)
+    status = flow_status(facts(placed, unit(TaskType.SOURCE_TASK), placement_problem=problem))
+    ready = condition(status.conditions, ConditionType.READY)
     assert ready is not None
     assert (ready.status, ready.reason) == (ConditionStatus.FALSE, Reason.NOT_PLACED)
     assert ready.message == f"1 of 2 units wait for a driver: {problem}"
 
     # As long as all have a driver, the flow is ready, and says what is the matter.
-    stands = flow_status(FLOW, [placed], 2, NOW, problem=problem)
-    ready = condition(stands.conditions, ConditionType.READY)
-    failed = condition(stands.conditions, ConditionType.ASSIGNMENT_FAILED)
+    status = flow_status(facts(placed, placement_problem=problem))
+    ready = condition(status.conditions, ConditionType.READY)
+    failed = condition(status.conditions, ConditionType.ASSIGNMENT_FAILED)
     assert ready is not None
     assert ready.status is ConditionStatus.TRUE
     assert failed is not None
     assert failed.message == problem
 
 
-def test_a_driver_that_did_not_let_go_is_named_with_this_flow_s_units() -> None:
+def test_a_driver_that_did_not_release_in_time_is_named_with_this_flow_s_units() -> None:
     overdue = {"driver-2": {CONNECTOR.metadata.name, "users-source-task-0"}, "driver-3": {"other"}}
-    stands = flow_status(FLOW, [CONNECTOR], 2, NOW, overdue=overdue)
-    said = condition(stands.conditions, ConditionType.DRIVER_UNRESPONSIVE)
-    assert said is not None
-    assert "driver-2 (orders-sourceconnector-0);" in said.message
-    assert "users" not in said.message
-    assert "driver-3" not in said.message
-    stands = flow_status(FLOW, [CONNECTOR], 2, NOW)
-    assert condition(stands.conditions, ConditionType.DRIVER_UNRESPONSIVE) is None
+    status = flow_status(facts(CONNECTOR, overdue=overdue))
+    found = condition(status.conditions, ConditionType.DRIVER_UNRESPONSIVE)
+    assert found is not None
+    assert "driver-2 (orders-sourceconnector-0);" in found.message
+    assert "users" not in found.message
+    assert "driver-3" not in found.message
+    status = flow_status(facts(CONNECTOR))
+    assert condition(status.conditions, ConditionType.DRIVER_UNRESPONSIVE) is None
 
 
 def test_a_failed_task_makes_the_flow_not_ready_and_says_why() -> None:
@@ -129,7 +135,7 @@ def test_a_failed_connector_stalls_the_flow() -> None:
         TaskPhase.FAILED,
         conditions=says(ConditionStatus.FALSE, Reason.SAME_CLUSTER),
     )
-    conditions = flow_status(FLOW, [failed], 2, NOW).conditions
+    conditions = flow_status(facts(failed)).conditions
     stalled = condition(conditions, ConditionType.STALLED)
     assert stalled is not None
     assert stalled.reason is Reason.SAME_CLUSTER
@@ -153,9 +159,9 @@ def test_a_cluster_that_somebody_has_to_open_stalls_the_flow(
         TaskPhase.RESTORING,
         conditions=says(ConditionStatus.FALSE, reason),
     )
-    said = condition(flow_status(FLOW, [shut_out], 2, NOW).conditions, type)
-    assert said is not None
-    assert said.reason is reason
+    found = condition(flow_status(facts(shut_out)).conditions, type)
+    assert found is not None
+    assert found.reason is reason
 
 
 def test_a_warning_stays_visible_on_a_ready_flow() -> None:
@@ -167,9 +173,12 @@ def test_a_warning_stays_visible_on_a_ready_flow() -> None:
 
 
 def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
-    first = flow_status(FLOW, [CONNECTOR], 2, NOW)
-    later = FLOW.model_copy(update={"status": first})
-    second = flow_status(later, [CONNECTOR], 2, NOW + timedelta(minutes=5))
-    assert second.conditions[0].last_transition_time == NOW
-    third = flow_status(later, [CONNECTOR], 0, NOW + timedelta(minutes=5))
-    assert third.conditions[0].last_transition_time == NOW + timedelta(minutes=5)
+    first = flow_status(facts(CONNECTOR))
+    later = replace(
+        facts(CONNECTOR),
+        flow=FLOW.model_copy(update={"status": first}),
+        now=NOW + timedelta(minutes=5),
+    )
+    assert flow_status(later).conditions[0].last_transition_time == NOW
+    lost = flow_status(replace(later, alive=0))
+    assert lost.conditions[0].last_transition_time == NOW + timedelta(minutes=5)

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from headrace.api import MirrorTest, MirrorTestStatus, Reason, ReplicationFlow
+from headrace.api.conditions import Readiness
 from headrace.controller.mirror_tests.pods import TestPod
 from headrace.controller.mirror_tests.status import saying
 from headrace.k8s import Object
 from headrace.mirror_test.stages import Stage
-from headrace.status import flow_status
 
 
 @dataclass(frozen=True)
@@ -71,5 +71,7 @@ def made(job: Object) -> datetime:
 
 
 def say(facts: Facts, ready: bool, stalled: bool, reason: Reason, message: str) -> MirrorTestStatus:
-    """The test's status with this verdict on how it stands."""
-    return saying(facts.test, flow_status.Readiness(ready, stalled, reason, message), facts.now)
+    """The test's status with this readiness."""
+    make = Readiness.stalled if stalled else Readiness.reconciling
+    readiness = (Readiness.ready if ready else make)(reason, message)
+    return saying(facts.test, readiness, facts.now)

@@ -14,6 +14,7 @@ from headrace.api import (
     Reason,
     ReplicationFlow,
 )
+from headrace.api.conditions import Readiness, conditions_of
 from headrace.api.labels import (
     KILL_ANNOTATION,
     LED_NEXT,
@@ -21,6 +22,7 @@ from headrace.api.labels import (
     OPERATOR_MANAGER,
     label_value,
 )
+from headrace.controller.blocked import blocked_by, is_reported
 from headrace.controller.events import EventRecorder, occurrences
 from headrace.controller.mirror_tests.ended import left_executors, left_jobs, remove
 from headrace.controller.mirror_tests.facts import Facts
@@ -33,7 +35,6 @@ from headrace.controller.mirror_tests.stages import has_begun, next_step
 from headrace.controller.mirror_tests.status import saying
 from headrace.controller.ownership import check_name, create
 from headrace.controller.queue import SOON_S
-from headrace.controller.trouble import is_said, trouble
 from headrace.errors import HeadraceError, InvalidSpec, Retriable
 from headrace.k8s import Client, Object, owns, parse
 from headrace.k8s.kinds import CONFIG_MAP, FLOW, JOB, MIRROR_TEST, POD
@@ -42,7 +43,6 @@ from headrace.mirror_test import documents
 from headrace.mirror_test.faults import read_plan
 from headrace.mirror_test.resolve import resolve
 from headrace.mirror_test.stages import Stage
-from headrace.status.flow_status import Readiness, conditions_of
 
 log = get_logger(__name__)
 
@@ -88,7 +88,7 @@ class MirrorTestReconciler:
                 return await self._make_scheduled(test)
             return await self._carry_out(test)
         except HeadraceError as error:
-            if (verdict := trouble(error)) is None:
+            if (verdict := blocked_by(error)) is None:
                 raise
             await self._say(test, saying(test, verdict, _now()))
             return _TRY_AGAIN_S
@@ -209,10 +209,10 @@ class MirrorTestReconciler:
     async def _refuse(self, object: Object, why: str) -> None:
         """Say of a test that is not understood that it is not; of one that has ended, nothing."""
         status, metadata = object.get("status") or {}, object["metadata"]
-        if status.get("verdict") or is_said(object, why):
+        if status.get("verdict") or is_reported(object, why):
             return
         log.warning("test not understood", test=metadata["name"], namespace=metadata["namespace"])
-        conditions = conditions_of(Readiness(False, True, Reason.INVALID_SPEC, why), None, _now())
+        conditions = conditions_of(Readiness.stalled(Reason.INVALID_SPEC, why), None, _now())
         said = MirrorTestStatus(
             observed_generation=metadata.get("generation"), conditions=conditions
         )

@@ -17,11 +17,10 @@ from headrace.api import (
     Reason,
     Verdict,
 )
+from headrace.api.conditions import Readiness, condition
 from headrace.controller.mirror_tests.status import saying
 from headrace.errors import InvalidSpec
 from headrace.k8s import Object, owner_reference
-from headrace.status import flow_status
-from headrace.status.flow_status import condition
 
 _OF_A_SCHEDULE = {
     "schedule",
@@ -66,7 +65,7 @@ def next_scheduled(test: MirrorTest, runs: Iterable[MirrorTest], now: datetime) 
     )
     if test.spec.suspend:
         said = "spec.suspend is true: no further runs start"
-        suspended = flow_status.Readiness(True, False, Reason.SUSPENDED, said)
+        suspended = Readiness.ready(Reason.SUSPENDED, said)
         return replace(calm, status=saying(test, suspended, now))
     if not overdue or any(not _finished(run) for run in runs):
         return calm
@@ -112,9 +111,7 @@ def _verdict(run: MirrorTest) -> Verdict | None:
     return run.status.verdict if run.status else None
 
 
-def _outlook(
-    runs: Iterable[MirrorTest], coming: datetime, *, overdue: bool
-) -> flow_status.Readiness:
+def _outlook(runs: Iterable[MirrorTest], coming: datetime, *, overdue: bool) -> Readiness:
     """When the next run starts; or which one keeps it from that: it waits for a person, or for its
     flow, or is under way when the next one is due."""
     for run in runs:
@@ -124,13 +121,13 @@ def _outlook(
         said = condition(conditions, ConditionType.STALLED)
         if said and said.status is ConditionStatus.TRUE:
             message = f"no run starts before {name} has ended, and it is stalled: {said.message}"
-            return flow_status.Readiness(False, True, said.reason, message)
+            return Readiness.stalled(said.reason, message)
         said = condition(conditions, ConditionType.READY)
         if said and (overdue or said.reason is Reason.WAITING_FOR_FLOW):
             message = f"waits for run {name}: {said.message}"
-            return flow_status.Readiness(False, False, said.reason, message)
+            return Readiness.reconciling(said.reason, message)
     message = f"the next run starts at {coming:%Y-%m-%dT%H:%M:%SZ}"
-    return flow_status.Readiness(True, False, Reason.SCHEDULED, message)
+    return Readiness.ready(Reason.SCHEDULED, message)
 
 
 def _moments(schedule: str, now: datetime) -> tuple[datetime, datetime]:

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from headrace.api import MirrorTest, MirrorTestStatus
-from headrace.status.flow_status import Readiness, conditions_of
+from headrace.api.conditions import Readiness, conditions_of
 
 
 def saying(test: MirrorTest, verdict: Readiness, now: datetime) -> MirrorTestStatus:

@@ -14,13 +14,17 @@ from headrace.api import (
     Reason,
     ReplicationFlow,
     ReplicationFlowStatus,
-    Unbuilt,
 )
-from headrace.controller.drivers import DriverLease, DriverPod, drivers_of
+from headrace.api.conditions import Readiness, condition
+from headrace.controller.drivers import DriverPod
 from headrace.controller.events import Occurrence, occurrences
-from headrace.controller.status import Facts, is_news, paused_status, status_of
-from headrace.controller.targets import Taken
-from headrace.status.flow_status import Readiness, condition
+from headrace.status import (
+    FlowFacts,
+    TakenTarget,
+    flow_status,
+    is_significant,
+    status_without_units,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PAGE = Path(__file__).parents[3] / "docs" / "runbook.md"
@@ -40,13 +44,12 @@ def flow(**spec: Any) -> ReplicationFlow:
     )
 
 
-def facts(*pods: DriverPod, alive: bool = False, **spec: Any) -> Facts:
-    lease = DriverLease("1" if alive else "", renewed=alive)
-    return Facts(NOW, flow(**spec), (), drivers_of(pods, "t", {pod.name: lease for pod in pods}))
+def facts(*pods: DriverPod, alive: bool = False, **spec: Any) -> FlowFacts:
+    return FlowFacts(NOW, flow(**spec), (), alive=len(pods) if alive else 0, pods=pods)
 
 
-def said(of: Facts) -> tuple[ConditionStatus, Reason, str, bool]:
-    conditions = status_of(of).conditions
+def outcome(of: FlowFacts) -> tuple[ConditionStatus, Reason, str, bool]:
+    conditions = flow_status(of).conditions
     ready = condition(conditions, ConditionType.READY)
     assert ready is not None
     stalled = condition(conditions, ConditionType.STALLED) is not None
@@ -61,7 +64,7 @@ def running(seconds: int) -> DriverPod:
     return replace(POD, running_since=NOW - timedelta(seconds=seconds))
 
 
-TROUBLE = Readiness(False, True, Reason.FORBIDDEN, "the operator may not create deployments")
+BLOCKED = Readiness.stalled(Reason.FORBIDDEN, "the operator may not create deployments")
 
 
 @pytest.mark.parametrize(
@@ -110,21 +113,21 @@ TROUBLE = Readiness(False, True, Reason.FORBIDDEN, "the operator may not create 
         (facts(state="Stopped"), YES, Reason.STOPPED, "stopped, as spec.state asks", False),
         (facts(POD, state="Stopped"), NO, Reason.STOPPING, "hand over", False),
         (
-            replace(facts(POD), unbuilt=Unbuilt(("spec.acls.sync is not built yet",), ())),
+            replace(facts(POD), not_built=("spec.acls.sync is not built yet",)),
             NO,
             Reason.NOT_BUILT,
             "spec.acls.sync is not built yet",
             True,
         ),
         (
-            replace(facts(POD), trouble=TROUBLE),
+            replace(facts(POD), blocked=BLOCKED),
             NO,
             Reason.FORBIDDEN,
             "may not create deployments",
             True,
         ),
         (
-            replace(facts(POD, alive=True), taken=Taken(flow(), "east.orders")),
+            replace(facts(POD, alive=True), taken=TakenTarget(flow(), "east.orders")),
             NO,
             Reason.TARGET_TOPIC_TAKEN,
             "flow orders of namespace default is older and writes topic east.orders",
@@ -133,48 +136,48 @@ TROUBLE = Readiness(False, True, Reason.FORBIDDEN, "the operator may not create 
     ],
 )
 def test_first_hit_wins(
-    *, of: Facts, status: ConditionStatus, reason: Reason, words: str, stalled: bool
+    *, of: FlowFacts, status: ConditionStatus, reason: Reason, words: str, stalled: bool
 ) -> None:
-    found = said(of)
+    found = outcome(of)
     assert (found[0], found[1], found[3]) == (status, reason, stalled)
     assert words in found[2]
 
 
-def test_the_scale_subresource_finds_its_pods() -> None:
-    status = status_of(facts(POD, replace(POD, name="b", ended=True)))
-    assert status.selector == "app.kubernetes.io/component=driver,headrace.dev/flow=orders"
-    assert status.replicas == 1
+def test_replicas_are_the_pods_that_did_not_end() -> None:
+    status = flow_status(facts(POD, replace(POD, name="b", ended=True), alive=True))
+    assert (status.drivers, status.replicas) == (2, 1)
 
 
-def test_a_paused_reconciliation_is_unknown_and_keeps_its_time_and_figures() -> None:
-    before = status_of(facts(POD, alive=True))
-    once = paused_status(flow().model_copy(update={"status": before}), NOW + timedelta(1))
+def test_an_unobserved_flow_is_unknown_and_keeps_its_time_and_figures() -> None:
+    before = flow_status(facts(POD, alive=True))
+    paused = Readiness.unknown(Reason.RECONCILIATION_PAUSED, "paused")
+    once = status_without_units(paused, before, 3, NOW + timedelta(1))
     (ready,) = once.conditions
     assert (ready.status, ready.reason) == (
         ConditionStatus.UNKNOWN,
         Reason.RECONCILIATION_PAUSED,
     )
     assert once.drivers == before.drivers
-    again = paused_status(flow().model_copy(update={"status": once}), NOW + timedelta(2))
-    assert not is_news(once, again)
+    again = status_without_units(paused, once, 3, NOW + timedelta(2))
+    assert not is_significant(once, again)
 
 
-def test_figures_are_news_when_they_leave_their_band() -> None:
+def test_figures_are_significant_when_they_leave_their_band() -> None:
     def figures(records: int) -> ReplicationFlowStatus:
         return ReplicationFlowStatus.model_validate({"lag": {"records": records}})
 
-    assert not is_news(figures(1000), figures(1023))
-    assert is_news(figures(1000), figures(1024))
-    assert is_news(None, figures(0))
+    assert not is_significant(figures(1000), figures(1023))
+    assert is_significant(figures(1000), figures(1024))
+    assert is_significant(None, figures(0))
 
 
 def test_an_event_tells_a_change_and_not_a_state() -> None:
-    starting = status_of(facts(POD, alive=True)).conditions
-    forbidden = status_of(replace(facts(POD), trouble=TROUBLE)).conditions
+    starting = flow_status(facts(POD, alive=True)).conditions
+    forbidden = flow_status(replace(facts(POD), blocked=BLOCKED)).conditions
     assert [one.reason for one in occurrences((), starting)] == ["Starting"]
     assert list(occurrences(starting, starting)) == []
     assert list(occurrences(starting, forbidden)) == [
-        Occurrence("Forbidden", TROUBLE.message, warning=True)
+        Occurrence("Forbidden", BLOCKED.message, warning=True)
     ]
 
 

@@ -1,0 +1,73 @@
+"""Conditions: find one, and write those that every object of ours has (kstatus)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from headrace.api.flow_status import ReplicationFlowStatus
+from headrace.api.meta import Condition, ConditionStatus, ConditionType, Reason
+from headrace.api.mirror_test_status import MirrorTestStatus
+
+
+def condition(of: Iterable[Condition], type: ConditionType) -> Condition | None:
+    """The condition of this type, if there is one."""
+    return next((condition for condition in of if condition.type is type), None)
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """Whether an object is ready, and why. Made by one of the four constructors."""
+
+    status: ConditionStatus
+    """Of the condition Ready."""
+    other: ConditionType | None
+    """The condition that is true beside it: Reconciling or Stalled."""
+    reason: Reason
+    message: str
+
+    @classmethod
+    def ready(cls, reason: Reason, message: str) -> "Readiness":
+        """All that the spec asks for is done."""
+        return cls(ConditionStatus.TRUE, None, reason, message)
+
+    @classmethod
+    def reconciling(cls, reason: Reason, message: str) -> "Readiness":
+        """Not ready; work towards the spec is under way."""
+        return cls(ConditionStatus.FALSE, ConditionType.RECONCILING, reason, message)
+
+    @classmethod
+    def stalled(cls, reason: Reason, message: str) -> "Readiness":
+        """Not ready; nothing happens until somebody changes something."""
+        return cls(ConditionStatus.FALSE, ConditionType.STALLED, reason, message)
+
+    @classmethod
+    def unknown(cls, reason: Reason, message: str) -> "Readiness":
+        """Nobody observes the object."""
+        return cls(ConditionStatus.UNKNOWN, None, reason, message)
+
+
+def conditions_of(
+    readiness: Readiness,
+    before: ReplicationFlowStatus | MirrorTestStatus | None,
+    now: datetime,
+    others: Iterable[Condition] = (),
+) -> tuple[Condition, ...]:
+    """Ready always, Reconciling or Stalled when true, and ``others``.
+
+    ``before`` is the status so far: a condition whose status did not change since keeps its
+    lastTransitionTime, all others get ``now``.
+    """
+    wanted = [(ConditionType.READY, readiness.status)]
+    if readiness.other is not None:
+        wanted.append((readiness.other, ConditionStatus.TRUE))
+    conditions = [
+        Condition(type=type, status=status, reason=readiness.reason, message=readiness.message)
+        for type, status in wanted
+    ]
+    timed = []
+    for new in (*conditions, *others):
+        old = condition(before.conditions, new.type) if before else None
+        kept = old is not None and old.status is new.status
+        since = old.last_transition_time if old is not None and kept else now
+        timed.append(new.model_copy(update={"last_transition_time": since}))
+    return tuple(timed)

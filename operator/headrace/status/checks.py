@@ -1,0 +1,219 @@
+"""Whether a flow is ready: small pure checks, the first hit wins (as in cert-manager's policies).
+
+Every reason has an entry in docs/runbook.md with what to do about it. A check of facts that only
+the operator has never hits in standalone.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from headrace.api import ConditionStatus, ConditionType, FlowState, Reason, TaskPhase, TaskType
+from headrace.api.conditions import Readiness, condition
+from headrace.status.facts import FlowFacts, PodFacts
+
+Check = Callable[[FlowFacts], Readiness | None]
+
+_START_S = 60.0
+"""From its container's start to its Lease a driver takes a few seconds, on a busy node more."""
+_LOCKED_OUT = (Reason.SECRET_MISSING, Reason.AUTHENTICATION_FAILED, Reason.TLS_FAILED)
+"""Retried all the same; but only somebody else can change that."""
+
+
+def judge(facts: FlowFacts) -> Readiness:
+    """The first hit of ``CHECKS``; ready when there is none."""
+    return next((hit for check in CHECKS if (hit := check(facts))), None) or _ready(facts)
+
+
+def _not_built(facts: FlowFacts) -> Readiness | None:
+    if not facts.not_built:
+        return None
+    return Readiness.stalled(Reason.NOT_BUILT, "; ".join(facts.not_built))
+
+
+def _blocked(facts: FlowFacts) -> Readiness | None:
+    return facts.blocked
+
+
+def _target_taken(facts: FlowFacts) -> Readiness | None:
+    if facts.taken is None:
+        return None
+    other = facts.taken.by.metadata
+    return Readiness.stalled(
+        Reason.TARGET_TOPIC_TAKEN,
+        f"flow {other.name} of namespace {other.namespace} is older and writes topic "
+        f"{facts.taken.topic} on the same target; this flow copies nothing until spec.topics of "
+        "one is narrowed, or their source aliases or policies differ",
+    )
+
+
+def _stopped(facts: FlowFacts) -> Readiness | None:
+    if facts.flow.spec.state is not FlowState.STOPPED:
+        return None
+    held = sum(task.status.driver_name != "" for task in facts.tasks)
+    if facts.pods or (held and facts.alive):
+        return Readiness.reconciling(Reason.STOPPING, f"drivers hand over {held} units and end")
+    message = "stopped, as spec.state asks; with state: Running it goes on from where it stood"
+    return Readiness.ready(Reason.STOPPED, message)
+
+
+def _scaled_to_zero(facts: FlowFacts) -> Readiness | None:
+    if facts.alive or facts.pods is None or facts.flow.spec.drivers.replicas:
+        return None
+    message = "spec.drivers.replicas is 0: nothing is copied until it is scaled up"
+    return Readiness.stalled(Reason.NO_DRIVERS, message)
+
+
+def _pod_does_not_start(facts: FlowFacts) -> Readiness | None:
+    if facts.alive:
+        return None
+    for pod in facts.pods or ():
+        if pod.problem:
+            message = f"no driver is alive; pod {pod.name}: {pod.problem}"
+            return Readiness.reconciling(Reason.NO_DRIVERS, message)
+    return None
+
+
+def _no_pods(facts: FlowFacts) -> Readiness | None:
+    if facts.alive or facts.pods is None or facts.pods:
+        return None
+    message = "there is no driver pod yet; `kubectl describe` the flow's ReplicaSet if none comes"
+    if facts.refused_pods:
+        message = (
+            f"the API server takes no driver pod: {facts.refused_pods}; change spec.drivers, "
+            "or what the namespace allows"
+        )
+    return Readiness.reconciling(Reason.NO_DRIVERS, message)
+
+
+def _no_leases(facts: FlowFacts) -> Readiness | None:
+    if facts.alive:
+        return None
+    started = sum(_has_started(pod, facts.now) for pod in facts.pods or ())
+    if not started:
+        return None
+    return Readiness.reconciling(
+        Reason.NO_DRIVERS,
+        f"{started} driver pods run and none renews its Lease: look whether they reach the API "
+        "server",
+    )
+
+
+def _has_started(pod: PodFacts, now: datetime) -> bool:
+    since = pod.running_since
+    return since is not None and not pod.terminating and (now - since).total_seconds() > _START_S
+
+
+def _no_drivers(facts: FlowFacts) -> Readiness | None:
+    if facts.alive:
+        return None
+    message = "drivers are starting" if facts.pods else "no driver is alive; units wait for one"
+    return Readiness.reconciling(Reason.NO_DRIVERS, message)
+
+
+def _not_placed(facts: FlowFacts) -> Readiness | None:
+    waiting = [task for task in facts.tasks if not task.spec.driver_name]
+    if not waiting or not facts.placement_problem:
+        return None
+    return Readiness.reconciling(
+        Reason.NOT_PLACED,
+        f"{len(waiting)} of {len(facts.tasks)} units wait for a driver: {facts.placement_problem}",
+    )
+
+
+def _task_failed(facts: FlowFacts) -> Readiness | None:
+    failed = [task for task in facts.tasks if task.status.phase is TaskPhase.FAILED]
+    if not failed:
+        return None
+    first = failed[0]
+    error = first.status.last_error
+    ready = condition(first.status.conditions, ConditionType.READY)
+    reason = Reason.TASK_FAILED if ready is None else ready.reason
+    others = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+    message = (
+        f"{first.metadata.name} failed{others}: {error.message if error else 'no reason given'}"
+    )
+    # A failed task is restarted; a connector that failed waits for a change.
+    make = Readiness.stalled if first.spec.type.is_connector else Readiness.reconciling
+    return make(reason, message)
+
+
+def _unit_not_ready(facts: FlowFacts) -> Readiness | None:
+    for task in facts.tasks:
+        ready = condition(task.status.conditions, ConditionType.READY)
+        if ready is not None and ready.status is ConditionStatus.FALSE:
+            make = Readiness.stalled if ready.reason in _LOCKED_OUT else Readiness.reconciling
+            return make(ready.reason, ready.message)
+    return None
+
+
+def _connector_starts(facts: FlowFacts) -> Readiness | None:
+    connector = next((t for t in facts.tasks if t.spec.type is TaskType.SOURCE_CONNECTOR), None)
+    if connector and condition(connector.status.conditions, ConditionType.READY):
+        return None
+    return Readiness.reconciling(Reason.STARTING, "the source connector takes its first look")
+
+
+def _units_start(facts: FlowFacts) -> Readiness | None:
+    settled = (TaskPhase.RUNNING, TaskPhase.PAUSED)
+    waiting = [task for task in facts.tasks if task.status.phase not in settled]
+    if not waiting:
+        return None
+    errors = (f": {error.message}" for task in waiting if (error := task.status.last_error))
+    return Readiness.reconciling(
+        Reason.STARTING,
+        f"{len(waiting)} of {len(facts.tasks)} units do not run yet{next(errors, '')}",
+    )
+
+
+def _unit_recovers(facts: FlowFacts) -> Readiness | None:
+    for task in facts.tasks:
+        if error := task.status.last_error:
+            return Readiness.ready(Reason.RUNNING, f"{task.metadata.name}: {error.message}")
+    return None
+
+
+def _unit_warns(facts: FlowFacts) -> Readiness | None:
+    for task in facts.tasks:
+        ready = condition(task.status.conditions, ConditionType.READY)
+        if ready is not None and ready.reason is not Reason.RUNNING:
+            return Readiness.ready(ready.reason, ready.message)
+    return None
+
+
+def _paused(facts: FlowFacts) -> Readiness | None:
+    paused = sum(task.status.phase is TaskPhase.PAUSED for task in facts.tasks)
+    if not paused:
+        return None
+    return Readiness.ready(
+        Reason.RUNNING,
+        f"{paused} of {len(facts.tasks)} units are paused: spec.state Running lets them go on",
+    )
+
+
+def _ready(facts: FlowFacts) -> Readiness:
+    return Readiness.ready(Reason.RUNNING, f"all {len(facts.tasks)} units run")
+
+
+CHECKS: tuple[Check, ...] = (
+    # What keeps the flow from running at all.
+    _not_built,
+    _blocked,
+    _target_taken,
+    _stopped,
+    # Drivers.
+    _scaled_to_zero,
+    _pod_does_not_start,
+    _no_pods,
+    _no_leases,
+    _no_drivers,
+    # Units.
+    _not_placed,
+    _task_failed,
+    _unit_not_ready,
+    _connector_starts,
+    _units_start,
+    # Ready, with a message that a user should read.
+    _unit_recovers,
+    _unit_warns,
+    _paused,
+)

@@ -1,0 +1,119 @@
+"""The status of a flow from its facts: readiness, conditions of its units, figures."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from headrace.api import (
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    Lag,
+    Reason,
+    ReplicationFlowStatus,
+    TaskCounts,
+    TaskPhase,
+    TopicPartitions,
+)
+from headrace.api.conditions import Readiness, condition, conditions_of
+from headrace.api.topics import HEARTBEATS
+from headrace.status.checks import judge
+from headrace.status.facts import FlowFacts
+
+_LONGEST_MESSAGE = 4096
+
+
+def flow_status(facts: FlowFacts) -> ReplicationFlowStatus:
+    """The status of a flow whose units are known."""
+    copying = facts.source_tasks
+    partitions = [
+        at
+        for task in copying
+        for at in TopicPartitions.unpack(task.spec.partitions)
+        if at.topic != HEARTBEATS
+    ]
+    others = [*_about_copies(facts), *_about_placement(facts), *_about_drivers(facts)]
+    phases = [task.status.phase for task in facts.tasks if not task.spec.type.is_connector]
+    pods = facts.pods
+    return ReplicationFlowStatus(
+        observed_generation=facts.flow.metadata.generation,
+        conditions=conditions_of(judge(facts), facts.flow.status, facts.now, others),
+        topics=len({at.topic for at in partitions}),
+        partitions=len(partitions),
+        tasks=TaskCounts(
+            total=len(phases),
+            running=phases.count(TaskPhase.RUNNING),
+            restoring=phases.count(TaskPhase.RESTORING),
+            paused=phases.count(TaskPhase.PAUSED),
+            failed=phases.count(TaskPhase.FAILED),
+        ),
+        lag=Lag(
+            records=sum(task.status.lag_records or 0 for task in copying),
+            seconds=max((task.status.lag_seconds or 0 for task in copying), default=0),
+        ),
+        bytes_per_second=sum(task.status.bytes_per_second or 0 for task in copying),
+        drivers=facts.alive,
+        replicas=facts.alive if pods is None else sum(not pod.ended for pod in pods),
+        selector=facts.selector,
+    )
+
+
+def status_without_units(
+    readiness: Readiness,
+    before: ReplicationFlowStatus | None,
+    generation: int | None,
+    now: datetime,
+) -> ReplicationFlowStatus:
+    """When the units cannot be, or need not be, observed: all figures stay as they were."""
+    before = before or ReplicationFlowStatus()
+    conditions = conditions_of(readiness, before, now)
+    return before.model_copy(update={"observed_generation": generation, "conditions": conditions})
+
+
+def is_significant(before: ReplicationFlowStatus | None, after: ReplicationFlowStatus) -> bool:
+    """Whether a status is worth a write: lag and throughput are when they leave their
+    power-of-two band, all else at once."""
+    return before is None or _rounded(before) != _rounded(after)
+
+
+def _rounded(status: ReplicationFlowStatus) -> ReplicationFlowStatus:
+    lag = status.lag or Lag()
+    return status.model_copy(
+        update={
+            "lag": Lag(records=lag.records.bit_length(), seconds=lag.seconds.bit_length()),
+            "bytes_per_second": (status.bytes_per_second or 0).bit_length(),
+        }
+    )
+
+
+def _about_copies(facts: FlowFacts) -> Iterable[Condition]:
+    """What source tasks observed of the copies, joined."""
+    for type in (ConditionType.DATA_LOSS_DETECTED, ConditionType.FOREIGN_WRITER):
+        found = [c for t in facts.source_tasks if (c := condition(t.status.conditions, type))]
+        if found:
+            messages = "; ".join(dict.fromkeys(c.message for c in found))
+            yield found[0].model_copy(update={"message": messages[:_LONGEST_MESSAGE]})
+
+
+def _about_placement(facts: FlowFacts) -> Iterable[Condition]:
+    if facts.placement_problem and facts.alive:
+        yield Condition(
+            type=ConditionType.ASSIGNMENT_FAILED,
+            status=ConditionStatus.TRUE,
+            reason=Reason.NOT_PLACED,
+            message=facts.placement_problem[:_LONGEST_MESSAGE],
+        )
+
+
+def _about_drivers(facts: FlowFacts) -> Iterable[Condition]:
+    ours = {task.metadata.name for task in facts.tasks}
+    named = {driver: sorted(ours & set(units)) for driver, units in sorted(facts.overdue.items())}
+    late = [f"{driver} ({', '.join(units)})" for driver, units in named.items() if units]
+    if late:
+        yield Condition(
+            type=ConditionType.DRIVER_UNRESPONSIVE,
+            status=ConditionStatus.TRUE,
+            reason=Reason.REVOKE_NOT_ACKNOWLEDGED,
+            message="taken from drivers that did not release them in time: "
+            f"{'; '.join(late)[:3000]}; what hangs there ends with that driver's process: end it "
+            "when it does no other work",
+        )
