@@ -1,4 +1,4 @@
-"""What the operator has to see, and what it says at its start of that which it does not."""
+"""What the operator has to watch, and what it logs at its start of that which it cannot."""
 
 import asyncio
 from contextlib import aclosing
@@ -13,29 +13,28 @@ from headrace.logs import get_logger
 log = get_logger(__name__)
 
 WATCHED = (FLOW, TASK, MIRROR_TEST, *CHILDREN, POD, LEASE, JOB, CONFIG_MAP)
-_LOOK_AGAIN_S = 3.0
+_RETRY_S = 3.0
 
 
 async def wait_for_flows(client: Client, namespace: str | None) -> None:
-    """Say which definitions and which rights are missing; return when flows can be seen.
+    """Log which definitions and which rights are missing; return when flows can be watched.
 
-    Without flows there is nothing to do, and kopf looks only once which kinds there are. All else
-    is asked for again and again by whoever watches it.
+    Without flows there is nothing to do. Whoever watches another kind retries by itself.
     """
-    told: list[str] = []
+    logged: list[str] = []
     while True:
-        errors = await asyncio.gather(*(_blindness(client, namespace, kind) for kind in WATCHED))
-        said = [str(error) for error in errors if error is not None]
-        if said and said != told:
-            log.error("does not see all that it has to; it tries again", why="; ".join(said))
-        told = said
+        errors = await asyncio.gather(*(_access_error(client, namespace, kind) for kind in WATCHED))
+        messages = [str(error) for error in errors if error is not None]
+        if messages and messages != logged:
+            log.error("does not see all that it has to; it tries again", why="; ".join(messages))
+        logged = messages
         if errors[WATCHED.index(FLOW)] is None:
             return
-        await asyncio.sleep(_LOOK_AGAIN_S)
+        await asyncio.sleep(_RETRY_S)
 
 
-async def _blindness(client: Client, namespace: str | None, kind: Kind) -> HeadraceError | None:
-    """Why a kind can not be listed and watched."""
+async def _access_error(client: Client, namespace: str | None, kind: Kind) -> HeadraceError | None:
+    """Why a kind cannot be listed and watched; None when it can."""
     try:
         await client.list(kind, namespace, labels=FLOW_LABEL, metadata_only=True)
         async with aclosing(client.watch(kind, namespace, "", labels=FLOW_LABEL)) as events:

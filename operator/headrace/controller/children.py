@@ -74,9 +74,9 @@ class Children:
         await check_name(self._client, flow, manifest)
         return await self._client.apply(manifest, manager=manager)
 
-    def seen(self, object: Object, *, deleted: bool) -> bool:
-        """A child is seen; whether its flow has to be looked at. One that is gone, or that somebody
-        else changed, is applied then."""
+    def observe(self, object: Object, *, deleted: bool) -> bool:
+        """A child as its watch reports it; whether its flow has to be reconciled, which applies a
+        child that is gone or that somebody else changed."""
         name = _name(object)
         before = self._refused.pop(name, "")
         if not deleted and (refused := _refused_pods(object)):
@@ -92,10 +92,10 @@ class Children:
         return self._refused.get(_child(flow, DEPLOYMENT), "")
 
     async def verify(self, namespace: str, flow: str) -> None:
-        """Read all children of a flow: a watch may have missed what happened to one."""
+        """Read all children of a flow: kopf reports no deletion of a time when it did not watch."""
         for name in [name for name in self._applied if name[1:] == (namespace, f"{flow}-driver")]:
             object = await self._client.get(_KINDS[name[0]], namespace, name[2])
-            applied = self._applied.get(name)  # ``seen`` may have been told meanwhile
+            applied = self._applied.get(name)  # ``observe`` may have been called meanwhile
             if applied is not None and _our_fields(object) != applied.fields:
                 self._applied.pop(name)
 

@@ -1,4 +1,4 @@
-"""What the operator sees: local copies of units, driver pods and Leases, and of flows.
+"""Local copies of flows, units, driver pods and Leases.
 
 Whatever changes here puts the flow that it belongs to into the queue.
 """
@@ -24,7 +24,7 @@ _DRIVERS = f"{COMPONENT_LABEL}={DRIVER_COMPONENT},{FLOW_LABEL}"
 
 
 class ClusterCache:
-    """For one event loop. All that it hands out are values: they do not change under a reader."""
+    """For one event loop. All that it returns are values: they do not change under a reader."""
 
     def __init__(
         self, client: Client, namespace: str | None, enqueue: Callable[[FlowName, float], None]
@@ -38,6 +38,7 @@ class ClusterCache:
         """What each flow wrote at its last reconcile."""
         self._pods: dict[FlowName, dict[DriverName, DriverPod]] = {}
         self._reported_leases: dict[FlowName, Mapping[DriverName, DriverLease]] = {}
+        self._flow_copy = Reflector(client, FLOW, namespace, on_change=self._flow_changed)
         self._task_copy = Reflector(client, TASK, namespace, on_change=self._task_changed)
         self._pod_copy = Reflector(
             client, POD, namespace, labels=_DRIVERS, on_change=self._pod_changed
@@ -45,14 +46,14 @@ class ClusterCache:
         self._leases = LeaseWatch(
             client, _DRIVERS, namespace=namespace, on_change=self._leases_changed
         )
+        self._copies = (self._flow_copy, self._task_copy, self._pod_copy, self._leases)
 
     async def run(self) -> None:
         """Watch; never returns."""
         async with asyncio.TaskGroup() as tasks:
-            copies = (self._task_copy, self._pod_copy, self._leases)
-            for copy in copies:
+            for copy in self._copies:
                 tasks.create_task(copy.run())
-            for copy in copies:
+            for copy in self._copies:
                 await copy.synced.wait()
             await self._report_watch_error()
 
@@ -69,15 +70,19 @@ class ClusterCache:
     @property
     def is_complete(self) -> bool:
         """Whether every watch had its first list; nothing is decided before."""
-        copies = (self._task_copy, self._pod_copy, self._leases)
-        return all(copy.synced.is_set() for copy in copies)
+        return all(copy.synced.is_set() for copy in self._copies)
 
     @property
     def watch_error(self) -> HeadraceError | None:
         """Why a watch is not open."""
-        return self._task_copy.error or self._pod_copy.error or self._leases.error
+        return next((copy.error for copy in self._copies if copy.error is not None), None)
 
-    # Flows: kopf watches them.
+    # Flows.
+
+    def _flow_changed(self, change: Change) -> None:
+        deleted = change.type is ChangeType.DELETED
+        (self.drop_flow if deleted else self.put_flow)(change.object)
+        self._enqueue(name_of(change.object), SOON_S)
 
     def put_flow(self, object: Object) -> None:
         """A flow is there, or changed."""
@@ -88,7 +93,7 @@ class ClusterCache:
                 self._expect_leases()
 
     def put_flow_written(self, object: Object) -> None:
-        """A flow as the API server answered a write, a moment before its watch tells the same."""
+        """A flow as the API server answered a write, a moment before its watch reports the same."""
         if self._flows.object(name_of(object)) is not None:  # else it is deleted meanwhile
             self.put_flow(object)
 
@@ -96,14 +101,6 @@ class ClusterCache:
         """A flow is gone."""
         self._flows.drop(object)
         self._written.pop(name_of(object), None)
-
-    async def refresh_flow(self, name: FlowName) -> None:
-        """Read a flow anew: a watch may have missed its end."""
-        before = self._flows.object(name)
-        found = await self._client.get(FLOW, *name)
-        if self._flows.object(name) is before:  # else a watch told more meanwhile
-            self._flows.set(name, found)
-            self._written.pop(name, None)
 
     def flow_object(self, name: FlowName) -> Object | None:
         """A flow as the API has it."""
@@ -152,15 +149,15 @@ class ClusterCache:
                 self._enqueue(rival, SOON_S)
 
     def put_task(self, object: Object) -> None:
-        """A unit as the API server answered a write, a moment before its watch tells the same."""
+        """A unit as the API server answered a write, a moment before its watch reports the same."""
         namespace, name = name_of(object)
-        seen = self._task_copy.get(name, namespace)
-        if seen is None or is_older(object, seen):
+        watched = self._task_copy.get(name, namespace)
+        if watched is None or is_older(object, watched):
             return  # it is deleted meanwhile, or changed once more
         self._forget_written(object, self._units.put(object))
 
     async def refresh_task(self, namespace: str, name: str) -> None:
-        """Read a unit anew: its watch is behind."""
+        """Read a unit again: its watch is behind."""
         if (object := await self._client.get(TASK, namespace, name)) is not None:
             self.put_task(object)
 

@@ -74,12 +74,12 @@ class FlowReconciler:
         self._cache, self._children = cache, children
         self._writes, self._settings = writes, settings
         self._schedulers: dict[FlowName, Placer] = {}
-        self._read_s: dict[FlowName, float] = {}
+        self._verified_s: dict[FlowName, float] = {}
         self._gathering = Gathering()
 
     async def reconcile(self, name: FlowName) -> float | None:
         """Reconcile one flow once; in how many seconds to do so again, None when it is gone."""
-        await self._refresh_periodically(name)
+        await self._verify_periodically(name)
         self._cache.requeue_rivals(name)
         object = self._cache.flow_object(name)
         if object is None or "deletionTimestamp" in object["metadata"]:
@@ -144,15 +144,14 @@ class FlowReconciler:
         for scheduler in self._schedulers.values():
             scheduler.close()
 
-    async def _refresh_periodically(self, name: FlowName) -> None:
+    async def _verify_periodically(self, name: FlowName) -> None:
         now_s = time.monotonic()
-        if now_s - self._read_s.setdefault(name, now_s) > _RESYNC_S / 2:
-            self._read_s[name] = now_s
-            await self._cache.refresh_flow(name)
+        if now_s - self._verified_s.setdefault(name, now_s) > _RESYNC_S / 2:
+            self._verified_s[name] = now_s
             await self._children.verify(*name)
 
     def _forget(self, name: FlowName) -> None:
-        self._read_s.pop(name, None)
+        self._verified_s.pop(name, None)
         self._gathering.forget(name)
         self._children.forget(*name)
         if (scheduler := self._schedulers.pop(name, None)) is not None:

@@ -1,4 +1,4 @@
-"""The flows that there are, as their watch tells of them."""
+"""The flows, parsed once for each change."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ log = get_logger(__name__)
 
 class Flows:
     """By name. Of two flows that had one name, one after the other, the later one counts, in
-    whatever order their watch tells of the end of one and the beginning of the other."""
+    whatever order the watch and the answers to writes report them."""
 
     def __init__(self) -> None:
         self._objects: dict[FlowName, Object] = {}
@@ -31,7 +31,7 @@ class Flows:
         return True
 
     def set(self, name: FlowName, object: Object | None) -> None:
-        """A flow as it is, ``None`` when it is gone: whatever was told of it."""
+        """A flow as it is, ``None`` when it is gone."""
         self._objects.pop(name, None)
         self._parsed.pop(name, None)
         if object is None:

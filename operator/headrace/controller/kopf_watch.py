@@ -1,6 +1,9 @@
-"""kopf, as far as we use it: it watches flows and children, and tells us what it sees.
+"""kopf, as far as we use it: it watches what flows and mirror tests own.
 
 ``on.event`` handlers only: any other kind would put a finalizer or an annotation on the object.
+kopf keeps no copy of what it watches and reports no deletion that happened while its watch was
+closed. So it watches only objects whose events trigger a reconcile, and which the operator reads
+again periodically; whatever decisions rest on is kept by a ``Reflector``.
 """
 
 import logging
@@ -15,7 +18,7 @@ import structlog
 from headrace.api.labels import FLOW_LABEL, MIRROR_TEST_LABEL
 from headrace.controller.children import CHILDREN
 from headrace.k8s import Kind, Object
-from headrace.k8s.kinds import CONFIG_MAP, FLOW, JOB
+from headrace.k8s.kinds import CONFIG_MAP, JOB
 
 _OURS = f"app.kubernetes.io/managed-by=headrace,{FLOW_LABEL}"
 _STAGES = (JOB, CONFIG_MAP)
@@ -24,19 +27,19 @@ _OF_A_TEST = f"app.kubernetes.io/managed-by=headrace,{MIRROR_TEST_LABEL}"
 _BACKOFFS_S = (1.0, 1.0, 2.0, 3.0, 5.0, 8.0)
 
 ObjectListener = Callable[[Kind, Object, bool], None]
-"""Hears of an object of a kind, and whether it is deleted. Must not block."""
+"""Gets an object, its kind, and whether it is deleted. Must not block."""
 
 
 class EndlessBackoffs:
-    """kopf ends the operator after the last of its backoffs: there is none. Each request begins
-    anew to iterate."""
+    """kopf ends the operator after the last of its backoffs: there is none. Each request starts a
+    new iteration."""
 
     def __iter__(self) -> Iterator[float]:
         return chain(_BACKOFFS_S, repeat(_BACKOFFS_S[-1]))
 
 
-async def watch_by_kopf(namespace: str | None, seen: ObjectListener) -> None:
-    """Watch until the process is told to end (TERM, INT); ``namespace`` None: all."""
+async def watch_owned(namespace: str | None, on_event: ObjectListener) -> None:
+    """Watch until the process gets TERM or INT; ``namespace`` None: all."""
     registry = kopf.OperatorRegistry()
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False  # Events are ours to post
@@ -54,9 +57,8 @@ async def watch_by_kopf(namespace: str | None, seen: ObjectListener) -> None:
         async def handle(event: Any, **_: Any) -> None:  # kopf runs what is not async in a thread
             # What it lists, unlike what it watches, need not repeat what the list says of all.
             object = {"apiVersion": kind.api_version, "kind": kind.name, **event["object"]}
-            seen(kind, object, event["type"] == "DELETED")
+            on_event(kind, object, event["type"] == "DELETED")
 
-    watch(FLOW)
     of_flows, of_tests = dict.fromkeys(CHILDREN, _OURS), dict.fromkeys(_STAGES, _OF_A_TEST)
     for child, labels in (of_flows | of_tests).items():
         settings.watching.label_selectors[child.api_version, child.plural] = labels
@@ -71,7 +73,7 @@ async def watch_by_kopf(namespace: str | None, seen: ObjectListener) -> None:
 
 
 class _ToStructlog(logging.Handler):
-    """kopf's words among ours, one line each."""
+    """kopf's log lines in the format of ours."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """See ``logging.Handler``."""
@@ -80,7 +82,7 @@ class _ToStructlog(logging.Handler):
 
 
 def quiet_kopf() -> None:
-    """Let kopf say what went wrong, and not what it does all day."""
+    """Let kopf log warnings and errors only."""
     for name in ("kopf", "asyncio", "aiohttp"):
         logger = logging.getLogger(name)
         logger.handlers = [_ToStructlog()]

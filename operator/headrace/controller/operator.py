@@ -12,13 +12,14 @@ from headrace.controller.children import Children
 from headrace.controller.cluster_cache import ClusterCache
 from headrace.controller.events import EventRecorder
 from headrace.controller.flow import FlowReconciler, Settings
-from headrace.controller.kopf_watch import quiet_kopf, watch_by_kopf
+from headrace.controller.kopf_watch import quiet_kopf, watch_owned
 from headrace.controller.metrics import OperatorMetrics
 from headrace.controller.mirror_tests import ChaosRole, Images, MirrorTestReconciler, TestName
 from headrace.controller.queue import KeyQueue
 from headrace.controller.targets import FlowName
 from headrace.controller.writes import FlowWrites
 from headrace.k8s import (
+    Change,
     Client,
     Kind,
     LeaderElection,
@@ -41,14 +42,14 @@ LEASE = "headrace-operator"
 
 @dataclass(frozen=True)
 class OperatorOptions:
-    """What the command line says."""
+    """The options of the command line."""
 
     identity: str
     """Of this replica: its pod's name."""
     namespace: str | None
     """Whose flows it reconciles; None: all."""
     lease_namespace: str
-    """Where the replicas' Lease lies."""
+    """Namespace of the replicas' Lease."""
     lease: str
     """Its name."""
     ip: str | None
@@ -62,8 +63,8 @@ class OperatorOptions:
 
 
 async def run_operator(options: OperatorOptions) -> None:
-    """Run until TERM or INT. Ends the process when another replica may lead: whatever still runs on
-    a thread must not write beside it."""
+    """Run until TERM or INT. Ends the process when another replica may lead: what a thread still
+    does must not write concurrently."""
     quiet_kopf()
     client = await connect("the operator")
     election = LeaderElection(client, options.lease_namespace, options.lease, options.identity)
@@ -74,13 +75,15 @@ async def run_operator(options: OperatorOptions) -> None:
         serving = serve(options.ip, options.port, registry, live=list, ready=election.problems)
         async with serving as port:
             log.info("waits to lead", identity=options.identity, pid=os.getpid(), port=port)
-            await _stand(election, lambda: _lead(client, options, metrics), options.identity)
+            await _run_as_candidate(
+                election, lambda: _lead(client, options, metrics), options.identity
+            )
     finally:
         await client.close()
     log.info("ended", identity=options.identity)
 
 
-async def _stand(
+async def _run_as_candidate(
     election: LeaderElection, lead: Callable[[], Awaitable[None]], identity: str
 ) -> None:
     running = asyncio.create_task(election.run(lead))
@@ -96,7 +99,7 @@ async def _stand(
 
 
 async def _lead(client: Client, options: OperatorOptions, metrics: OperatorMetrics) -> None:
-    """Reconcile, until cancelled or told to end."""
+    """Reconcile until cancelled, or until TERM or INT."""
     queue = KeyQueue[FlowName](heard=metrics.reconciles(FLOW.name))
     cache = ClusterCache(client, options.namespace, queue.add)
     children = Children(client)
@@ -108,30 +111,21 @@ async def _lead(client: Client, options: OperatorOptions, metrics: OperatorMetri
     )
     tests_queue = KeyQueue[TestName](heard=metrics.reconciles(MIRROR_TEST.name))
 
-    def seen(kind: Kind, object: Object, deleted: bool) -> None:
-        metadata = object["metadata"]
-        if kind is FLOW:
-            name = (metadata["namespace"], metadata["name"])
-            cache.drop_flow(object) if deleted else cache.put_flow(object)
-            queue.add(name)
-        elif kind is MIRROR_TEST:
-            tests_queue.add((metadata["namespace"], metadata["name"]))
-            for owner in _owners(object, MIRROR_TEST):
-                tests_queue.add((metadata["namespace"], owner))
-        elif owners := _owners(object, MIRROR_TEST):
-            tests_queue.add((metadata["namespace"], owners[0]))
-        elif children.seen(object, deleted=deleted):
+    def test_changed(change: Change) -> None:
+        metadata = change.object["metadata"]
+        for name in (metadata["name"], *_owners(change.object, MIRROR_TEST)):
+            tests_queue.add((metadata["namespace"], name))
+
+    def owned_changed(kind: Kind, object: Object, deleted: bool) -> None:
+        namespace = object["metadata"]["namespace"]
+        if owners := _owners(object, MIRROR_TEST):
+            tests_queue.add((namespace, owners[0]))
+        elif children.observe(object, deleted=deleted):
             for owner in _owners(object, FLOW):
-                queue.add((metadata["namespace"], owner))
+                queue.add((namespace, owner))
 
     await wait_for_flows(client, options.namespace)
-    # Its definition may come later, which kopf would not notice.
-    mirror_tests = Reflector(
-        client,
-        MIRROR_TEST,
-        options.namespace,
-        on_change=lambda change: seen(MIRROR_TEST, change.object, False),
-    )
+    mirror_tests = Reflector(client, MIRROR_TEST, options.namespace, on_change=test_changed)
     metrics.lead(
         cache.flow_objects,
         mirror_tests,
@@ -148,7 +142,7 @@ async def _lead(client: Client, options: OperatorOptions, metrics: OperatorMetri
                     tests_queue.run(tests.reconcile),
                 )
             ]
-            await watch_by_kopf(options.namespace, seen)
+            await watch_owned(options.namespace, owned_changed)
             for other in others:
                 other.cancel()
     finally:

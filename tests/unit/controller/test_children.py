@@ -80,7 +80,7 @@ def test_children_that_go_while_they_are_read_are_made_again() -> None:
     def collect_garbage() -> None:
         while kept.objects:
             _, gone = kept.objects.popitem()
-            children.seen(gone, deleted=True)
+            children.observe(gone, deleted=True)
 
     kept.before_an_answer = collect_garbage
     asyncio.run(children.verify("shop", "orders"))

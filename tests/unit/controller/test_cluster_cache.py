@@ -12,20 +12,26 @@ from headrace.controller.events import EventRecorder
 from headrace.controller.targets import FlowName
 from headrace.controller.unit_cache import Units
 from headrace.controller.writes import FlowWrites
-from headrace.k8s import Change, ChangeType, Client, Conflict, Kind, Object, Objects
+from headrace.k8s import Change, ChangeType, Client, Conflict, Expired, Kind, Object, Objects
+from headrace.k8s.kinds import FLOW as FLOW_KIND
 from headrace.k8s.kinds import TASK
 
 FLOW = ("shop", "orders")
 
 
 class Watched:
-    """An API server that tells of units what a test wants it to."""
+    """An API server that reports of units what a test wants it to; flows are only listed."""
 
     def __init__(self, *units: Object) -> None:
         self.units, self.events = list(units), asyncio.Queue[tuple[str, Object]]()
+        self.flows: Objects = []
+        self.flow_lists = 0
+        self.forgets_flows = asyncio.Event()
+        """Ends the watch over flows with 410 Gone."""
 
     async def list_versioned(self, kind: Kind, *_: Any, **__: Any) -> tuple[Objects, str]:
-        return (self.units if kind is TASK else []), "1"
+        self.flow_lists += kind is FLOW_KIND
+        return {TASK: self.units, FLOW_KIND: list(self.flows)}.get(kind, []), "1"
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         return next((unit for unit in self.units if unit["metadata"]["name"] == name), None)
@@ -37,6 +43,10 @@ class Watched:
         yield "CONNECTED", {}
         while kind is TASK:
             yield await self.events.get()
+        if kind is FLOW_KIND:
+            await self.forgets_flows.wait()
+            self.forgets_flows.clear()
+            raise Expired("too old")
         await asyncio.Event().wait()
 
 
@@ -79,6 +89,13 @@ def run(test: Callable[[Seen], Awaitable[None]], *units: Object) -> None:
             await test(seen)
 
     asyncio.run(main())
+
+
+async def relist_flows(seen: Seen, *flows: Object) -> None:
+    """What the list has after a time without a watch."""
+    seen.watched.flows, before = list(flows), seen.watched.flow_lists
+    seen.watched.forgets_flows.set()
+    await until(lambda: seen.watched.flow_lists > before)
 
 
 def flow(uid: str = "1", name: str = "orders", version: int = 1) -> Object:
@@ -187,6 +204,32 @@ def test_the_end_of_an_earlier_flow_of_the_name_is_not_that_of_the_new_one() -> 
         assert seen.cache.flow(FLOW).metadata.uid == "2"
         seen.cache.drop_flow(new)
         assert seen.cache.flow_object(FLOW) is None
+
+    run(test, unit(0, owner="1"), unit(1, owner="2"))
+
+
+def test_a_deletion_that_no_watch_reported_is_noticed_by_the_next_list() -> None:
+    async def test(seen: Seen) -> None:
+        await relist_flows(seen, flow(), flow(name="payments"))
+        await until(lambda: len(seen.cache.flow_objects()) == 2)
+        assert set(seen.wanted) == {FLOW, ("shop", "payments")}
+        seen.wanted.clear()
+        await relist_flows(seen, flow(name="payments"))
+        await until(lambda: seen.wanted)
+        assert seen.wanted == [FLOW]
+        assert seen.cache.flow_object(FLOW) is None
+        assert seen.cache.flow_object(("shop", "payments")) is not None
+
+    run(test)
+
+
+def test_a_flow_that_was_made_again_while_nobody_watched_is_another_one() -> None:
+    async def test(seen: Seen) -> None:
+        await relist_flows(seen, flow("1", version=5))
+        await until(lambda: seen.units() == {"orders-source-task-0": ""})
+        await relist_flows(seen, flow("2", version=9))
+        await until(lambda: seen.units() == {"orders-source-task-1": ""})
+        assert seen.cache.flow(FLOW).metadata.uid == "2"
 
     run(test, unit(0, owner="1"), unit(1, owner="2"))
 
