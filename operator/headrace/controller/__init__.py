@@ -1,10 +1,11 @@
-"""The operator: reconciles custom resources into Kubernetes objects.
+"""The operator: what changed is queued, one level-triggered reconcile a kind acts.
 
-``operator`` is the process, ``shell`` is kopf (which only watches), ``world`` what the operator
-sees (``flows`` among it), ``sight`` says what it cannot see, ``queue`` what wants a look, ``flow``
-the reconcile of a flow, ``metrics`` what Prometheus reads. Pure are ``resources`` (flow ->
-manifests), ``drivers`` and ``assignment`` (who runs what), ``targets``, ``status``. Only
-``children`` and ``writes`` write. ``mirror_tests`` is all about MirrorTests.
+``operator`` is the process; ``kopf_watch`` watches what flows and tests own, ``cluster_cache`` keeps
+copies of what decisions rest on (``flows`` and ``unit_cache`` are parts of it), ``access_check``
+logs what cannot be watched, ``queue`` holds the keys to reconcile, ``flow`` is the reconcile of a
+flow, ``metrics`` what Prometheus reads. Pure are ``resources`` (flow -> manifests), ``drivers`` and
+``assignment`` (which driver owns which unit), ``targets``, ``blocked``. Only ``children`` and
+``writes`` write. ``mirror_tests`` is all about MirrorTests.
 """
 
 from headrace.controller.flow import Settings

@@ -82,7 +82,7 @@ class Restart:
     unit_s: float
     """Until the operator answered a request on a unit, which it sees by a watch of its own."""
     flow_s: float
-    """Until then it also answered one on the flow, which kopf sees."""
+    """Until then it also answered one on the flow, which it sees by another watch."""
     moved: int
     claims: int
 
