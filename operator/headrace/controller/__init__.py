@@ -1,11 +1,11 @@
 """The operator: what changed is queued, one level-triggered reconcile a kind acts.
 
-``operator`` is the process; ``kopf_watch`` watches what flows and tests own, ``cluster_cache`` keeps
-copies of what decisions rest on (``flows`` and ``unit_cache`` are parts of it), ``access_check``
-logs what cannot be watched, ``queue`` holds the keys to reconcile, ``flow`` is the reconcile of a
-flow, ``metrics`` what Prometheus reads. Pure are ``resources`` (flow -> manifests), ``drivers`` and
-``assignment`` (which driver owns which unit), ``targets``, ``blocked``. Only ``children`` and
-``writes`` write. ``mirror_tests`` is all about MirrorTests.
+``operator`` is the process; ``kopf_watch`` watches what flows and tests own, ``cluster_cache``
+keeps copies of what decisions rest on (``flows`` and ``unit_cache`` are parts of it),
+``access_check`` logs what cannot be watched, ``queue`` holds the keys to reconcile, ``flow`` is the
+reconcile of a flow, ``metrics`` what Prometheus reads. Pure are ``resources`` (flow -> manifests),
+``drivers`` and ``assignment`` (which driver owns which unit), ``targets``, ``blocked``. Only
+``children`` and ``writes`` write. ``mirror_tests`` is all about MirrorTests.
 """
 
 from headrace.controller.flow import Settings
