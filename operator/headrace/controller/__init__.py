@@ -1,4 +1,6 @@
-"""The operator: what changed is queued, one level-triggered reconcile a kind acts.
+"""The operator: reconciles custom resources into Kubernetes objects.
+
+What changed is queued; one level-triggered reconcile a kind acts.
 
 ``operator`` is the process; ``kopf_watch`` watches what flows and tests own, ``cluster_cache``
 keeps copies of what decisions rest on (``flows`` and ``unit_cache`` are parts of it),

@@ -1,4 +1,4 @@
-"""The status of a flow, judged from its units. Pure.
+"""Judges a flow by what its units report. Pure.
 
 ``facts`` is what the judgement rests on, ``checks`` decides whether the flow is ready, ``flow``
 makes the status.
