@@ -1,9 +1,12 @@
-"""Names that were given up stay given up: modules, classes, functions, attributes."""
+"""Names and phrases that were given up stay given up."""
 
 import ast
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [
@@ -66,6 +69,37 @@ ATTRIBUTES = {
     "world": "cluster_cache",
 }
 """Whatever is assigned to, and parameters."""
+PHRASES = {
+    r"who runs what": "the assignment",
+    r"mend(s|ed|ing)?": "recover, correct, repair",
+    r"anew": "again",
+    r"(stands?|stood|standing) still": "stalls, is frozen",
+    r"as it lies": "editable",
+    r"(no|without a) word": "no heartbeat",
+    r"(came|comes?) of (it|them|each|that)": "the outcome",
+    r"became of (it|them|each)": "the outcome",
+    r"(lets?|letting) go": "release",
+    r"heard? of": "receive",
+    r"(is|are|was|were) told": "is reported, receives",
+    r"(first|next|each|every) look": "poll",
+    r"between (two )?looks": "between polls",
+    r"looked at": "polled, reconciled",
+    r"falls? silent": "sends no heartbeat",
+    r"(new|next) life": "incarnation",
+    r"in the clear": "in plain text",
+    r"asks? who is there": "authenticates",
+}
+"""Of docs, messages and comments, with the words that are used now."""
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name != "operator.md"),
+    *sorted((ROOT / "docs").glob("*.yaml")),
+    *(file for file in sorted((ROOT / "charts").rglob("*")) if file.is_file()),
+    *sorted((ROOT / "examples").glob("*.yaml")),
+]
+PLAIN_ROOMS = ("api", "kafka", "replication")
+"""Rooms whose prose keeps to the list."""
 ONE_MEANING = {"Conflict", "Plan", "Verdict"}
 """Classes that were there twice, with two meanings."""
 
@@ -121,3 +155,42 @@ def test_the_glossary_has_few_words() -> None:
     words = re.findall(r"(?m)^\| (?!word|---)([a-z ]+) \|", page)
     assert "driver" in words
     assert len(words) < 15
+
+
+def prose(file: Path) -> str:
+    """Comments and strings of a module, else the whole file, on one line."""
+    if file.suffix != ".py":
+        return " ".join(file.read_text().split())
+    kinds = {tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", -1)}
+    with file.open("rb") as lines:
+        found = [token.string for token in tokenize.tokenize(lines.readline) if token.type in kinds]
+    return " ".join(re.sub(r"[#\"']", " ", " ".join(found)).split())
+
+
+def test_no_retired_phrase_is_back() -> None:
+    rooms = [file for file in SOURCES if file.parent.name in PLAIN_ROOMS]
+    assert len(rooms) > 30
+    back = [
+        f"{file.relative_to(ROOT)}: ...{text[max(0, hit.start() - 40) : hit.end() + 20]}...: {now}"
+        for file in (*PAGES, *rooms)
+        for text in [prose(file)]
+        for phrase, now in PHRASES.items()
+        for hit in re.finditer(rf"\b{phrase}\b", text, re.IGNORECASE)
+    ]
+    assert back == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("x = 1  # it is made again\n", False),
+        ("anew = 1\n", False),
+        ("x = 1  # it is made anew\n", True),
+        ('x = "it stands "\n"still"\n', True),
+        ('x = f"{y} stands still"\n', True),
+    ],
+)
+def test_phrases_are_found_in_prose_only(tmp_path: Path, text: str, *, found: bool) -> None:
+    (tmp_path / "module.py").write_text(text)
+    hits = [one for one in PHRASES if re.search(rf"\b{one}\b", prose(tmp_path / "module.py"))]
+    assert bool(hits) == found

@@ -54,6 +54,13 @@ def test_pages_name_make_targets_and_files_that_exist(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+def test_the_files_that_a_contributor_is_sent_to_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    files = set(re.findall(r"`((?:operator|docs|charts|tests|spark-jobs)/[\w./-]+)`", text))
+    assert len(files) > 25
+    assert [file for file in sorted(files) if not (ROOT / file).exists()] == []
+
+
 def test_the_rooms_are_listed_and_drawn_as_the_contracts_have_them() -> None:
     rooms = runpy.run_path(str(ROOT / "docs" / "rooms.py"))
     assert rooms["page"]() == rooms["PAGE"].read_text(), "run `make generate`"

@@ -1,4 +1,4 @@
-"""A Kafka cluster as a flow or a test names it: where it is, and how to get in."""
+"""A Kafka cluster as a flow or a test names it: where it is, and how to connect."""
 
 from collections.abc import Iterator
 from enum import StrEnum
@@ -80,7 +80,7 @@ _FOR_A_PASSWORD = "is required with type: Plain, ScramSha256 or ScramSha512"
 
 
 class Authentication(Model):
-    """How a client says who it is (SASL)."""
+    """How a client authenticates (SASL)."""
 
     type: AuthenticationType
     """Mechanism."""
@@ -125,7 +125,7 @@ class ClusterSpec(Model):
     tls: Tls | None = None
     """Encrypted connections; absent: plain text."""
     authentication: Authentication | None = None
-    """How to log in; absent: not at all, or by the client certificate in tls."""
+    """How to authenticate; absent: not at all, or by the client certificate in tls."""
     config: Annotated[dict[str, Unquoted], Field(max_length=200)] = Field(default_factory=dict)
     """Further client settings, in librdkafka's names; those that headrace owns are refused by
     name."""
@@ -193,8 +193,8 @@ BETWEEN_CLUSTERS = (
         at="target.bootstrapServers",
     ),
 )
-""":func:`breaches_between` for the API server; of two lists of brokers in another order it cannot
-tell."""
+""":func:`breaches_between` for the API server; it cannot
+compare two lists of brokers in different order."""
 
 
 def breaches_between(source: ClusterSpec, target: ClusterSpec) -> Iterator[Breach]:

@@ -10,16 +10,16 @@ from headrace.api.pod import PodTemplate, Resources
 
 
 class Drivers(Model):
-    """The processes that carry the data."""
+    """The processes that copy the data."""
 
     # The scale subresource reads it in the object, so it has to stand there.
     replicas: Annotated[Whole, Field(ge=0, le=1000), FILLED_IN_BY_SERVER] = 2
-    """How many. The flows of one headrace run share its drivers: as many as the largest asks
-    for."""
+    """Number of drivers. The flows of one headrace run share its drivers: the largest number
+    counts."""
     lease_seconds: Annotated[Whole, Field(ge=3, le=3600)] = 6
-    """A driver that was not heard of for so long loses its units; it reports three times as
-    often."""
+    """A driver that sends no heartbeat for this time loses its units; it sends one three
+    times as often."""
     resources: Resources = Resources()
-    """What each driver's container asks for. Kubernetes only."""
+    """Resources of each driver's container. Kubernetes only."""
     pod_template: PodTemplate = PodTemplate()
-    """What is particular about their pods. Kubernetes only."""
+    """Settings of their pods. Kubernetes only."""

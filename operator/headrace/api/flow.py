@@ -146,36 +146,36 @@ class Policy(Model):
 
 
 class Tasks(Model):
-    """How the work is split, and who runs it."""
+    """How the work is split and assigned."""
 
     max: AtLeastOne = 8
     """At most so many source tasks, and so many checkpoint tasks."""
     standbys: Count = 0
-    """Drivers beside the running one that keep a task restored, ready to take over."""
+    """Other drivers that keep a task restored, ready to take over."""
     assignor: AssignorName = "sticky"
-    """Who decides which driver runs what: sticky, round-robin, cooperative, or a plug-in's name
-    (entry point headrace.assignors)."""
+    """The assignor: sticky, round-robin, cooperative, or a plug-in's name (entry point
+    headrace.assignors)."""
     movement_budget: Share = 0.1
     """Largest share of the flow's units, and of its partitions, that one round moves for balance;
-    at most one such round a minute; what has no owner never counts."""
+    at most one such round a minute; units without an owner never count."""
 
 
 class Discovery(Model):
-    """How often the source is looked at."""
+    """How often the source is polled."""
 
     topics_seconds: AtLeastOne = 10
-    """Seconds between looks for new topics and partitions. MirrorMaker 2: 600."""
+    """Seconds between polls for new topics and partitions. MirrorMaker 2: 600."""
     groups_seconds: AtLeastOne = 10
-    """Seconds between looks for new consumer groups. MirrorMaker 2: 600."""
+    """Seconds between polls for new consumer groups. MirrorMaker 2: 600."""
 
 
 class TopicConfigs(Model):
-    """Settings of topics, carried from source to target."""
+    """Settings of topics, copied from source to target."""
 
     sync: Flag = True
     """Keep the settings of target topics like those of their sources."""
     interval_seconds: AtLeastOne = 60
-    """Seconds between two looks. MirrorMaker 2: 600."""
+    """Seconds between two polls. MirrorMaker 2: 600."""
     exclude: Annotated[tuple[Regex, ...], Field(max_length=1000)] = (
         r"follower\.replication\.throttled\.replicas",
         r"leader\.replication\.throttled\.replicas",
@@ -184,16 +184,16 @@ class TopicConfigs(Model):
         r"unclean\.leader\.election\.enable",
         r"min\.insync\.replicas",
     )
-    """Regular expressions; settings that are left alone."""
+    """Regular expressions; settings that are not copied."""
 
 
 class Acls(Model):
-    """Access rules of topics, carried from source to target."""
+    """ACLs of topics, copied from source to target."""
 
     sync: Flag = False
     """Keep read rights on target topics like those on their sources."""
     interval_seconds: AtLeastOne = 600
-    """Seconds between two looks."""
+    """Seconds between two polls."""
 
 
 class Checkpoints(Model):
@@ -209,14 +209,14 @@ class Checkpoints(Model):
 
 
 class Heartbeats(Model):
-    """Signs of life, in MirrorMaker 2's format."""
+    """Heartbeats, in MirrorMaker 2's format."""
 
     enabled: Flag = True
     """Write heartbeats."""
     interval_seconds: AtLeastOne = 1
     """Seconds between two heartbeats."""
     on_source: Flag = True
-    """Write them on the source too, where MirrorClient's upstreamClusters() looks for them; false
+    """Write them on the source too, where MirrorClient's upstreamClusters() reads them; false
     for a read-only source."""
 
 
@@ -292,33 +292,33 @@ class ReplicationFlowSpec(Model):
     start_timestamp: Timestamp | None = None
     """With startFrom Timestamp: the first record not older than this moment, in RFC 3339."""
     tasks: Tasks = Tasks()
-    """How the work is split, and who runs it."""
+    """How the work is split and assigned."""
     discovery: Discovery = Discovery()
-    """How often the source is looked at."""
+    """How often the source is polled."""
     topic_configs: TopicConfigs = TopicConfigs()
-    """Settings of topics, carried from source to target."""
+    """Settings of topics, copied from source to target."""
     acls: Acls = Acls()
-    """Access rules of topics, carried from source to target."""
+    """ACLs of topics, copied from source to target."""
     checkpoints: Checkpoints = Checkpoints()
     """Positions of consumer groups, translated to the target."""
     heartbeats: Heartbeats = Heartbeats()
-    """Signs of life."""
+    """Heartbeats, in MirrorMaker 2's format."""
     offset_syncs: OffsetSyncs = OffsetSyncs()
     """Pairs of source and target offset, from which group positions are translated."""
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
     """When records were gone from the source before they were copied: Fail stops the task, Restart
-    goes on from the earliest offset there is, Continue goes on after the gap."""
+    resumes at the earliest offset, Continue resumes after the gap."""
     on_record_error: OnRecordError = OnRecordError.FAIL
-    """When the target refuses a record: Fail stops the task, DeadLetter puts it into
-    deadLetterTopic, Skip leaves it out; always counted."""
+    """When the target refuses a record: Fail stops the task, DeadLetter writes it to
+    deadLetterTopic, Skip skips it; both are counted."""
     dead_letter_topic: Topic | None = None
     """With onRecordError DeadLetter: the target topic for refused records."""
     drivers: Annotated[Drivers, FILLED_IN_BY_SERVER] = Drivers()
-    """The processes that carry the data."""
+    """The processes that copy the data."""
     state: FlowState = FlowState.RUNNING
     """Running; Paused keeps the tasks and their connections; Stopped ends them."""
     paused_partitions: Annotated[tuple[TopicPartitions, ...], Field(max_length=1000)] = ()
-    """Partitions of the source that are left alone for now."""
+    """Partitions of the source that are not copied for now."""
 
     rules = (
         Rule("self.source.alias == oldSelf.source.alias", _SAME_ALIAS, at="source.alias"),

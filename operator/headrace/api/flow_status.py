@@ -1,4 +1,4 @@
-"""What headrace sees of a flow, written where people and tools look for it."""
+"""The status of a flow."""
 
 from headrace.api.meta import Conditions
 from headrace.api.model import Count, Model, Text
@@ -32,7 +32,7 @@ class ReplicationFlowStatus(Model):
     """What headrace sees of a flow."""
 
     observed_generation: Count | None = None
-    """The metadata.generation that this status speaks of."""
+    """The metadata.generation that this status describes."""
     conditions: Conditions = ()
     """Ready, Reconciling, Stalled, DataLossDetected, ForeignWriter, TombstonesAtRisk,
     AssignmentFailed, DriverUnresponsive."""

@@ -19,7 +19,7 @@ COMPONENT_LABEL = "app.kubernetes.io/component"
 DRIVER_COMPONENT = "driver"
 
 RESTART_ANNOTATION = "headrace.dev/restart"
-"""On a ReplicationTask, with any value: make the unit anew; its driver does, and removes it."""
+"""On a ReplicationTask, with any value: its driver restarts the unit, and removes it."""
 MOVE_ANNOTATION = "headrace.dev/move-to"
 """On a ReplicationTask: the driver that is to run it; the operator acts on it, and removes it."""
 PAUSE_ANNOTATION = "headrace.dev/pause-reconciliation"

@@ -43,9 +43,9 @@ class Load(Model):
     partitions: AtLeastOne = 8
     """Partitions of each topic that is created."""
     producers: AtLeastOne = 2
-    """Producers; each sends messages of its own to every topic."""
+    """Producers; each sends its own messages to every topic."""
     duration_seconds: AtLeastOne | None = None
-    """Send for so long, instead of a number of messages."""
+    """Seconds to send for, instead of a number of messages."""
     messages: AtLeastOne | None = Field(
         default_factory=lambda given: None if given.get("duration_seconds") else MESSAGES,
         json_schema_extra={"default": MESSAGES},

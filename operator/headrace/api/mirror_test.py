@@ -37,18 +37,18 @@ class Partitioning(StrEnum):
 
 
 class ChaosAction(StrEnum):
-    """What a step breaks. Without Kubernetes: KillDriver only."""
+    """What a step of chaos does. Without Kubernetes: KillDriver only."""
 
     KILL_DRIVER = "KillDriver"
-    """The driver that holds most source tasks ends as by kill -9."""
+    """The driver that owns most source tasks ends as by kill -9."""
     DELETE_DRIVER_POD = "DeleteDriverPod"
-    """Its pod is deleted: it hands over what it holds."""
+    """Its pod is deleted: it hands over its units."""
     FREEZE_DRIVER = "FreezeDriver"
-    """It stands still, for longer than its Lease, then goes on."""
+    """It is frozen for longer than its Lease, then thawed."""
     SCALE_DRIVERS = "ScaleDrivers"
-    """The flow's spec.drivers.replicas is changed, and stays so."""
+    """The flow's spec.drivers.replicas is changed, and not reverted."""
     KILL_OPERATOR = "KillOperator"
-    """The operator that leads ends as by kill -9."""
+    """The leading operator ends as by kill -9."""
     ROLL_DRIVERS = "RollDrivers"
     """All driver pods are replaced, as by kubectl rollout restart."""
 
@@ -95,16 +95,16 @@ _NOT_SCALED = "is for action: ScaleDrivers only"
 
 
 class ChaosStep(Model):
-    """One thing that is broken on purpose."""
+    """One fault that is injected."""
 
     action: ChaosAction
-    """What is broken; without Kubernetes KillDriver only."""
+    """The fault; without Kubernetes KillDriver only."""
     at_percent: Annotated[Whole, Field(ge=0, le=100)] | None = None
     """When so many percent of the load's messages are acknowledged."""
     at_seconds: Count | None = None
     """So many seconds after the first message."""
     drivers: Annotated[Whole, Field(ge=1, le=1000)] | None = None
-    """ScaleDrivers: how many the flow is to have from then on."""
+    """ScaleDrivers: the number of drivers from then on."""
 
     rules = (
         Rule("has(self.atPercent) != has(self.atSeconds)", _ONE_MOMENT),
@@ -198,9 +198,9 @@ class MirrorTestSpec(Model):
     """Seconds that the target may take after the last message; and, a minute at least, to have its
     topics before the first."""
     chaos: Annotated[tuple[ChaosStep, ...], Field(max_length=100)] = ()
-    """What is broken on purpose, in this order."""
+    """Faults that are injected, in this order."""
     schedule: Cron | None = None
-    """Run again and again, at these times (cron, UTC), one after the other; of runs that were
+    """Run repeatedly, at these times (cron, UTC), one after the other; of runs that were
     missed, only the latest is made up for. The test's name then has 43 characters at most.
     Kubernetes only."""
     suspend: Flag = False
@@ -215,7 +215,7 @@ class MirrorTestSpec(Model):
     spark: SparkSpec = SparkSpec()
     """The Spark jobs. Kubernetes only."""
     pod_template: PodTemplate = PodTemplate()
-    """What is particular about all pods of the test. Kubernetes only."""
+    """Settings of all pods of the test. Kubernetes only."""
 
     rules = (
         *(
@@ -317,7 +317,7 @@ _SHORTER_NAME = (
 
 
 class MirrorTest(Model):
-    """Judges a mirror: sends a load, breaks things on purpose, compares the clusters."""
+    """Judges a mirror: sends a load, injects faults, compares the clusters."""
 
     api_version: Literal["headrace.dev/v1alpha1"] = API_VERSION
     """Version of the API."""

@@ -24,7 +24,7 @@ class MirrorTestPhase(StrEnum):
 
 
 class MirrorTestCounts(Model):
-    """Messages, by what became of them."""
+    """Messages, by outcome."""
 
     acknowledged: Count = 0
     """Acknowledged by the source's brokers: what the target must have."""
@@ -37,7 +37,7 @@ class MirrorTestCounts(Model):
     corrupted: Count = 0
     """Arrived changed."""
     alien: Count = 0
-    """Bear this run's name, and nobody sent them."""
+    """Have this run's name, and were not sent by it."""
 
 
 class LatencyMs(Model):
@@ -57,13 +57,13 @@ class MirrorTestStatus(Model):
     """How far the test is, and what it found."""
 
     observed_generation: Count | None = None
-    """The metadata.generation that this status speaks of."""
+    """The metadata.generation that this status describes."""
     phase: MirrorTestPhase | None = None
     """How far the test is."""
     verdict: Verdict | None = None
     """What it found."""
     counts: MirrorTestCounts | None = None
-    """Messages, by what became of them."""
+    """Messages, by outcome."""
     latency_ms: LatencyMs | None = None
     """Quantiles of the mirror's latency."""
     report: Text | None = None

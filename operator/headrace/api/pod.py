@@ -1,4 +1,4 @@
-"""Parts of a pod that a user may decide, as Kubernetes defines them; its API server checks them."""
+"""Parts of a pod that a user may set, as Kubernetes defines them; its API server checks them."""
 
 from typing import Annotated, Literal
 
@@ -20,12 +20,12 @@ Quantity = Annotated[
 
 
 class Resources(Model):
-    """What a container asks for (Kubernetes' ResourceRequirements)."""
+    """Resources of a container (Kubernetes' ResourceRequirements)."""
 
     requests: Annotated[dict[str, Quantity], Field(max_length=20)] = Field(default_factory=dict)
-    """What is set aside for it: cpu, memory."""
+    """Requests: cpu, memory."""
     limits: Annotated[dict[str, Quantity], Field(max_length=20)] = Field(default_factory=dict)
-    """What it may use at most: cpu, memory."""
+    """Limits: cpu, memory."""
 
 
 class PodMetadata(Model):
@@ -38,7 +38,7 @@ class PodMetadata(Model):
 
 
 class Toleration(Model):
-    """Kubernetes' Toleration: a taint of a node that a pod puts up with."""
+    """Kubernetes' Toleration: a taint of a node that a pod tolerates."""
 
     key: Text | None = None
     """Key of the taint; absent: any, with the operator Exists."""
@@ -80,7 +80,7 @@ class TopologySpreadConstraint(Model):
     topology_key: Text
     """Label of nodes that names their domain."""
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
-    """What becomes of a pod that fits nowhere."""
+    """What happens to a pod that fits nowhere."""
     label_selector: LabelSelector | None = None
     """Which pods are counted."""
     min_domains: Annotated[Whole, Field(ge=1)] | None = None
@@ -110,7 +110,7 @@ class PodTemplate(Model):
     affinity: AsInKubernetes = Field(default_factory=dict)
     """Kubernetes' affinity."""
     tolerations: Annotated[tuple[Toleration, ...], Field(max_length=100)] = ()
-    """Taints of nodes that the pods put up with."""
+    """Taints of nodes that the pods tolerate."""
     topology_spread_constraints: Annotated[
         tuple[TopologySpreadConstraint, ...], Field(max_length=100)
     ] = ()

@@ -37,7 +37,7 @@ INTRODUCTION = f"""\
 # Reference of the manifests
 
 Every field of every kind of `{API_VERSION}`. A manifest is YAML, of one or more
-documents; beside these kinds it may hold Kubernetes' `Secret`. `headrace validate FILE` says what
+documents; it may also contain Kubernetes' `Secret`. `headrace validate FILE` lists what
 is wrong with one. On Kubernetes the definitions in `crds/` say the same: `kubectl apply` refuses a
 manifest with the same sentences, and `kubectl explain rflow.spec` describes the fields.
 

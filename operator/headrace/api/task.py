@@ -23,12 +23,12 @@ class TaskType(StrEnum):
 
     @property
     def is_connector(self) -> bool:
-        """Whether it watches the source and writes the tasks of its kind."""
+        """Whether it polls the source and writes the tasks of its kind."""
         return self.value.endswith("Connector")
 
 
 class TaskPhase(StrEnum):
-    """State of a unit, on the driver that holds it."""
+    """State of a unit, on its owner."""
 
     CREATED = "Created"
     RESTORING = "Restoring"
@@ -61,7 +61,7 @@ class ReplicationTaskSpec(Model):
     standby_driver_names: Annotated[tuple[Text, ...], Field(max_length=16)] = ()
     """Drivers that keep it restored, ready to take over."""
     lost_incarnation: Text = ""
-    """Incarnation of the last holder that the operator has seen lost; written with an
+    """Incarnation of the last owner that the operator found lost; written with an
     assignment."""
     connector_epoch: Count = 0
     """Epoch of the connector that wrote the split; never falls."""
@@ -91,18 +91,18 @@ class TaskError(Model):
 
 
 class ReplicationTaskStatus(Model):
-    """What the holder says; an empty driverName means that nobody holds the unit."""
+    """What the owner reports; with an empty driverName the unit has no owner."""
 
     driver_name: Text = ""
-    """The driver that holds the unit."""
+    """The driver that owns the unit."""
     driver_incarnation: Text = ""
-    """Which life of that driver: a restarted process is another one."""
+    """Incarnation of that driver: a restarted process is a new one."""
     epoch: Count = 0
     """Counts the claims; each is higher than any before."""
     phase: TaskPhase | None = None
     """State of the unit."""
     partitions: Annotated[tuple[TopicPartitions, ...], Field(max_length=10000)] = ()
-    """Partitions that are held."""
+    """Partitions that the task owns."""
     lag_records: Count | None = None
     """Records on the source that the target has not acknowledged."""
     lag_seconds: Count | None = None
@@ -114,7 +114,7 @@ class ReplicationTaskStatus(Model):
     last_error: TaskError | None = None
     """Why it failed last."""
     observed_generation: Count | None = None
-    """The metadata.generation that this status speaks of."""
+    """The metadata.generation that this status describes."""
     conditions: Conditions = ()
     """Observations about the unit."""
 
@@ -135,7 +135,7 @@ class ReplicationTask(Model):
     spec: ReplicationTaskSpec
     """What the unit is to do, and where."""
     status: ReplicationTaskStatus = ReplicationTaskStatus()
-    """What the driver that holds it says."""
+    """What its owner reports."""
 
     # Of the object and not of its status: a rule of the status is not asked when the status goes.
     rules = (

@@ -65,7 +65,7 @@ def describe(flows: Flows, task: str) -> None:
 @task_argument
 @of_flows
 def restart(flows: Flows, task: str) -> None:
-    """Stop TASK and start it anew on its driver, failed or not."""
+    """Restart TASK on its driver, failed or not."""
     answer = flows.request(_flow_of(flows, task), "restart", task=task)
     click.echo(f"{task} is restarted on {answer['driver']}.")
 

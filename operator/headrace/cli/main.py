@@ -19,7 +19,7 @@ COMMANDS = {
     "status": "print the status of running flows",
     "tasks": "list the connectors and tasks of running flows",
     "describe": "print everything about a task",
-    "restart": "start a task anew",
+    "restart": "restart a task",
     "move": "move a task to another driver",
     "pause": "let a flow rest",
     "resume": "go on with a paused flow",
@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None, name: str = "headrace") -> int:
         click.echo(f"headrace: {error}", err=True)
         return exit_for(error)
     except Exception as error:  # noqa: BLE001 - the last place that can make it a sentence
-        # A fault of ours: who looks for it gets the trace, who wants to work gets a sentence.
+        # A defect of headrace: a developer gets the trace, a user gets a message.
         if os.environ.get("HEADRACE_LOG_LEVEL", "").upper() == "DEBUG":
             traceback.print_exc()
         click.echo(

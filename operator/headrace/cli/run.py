@@ -159,7 +159,7 @@ async def _watch(herder: StandaloneHerder, flows: list[str], give_up_after_s: fl
 
 
 def _raise_mistakes(tasks: Sequence[Any], once: bool) -> None:
-    """A mistake in the manifest that only Kafka could tell ends the run: nothing here mends it."""
+    """A mistake in the manifest that only Kafka detects ends the run: no retry corrects it."""
     for task in tasks:
         error = task.status.last_error
         if task.status.phase != "Failed" or error is None:

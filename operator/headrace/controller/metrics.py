@@ -48,7 +48,7 @@ TEST_VERDICT = Described(
 TEST_MESSAGES = Described(
     "headrace_mirror_test_messages",
     "gauge",
-    f"Messages by what became of them, {_OF_TEST}",
+    f"Messages by outcome, {_OF_TEST}",
     (*_TEST, "outcome"),
 )
 TEST_LATENCY = Described(
@@ -66,12 +66,12 @@ TEST_ENDED = Described(
 LEADS = Described(
     "headrace_operator_leader",
     "gauge",
-    "1 while this replica leads, else 0. Only that one speaks of flows, tests and reconciles.",
+    "1 while this replica leads, else 0. Only that one has series of flows, tests and reconciles.",
 )
 QUEUE = Described(
     "headrace_reconcile_queue_length",
     "gauge",
-    "Objects that want a look now, or are looked at.",
+    "Objects that are queued for a reconcile, or being reconciled.",
     ("kind",),
 )
 RECONCILE_S = Described(

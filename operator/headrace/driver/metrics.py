@@ -43,7 +43,7 @@ PARTITIONS = Described(
 RESTARTS = Described(
     "headrace_task_restarts_total",
     "counter",
-    "Restarts after errors; begins anew once the unit ran for long.",
+    "Restarts after errors; reset once the unit ran for long.",
     _TASK,
 )
 PHASE = Described(

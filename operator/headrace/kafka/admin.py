@@ -233,7 +233,7 @@ class Admin:
             raise self._failed(error, tried) from error
 
     def _failed(self, error: KafkaException, tried: str) -> HeadraceError:
-        self._client.poll(0)  # hear what happened meanwhile
+        self._client.poll(0)  # receive what happened meanwhile
         return diagnose(self._cluster, tried, translate(error, tried), self._heard)
 
 

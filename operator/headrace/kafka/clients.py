@@ -31,7 +31,7 @@ def client_config(cluster: ClusterAccess) -> Settings:
     """
     return {
         "client.id": "headrace",
-        # A killed broker is back in seconds: never wait librdkafka's ten before the next look.
+        # A killed broker is back in seconds: never wait librdkafka's ten before the next attempt.
         "reconnect.backoff.max.ms": 1_000,
         **cluster.spec.config,
         "bootstrap.servers": cluster.bootstrap_servers,
@@ -119,7 +119,7 @@ def assign_more(
 ) -> None:
     """Read these partitions, too; what is fetched of the others is kept.
 
-    ``leader_epochs`` are those of the records before (-1: unknown): by them the broker tells a log
+    ``leader_epochs`` are those of the records before (-1: unknown): by them the broker finds a log
     that was truncated and filled again from the one that was read (KIP-320).
     """
     consumer.incremental_assign(

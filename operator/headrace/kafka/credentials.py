@@ -21,7 +21,7 @@ class Credentials:
 
     @property
     def digest(self) -> str:
-        """Tells one state of the files from another, and nothing else."""
+        """Distinguishes one state of the files from another, and nothing else."""
         content = (getattr(self, field.name).encode() for field in fields(self))
         parts = (hashlib.sha256(part).digest() for part in content)
         return hashlib.sha256(b"".join(parts)).hexdigest()

@@ -1,7 +1,7 @@
-"""Why a cluster cannot be reached, found out by a look at its listeners.
+"""Why a cluster cannot be reached, found by connecting to its listeners.
 
-librdkafka tells a wrong host name and an unknown authority with the same words, and says nothing of
-a listener that speaks TLS when it does not: it only sees connections that end.
+librdkafka reports a wrong host name and an unknown authority with the same words, and nothing of
+a listener with TLS when the client has none: it only sees connections that end.
 """
 
 import socket

@@ -36,7 +36,7 @@ class TlsFailed(AccessDenied):
     reason = Reason.TLS_FAILED
 
 
-# Nobody but an administrator can mend these; sending again cannot.
+# Only an administrator can correct these; sending again cannot.
 _FATAL = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the principal rights on this topic",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant the principal rights on this group",
@@ -44,7 +44,7 @@ _FATAL = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant rights on the transactional id",
     KafkaError.MSG_SIZE_TOO_LARGE: "raise max.message.bytes of the topic on that cluster",
     KafkaError.RECORD_LIST_TOO_LARGE: "raise max.message.bytes of the topic on that cluster",
-    KafkaError.INVALID_RECORD: "the broker refused the record: look at its log for the rule",
+    KafkaError.INVALID_RECORD: "the broker refused the record: its log names the rule",
     KafkaError.POLICY_VIOLATION: "the cluster's policy forbids this: ask its administrator",
     KafkaError.INVALID_CONFIG: "change the setting that the broker names",
     KafkaError.INVALID_REPLICATION_FACTOR: "ask for no more replicas than there are brokers",
@@ -86,6 +86,6 @@ def translate(error: KafkaError | KafkaException, tried: str) -> HeadraceError:
 
 
 def words(error: KafkaError) -> str:
-    """What the client says, without what differs each time: an error is shown once, not anew."""
+    """What the client says, without what differs each time: an error is shown once, not again."""
     said = re.sub(r" \(after \d+ms in state \w+\)", "", error.str())
     return re.sub(r"^\w+://[^ ]*?: ", "", said)

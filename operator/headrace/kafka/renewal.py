@@ -29,7 +29,7 @@ class Renewal:
 
     @property
     def due(self) -> bool:
-        """Whether the files have changed since; looks at most once a second."""
+        """Whether the files have changed since; reads them at most once a second."""
         if not self._clusters or time.monotonic() < self._look_at:
             return False
         self._look_at = time.monotonic() + _LOOK_EVERY_S
@@ -47,7 +47,7 @@ def _state(cluster: ClusterAccess) -> str:
 
 
 class Renewed(Generic[Client]):
-    """A client that is made when it is first needed, and anew when its files have changed.
+    """A client that is made when it is first needed, and again when its files have changed.
 
     Thread-safe. Whoever uses an old one still may go on with it.
     """

@@ -1,4 +1,4 @@
-"""How fast a partition grows, from its end offsets at several looks."""
+"""How fast a partition grows, from its end offsets at several polls."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ _HALF_LIFE_S = 60.0
 """After this long a change counts by half: as long as moves for balance are apart, so that none of
 them follows a short burst."""
 _KNOWN_AFTER_S = 5.0
-"""A rate over a shorter time says little; two looks are further apart than this by default."""
+"""A rate over a shorter time says little; two polls are further apart than this by default."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Growth:
 
 
 def observe(before: Growth | None, end_offset: int, now_s: float) -> Growth:
-    """The next look. A partition that shrank was made anew: what was known of it is forgotten."""
+    """The next poll. A partition that shrank was created again: its history is dropped."""
     if before is None or end_offset < before.end_offset:
         return Growth(end_offset, now_s, now_s)
     elapsed_s = now_s - before.last_seen_s

@@ -1,6 +1,6 @@
 """MirrorMaker 2's heartbeat records, byte for byte (``org.apache.kafka.connect.mirror.Heartbeat``).
 
-Big-endian; a string is an int16 length and UTF-8. MirrorClient reads these to tell who is upstream.
+Big-endian; a string is an int16 length and UTF-8. MirrorClient finds upstream clusters by them.
 """
 
 import struct

@@ -1,7 +1,7 @@
 """Progress records: how far each partition was copied, kept on the target.
 
 Topic ``headrace-progress.<source alias>.internal``, compacted. The key names no namespace and no
-flow: the same flow goes on on Kubernetes where standalone stopped, and two flows of one source that
+flow: the same flow resumes on Kubernetes where standalone stopped, and two flows of one source that
 write one target topic meet here.
 """
 
@@ -42,7 +42,7 @@ class ProgressKey:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where to go on, and who says so."""
+    """Where to resume, and who stored it."""
 
     source_topic_id: str
     source_offset: int

@@ -45,9 +45,9 @@ class SplitConfig:
 
 @dataclass(frozen=True)
 class Leaving:
-    """A partition that left its task: it is in none until that one has let go.
+    """A partition that left its task: it is in none until that one has released it.
 
-    One that is gone from the source leaves, too: it may come back, or be made anew, at any time.
+    One that is gone from the source leaves, too: it may be created again at any time.
     """
 
     task: int
@@ -59,7 +59,7 @@ class TaskReport:
     """What a task says of itself."""
 
     acknowledged: bool
-    """Whether it speaks of the newest generation of the spec, or no driver holds the task."""
+    """Whether it describes the newest generation of the spec, or the task has no owner."""
     held: frozenset[TopicPartition] = frozenset()
 
     @classmethod
@@ -83,10 +83,10 @@ class SplitState:
     """A split, and what is under way."""
 
     tasks: Split = field(default_factory=dict)
-    """A task that is empty stays until it has let go of all that it had."""
+    """A task that is empty stays until it has released all its partitions."""
     leaving: Mapping[TopicPartition, Leaving] = field(default_factory=dict)
     taken: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Partitions that entered a task in this step though the task named here never let go."""
+    """Partitions that entered a task in this step, and the task that never released each."""
     last_balance_ms: int | None = None
     resumed_ms: int | None = None
     """When ``tasks`` was read back from the specs, by one who does not know what was leaving them;
@@ -139,7 +139,7 @@ def resplit(
         moves = loads.relieve(owners.keys(), config.budget(len(there)), config.tolerance)
         on_its_way = {at: Leaving(task, now_ms) for at, task in moves.items()}
         last_ms = now_ms if moves else last_ms
-    # A task that is deleted could not say any more that it has let go.
+    # A task that is deleted could no longer report the release.
     kept = {left.task for left in on_its_way.values()} | (state.tasks.keys() if resuming else set())
     tasks = dict.fromkeys(kept, frozenset[TopicPartition]()) | loads.split
     return SplitState(
