@@ -76,7 +76,7 @@ def verify() -> int:
     parser.add_argument(
         "--chaos",
         type=Path,
-        help="file with the steps of chaos, where what came of them is told in the journal",
+        help="file with the steps of chaos, whose outcome is in the journal",
     )
     return _end(_verify, parser)
 

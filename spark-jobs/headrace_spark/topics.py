@@ -1,4 +1,4 @@
-"""The topics of a load: made where they are missing, and looked at."""
+"""The topics of a load: created where they are missing, and described."""
 
 from dataclasses import dataclass
 

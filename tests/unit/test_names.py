@@ -93,13 +93,14 @@ PHRASES = {
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
-    *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name != "operator.md"),
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs").glob("*.yaml")),
     *(file for file in sorted((ROOT / "charts").rglob("*")) if file.is_file()),
-    *sorted((ROOT / "examples").glob("*.yaml")),
+    *sorted((ROOT / "examples").rglob("*.yaml")),
 ]
-PLAIN_ROOMS = ("api", "kafka", "replication")
-"""Rooms whose prose keeps to the list."""
+NOT_YET = {"chaos", "cli", "connect", "controller", "mirror_tests", "movers", "standalone"}
+"""Rooms whose prose does not keep to the list yet."""
 ONE_MEANING = {"Conflict", "Plan", "Verdict"}
 """Classes that were there twice, with two meanings."""
 
@@ -168,8 +169,8 @@ def prose(file: Path) -> str:
 
 
 def test_no_retired_phrase_is_back() -> None:
-    rooms = [file for file in SOURCES if file.parent.name in PLAIN_ROOMS]
-    assert len(rooms) > 30
+    rooms = [file for file in SOURCES if file.parent.name not in NOT_YET]
+    assert len(rooms) > 100
     back = [
         f"{file.relative_to(ROOT)}: ...{text[max(0, hit.start() - 40) : hit.end() + 20]}...: {now}"
         for file in (*PAGES, *rooms)

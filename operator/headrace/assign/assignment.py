@@ -41,7 +41,7 @@ class TaskAssignment:
 
 
 class TaskAssignor(Protocol):
-    """Decides who runs what. Without I/O, clock or randomness: one state, one answer.
+    """Decides the assignment. Without I/O, clock or randomness: one state, one answer.
 
     Raise ``TaskAssignmentError`` to keep the assignment in force and be asked again at once.
     """

@@ -9,7 +9,7 @@ from headrace.assign.draft import DraftAssignment
 from headrace.assign.state import TaskInfo
 
 _NEIGHBOURS = 32
-"""Tasks looked at on either side of the weight that would be best."""
+"""Tasks considered on either side of the weight that would be best."""
 
 
 class Balance:

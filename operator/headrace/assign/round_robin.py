@@ -1,4 +1,4 @@
-"""Deal everything anew, in turn: Kafka Connect's EagerAssignor."""
+"""Assign everything again, in turn: Kafka Connect's EagerAssignor."""
 
 from itertools import cycle
 

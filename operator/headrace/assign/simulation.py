@@ -21,7 +21,7 @@ class Round:
     assigned: Mapping[str, ConnectorsAndTasks]
     """All that each worker runs once the round is done."""
     revoked: Mapping[str, ConnectorsAndTasks]
-    """What each worker is told to stop."""
+    """What each worker has to stop."""
 
 
 class CooperativeSimulation:

@@ -1,4 +1,4 @@
-"""What an assignor is told: everything that a decision may rest on (KIP-924, ApplicationState)."""
+"""The input of an assignor: everything that a decision may use (KIP-924, ApplicationState)."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -54,7 +54,7 @@ class DriverState:
     warm_up: frozenset[TaskId] = frozenset()
     """Tasks of another driver that it restores in order to take them over."""
     cached: frozenset[TaskId] = frozenset()
-    """Tasks that it was told to give up and could still resume without a restore."""
+    """Tasks that it is revoking and could still resume without a restore."""
     rack: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
 

@@ -1,6 +1,6 @@
-"""Which drivers a flow has, who of them may get units, and which lives of them are over. Pure.
+"""Which drivers a flow has, which of them may get units, which incarnations are lost. Pure.
 
-The rules for a driver that joins, leaves, restarts, rolls or falls silent. In words they stand in
+The rules for a driver that joins, leaves, restarts, rolls or stops renewing. In words they stand in
 docs/rebalancing.md.
 """
 
@@ -19,7 +19,7 @@ class DriverPod:
     template: str
     """Hash of the template it was made from."""
     terminating: bool = False
-    """Whether it was told to go: scaled down, rolled, evicted."""
+    """Whether it terminates: scaled down, rolled, evicted."""
     ended: bool = False
     """Whether all its containers ended for good."""
     rack: str | None = None

@@ -1,4 +1,4 @@
-"""What is told as an Event: that a flow's state changed, not that it still is as it was."""
+"""What becomes an Event: a change of a flow's state, never an unchanged one."""
 
 import time
 import uuid
@@ -61,7 +61,7 @@ class EventRecorder:
         self._last: dict[tuple[str | None, str], float] = {}
 
     async def post(self, about: Subject, happened: Occurrence) -> None:
-        """Tell about an object, unless the same was told a moment ago."""
+        """Write an Event of an object, unless the same was written a moment ago."""
         now, key = time.monotonic(), (about.metadata.uid, happened.reason)
         self._last = {k: at for k, at in self._last.items() if now - at < _QUIET_S}
         if key in self._last:

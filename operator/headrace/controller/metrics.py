@@ -146,7 +146,7 @@ class OperatorMetrics(Collector):
         self._flows, self._tests, self._queues = flows, tests, queues
 
     def reconciles(self, kind: str) -> Callable[[float, bool], None]:
-        """Hears of each reconcile of a kind how many seconds it took, and whether it failed."""
+        """Called for each reconcile of a kind: how many seconds it took, and whether it failed."""
         took, errors = self._took.labels(kind), self._errors.labels(kind)
 
         def heard(took_s: float, failed: bool) -> None:

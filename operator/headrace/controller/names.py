@@ -6,7 +6,7 @@ from headrace.api.labels import COMPONENT_LABEL, DRIVER_COMPONENT, FLOW_LABEL, l
 
 PINNED_TO: Final = "headrace.dev/pinned-to"
 """Annotation of a task, written together with a move that a person asked for: it stays on that
-driver for as long as there is that driver. On the object, as an operator that starts anew must
+driver for as long as there is that driver. On the object, as an operator that starts again must
 still know it."""
 TEMPLATE: Final = "headrace.dev/template"
 """Label of a driver pod: hash of the template it was made from."""

@@ -1,7 +1,7 @@
-"""The one queue of the operator: keys of objects that want a look, each once, none twice at a time.
+"""The one queue of the operator: keys of objects to reconcile, each once, none twice at a time.
 
 Level-triggered: a key says that something changed, not what. It waits a moment, as changes come in
-swarms; a reconcile that failed is repeated with backoff; and each key is looked at again after a
+swarms; a reconcile that failed is repeated with backoff; and each key is reconciled again after a
 while though nothing happened.
 """
 
@@ -36,8 +36,8 @@ class KeyQueue(Generic[Key]):
         at_once: int = 16,
         heard: Callable[[float, bool], None] = lambda took_s, failed: None,
     ) -> None:
-        """``at_once`` keys are worked on at a time, one key never twice. ``heard`` hears of each
-        look how many seconds it took, and whether it failed."""
+        """``at_once`` keys are worked on at a time, one key never twice. ``heard`` is
+        called after each: how many seconds it took, and whether it failed."""
         self._heard = heard
         self._places = asyncio.Semaphore(at_once)
         self._due: dict[Key, float] = {}
@@ -54,7 +54,7 @@ class KeyQueue(Generic[Key]):
 
     @property
     def length(self) -> int:
-        """How many keys want a look now, or are looked at; may be asked on any thread."""
+        """How many keys are due, or are being worked on; may be called on any thread."""
         now, waiting = time.monotonic(), self._due.copy()
         return len(self._at_work.union([key for key, due in waiting.items() if due <= now]))
 

@@ -32,7 +32,7 @@ _WRITE_S = 12.0
 _PUBLISH_S = 120.0
 _QUIET_S = 4.0
 """After an API server did not answer, reports wait for so long: those who report do more than
-that, and must not stand still while it is away."""
+that, and must not stall while it is unreachable."""
 
 
 class KubernetesHerder:
@@ -90,7 +90,7 @@ class KubernetesHerder:
         self._wait(self._publish(connector, type, tasks, target_topics), _PUBLISH_S)
 
     def _wait(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        """Each request has a time-out of its own; this one is for a loop that stands still."""
+        """Each request has a time-out of its own; this one is for a loop that stalls."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result(timeout_s)

@@ -1,4 +1,4 @@
-"""A driver as a pod of Kubernetes: hears of its flow and units from the API server."""
+"""A driver as a pod of Kubernetes: watches its flow and units on the API server."""
 
 import asyncio
 import os
@@ -44,7 +44,7 @@ _RETRY_S = 2.0
 
 @dataclass(frozen=True)
 class Pod:
-    """What a driver is told about itself (most of it by the downward API)."""
+    """The environment of a driver (most of it from the downward API)."""
 
     flow: str
     namespace: str
@@ -109,7 +109,7 @@ class PodDriver:
         self._log = log.bind(flow=pod.flow, driver=pod.name)
 
     async def run(self) -> None:
-        """Until TERM (or Ctrl-C): then the units are let go of, and the Lease last."""
+        """Until TERM (or Ctrl-C): then the units are released, and the Lease last."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop)
         async with (
@@ -138,7 +138,7 @@ class PodDriver:
         object = self._flows.get(self._pod.flow)
         uid = object["metadata"]["uid"] if object else None
         if self._flow is not None and uid != self._flow.metadata.uid:
-            self._log.info("the flow was deleted")  # and, perhaps, made anew: for new pods
+            self._log.info("the flow was deleted")  # and, perhaps, created again: for new pods
             self._stop()
             return
         if object is None or object["metadata"]["generation"] == self._generation:
@@ -182,7 +182,7 @@ class PodDriver:
                 COMPONENT_LABEL: DRIVER_COMPONENT,
                 FLOW_LABEL: label_value(self._pod.flow),
             },
-            # So that it goes with the pod, also one that ends without a word.
+            # So that it is deleted with the pod, also with one that is killed.
             owners=[pod] if self._pod.uid else [owner_reference(flow)],
         )
 
@@ -212,7 +212,7 @@ class PodDriver:
                 TASK, self._pod.namespace, task.metadata.name, {"metadata": removal}
             )
         except Conflict:
-            pass  # it changed, which we are about to hear of
+            pass  # it changed: the watch is about to report it
         except HeadraceError as error:
             self._log.info("restart request not removed, tried again", why=str(error))
             asyncio.get_running_loop().call_later(_RETRY_S, self._wake.set)
@@ -220,13 +220,13 @@ class PodDriver:
     # The end.
 
     async def _hand_over(self) -> None:
-        """The Lease is renewed until all is let go of, and shows then at once that we are gone."""
+        """The Lease is renewed until all units are released; then its deletion ends it at once."""
         self._log.info("driver stops")
         if self._worker is not None:
             ended = await asyncio.to_thread(self._worker.stop, self._pod.stop_timeout_s)
-            self._log.info("units let go of", all=ended)
+            self._log.info("units released", all=ended)
         for task in self._background:
-            task.cancel()  # the renewal too, or it would make the Lease anew
+            task.cancel()  # the renewal too, or it would create the Lease again
         await asyncio.gather(*self._background, return_exceptions=True)
         if self._lease is not None:
             await self._lease.release()
@@ -237,7 +237,7 @@ class PodDriver:
         return self._worker.figures() if self._worker is not None else []
 
     def _amiss(self) -> list[str]:
-        """For liveness: what a restart of the container would mend."""
+        """For liveness: what a restart of the container would repair."""
         if self._worker is None or self._worker.alive:
             return []
         return ["nobody looks after the units any more"]

@@ -1,4 +1,4 @@
-"""The main loop of a driver: hears the herder, keeps a Worker per flow, stops in order."""
+"""The main loop of a driver: reads from the herder, keeps a Worker per flow, stops in order."""
 
 import os
 import queue
@@ -34,7 +34,7 @@ def run_driver(
     """
     events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
     signal.signal(signal.SIGTERM, lambda *_: events.put(_STOP))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the herder's to hear
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the herder handles Ctrl-C
     link = HerderLink(line, on_event=events.put, on_closed=lambda: events.put(_CLOSED))
     _beat(link, lease_s / 6)
 

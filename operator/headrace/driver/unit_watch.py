@@ -16,7 +16,7 @@ log = get_logger(__name__)
 class DriverUnits:
     """Those that a driver is to run, those that it holds, and those that it stands by for.
 
-    With 10,000 tasks on 100 drivers, a driver that watched its whole flow would hear of every
+    With 10,000 tasks on 100 drivers, a driver that watched its whole flow would receive every
     report of every other one. So there are three watches, two by field; standbys are a list, which
     no field selector can look into: the operator puts a label on the task for each.
     """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 @contextmanager
 def file_lock(path: Path) -> Iterator[None]:
-    """Wait until nobody else holds ``path``, and hold it; the kernel lets go when a holder dies."""
+    """Wait for the lock of ``path``, and hold it; the kernel releases it when the holder dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

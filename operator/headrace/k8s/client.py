@@ -18,10 +18,10 @@ TIMEOUT_S = 5.0
 _PAGE = 500
 """Objects a list request asks for at once, as client-go does."""
 _SILENCE_S = 75.0
-"""A watch hears a bookmark at least every minute: a longer silence is a dead connection."""
+"""A watch receives a bookmark at least every minute: a longer silence is a dead connection."""
 
 Heard = Callable[[str, Kind, str, float], None]
-"""Hears of a request: its verb, the kind, its outcome (``Success``, the name of an error class of
+"""Called for a request: its verb, the kind, its outcome (``Success``, the name of an error class of
 ``k8s.errors``, or ``Cancelled``), and how many seconds it took."""
 
 _ALL = "application/json"
@@ -39,7 +39,7 @@ class Client:
         self.namespace = namespace
         """Where people mean when they name none: the namespace of their context."""
         self.heard: Heard = lambda verb, kind, outcome, took_s: None
-        """Hears of every request; of a watch, when it is open."""
+        """Called for every request; for a watch, when it is open."""
         api.user_agent = who.removeprefix("the ").replace(" ", "-")
 
     async def close(self) -> None:

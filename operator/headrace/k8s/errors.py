@@ -27,7 +27,7 @@ class Conflict(HeadraceError):
 
 
 class Expired(HeadraceError):
-    """What was asked for is forgotten (410): list anew."""
+    """The resourceVersion is too old (410): list again."""
 
 
 class Forbidden(Fatal):

@@ -61,7 +61,7 @@ def make_registry() -> CollectorRegistry:
 
 
 class RequestMetrics:
-    """Hears of a client's requests (``Client.heard``)."""
+    """Receives a client's requests (``Client.heard``)."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = Counter(REQUESTS.name, REQUESTS.help, REQUESTS.labels, registry=registry)

@@ -18,7 +18,7 @@ _METADATA = frozenset(info.alias for info in ObjectMeta.model_fields.values())
 
 def parse(type: type[Resource], object: Object) -> Resource:
     """An object as one of ours. Of its status only what this version understands: a newer one, and
-    anybody who may, write there too, and whoever owns it writes it anew.
+    anybody who may, write there too, and its owner writes it again.
 
     Raises ``InvalidSpec`` for one that this version does not understand: the definition (CRD) in
     the cluster is then of another version, or it says what a definition cannot check.
@@ -38,8 +38,8 @@ def parse(type: type[Resource], object: Object) -> Resource:
         where = ".".join(map(str, strange[0]["loc"]))
         raise InvalidSpec(
             f"{type.__name__} {metadata['name']} in namespace {metadata.get('namespace')} is not "
-            f"understood: {where}: {strange[0]['msg']}. Mend that field; or, where a newer version "
-            "knows it, its definition (CRD) and this program are of different versions: apply the "
+            f"understood: {where}: {strange[0]['msg']}. Correct that field; or, if a newer version "
+            "has it, its definition (CRD) and this program are of different versions: apply the "
             "definitions that belong to it"
         ) from error
 

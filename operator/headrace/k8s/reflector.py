@@ -62,7 +62,7 @@ class Reflector:
         fields: str = "",
         on_change: Callable[[Change], None] = lambda change: None,
     ) -> None:
-        """``on_change`` hears every change once it is in the copy; it must not raise nor block."""
+        """``on_change`` receives each change once it is in the copy; it must not raise or block."""
         self.synced = asyncio.Event()
         """Set for good when the first list is in the copy."""
         self.error: HeadraceError | None = None
@@ -99,7 +99,7 @@ class Reflector:
                     await self._list()
                 await self._watch()
             except Expired:
-                log.info("watch is too old, listing anew", kind=self._kind.name)
+                log.info("watch is too old, listing again", kind=self._kind.name)
                 self._version = ""
             except HeadraceError as error:
                 self._note(error)
@@ -161,7 +161,7 @@ class Reflector:
 
     def _note(self, error: HeadraceError) -> None:
         if self.error is None:
-            # What cannot mend itself (a right that is missing) deserves a louder word.
+            # What does not recover by itself (a missing right) is logged at a higher level.
             say = log.warning if isinstance(error, Retriable) else log.error
             say("cannot watch, tried again and again", kind=self._kind.name, why=str(error))
         self.error = error

@@ -127,4 +127,4 @@ def is_record(message: Message, tried: str) -> bool:
     problem = translate(error, tried)
     if isinstance(problem, Fatal) or error.code() == KafkaError._AUTO_OFFSET_RESET:
         raise problem
-    return False  # the client goes on trying by itself
+    return False  # the client retries by itself

@@ -1,4 +1,4 @@
-"""One run of a MirrorTest, as every job of it is told: the test, resolved, and a name.
+"""One run of a MirrorTest, the input of each of its jobs: the test, resolved, and a name.
 
 A resolved test names its clusters: in one with ``flowName``, ``headrace verify`` fills in the
 flow's source, target and topic names first.

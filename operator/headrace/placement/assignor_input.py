@@ -1,4 +1,4 @@
-"""What an assignor is told, from what units' objects say. Pure."""
+"""The input of an assignor, from units' objects. Pure."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace

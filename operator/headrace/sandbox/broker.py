@@ -94,14 +94,14 @@ class Broker:
         self._end(signal.SIGKILL)
 
     def freeze(self) -> None:
-        """Let it stand still: its connections stay open, and nothing answers."""
+        """Freeze it: its connections stay open, and nothing answers."""
         if process := self.process:
             process.suspend()
             # The kernel tells every thread of it, one after the other.
             deadline = time.monotonic() + FREEZE_TIMEOUT_S
             while not self.frozen:
                 if time.monotonic() > deadline:
-                    raise GaveUp(f"{self} does not stand still after {FREEZE_TIMEOUT_S} s")
+                    raise GaveUp(f"{self} is not frozen after {FREEZE_TIMEOUT_S} s")
                 time.sleep(0.01)
 
     def thaw(self) -> None:
@@ -111,7 +111,7 @@ class Broker:
 
     @property
     def frozen(self) -> bool:
-        """Does it stand still?"""
+        """Is it frozen?"""
         process = self.process
         return process is not None and process.status() == psutil.STATUS_STOPPED
 
@@ -191,4 +191,4 @@ class Broker:
         """The last error in the log, and where the rest can be read."""
         lines = self.log.read_text(errors="replace").splitlines()
         telling = [line for line in lines if "ERROR" in line or "Exception" in line] or lines[-1:]
-        return f"{telling[-1] if telling else 'without a word'}. Its log: {self.log}"
+        return f"{telling[-1] if telling else 'it logged nothing'}. Its log: {self.log}"

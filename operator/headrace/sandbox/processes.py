@@ -72,7 +72,7 @@ def end(processes: Iterable[psutil.Process], how: signal.Signals, grace_s: float
         for process in left:
             with suppress(psutil.NoSuchProcess):  # it may end by itself just now
                 process.send_signal(signal_number)
-                process.send_signal(signal.SIGCONT)  # a frozen one does not hear of its end
+                process.send_signal(signal.SIGCONT)  # a frozen one does not handle the other
         deadline = time.monotonic() + patience_s
         while (left := [p for p in left if not _ended(p)]) and time.monotonic() < deadline:
             time.sleep(0.02)

@@ -63,7 +63,7 @@ class Sandbox:
         """Start clusters under ``name`` and wait until every broker takes connections.
 
         ``disk_bytes`` must be free in ``home`` (``sandboxes_home()``), where data and logs go.
-        Raises InvalidSpec for what a person can mend: a name or a port that is taken, an unusable
+        Raises InvalidSpec for what one can correct: a name or a port that is taken, an unusable
         JAVA_HOME, too little disk.
         """
         check_name(name)

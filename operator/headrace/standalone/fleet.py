@@ -1,4 +1,4 @@
-"""The driver processes of a run: started, heard of, replaced, stopped."""
+"""The driver processes of a run: started, supervised, replaced, stopped."""
 
 import asyncio
 import itertools
@@ -46,9 +46,9 @@ class DriverProcess:
         self.leaving = False
         """Whether it is one too many: it gets nothing new, and is stopped when it holds nothing."""
         self.last_beat: float | None = None
-        """Monotonic seconds; ``None`` until it was heard of, and when it is taken for lost."""
+        """Monotonic seconds; ``None`` before the first heartbeat, and when it is taken for lost."""
         self.joined = False
-        """Whether it was ever heard of."""
+        """Whether it ever sent a heartbeat."""
         self._writer = writer
 
     @property
@@ -101,7 +101,7 @@ class Fleet:
         self.failure: asyncio.Future[None]
 
     def alive(self) -> list[DriverProcess]:
-        """Drivers that were heard of within the lease."""
+        """Drivers that sent a heartbeat within the lease."""
         return [driver for driver in self._drivers.values() if driver.last_beat is not None]
 
     def ready(self) -> list[DriverProcess]:
@@ -128,7 +128,7 @@ class Fleet:
             self._keep(self._spawn_and_serve())
 
     def expire(self, now: float, forgive: bool) -> None:
-        """Take silent drivers for lost; with ``forgive`` their time starts anew."""
+        """Take silent drivers for lost; with ``forgive`` their time starts again."""
         for driver in self.alive():
             if forgive:
                 driver.last_beat = now

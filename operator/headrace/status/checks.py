@@ -93,7 +93,7 @@ def _no_leases(facts: FlowFacts) -> Readiness | None:
         return None
     return Readiness.reconciling(
         Reason.NO_DRIVERS,
-        f"{started} driver pods run and none renews its Lease: look whether they reach the API "
+        f"{started} driver pods run and none renews its Lease: check whether they reach the API "
         "server",
     )
 
@@ -150,7 +150,9 @@ def _connector_starts(facts: FlowFacts) -> Readiness | None:
     connector = next((t for t in facts.tasks if t.spec.type is TaskType.SOURCE_CONNECTOR), None)
     if connector and condition(connector.status.conditions, ConditionType.READY):
         return None
-    return Readiness.reconciling(Reason.STARTING, "the source connector takes its first look")
+    return Readiness.reconciling(
+        Reason.STARTING, "the source connector polls the source for the first time"
+    )
 
 
 def _units_start(facts: FlowFacts) -> Readiness | None:

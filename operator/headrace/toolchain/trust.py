@@ -34,7 +34,7 @@ def ca_bundle() -> Path | None:
     """The PEM file of trusted authorities: SSL_CERT_FILE, else the distribution's, or None."""
     if given := os.environ.get("SSL_CERT_FILE"):
         if not Path(given).is_file():
-            raise InvalidSpec(f"SSL_CERT_FILE is {given}, which is no file: mend it or unset it")
+            raise InvalidSpec(f"SSL_CERT_FILE is {given}, which is no file: correct it or unset it")
         return Path(given)
     return next((path for path in BUNDLES if path.is_file()), None)
 

@@ -84,7 +84,7 @@ BLOCKED = Readiness.stalled(Reason.FORBIDDEN, "the operator may not create deplo
             facts(running(61), replace(running(61), name="b"), replace(POD, name="c")),
             NO,
             Reason.NO_DRIVERS,
-            "2 driver pods run and none renews its Lease: look whether they reach the API server",
+            "2 driver pods run and none renews its Lease: check whether they reach the API server",
             False,
         ),
         (
@@ -94,7 +94,7 @@ BLOCKED = Readiness.stalled(Reason.FORBIDDEN, "the operator may not create deplo
             "drivers are starting",
             False,
         ),
-        (facts(running(61), alive=True), NO, Reason.STARTING, "first look", False),
+        (facts(running(61), alive=True), NO, Reason.STARTING, "for the first time", False),
         (
             facts(replace(POD, problem="ImagePullBackOff: no such image")),
             NO,
@@ -109,7 +109,7 @@ BLOCKED = Readiness.stalled(Reason.FORBIDDEN, "the operator may not create deplo
             "spec.drivers.replicas is 0: nothing is copied until it is scaled up",
             True,
         ),
-        (facts(POD, alive=True), NO, Reason.STARTING, "first look", False),
+        (facts(POD, alive=True), NO, Reason.STARTING, "for the first time", False),
         (facts(state="Stopped"), YES, Reason.STOPPED, "stopped, as spec.state asks", False),
         (facts(POD, state="Stopped"), NO, Reason.STOPPING, "hand over", False),
         (

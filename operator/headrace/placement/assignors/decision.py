@@ -26,11 +26,11 @@ class Decider(Protocol):
     """An assignor that has been made safe to ask."""
 
     def decide(self, state: ApplicationState) -> Decision:
-        """Ask, check the answer, tell the assignor what became of it."""
+        """Ask, check the answer, report the outcome to the assignor."""
         ...
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release its resources."""
         ...
 
 

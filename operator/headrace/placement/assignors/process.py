@@ -1,7 +1,7 @@
 """What runs in the process of a plug-in among the assignors, as a script.
 
 Over the line come a state, and whether lags may be asked for; back goes a reply. After an answer
-comes what became of it, and ``ready`` goes back. The process ends when the other end does.
+comes its outcome, and ``ready`` goes back. The process ends when the other end does.
 
 Nothing of the herder is imported here, which would take most of a second.
 """
