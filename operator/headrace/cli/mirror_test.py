@@ -11,122 +11,183 @@ from pydantic import ValidationError
 
 from headrace.api import ChaosStep
 from headrace.chaos import Chaos, LocalFlow
-from headrace.cli.spark_job import SparkJob
+from headrace.cli.spark_job import Event, SparkJob
 from headrace.cli.verify_view import View
 from headrace.control import control
 from headrace.errors import GaveUp
-from headrace.mirror_test import Fault, Faults, LoadClock, Result, Run, documents
-from headrace.mirror_test.stages import Stage
+from headrace.mirror_test import Faults, LoadClock, Result, Run, documents
+from headrace.mirror_test.sequence import Activity, RunState, StageState, advance
+from headrace.mirror_test.stages import Stage, deadline_s
 
 _DOCUMENTS = (
     *(documents.TEST, documents.FAULTS, documents.MANIFEST),
     *(documents.MEASURED, documents.REPORT, documents.PAGE),
     *("probe.log", "produce.log", "verify.log"),
 )
-_LOOK_S = 0.1
+_TITLES = {
+    Activity.STARTING_PROBE: "Starting the probe",
+    Activity.SENDING: "Starting the load",
+    Activity.AWAITING_ARRIVALS: "Waiting for the last message on the target",
+    Activity.COMPARING: "Comparing the clusters",
+}
+_POLL_S = 0.1
 _SPARK_START_S = 60.0  # eight seconds on a quiet machine
-_END_S = 60.0  # a job's own clean-up after the time that it was given
-_COMPARISON_S = 3_600.0  # a million records take one minute; what takes an hour is stuck
 
 
 def run_test(
     run: Run, steps: Sequence[ChaosStep], folder: Path, timeout_s: float, view: View
 ) -> Result:
-    """Carry out a resolved test and return what ``report.json`` says.
+    """Carry out a resolved test and return the result in ``report.json``.
 
     Raises ``GaveUp`` when there is no such document in the end.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name in _DOCUMENTS:
         (folder / name).unlink(missing_ok=True)  # of an earlier run into the same folder
-    test_file = folder / documents.TEST
-    test_file.write_text(run.test.model_dump_json(by_alias=True, exclude_none=True, indent=1))
-    with ExitStack() as jobs:
-        jobs.callback(shutil.rmtree, folder / "scratch", ignore_errors=True)
-
-        def start(stage: Stage, *more: str) -> SparkJob:
-            job = SparkJob(
-                stage,
-                run.test.spec.load.producers,
-                folder,
-                *("--test", str(test_file), "--run", run.name, "--out", str(folder)),
-                *(("--secrets", str(run.secrets)) if run.secrets else ()),
-                *more,
-            )
-            jobs.callback(job.end)
-            return job
-
-        view.stage("Starting the probe")
-        wait_s = max(timeout_s, run.test.spec.settle_seconds)
-        probe = start(Stage.PROBE, "--timeout", str(wait_s))
-        _wait_until_ready(probe, wait_s + _SPARK_START_S, view)
-        view.stage("Starting the load")
-        load = start(Stage.PRODUCE)
-        faults = _watch_load(run, load, steps, view)
-        documents.write(folder / documents.FAULTS, Faults(faults=faults))
-        if (folder / documents.MANIFEST).exists():
-            view.stage("Waiting for the last message on the target")
-            _wait_for_end(probe, run.test.spec.settle_seconds + _END_S)
-        else:
-            view.note(load.last_words())
-        probe.end()
-        view.stage("Comparing the clusters")
-        verify = start(Stage.VERIFY)
-        _wait_for_end(verify, run.test.spec.settle_seconds + _COMPARISON_S)
-        verify.end()
-    return _result(folder, run, verify)
+    (folder / documents.TEST).write_text(
+        run.test.model_dump_json(by_alias=True, exclude_none=True, indent=1)
+    )
+    with ExitStack() as ends:
+        ends.callback(shutil.rmtree, folder / "scratch", ignore_errors=True)
+        stages = _Stages(run, steps, folder, timeout_s, view)
+        ends.callback(stages.end)
+        shown = None
+        while not (next_one := advance(stages.observe())).activity.is_end:
+            if next_one.start is not None:
+                stages.start(next_one.start)
+            if next_one.activity is not shown and next_one.activity in _TITLES:
+                view.stage(_TITLES[next_one.activity])
+            shown = next_one.activity
+            stages.poll()
+    return _result(folder, run, stages.last_words(Stage.VERIFY))
 
 
-def _wait_until_ready(probe: SparkJob, within_s: float, view: View) -> None:
-    """A test goes on without its probe: only latency is then not known."""
-    deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
-        for event in probe.events(_LOOK_S):
-            if event["event"] == "ready":
-                if event["missing"]:
-                    view.note(f"not on the target yet: {', '.join(event['missing'])}")
-                return
-        if not probe.running:
-            break
-    view.note(f"latency will not be measured: {probe.last_words()}")
+class _Stages:
+    """Starts the stages and observes them: Spark jobs, and chaos in this process."""
+
+    def __init__(
+        self, run: Run, steps: Sequence[ChaosStep], folder: Path, timeout_s: float, view: View
+    ) -> None:
+        self._run, self._folder, self._view = run, folder, view
+        self._has_chaos = bool(steps)
+        flow = LocalFlow(partial(control.request, run.flow or ""))  # without a flow: no steps
+        self._chaos = Chaos(steps, flow, run.test.spec.settle_seconds)
+        self._clock = LoadClock(run.test.spec.load)
+        self._topics_s = max(timeout_s, run.test.spec.settle_seconds)
+        self._jobs: dict[Stage, SparkJob] = {}
+        self._started_s: dict[Stage, float] = {}
+        self._ended_s: dict[Stage, float] = {}
+        self._probe_is_ready = False
+
+    def observe(self) -> RunState:
+        """What ``advance`` decides from."""
+        now_s = time.monotonic()
+        for stage, job in self._jobs.items():
+            if stage not in self._ended_s and not job.running:
+                self._ended_s[stage] = now_s
+                if stage is Stage.PRODUCE:
+                    self._end_chaos()
+        if Stage.PRODUCE in self._ended_s and not self._chaos.recovering:
+            self._ended_s.setdefault(Stage.CHAOS, now_s)
+        return RunState(
+            stages={stage: self._state(stage, now_s) for stage in self._started_s},
+            settle_s=self._run.test.spec.settle_seconds,
+            probe_start_s=self._topics_s + _SPARK_START_S,
+            chaos_start_s=0.0,
+            has_chaos=self._has_chaos,
+            has_manifest=self._has_manifest,
+            reported=Stage.VERIFY in self._ended_s and (self._folder / documents.REPORT).exists(),
+        )
+
+    def start(self, stage: Stage) -> None:
+        """Start a stage; the one before it, where it must be over by then, is ended."""
+        if stage is Stage.PRODUCE and not self._probe_is_ready:
+            # A test goes on without its probe: only latency is then unknown.
+            self._view.note(f"latency will not be measured: {self.last_words(Stage.PROBE)}")
+        if stage is Stage.VERIFY:
+            self._jobs[Stage.PROBE].end()
+            faults = Faults(faults=self._chaos.faults)
+            documents.write(self._folder / documents.FAULTS, faults)
+        self._started_s[stage] = time.monotonic()
+        if stage is not Stage.CHAOS:
+            more = ("--timeout", str(self._topics_s)) if stage is Stage.PROBE else ()
+            self._jobs[stage] = self._spark_job(stage, *more)
+
+    def poll(self) -> None:
+        """Take the jobs' events, and inject the faults that are due; waits a moment."""
+        for stage, job in self._jobs.items():
+            for event in job.events(_POLL_S / len(self._jobs)):
+                self._receive(stage, event)
+        if Stage.PRODUCE in self._jobs and Stage.CHAOS not in self._ended_s:
+            self._advance_chaos()
+        if self._age_s(Stage.VERIFY) > deadline_s(self._run.test, Stage.VERIFY):
+            self._jobs[Stage.VERIFY].end()
+
+    def last_words(self, stage: Stage) -> str:
+        """See ``SparkJob.last_words``."""
+        return self._jobs[stage].last_words()
+
+    def end(self) -> None:
+        """End what still runs."""
+        for job in self._jobs.values():
+            job.end()
+
+    @property
+    def _has_manifest(self) -> bool:
+        return (self._folder / documents.MANIFEST).exists()
+
+    def _state(self, stage: Stage, now_s: float) -> StageState:
+        ended_s = self._ended_s.get(stage)
+        return StageState(
+            age_s=self._age_s(stage),
+            ready=stage is Stage.CHAOS or (stage is Stage.PROBE and self._probe_is_ready),
+            ended_s=None if ended_s is None else now_s - ended_s,
+        )
+
+    def _age_s(self, stage: Stage) -> float:
+        return time.monotonic() - self._started_s.get(stage, time.monotonic())
+
+    def _receive(self, stage: Stage, event: Event) -> None:
+        if (stage, event["event"]) == (Stage.PROBE, "ready"):
+            self._probe_is_ready = True
+            if event["missing"]:
+                self._view.note(f"not on the target yet: {', '.join(event['missing'])}")
+        elif (stage, event["event"]) == (Stage.PRODUCE, "progress"):
+            self._clock.acknowledged = event["acknowledged"]
+
+    def _advance_chaos(self) -> None:
+        if (progress := self._clock.progress()) is None:
+            return
+        if fault := self._chaos.look(progress, time.monotonic()):
+            self._view.fault(fault)
+        self._view.progress(progress)
+
+    def _end_chaos(self) -> None:
+        """The load has ended: no further step comes due."""
+        self._chaos.end()
+        if not self._has_manifest:
+            self._view.note(self.last_words(Stage.PRODUCE))
+
+    def _spark_job(self, stage: Stage, *more: str) -> SparkJob:
+        secrets = self._run.secrets
+        return SparkJob(
+            stage,
+            self._run.test.spec.load.producers,
+            self._folder,
+            *("--test", str(self._folder / documents.TEST)),
+            *("--run", self._run.name, "--out", str(self._folder)),
+            *(("--secrets", str(secrets)) if secrets else ()),
+            *more,
+        )
 
 
-def _watch_load(
-    run: Run, load: SparkJob, steps: Sequence[ChaosStep], view: View
-) -> tuple[Fault, ...]:
-    """Follow the load to its end and break what is to be broken meanwhile."""
-    flow = LocalFlow(partial(control.request, run.flow or ""))  # without a flow: no steps
-    chaos = Chaos(steps, flow, run.test.spec.settle_seconds)
-    clock = LoadClock(run.test.spec.load)
-    while load.running or chaos.recovering:
-        for event in load.events(_LOOK_S):
-            if event["event"] == "progress":
-                clock.acknowledged = event["acknowledged"]
-        if not load.running:
-            chaos.end()
-        progress = clock.progress()
-        if progress is None:
-            continue
-        if fault := chaos.look(progress, time.monotonic()):
-            view.fault(fault)
-        view.progress(progress)
-    chaos.end()
-    return chaos.faults
-
-
-def _wait_for_end(job: SparkJob, within_s: float) -> None:
-    deadline = time.monotonic() + within_s
-    while job.running and time.monotonic() < deadline:
-        time.sleep(_LOOK_S)
-
-
-def _result(folder: Path, run: Run, verify: SparkJob) -> Result:
-    """What the document says; nothing else is believed."""
+def _result(folder: Path, run: Run, last_words: str) -> Result:
+    """The verdict is that of the document, and of nothing else."""
     path = folder / documents.REPORT
     try:
         result = Result.model_validate_json(path.read_text(encoding="utf-8"))
     except (OSError, ValidationError) as error:
-        raise GaveUp(f"there is no verdict: {verify.last_words()}") from error
+        raise GaveUp(f"there is no verdict: {last_words}") from error
     if result.run != run.name:
         raise GaveUp(f"there is no verdict: {path} is of another run, {result.run}")
     return result

@@ -1,6 +1,9 @@
-"""The jobs of a mirror test, wherever they run, and what the Spark driver of each needs."""
+"""The stages of a mirror test, wherever they run, and what the Spark driver of each needs."""
 
 from enum import StrEnum
+from math import ceil
+
+from headrace.api import MirrorTest
 
 
 class Stage(StrEnum):
@@ -8,17 +11,22 @@ class Stage(StrEnum):
 
     PROBE = "probe"
     CHAOS = "chaos"
-    """No Spark job: in pods only, and only where ``spec.chaos`` is set."""
+    """Only where ``spec.chaos`` is set. No Spark job: in a cluster a Job of its own, on one machine
+    part of ``headrace verify``."""
     PRODUCE = "produce"
     VERIFY = "verify"
 
 
+_DEADLINE_S = 3_600
+"""Beyond the times of the load and of the settling: a stage that takes an hour more is stuck. (To
+compare a million records takes a minute.)"""
+
 HEAP_MIB = {Stage.PROBE: 512, Stage.PRODUCE: 512, Stage.VERIFY: 1_536}
 """Memory of the JVM; Python's workers come on top."""
 
-# A collector with threads of its own comes to nothing in a minute's life. Nor does the optimizing
-# compiler where Python does the work: without it Spark's start costs 40 % less (10 core-seconds).
-# The verifier's work is the JVM's own: it would take three times as long.
+# A collector with threads of its own does not pay off in a process of a minute. Nor does the
+# optimizing compiler where Python does the work: without it Spark's start costs 40 % less (10
+# core-seconds). The verifier's work is the JVM's own: without it that takes three times as long.
 _SERIAL = "-XX:+UseSerialGC"
 JAVA_OPTIONS = {
     Stage.PROBE: f"{_SERIAL} -XX:TieredStopAtLevel=1",
@@ -31,3 +39,15 @@ def local_slots(stage: Stage, producers: int) -> int:
     """Tasks at the same time where all of them run in the Spark driver's process; each producer
     and each of as many consumers needs one for the whole load."""
     return 2 if stage is Stage.VERIFY else producers
+
+
+def deadline_s(test: MirrorTest, stage: Stage) -> int:
+    """The time limit of a stage, in seconds from its start."""
+    load, settle_s = test.spec.load, test.spec.settle_seconds
+    if load.duration_seconds is not None:
+        load_s = load.duration_seconds
+    else:
+        topics = len(load.names or ()) or load.topics or 1
+        per_second = topics * (load.messages_per_second or 1_000)
+        load_s = ceil((load.messages or 0) / per_second)
+    return _DEADLINE_S + (settle_s if stage is Stage.VERIFY else load_s + settle_s)

@@ -22,19 +22,19 @@ from headrace.api import (
 from headrace.api.conditions import Readiness
 from headrace.controller.mirror_tests import (
     ChaosRole,
-    Facts,
     Images,
-    Step,
+    RunFacts,
+    StageDecision,
     TestRun,
     build_run,
+    next_decision,
     next_scheduled,
-    next_step,
 )
 from headrace.controller.mirror_tests.ended import left_executors, left_jobs
 from headrace.controller.mirror_tests.jobs import build_job
 from headrace.controller.mirror_tests.killed import Request, request
 from headrace.controller.mirror_tests.pods import TestPod, read_pod
-from headrace.controller.mirror_tests.status import saying
+from headrace.controller.mirror_tests.status import with_conditions
 from headrace.errors import InvalidSpec
 from headrace.mirror_test.faults import read_plan
 from headrace.mirror_test.stages import Stage
@@ -129,11 +129,11 @@ NO_NODE = {
 NO_IMAGE = container(waiting={"reason": "ImagePullBackOff", "message": "not found"})
 
 
-def look(test: MirrorTest, **facts: Any) -> Step:
-    return next_step(Facts(test, facts.pop("now", NOW), run=RUN.name, **facts))
+def look(test: MirrorTest, **facts: Any) -> StageDecision:
+    return next_decision(RunFacts(test, facts.pop("now", NOW), run=RUN.name, **facts))
 
 
-def after(test: MirrorTest, step: Step) -> MirrorTest:
+def after(test: MirrorTest, step: StageDecision) -> MirrorTest:
     return test.model_copy(update={"status": step.status})
 
 
@@ -143,11 +143,11 @@ def begun(test: MirrorTest, at: datetime = NOW) -> MirrorTest:
     return test.model_copy(update={"status": status})
 
 
-def reason(step: Step, type: str = "Ready") -> str:
+def reason(step: StageDecision, type: str = "Ready") -> str:
     return next((str(c.reason) for c in step.status.conditions if c.type == type), "")
 
 
-def message(step: Step) -> str:
+def message(step: StageDecision) -> str:
     return step.status.conditions[0].message
 
 
@@ -339,7 +339,7 @@ def test_a_job_that_nobody_lets_make_pods_is_said_and_ends_the_test() -> None:
 
 @pytest.mark.parametrize("ahead", [timedelta(0), timedelta(hours=1)])
 def test_an_operator_whose_clock_is_ahead_waits_as_long_as_any_other(ahead: timedelta) -> None:
-    def look_after(seconds: int, jobs: dict[Stage, Any], *pods: TestPod) -> Step:
+    def look_after(seconds: int, jobs: dict[Stage, Any], *pods: TestPod) -> StageDecision:
         now = NOW + ahead
         test = begun(read(), now)
         return look(test, jobs=jobs, pods=pods, now=now + timedelta(seconds=seconds))
@@ -414,7 +414,7 @@ def breaking(**spec: Any) -> MirrorTest:
     return of_a_flow(chaos=[{"action": "KillOperator", "atSeconds": 1}], **spec)
 
 
-def look_breaking(test: MirrorTest, **facts: Any) -> Step:
+def look_breaking(test: MirrorTest, **facts: Any) -> StageDecision:
     return look(test, flow=flow("True"), breaks=True, may_break=True, **facts)
 
 
@@ -523,9 +523,9 @@ def test_what_has_begun_goes_back_for_nothing(phase: MirrorTestPhase) -> None:
     gone = look(begun, jobs={Stage.PROBE: job(Stage.PROBE, ready=1)}, flow=flow("False"))
     assert (gone.start, gone.status.verdict) == (None, Verdict.INCONCLUSIVE)
     forbidden = Readiness.stalled(Reason.FORBIDDEN, "may not list jobs")
-    status = saying(begun, forbidden, NOW)
+    status = with_conditions(begun, forbidden, NOW)
     assert (status.phase, status.conditions[0].reason) == (phase, Reason.FORBIDDEN)
-    assert saying(of_a_flow(), forbidden, NOW).phase is None
+    assert with_conditions(of_a_flow(), forbidden, NOW).phase is None
 
 
 ALL = {
@@ -578,7 +578,7 @@ def test_a_finished_test_stays_as_it_is_until_its_time_is_over() -> None:
     assert (later.status, later.again_s, later.expired) == (done.status, 40, False)
     assert look(done, now=NOW + timedelta(seconds=61)).expired
     kept = after(read(), look(read(), jobs=ALL, report=report()))
-    assert look(kept, now=NOW + timedelta(days=99)) == Step(kept.status)
+    assert look(kept, now=NOW + timedelta(days=99)) == StageDecision(kept.status)
 
 
 def test_a_second_look_changes_nothing() -> None:
@@ -694,7 +694,7 @@ def test_a_schedule_that_is_one_has_a_next_run(schedule: str) -> None:
 def test_a_run_that_is_stalled_is_shown_by_its_schedule() -> None:
     run = finished(1, None)
     taken = Readiness.stalled(Reason.NAME_TAKEN, "Job nightly-1-probe is there already")
-    stalled = run.model_copy(update={"status": saying(run, taken, NOW)})
+    stalled = run.model_copy(update={"status": with_conditions(run, taken, NOW)})
     step = next_scheduled(scheduled(), [stalled], NOW)
     assert (step.create, [str(c.type) for c in step.status.conditions]) == (
         None,

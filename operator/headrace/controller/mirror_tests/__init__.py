@@ -7,24 +7,24 @@ is pure. ``reconcile`` does it, ``ended`` removes what is left of a stage, ``kil
 kills its operator.
 """
 
-from headrace.controller.mirror_tests.facts import Facts, Step
+from headrace.controller.mirror_tests.facts import RunFacts, StageDecision
 from headrace.controller.mirror_tests.jobs import build_run
 from headrace.controller.mirror_tests.reconcile import MirrorTestReconciler, TestName
 from headrace.controller.mirror_tests.run import ChaosRole, Images, TestRun, report_name
 from headrace.controller.mirror_tests.schedule import Scheduled, next_scheduled
-from headrace.controller.mirror_tests.stages import next_step
+from headrace.controller.mirror_tests.stages import next_decision
 
 __all__ = [
     "ChaosRole",
-    "Facts",
     "Images",
     "MirrorTestReconciler",
+    "RunFacts",
     "Scheduled",
-    "Step",
+    "StageDecision",
     "TestName",
     "TestRun",
     "build_run",
+    "next_decision",
     "next_scheduled",
-    "next_step",
     "report_name",
 ]

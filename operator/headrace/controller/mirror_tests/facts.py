@@ -7,13 +7,13 @@ from datetime import datetime
 from headrace.api import MirrorTest, MirrorTestStatus, Reason, ReplicationFlow
 from headrace.api.conditions import Readiness
 from headrace.controller.mirror_tests.pods import TestPod
-from headrace.controller.mirror_tests.status import saying
+from headrace.controller.mirror_tests.status import with_conditions
 from headrace.k8s import Object
 from headrace.mirror_test.stages import Stage
 
 
 @dataclass(frozen=True)
-class Facts:
+class RunFacts:
     """All that a decision rests on."""
 
     test: MirrorTest
@@ -43,13 +43,13 @@ class Facts:
         the test began, the probe's Job seems to be older than the test: by as much. Where that is
         more than all the time there is, it was the clock of another operator."""
         probe = (self.jobs or {}).get(Stage.PROBE)
-        ahead_s = max(0.0, (self.started - made(probe)).total_seconds()) if probe else 0.0
+        ahead_s = max(0.0, (self.started - created_at(probe)).total_seconds()) if probe else 0.0
         passed_s = (self.now - time).total_seconds()
         return passed_s - ahead_s if passed_s >= ahead_s else passed_s
 
 
 @dataclass(frozen=True)
-class Step:
+class StageDecision:
     """What to do."""
 
     status: MirrorTestStatus
@@ -65,13 +65,15 @@ class Step:
         return self.status.verdict is not None
 
 
-def made(job: Object) -> datetime:
+def created_at(job: Object) -> datetime:
     """When the API server made it."""
     return datetime.fromisoformat(job["metadata"]["creationTimestamp"])
 
 
-def say(facts: Facts, ready: bool, stalled: bool, reason: Reason, message: str) -> MirrorTestStatus:
+def status_with(
+    facts: RunFacts, ready: bool, stalled: bool, reason: Reason, message: str
+) -> MirrorTestStatus:
     """The test's status with this readiness."""
     make = Readiness.stalled if stalled else Readiness.reconciling
     readiness = (Readiness.ready if ready else make)(reason, message)
-    return saying(facts.test, readiness, facts.now)
+    return with_conditions(facts.test, readiness, facts.now)

@@ -20,7 +20,6 @@ from headrace.controller.mirror_tests.run import (
     TEST_FILE,
     WRITABLE,
     TestRun,
-    deadline_s,
     labels,
     metadata,
     ready_by,
@@ -42,7 +41,7 @@ from headrace.controller.resources.secrets import (
 from headrace.k8s import Object
 from headrace.mirror_test import documents
 from headrace.mirror_test.faults import build_plan
-from headrace.mirror_test.stages import Stage
+from headrace.mirror_test.stages import Stage, deadline_s
 
 _OUT_FOLDER = f"{WRITABLE}/run"
 _TEMPLATE = f"{RUN_FOLDER}/executor.json"

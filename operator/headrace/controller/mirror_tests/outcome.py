@@ -12,7 +12,7 @@ from headrace.api import (
     Reason,
     Verdict,
 )
-from headrace.controller.mirror_tests.facts import Facts, Step, say
+from headrace.controller.mirror_tests.facts import RunFacts, StageDecision, status_with
 from headrace.controller.mirror_tests.pods import of_stage
 from headrace.controller.mirror_tests.run import report_name
 from headrace.mirror_test.stages import Stage
@@ -24,7 +24,7 @@ _REASONS = {
 }
 
 
-def judged(facts: Facts, report: str) -> MirrorTestStatus:
+def judged(facts: RunFacts, report: str) -> MirrorTestStatus:
     """The verdict of the report, and of nothing else; one that cannot be read is none."""
     try:
         document = json.loads(report)
@@ -57,20 +57,20 @@ def _aliases(model: type[MirrorTestCounts] | type[LatencyMs]) -> set[str | None]
     return {info.alias for info in model.model_fields.values()}
 
 
-def ended_badly(facts: Facts, *stages: Stage) -> list[str]:
-    """What the Spark drivers of ``stages`` that ended with an error had to say."""
+def ended_badly(facts: RunFacts, *stages: Stage) -> list[str]:
+    """What the Spark drivers of ``stages`` that ended with an error had to status_with."""
     pods = [pod for stage in stages for pod in of_stage(facts.pods, stage)]
-    return [pod.trouble.message for pod in pods if pod.trouble and pod.ended and not pod.executor]
+    return [pod.problem.message for pod in pods if pod.problem and pod.ended and not pod.executor]
 
 
-def inconclusive(facts: Facts, why: str) -> Step:
+def inconclusive(facts: RunFacts, why: str) -> StageDecision:
     """The end without a report."""
-    return Step(_with_verdict(facts, Verdict.INCONCLUSIVE, why[:4096]))
+    return StageDecision(_with_verdict(facts, Verdict.INCONCLUSIVE, why[:4096]))
 
 
-def _with_verdict(facts: Facts, verdict: Verdict, message: str) -> MirrorTestStatus:
+def _with_verdict(facts: RunFacts, verdict: Verdict, message: str) -> MirrorTestStatus:
     passed = verdict is Verdict.PASSED
-    return say(facts, passed, not passed, _REASONS[verdict], message).model_copy(
+    return status_with(facts, passed, not passed, _REASONS[verdict], message).model_copy(
         update={
             "phase": MirrorTestPhase.FINISHED,
             "verdict": verdict,

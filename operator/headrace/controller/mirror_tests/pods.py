@@ -23,7 +23,7 @@ _SAID = "headrace: "
 
 
 @dataclass(frozen=True)
-class Trouble:
+class PodProblem:
     """Why a pod does not run, or ended."""
 
     reason: Reason
@@ -39,14 +39,14 @@ class TestPod:
     name: str
     stage: str
     executor: bool
-    made: datetime
+    created_at: datetime
     waits: bool
     """To be placed, or for its containers to start."""
     runs: bool
     ended: bool
     killed: bool
     """By a signal: nothing of it was carried to its end."""
-    trouble: Trouble | None
+    problem: PodProblem | None
 
 
 def read_pod(pod: Object) -> TestPod:
@@ -60,12 +60,12 @@ def read_pod(pod: Object) -> TestPod:
         name=metadata["name"],
         stage=labels.get(STAGE_LABEL, ""),
         executor=executor,
-        made=datetime.fromisoformat(metadata["creationTimestamp"]),
+        created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
         waits=phase == "Pending",
         runs=phase == "Running",
         ended=phase in ("Succeeded", "Failed"),
         killed=any(end.get("exitCode", 0) > _SIGNALS for end in ends),
-        trouble=next(_troubles(pod, _advice(labels.get(STAGE_LABEL, ""), executor)), None),
+        problem=next(_problems(pod, _advice(labels.get(STAGE_LABEL, ""), executor)), None),
     )
 
 
@@ -105,17 +105,17 @@ def _advice(stage: str, executor: bool) -> _Advice:
     )
 
 
-def _troubles(pod: Object, advice: _Advice) -> Iterator[Trouble]:
+def _problems(pod: Object, advice: _Advice) -> Iterator[PodProblem]:
     name, status = pod["metadata"]["name"], pod.get("status") or {}
     if status.get("reason") == "Evicted":
-        yield Trouble(
+        yield PodProblem(
             Reason.EVICTED,
             f"pod {name} was evicted: {_sentence(status)} Give its node more room; or, so that it "
             f"asks for what it takes: {advice.memory}",
         )
     for condition in status.get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            yield Trouble(
+            yield PodProblem(
                 Reason.UNSCHEDULABLE,
                 f"pod {name} fits on no node: {_sentence(condition)} It asks for "
                 f"{_asks_for(pod)}: {advice.room}, or let it onto other nodes by spec.podTemplate",
@@ -128,28 +128,30 @@ def _troubles(pod: Object, advice: _Advice) -> Iterator[Trouble]:
             yield _ended(name, ended, advice.memory)
 
 
-def _waits(name: str, image: str, waiting: Object, advice: _Advice) -> Iterator[Trouble]:
+def _waits(name: str, image: str, waiting: Object, advice: _Advice) -> Iterator[PodProblem]:
     reason, said = waiting.get("reason", ""), waiting.get("message", "")
     if reason in _IMAGE:
-        yield Trouble(
+        yield PodProblem(
             Reason.IMAGE_NOT_PULLED,
             f"pod {name} has no image: {image}: {said or reason}. Push it to where the nodes pull "
             f"from, or name another: {advice.image}; for a registry that wants a login, name its "
             "Secret in spec.podTemplate.imagePullSecrets",
         )
     elif reason and reason not in _STARTING:
-        yield Trouble(Reason.POD_FAILED, f"pod {name} does not start: {reason}: {said}")
+        yield PodProblem(Reason.POD_FAILED, f"pod {name} does not start: {reason}: {said}")
 
 
-def _ended(name: str, ended: Object, memory: str) -> Trouble:
+def _ended(name: str, ended: Object, memory: str) -> PodProblem:
     if ended.get("reason") == "OOMKilled":
-        return Trouble(Reason.OUT_OF_MEMORY, f"pod {name} took more memory than it may: {memory}")
+        return PodProblem(
+            Reason.OUT_OF_MEMORY, f"pod {name} took more memory than it may: {memory}"
+        )
     lines = str(ended.get("message", "")).splitlines()
     said = [line.removeprefix(_SAID) for line in lines if line.startswith(_SAID)]
     why = said[-1] if said else f"look into its log (kubectl logs {name})"
     code = ended["exitCode"]
     killed = f"signal {code - _SIGNALS}" if code > _SIGNALS else f"exit code {code}"
-    return Trouble(Reason.POD_FAILED, f"pod {name} ended with {killed}: {why}")
+    return PodProblem(Reason.POD_FAILED, f"pod {name} ended with {killed}: {why}")
 
 
 def _containers(status: Object) -> list[Object]:

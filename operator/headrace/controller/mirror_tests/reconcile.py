@@ -25,14 +25,14 @@ from headrace.api.labels import (
 from headrace.controller.blocked import blocked_by, is_reported
 from headrace.controller.events import EventRecorder, occurrences
 from headrace.controller.mirror_tests.ended import left_executors, left_jobs, remove
-from headrace.controller.mirror_tests.facts import Facts
+from headrace.controller.mirror_tests.facts import RunFacts
 from headrace.controller.mirror_tests.jobs import build_job, build_run
 from headrace.controller.mirror_tests.killed import EXIT_CODE, Request, request
 from headrace.controller.mirror_tests.pods import TestPod, read_pod
 from headrace.controller.mirror_tests.run import ChaosRole, Images, TestRun, report_name
 from headrace.controller.mirror_tests.schedule import next_scheduled
-from headrace.controller.mirror_tests.stages import has_begun, next_step
-from headrace.controller.mirror_tests.status import saying
+from headrace.controller.mirror_tests.stages import has_begun, next_decision
+from headrace.controller.mirror_tests.status import with_conditions
 from headrace.controller.ownership import check_name, create
 from headrace.controller.queue import SOON_S
 from headrace.errors import HeadraceError, InvalidSpec, Retriable
@@ -90,12 +90,12 @@ class MirrorTestReconciler:
         except HeadraceError as error:
             if (verdict := blocked_by(error)) is None:
                 raise
-            await self._say(test, saying(test, verdict, _now()))
+            await self._say(test, with_conditions(test, verdict, _now()))
             return _TRY_AGAIN_S
 
     async def _look_after_its_end(self, test: MirrorTest) -> float | None:
         """Its verdict is given: nothing that is read or refused afterwards touches it."""
-        step, namespace = next_step(Facts(test, _now())), test.metadata.namespace
+        step, namespace = next_decision(RunFacts(test, _now())), test.metadata.namespace
         if step.expired:
             await self._client.delete(MIRROR_TEST, namespace, test.metadata.name)
             return None
@@ -145,8 +145,8 @@ class MirrorTestReconciler:
         run, flow = await self._run(test, has_jobs=bool(jobs))
         kept = await self._client.get(CONFIG_MAP, metadata.namespace, report_name(test))
         report = _report(kept, test)
-        step = next_step(
-            Facts(
+        step = next_decision(
+            RunFacts(
                 test,
                 _now(),
                 run=run.name,

@@ -1,7 +1,6 @@
 """A run of a MirrorTest, and what all that belongs to it has in common."""
 
 from dataclasses import dataclass
-from math import ceil
 
 from headrace.api import ChaosStep, MirrorTest
 from headrace.api.labels import MIRROR_TEST_LABEL, label_value
@@ -14,9 +13,6 @@ RUN_FOLDER = "/etc/headrace/run"
 TEST_FILE = f"{RUN_FOLDER}/{documents.TEST}"
 PLAN_FILE = f"{RUN_FOLDER}/{documents.FAULTS}"
 WRITABLE = "/tmp"
-
-_DEADLINE_S = 3_600
-"""Beyond what the load and the settling take by themselves: what takes an hour more is stuck."""
 
 
 @dataclass(frozen=True)
@@ -81,18 +77,6 @@ class TestRun:
 def report_name(test: MirrorTest) -> str:
     """The ConfigMap that the verifier writes ``report.json`` into."""
     return f"{test.metadata.name}-report"
-
-
-def deadline_s(test: MirrorTest, stage: Stage) -> int:
-    """Of a stage's Job, in seconds."""
-    load, settle_s = test.spec.load, test.spec.settle_seconds
-    if load.duration_seconds is not None:
-        load_s = load.duration_seconds
-    else:
-        topics = len(load.names or ()) or load.topics or 1
-        per_second = topics * (load.messages_per_second or 1_000)
-        load_s = ceil((load.messages or 0) / per_second)
-    return _DEADLINE_S + (settle_s if stage is Stage.VERIFY else load_s + settle_s)
 
 
 def labels(run: TestRun) -> dict[str, str]:

@@ -18,7 +18,7 @@ from headrace.api import (
     Verdict,
 )
 from headrace.api.conditions import Readiness, condition
-from headrace.controller.mirror_tests.status import saying
+from headrace.controller.mirror_tests.status import with_conditions
 from headrace.errors import InvalidSpec
 from headrace.k8s import Object, owner_reference
 
@@ -57,7 +57,7 @@ def next_scheduled(test: MirrorTest, runs: Iterable[MirrorTest], now: datetime) 
     if last is not None:
         last = min(last, now)
     overdue = due > (last or test.metadata.creation_timestamp or now)
-    status = saying(test, _outlook(runs, coming, overdue=overdue), now)
+    status = with_conditions(test, _outlook(runs, coming, overdue=overdue), now)
     calm = Scheduled(
         status.model_copy(update={"last_schedule_time": last}),
         delete=_surplus(test, runs),
@@ -66,7 +66,7 @@ def next_scheduled(test: MirrorTest, runs: Iterable[MirrorTest], now: datetime) 
     if test.spec.suspend:
         said = "spec.suspend is true: no further runs start"
         suspended = Readiness.ready(Reason.SUSPENDED, said)
-        return replace(calm, status=saying(test, suspended, now))
+        return replace(calm, status=with_conditions(test, suspended, now))
     if not overdue or any(not _finished(run) for run in runs):
         return calm
     status = calm.status.model_copy(update={"last_schedule_time": due})

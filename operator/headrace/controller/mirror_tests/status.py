@@ -6,7 +6,7 @@ from headrace.api import MirrorTest, MirrorTestStatus
 from headrace.api.conditions import Readiness, conditions_of
 
 
-def saying(test: MirrorTest, verdict: Readiness, now: datetime) -> MirrorTestStatus:
+def with_conditions(test: MirrorTest, verdict: Readiness, now: datetime) -> MirrorTestStatus:
     """The status of ``test`` with the conditions of ``verdict``; the phase reached stays, as what
     was sent once must not be sent again."""
     generation, before = test.metadata.generation, test.status or MirrorTestStatus()

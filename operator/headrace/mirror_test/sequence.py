@@ -1,0 +1,150 @@
+"""The sequence of a run's stages, wherever they run: a pure state machine.
+
+Who runs the stages (``headrace verify`` as processes, the operator as Jobs) observes them as a
+``RunState``, and ``advance`` decides what comes next and when a run ends without a verdict. Each
+caller keeps its own I/O, and what only it can observe: the operator, pods that do not start; on
+one machine, the time limit of the comparison, which a Job has as its deadline.
+``docs/mirror-tests.md`` has the states as a table.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from headrace.api import MirrorTestPhase
+from headrace.mirror_test.stages import Stage
+
+_PROBE_END_S = 60.0
+"""Beyond settleSeconds: for the results of its executors."""
+_RECOVERY_END_S = 60.0
+"""Beyond settleSeconds, the bound of a recovery."""
+
+
+class Activity(StrEnum):
+    """The states; each value is its message in the test's status."""
+
+    STARTING_PROBE = "starting the probe"
+    STARTING_CHAOS = "starting the Job of chaos"
+    AWAITING_CHAOS = "waiting for the Job of chaos"
+    AWAITING_PROBE = "waiting for the probe"
+    SENDING = "sending the load"
+    AWAITING_ARRIVALS = "waiting for the last message on the target"
+    AWAITING_RECOVERY = "waiting for the recovery from the last fault"
+    COMPARING = "comparing the clusters"
+    REPORTED = "the verifier has reported"
+    CHAOS_FAILED = "nothing was sent: the Job of chaos was not ready"
+    LOAD_LOST = "the producer's Job is gone: nobody knows what was sent"
+    UNREPORTED = "the verifier ended without a report"
+
+    @property
+    def phase(self) -> MirrorTestPhase:
+        """Of the test."""
+        return _PHASES.get(self, MirrorTestPhase.FINISHED)
+
+    @property
+    def is_end(self) -> bool:
+        """Whether nothing comes after it."""
+        return self.phase is MirrorTestPhase.FINISHED
+
+
+_PHASES = {
+    Activity.STARTING_PROBE: MirrorTestPhase.PENDING,
+    Activity.STARTING_CHAOS: MirrorTestPhase.PENDING,
+    Activity.AWAITING_CHAOS: MirrorTestPhase.PENDING,
+    Activity.AWAITING_PROBE: MirrorTestPhase.PENDING,
+    Activity.SENDING: MirrorTestPhase.RUNNING,
+    Activity.AWAITING_ARRIVALS: MirrorTestPhase.RUNNING,
+    Activity.AWAITING_RECOVERY: MirrorTestPhase.RUNNING,
+    Activity.COMPARING: MirrorTestPhase.VERIFYING,
+}
+
+
+@dataclass(frozen=True)
+class StageState:
+    """A stage that was started."""
+
+    age_s: float = 0.0
+    """Seconds since then."""
+    ready: bool = False
+    """Whether the load may start, as far as this stage is concerned."""
+    ended_s: float | None = None
+    """Seconds since its end, whatever its exit code; ``None``: it runs."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it runs no more."""
+        return self.ended_s is not None
+
+
+@dataclass(frozen=True)
+class RunState:
+    """All that ``advance`` depends on."""
+
+    stages: Mapping[Stage, StageState]
+    """Those that were started."""
+    settle_s: float
+    """``settleSeconds`` of the test."""
+    probe_start_s: float
+    """How long the load waits for the probe: without it only latency is unknown."""
+    chaos_start_s: float
+    """How long the load waits for chaos: without it the load would prove nothing."""
+    has_chaos: bool
+    """Whether the run has steps of chaos."""
+    has_manifest: bool = True
+    """Whether the load, once it has ended, left a manifest: the probe ends by it."""
+    load_sent: bool = False
+    """Whether the load may have been sent, even if its stage is not there."""
+    reported: bool = False
+    """Whether the verifier's report is there."""
+
+
+@dataclass(frozen=True)
+class Transition:
+    """The state of the run, and the stage to start in order to enter it."""
+
+    activity: Activity
+    start: Stage | None = None
+
+
+def advance(run: RunState) -> Transition:
+    """One stage after the other; the load is sent once, whatever its exit code.
+
+    A stage's exit code decides nothing: only the report has a verdict.
+    """
+    if run.reported:
+        return Transition(Activity.REPORTED)
+    load = run.stages.get(Stage.PRODUCE)
+    return _before_the_load(run) if load is None else _since_the_load(run, load)
+
+
+def _before_the_load(run: RunState) -> Transition:
+    if run.load_sent:
+        return Transition(Activity.LOAD_LOST)
+    probe, chaos = run.stages.get(Stage.PROBE), run.stages.get(Stage.CHAOS)
+    if probe is None:
+        return Transition(Activity.STARTING_PROBE, Stage.PROBE)
+    if run.has_chaos:
+        if chaos is None:
+            return Transition(Activity.STARTING_CHAOS, Stage.CHAOS)
+        if not chaos.ready:
+            failed = chaos.has_ended or chaos.age_s > run.chaos_start_s
+            return Transition(Activity.CHAOS_FAILED if failed else Activity.AWAITING_CHAOS)
+    if not (probe.ready or probe.has_ended or probe.age_s > run.probe_start_s):
+        return Transition(Activity.AWAITING_PROBE)
+    return Transition(Activity.SENDING, Stage.PRODUCE)
+
+
+def _since_the_load(run: RunState, load: StageState) -> Transition:
+    if load.ended_s is None:
+        return Transition(Activity.SENDING)
+    if (verify := run.stages.get(Stage.VERIFY)) is not None:
+        return Transition(Activity.UNREPORTED if verify.has_ended else Activity.COMPARING)
+    for stage, activity, end_s, applies in (
+        (Stage.PROBE, Activity.AWAITING_ARRIVALS, _PROBE_END_S, run.has_manifest),
+        (Stage.CHAOS, Activity.AWAITING_RECOVERY, _RECOVERY_END_S, True),
+    ):
+        beside = run.stages.get(stage)
+        runs = beside is not None and not beside.has_ended
+        if applies and runs and load.ended_s < run.settle_s + end_s:
+            return Transition(activity)
+    return Transition(Activity.COMPARING, Stage.VERIFY)
