@@ -1,12 +1,13 @@
-"""Carries out the faults that a MirrorTest asks for.
+"""The faults of a MirrorTest, and how long a flow takes to recover from each.
 
-``chaos`` does them one after the other and times each recovery. What breaks is behind the port of
+``chaos`` injects one after the other and times each recovery. The flow is behind the port of
 ``port``: ``local`` is a flow of ``headrace run``, ``pods`` one of a Kubernetes cluster. There
-``signals`` gets a signal into a driver's pod, and ``process`` sends it.
+``signals`` gets a signal into a driver's pod, and ``process`` sends it; ``flow_snapshot`` decides
+whether the flow has recovered.
 """
 
 from headrace.chaos.chaos import Chaos
-from headrace.chaos.local import LocalFlow, refused
-from headrace.chaos.port import Breakable, Injection
+from headrace.chaos.local import LocalInjector, refused
+from headrace.chaos.port import FaultInjector, Injection
 
-__all__ = ["Breakable", "Chaos", "Injection", "LocalFlow", "refused"]
+__all__ = ["Chaos", "FaultInjector", "Injection", "LocalInjector", "refused"]

@@ -1,4 +1,4 @@
-"""What there is of a flow in pods at a moment, and whether that is whole. Pure."""
+"""A flow in pods at one moment, and whether it has recovered. Pure."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -10,29 +10,29 @@ from headrace.k8s import Object
 
 _DRIVER_CONTAINER = "driver"
 _MARGIN_S = 3.0
-"""Between a freeze and both of its bounds: what is frozen, and who looks, need a moment."""
+"""Between the length of a freeze and both of its bounds: signals and polls take a moment."""
 
 
 @dataclass(frozen=True)
 class FlowSnapshot:
-    """All of a flow."""
+    """A flow, its units and its drivers' pods."""
 
     flow: ReplicationFlow
     units: Collection[ReplicationTask]
     pods: Mapping[str, Object]
-    """Of the drivers, by name; those that were told to go, too."""
+    """Of the drivers, by name; those that are being deleted, too."""
 
     def victim(self) -> Object:
-        """The pod of the driver that holds most source tasks; raises ``InvalidSpec``."""
-        return self.pods[busiest(self.units, self.staying, self.flow.metadata.name)]
+        """The pod of the driver with most source tasks; raises ``InvalidSpec`` without one."""
+        return self.pods[busiest(self.units, self.remaining, self.flow.metadata.name)]
 
     @property
-    def staying(self) -> set[str]:
-        """Pods that were not told to go."""
+    def remaining(self) -> set[str]:
+        """Pods that are not being deleted."""
         return {n for n, pod in self.pods.items() if "deletionTimestamp" not in pod["metadata"]}
 
     def epochs(self, driver: str) -> dict[str, int]:
-        """The units that a driver holds, and how often each was claimed."""
+        """The epoch of each unit that a driver owns."""
         return {
             unit.metadata.name: unit.status.epoch
             for unit in self.units
@@ -48,8 +48,8 @@ class FlowSnapshot:
         )
 
     @property
-    def is_whole(self) -> bool:
-        """Whether every unit runs on the driver that shall have it, and that is there."""
+    def is_stable(self) -> bool:
+        """Whether every unit runs on the driver that it is assigned to, and that exists."""
         return all(
             unit.status.phase is TaskPhase.RUNNING
             and unit.status.driver_name == unit.spec.driver_name
@@ -58,23 +58,23 @@ class FlowSnapshot:
         )
 
     def settled(self, generation: int) -> bool:
-        """Whether what that generation of the spec asks for is so: as many drivers, all of them
-        alive, and every unit runs on the one of them that shall have it."""
+        """Whether that generation of the spec is reached: as many drivers, all of them ready, and
+        every unit runs on the one that it is assigned to."""
         wanted, status = self.flow.spec.drivers.replicas, self.flow.status
         return (
             status is not None
             and (status.observed_generation or 0) >= generation
             and status.drivers == wanted
-            and self.pods.keys() == self.staying
+            and self.pods.keys() == self.remaining
             and len(self.pods) == wanted
             and all(map(_is_ready, self.pods.values()))
-            and self.is_whole
+            and self.is_stable
         )
 
 
 def freeze_s(lease_s: int, pod: Object) -> float:
-    """For how long to freeze a driver: halfway between its Lease and its kubelet's patience, in
-    seconds. Shorter, nobody would notice; longer, it would be killed and not thaw.
+    """For how many seconds to freeze a driver: halfway between the durations of its Lease and of
+    its liveness probe. A shorter freeze has no effect; in a longer one the kubelet kills it.
 
     Raises ``InvalidSpec`` when there is too little between them.
     """

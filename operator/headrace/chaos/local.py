@@ -1,4 +1,4 @@
-"""A flow of ``headrace run``, broken over its control socket."""
+"""Injects faults into a flow of ``headrace run``, over its control socket."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ Ask = Callable[[str], dict[str, Any]]
 
 
 def refused(steps: Sequence[ChaosStep]) -> Iterator[str]:
-    """Why those of the steps that need pods cannot be done here, a sentence each."""
+    """Why the steps that need pods cannot be injected here, a sentence each."""
     for index, step in enumerate(steps):
         if step.action is not ChaosAction.KILL_DRIVER:
             yield (
@@ -20,25 +20,25 @@ def refused(steps: Sequence[ChaosStep]) -> Iterator[str]:
             )
 
 
-class LocalFlow:
-    """The one step that it knows is KillDriver (``refused``)."""
+class LocalInjector:
+    """Its only step is KillDriver (``refused``)."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
 
-    def do(self, step: ChaosStep) -> Injection:
-        """Kill -9 the driver that holds most source tasks."""
-        hit = self._ask("kill-driver")
-        driver, units = hit["driver"], tuple(hit["units"])
+    def inject(self, step: ChaosStep) -> Injection:
+        """Kill -9 the driver with most source tasks."""
+        killed = self._ask("kill-driver")
+        driver, units = killed["driver"], tuple(killed["units"])
         return Injection(
-            at_ms=hit["timeMs"],
+            at_ms=killed["timeMs"],
             driver=driver,
             units=units,
             recovered=lambda: self._runs_elsewhere(units, driver),
         )
 
     def _runs_elsewhere(self, lost: Collection[str], driver: str) -> bool:
-        """Whether every lost unit that still exists runs, and not on the driver that was hit."""
+        """Whether every lost unit that still exists runs, and not on the driver that was killed."""
         units = [unit for unit in self._ask("status")["units"] if unit["name"] in lost]
         return all(
             unit.get("phase") == TaskPhase.RUNNING and unit.get("driverName") != driver

@@ -1,4 +1,4 @@
-"""A flow in pods, broken through the API server."""
+"""Injects faults into a flow in pods, through the API server."""
 
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -27,54 +27,54 @@ _ROLLED = "kubectl.kubernetes.io/restartedAt"
 """Annotation of pods, as of ``kubectl rollout restart``."""
 
 _WITHIN_S = 60.0
-"""So long a request is made again that gets no answer, and a flow waited for that is not whole."""
+"""How long a request without an answer is repeated, and how long units may take to be stable."""
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 """Runs a coroutine to its end on the loop of the client."""
 
 
-class FlowInPods:
-    """One flow, and the operator that looks after it. Rights: the chart's chaos-rules.yaml."""
+class PodInjector:
+    """For one flow, and the operator that reconciles it. Rights: the chart's chaos-rules.yaml."""
 
     def __init__(self, client: Client, run: Run, namespace: str, *, flow: str, test: str) -> None:
-        """``test``: the MirrorTest on whose behalf; the operator hears of its end by it."""
+        """``test``: the MirrorTest that asks for the faults; the operator is killed through it."""
         self._client, self._run, self._namespace = client, run, namespace
         self._flow, self._test = flow, test
 
-    def do(self, step: ChaosStep) -> Injection:
-        """See ``Breakable``. It takes until nothing moves, a minute at most, and as long as the API
-        server needs to answer and the kubelet to start a container, a minute at most each."""
-        hit: Injection = self._run(_STEPS[step.action](self, step))
-        return hit
+    def inject(self, step: ChaosStep) -> Injection:
+        """See ``FaultInjector``. It waits until no unit moves, for an answer of the API server, and
+        for the kubelet to start a container: a minute at most each."""
+        injection: Injection = self._run(_STEPS[step.action](self, step))
+        return injection
 
     async def _kill_driver(self, _: ChaosStep) -> Injection:
-        seen, asked_s = await self._look_when_whole(), time.time()
-        pod = seen.victim()
-        return self._lost(seen, pod, asked_s, await kill_driver(self._client, pod))
+        snapshot, asked_s = await self._read_when_stable(), time.time()
+        pod = snapshot.victim()
+        return self._lost(snapshot, pod, asked_s, await kill_driver(self._client, pod))
 
     async def _freeze_driver(self, _: ChaosStep) -> Injection:
-        seen, asked_s = await self._look_when_whole(), time.time()
-        pod = seen.victim()
-        if len(seen.staying) < 2:
+        snapshot, asked_s = await self._read_when_stable(), time.time()
+        pod = snapshot.victim()
+        if len(snapshot.remaining) < 2:
             raise InvalidSpec(
-                f"nobody takes the units of driver {pod['metadata']['name']} while it stands "
-                "still: the flow has no other; set spec.drivers.replicas to 2 or more"
+                f"no driver can take the units of driver {pod['metadata']['name']} while it is "
+                "frozen: the flow has no other; set spec.drivers.replicas to 2 or more"
             )
-        lasts_s = freeze_s(seen.flow.spec.drivers.lease_seconds, pod)
+        lasts_s = freeze_s(snapshot.flow.spec.drivers.lease_seconds, pod)
         frozen_at_s = await freeze_driver(self._client, pod, lasts_s)
-        return self._lost(seen, pod, asked_s, frozen_at_s, lasts_s)
+        return self._lost(snapshot, pod, asked_s, frozen_at_s, lasts_s)
 
     async def _delete_driver_pod(self, _: ChaosStep) -> Injection:
-        pod = (seen := await self._look_when_whole()).victim()
+        pod = (snapshot := await self._read_when_stable()).victim()
         name = pod["metadata"]["name"]
         at_ms = (await _timed(lambda: self._client.delete(POD, self._namespace, name)))[0]
-        return self._lost(seen, pod, at_ms / 1000, at_ms / 1000)
+        return self._lost(snapshot, pod, at_ms / 1000, at_ms / 1000)
 
     async def _scale_drivers(self, step: ChaosStep) -> Injection:
         return await self._change({"replicas": step.drivers})
 
     async def _roll_drivers(self, _: ChaosStep) -> Injection:
-        old = frozenset((await retried(self._look, _WITHIN_S)).pods)
+        old = frozenset((await retried(self._read, _WITHIN_S)).pods)
         annotations = {_ROLLED: datetime.now(UTC).isoformat(timespec="seconds")}
         return await self._change({"podTemplate": {"metadata": {"annotations": annotations}}}, old)
 
@@ -83,7 +83,7 @@ class FlowInPods:
         patch = {"metadata": {"annotations": {KILL_ANNOTATION: ""}}}
 
         async def ask() -> None:
-            if await self._who_led() == before:  # else an answer was lost: no second one shall die
+            if await self._who_led() == before:  # else an answer was lost: no second one may die
                 await self._client.patch(MIRROR_TEST, self._namespace, self._test, patch)
 
         at_ms = (await _timed(ask))[0]
@@ -96,14 +96,19 @@ class FlowInPods:
         return Injection(at_ms, another_leads)
 
     def _lost(
-        self, seen: FlowSnapshot, pod: Object, asked_s: float, hit_s: float, lasts_s: float = 0.0
+        self,
+        snapshot: FlowSnapshot,
+        pod: Object,
+        asked_s: float,
+        at_s: float,
+        lasts_s: float = 0.0,
     ) -> Injection:
         # Its node's clock may be another than ours.
-        driver, hit_s = pod["metadata"]["name"], min(max(hit_s, asked_s), time.time())
-        lost = seen.epochs(driver)
+        driver, at_s = pod["metadata"]["name"], min(max(at_s, asked_s), time.time())
+        lost = snapshot.epochs(driver)
         return Injection(
-            at_ms=int(hit_s * 1000),
-            recovered=lambda: self._run(self._look()).claimed_again(lost),
+            at_ms=int(at_s * 1000),
+            recovered=lambda: self._run(self._read()).claimed_again(lost),
             driver=driver,
             units=tuple(sorted(lost)),
             lasts_s=lasts_s,
@@ -112,7 +117,7 @@ class FlowInPods:
     async def _change(
         self, drivers: Mapping[str, object], old: frozenset[str] = frozenset()
     ) -> Injection:
-        """Change the flow's spec.drivers; ``old`` are the pods that are to go."""
+        """Change the flow's spec.drivers; ``old`` are the pods that it must replace."""
         patch = {"spec": {"drivers": drivers}}
         at_ms, changed = await _timed(
             lambda: self._client.patch(FLOW, self._namespace, self._flow, patch)
@@ -120,34 +125,35 @@ class FlowInPods:
         generation = int(changed["metadata"]["generation"])
 
         def recovered() -> bool:
-            seen: FlowSnapshot = self._run(self._look())
-            return seen.settled(generation) and old.isdisjoint(seen.pods)
+            snapshot: FlowSnapshot = self._run(self._read())
+            return snapshot.settled(generation) and old.isdisjoint(snapshot.pods)
 
         return Injection(at_ms, recovered)
 
     async def _who_led(self) -> str | None:
-        """None unless it was asked for; empty; then who has ended; then with who leads now."""
+        """The annotation: absent before the request; then empty; then the name of the operator that
+        ended; then with the name of the next leader."""
         found = await self._client.get(MIRROR_TEST, self._namespace, self._test)
         if found is None:
             raise InvalidSpec(f"MirrorTest {self._test} is gone")
         names: str | None = (found["metadata"].get("annotations") or {}).get(KILL_ANNOTATION)
         return names
 
-    async def _look_when_whole(self) -> FlowSnapshot:
-        """Once nothing moves: else nobody could tell what a fault moved. Raises ``GaveUp``."""
+    async def _read_when_stable(self) -> FlowSnapshot:
+        """Read when no unit moves: else what a fault moved is unknown. Raises ``GaveUp``."""
 
-        async def whole() -> FlowSnapshot:
-            if not (seen := await self._look()).is_whole:
+        async def stable() -> FlowSnapshot:
+            if not (snapshot := await self._read()).is_stable:
                 raise Retriable("units do not run, or move")
-            return seen
+            return snapshot
 
         try:
-            return await retried(whole, _WITHIN_S)
+            return await retried(stable, _WITHIN_S)
         except Retriable as error:
-            why = f"flow {self._flow} was not whole for {_WITHIN_S:.0f} s: {error}"
+            why = f"flow {self._flow} was not stable for {_WITHIN_S:.0f} s: {error}"
             raise GaveUp(why) from error
 
-    async def _look(self) -> FlowSnapshot:
+    async def _read(self) -> FlowSnapshot:
         found = await self._client.get(FLOW, self._namespace, self._flow)
         if found is None:
             raise InvalidSpec(f"ReplicationFlow {self._flow} is gone")
@@ -162,24 +168,24 @@ class FlowInPods:
         )
 
 
-_Step = Callable[[FlowInPods, ChaosStep], Coroutine[Any, Any, Injection]]
-_STEPS: dict[ChaosAction, _Step] = {
-    ChaosAction.KILL_DRIVER: FlowInPods._kill_driver,
-    ChaosAction.DELETE_DRIVER_POD: FlowInPods._delete_driver_pod,
-    ChaosAction.FREEZE_DRIVER: FlowInPods._freeze_driver,
-    ChaosAction.SCALE_DRIVERS: FlowInPods._scale_drivers,
-    ChaosAction.KILL_OPERATOR: FlowInPods._kill_operator,
-    ChaosAction.ROLL_DRIVERS: FlowInPods._roll_drivers,
+_Inject = Callable[[PodInjector, ChaosStep], Coroutine[Any, Any, Injection]]
+_STEPS: dict[ChaosAction, _Inject] = {
+    ChaosAction.KILL_DRIVER: PodInjector._kill_driver,
+    ChaosAction.DELETE_DRIVER_POD: PodInjector._delete_driver_pod,
+    ChaosAction.FREEZE_DRIVER: PodInjector._freeze_driver,
+    ChaosAction.SCALE_DRIVERS: PodInjector._scale_drivers,
+    ChaosAction.KILL_OPERATOR: PodInjector._kill_operator,
+    ChaosAction.ROLL_DRIVERS: PodInjector._roll_drivers,
 }
 
 
 def _has_ended(pod: Object) -> bool:
-    """Evicted, say: its Deployment made another, and lets it lie."""
+    """Evicted, say: its Deployment has replaced it and does not delete it."""
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
 async def _timed(ask: Callable[[], Awaitable[_T]]) -> tuple[int, _T]:
-    """When the request began that was answered, in ms since 1970, and the answer."""
+    """The start of the request that was answered, in ms since 1970, and the answer."""
 
     async def attempt() -> tuple[int, _T]:
         return time.time_ns() // 1_000_000, await ask()

@@ -1,4 +1,4 @@
-"""What chaos asks of a flow, wherever it runs."""
+"""The port through which chaos injects faults into a flow, wherever it runs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,23 +9,23 @@ from headrace.api import ChaosStep
 
 @dataclass(frozen=True)
 class Injection:
-    """What a step broke."""
+    """A fault that was injected."""
 
     at_ms: int
     """When, in ms since 1970."""
     recovered: Callable[[], bool]
-    """Whether all of it is whole again; raises ``HeadraceError`` when that cannot be seen."""
+    """Whether the flow has recovered; raises ``HeadraceError`` when that cannot be observed."""
     driver: str | None = None
-    """The driver that was hit, where it was one."""
+    """The driver that it affects, where it is one."""
     units: tuple[str, ...] = ()
-    """The connectors and tasks that it held."""
+    """The connectors and tasks of that driver."""
     lasts_s: float = 0.0
-    """For how long it is kept broken. It may recover from it meanwhile."""
+    """How long the fault lasts. The flow may recover before its end."""
 
 
-class Breakable(Protocol):
-    """A flow that can be broken."""
+class FaultInjector(Protocol):
+    """Injects faults into one flow."""
 
-    def do(self, step: ChaosStep) -> Injection:
-        """Break it; raises ``HeadraceError``, with a sentence, when that was not done."""
+    def inject(self, step: ChaosStep) -> Injection:
+        """Inject the fault of a step; raises ``HeadraceError`` when that was not possible."""
         ...

@@ -1,4 +1,4 @@
-"""Signals to the driver beside us: in its pod, whose processes all its containers share."""
+"""Signals the driver from another container of its pod: they share their processes."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ _DRIVER = ("headrace", "driver")
 def find_driver(name: str, proc: Path = _PROC) -> int:
     """The id of the process that is the driver of this name; raises ``InvalidSpec`` without one.
 
-    By name: on a machine, unlike in a pod, there are drivers that are none of our business.
+    By name: a machine, unlike a pod, may have other drivers.
     """
     for folder in sorted(proc.glob("[0-9]*"), key=lambda folder: int(folder.name)):
         try:
@@ -35,7 +35,7 @@ def kill(pid: int) -> None:
 
 
 def freeze(pid: int, for_s: float) -> None:
-    """Stop a process, and let it go on after ``for_s`` seconds; at once when we are told to end."""
+    """Stop a process, and continue it after ``for_s`` seconds; at once on SIGTERM."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     try:
         os.kill(pid, signal.SIGSTOP)

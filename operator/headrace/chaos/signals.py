@@ -1,8 +1,8 @@
 """Gets a signal into a driver's pod: by an ephemeral container, which shares its processes.
 
-Its process has the driver's user, so it needs no capability, and Pod Security's ``restricted`` lets
-it in. It takes the right to patch ``pods/ephemeralcontainers``. Such a container is never started
-again, and stays in the pod's list until the pod goes.
+Its process has the driver's user, so it needs no capability, and Pod Security's ``restricted``
+admits it. The caller needs the right to patch ``pods/ephemeralcontainers``. Such a container never
+restarts, and stays in the pod's list until the pod is deleted.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ from headrace.k8s import Client, Object, retried
 from headrace.k8s.kinds import POD
 
 _WITHIN_S = 60.0
-"""Its image is on the node; what keeps a kubelet so long is said."""
-_LOOK_S = 0.2
+"""Its image is on the node; the error has the kubelet's reason for a longer wait."""
+_POLL_S = 0.2
 _SURE_S = 2.0
 """A program that found nothing to signal has ended by then."""
 
-_Look = Callable[[Object], bool]
+_Condition = Callable[[Object], bool]
 
 
 async def kill_driver(client: Client, pod: Object) -> float:
@@ -35,7 +35,7 @@ async def kill_driver(client: Client, pod: Object) -> float:
 
 
 async def freeze_driver(client: Client, pod: Object, for_s: float) -> float:
-    """Stop the driver in ``pod``, which goes on after ``for_s`` seconds whatever becomes of us.
+    """Stop the driver in ``pod``; it continues after ``for_s`` seconds, even if our process ends.
 
     Returns and raises as ``kill_driver``.
     """
@@ -65,7 +65,7 @@ async def _add(client: Client, pod: Object, arguments: Sequence[str]) -> str:
     if not pod["spec"].get("shareProcessNamespace"):
         raise InvalidSpec(
             f"pod {name} does not share its processes, so no signal gets to its driver: an older "
-            "operator made it; let the operator of this version roll the drivers out"
+            "operator made it; let the operator of this version roll out the drivers"
         )
     added = build_container(pod, arguments)
     there = pod["spec"].get("ephemeralContainers") or []
@@ -77,7 +77,7 @@ async def _add(client: Client, pod: Object, arguments: Sequence[str]) -> str:
     return str(added["name"])
 
 
-async def _wait(client: Client, pod: Object, container: str, holds: _Look) -> Object:
+async def _wait(client: Client, pod: Object, container: str, holds: _Condition) -> Object:
     """The state of ``container``, running or terminated, once it is as ``holds`` says."""
     name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
     deadline, waits = time.monotonic() + _WITHIN_S, ""
@@ -85,7 +85,7 @@ async def _wait(client: Client, pod: Object, container: str, holds: _Look) -> Ob
         try:
             found = await client.get(POD, namespace, name)
         except Retriable:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
             continue
         if found is None:
             raise InvalidSpec(f"pod {name} was gone before its driver got a signal")
@@ -96,7 +96,7 @@ async def _wait(client: Client, pod: Object, container: str, holds: _Look) -> Ob
         waits = (state.get("waiting") or {}).get("reason", "")
         if ("running" in state or ended) and holds(state):
             return state
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_POLL_S)
     raise GaveUp(f"container {container} in pod {name} did nothing in {_WITHIN_S:.0f} s: {waits}")
 
 

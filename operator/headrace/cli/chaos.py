@@ -12,7 +12,7 @@ import click
 from headrace import logs
 from headrace.api import load
 from headrace.chaos import Chaos
-from headrace.chaos.pods import FlowInPods
+from headrace.chaos.pods import PodInjector
 from headrace.errors import HeadraceError, InvalidSpec
 from headrace.k8s import connect
 from headrace.kafka import journal
@@ -41,8 +41,8 @@ def command(test: Path, name: str, plan: Path, ready: Path, secrets: Path | None
     (found,) = load([test]).tests
     run = Run(name=name, test=found, secrets=secrets)
     planned = _read_plan(plan)
-    with _flow_of(run) as flow:
-        chaos = Chaos(planned.steps, flow, found.spec.settle_seconds)
+    with _injector_of(run) as injector:
+        chaos = Chaos(planned.steps, injector, found.spec.settle_seconds)
         journal.create(run.source)
         tail = journal.Tail(run.source, run.name)
         reporter = FaultReporter(run, planned)
@@ -64,14 +64,14 @@ def _read_plan(path: Path) -> Faults:
 
 
 @contextmanager
-def _flow_of(run: Run) -> Iterator[FlowInPods]:
+def _injector_of(run: Run) -> Iterator[PodInjector]:
     metadata = run.test.metadata
     if run.flow is None:
         raise InvalidSpec(f"test {metadata.name} has no flow whose parts could be broken")
     with asyncio.Runner() as runner:
         client = runner.run(connect("the chaos Job"))
         try:
-            yield FlowInPods(
+            yield PodInjector(
                 client, runner.run, metadata.namespace, flow=run.flow, test=metadata.name
             )
         finally:
@@ -88,7 +88,7 @@ def _watch(chaos: Chaos, load: LoadTail, reporter: "FaultReporter") -> None:
         if (progress := load.clock.progress()) is None:
             continue
         before = chaos.faults
-        chaos.look(progress, time.monotonic())
+        chaos.advance(progress, time.monotonic())
         for old, fault in zip_longest(before, chaos.faults):
             if fault != old:
                 _log(fault)

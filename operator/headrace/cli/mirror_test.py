@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from headrace.api import ChaosStep
-from headrace.chaos import Chaos, LocalFlow
+from headrace.chaos import Chaos, LocalInjector
 from headrace.cli.spark_job import Event, SparkJob
 from headrace.cli.verify_view import View
 from headrace.control import control
@@ -70,8 +70,9 @@ class _Stages:
     ) -> None:
         self._run, self._folder, self._view = run, folder, view
         self._has_chaos = bool(steps)
-        flow = LocalFlow(partial(control.request, run.flow or ""))  # without a flow: no steps
-        self._chaos = Chaos(steps, flow, run.test.spec.settle_seconds)
+        flow = run.flow or ""  # without a flow there are no steps
+        injector = LocalInjector(partial(control.request, flow))
+        self._chaos = Chaos(steps, injector, run.test.spec.settle_seconds)
         self._clock = LoadClock(run.test.spec.load)
         self._topics_s = max(timeout_s, run.test.spec.settle_seconds)
         self._jobs: dict[Stage, SparkJob] = {}
@@ -158,7 +159,7 @@ class _Stages:
     def _advance_chaos(self) -> None:
         if (progress := self._clock.progress()) is None:
             return
-        if fault := self._chaos.look(progress, time.monotonic()):
+        if fault := self._chaos.advance(progress, time.monotonic()):
             self._view.fault(fault)
         self._view.progress(progress)
 

@@ -7,9 +7,9 @@ from headrace.chaos import process
 
 @click.command(hidden=True)
 @click.option("--driver", required=True, help="Its name, which is its pod's.")
-@click.option("--freeze", "freeze_s", type=float, help="Seconds to stand still. [default: kill -9]")
+@click.option("--freeze", "freeze_s", type=float, help="Seconds to stop it for. [default: kill -9]")
 def command(driver: str, freeze_s: float | None) -> None:
-    """Signal the process here that is that driver."""
+    """Signal the process of that driver."""
     pid = process.find_driver(driver)
     if freeze_s is None:
         process.kill(pid)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from headrace.api import ChaosAction, ChaosStep
-from headrace.chaos import Chaos, Injection, LocalFlow, refused
+from headrace.chaos import Chaos, Injection, LocalInjector, refused
 from headrace.errors import InvalidSpec, Retriable
 from headrace.mirror_test import LoadProgress
 
@@ -44,22 +44,22 @@ def at(percent: float, elapsed_s: float = 0) -> LoadProgress:
 
 def test_a_step_is_done_once_when_it_is_due_and_its_recovery_timed() -> None:
     flow = Flow()
-    chaos = Chaos(steps(50), LocalFlow(flow.ask), patience_s=30)
-    assert chaos.look(at(49.9), 100.0) is None
-    done = chaos.look(at(51.2), 101.0)
+    chaos = Chaos(steps(50), LocalInjector(flow.ask), patience_s=30)
+    assert chaos.advance(at(49.9), 100.0) is None
+    done = chaos.advance(at(51.2), 101.0)
     assert done is not None
     assert (done.acknowledged, done.percent, done.at_ms) == (512, 51.2, 5_000)
     assert (done.driver, done.units) == ("driver-1", ("task-0", "task-1"))
 
-    chaos.look(at(60), 101.5)  # the status does not know of the death yet
+    chaos.advance(at(60), 101.5)  # the status does not know of the death yet
     flow.units["task-0"] = "driver-3"
-    chaos.look(at(61), 102.0)
+    chaos.advance(at(61), 102.0)
     assert chaos.recovering, "one unit is still missing"
     flow.units["task-1"], flow.running = "driver-2", False
-    chaos.look(at(62), 102.5)
+    chaos.advance(at(62), 102.5)
     assert chaos.recovering, "they do not run yet"
     flow.running = True
-    chaos.look(at(63), 103.5)
+    chaos.advance(at(63), 103.5)
     assert not chaos.recovering
     assert chaos.faults[0].recovery_seconds == pytest.approx(2.5)
     assert flow.killed == 1
@@ -67,36 +67,36 @@ def test_a_step_is_done_once_when_it_is_due_and_its_recovery_timed() -> None:
 
 def test_a_unit_that_is_gone_need_not_come_back() -> None:
     flow = Flow()
-    chaos = Chaos(steps(0), LocalFlow(flow.ask), patience_s=30)
-    chaos.look(at(1), 100.0)
+    chaos = Chaos(steps(0), LocalInjector(flow.ask), patience_s=30)
+    chaos.advance(at(1), 100.0)
     flow.units = {"task-0": "driver-2"}
-    chaos.look(at(2), 101.0)
+    chaos.advance(at(2), 101.0)
     assert chaos.faults[0].recovery_seconds == 1
 
 
 def test_a_step_waits_until_the_flow_has_recovered_from_the_one_before() -> None:
     flow = Flow()
-    chaos = Chaos(steps(10, 20), LocalFlow(flow.ask), patience_s=30)
-    chaos.look(at(10), 100.0)
-    chaos.look(at(25), 101.0)
+    chaos = Chaos(steps(10, 20), LocalInjector(flow.ask), patience_s=30)
+    chaos.advance(at(10), 100.0)
+    chaos.advance(at(25), 101.0)
     assert flow.killed == 1
     flow.units = {"task-0": "driver-2", "task-1": "driver-2", "task-2": "driver-1"}
-    chaos.look(at(30), 102.0)
+    chaos.advance(at(30), 102.0)
     assert flow.killed == 2
 
 
 def test_a_step_can_be_timed_by_the_clock() -> None:
     flow = Flow()
     step = ChaosStep(action=ChaosAction.KILL_DRIVER, at_seconds=5)
-    chaos = Chaos([step], LocalFlow(flow.ask), patience_s=30)
-    assert chaos.look(at(99, elapsed_s=4.9), 100.0) is None
-    assert chaos.look(at(99, elapsed_s=5.0), 100.1) is not None
+    chaos = Chaos([step], LocalInjector(flow.ask), patience_s=30)
+    assert chaos.advance(at(99, elapsed_s=4.9), 100.0) is None
+    assert chaos.advance(at(99, elapsed_s=5.0), 100.1) is not None
 
 
 def test_a_recovery_that_is_not_seen_is_given_up() -> None:
-    chaos = Chaos(steps(0), LocalFlow(Flow().ask), patience_s=30)
-    chaos.look(at(1), 100.0)
-    chaos.look(at(2), 131.0)
+    chaos = Chaos(steps(0), LocalInjector(Flow().ask), patience_s=30)
+    chaos.advance(at(1), 100.0)
+    chaos.advance(at(2), 131.0)
     assert not chaos.recovering
     assert chaos.faults[0].recovery_seconds is None
     assert chaos.faults[0].error == "it did not recover within 30 s"
@@ -112,14 +112,14 @@ def test_a_flow_that_does_not_answer_for_a_moment_is_asked_again() -> None:
             raise Retriable("no answer")
         return flow.ask(command)
 
-    chaos = Chaos(steps(0), LocalFlow(ask), patience_s=30)
-    chaos.look(at(1), 100.0)
+    chaos = Chaos(steps(0), LocalInjector(ask), patience_s=30)
+    chaos.advance(at(1), 100.0)
     silent = True
-    chaos.look(at(2), 101.0)
+    chaos.advance(at(2), 101.0)
     assert chaos.recovering
     flow.units = dict.fromkeys(flow.units, "driver-2")
     silent = False
-    chaos.look(at(3), 102.0)
+    chaos.advance(at(3), 102.0)
     assert chaos.faults[0].recovery_seconds == 2
 
 
@@ -132,9 +132,9 @@ def test_a_recovery_that_could_not_be_looked_at_was_not_watched() -> None:
             return answer(command)
         raise Retriable("no answer")
 
-    chaos = Chaos(steps(0), LocalFlow(ask), patience_s=30)
-    chaos.look(at(1), 100.0)
-    chaos.look(at(2), 131.0)
+    chaos = Chaos(steps(0), LocalInjector(ask), patience_s=30)
+    chaos.advance(at(1), 100.0)
+    chaos.advance(at(2), 131.0)
     assert (chaos.faults[0].error, chaos.faults[0].watched) == ("no answer", False)
 
 
@@ -142,8 +142,8 @@ def test_what_was_not_done_says_why() -> None:
     def refuses(_: str) -> dict[str, Any]:
         raise InvalidSpec("no driver holds a source task")
 
-    chaos = Chaos(steps(10, 90), LocalFlow(refuses), patience_s=30)
-    chaos.look(at(20), 100.0)
+    chaos = Chaos(steps(10, 90), LocalInjector(refuses), patience_s=30)
+    chaos.advance(at(20), 100.0)
     chaos.end()
     assert [fault.error for fault in chaos.faults] == [
         "no driver holds a source task",
@@ -158,7 +158,7 @@ class Slow:
     def __init__(self) -> None:
         self.done: list[ChaosStep] = []
 
-    def do(self, step: ChaosStep) -> Injection:
+    def inject(self, step: ChaosStep) -> Injection:
         self.done.append(step)
         return Injection(at_ms=7_000, recovered=lambda: True, lasts_s=10.0)
 
@@ -169,12 +169,12 @@ def test_a_recovery_counts_from_when_it_broke_and_the_next_step_waits_until_it_i
     monkeypatch.setattr("headrace.chaos.chaos.time", SimpleNamespace(time=lambda: 5.0))
     flow = Slow()
     chaos = Chaos(steps(0, 0), flow, patience_s=30)
-    chaos.look(at(1), 100.0)
-    chaos.look(at(2), 105.0)
+    chaos.advance(at(1), 100.0)
+    chaos.advance(at(2), 105.0)
     assert chaos.faults[0].recovery_seconds == 3
-    chaos.look(at(3), 111.9)
+    chaos.advance(at(3), 111.9)
     assert len(flow.done) == 1
-    chaos.look(at(4), 112.0)
+    chaos.advance(at(4), 112.0)
     assert len(flow.done) == 2
 
 

@@ -10,7 +10,7 @@ import pytest
 from headrace.api import ChaosAction, ChaosStep
 from headrace.chaos import pods
 from headrace.chaos.flow_snapshot import freeze_s
-from headrace.chaos.pods import FlowInPods
+from headrace.chaos.pods import PodInjector
 from headrace.chaos.signals import build_container
 from headrace.errors import GaveUp, InvalidSpec
 from headrace.k8s import Unavailable
@@ -116,10 +116,10 @@ def api() -> Api:
 
 
 @pytest.fixture
-def flow(api: Api) -> Iterator[FlowInPods]:
+def flow(api: Api) -> Iterator[PodInjector]:
     with asyncio.Runner() as runner:
         client: Any = api
-        yield FlowInPods(client, runner.run, "shop", flow="orders", test="nightly")
+        yield PodInjector(client, runner.run, "shop", flow="orders", test="nightly")
 
 
 def step(action: ChaosAction, drivers: int | None = None) -> ChaosStep:
@@ -127,9 +127,9 @@ def step(action: ChaosAction, drivers: int | None = None) -> ChaosStep:
 
 
 def test_the_driver_with_most_source_tasks_is_killed_from_a_container_beside_it(
-    api: Api, flow: FlowInPods
+    api: Api, flow: PodInjector
 ) -> None:
-    hit = flow.do(step(ChaosAction.KILL_DRIVER))
+    hit = flow.inject(step(ChaosAction.KILL_DRIVER))
     assert (hit.driver, hit.units, hit.lasts_s) == ("b", ("task-1", "task-2"), 0)
     ((kind, name, patch, subresource),) = api.patches
     assert (kind, name, subresource) == ("Pod", "b", "ephemeralcontainers")
@@ -142,17 +142,17 @@ def test_the_driver_with_most_source_tasks_is_killed_from_a_container_beside_it(
     assert hit.recovered()
 
 
-def test_a_unit_that_is_gone_need_not_come_back(api: Api, flow: FlowInPods) -> None:
-    hit = flow.do(step(ChaosAction.KILL_DRIVER))
+def test_a_unit_that_is_gone_need_not_come_back(api: Api, flow: PodInjector) -> None:
+    hit = flow.inject(step(ChaosAction.KILL_DRIVER))
     del api.units["task-2"]
     api.takes("task-1", "a")
     assert hit.recovered()
 
 
 def test_a_driver_is_frozen_for_longer_than_its_lease_and_shorter_than_its_kubelet_waits(
-    api: Api, flow: FlowInPods
+    api: Api, flow: PodInjector
 ) -> None:
-    hit = flow.do(step(ChaosAction.FREEZE_DRIVER))
+    hit = flow.inject(step(ChaosAction.FREEZE_DRIVER))
     assert hit.lasts_s == 18
     assert api.patches[0][2]["spec"]["ephemeralContainers"][0]["args"] == [
         "--driver=b",
@@ -160,27 +160,27 @@ def test_a_driver_is_frozen_for_longer_than_its_lease_and_shorter_than_its_kubel
     ]
 
 
-def test_the_only_driver_is_not_frozen(api: Api, flow: FlowInPods) -> None:
+def test_the_only_driver_is_not_frozen(api: Api, flow: PodInjector) -> None:
     api.pods["a"] = pod("a", leaving=True)
-    with pytest.raises(InvalidSpec, match=r"nobody takes the units of driver b .* 2 or more"):
-        flow.do(step(ChaosAction.FREEZE_DRIVER))
+    with pytest.raises(InvalidSpec, match=r"no driver can take the units of driver b .* 2 or more"):
+        flow.inject(step(ChaosAction.FREEZE_DRIVER))
     assert not api.patches
 
 
 def test_nothing_is_broken_while_units_move(
-    api: Api, flow: FlowInPods, monkeypatch: pytest.MonkeyPatch
+    api: Api, flow: PodInjector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pods, "_WITHIN_S", 0.1)
     api.units["task-0"]["spec"]["driverName"] = "b"
     with pytest.raises(
-        GaveUp, match="flow orders was not whole for 0 s: units do not run, or move"
+        GaveUp, match="flow orders was not stable for 0 s: units do not run, or move"
     ):
-        flow.do(step(ChaosAction.KILL_DRIVER))
+        flow.inject(step(ChaosAction.KILL_DRIVER))
     assert not api.patches
 
 
 def test_a_request_that_got_no_answer_is_made_again(
-    api: Api, flow: FlowInPods, monkeypatch: pytest.MonkeyPatch
+    api: Api, flow: PodInjector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse, patch = iter([Unavailable("it does not answer")]), api.patch
 
@@ -190,12 +190,12 @@ def test_a_request_that_got_no_answer_is_made_again(
         return await patch(*arguments, **options)
 
     monkeypatch.setattr(api, "patch", patch_at_the_second_try)
-    flow.do(step(ChaosAction.SCALE_DRIVERS, drivers=3))
+    flow.inject(step(ChaosAction.SCALE_DRIVERS, drivers=3))
     assert api.flow["spec"]["drivers"]["replicas"] == 3
 
 
 def test_one_operator_is_killed_though_an_answer_was_lost(
-    api: Api, flow: FlowInPods, monkeypatch: pytest.MonkeyPatch
+    api: Api, flow: PodInjector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patch = api.patch
 
@@ -205,7 +205,7 @@ def test_one_operator_is_killed_though_an_answer_was_lost(
         raise Unavailable("it did not answer in time")
 
     monkeypatch.setattr(api, "patch", lose_the_answer)
-    hit = flow.do(step(ChaosAction.KILL_OPERATOR))
+    hit = flow.inject(step(ChaosAction.KILL_OPERATOR))
     assert len(api.patches) == 1
     api.test["metadata"]["annotations"]["headrace.dev/kill-operator"] += ", then x2"
     assert hit.recovered()
@@ -217,16 +217,16 @@ def test_a_lease_that_is_too_long_to_be_outlived_is_refused() -> None:
         freeze_s(25, pod("a"))
 
 
-def test_a_signal_that_did_not_come_through_says_why(api: Api, flow: FlowInPods) -> None:
+def test_a_signal_that_did_not_come_through_says_why(api: Api, flow: PodInjector) -> None:
     api.ends_with = {"exitCode": 3, "message": "headrace: no process here runs it"}
     with pytest.raises(InvalidSpec, match="no process here runs it"):
-        flow.do(step(ChaosAction.KILL_DRIVER))
+        flow.inject(step(ChaosAction.KILL_DRIVER))
 
 
-def test_a_pod_of_an_older_operator_gets_no_signal(api: Api, flow: FlowInPods) -> None:
+def test_a_pod_of_an_older_operator_gets_no_signal(api: Api, flow: PodInjector) -> None:
     del api.pods["b"]["spec"]["shareProcessNamespace"]
     with pytest.raises(InvalidSpec, match="pod b does not share its processes"):
-        flow.do(step(ChaosAction.KILL_DRIVER))
+        flow.inject(step(ChaosAction.KILL_DRIVER))
 
 
 def test_the_container_has_the_drivers_user_and_restrictions_and_a_name_of_its_own() -> None:
@@ -237,9 +237,9 @@ def test_the_container_has_the_drivers_user_and_restrictions_and_a_name_of_its_o
     assert made["securityContext"] == RESTRICTED
 
 
-def test_a_pod_that_is_deleted_is_one_that_stays_otherwise(api: Api, flow: FlowInPods) -> None:
+def test_a_pod_that_is_deleted_is_one_that_stays_otherwise(api: Api, flow: PodInjector) -> None:
     api.pods["b"] = pod("b", leaving=True)
-    hit = flow.do(step(ChaosAction.DELETE_DRIVER_POD))
+    hit = flow.inject(step(ChaosAction.DELETE_DRIVER_POD))
     assert (hit.driver, hit.units) == ("a", ("connector", "task-0"))
     assert "a" not in api.pods
     for name in hit.units:
@@ -247,14 +247,14 @@ def test_a_pod_that_is_deleted_is_one_that_stays_otherwise(api: Api, flow: FlowI
     assert hit.recovered()
 
 
-def test_a_flow_without_source_tasks_cannot_be_broken(api: Api, flow: FlowInPods) -> None:
+def test_a_flow_without_source_tasks_cannot_be_broken(api: Api, flow: PodInjector) -> None:
     api.units = {}
     with pytest.raises(InvalidSpec, match="no driver holds a source task of flow orders"):
-        flow.do(step(ChaosAction.DELETE_DRIVER_POD))
+        flow.inject(step(ChaosAction.DELETE_DRIVER_POD))
 
 
-def test_scaling_is_over_when_so_many_drivers_run_every_unit(api: Api, flow: FlowInPods) -> None:
-    hit = flow.do(step(ChaosAction.SCALE_DRIVERS, drivers=3))
+def test_scaling_is_over_when_so_many_drivers_run_every_unit(api: Api, flow: PodInjector) -> None:
+    hit = flow.inject(step(ChaosAction.SCALE_DRIVERS, drivers=3))
     assert api.flow["spec"]["drivers"]["replicas"] == 3
     assert not hit.recovered()
     api.pods["c"] = pod("c", ready=False)
@@ -269,8 +269,8 @@ def test_scaling_is_over_when_so_many_drivers_run_every_unit(api: Api, flow: Flo
     assert hit.recovered(), "what has ended is no driver"
 
 
-def test_rolling_is_over_when_no_pod_of_before_is_left(api: Api, flow: FlowInPods) -> None:
-    hit = flow.do(step(ChaosAction.ROLL_DRIVERS))
+def test_rolling_is_over_when_no_pod_of_before_is_left(api: Api, flow: PodInjector) -> None:
+    hit = flow.inject(step(ChaosAction.ROLL_DRIVERS))
     annotations = api.flow["spec"]["drivers"]["podTemplate"]["metadata"]["annotations"]
     assert list(annotations) == ["kubectl.kubernetes.io/restartedAt"]
     api.flow["status"]["observedGeneration"] = 4
@@ -282,9 +282,9 @@ def test_rolling_is_over_when_no_pod_of_before_is_left(api: Api, flow: FlowInPod
 
 
 def test_the_operator_is_asked_to_die_and_the_next_one_says_that_it_leads(
-    api: Api, flow: FlowInPods
+    api: Api, flow: PodInjector
 ) -> None:
-    hit = flow.do(step(ChaosAction.KILL_OPERATOR))
+    hit = flow.inject(step(ChaosAction.KILL_OPERATOR))
     annotations = api.test["metadata"]["annotations"]
     assert annotations == {"headrace.dev/kill-operator": ""}
     annotations["headrace.dev/kill-operator"] = "headrace-operator-7f"
@@ -294,9 +294,9 @@ def test_the_operator_is_asked_to_die_and_the_next_one_says_that_it_leads(
 
 
 def test_an_operator_that_was_asked_and_did_not_die_is_no_recovery(
-    api: Api, flow: FlowInPods
+    api: Api, flow: PodInjector
 ) -> None:
-    hit = flow.do(step(ChaosAction.KILL_OPERATOR))
+    hit = flow.inject(step(ChaosAction.KILL_OPERATOR))
     api.test["metadata"]["annotations"].clear()
     with pytest.raises(InvalidSpec, match="took the request off and did not end"):
         hit.recovered()

@@ -59,7 +59,7 @@ class Flow:
     def __init__(self) -> None:
         self.looks = 0
 
-    def do(self, step: ChaosStep) -> Injection:
+    def inject(self, step: ChaosStep) -> Injection:
         return Injection(at_ms=5_000, recovered=self.recovered, driver="a", units=("task-0",))
 
     def recovered(self) -> bool:

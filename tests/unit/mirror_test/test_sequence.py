@@ -1,0 +1,84 @@
+"""The state machine of a mirror test's stages, which one machine and a cluster share."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.mirror_test.sequence import Activity, RunState, StageState, Transition, advance
+from headrace.mirror_test.stages import Stage
+
+DOCS = Path(__file__).parents[3] / "docs" / "mirror-tests.md"
+RUNS, READY, ENDED = StageState(age_s=1), StageState(age_s=1, ready=True), StageState(ended_s=0)
+BEFORE = {Stage.PROBE: READY}
+WITH_CHAOS = BEFORE | {Stage.CHAOS: READY}
+
+
+def at(stages: dict[Stage, StageState], **facts: Any) -> Transition:
+    limits = {"settle_s": 120, "probe_start_s": 420, "chaos_start_s": 300, "has_chaos": False}
+    return advance(RunState(**limits | {"stages": stages} | facts))
+
+
+def test_a_run_without_chaos_has_three_stages_in_order() -> None:
+    assert at({}) == Transition(Activity.STARTING_PROBE, Stage.PROBE)
+    assert at({Stage.PROBE: RUNS}) == Transition(Activity.AWAITING_PROBE)
+    assert at(BEFORE) == Transition(Activity.SENDING, Stage.PRODUCE)
+    loading = BEFORE | {Stage.PRODUCE: RUNS}
+    assert at(loading) == Transition(Activity.SENDING)
+    loaded = BEFORE | {Stage.PRODUCE: ENDED}
+    assert at(loaded) == Transition(Activity.AWAITING_ARRIVALS)
+    measured = loaded | {Stage.PROBE: ENDED}
+    assert at(measured) == Transition(Activity.COMPARING, Stage.VERIFY)
+    assert at(measured | {Stage.VERIFY: RUNS}) == Transition(Activity.COMPARING)
+    compared = measured | {Stage.VERIFY: ENDED}
+    assert at(compared) == Transition(Activity.UNREPORTED)
+    assert at(compared, reported=True) == Transition(Activity.REPORTED)
+
+
+def test_chaos_is_ready_before_the_load_and_recovered_before_the_comparison() -> None:
+    assert at(BEFORE, has_chaos=True) == Transition(Activity.STARTING_CHAOS, Stage.CHAOS)
+    starting = BEFORE | {Stage.CHAOS: RUNS}
+    assert at(starting, has_chaos=True) == Transition(Activity.AWAITING_CHAOS)
+    assert at(WITH_CHAOS, has_chaos=True) == Transition(Activity.SENDING, Stage.PRODUCE)
+    loaded = WITH_CHAOS | {Stage.PROBE: ENDED, Stage.PRODUCE: ENDED}
+    assert at(loaded, has_chaos=True) == Transition(Activity.AWAITING_RECOVERY)
+    recovered = loaded | {Stage.CHAOS: ENDED}
+    assert at(recovered, has_chaos=True) == Transition(Activity.COMPARING, Stage.VERIFY)
+
+
+@pytest.mark.parametrize("probe", [ENDED, StageState(age_s=421)])
+def test_a_load_does_without_a_probe(probe: StageState) -> None:
+    assert at({Stage.PROBE: probe}).start is Stage.PRODUCE
+    assert at({Stage.PROBE: StageState(age_s=420)}).start is None
+
+
+@pytest.mark.parametrize("chaos", [ENDED, StageState(age_s=301)])
+def test_a_load_does_not_do_without_chaos(chaos: StageState) -> None:
+    failed = at(BEFORE | {Stage.CHAOS: chaos}, has_chaos=True)
+    assert failed == Transition(Activity.CHAOS_FAILED)
+
+
+def test_a_load_is_sent_once() -> None:
+    assert at(BEFORE, load_sent=True) == Transition(Activity.LOAD_LOST)
+
+
+@pytest.mark.parametrize(("ended_s", "start"), [(179, None), (180, Stage.VERIFY)])
+@pytest.mark.parametrize("beside", [Stage.PROBE, Stage.CHAOS])
+def test_the_comparison_waits_for_what_runs_beside_the_load_for_a_time(
+    beside: Stage, ended_s: float, start: Stage | None
+) -> None:
+    stages = {beside: READY, Stage.PRODUCE: StageState(ended_s=ended_s)}
+    assert at(stages).start is start
+
+
+def test_a_probe_that_no_manifest_ends_is_not_waited_for() -> None:
+    loaded = BEFORE | {Stage.PRODUCE: ENDED}
+    assert at(loaded, has_manifest=False) == Transition(Activity.COMPARING, Stage.VERIFY)
+
+
+def test_the_docs_have_every_state_with_its_phase() -> None:
+    rows = [line for line in DOCS.read_text().splitlines() if line.startswith("| `")]
+    states = [tuple(cell.strip(" `") for cell in row.split("|")[1:3]) for row in rows]
+    assert [(state.name, state.phase.value) for state in Activity] == [
+        state for state in states if state[0] in Activity.__members__
+    ]
