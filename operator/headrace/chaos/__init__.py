@@ -1,4 +1,4 @@
-"""The faults of a MirrorTest, and how long a flow takes to recover from each.
+"""Carries out the faults that a MirrorTest asks for.
 
 ``chaos`` injects one after the other and times each recovery. The flow is behind the port of
 ``port``: ``local`` is a flow of ``headrace run``, ``pods`` one of a Kubernetes cluster. There

@@ -1,6 +1,7 @@
 """What the stages of a mirror test share.
 
-``stages`` are the jobs; ``resolve`` fills in what a test takes from its flow. The documents:
+``stages`` are the jobs, ``sequence`` is the state machine that decides which of them starts when;
+``resolve`` fills in what a test takes from its flow. The documents:
 ``run`` is the input of every job, ``manifest`` what the source acknowledged, ``measured`` what the
 probe measured, ``faults`` the plan of chaos and its outcome, ``result`` the verdict (``summary``
 and ``bounded`` help to make it). They travel as files of a folder (``documents``) or as records of

@@ -143,8 +143,8 @@ def _since_the_load(run: RunState, load: StageState) -> Transition:
         (Stage.PROBE, Activity.AWAITING_ARRIVALS, _PROBE_END_S, run.has_manifest),
         (Stage.CHAOS, Activity.AWAITING_RECOVERY, _RECOVERY_END_S, True),
     ):
-        beside = run.stages.get(stage)
-        runs = beside is not None and not beside.has_ended
+        other = run.stages.get(stage)
+        runs = other is not None and not other.has_ended
         if applies and runs and load.ended_s < run.settle_s + end_s:
             return Transition(activity)
     return Transition(Activity.COMPARING, Stage.VERIFY)

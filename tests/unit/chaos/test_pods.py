@@ -129,31 +129,31 @@ def step(action: ChaosAction, drivers: int | None = None) -> ChaosStep:
 def test_the_driver_with_most_source_tasks_is_killed_from_a_container_beside_it(
     api: Api, flow: PodInjector
 ) -> None:
-    hit = flow.inject(step(ChaosAction.KILL_DRIVER))
-    assert (hit.driver, hit.units, hit.lasts_s) == ("b", ("task-1", "task-2"), 0)
+    injection = flow.inject(step(ChaosAction.KILL_DRIVER))
+    assert (injection.driver, injection.units, injection.lasts_s) == ("b", ("task-1", "task-2"), 0)
     ((kind, name, patch, subresource),) = api.patches
     assert (kind, name, subresource) == ("Pod", "b", "ephemeralcontainers")
     (added,) = patch["spec"]["ephemeralContainers"]
     assert (added["command"], added["args"]) == (["headrace", "signal"], ["--driver=b"])
-    assert not hit.recovered()
+    assert not injection.recovered()
     api.takes("task-1", "b")  # the same pod again: its container was started anew
-    assert not hit.recovered()
+    assert not injection.recovered()
     api.takes("task-2", "b")
-    assert hit.recovered()
+    assert injection.recovered()
 
 
 def test_a_unit_that_is_gone_need_not_come_back(api: Api, flow: PodInjector) -> None:
-    hit = flow.inject(step(ChaosAction.KILL_DRIVER))
+    injection = flow.inject(step(ChaosAction.KILL_DRIVER))
     del api.units["task-2"]
     api.takes("task-1", "a")
-    assert hit.recovered()
+    assert injection.recovered()
 
 
 def test_a_driver_is_frozen_for_longer_than_its_lease_and_shorter_than_its_kubelet_waits(
     api: Api, flow: PodInjector
 ) -> None:
-    hit = flow.inject(step(ChaosAction.FREEZE_DRIVER))
-    assert hit.lasts_s == 18
+    injection = flow.inject(step(ChaosAction.FREEZE_DRIVER))
+    assert injection.lasts_s == 18
     assert api.patches[0][2]["spec"]["ephemeralContainers"][0]["args"] == [
         "--driver=b",
         "--freeze=18",
@@ -205,10 +205,10 @@ def test_one_operator_is_killed_though_an_answer_was_lost(
         raise Unavailable("it did not answer in time")
 
     monkeypatch.setattr(api, "patch", lose_the_answer)
-    hit = flow.inject(step(ChaosAction.KILL_OPERATOR))
+    injection = flow.inject(step(ChaosAction.KILL_OPERATOR))
     assert len(api.patches) == 1
     api.test["metadata"]["annotations"]["headrace.dev/kill-operator"] += ", then x2"
-    assert hit.recovered()
+    assert injection.recovered()
 
 
 def test_a_lease_that_is_too_long_to_be_outlived_is_refused() -> None:
@@ -239,12 +239,12 @@ def test_the_container_has_the_drivers_user_and_restrictions_and_a_name_of_its_o
 
 def test_a_pod_that_is_deleted_is_one_that_stays_otherwise(api: Api, flow: PodInjector) -> None:
     api.pods["b"] = pod("b", leaving=True)
-    hit = flow.inject(step(ChaosAction.DELETE_DRIVER_POD))
-    assert (hit.driver, hit.units) == ("a", ("connector", "task-0"))
+    injection = flow.inject(step(ChaosAction.DELETE_DRIVER_POD))
+    assert (injection.driver, injection.units) == ("a", ("connector", "task-0"))
     assert "a" not in api.pods
-    for name in hit.units:
+    for name in injection.units:
         api.takes(name, "b")
-    assert hit.recovered()
+    assert injection.recovered()
 
 
 def test_a_flow_without_source_tasks_cannot_be_broken(api: Api, flow: PodInjector) -> None:
@@ -254,49 +254,49 @@ def test_a_flow_without_source_tasks_cannot_be_broken(api: Api, flow: PodInjecto
 
 
 def test_scaling_is_over_when_so_many_drivers_run_every_unit(api: Api, flow: PodInjector) -> None:
-    hit = flow.inject(step(ChaosAction.SCALE_DRIVERS, drivers=3))
+    injection = flow.inject(step(ChaosAction.SCALE_DRIVERS, drivers=3))
     assert api.flow["spec"]["drivers"]["replicas"] == 3
-    assert not hit.recovered()
+    assert not injection.recovered()
     api.pods["c"] = pod("c", ready=False)
     api.flow["status"] = {"observedGeneration": 4, "drivers": 3}
-    assert not hit.recovered()
+    assert not injection.recovered()
     api.pods["c"] = pod("c")
     api.units["task-1"]["spec"]["driverName"] = "c"
-    assert not hit.recovered(), "it is on its way"
+    assert not injection.recovered(), "it is on its way"
     api.takes("task-1", "c")
-    assert hit.recovered()
+    assert injection.recovered()
     api.pods["evicted"] = pod("evicted", phase="Failed")
-    assert hit.recovered(), "what has ended is no driver"
+    assert injection.recovered(), "what has ended is no driver"
 
 
 def test_rolling_is_over_when_no_pod_of_before_is_left(api: Api, flow: PodInjector) -> None:
-    hit = flow.inject(step(ChaosAction.ROLL_DRIVERS))
+    injection = flow.inject(step(ChaosAction.ROLL_DRIVERS))
     annotations = api.flow["spec"]["drivers"]["podTemplate"]["metadata"]["annotations"]
     assert list(annotations) == ["kubectl.kubernetes.io/restartedAt"]
     api.flow["status"]["observedGeneration"] = 4
-    assert not hit.recovered(), "the pods are those of before"
+    assert not injection.recovered(), "the pods are those of before"
     api.pods = {"c": pod("c"), "d": pod("d")}
     for name in api.units:
         api.takes(name, "c")
-    assert hit.recovered()
+    assert injection.recovered()
 
 
 def test_the_operator_is_asked_to_die_and_the_next_one_says_that_it_leads(
     api: Api, flow: PodInjector
 ) -> None:
-    hit = flow.inject(step(ChaosAction.KILL_OPERATOR))
+    injection = flow.inject(step(ChaosAction.KILL_OPERATOR))
     annotations = api.test["metadata"]["annotations"]
     assert annotations == {"headrace.dev/kill-operator": ""}
     annotations["headrace.dev/kill-operator"] = "headrace-operator-7f"
-    assert not hit.recovered()
+    assert not injection.recovered()
     annotations["headrace.dev/kill-operator"] += ", then headrace-operator-x2"
-    assert hit.recovered()
+    assert injection.recovered()
 
 
 def test_an_operator_that_was_asked_and_did_not_die_is_no_recovery(
     api: Api, flow: PodInjector
 ) -> None:
-    hit = flow.inject(step(ChaosAction.KILL_OPERATOR))
+    injection = flow.inject(step(ChaosAction.KILL_OPERATOR))
     api.test["metadata"]["annotations"].clear()
     with pytest.raises(InvalidSpec, match="took the request off and did not end"):
-        hit.recovered()
+        injection.recovered()
