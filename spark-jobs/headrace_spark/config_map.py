@@ -1,4 +1,4 @@
-"""Leaves the verdict where the operator looks for it: in a ConfigMap that it made."""
+"""Writes the verdict into a ConfigMap that the operator made and reads."""
 
 import asyncio
 

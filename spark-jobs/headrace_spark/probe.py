@@ -22,7 +22,7 @@ from headrace.mirror_test import Measured, Run, journal_keys
 from headrace_spark import messages, topics
 from headrace_spark.latency import Arrivals, merged, second
 
-LOOK_S = 0.5
+POLL_S = 0.5
 START_S = 900.0
 """How long the load may take to begin: on Kubernetes it waits for the Job of chaos, its image
 and its executors, up to 300 s each."""
@@ -98,7 +98,7 @@ def _wait_for_topics(run: Run, wait_s: float) -> dict[str, int]:
     """The target's topics that are there, with their partitions, as soon as all of them are."""
     deadline = time.monotonic() + wait_s
     while len(there := topics.on_target(run)) < len(run.topics) and time.monotonic() < deadline:
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     return there
 
 
@@ -106,7 +106,7 @@ def _follow(tail: journal.Tail, count: int, on_ready: Callable[[], None], done: 
     """Call ``on_ready`` once every consumer has reported that it is in place."""
     ready: set[str] = set()
     while len(ready) < count and not done.is_set():
-        ready |= {key for key, _ in tail.poll(LOOK_S) if journal_keys.is_ready(key)}
+        ready |= {key for key, _ in tail.poll(POLL_S) if journal_keys.is_ready(key)}
     tail.close()
     if len(ready) == count:
         on_ready()
@@ -145,13 +145,13 @@ class _Watch:
     def watch(self) -> tuple[Arrivals, set[Sentinel]]:
         """Until every sentinel is seen, by whichever consumer, or the mirror's time is over; which
         were late, as far as this one knows."""
-        look_at = 0.0
+        exchange_at = 0.0
         while self._open and (now := time.monotonic()) < self._give_up_at:
             message = self._consumer.poll(0.1)
             if message is not None:
                 self._see(message)
-            if now >= look_at:
-                look_at = now + LOOK_S
+            if now >= exchange_at:
+                exchange_at = now + POLL_S
                 self._exchange()
         knows = self._load_has_ended and (not self._open or self._reads_what_is_there())
         self._exchange()

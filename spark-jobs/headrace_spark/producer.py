@@ -47,7 +47,7 @@ def produce(spark: SparkSession, run: Run, on_progress: OnProgress) -> LoadManif
     Raises ``GaveUp`` when sentinels are not acknowledged.
     """
     topics.prepare(run)
-    load_topics = topics.look(run)
+    load_topics = topics.describe(run)
     partitions = {t.name: t.partitions for t in load_topics}
     starts = topics.ends(run.source, partitions)
     target_starts = topics.ends(run.target, topics.on_target(run))
@@ -266,7 +266,7 @@ class _Load:
             self._errors.append(str(translate(error, f"send to {message.topic()}")))
 
     def _observe(self, wait_s: float) -> None:
-        """Take acknowledgements in, and tell the world now and then."""
+        """Take acknowledgements, and report the progress now and then."""
         self._producer.poll(wait_s)
         total = sum(a.count for partitions in self._totals for a in partitions)
         now = time.time()
@@ -292,7 +292,7 @@ class _Load:
             self._observe(0.05)
         self._producer.purge()
         self._producer.flush(5)
-        self._progress_at = 0  # the last word
+        self._progress_at = 0  # the last report
         self._observe(0)
         self._producer.flush(5)
 

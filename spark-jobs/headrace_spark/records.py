@@ -83,8 +83,8 @@ def _recognised(records: DataFrame, run: str) -> DataFrame:
 
     The headers decide; the body is taken apart only where they do not.
     """
-    told = F.col("id").startswith(run) & (F.col("number").isNotNull() | F.col("end").isNotNull())
-    body = F.split(F.when(~F.coalesce(told, F.lit(False)), F.col("body").cast("string")), ";")
+    known = F.col("id").startswith(run) & (F.col("number").isNotNull() | F.col("end").isNotNull())
+    body = F.split(F.when(~F.coalesce(known, F.lit(False)), F.col("body").cast("string")), ";")
     end_in_body = F.regexp_extract(F.col("second"), f"^{HEADER_SENTINEL}-([0-9]+)$", 1)
     return (
         records.withColumns({"first": F.get(body, 0), "second": F.get(body, 1)})

@@ -27,8 +27,8 @@ def prepare(run: Run) -> None:
     journal.wait_for_topics(admin, run.topics.keys())
 
 
-def look(run: Run) -> tuple[LoadTopic, ...]:
-    """What the load has to know. As many keys as the larger side has partitions: a mirror that
+def describe(run: Run) -> tuple[LoadTopic, ...]:
+    """The load's topics. As many keys as the larger side has partitions: a mirror that
     spreads by key can then reach all of the target's."""
     source, target = Admin(run.source).topics(), on_target(run)
     return tuple(

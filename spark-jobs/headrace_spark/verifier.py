@@ -49,8 +49,8 @@ def wait_for_sentinels(run: Run, manifest: LoadManifest, on_wait: Callable[[int]
                 assign(consumer, _from_the_end_of_the_load(run, manifest, there))
                 assigned = there
             on_wait(len(expected))
-            look_again_at = time.monotonic() + 1
-            while expected and time.monotonic() < look_again_at:
+            refresh_at = time.monotonic() + 1
+            while expected and time.monotonic() < refresh_at:
                 message = consumer.poll(0.1)
                 if message is None or not journal.is_record(message, "read the end sentinels"):
                     continue

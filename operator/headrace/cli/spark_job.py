@@ -47,7 +47,7 @@ class SparkJob:
         return self._process.poll() is None
 
     def events(self, wait_s: float) -> Iterator[Event]:
-        """What it told since the last call; waits at most ``wait_s`` for the first."""
+        """Its events since the last call; waits at most ``wait_s`` for the first."""
         try:
             yield self._events.get(timeout=wait_s)
             while True:

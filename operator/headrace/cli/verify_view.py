@@ -67,7 +67,7 @@ class View:
             )
 
     def progress(self, progress: LoadProgress) -> None:
-        """How far the load is; called as often as one likes."""
+        """The load's progress; may be called at any rate."""
         now = time.monotonic()
         numbers = f"{progress.acknowledged:,} messages acknowledged"
         if progress.elapsed_s > 1:

@@ -6,9 +6,9 @@ from headrace.replication.policies import policy_for
 
 
 def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
-    """The test with clusters, names and promises of ``flow``, as its Spark jobs take it.
+    """The test with clusters, topic names and guarantees of ``flow``, as its Spark jobs need it.
 
-    It has no ``flowName`` any more; an annotation tells which flow it was.
+    It has no ``flowName``; an annotation has the name of the flow.
     """
     spec = test.spec
     policy = policy_for(flow.spec.policy, flow.spec.source.alias)

@@ -1,7 +1,7 @@
 """The Job that carries out ``spec.chaos``, and what it may do.
 
-It is a Job, so that it outlives the operator, which it may have to kill. What it may do is a role
-that the chart ships: the operator may bind that one, and has those rights not itself.
+It is a Job, so that it outlives the operator, which it may have to kill. Its rights are a role that
+the chart ships: the operator may bind that role, and does not have those rights itself.
 """
 
 from headrace.controller.mirror_tests.run import (
@@ -64,7 +64,7 @@ def build_chaos_pod(run: TestRun) -> Object:
                     "requests": {"cpu": "50m", "memory": _MEMORY},
                     "limits": {"memory": _MEMORY},
                 },
-                # The load starts when it listens, so that no step comes late.
+                # The load starts when it follows the journal, so that no step comes late.
                 "readinessProbe": ready_by(_READY_FILE),
                 "terminationMessagePolicy": "FallbackToLogsOnError",
                 "securityContext": CONTAINER_SECURITY,

@@ -1,4 +1,4 @@
-"""Removes what would outlive its stage: executors of a Spark driver that was killed, and Jobs of a
+"""Deletes what would outlive its stage: executors of a Spark driver that was killed, and Jobs of a
 test that has its verdict."""
 
 from collections.abc import Iterable, Mapping
@@ -19,14 +19,14 @@ def has_ended(job: Object) -> Object | None:
 
 
 def left_executors(jobs: Mapping[Stage, Object], pods: Iterable[TestPod]) -> list[str]:
-    """Pods that nobody drives any more. They end by themselves, but their objects go only with the
-    Spark driver's pod, which stays for its log."""
+    """Executors without a Spark driver. They end by themselves, but their objects are deleted only
+    with the Spark driver's pod, which stays for its log."""
     under_way = {stage.value for stage, job in jobs.items() if not has_ended(job)}
     return [pod.name for pod in pods if pod.executor and pod.stage not in under_way]
 
 
 def left_jobs(jobs: Mapping[Stage, Object], *, reported: bool) -> list[str]:
-    """Jobs that nothing waits for any more; the verifier that has reported ends by itself."""
+    """Jobs whose results are not needed any more; a verifier that has reported ends by itself."""
     return [
         job["metadata"]["name"]
         for stage, job in jobs.items()

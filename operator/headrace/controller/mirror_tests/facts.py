@@ -1,4 +1,4 @@
-"""What a MirrorTest's next step rests on, and what such a step is."""
+"""The facts about a MirrorTest, and the decision that follows from them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from headrace.mirror_test.stages import Stage
 
 @dataclass(frozen=True)
 class RunFacts:
-    """All that a decision rests on."""
+    """All that a decision depends on."""
 
     test: MirrorTest
     now: datetime
@@ -29,7 +29,7 @@ class RunFacts:
     report: str | None = None
     """``report.json``, as the verifier left it."""
     breaks: bool = False
-    """Whether the run breaks its flow, by the steps that it began with."""
+    """Whether the run has steps of chaos: those that it began with."""
     may_break: bool = False
     """Whether this operator has a role for the Job of ``spec.chaos``."""
 
@@ -39,9 +39,9 @@ class RunFacts:
         return (self.test.status and self.test.status.start_time) or self.now
 
     def since_s(self, time: datetime) -> float:
-        """Seconds since a time of the cluster's. Where the operator's clock was ahead of that when
-        the test began, the probe's Job seems to be older than the test: by as much. Where that is
-        more than all the time there is, it was the clock of another operator."""
+        """Seconds since a time of the cluster's clock. If the operator's clock was ahead of it when
+        the test began, the probe's Job seems to be older than the test, and the difference is
+        subtracted; if that exceeds the time that passed, it was another operator's clock."""
         probe = (self.jobs or {}).get(Stage.PROBE)
         ahead_s = max(0.0, (self.started - created_at(probe)).total_seconds()) if probe else 0.0
         passed_s = (self.now - time).total_seconds()
@@ -50,12 +50,12 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class StageDecision:
-    """What to do."""
+    """What to do about a test."""
 
     status: MirrorTestStatus
     start: Stage | None = None
     again_s: float | None = None
-    """Seconds until it must be looked at again though nothing happened."""
+    """Seconds until the next reconcile without an event."""
     expired: bool = False
     """Whether its time after the end is over: delete it."""
 
@@ -66,7 +66,7 @@ class StageDecision:
 
 
 def created_at(job: Object) -> datetime:
-    """When the API server made it."""
+    """When the API server created it."""
     return datetime.fromisoformat(job["metadata"]["creationTimestamp"])
 
 

@@ -1,9 +1,8 @@
 """How a MirrorTest kills the operator that leads, as its ``spec.chaos`` asks.
 
-The Job has no rights where the operator runs. It puts an annotation on its test, empty; whoever
-leads puts its name in and ends without another word, as after kill -9: the Lease is not released,
-nothing is handed over. Who leads next finds a name and adds its own, which stays: the Job may look
-later than all of this takes.
+The Job has no rights in the operator's namespace. It adds an empty annotation to its test. The
+leader writes its name there and ends at once, as after kill -9: it does not release the Lease. The
+next leader finds a name and adds its own, which stays: the Job may poll later than all of this.
 """
 
 from enum import Enum
@@ -25,7 +24,7 @@ class Request(Enum):
 
 
 def request(test: MirrorTest) -> Request:
-    """Only a test that has the step is obeyed, and to die only while it is under way."""
+    """Only a test with that step has a say; the operator ends only while the test runs."""
     name = test.metadata.annotations.get(KILL_ANNOTATION)
     if name is None or LED_NEXT in name:
         return Request.NOTHING

@@ -1,4 +1,4 @@
-"""What keeps a mirror test's pods from their work, in words, and what to do about it. Pure.
+"""Why a mirror test's pods do not start or have ended, and what to do about it. Pure.
 
 Reasons are those of the kubelet and of the scheduler (k8s.io/api/core/v1, pkg/kubelet/images).
 """

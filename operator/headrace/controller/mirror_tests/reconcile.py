@@ -1,4 +1,4 @@
-"""Carries MirrorTests out: reads what there is, does the next step, says how it stands."""
+"""Reconciles MirrorTests: reads their state, carries out the next step, writes the status."""
 
 import os
 from dataclasses import replace
@@ -54,7 +54,7 @@ TestName = tuple[str, str]
 
 
 class MirrorTestReconciler:
-    """Reads anew at every look: tests are few, and their Jobs last for minutes."""
+    """Has no cache: tests are few, and their Jobs last for minutes."""
 
     def __init__(
         self,
@@ -70,17 +70,17 @@ class MirrorTestReconciler:
         self._role, self._identity = role, identity
 
     async def reconcile(self, name: TestName) -> float | None:
-        """One look; in how many seconds the next one is due, ``None`` when the test is gone."""
+        """Reconcile once; seconds until the next time, ``None`` when the test is gone."""
         object = await self._client.get(MIRROR_TEST, *name)
         if object is None or "deletionTimestamp" in object["metadata"]:
             return None
         try:
             test = parse(MirrorTest, object)
         except InvalidSpec as error:
-            await self._refuse(object, str(error))
+            await self._report_invalid(object, str(error))
             return _TRY_AGAIN_S
         if test.spec.schedule is None and test.status and test.status.verdict:
-            return await self._look_after_its_end(test)
+            return await self._clean_up(test)
         try:
             if self._role is not None and (asked := request(test)) is not Request.NOTHING:
                 await self._answer(test, asked)
@@ -90,11 +90,11 @@ class MirrorTestReconciler:
         except HeadraceError as error:
             if (verdict := blocked_by(error)) is None:
                 raise
-            await self._say(test, with_conditions(test, verdict, _now()))
+            await self._write_status(test, with_conditions(test, verdict, _now()))
             return _TRY_AGAIN_S
 
-    async def _look_after_its_end(self, test: MirrorTest) -> float | None:
-        """Its verdict is given: nothing that is read or refused afterwards touches it."""
+    async def _clean_up(self, test: MirrorTest) -> float | None:
+        """Delete what is left of a test that has its verdict, which stays as it is."""
         step, namespace = next_decision(RunFacts(test, _now())), test.metadata.namespace
         if step.expired:
             await self._client.delete(MIRROR_TEST, namespace, test.metadata.name)
@@ -105,7 +105,7 @@ class MirrorTestReconciler:
         return step.again_s
 
     async def _answer(self, test: MirrorTest, asked: Request) -> None:
-        """To the request of a test that its operator be killed; does not return when it dies."""
+        """Answer a test's request to kill this operator; does not return when it ends."""
         answers = {
             Request.DIE: self._identity,
             Request.LEAD: f"{test.metadata.annotations[KILL_ANNOTATION]}{LED_NEXT}{self._identity}",
@@ -122,7 +122,7 @@ class MirrorTestReconciler:
         except Retriable:
             if not dies:
                 raise
-            # It may be written all the same: then nobody would ask another time.
+            # It may be written all the same: then nobody would ask again.
         if dies:
             log.warning("ends at once, as spec.chaos asks", test=test.metadata.name)
             os._exit(EXIT_CODE)
@@ -134,7 +134,7 @@ class MirrorTestReconciler:
         step = next_scheduled(test, runs, _now())
         if step.create is not None:
             await create(self._client, test, step.create)
-        await self._say(test, step.status)
+        await self._write_status(test, step.status)
         for name in step.delete:
             await self._client.delete(MIRROR_TEST, namespace, name)
         return step.again_s
@@ -162,7 +162,7 @@ class MirrorTestReconciler:
             await self._start(run, step.start)
         if not step.is_last:
             await remove(self._client, metadata.namespace, left_executors(jobs, pods))
-        await self._say(test, step.status)
+        await self._write_status(test, step.status)
         return SOON_S if step.is_last else step.again_s
 
     async def _stages(self, test: MirrorTest) -> tuple[dict[Stage, Object], list[TestPod]]:
@@ -176,8 +176,8 @@ class MirrorTestReconciler:
         return stages, [read_pod(pod) for pod in pods]
 
     async def _start(self, run: TestRun, stage: Stage) -> None:
-        """Make a stage's Job, with the first what all need. A name that is taken is found before
-        anything begins; raises as ``check_name``."""
+        """Create a stage's Job; with the first, what all of them need. Names that are taken are
+        found before anything is created; raises as ``check_name``."""
         needed = build_run(run) if stage is Stage.PROBE else []
         jobs = {one: build_job(run, one) for one in (run.stages if needed else (stage,))}
         for manifest in (*needed, *jobs.values()):
@@ -206,8 +206,8 @@ class MirrorTestReconciler:
         flow = None if has_begun(test) else await self._flow(test)
         return replace(run, test=resolve(test, flow)) if flow else run, flow
 
-    async def _refuse(self, object: Object, why: str) -> None:
-        """Say of a test that is not understood that it is not; of one that has ended, nothing."""
+    async def _report_invalid(self, object: Object, why: str) -> None:
+        """Report an invalid test in its status, unless it has ended."""
         status, metadata = object.get("status") or {}, object["metadata"]
         if status.get("verdict") or is_reported(object, why):
             return
@@ -218,7 +218,7 @@ class MirrorTestReconciler:
         )
         await self._apply_status(metadata, status | _dumped(said))
 
-    async def _say(self, test: MirrorTest, status: MirrorTestStatus) -> None:
+    async def _write_status(self, test: MirrorTest, status: MirrorTestStatus) -> None:
         if test.status == status:
             return
         await self._apply_status(test.metadata.model_dump(), _dumped(status))
@@ -251,7 +251,7 @@ def _dumped(status: MirrorTestStatus) -> dict[str, Any]:
 
 
 def _begun_with(kept: Object) -> tuple[MirrorTestSpec, tuple[ChaosStep, ...]]:
-    """The spec and the steps of chaos, whatever the test says by now."""
+    """The spec and the steps of chaos when the run began: the test may have changed."""
     name = kept["metadata"]["name"]
     try:
         spec = MirrorTest.model_validate_json(kept["data"][documents.TEST]).spec

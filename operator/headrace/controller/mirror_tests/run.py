@@ -17,7 +17,7 @@ WRITABLE = "/tmp"
 
 @dataclass(frozen=True)
 class Images:
-    """What the pods run."""
+    """Images of the pods."""
 
     spark: str
     chaos: str = "headrace"
@@ -49,7 +49,7 @@ class TestRun:
 
     @property
     def name(self) -> str:
-        """Of the run: at most 20 characters, the same whoever looks."""
+        """Of the run: at most 20 characters, the same for every operator."""
         metadata = self.test.metadata
         made = metadata.creation_timestamp
         return f"{made:%y%m%d-%H%M%S}-{(metadata.uid or '')[:4]}" if made else metadata.name[:20]

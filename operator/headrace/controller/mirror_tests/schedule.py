@@ -39,7 +39,7 @@ class Scheduled:
     delete: tuple[str, ...] = ()
     """Names of runs beyond the history limits, oldest first."""
     again_s: float = 60.0
-    """Seconds until it must be looked at again."""
+    """Seconds until the next reconcile."""
 
 
 def next_scheduled(test: MirrorTest, runs: Iterable[MirrorTest], now: datetime) -> Scheduled:
@@ -57,7 +57,7 @@ def next_scheduled(test: MirrorTest, runs: Iterable[MirrorTest], now: datetime) 
     if last is not None:
         last = min(last, now)
     overdue = due > (last or test.metadata.creation_timestamp or now)
-    status = with_conditions(test, _outlook(runs, coming, overdue=overdue), now)
+    status = with_conditions(test, _readiness(runs, coming, overdue=overdue), now)
     calm = Scheduled(
         status.model_copy(update={"last_schedule_time": last}),
         delete=_surplus(test, runs),
@@ -111,7 +111,7 @@ def _verdict(run: MirrorTest) -> Verdict | None:
     return run.status.verdict if run.status else None
 
 
-def _outlook(runs: Iterable[MirrorTest], coming: datetime, *, overdue: bool) -> Readiness:
+def _readiness(runs: Iterable[MirrorTest], coming: datetime, *, overdue: bool) -> Readiness:
     """When the next run starts; or which one keeps it from that: it waits for a person, or for its
     flow, or is under way when the next one is due."""
     for run in runs:
@@ -132,7 +132,7 @@ def _outlook(runs: Iterable[MirrorTest], coming: datetime, *, overdue: bool) -> 
 
 def _moments(schedule: str, now: datetime) -> tuple[datetime, datetime]:
     """The last moment up to ``now``, and the next one."""
-    # croniter's own R is another moment at every look.
+    # croniter's own R is another time at every call.
     if re.search(r"(?i)(^|[\s,])r", schedule):
         raise _no_schedule(schedule, "R, a moment at random, is not known here")
     try:

@@ -1,4 +1,4 @@
-"""What is said of a MirrorTest: its conditions anew, all else as it was."""
+"""The status of a MirrorTest with new conditions."""
 
 from datetime import datetime
 
