@@ -9,14 +9,13 @@ from headrace.api.partitions import TopicPartition
 from headrace.clock import Clock
 from headrace.connect.handover import DriverIdentity
 from headrace.connect.stall_detector import StallDetector
-from headrace.kafka import Admin
-from headrace.movers import ProgressLog
+from headrace.movers import KAFKA, Clients, Mover, ProgressLog, RecordMover
 from headrace.replication import TopicFilter, policy_for
 from headrace.replication.progress import ProgressKey
 
 
 class FlowContext:
-    """Clients and names of a flow. Cluster ids are asked for once, when first needed."""
+    """Clients and names of a flow. A cluster id is read once, when it is first needed."""
 
     def __init__(
         self,
@@ -24,9 +23,13 @@ class FlowContext:
         driver: DriverIdentity,
         secrets: Path | None = None,
         *,
+        clients: Clients = KAFKA,
         clock: Clock = time,
     ) -> None:
-        """``secrets``: the folder of Secrets, ``<name>/<key>``."""
+        """``secrets``: the folder of Secrets, ``<name>/<key>``.
+
+        ``clients`` and ``clock`` are the only ways to Kafka and to the time: a test gives its own.
+        """
         self.clock = clock
         self.driver = driver
         spec = flow.spec
@@ -34,14 +37,17 @@ class FlowContext:
         self.change(flow)
         self.source_access = ClusterAccess(spec.source, "spec.source", secrets)
         self.target_access = ClusterAccess(spec.target, "spec.target", secrets)
-        self.source = Admin(self.source_access)
-        self.target = Admin(self.target_access)
-        self.progress = ProgressLog(self.target_access, spec.source.alias)
+        self.source = clients.admin(self.source_access)
+        self.target = clients.admin(self.target_access)
+        self.progress = ProgressLog(self.target_access, spec.source.alias, clients, clock)
+        self.mover: Mover = RecordMover(
+            self.source_access, self.target_access, self.policy.target_topic, clients
+        )
         self.stall_detector = StallDetector(clock)
         self._absent: set[str] = set()
 
     def change(self, flow: ReplicationFlow) -> None:
-        """Follow a changed spec, but for its clusters and its policy: those are other clients'."""
+        """Follow a changed spec, but not its clusters and its policy: those need other clients."""
         self.flow = flow
         topics, alias = flow.spec.topics, flow.spec.target.alias
         self.topics = TopicFilter(topics.include, topics.exclude, self.policy, alias)
@@ -75,9 +81,9 @@ class FlowContext:
     def purge_progress(self) -> int:
         """Delete the progress of topics that the source does not have any more.
 
-        Not of topics that were deleted and made again: their old progress is how that is noticed.
-        A topic counts as gone when the source denied it by name, in two calls running: a list may
-        leave topics out for a moment, or for want of rights.
+        Not of topics that were deleted and created again: their old progress shows that. A topic
+        counts as gone when the source did not know its name in two successive calls: a list may
+        omit topics for a moment, or for lack of rights.
         """
         stored = self.progress.topics(self.source_cluster_id)
         absent = stored - self.source.topics().keys()

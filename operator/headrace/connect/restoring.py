@@ -36,6 +36,9 @@ class Start(NamedTuple):
     """The last stable offset of the source when this was read."""
 
 
+Starts = dict[TopicPartition, Start]
+
+
 def epoch_floor(context: FlowContext, partitions: Iterable[TopicPartition]) -> int:
     """The highest epoch in the progress of these partitions, as far as it is known.
 
@@ -49,15 +52,18 @@ def epoch_floor(context: FlowContext, partitions: Iterable[TopicPartition]) -> i
     return max((progress.epoch for progress in stored if progress), default=0)
 
 
-def look(context: FlowContext, partitions: Set[TopicPartition]) -> None:
-    """Ask what ``restore`` asks, and write nothing: a standby's connections are warm after it."""
+def warm_up(context: FlowContext, partitions: Set[TopicPartition]) -> Starts:
+    """Send the requests of a take-over, and write nothing: a standby's connections are warm then.
+
+    Returns no start: a standby decides nothing.
+    """
+    epoch_floor(context, partitions)
     _topic_ids(context, {at.topic for at in partitions})
     _offsets(context, partitions, partitions)
+    return {}
 
 
-def restore(
-    context: FlowContext, ownership: Ownership, partitions: Set[TopicPartition]
-) -> dict[TopicPartition, Start]:
+def restore(context: FlowContext, ownership: Ownership, partitions: Set[TopicPartition]) -> Starts:
     """Find where these partitions go on, and write the claim to progress: old positions, new epoch.
 
     Behind the claim of the unit. (The fence at the broker has its place before progress is read;

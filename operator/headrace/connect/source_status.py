@@ -1,128 +1,88 @@
-"""What a source task has to report of itself."""
+"""What a source task reports of its lane: lag, rate, conditions."""
 
-import time
-from collections.abc import Callable, Iterable, Mapping, Set
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping, Set
 
-from structlog.typing import FilteringBoundLogger
-
-from headrace.api import (
-    Condition,
-    ConditionStatus,
-    ConditionType,
-    Reason,
-    ReplicationTaskStatus,
-    TaskError,
-    TaskPhase,
-)
+from headrace.api import Condition, ConditionStatus, ConditionType, Reason
 from headrace.api.conditions import condition
 from headrace.api.partitions import TopicPartition, TopicPartitions
+from headrace.clock import Clock
+from headrace.connect.lifecycle import LifeCycle
 from headrace.connect.rate import Rate
 from headrace.connect.restoring import DataLoss, Start
-from headrace.errors import Retriable
-from headrace.movers import Copied, RecordMover
+from headrace.movers import Copied, Reached
 
 
 class SourceStatus:
-    """Figures, conditions, and the error that it has not got over yet."""
+    """Sets the fields of a task's status that come from what it copies."""
 
-    def __init__(self, changed: Callable[[], None], log: FilteringBoundLogger) -> None:
-        """``changed`` hears of an error that is new."""
-        self.error: TaskError | None = None
+    def __init__(self, life: LifeCycle, clock: Clock) -> None:
         self.copied = Copied()
-        """By all movers that the task has had."""
-        self._changed, self._log = changed, log
-        self._observed = ReplicationTaskStatus()
+        """By all lanes that the task has had."""
+        self._life, self._clock = life, clock
         self._rate = Rate()
         self._acknowledged_before = 0
 
-    def of(self, phase: TaskPhase | None, restarts: int) -> ReplicationTaskStatus:
-        """All that there is to report."""
-        return self._observed.model_copy(
-            update={"phase": phase, "restarts": restarts, "last_error": self.error}
-        )
-
-    def observe(self, **fields: object) -> None:
-        """Fields of the status as they are now."""
-        self._observed = self._observed.model_copy(update=fields)
-
     def take_over(self, conditions: Iterable[Condition]) -> None:
-        """Data that is lost stays so until records are copied again, by whichever instance."""
+        """Lost data is reported until records are copied again, by whichever instance."""
         if lost := condition(conditions, ConditionType.DATA_LOSS_DETECTED):
-            self.observe(conditions=(lost,))
+            self._life.observe(conditions=(lost,))
 
-    def look(
+    def lost_data(self, loss: DataLoss) -> None:
+        """Report a loss as a condition, too."""
+        self._life.observe(conditions=(_lost_data(loss),))
+
+    def observe(
         self,
-        now_s: float,
-        mover: RecordMover,
+        state: Mapping[TopicPartition, Reached],
         starts: Mapping[TopicPartition, Start],
         wanted: Set[TopicPartition],
     ) -> None:
         """Lag, rate and conditions; ``wanted`` are the partitions that the task is to hold."""
-        windows = mover.windows
-        self._rate.count(now_s, self.copied.bytes)
-        wall_s = time.time()
-        self.observe(
-            partitions=TopicPartitions.pack(windows),
-            lag_records=sum(mover.lag_records(at) for at in windows),
-            lag_seconds=int(max((mover.lag_s(at, wall_s) for at in windows), default=0)),
+        self._rate.count(self._clock.monotonic(), self.copied.bytes)
+        wall_s = self._clock.time()
+        self._life.observe(
+            partitions=TopicPartitions.pack(state),
+            lag_records=sum(reached.lag_records for reached in state.values()),
+            lag_seconds=int(max((reached.lag_s(wall_s) for reached in state.values()), default=0)),
             bytes_per_second=round(self._rate.per_second),
-            conditions=(*_caught_up(mover, starts, wanted), *_foreign_writer(mover)),
+            conditions=(*_caught_up(state, starts, wanted), *_foreign_writer(state)),
         )
 
-    # Errors.
-
-    def note(self, error: Exception) -> None:
-        """Keep an error; the same again is no news."""
-        message = str(error)[:4096]
-        if isinstance(error, DataLoss):
-            self.observe(conditions=(_lost_data(error),))
-        if self.error is None or self.error.message != message:
-            self.error = TaskError(
-                reason=type(error).__name__, message=message, time=datetime.now(UTC)
-            )
-            self._changed()
-
-    def complain(self, error: Retriable) -> None:
-        """Keep an error that is tried to be got over, and log it once."""
-        if self.error is None or self.error.message != str(error):
-            self._log.warning("retrying", why=str(error))
-        self.note(error)
-
-    def note_broker(self, message: str) -> None:
-        """A broker is away, as the client says in its own words."""
-        self.note(Retriable(f"{message}; trying again"))
-
     def forget_error(self) -> None:
-        """An error that was got over is no news: records are acknowledged again."""
+        """Records are acknowledged again: the task has recovered from its error."""
         if self.copied.records > self._acknowledged_before:
-            self.error = None
+            self._life.recovered()
         self._acknowledged_before = self.copied.records
 
 
 def _caught_up(
-    mover: RecordMover, starts: Mapping[TopicPartition, Start], wanted: Set[TopicPartition]
+    state: Mapping[TopicPartition, Reached],
+    starts: Mapping[TopicPartition, Start],
+    wanted: Set[TopicPartition],
 ) -> tuple[Condition, ...]:
-    windows = mover.windows
-    behind = not wanted <= windows.keys() or any(
-        flight.acknowledged < starts[at].end for at, flight in windows.items()
+    behind = not wanted <= state.keys() or any(
+        reached.acknowledged < starts[at].end for at, reached in state.items()
     )
     status = ConditionStatus.FALSE if behind else ConditionStatus.TRUE
     reason = Reason.CATCHING_UP if behind else Reason.CAUGHT_UP
     return (Condition(type=ConditionType.CAUGHT_UP, status=status, reason=reason),)
 
 
-def _foreign_writer(mover: RecordMover) -> tuple[Condition, ...]:
-    gaps = {str(at): flight.gaps for at, flight in mover.windows.items() if flight.gaps}
-    if not gaps:
+def _foreign_writer(state: Mapping[TopicPartition, Reached]) -> tuple[Condition, ...]:
+    unexpected = {
+        str(at): reached.unexpected_offsets
+        for at, reached in state.items()
+        if reached.unexpected_offsets
+    }
+    if not unexpected:
         return ()
     return (
         Condition(
             type=ConditionType.FOREIGN_WRITER,
             status=ConditionStatus.TRUE,
             reason=Reason.UNEXPECTED_OFFSET,
-            message=f"unexpected target offsets, by partition: {gaps}; somebody else writes to "
-            "the target topic, or an owner that was given up wrote late",
+            message=f"unexpected target offsets, by partition: {unexpected}; somebody else writes "
+            "to the target topic, or an owner that was given up wrote late",
         ),
     )
 

@@ -7,6 +7,7 @@ from headrace.api import ReplicationTaskStatus, TaskPhase
 from headrace.api.partitions import TopicPartition
 from headrace.assign import TaskId
 from headrace.connect.ownership import Ownership
+from headrace.errors import HeadraceError
 
 
 class Role(StrEnum):
@@ -17,9 +18,10 @@ class Role(StrEnum):
 
 
 class Task(Protocol):
-    """No call waits for a broker: what takes time runs in a pool, and ``advance`` looks at it.
+    """No call waits for a broker: what takes time runs in a pool; ``advance`` takes its outcome.
 
-    Each may raise an error of ours: the task then fails, and no other.
+    Each may raise an error of ours: the task then fails, and no other. Properties and attributes
+    may be read from any thread; every method is called by the loop's thread only.
     """
 
     id: TaskId
@@ -51,7 +53,7 @@ class Task(Protocol):
 
     @property
     def leaving(self) -> bool:
-        """Whether it is letting go of the unit already: it cannot come back from that."""
+        """Whether it releases the unit already: it cannot come back from that."""
         ...
 
     def change(self, partitions: frozenset[TopicPartition]) -> None:
@@ -63,7 +65,8 @@ class Task(Protocol):
         ...
 
     def advance(self) -> bool:
-        """Look whether what goes on beside is done; whether the task now does what it is for."""
+        """Take the outcome of what ran in the background, start what is missing; whether the task
+        now does what it is for."""
         ...
 
     def process(self) -> int:
@@ -83,20 +86,20 @@ class Task(Protocol):
         ...
 
     def suspend(self) -> None:
-        """Stop reading; the hold stays."""
+        """Stop reading; the ownership stays."""
         ...
 
     def resume(self) -> None:
         """Go on as before the suspension, without restoring."""
         ...
 
-    def close(self, clean: bool) -> bool:
-        """Store what is acknowledged (when ``clean``), free all, let go of the unit.
+    def close(self) -> bool:
+        """Store what is acknowledged, free all, release the unit.
 
         Returns false while that is not done yet: call again.
         """
         ...
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: HeadraceError) -> None:
         """Stop for good, and keep the reason."""
         ...

@@ -46,7 +46,7 @@ class TaskLoop:
 
     def stop(self, timeout_s: float) -> bool:
         """Close all tasks and end; whether all were closed in time."""
-        self._order(lambda: self.manager.shutdown(clean=True))
+        self._order(self.manager.shutdown)
         self._stopping.set()
         self._wake.set()
         self._thread.join(timeout_s)

@@ -120,7 +120,7 @@ class TaskManager:
         """
         for id in list(self._closing):
             task = self._tasks[id]
-            if self._guard(task, partial(task.close, clean=True)):
+            if self._guard(task, task.close):
                 self._closing.discard(id)
                 self._restarting.discard(id)
                 del self._tasks[id]
@@ -154,16 +154,9 @@ class TaskManager:
         """Drop the progress of topics that are gone from the source; the number of records."""
         return self._purge()
 
-    def shutdown(self, clean: bool) -> None:
+    def shutdown(self) -> None:
         """Begin to close everything; ``update_restoring`` goes on with it, ``empty`` says when."""
-        if clean:
-            self.assign({}, {})
-            return
-        for task in self._tasks.values():
-            task.close(clean=False)
-        self._tasks.clear()
-        self._closing.clear()
-        self._restarting.clear()
+        self.assign({}, {})
 
     @property
     def empty(self) -> bool:

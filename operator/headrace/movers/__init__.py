@@ -1,7 +1,35 @@
-"""Copies records from partition to partition, keeping their progress on the target."""
+"""Data movement: positions in, acknowledged positions out; and progress, kept on the target.
 
-from headrace.movers.in_flight_window import Copied, InFlightWindow
+A source task has a ``Lane`` of its flow's ``Mover``: ``lane`` is that interface, ``record`` the one
+mover so far. ``Clients`` is where both, and ``ProgressLog``, get their Kafka clients from.
+"""
+
+from headrace.movers.clients import KAFKA, Clients
+from headrace.movers.in_flight_window import InFlightWindow
+from headrace.movers.lane import (
+    Copied,
+    CopyFrom,
+    Lane,
+    Mover,
+    OffsetGone,
+    Problem,
+    Reached,
+)
 from headrace.movers.progress_log import ProgressLog, Storing
-from headrace.movers.record import OffsetGone, RecordMover
+from headrace.movers.record import RecordMover
 
-__all__ = ["Copied", "InFlightWindow", "OffsetGone", "ProgressLog", "RecordMover", "Storing"]
+__all__ = [
+    "KAFKA",
+    "Clients",
+    "Copied",
+    "CopyFrom",
+    "InFlightWindow",
+    "Lane",
+    "Mover",
+    "OffsetGone",
+    "Problem",
+    "ProgressLog",
+    "Reached",
+    "RecordMover",
+    "Storing",
+]

@@ -2,26 +2,16 @@
 
 import sys
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
 
 from headrace.api.partitions import TopicPartition
 from headrace.kafka import KafkaError, Message
-
-
-@dataclass
-class Copied:
-    """What the target has acknowledged; it only grows. One thread counts, any may read."""
-
-    records: int = 0
-    bytes: int = 0
-    """Of keys and values."""
+from headrace.movers.lane import Copied
 
 
 class InFlightWindow:
     """The window between the source's read position and the target's last acknowledgement.
 
-    Flushless (Brooklin's word): nothing waits for a flush, the position that may be stored is
+    Flushless (Brooklin's word): no flush is waited for, and the position that may be stored is
     always the end of what is acknowledged without a gap. An idempotent producer acknowledges a
     partition in order, so the oldest record in flight is the next to be acknowledged.
     """
@@ -34,12 +24,11 @@ class InFlightWindow:
         "bytes_in_flight",
         "copied",
         "error",
-        "gaps",
         "last_timestamp_ms",
         "leader_epoch",
-        "on_gap",
         "target_offset",
         "target_topic",
+        "unexpected_offsets",
     )
 
     def __init__(
@@ -60,9 +49,8 @@ class InFlightWindow:
         """Of the last record read; -1 when unknown."""
         self.target_offset: int | None = None
         """The target offset expected next; ``None`` before the first acknowledgement."""
-        self.gaps = 0
-        """How often an acknowledged offset was not the expected one: somebody else writes there."""
-        self.on_gap: Callable[[InFlightWindow, int], None] | None = None
+        self.unexpected_offsets = 0
+        """How often an acknowledged target offset was not the expected one: a foreign writer."""
         self.error: KafkaError | None = None
         """Why the oldest record in flight was refused; nothing is acknowledged after it."""
         self.last_timestamp_ms: int | None = None
@@ -122,9 +110,7 @@ class InFlightWindow:
         offset = message.offset()
         if offset is not None:
             if self.target_offset is not None and offset != self.target_offset:
-                self.gaps += 1
-                if self.on_gap is not None:
-                    self.on_gap(self, offset)
+                self.unexpected_offsets += 1
             self.target_offset = offset + 1
         self.last_timestamp_ms = timestamp_ms
         self.bytes_in_flight -= size

@@ -1,14 +1,13 @@
 """The progress topic, tailed into a table and written by one Worker."""
 
 import threading
-import time
 from collections.abc import Mapping, Set
 
 from headrace.api import ClusterAccess
 from headrace.api.partitions import TopicPartition
+from headrace.clock import Clock
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka import (
-    Admin,
     KafkaError,
     Message,
     Position,
@@ -16,11 +15,10 @@ from headrace.kafka import (
     Renewal,
     Renewed,
     assign,
-    make_consumer,
-    make_producer,
     translate,
 )
 from headrace.logs import get_logger
+from headrace.movers.clients import Clients
 from headrace.replication.progress import Progress, ProgressKey, progress_topic
 
 log = get_logger(__name__)
@@ -32,12 +30,12 @@ PARTITIONS = 8
 class Storing:
     """Progress on its way to the target."""
 
-    def __init__(self, producer: Producer, tried: str, records: int) -> None:
-        self._producer = producer
+    def __init__(self, producer: Producer, clock: Clock, tried: str, records: int) -> None:
+        self._producer, self._clock = producer, clock
         self._tried = tried
         self._error: KafkaError | None = None
         self._outstanding = records
-        # The producer is shared: any unit's thread may hear the report of another's record.
+        # The producer is shared: a unit's thread may receive the reports of another unit's records.
         self._counting = threading.Lock()
 
     def delivered(self, error: KafkaError | None, _: Message) -> None:
@@ -55,9 +53,9 @@ class Storing:
 
     def wait(self, timeout_s: float) -> None:
         """Until ``done``; ``Retriable`` when that takes longer."""
-        deadline = time.monotonic() + timeout_s
+        deadline = self._clock.monotonic() + timeout_s
         while not self.done():
-            if time.monotonic() > deadline:
+            if self._clock.monotonic() > deadline:
                 raise Retriable(f"could not {self._tried}: no answer within {timeout_s:.0f} s")
             self._producer.poll(0.05)
 
@@ -65,13 +63,15 @@ class Storing:
 class ProgressLog:
     """Thread-safe. Reading needs ``start``; a table lookup is only as fresh as ``read_to_end``."""
 
-    def __init__(self, target: ClusterAccess, source_alias: str) -> None:
+    def __init__(
+        self, target: ClusterAccess, source_alias: str, clients: Clients, clock: Clock
+    ) -> None:
         self.topic = progress_topic(source_alias)
-        self._target = target
-        self._admin = Admin(target)
+        self._target, self._clients, self._clock = target, clients, clock
+        self._admin = clients.admin(target)
         # murmur2, as Java's clients: any other writer must put a key where compaction finds it.
         settings = {"partitioner": "murmur2", "linger.ms": 0}
-        self._producer = Renewed(target, lambda: make_producer(target, settings))
+        self._producer = Renewed(target, lambda: clients.producer(target, settings))
         self._table: dict[ProgressKey, Progress] = {}
         self._read: dict[int, int] = {}
         self.was_read = False
@@ -112,11 +112,11 @@ class ProgressLog:
         with self._changed:
             return self._table.get(key)
 
-    def send(self, entries: Mapping[ProgressKey, Progress]) -> "Storing":
-        """Store without waiting; ask the answer whether every replica that must has it."""
+    def send(self, entries: Mapping[ProgressKey, Progress]) -> Storing:
+        """Store without waiting: the answer knows when every in-sync replica has it."""
         tried = f"write progress to {self.topic} on {self._admin.name}"
         producer = self._producer.get()
-        storing = Storing(producer, tried, len(entries))
+        storing = Storing(producer, self._clock, tried, len(entries))
         for key, progress in entries.items():
             producer.produce(
                 self.topic, progress.encode(), key.encode(), on_delivery=storing.delivered
@@ -167,7 +167,7 @@ class ProgressLog:
         while not self._stop.is_set():
             renewal = Renewal(self._target)
             try:
-                consumer = make_consumer(self._target, {"auto.offset.reset": "earliest"})
+                consumer = self._clients.consumer(self._target, {"auto.offset.reset": "earliest"})
             except Retriable as error:
                 log.info("cannot follow progress, tried again", topic=self.topic, why=str(error))
                 self._stop.wait(1)

@@ -4,22 +4,24 @@ from collections.abc import Callable, Mapping, Set
 
 from headrace.api import ClusterAccess
 from headrace.api.partitions import TopicPartition
-from headrace.errors import Fatal, Retriable
+from headrace.assign import TaskId
+from headrace.errors import HeadraceError, Retriable
 from headrace.kafka import (
     KafkaError,
+    KafkaException,
     Message,
     Renewal,
     assign_more,
     fetched_end,
-    make_consumer,
-    make_producer,
     translate,
     truncated,
     unassign,
     words,
 )
 from headrace.logs import get_logger
-from headrace.movers.in_flight_window import Copied, InFlightWindow
+from headrace.movers.clients import Clients
+from headrace.movers.in_flight_window import InFlightWindow
+from headrace.movers.lane import Copied, CopyFrom, OffsetGone, Problem, Reached
 
 log = get_logger(__name__)
 
@@ -32,41 +34,41 @@ _BATCH_RECORDS = 2_000
 _PREFETCH_KIB = 16_384
 
 
-class OffsetGone(Fatal):
-    """The source no longer holds the offset that was to be copied next."""
-
-    def __init__(
-        self, at: TopicPartition, offset: int, message: str, *, truncated: bool = False
-    ) -> None:
-        """``truncated``: the broker said so, whatever the log holds at that offset now."""
-        super().__init__(message)
-        self.at = at
-        self.offset = offset
-        self.truncated = truncated
-
-
 class RecordMover:
-    """Copies partitions of one task: key, value, headers, timestamp and partition stay as they are.
-
-    One consumer and one producer of its own, so that what it has queued can be dropped without
-    touching another task. Not thread-safe: one loop calls ``move`` again and again.
-    """
+    """See ``Mover``. Its lanes share nothing."""
 
     def __init__(
         self,
         source: ClusterAccess,
         target: ClusterAccess,
         target_topic: Callable[[str], str],
-        on_error: Callable[[str], None],
-        copied: Copied,
+        clients: Clients,
     ) -> None:
-        """``target_topic`` names topics on the target; ``on_error`` hears that brokers are away;
-        ``copied`` is counted on."""
-        self._source = source
-        self._target = target
-        self._target_topic = target_topic
+        """``target_topic`` names topics on the target."""
+        self.source, self.target = source, target
+        self.target_topic = target_topic
+        self.clients = clients
+
+    def lane(self, task: TaskId, on_error: Callable[[str], None], copied: Copied) -> "RecordLane":
+        """See ``Mover.lane``."""
+        return RecordLane(self, task, on_error, copied)
+
+
+class RecordLane:
+    """See ``Lane``. Key, value, headers, timestamp and partition of a record stay as they are.
+
+    One consumer and one producer of its own, so that what it has queued can be dropped without
+    touching another task.
+    """
+
+    def __init__(
+        self, mover: RecordMover, task: TaskId, on_error: Callable[[str], None], copied: Copied
+    ) -> None:
+        """See ``Mover.lane``."""
+        source, target = mover.source, mover.target
+        self._mover, self._task, self._copied = mover, task, copied
         self._renewal = Renewal(source, target)
-        self._consumer = make_consumer(
+        self._consumer = mover.clients.consumer(
             source,
             {
                 "queued.max.messages.kbytes": _PREFETCH_KIB,
@@ -74,172 +76,177 @@ class RecordMover:
             },
             on_error=lambda error: on_error(f"{source.alias}: {words(error)}"),
         )
-        self._producer = make_producer(
+        self._producer = mover.clients.producer(
             target, on_error=lambda error: on_error(f"{target.alias}: {words(error)}")
         )
-        self._copied = copied
-        self.windows: dict[TopicPartition, InFlightWindow] = {}
+        self._windows: dict[TopicPartition, InFlightWindow] = {}
         self._leaving: frozenset[TopicPartition] = frozenset()
-
-    def add(self, positions: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        """Start copying these partitions: from a source offset, after a record of a leader epoch.
-
-        An epoch of -1 is unknown.
-        """
-        for at, (position, leader_epoch) in positions.items():
-            target_topic = self._target_topic(at.topic)
-            self.windows[at] = InFlightWindow(
-                at, position, target_topic, leader_epoch, self._copied
-            )
-        self._read(positions.keys())
-
-    def stop_reading(self, partitions: Set[TopicPartition]) -> None:
-        """Send nothing more of these; what is in flight is still heard of."""
-        self._leaving |= partitions
-
-    def remove(self, partitions: Set[TopicPartition]) -> None:
-        """Forget these, once nothing of them is in flight."""
-        for at in partitions:
-            del self.windows[at]
-        self._leaving -= partitions
-        unassign(self._consumer, partitions)
-
-    def move(self, wait_s: float) -> int:
-        """One turn: read what is there (waiting at most ``wait_s`` for it), send it, hear acks.
-
-        Returns the number of records sent. Raises ``OffsetGone``, ``Fatal`` or ``Retriable``.
-        """
-        self.hear(0)
-        if self._full():
-            self.hear(wait_s)
-            return 0
-        first = self._consumer.poll(wait_s)
-        if first is None:
-            return 0
-        sent = self._handle(first)
-        for message in self._consumer.consume(_BATCH_RECORDS, 0):
-            sent += self._handle(message)
-        return sent
+        self._problems: dict[TopicPartition, Problem] = {}
 
     @property
-    def outdated(self) -> bool:
-        """Whether passwords or certificates have changed since its clients were made."""
-        return self._renewal.due
+    def partitions(self) -> Set[TopicPartition]:
+        """See ``Lane.partitions``."""
+        return self._windows.keys()
 
     @property
     def in_flight(self) -> int:
-        """Records sent and not yet acknowledged."""
-        return sum(flight.in_flight for flight in self.windows.values())
+        """See ``Lane.in_flight``."""
+        return sum(window.in_flight for window in self._windows.values())
 
-    def keep(self, wanted: Set[TopicPartition]) -> None:
-        """Read on those that were to be left and are wanted again, from what is sent."""
-        if back := self._leaving & wanted:
+    @property
+    def outdated(self) -> bool:
+        """See ``Lane.outdated``."""
+        return self._renewal.due
+
+    def open(self, positions: Mapping[TopicPartition, CopyFrom]) -> None:
+        """See ``Lane.open``."""
+        for at, position in positions.items():
+            self._windows[at] = InFlightWindow(
+                at,
+                position.offset,
+                self._mover.target_topic(at.topic),
+                position.leader_epoch,
+                self._copied,
+            )
+        self._read(positions.keys())
+
+    def leave(self, partitions: Set[TopicPartition]) -> None:
+        """See ``Lane.leave``."""
+        self._leaving |= partitions
+
+    def keep(self, partitions: Set[TopicPartition]) -> None:
+        """See ``Lane.keep``."""
+        if back := self._leaving & partitions:
             self._leaving -= back
             unassign(self._consumer, back)
             self._read(back)
 
-    def listen(self) -> None:
-        """Take in what the target acknowledged; a refusal waits for ``hear``."""
+    def forget(self, partitions: Set[TopicPartition]) -> None:
+        """See ``Lane.forget``."""
+        for at in partitions:
+            del self._windows[at]
+            self._problems.pop(at, None)
+        self._leaving -= partitions
+        unassign(self._consumer, partitions)
+
+    def run_once(self) -> int:
+        """See ``Lane.run_once``."""
+        self.poll()
+        if self.problems() or self._full():
+            return 0
+        try:
+            first = self._consumer.poll(0)
+            if first is None:
+                return 0
+            messages = [first, *self._consumer.consume(_BATCH_RECORDS, 0)]
+            return sum(self._handle(message) for message in messages)
+        except KafkaException as error:
+            raise translate(error, f"run {self._task.name}") from error
+
+    def poll(self) -> None:
+        """See ``Lane.poll``."""
         self._producer.poll(0)
 
-    def hear(self, wait_s: float = 0.0) -> None:
-        """Hear what the target acknowledged; raises for a record that it refused."""
-        self._producer.poll(wait_s)
-        for flight in self.windows.values():
-            if flight.error is not None:
-                raise translate(
-                    flight.error,
-                    f"write {flight.at} offset {flight.acknowledged} of {self._source.alias} "
-                    f"to {flight.target_topic} on {self._target.alias}",
-                )
+    def state(self) -> dict[TopicPartition, Reached]:
+        """See ``Lane.state``."""
+        return {
+            at: Reached(
+                acknowledged=window.acknowledged,
+                target_offset=window.target_offset,
+                leader_epoch=window.leader_epoch,
+                in_flight=window.in_flight,
+                end=fetched_end(self._consumer, at),
+                oldest_timestamp_ms=window.oldest_timestamp_ms,
+                unexpected_offsets=window.unexpected_offsets,
+            )
+            for at, window in self._windows.items()
+        }
 
-    def drop_queued(self, timeout_s: float) -> None:
-        """Drop what was not sent yet, and hear of what was: the last before ``close``.
+    def problems(self) -> list[Problem]:
+        """See ``Lane.problems``."""
+        refused = [
+            Problem(at, self._refusal(window, window.error))
+            for at, window in self._windows.items()
+            if window.error is not None
+        ]
+        return [*self._problems.values(), *refused]
 
-        For a loop that stood still, as others may have taken its partitions meanwhile, and for one
-        that needs new clients. Raises ``Retriable`` when the target does not answer for what is on
-        its way within ``timeout_s``.
-        """
+    def settle(self, timeout_s: float) -> None:
+        """See ``Lane.settle``."""
         self._producer.purge(in_queue=True, in_flight=False)
         if left := self._producer.flush(timeout_s):
             raise Retriable(
-                f"{self._target.alias} did not acknowledge {left} records that were on their way"
+                f"{self._mover.target.alias} did not acknowledge {left} records that were on their "
+                "way"
             )
-        for flight in self.windows.values():
-            flight.rewind()
-
-    def lag_records(self, at: TopicPartition) -> int:
-        """Records on the source that are not acknowledged on the target, as last fetched."""
-        end = self._end(at)
-        return max(0, end - self.windows[at].acknowledged) if end is not None else 0
-
-    def lag_s(self, at: TopicPartition, now_s: float) -> float:
-        """Age of the oldest record not yet acknowledged, in seconds; 0 when there is none."""
-        flight = self.windows[at]
-        oldest = flight.oldest_timestamp_ms
-        if oldest is None or not self.lag_records(at):
-            return 0.0
-        return max(0.0, now_s - oldest / 1000)
+        for window in self._windows.values():
+            window.rewind()
 
     def close(self) -> None:
-        """Drop what is queued and leave."""
+        """See ``Lane.close``."""
         self._producer.purge()
         self._producer.flush(1)
         self._consumer.close()
 
     def _read(self, partitions: Set[TopicPartition]) -> None:
-        windows = {at: self.windows[at] for at in partitions}
+        windows = {at: self._windows[at] for at in partitions}
         assign_more(
             self._consumer,
-            [(at, flight.position) for at, flight in windows.items()],
-            {at: flight.leader_epoch for at, flight in windows.items()},
+            [(at, window.position) for at, window in windows.items()],
+            {at: window.leader_epoch for at, window in windows.items()},
         )
 
     def _full(self) -> bool:
-        in_flight_bytes = sum(flight.bytes_in_flight for flight in self.windows.values())
+        in_flight_bytes = sum(window.bytes_in_flight for window in self._windows.values())
         return self.in_flight > _MAX_IN_FLIGHT_RECORDS or in_flight_bytes > _MAX_IN_FLIGHT_BYTES
-
-    def _end(self, at: TopicPartition) -> int | None:
-        return fetched_end(self._consumer, at)
 
     def _handle(self, message: Message) -> int:
         at = TopicPartition(message.topic() or "", message.partition() or 0)
-        flight = self.windows.get(at)
-        if flight is None or at in self._leaving:
+        window = self._windows.get(at)
+        if window is None or at in self._leaving or at in self._problems:
             return 0  # it still lay in the consumer's queue
         if (error := message.error()) is not None:
-            self._handle_error(flight, message, error)
+            self._handle_error(window, message, error)
             return 0
         offset = message.offset()
-        if offset is None or offset < flight.position:
+        if offset is None or offset < window.position:
             return 0  # fetched before the position was set back
         _, timestamp_ms = message.timestamp()
         key, value = message.key(), message.value()
         self._producer.produce(
-            flight.target_topic,
+            window.target_topic,
             value,
             key,
             at.partition,
-            on_delivery=flight.delivered,
+            on_delivery=window.delivered,
             timestamp=max(0, timestamp_ms),
             headers=message.headers(),
         )
-        flight.sent(offset, timestamp_ms, len(key or b"") + len(value or b""))
+        window.sent(offset, timestamp_ms, len(key or b"") + len(value or b""))
         leader_epoch = message.leader_epoch()
-        flight.leader_epoch = -1 if leader_epoch is None else leader_epoch
+        window.leader_epoch = -1 if leader_epoch is None else leader_epoch
         return 1
 
-    def _handle_error(self, flight: InFlightWindow, message: Message, error: KafkaError) -> None:
+    def _handle_error(self, window: InFlightWindow, message: Message, error: KafkaError) -> None:
         if error.code() == KafkaError._PARTITION_EOF:
-            flight.passed(message.offset() or 0)
+            window.passed(message.offset() or 0)
             return
-        where = f"{flight.at} of {self._source.alias}"
+        at, where = window.at, f"{window.at} of {self._mover.source.alias}"
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            raise OffsetGone(
-                flight.at, flight.position, f"{where}: {error.str()}", truncated=truncated(error)
+            gone = OffsetGone(
+                at, window.position, f"{where}: {error.str()}", truncated=truncated(error)
             )
+            self._problems[at] = Problem(at, gone)
+            return
         failure = translate(error, f"read {where}")
         if isinstance(failure, Retriable):
-            log.info("read failed, client retries", partition=str(flight.at), reason=str(failure))
+            log.info("read failed, client retries", partition=str(at), reason=str(failure))
             return
-        raise failure
+        self._problems[at] = Problem(at, failure)
+
+    def _refusal(self, window: InFlightWindow, error: KafkaError) -> HeadraceError:
+        return translate(
+            error,
+            f"write {window.at} offset {window.acknowledged} of {self._mover.source.alias} "
+            f"to {window.target_topic} on {self._mover.target.alias}",
+        )

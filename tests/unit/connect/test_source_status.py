@@ -1,17 +1,24 @@
 """What a source task reports of itself."""
 
-from headrace.api import ConditionType, TaskPhase
+import time
+from types import SimpleNamespace
+
+from headrace.api import ConditionType
+from headrace.connect.lifecycle import LifeCycle
 from headrace.connect.restoring import DataLoss
 from headrace.connect.source_status import SourceStatus
 from headrace.logs import get_logger
 
 
+def life() -> LifeCycle:
+    return LifeCycle(SimpleNamespace(epoch=1), get_logger(__name__), time, lambda: None)
+
+
 def test_lost_data_stays_lost_over_a_restart() -> None:
-    failed = SourceStatus(lambda: None, get_logger(__name__))
-    failed.note(DataLoss("offsets 100 to 149 are lost"))
-    restarted = SourceStatus(lambda: None, get_logger(__name__))
-    restarted.take_over(failed.of(TaskPhase.FAILED, 0).conditions)
-    (lost,) = restarted.of(TaskPhase.RESTORING, 1).conditions
+    failed, restarted = life(), life()
+    SourceStatus(failed, time).lost_data(DataLoss("offsets 100 to 149 are lost"))
+    SourceStatus(restarted, time).take_over(failed.status.conditions)
+    (lost,) = restarted.status.conditions
     assert (lost.type, lost.message) == (
         ConditionType.DATA_LOSS_DETECTED,
         "offsets 100 to 149 are lost",

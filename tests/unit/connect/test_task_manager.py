@@ -72,10 +72,10 @@ class PlayedTask:
         JOURNAL.append(f"resume {self.id.index}")
         self._enter(TaskPhase.RUNNING)
 
-    def close(self, clean: bool) -> bool:
-        if clean and not self.settled:
+    def close(self) -> bool:
+        if not self.settled:
             return False
-        JOURNAL.append(f"close {self.id.index}{'' if clean else ' dirty'}")
+        JOURNAL.append(f"close {self.id.index}")
         self.phase = TaskPhase.CLOSED
         return True
 
@@ -259,15 +259,16 @@ def test_a_task_whose_partitions_are_not_all_there_is_skipped_with_a_warning(
     assert "orders-1" in warning
 
 
-def test_a_clean_shutdown_waits_and_another_does_not(manager: TaskManager) -> None:
+def test_a_shutdown_waits_until_progress_is_stored(manager: TaskManager) -> None:
     running(manager, 0)
     played(manager, 0).settled = False
-    manager.shutdown(clean=True)
+    manager.shutdown()
     manager.update_restoring()
     assert not manager.empty
-    manager.shutdown(clean=False)
+    played(manager, 0).settled = True
+    manager.update_restoring()
     assert manager.empty
-    assert JOURNAL[-1] == "close 0 dirty"
+    assert JOURNAL[-1] == "close 0"
 
 
 def test_it_describes_itself(manager: TaskManager) -> None:

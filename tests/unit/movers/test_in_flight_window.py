@@ -51,7 +51,7 @@ def test_an_unexpected_target_offset_is_counted() -> None:
     send(window, 10, 11, 12)
     for offset in (100, 101, 103):
         window.delivered(None, Report(offset))
-    assert (window.gaps, window.target_offset) == (1, 104)
+    assert (window.unexpected_offsets, window.target_offset) == (1, 104)
 
 
 def test_nothing_is_acknowledged_after_a_refused_record() -> None:

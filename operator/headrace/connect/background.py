@@ -1,0 +1,69 @@
+"""What waits for brokers runs beside the loop that moves data."""
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Generic, TypeVar
+
+from headrace.backoff import Backoff
+from headrace.clock import Clock
+
+T = TypeVar("T")
+
+_FIRST_BACKOFF_S, _LAST_BACKOFF_S = 0.2, 5.0
+
+
+class BackgroundStep(Generic[T]):
+    """One step at a time in a pool, with back-off after failures. One thread calls this."""
+
+    def __init__(self, pool: Executor, clock: Clock) -> None:
+        self._pool, self._clock = pool, clock
+        self._backoff = Backoff(_FIRST_BACKOFF_S, _LAST_BACKOFF_S)
+        self._not_before = 0.0
+        self._step: Future[T] | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is a step whose outcome was not taken."""
+        return self._step is not None
+
+    @property
+    def running(self) -> bool:
+        """Whether a step is not done yet."""
+        return self._step is not None and not self._step.done()
+
+    @property
+    def done(self) -> bool:
+        """Whether there is an outcome to take."""
+        return self._step is not None and self._step.done()
+
+    @property
+    def due(self) -> bool:
+        """Whether the next step may start: none is pending, and the back-off is over."""
+        return self._step is None and self._clock.monotonic() >= self._not_before
+
+    def start(self, step: Callable[[], T]) -> None:
+        """Start a step, due or not. The outcome of one that is pending is dropped."""
+        self._step = self._pool.submit(step)
+
+    def take(self) -> T:
+        """The outcome of the step that is done; raises what the step raised."""
+        step, self._step = self._step, None
+        assert step is not None, "no step was started"
+        return step.result()
+
+    def clear(self) -> None:
+        """Drop a pending outcome; the next step is due now."""
+        self._step, self._not_before = None, 0.0
+
+    def succeeded(self) -> None:
+        """The next step is due now, and the next back-off is the first one again."""
+        self._backoff.reset()
+        self._not_before = 0.0
+
+    def back_off(self) -> None:
+        """Put the next step off after a failure."""
+        self.put_off(self._backoff.next_s())
+
+    def put_off(self, seconds: float) -> None:
+        """The next step is due after ``seconds``."""
+        self._not_before = self._clock.monotonic() + seconds

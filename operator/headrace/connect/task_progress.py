@@ -1,0 +1,100 @@
+"""The progress of one source task: what is acknowledged is stored, one write at a time."""
+
+from collections.abc import Iterable, Mapping
+
+from headrace.api.partitions import TopicPartition
+from headrace.connect.context import FlowContext
+from headrace.connect.ownership import Ownership, OwnershipLost
+from headrace.connect.restoring import Start, Starts, records
+from headrace.errors import Retriable
+from headrace.movers import Lane, Storing
+
+_SILENCE_S = 0.2
+
+
+class TaskProgress:
+    """Not thread-safe, except for ``check_owner`` and ``write``."""
+
+    def __init__(self, context: FlowContext, ownership: Ownership) -> None:
+        self._context, self._ownership = context, ownership
+        self._starts: Starts = {}
+        self._storing: Storing | None = None
+        self._moved_at: float | None = None
+        """When the last record was moved, of those that are not stored yet."""
+
+    @property
+    def starts(self) -> Mapping[TopicPartition, Start]:
+        """Where each partition would go on, as stored last."""
+        return self._starts
+
+    def restored(self, starts: Starts) -> None:
+        """These are stored by the restore."""
+        self._starts |= starts
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are not the task's any more."""
+        for at in partitions:
+            del self._starts[at]
+
+    def moved(self) -> None:
+        """Records were moved just now."""
+        self._moved_at = self._context.clock.monotonic()
+
+    @property
+    def commit_requested(self) -> bool:
+        """When the source has fallen silent: a kill now should repeat nothing."""
+        since = self._moved_at
+        return since is not None and self._context.clock.monotonic() - since > _SILENCE_S
+
+    def check_owner(self, partitions: Iterable[TopicPartition]) -> None:
+        """``OwnershipLost`` when progress names a later owner of a partition."""
+        for at in partitions:
+            stored = self._context.progress.get(self._context.progress_key(at))
+            if stored is not None and stored.epoch > self._ownership.epoch:
+                raise OwnershipLost(f"{stored.owner} took {at} with epoch {stored.epoch}")
+
+    def commit(self, lane: Lane) -> bool:
+        """Store what is acknowledged, without waiting; whether there was anything to store.
+
+        Call ``stored`` first: a write that is not answered yet must not be followed by another.
+        """
+        unstored = self.unstored(lane)
+        if unstored:
+            self._starts |= unstored
+            self._storing = self._context.progress.send(
+                records(self._context, self._ownership, unstored)
+            )
+        elif not lane.in_flight:
+            self._moved_at = None
+        return bool(unstored)
+
+    def stored(self) -> bool:
+        """Whether the target has what was stored last; raises ``Retriable`` once for a refusal."""
+        try:
+            return self._storing is None or self._storing.done()
+        except Retriable:
+            self._storing = None
+            raise
+
+    def write(self, starts: Starts) -> None:
+        """Store these and wait; ``Retriable`` when they are not acknowledged in time."""
+        self._context.progress.write(records(self._context, self._ownership, starts))
+
+    def unstored(self, lane: Lane) -> Starts:
+        """What is acknowledged and not stored."""
+        return {
+            at: start
+            for at, start in self.acknowledged(lane).items()
+            if start.source_offset != self._starts[at].source_offset
+        }
+
+    def acknowledged(self, lane: Lane) -> Starts:
+        """Where each partition of a lane would go on now."""
+        return {
+            at: self._starts[at]._replace(
+                source_offset=reached.acknowledged,
+                target_offset=reached.target_offset or self._starts[at].target_offset,
+                leader_epoch=max(reached.leader_epoch, self._starts[at].leader_epoch),
+            )
+            for at, reached in lane.state().items()
+        }

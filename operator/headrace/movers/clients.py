@@ -1,0 +1,19 @@
+"""Where a flow's Kafka clients come from."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headrace.api import ClusterAccess
+from headrace.kafka import Admin, Consumer, Producer, make_consumer, make_producer
+
+
+@dataclass(frozen=True)
+class Clients:
+    """The factories of ``headrace.kafka``; a test puts its own cluster in their place."""
+
+    consumer: Callable[..., Consumer] = make_consumer
+    producer: Callable[..., Producer] = make_producer
+    admin: Callable[[ClusterAccess], Admin] = Admin
+
+
+KAFKA = Clients()

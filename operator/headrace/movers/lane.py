@@ -1,0 +1,160 @@
+"""The interface between a source task and whatever moves its records.
+
+Positions in, acknowledged positions out, problems per partition. A task knows nothing else of its
+mover.
+"""
+
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from headrace.api.partitions import TopicPartition
+from headrace.assign import TaskId
+from headrace.errors import Fatal, HeadraceError
+
+
+@dataclass
+class Copied:
+    """What the target has acknowledged; it only grows. One thread counts, any may read."""
+
+    records: int = 0
+    bytes: int = 0
+    """Of keys and values."""
+
+
+class CopyFrom(NamedTuple):
+    """Where to copy from."""
+
+    offset: int
+    """Of the source."""
+    leader_epoch: int
+    """Of the last record before it; -1 when unknown."""
+
+
+class Reached(NamedTuple):
+    """How far one partition is copied."""
+
+    acknowledged: int
+    """All source offsets below this one are on the target (or hold nothing to copy)."""
+    target_offset: int | None
+    """The next target offset expected; ``None`` before the first acknowledgement."""
+    leader_epoch: int
+    """Of the last record read; -1 when unknown."""
+    in_flight: int
+    """Records sent and not yet acknowledged."""
+    end: int | None
+    """Of the source, as last fetched; ``None`` before the first fetch."""
+    oldest_timestamp_ms: int | None
+    """Of the oldest record not acknowledged, else of the last that was."""
+    unexpected_offsets: int
+    """How often an acknowledged target offset was not the expected one: a foreign writer."""
+
+    @property
+    def lag_records(self) -> int:
+        """Records on the source that are not acknowledged on the target, as last fetched."""
+        return max(0, self.end - self.acknowledged) if self.end is not None else 0
+
+    def lag_s(self, now_s: float) -> float:
+        """Age of the oldest record not yet acknowledged, in seconds; 0 when there is none.
+
+        ``now_s`` is Unix time.
+        """
+        if self.oldest_timestamp_ms is None or not self.lag_records:
+            return 0.0
+        return max(0.0, now_s - self.oldest_timestamp_ms / 1000)
+
+
+class OffsetGone(Fatal):
+    """The source no longer holds the offset that was to be copied next."""
+
+    def __init__(
+        self, at: TopicPartition, offset: int, message: str, *, truncated: bool = False
+    ) -> None:
+        """``truncated``: the broker said so, whatever the log holds at that offset now."""
+        super().__init__(message)
+        self.at = at
+        self.offset = offset
+        self.truncated = truncated
+
+
+class Problem(NamedTuple):
+    """Why a partition is not copied any further; its acknowledged position stays."""
+
+    at: TopicPartition
+    error: HeadraceError
+    """``OffsetGone``: of the source. ``Retriable``: a new lane may do better. Else ``Fatal``."""
+
+
+class Lane(Protocol):
+    """One task's share of a mover. Not thread-safe; only ``settle`` and ``close`` wait.
+
+    Calls raise ``Retriable`` or ``Fatal`` for what concerns more than one partition.
+    """
+
+    @property
+    def partitions(self) -> Set[TopicPartition]:
+        """Those that are open, also while they are left."""
+        ...
+
+    @property
+    def in_flight(self) -> int:
+        """Records sent and not yet acknowledged."""
+        ...
+
+    @property
+    def outdated(self) -> bool:
+        """Whether passwords or certificates have changed since its clients were made."""
+        ...
+
+    def open(self, positions: Mapping[TopicPartition, CopyFrom]) -> None:
+        """Copy these partitions, too."""
+        ...
+
+    def leave(self, partitions: Set[TopicPartition]) -> None:
+        """Send nothing more of these; acknowledgements still count."""
+        ...
+
+    def keep(self, partitions: Set[TopicPartition]) -> None:
+        """Go on with those of them that were to be left, from what is sent."""
+        ...
+
+    def forget(self, partitions: Set[TopicPartition]) -> None:
+        """Close these, which were left and have nothing in flight."""
+        ...
+
+    def run_once(self) -> int:
+        """Copy what is there, without waiting; the number of records sent."""
+        ...
+
+    def poll(self) -> None:
+        """Take acknowledgements in, and send nothing."""
+        ...
+
+    def state(self) -> Mapping[TopicPartition, Reached]:
+        """How far each open partition is."""
+        ...
+
+    def problems(self) -> list[Problem]:
+        """Of partitions that are not copied any further, first come first."""
+        ...
+
+    def settle(self, timeout_s: float) -> None:
+        """Drop what is not sent and wait for the outcome of what is: the last before ``close``.
+
+        Afterwards nothing is in flight and ``state`` is final. ``Retriable`` when the target does
+        not answer within ``timeout_s``.
+        """
+        ...
+
+    def close(self) -> None:
+        """Drop what is queued and free the clients."""
+        ...
+
+
+class Mover(Protocol):
+    """Of one flow on one driver. Thread-safe."""
+
+    def lane(self, task: TaskId, on_error: Callable[[str], None], copied: Copied) -> Lane:
+        """A lane without partitions. ``on_error`` receives sentences about brokers that are away;
+        what the target acknowledges is added to ``copied``. Raises what making clients raises."""
+        ...
