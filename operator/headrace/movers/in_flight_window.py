@@ -1,6 +1,5 @@
 """What of one partition is read, sent and acknowledged."""
 
-import sys
 from collections import deque
 
 from headrace.api.partitions import TopicPartition
@@ -13,11 +12,12 @@ class InFlightWindow:
 
     Flushless (Brooklin's word): no flush is waited for, and the position that may be stored is
     always the end of what is acknowledged without a gap. An idempotent producer acknowledges a
-    partition in order, so the oldest record in flight is the next to be acknowledged.
+    partition in order, but what it drops or refuses it reports in any order: so each report is
+    bound to its source offset.
     """
 
     __slots__ = (
-        "_dropped_from",
+        "_early",
         "_frontier",
         "_pending",
         "at",
@@ -43,8 +43,9 @@ class InFlightWindow:
         self.at = at
         self.target_topic = target_topic
         self._frontier = position
-        self._dropped_from = sys.maxsize
         self._pending: deque[tuple[int, int, int]] = deque()  # offset, timestamp ms, bytes
+        self._early: dict[int, int | None] = {}
+        """Target offsets, by source offset, of records acknowledged before an older one."""
         self.leader_epoch = leader_epoch
         """Of the last record read; -1 when unknown."""
         self.target_offset: int | None = None
@@ -52,7 +53,7 @@ class InFlightWindow:
         self.unexpected_offsets = 0
         """How often an acknowledged target offset was not the expected one: a foreign writer."""
         self.error: KafkaError | None = None
-        """Why the oldest record in flight was refused; nothing is acknowledged after it."""
+        """Why a record in flight was refused; nothing is acknowledged after that record."""
         self.last_timestamp_ms: int | None = None
         self.bytes_in_flight = 0
         self.copied = copied or Copied()
@@ -74,9 +75,9 @@ class InFlightWindow:
 
     def rewind(self) -> None:
         """Read again from what is acknowledged, and forget what was in flight."""
-        self._frontier = min(self._dropped_from, self.acknowledged)
-        self._dropped_from = sys.maxsize
+        self._frontier = self.acknowledged
         self._pending.clear()
+        self._early.clear()
         self.bytes_in_flight = 0
         self.error = None
 
@@ -95,23 +96,23 @@ class InFlightWindow:
         """The source holds nothing to copy below ``offset`` (markers, aborted records)."""
         self._frontier = max(self._frontier, offset)
 
-    def delivered(self, error: KafkaError | None, message: Message) -> None:
-        """The producer's delivery report."""
+    def delivered(self, offset: int, error: KafkaError | None, message: Message) -> None:
+        """The producer's delivery report for the record of this source offset."""
         if error is not None:
-            if error.code() == KafkaError._PURGE_QUEUE:
-                # Dropped unsent: always the youngest, in whatever order the reports come.
-                self._dropped_from = self._pending.pop()[0]
-            else:
+            # What was dropped unsent is still pending: nothing is acknowledged after it.
+            if error.code() != KafkaError._PURGE_QUEUE:
                 self.error = self.error or error
             return
-        if self.error is not None or not self._pending:
-            return
-        _, timestamp_ms, size = self._pending.popleft()
-        offset = message.offset()
-        if offset is not None:
-            if self.target_offset is not None and offset != self.target_offset:
+        self._early[offset] = message.offset()
+        while self._pending and self._pending[0][0] in self._early:
+            offset, timestamp_ms, size = self._pending.popleft()
+            self._acknowledge(self._early.pop(offset), timestamp_ms, size)
+
+    def _acknowledge(self, target_offset: int | None, timestamp_ms: int, size: int) -> None:
+        if target_offset is not None:
+            if self.target_offset is not None and target_offset != self.target_offset:
                 self.unexpected_offsets += 1
-            self.target_offset = offset + 1
+            self.target_offset = target_offset + 1
         self.last_timestamp_ms = timestamp_ms
         self.bytes_in_flight -= size
         self.copied.records += 1

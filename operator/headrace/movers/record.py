@@ -1,6 +1,7 @@
 """The record mover: consume and produce, record by record, through librdkafka."""
 
 from collections.abc import Callable, Mapping, Set
+from functools import partial
 
 from headrace.api import ClusterAccess
 from headrace.api.partitions import TopicPartition
@@ -218,7 +219,7 @@ class RecordLane:
             value,
             key,
             at.partition,
-            on_delivery=window.delivered,
+            on_delivery=partial(window.delivered, offset),
             timestamp=max(0, timestamp_ms),
             headers=message.headers(),
         )

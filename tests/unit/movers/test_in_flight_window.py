@@ -1,13 +1,15 @@
 """The window of what is sent and not acknowledged."""
 
-from confluent_kafka import KafkaError
-
 from headrace.api.partitions import TopicPartition
+from headrace.kafka import KafkaError
 from headrace.movers import Copied, InFlightWindow
+
+PURGED = KafkaError(KafkaError._PURGE_QUEUE)
+TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
 
 
 class Report:
-    """A delivery report, as far as a flight looks at it."""
+    """A delivery report, as far as a window looks at it."""
 
     def __init__(self, offset: int) -> None:
         self._offset = offset
@@ -16,8 +18,8 @@ class Report:
         return self._offset
 
 
-def flight(position: int = 10) -> InFlightWindow:
-    return InFlightWindow(TopicPartition("orders", 0), position, "east.orders")
+def window_at(position: int = 10, copied: Copied | None = None) -> InFlightWindow:
+    return InFlightWindow(TopicPartition("orders", 0), position, "east.orders", copied=copied)
 
 
 def send(window: InFlightWindow, *offsets: int) -> None:
@@ -25,68 +27,91 @@ def send(window: InFlightWindow, *offsets: int) -> None:
         window.sent(offset, timestamp_ms=1_000 + offset, size=100)
 
 
+def acknowledge(window: InFlightWindow, offset: int, target_offset: int = 0) -> None:
+    window.delivered(offset, None, Report(target_offset))
+
+
+def refuse(window: InFlightWindow, offset: int, error: KafkaError) -> None:
+    window.delivered(offset, error, Report(-1001))
+
+
 def test_the_acknowledged_position_is_the_end_of_what_has_no_gap() -> None:
-    window = flight()
+    window = window_at(10)
     send(window, 10, 11, 15)
     assert (window.acknowledged, window.position, window.in_flight) == (10, 16, 3)
-    window.delivered(None, Report(0))
+    acknowledge(window, 10, 0)
     assert window.acknowledged == 11
-    window.delivered(None, Report(1))
+    acknowledge(window, 11, 1)
     assert window.acknowledged == 15  # 12 to 14 hold nothing to copy
-    window.delivered(None, Report(2))
+    acknowledge(window, 15, 2)
     assert (window.acknowledged, window.bytes_in_flight, window.copied.records) == (16, 0, 3)
 
 
+def test_a_report_that_is_early_waits_for_the_older_ones() -> None:
+    window = window_at(10)
+    send(window, 10, 11, 12)
+    acknowledge(window, 11, 1)
+    assert (window.acknowledged, window.copied.records) == (10, 0)
+    acknowledge(window, 10, 0)
+    assert (window.acknowledged, window.copied.records) == (12, 2)
+    assert (window.target_offset, window.unexpected_offsets) == (2, 0)
+
+
 def test_markers_count_when_nothing_is_in_flight() -> None:
-    window = flight()
+    window = window_at(10)
     send(window, 10)
     window.passed(14)
     assert window.acknowledged == 10
-    window.delivered(None, Report(0))
+    acknowledge(window, 10)
     assert window.acknowledged == 14
 
 
 def test_an_unexpected_target_offset_is_counted() -> None:
-    window = flight()
+    window = window_at(10)
     send(window, 10, 11, 12)
-    for offset in (100, 101, 103):
-        window.delivered(None, Report(offset))
+    for offset, target_offset in ((10, 100), (11, 101), (12, 103)):
+        acknowledge(window, offset, target_offset)
     assert (window.unexpected_offsets, window.target_offset) == (1, 104)
 
 
 def test_nothing_is_acknowledged_after_a_refused_record() -> None:
-    window = flight()
+    window = window_at(10)
     send(window, 10, 11)
-    window.delivered(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), Report(-1))
-    window.delivered(None, Report(0))
+    refuse(window, 10, TOO_LARGE)
+    acknowledge(window, 11, 0)
     assert window.acknowledged == 10
-    assert window.error is not None
+    assert window.error is TOO_LARGE
     window.rewind()
     assert (window.position, window.in_flight, window.error) == (10, 0, None)
 
 
 def test_dropped_records_are_read_again_and_acknowledged_ones_are_not() -> None:
-    window = flight()
+    window = window_at(10)
     send(window, 10, 11, 12, 13)
-    purged = KafkaError(KafkaError._PURGE_QUEUE)
-    window.delivered(purged, Report(-1))
-    window.delivered(purged, Report(-1))
-    window.delivered(None, Report(0))
-    window.delivered(None, Report(1))
+    refuse(window, 13, PURGED)
+    refuse(window, 12, PURGED)
+    acknowledge(window, 10, 0)
+    acknowledge(window, 11, 1)
     window.rewind()
-    assert (window.position, window.acknowledged) == (12, 12)
+    assert (window.position, window.acknowledged, window.error) == (12, 12, None)
+
+
+def test_a_dropped_record_is_read_again_when_a_younger_one_was_appended() -> None:
+    window = window_at(10)
+    send(window, 10, 11)
+    refuse(window, 10, PURGED)  # it was refused, requeued, and dropped from the queue
+    acknowledge(window, 11, 0)
+    window.rewind()
+    assert (window.position, window.acknowledged) == (10, 10)
 
 
 def test_what_is_copied_is_counted_for_all_partitions_of_a_task_and_never_twice() -> None:
     copied = Copied()
-    windows = [
-        InFlightWindow(TopicPartition("orders", number), 10, "east.orders", copied=copied)
-        for number in range(2)
-    ]
+    windows = [window_at(10, copied) for _ in range(2)]
     for window in windows:
         send(window, 10, 11)
-        window.delivered(None, Report(0))
+        acknowledge(window, 10)
     assert (copied.records, copied.bytes) == (2, 200)
     windows[0].rewind()
-    windows[0].delivered(None, Report(1))  # of what was in flight before
+    acknowledge(windows[0], 11)  # of what was in flight before
     assert (copied.records, copied.bytes) == (2, 200)

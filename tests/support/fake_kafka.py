@@ -1,0 +1,396 @@
+"""Kafka clusters in memory, and clients of them: in the place of librdkafka, below every mover.
+
+A test sees what was written by reading a cluster's logs. It decides when a producer's records are
+sent, and in what order and with what outcome they are reported; a real broker cannot be told to.
+"""
+
+import threading
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, NamedTuple
+
+import confluent_kafka
+
+from headrace.api import ClusterAccess
+from headrace.api.partitions import TopicPartition
+from headrace.errors import Retriable
+from headrace.kafka import KafkaError, Position, Topic
+from headrace.movers import Clients
+
+Report = Callable[[KafkaError | None, "FakeMessage"], None]
+
+
+class FakeClock:
+    """Moves when a test or a waiting client moves it."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def time(self) -> float:
+        return 1_700_000_000 + self.now_s
+
+    def advance(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+class FakeRecord(NamedTuple):
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: Any = None
+    leader_epoch: int = 0
+
+
+MARKER = None
+"""An offset that holds no record: a transaction's marker, or what compaction removed."""
+
+
+@dataclass
+class FakeLog:
+    """One partition; ``start`` is the offset of its first entry."""
+
+    start: int = 0
+    entries: list[FakeRecord | None] = field(default_factory=list)
+    leader_epoch: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.entries)
+
+    def at(self, offset: int) -> FakeRecord | None:
+        return self.entries[offset - self.start]
+
+    def delete_before(self, offset: int) -> None:
+        """What retention does."""
+        self.entries, self.start = self.entries[offset - self.start :], offset
+
+    def truncate(self, offset: int) -> None:
+        """What an unclean election does: a new leader, which never had what is above ``offset``."""
+        del self.entries[offset - self.start :]
+        self.leader_epoch += 1
+
+
+class FakeMessage:
+    """As confluent_kafka's, of a record, a report or an error."""
+
+    def __init__(
+        self,
+        at: TopicPartition,
+        offset: int,
+        record: FakeRecord | None = None,
+        error: KafkaError | None = None,
+    ) -> None:
+        self._at, self._offset, self._record, self._error = at, offset, record, error
+
+    def topic(self) -> str:
+        return self._at.topic
+
+    def partition(self) -> int:
+        return self._at.partition
+
+    def offset(self) -> int:
+        return self._offset
+
+    def error(self) -> KafkaError | None:
+        return self._error
+
+    def key(self) -> bytes | None:
+        return self._record.key if self._record else None
+
+    def value(self) -> bytes | None:
+        return self._record.value if self._record else None
+
+    def headers(self) -> Any:
+        return self._record.headers if self._record else None
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self._record.timestamp_ms if self._record else -1
+
+    def leader_epoch(self) -> int | None:
+        return self._record.leader_epoch if self._record else None
+
+
+class FakeCluster:
+    """Topics with their ids, and the clients that were made; it is also its own ``Admin``."""
+
+    def __init__(self, alias: str, clock: FakeClock) -> None:
+        self.name = alias
+        self.clock = clock
+        self.away = False
+        """Whether no request to it is answered."""
+        self.ids: dict[str, str] = {}
+        self.logs: dict[TopicPartition, FakeLog] = {}
+        self.producers: list[FakeProducer] = []
+        self.consumers: list[FakeConsumer] = []
+        self.holds_back: Callable[[str], bool] = lambda topic: False
+        """Topics whose records stay in the producer until the test sends and reports them."""
+        self.changed = threading.Condition()
+        self._made = count(1)
+
+    def records(self, topic: str, partition: int = 0) -> list[bytes | None]:
+        """The values of a partition."""
+        log = self.logs[TopicPartition(topic, partition)]
+        return [record.value for record in log.entries if record is not MARKER]
+
+    def append(self, topic: str, *values: bytes | None, partition: int = 0) -> None:
+        """Write records, as any producer of the user's does."""
+        for value in values:
+            self.write(TopicPartition(topic, partition), FakeRecord(b"key", value, 1_000))
+
+    def write(self, at: TopicPartition, record: FakeRecord | None) -> int:
+        """Write one entry; its offset."""
+        with self.changed:
+            log = self.logs[at]
+            epoch = log.leader_epoch
+            log.entries.append(record and record._replace(leader_epoch=epoch))
+            self.changed.notify_all()
+            return log.end - 1
+
+    @property
+    def producer(self) -> "FakeProducer":
+        """The one of the newest lane (the progress log's is made first)."""
+        return next(made for made in reversed(self.producers) if not made.settings)
+
+    # As Admin.
+
+    def cluster_id(self) -> str:
+        self._answer()
+        return f"id-of-{self.name}"
+
+    def brokers(self) -> int:
+        self._answer()
+        return 1
+
+    def topics(self) -> dict[str, int]:
+        self._answer()
+        return {name: self._size(name) for name in self.ids}
+
+    def describe(self, names: Iterable[str]) -> dict[str, Topic]:
+        self._answer()
+        there = self.ids.keys() & set(names)
+        return {name: Topic(name, self._size(name), self.ids[name]) for name in there}
+
+    def create_topic(self, name: str, partitions: int, *_: object, **__: object) -> bool:
+        self._answer()
+        if name in self.ids:
+            return False
+        self.ids[name] = f"{name}-{next(self._made)}"
+        self.logs |= {TopicPartition(name, number): FakeLog() for number in range(partitions)}
+        return True
+
+    def recreate_topic(self, name: str) -> None:
+        """Delete a topic and make it again."""
+        size = self._size(name)
+        del self.ids[name]
+        self.create_topic(name, size)
+
+    def offsets(
+        self, partitions: Iterable[TopicPartition], position: Position
+    ) -> dict[TopicPartition, int]:
+        self._answer()
+        earliest = position is Position.EARLIEST
+        return {at: self.logs[at].start if earliest else self.logs[at].end for at in partitions}
+
+    def _size(self, name: str) -> int:
+        return sum(at.topic == name for at in self.logs)
+
+    def _answer(self) -> None:
+        if self.away:
+            raise Retriable(f"no broker of {self.name} answered")
+
+
+@dataclass(eq=False)
+class Produced:
+    """A record that a producer has in its queue or on its way."""
+
+    at: TopicPartition
+    record: FakeRecord
+    report: Report
+    offset: int | None = None
+    """On the target, once it was sent."""
+
+
+class FakeProducer:
+    """Reports come in ``poll`` and ``flush``; unless its cluster holds a topic's records back,
+    they are sent and acknowledged there at once."""
+
+    def __init__(self, cluster: FakeCluster, settings: Mapping[str, Any] | None) -> None:
+        self._cluster = cluster
+        self.settings = dict(settings or {})
+        self.queue: list[Produced] = []
+        """Not reported yet, oldest first: those with an offset are on their way."""
+        self._reports: deque[Callable[[], None]] = deque()
+
+    def __len__(self) -> int:
+        return len(self.queue) + len(self._reports)
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int | None = None,
+        *,
+        on_delivery: Report = lambda error, message: None,
+        timestamp: int = 0,
+        headers: Any = None,
+    ) -> None:
+        if partition is None:
+            partition = zlib.crc32(key or b"") % self._cluster.topics()[topic]
+        record = FakeRecord(key, value, timestamp, headers)
+        self.queue.append(Produced(TopicPartition(topic, partition), record, on_delivery))
+
+    def poll(self, timeout: float) -> int:
+        if not self._cluster.away:
+            for produced in [p for p in self.queue if not self._cluster.holds_back(p.at.topic)]:
+                self.acknowledge(produced)
+        served = 0
+        while self._reports:
+            self._reports.popleft()()
+            served += 1
+        if not served:
+            self._cluster.clock.advance(timeout)
+        return served
+
+    def flush(self, timeout: float) -> int:
+        self.poll(0)
+        if len(self):
+            self._cluster.clock.advance(timeout)
+        return len(self)
+
+    def purge(self, in_queue: bool = True, in_flight: bool = True) -> None:
+        for produced in list(self.queue):
+            if in_queue if produced.offset is None else in_flight:
+                reason = "_PURGE_QUEUE" if produced.offset is None else "_PURGE_INFLIGHT"
+                self.refuse(produced, getattr(KafkaError, reason))
+
+    # What a test decides.
+
+    def send(self, produced: Produced) -> None:
+        """The target has it; the report comes later."""
+        if produced.offset is None:
+            produced.offset = self._cluster.write(produced.at, produced.record)
+
+    def acknowledge(self, produced: Produced) -> None:
+        """Send it if that was not done; the next poll reports it."""
+        self.send(produced)
+        self._report(produced, None)
+
+    def refuse(self, produced: Produced, code: int) -> None:
+        """The next poll reports an error."""
+        self._report(produced, KafkaError(code))
+
+    def _report(self, produced: Produced, error: KafkaError | None) -> None:
+        self.queue.remove(produced)
+        offset = -1001 if produced.offset is None else produced.offset
+        message = FakeMessage(produced.at, offset, produced.record, error)
+        self._reports.append(lambda: produced.report(error, message))
+
+
+class FakeConsumer:
+    """Reads logs as ``auto.offset.reset=error`` and ``enable.partition.eof`` have it."""
+
+    def __init__(self, cluster: FakeCluster, settings: Mapping[str, Any] | None) -> None:
+        self._cluster = cluster
+        self.positions: dict[TopicPartition, int] = {}
+        self._epochs: dict[TopicPartition, int] = {}
+        self._reported: dict[TopicPartition, int] = {}
+        """Where each partition's end was reported."""
+        self.errors: deque[tuple[TopicPartition, KafkaError]] = deque()
+        """What the next polls return before anything else."""
+        self.closed = False
+
+    def assign(self, positions: list[confluent_kafka.TopicPartition]) -> None:
+        self.positions.clear()
+        self.incremental_assign(positions)
+
+    def incremental_assign(self, positions: list[confluent_kafka.TopicPartition]) -> None:
+        for position in positions:
+            at = TopicPartition(position.topic, position.partition)
+            assert at not in self.positions, f"{at} is assigned already"
+            self.positions[at] = position.offset
+            self._epochs[at] = position.leader_epoch or 0
+            self._reported.pop(at, None)
+
+    def incremental_unassign(self, positions: list[confluent_kafka.TopicPartition]) -> None:
+        for position in positions:
+            self.positions.pop(TopicPartition(position.topic, position.partition), None)
+
+    def get_watermark_offsets(
+        self, position: confluent_kafka.TopicPartition, cached: bool
+    ) -> tuple[int, int]:
+        log = self._cluster.logs[TopicPartition(position.topic, position.partition)]
+        return log.start, log.end
+
+    def poll(self, timeout: float) -> FakeMessage | None:
+        assert not self.closed, "the consumer is closed"
+        with self._cluster.changed:
+            if (message := self._next()) is not None or not timeout:
+                return message
+            self._cluster.changed.wait(min(timeout, 0.02))  # a thread of its own: real time
+            return self._next()
+
+    def consume(self, number: int, timeout: float) -> list[FakeMessage]:
+        messages = iter(lambda: self.poll(timeout), None)
+        return [message for _, message in zip(range(number), messages, strict=False)]
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _next(self) -> FakeMessage | None:
+        if self._cluster.away:
+            return None
+        if self.errors:
+            at, error = self.errors.popleft()
+            return FakeMessage(at, -1001, error=error)
+        for at in sorted(self.positions):
+            if (message := self._next_of(at)) is not None:
+                return message
+        return None
+
+    def _next_of(self, at: TopicPartition) -> FakeMessage | None:
+        log, offset = self._cluster.logs[at], self.positions[at]
+        if not log.start <= offset <= log.end:
+            del self.positions[at]  # as librdkafka: it fetches no more of it
+            return FakeMessage(at, offset, error=KafkaError(KafkaError._AUTO_OFFSET_RESET))
+        while offset < log.end:
+            record = log.at(offset)
+            offset += 1
+            self.positions[at] = offset
+            if record is not MARKER:
+                return FakeMessage(at, offset - 1, record)
+        if self._reported.get(at) == offset:
+            return None
+        self._reported[at] = offset
+        return FakeMessage(at, offset, error=KafkaError(KafkaError._PARTITION_EOF))
+
+
+class FakeKafka:
+    """Clusters by their alias, and the factories of their clients."""
+
+    def __init__(self, *aliases: str) -> None:
+        self.clock = FakeClock()
+        self.clusters = {alias: FakeCluster(alias, self.clock) for alias in aliases}
+
+    def clients(self) -> Clients:
+        """To give to a ``FlowContext``."""
+        return Clients(consumer=self._consumer, producer=self._producer, admin=self._admin)
+
+    def _admin(self, access: ClusterAccess) -> FakeCluster:
+        return self.clusters[access.alias]
+
+    def _consumer(self, access: ClusterAccess, settings: Any = None, **_: Any) -> FakeConsumer:
+        cluster = self.clusters[access.alias]
+        cluster.consumers.append(consumer := FakeConsumer(cluster, settings))
+        return consumer
+
+    def _producer(self, access: ClusterAccess, settings: Any = None, **_: Any) -> FakeProducer:
+        cluster = self.clusters[access.alias]
+        cluster.producers.append(producer := FakeProducer(cluster, settings))
+        return producer

@@ -1,0 +1,217 @@
+"""A source task on clusters in memory: all is real above librdkafka, and one thread drives it."""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, Future
+from typing import Any
+
+from support.fake_kafka import FakeKafka, FakeLog, FakeProducer
+
+from headrace.api import (
+    ReplicationFlow,
+    ReplicationTask,
+    ReplicationTaskStatus,
+    TaskPhase,
+    TaskType,
+    TopicPartitions,
+)
+from headrace.api.partitions import TopicPartition
+from headrace.assign import TaskId
+from headrace.connect import DriverIdentity, Role
+from headrace.connect.context import FlowContext
+from headrace.connect.ownership import Ownership
+from headrace.connect.source_task import SourceTask
+from headrace.errors import HeadraceError
+from headrace.replication.progress import Progress
+from headrace.standalone.task_store import TaskStore
+
+TOPIC, COPY = "orders", "east.orders"
+NAME = "f-source-task-0"
+P0, P1 = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
+FLOW = ReplicationFlow.model_validate(
+    {
+        "metadata": {"name": "f"},
+        "spec": {
+            "source": {"alias": "east", "bootstrapServers": "127.0.0.1:1"},
+            "target": {"alias": "west", "bootstrapServers": "127.0.0.1:2"},
+            "topics": {"include": [TOPIC]},
+        },
+    }
+)
+
+
+class ManualPool(Executor):
+    """Runs what is submitted when the test says so, in the test's thread."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Future[Any], Callable[[], Any]]] = []
+
+    def submit(self, step: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.waiting.append((future, lambda: step(*args, **kwargs)))
+        return future
+
+    def run(self) -> None:
+        """All that waits, and what follows from it."""
+        while self.waiting:
+            future, step = self.waiting.pop(0)
+            try:
+                future.set_result(step())
+            except Exception as error:  # noqa: BLE001 - as any pool: whoever asks gets it
+                future.set_exception(error)
+
+
+class StoreHerder:
+    """By the rules of ``headrace run``'s store, for one source task."""
+
+    def __init__(self, partitions: Iterable[TopicPartition]) -> None:
+        self.store = TaskStore()
+        self.put(partitions)
+
+    @property
+    def task(self) -> ReplicationTask:
+        return next(iter(self.store))
+
+    def put(self, partitions: Iterable[TopicPartition]) -> None:
+        self.store.put("f", TaskType.SOURCE_TASK, 0, TopicPartitions.pack(partitions))
+
+    def claim(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
+        return self.store.write_status(task, status)
+
+    report = release = claim
+
+
+class Scene:
+    """Topic ``orders`` with two partitions on ``east``, its copy on ``west``, one task."""
+
+    def __init__(self, *partitions: TopicPartition, kafka: FakeKafka | None = None) -> None:
+        """``kafka``: what an earlier scene has left."""
+        self.kafka = kafka or FakeKafka("east", "west")
+        self.clock = self.kafka.clock
+        self.source, self.target = self.kafka.clusters["east"], self.kafka.clusters["west"]
+        self.source.create_topic(TOPIC, 2)
+        self.target.create_topic(COPY, 2)
+        driver = DriverIdentity("me", "1")
+        self.context = FlowContext(
+            FLOW, driver, clients=self.kafka.clients(), clock=self.kafka.clock
+        )
+        self.herder = StoreHerder(partitions or (P0, P1))
+        self.ownership = Ownership(self.herder.task, driver, self.herder)  # type: ignore[arg-type]
+        self.restore_pool, self.release_pool = ManualPool(), ManualPool()
+        self.task = self.make_task(Role.ACTIVE, frozenset(partitions or (P0, P1)))
+
+    def make_task(self, role: Role, partitions: frozenset[TopicPartition]) -> SourceTask:
+        return SourceTask(
+            TaskId("f", TaskType.SOURCE_TASK, 0),
+            partitions,
+            role,
+            ownership=self.ownership,
+            context=self.context,
+            restore_pool=self.restore_pool,
+            release_pool=self.release_pool,
+            changed=lambda: None,
+        )
+
+    def close(self) -> None:
+        self.context.close()
+
+    # What the loop does.
+
+    def guard(self, step: Callable[[], Any]) -> Any:
+        """As the TaskManager does: an error of ours fails the task."""
+        try:
+            return step()
+        except HeadraceError as error:
+            self.task.fail(error)
+
+    def run_once(self) -> None:
+        """One turn of the loop, without a commit; then what waits in the pools."""
+        self.context.stall_detector.beat()
+        if self.task.phase in (TaskPhase.RESTORING, TaskPhase.RUNNING, TaskPhase.PAUSED):
+            self.guard(self.task.advance)
+        if self.task.phase is TaskPhase.RUNNING:
+            self.guard(self.task.process)
+        self.restore_pool.run()
+        self.release_pool.run()
+
+    def commit(self) -> None:
+        """Receive what is acknowledged, store it, and receive the answer to that."""
+        self.observe()
+        self.guard(self.task.commit)
+        self.guard(self.task.commit)
+        self.observe()
+
+    def observe(self) -> None:
+        """Update what is reported."""
+        self.clock.advance(0.3)
+        self.context.stall_detector.beat()
+        self.guard(lambda: self.task.punctuate(self.clock.monotonic()))
+
+    def start(self) -> None:
+        """Restore, and run."""
+        self.task.activate()
+        self.restore_pool.run()
+        self.run_once()
+        assert self.phase is TaskPhase.RUNNING, self.error
+
+    def settle(self) -> None:
+        """Turns until all is acknowledged; then progress is stored."""
+        for _ in range(5):
+            self.run_once()
+        self.commit()
+
+    def recover(self) -> None:
+        """Turns with time between them, as back-off wants it."""
+        for _ in range(5):
+            for _ in range(6):
+                self.clock.advance(0.9)
+                self.context.stall_detector.beat()
+            self.run_once()
+
+    # What a test looks at.
+
+    @property
+    def phase(self) -> TaskPhase:
+        return self.task.phase
+
+    @property
+    def error(self) -> str:
+        error = self.task.status.last_error
+        return error.message if error else ""
+
+    @property
+    def producer(self) -> FakeProducer:
+        """Of the task's lane."""
+        return self.target.producer
+
+    def hold_back(self, topic: str = COPY) -> None:
+        """The test sends and reports this topic's records from now on."""
+        self.target.holds_back = lambda name: name == topic
+
+    def let_through(self) -> None:
+        """Records are acknowledged at once again."""
+        self.target.holds_back = lambda name: False
+
+    def stored(self, at: TopicPartition) -> Progress | None:
+        """What the progress topic says of a partition, by its log."""
+        self.context.progress.read_to_end()
+        return self.context.progress.get(self.context.progress_key(at))
+
+    def position(self, at: TopicPartition = P0) -> int | None:
+        """The source offset that is stored."""
+        progress = self.stored(at)
+        return progress.source_offset if progress else None
+
+    def take_away(self, *partitions: TopicPartition) -> None:
+        """Another driver's task claims partitions in the progress topic."""
+        for at in partitions:
+            mine = self.stored(at)
+            assert mine is not None
+            theirs = dict(vars(mine), epoch=mine.epoch + 1, owner="f-source-task-0 on other/1")
+            self.context.progress.write({self.context.progress_key(at): Progress(**theirs)})
+        self.context.progress.read_to_end()
+
+    def copies(self, partition: int = 0) -> list[bytes | None]:
+        return self.target.records(COPY, partition)
+
+    def log(self, at: TopicPartition) -> FakeLog:
+        return self.source.logs[at]

@@ -1,0 +1,614 @@
+"""What a source task does when clusters, owners and clocks do what no test can make real ones do.
+
+Only librdkafka is played (``support.fake_kafka``): lane, progress log, restore and ownership are
+the real ones.
+"""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from support.fake_kafka import MARKER
+from support.source_tasks import COPY, P0, P1, Scene
+
+from headrace.api import ConditionType, TaskPhase, TopicPartitions
+from headrace.connect import Role
+from headrace.kafka import KafkaError
+
+
+@pytest.fixture
+def scenes() -> Iterator[Callable[..., Scene]]:
+    made: list[Scene] = []
+
+    def make(*args, **kwargs) -> Scene:
+        made.append(Scene(*args, **kwargs))
+        return made[-1]
+
+    yield make
+    for scene in made:
+        scene.close()
+
+
+@pytest.fixture
+def scene(scenes: Callable[..., Scene]) -> Scene:
+    return scenes()
+
+
+def test_records_are_copied_and_their_position_is_stored(scene: Scene) -> None:
+    scene.source.append("orders", b"a", b"b")
+    scene.source.append("orders", b"c", partition=1)
+    scene.source.write(P1, MARKER)
+    scene.start()
+    scene.settle()
+    assert (scene.copies(0), scene.copies(1)) == ([b"a", b"b"], [b"c"])
+    assert (scene.position(P0), scene.position(P1)) == (2, 2)
+    assert scene.stored(P0).target_offset == 2
+    assert (scene.task.copied.records, scene.task.copied.bytes) == (3, 12)
+    assert TopicPartitions.unpack(scene.task.status.partitions) == {P0, P1}
+
+
+def test_another_instance_goes_on_where_the_last_one_stored(
+    scene: Scene, scenes: Callable[..., Scene]
+) -> None:
+    scene.source.append("orders", b"a", b"b")
+    scene.start()
+    scene.settle()
+    scene.source.append("orders", b"c")
+    following = scenes(kafka=scene.kafka)
+    following.start()
+    following.settle()
+    assert following.copies() == [b"a", b"b", b"c"]
+
+
+# Acknowledgements.
+
+
+def test_only_what_is_acknowledged_without_a_gap_is_stored(scene: Scene) -> None:
+    scene.source.append("orders", b"a", b"b", b"c")
+    scene.start()
+    scene.hold_back()
+    scene.run_once()
+    first, second, third = scene.producer.queue
+    scene.producer.send(first)
+    scene.producer.acknowledge(second)
+    scene.commit()
+    assert scene.position() == 0
+    scene.producer.acknowledge(first)
+    scene.commit()
+    assert scene.position() == 2
+    scene.producer.acknowledge(third)
+    scene.commit()
+    assert scene.position() == 3
+
+
+def test_partitions_are_acknowledged_apart_from_one_another(scene: Scene) -> None:
+    scene.source.append("orders", b"a")
+    scene.source.append("orders", b"b", partition=1)
+    scene.start()
+    scene.hold_back()
+    scene.run_once()
+    _, of_the_second = scene.producer.queue
+    scene.producer.acknowledge(of_the_second)
+    scene.commit()
+    assert (scene.position(P0), scene.position(P1)) == (0, 1)
+
+
+def test_a_refused_record_is_sent_again_before_what_follows_it(scene: Scene) -> None:
+    scene.source.append("orders", b"a", b"b")
+    scene.start()
+    scene.hold_back()
+    scene.run_once()
+    first, _ = scene.producer.queue
+    scene.producer.refuse(first, KafkaError.NOT_ENOUGH_REPLICAS)
+    scene.run_once()
+    scene.commit()
+    assert scene.position() == 0
+    assert "NOT_ENOUGH_REPLICAS" in scene.error
+    assert "orders-0 offset 0" in scene.error
+    scene.let_through()
+    scene.recover()
+    scene.settle()
+    assert scene.copies() == [b"a", b"b"]
+    assert scene.position() == 2
+    assert scene.error == ""
+
+
+def test_a_record_that_will_never_be_taken_fails_the_task(scene: Scene) -> None:
+    scene.source.append("orders", b"too large")
+    scene.start()
+    scene.hold_back()
+    scene.run_once()
+    scene.producer.refuse(scene.producer.queue[0], KafkaError.MSG_SIZE_TOO_LARGE)
+    scene.run_once()
+    assert scene.phase is TaskPhase.FAILED
+    assert "max.message.bytes" in scene.error
+    assert scene.position() == 0
+    assert all(consumer.closed for consumer in scene.source.consumers)
+
+
+def test_what_was_not_acknowledged_when_the_queue_was_dropped_is_copied_again(scene: Scene) -> None:
+    scene.source.append("orders", b"a", b"b", b"c")
+    scene.start()
+    scene.hold_back()
+    scene.run_once()
+    scene.producer.acknowledge(scene.producer.queue[0])
+    scene.clock.advance(1.5)  # the loop stalls
+    scene.run_once()
+    assert scene.position() == 1
+    scene.let_through()
+    scene.recover()
+    scene.settle()
+    assert scene.copies() == [b"a", b"b", b"c"]
+    assert scene.position() == 3
+
+
+def test_a_record_that_was_dropped_behind_a_younger_one_is_not_lost(scene: Scene) -> None:
+    scene.source.append("orders", b"a", b"b")
+    scene.start()
+    scene.hold_back()
+    scene.run_once()
+    _, second = scene.producer.queue  # the first was refused, and is queued again
+    scene.producer.acknowledge(second)
+    scene.clock.advance(1.5)  # a stall drops the queue
+    scene.run_once()
+    scene.let_through()
+    scene.recover()
+    scene.settle()
+    assert scene.copies() == [b"b", b"a", b"b"]
+    assert scene.position() == 2
+
+
+def test_a_full_window_stops_reading(
+    scenes: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = scenes(P0)
+    monkeypatch.setattr("headrace.movers.record._MAX_IN_FLIGHT_RECORDS", 2)
+    monkeypatch.setattr("headrace.movers.record._BATCH_RECORDS", 2)
+    scene.source.append("orders", *[b"x"] * 10)
+    scene.start()
+    scene.hold_back()
+    for _ in range(5):
+        scene.run_once()
+    assert len(scene.producer.queue) == 3
+    scene.let_through()
+    for _ in range(5):
+        scene.run_once()
+    scene.settle()
+    assert len(scene.copies()) == 10
+
+
+# Stalls.
+
+
+def test_a_stall_drops_the_queue_and_checks_the_claim(scene: Scene) -> None:
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.settle()
+    scene.hold_back()
+    scene.source.append("orders", b"b")
+    scene.run_once()
+    assert len(scene.producer.queue) == 1
+    scene.take_away(P0)
+    stale = scene.producer
+    scene.clock.advance(1.5)
+    scene.run_once()
+    scene.run_once()
+    assert scene.phase is TaskPhase.CLOSED
+    assert (scene.copies(), stale.queue) == ([b"a"], [])
+    assert scene.stored(P0).owner == "f-source-task-0 on other/1"
+
+
+def test_a_task_that_is_still_the_owner_goes_on_after_a_stall(scene: Scene) -> None:
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.settle()
+    epoch = scene.ownership.epoch
+    scene.source.append("orders", b"b")
+    scene.clock.advance(1.5)
+    scene.settle()
+    assert scene.copies() == [b"a", b"b"]
+    assert (scene.phase, scene.ownership.epoch) == (TaskPhase.RUNNING, epoch)
+
+
+# Lost data.
+
+
+def test_a_stored_position_above_the_end_of_the_log_is_lost_data(
+    scene: Scene, scenes: Callable[..., Scene]
+) -> None:
+    scene.source.append("orders", b"a", b"b", b"c")
+    scene.start()
+    scene.settle()
+    scene.log(P0).truncate(1)
+    following = scenes(kafka=scene.kafka)
+    following.task.activate()
+    following.restore_pool.run()
+    following.guard(following.task.advance)
+    assert following.phase is TaskPhase.FAILED
+    assert "ends at offset 1, but offsets up to 2 were copied" in following.error
+    (condition,) = following.task.status.conditions
+    assert condition.type is ConditionType.DATA_LOSS_DETECTED
+    assert following.position() == 3
+
+
+def test_offsets_that_retention_removed_before_they_were_copied_are_lost_data(
+    scene: Scene, scenes: Callable[..., Scene]
+) -> None:
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.settle()
+    scene.source.append("orders", b"b", b"c", b"d")
+    scene.log(P0).delete_before(3)
+    following = scenes(kafka=scene.kafka)
+    following.task.activate()
+    following.restore_pool.run()
+    following.guard(following.task.advance)
+    assert following.phase is TaskPhase.FAILED
+    assert "offsets 1 to 2 are lost" in following.error
+    assert following.copies() == [b"a"]
+
+
+def test_a_log_that_is_truncated_below_the_position_while_running_is_lost_data(
+    scene: Scene,
+) -> None:
+    scene.source.append("orders", b"a", b"b", b"c")
+    scene.start()
+    scene.settle()
+    scene.log(P0).truncate(1)
+    scene.recover()
+    assert scene.phase is TaskPhase.FAILED
+    assert "ends at offset 1" in scene.error
+    assert scene.position() == 3
+
+
+def test_an_offset_that_is_there_after_all_is_read_again(scene: Scene) -> None:
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.settle()
+    error = KafkaError(KafkaError.OFFSET_OUT_OF_RANGE)
+    scene.source.consumers[-1].errors.append((P0, error))
+    scene.source.append("orders", b"b")
+    scene.recover()
+    scene.settle()
+    assert scene.phase is TaskPhase.RUNNING
+    assert scene.copies() == [b"a", b"b"]
+
+
+def test_a_log_that_the_broker_calls_truncated_is_lost_data_whatever_it_holds_now(
+    scene: Scene,
+) -> None:
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.settle()
+    reason = KafkaError(KafkaError._LOG_TRUNCATION).str()
+    error = KafkaError(KafkaError._AUTO_OFFSET_RESET, reason)
+    scene.source.consumers[-1].errors.append((P0, error))
+    scene.recover()
+    assert scene.phase is TaskPhase.FAILED
+    assert "unclean election" in scene.error
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_topic_that_was_made_again_is_found_at_the_next_restore(
+    scene: Scene, scenes: Callable[..., Scene], side: str
+) -> None:
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.settle()
+    cluster, topic = {"source": (scene.source, "orders"), "target": (scene.target, COPY)}[side]
+    cluster.recreate_topic(topic)
+    following = scenes(kafka=scene.kafka)
+    following.task.activate()
+    following.restore_pool.run()
+    following.guard(following.task.advance)
+    assert following.phase is TaskPhase.FAILED
+    assert f"topic {topic} on" in following.error
+    assert "made again" in following.error
+
+
+def test_copies_that_are_gone_from_the_target_are_lost_data(
+    scene: Scene, scenes: Callable[..., Scene]
+) -> None:
+    scene.source.append("orders", b"a", b"b")
+    scene.start()
+    scene.settle()
+    scene.target.logs[P0._replace(topic=COPY)].truncate(1)
+    following = scenes(kafka=scene.kafka)
+    following.task.activate()
+    following.restore_pool.run()
+    following.guard(following.task.advance)
+    assert following.phase is TaskPhase.FAILED
+    assert "offsets 1 to 1 are gone from the target" in following.error
+
+
+# The owner is lost.
+
+
+def test_a_claim_that_another_driver_won_closes_the_task(scene: Scene) -> None:
+    # Another driver claimed it after this task's object was read.
+    now = scene.herder.task
+    theirs = now.status.model_copy(update={"driver_name": "other", "epoch": 7})
+    scene.herder.store.write_status(now, theirs)
+    scene.source.append("orders", b"a")
+    scene.task.activate()
+    scene.run_once()
+    scene.run_once()
+    assert scene.phase is TaskPhase.CLOSED
+    assert scene.copies() == []
+    assert scene.position() is None
+    assert scene.herder.task.status.driver_name == "other"
+
+
+def test_a_restore_claims_above_the_epoch_that_progress_names(
+    scene: Scene, scenes: Callable[..., Scene]
+) -> None:
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.settle()
+    for _ in range(3):
+        scene.take_away(P0)
+    following = scenes(kafka=scene.kafka)  # its object knows no epoch at all
+    following.start()
+    assert following.ownership.epoch == following.stored(P0).epoch == scene.ownership.epoch + 4
+
+
+def test_an_owner_that_is_lost_while_running_stores_and_writes_nothing_more(scene: Scene) -> None:
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.settle()
+    scene.source.append("orders", b"b")
+    scene.run_once()
+    scene.run_once()
+    scene.take_away(P0)
+    scene.commit()
+    scene.run_once()
+    assert scene.phase is TaskPhase.CLOSED
+    assert scene.position() == 1
+    assert scene.stored(P0).owner == "f-source-task-0 on other/1"
+
+
+def test_an_owner_that_is_lost_while_its_progress_is_stored_does_not_win_it_back(
+    scene: Scene,
+) -> None:
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.run_once()
+    scene.run_once()
+    scene.hold_back(scene.context.progress.topic)
+    scene.guard(scene.task.commit)  # on its way ...
+    (mine,) = scene.target.producers[0].queue
+    scene.let_through()
+    scene.target.holds_back = lambda topic: True
+    theirs = scene.stored(P0)
+    scene.target.holds_back = lambda topic: False
+    scene.target.producers[0].queue.remove(mine)
+    scene.take_away(P0)
+    scene.target.producers[0].queue.append(mine)  # ... and late
+    scene.commit()
+    assert theirs.source_offset == 0
+    assert scene.phase is TaskPhase.CLOSED
+    assert scene.stored(P0).owner == "f-source-task-0 on other/1"
+
+
+def test_an_owner_that_is_lost_before_its_release_stores_nothing(scene: Scene) -> None:
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.run_once()
+    scene.run_once()
+    scene.take_away(P0)
+    scene.task.suspend()
+    scene.guard(scene.task.close)
+    assert scene.phase is TaskPhase.CLOSED
+    assert scene.position() == 0
+    assert scene.stored(P0).owner == "f-source-task-0 on other/1"
+
+
+# Progress.
+
+
+def test_progress_that_is_refused_is_stored_again(scene: Scene) -> None:
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.run_once()
+    scene.run_once()
+    scene.hold_back(scene.context.progress.topic)
+    scene.guard(scene.task.commit)
+    writer = scene.target.producers[0]
+    writer.refuse(writer.queue[0], KafkaError.NOT_ENOUGH_REPLICAS)
+    scene.guard(scene.task.commit)
+    assert "could not write progress" in scene.error
+    scene.let_through()
+    scene.recover()
+    scene.settle()
+    assert (scene.phase, scene.position(), scene.copies()) == (TaskPhase.RUNNING, 1, [b"a"])
+
+
+def test_progress_without_an_answer_is_not_followed_by_more(scene: Scene) -> None:
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.run_once()
+    scene.run_once()
+    scene.hold_back(scene.context.progress.topic)
+    scene.guard(scene.task.commit)
+    scene.source.append("orders", b"b")
+    scene.run_once()
+    scene.run_once()
+    scene.guard(scene.task.commit)
+    assert len(scene.target.producers[0].queue) == 1
+    scene.let_through()
+    scene.settle()
+    assert (scene.position(), scene.copies()) == (2, [b"a", b"b"])
+
+
+def test_a_claim_that_progress_does_not_take_is_tried_again(scene: Scene) -> None:
+    scene.context.progress.start()
+    scene.hold_back(scene.context.progress.topic)
+    scene.source.append("orders", b"a")
+    scene.task.activate()
+    scene.restore_pool.run()
+    scene.guard(scene.task.advance)
+    assert scene.phase is TaskPhase.RESTORING
+    assert "no answer within 10 s" in scene.error
+    scene.let_through()
+    scene.recover()
+    scene.settle()
+    assert (scene.phase, scene.position()) == (TaskPhase.RUNNING, 1)
+
+
+# Assignments.
+
+
+def test_a_partition_is_stored_before_it_is_given_up(scene: Scene) -> None:
+    scene.source.append("orders", b"a")
+    scene.source.append("orders", b"b", partition=1)
+    scene.start()
+    scene.hold_back()
+    scene.run_once()
+    scene.herder.put([P0])
+    scene.ownership.update(scene.herder.task)
+    scene.task.change(frozenset({P0}))
+    scene.run_once()
+    scene.observe()
+    assert TopicPartitions.unpack(scene.task.status.partitions) == {P0, P1}  # in flight
+    of_the_first, of_the_second = scene.producer.queue
+    scene.producer.acknowledge(of_the_second)
+    for _ in range(4):
+        scene.run_once()
+    assert scene.position(P1) == 1
+    assert TopicPartitions.unpack(scene.task.status.partitions) == {P0}
+    assert scene.task.status.observed_generation == scene.herder.task.metadata.generation
+    scene.source.append("orders", b"not ours", partition=1)
+    scene.producer.acknowledge(of_the_first)
+    scene.let_through()
+    scene.settle()
+    assert scene.copies(1) == [b"b"]
+    assert scene.position(P0) == 1
+
+
+def test_a_partition_is_added_without_touching_the_others(scenes: Callable[..., Scene]) -> None:
+    scene = scenes(P0)
+    scene.source.append("orders", b"a")
+    scene.source.append("orders", b"b", partition=1)
+    scene.start()
+    scene.settle()
+    assert scene.copies(1) == []
+    scene.herder.put([P0, P1])
+    scene.ownership.update(scene.herder.task)
+    scene.task.change(frozenset({P0, P1}))
+    for _ in range(3):
+        scene.run_once()
+    scene.settle()
+    assert (scene.copies(0), scene.copies(1)) == ([b"a"], [b"b"])
+    assert len(scene.source.consumers) == 1
+    assert scene.task.status.observed_generation == scene.herder.task.metadata.generation
+
+
+def test_a_partition_that_comes_back_before_it_was_given_up_is_read_on(scene: Scene) -> None:
+    scene.source.append("orders", b"a", partition=1)
+    scene.start()
+    scene.hold_back()
+    scene.run_once()
+    scene.task.change(frozenset({P0}))
+    scene.run_once()
+    scene.source.append("orders", b"b", partition=1)
+    scene.run_once()
+    scene.task.change(frozenset({P0, P1}))
+    scene.let_through()
+    scene.settle()
+    assert scene.copies(1) == [b"a", b"b"]
+    assert scene.position(P1) == 2
+
+
+def test_a_paused_task_copies_nothing_and_stores_what_is_acknowledged(scene: Scene) -> None:
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.hold_back()
+    scene.run_once()
+    scene.task.pause(True)
+    scene.source.append("orders", b"b")
+    scene.let_through()
+    scene.run_once()
+    scene.observe()
+    scene.commit()
+    assert scene.phase is TaskPhase.PAUSED
+    assert (scene.copies(), scene.position()) == ([b"a"], 1)
+    scene.task.pause(False)
+    scene.settle()
+    assert scene.copies() == [b"a", b"b"]
+
+
+# Release and standby.
+
+
+def test_a_release_stores_first(scene: Scene) -> None:
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.hold_back()
+    scene.run_once()
+    scene.task.suspend()
+    assert not scene.task.close()
+    assert not scene.task.leaving
+    scene.let_through()
+    while not scene.task.leaving:
+        scene.task.close()
+    assert scene.position() == 1
+    assert scene.herder.task.status.driver_name == "me"
+    scene.release_pool.run()
+    assert scene.task.close()
+    assert scene.phase is TaskPhase.CLOSED
+    assert scene.herder.task.status.driver_name == ""
+    assert all(consumer.closed for consumer in scene.source.consumers)
+
+
+def test_a_release_does_not_wait_for_ever(scene: Scene) -> None:
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.hold_back()
+    scene.run_once()
+    scene.task.suspend()
+    assert not scene.task.close()
+    scene.clock.advance(3)
+    scene.task.close()
+    scene.release_pool.run()
+    assert scene.task.close()
+    assert scene.position() == 0
+    assert scene.herder.task.status.driver_name == ""
+
+
+def test_a_suspended_task_that_comes_back_copies_on_without_restoring(scene: Scene) -> None:
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.settle()
+    scene.task.suspend()
+    scene.task.resume()
+    assert (scene.phase, scene.restore_pool.waiting) == (TaskPhase.RUNNING, [])
+    scene.source.append("orders", b"b")
+    scene.settle()
+    assert scene.copies() == [b"a", b"b"]
+
+
+def test_a_standby_writes_nothing_and_takes_over_with_its_warm_clients(scene: Scene) -> None:
+    scene.source.append("orders", b"a")
+    scene.task = standby = scene.make_task(Role.STANDBY, frozenset({P0, P1}))
+    scene.recover()
+    assert (standby.phase, scene.copies(), scene.position()) == (TaskPhase.RESTORING, [], None)
+    assert scene.ownership.epoch == 0
+    warm = scene.source.consumers[-1]
+    scene.start()
+    scene.settle()
+    assert scene.copies() == [b"a"]
+    assert scene.source.consumers == [warm]
+
+
+def test_a_cluster_that_is_away_is_asked_again_later(scene: Scene) -> None:
+    scene.source.away = True
+    scene.task.activate()
+    scene.restore_pool.run()
+    scene.guard(scene.task.advance)
+    assert (scene.phase, scene.restore_pool.waiting) == (TaskPhase.RESTORING, [])
+    assert "no broker of east answered" in scene.error
+    scene.guard(scene.task.advance)
+    assert scene.restore_pool.waiting == []  # not before the back-off is over
+    scene.source.away = False
+    scene.recover()
+    assert scene.phase is TaskPhase.RUNNING
+    assert scene.error == ""
