@@ -22,17 +22,18 @@ class _Failures:
 
 
 class Restarts:
-    """Counts the restarts of each unit. Times are monotonic seconds."""
+    """Counts the restarts of each unit. Times are monotonic seconds. ``count`` is thread-safe."""
 
     def __init__(self) -> None:
         self._failures: dict[TaskId, _Failures] = {}
 
     def count(self, id: TaskId) -> int:
         """Restarts since the unit was last stable."""
-        return self._failures[id].restarts if id in self._failures else 0
+        failures = self._failures.get(id)
+        return failures.restarts if failures else 0
 
     def forget(self, id: TaskId) -> None:
-        """Somebody restarted it by hand: it begins anew."""
+        """Somebody restarted it by hand: its count begins again."""
         self._failures.pop(id, None)
 
     def is_due(self, id: TaskId, started_at: float, now: float) -> bool:

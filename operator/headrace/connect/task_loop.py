@@ -4,9 +4,10 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 
 from headrace.assign import TaskId
+from headrace.connect.task import Task
 from headrace.connect.task_manager import Shares, TaskManager
 from headrace.logs import get_logger
 
@@ -16,15 +17,15 @@ _COMMIT_INTERVAL_S = 1.0
 """At most this much work is repeated after a kill -9 (Connect: 60 s)."""
 _PURGE_INTERVAL_S = 300.0
 _SHORTEST_REST_S, _LONGEST_REST_S = 0.001, 0.02
-"""Without work the loop rests, twice as long each time: at most this is added to a latency."""
+"""Without work the loop waits, twice as long each time: at most this is added to a latency."""
 
 
 class TaskLoop:
-    """All but ``run`` may be called from any thread, and takes effect on the loop's own."""
+    """May be called from any thread: each call takes effect on the loop's own, in order."""
 
     def __init__(self, manager: TaskManager, name: str, beat: Callable[[], None]) -> None:
-        """``beat`` is called every turn: it notices when the loop stood still."""
-        self.manager = manager
+        """``beat`` is called in every iteration: it notices when the loop stalled."""
+        self._manager = manager
         self._beat = beat
         self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake = threading.Event()
@@ -32,21 +33,29 @@ class TaskLoop:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
+    @property
+    def tasks(self) -> Mapping[TaskId, Task]:
+        """See ``TaskManager.tasks``."""
+        return self._manager.tasks
+
+    def __str__(self) -> str:
+        return str(self._manager)
+
     def assign(self, active: Shares, standby: Shares) -> None:
         """See ``TaskManager.assign``."""
-        self._order(lambda: self.manager.assign(active, standby))
+        self._order(lambda: self._manager.assign(active, standby))
 
     def pause(self, ids: Set[TaskId]) -> None:
         """See ``TaskManager.pause``."""
-        self._order(lambda: self.manager.pause(ids))
+        self._order(lambda: self._manager.pause(ids))
 
     def restart(self, id: TaskId) -> None:
         """See ``TaskManager.restart``."""
-        self._order(lambda: self.manager.restart(id))
+        self._order(lambda: self._manager.restart(id))
 
     def stop(self, timeout_s: float) -> bool:
         """Close all tasks and end; whether all were closed in time."""
-        self._order(self.manager.shutdown)
+        self._order(self._manager.shutdown)
         self._stopping.set()
         self._wake.set()
         self._thread.join(timeout_s)
@@ -58,32 +67,32 @@ class TaskLoop:
 
     def _run(self) -> None:
         try:
-            self._turns()
+            self._run_until_empty()
         except Exception:
-            # Tasks that nobody drives would look alive: the herder has to see this driver lost.
+            # Tasks without a loop would look alive: the herder must see that this driver is lost.
             log.exception("internal error, the driver ends: please report it")
             os._exit(1)
 
-    def _turns(self) -> None:
+    def _run_until_empty(self) -> None:
         rest_s = _SHORTEST_REST_S
         next_commit = time.monotonic()
         next_purge = next_commit + _PURGE_INTERVAL_S
-        while not (self._stopping.is_set() and self._orders.empty() and self.manager.empty):
+        while not (self._stopping.is_set() and self._orders.empty() and self._manager.empty):
             self._beat()
             while not self._orders.empty():
                 self._orders.get()()
-            self.manager.update_restoring()
-            moved = self.manager.process()
+            self._manager.update_restoring()
+            moved = self._manager.process()
             now = time.monotonic()
             if now >= next_commit:
                 next_commit = now + _COMMIT_INTERVAL_S
-                self.manager.commit_all()
+                self._manager.commit_all()
             else:
-                self.manager.commit_requested()
-            self.manager.punctuate(now)
+                self._manager.commit_requested()
+            self._manager.punctuate(now)
             if now >= next_purge:
                 next_purge = now + _PURGE_INTERVAL_S
-                self.manager.purge()
+                self._manager.purge()
             rest_s = _SHORTEST_REST_S if moved else min(2 * rest_s, _LONGEST_REST_S)
             if not moved:
                 self._wake.wait(rest_s)

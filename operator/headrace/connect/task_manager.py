@@ -1,10 +1,12 @@
 """The TaskManager: all source tasks of one flow on one driver (Kafka Streams' ``TaskManager``).
 
-One thread calls it. Tasks come and go by ``assign``; everything else is called again and again.
+One thread, the TaskLoop's, calls it and every method of its tasks; any other may read ``tasks``,
+``str()`` and the tasks' properties. Tasks come and go by ``assign``; the loop repeats the rest.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from functools import partial
+from types import MappingProxyType
 from typing import TypeVar
 
 from headrace.api import TaskPhase
@@ -29,70 +31,37 @@ class TaskManager:
         """``create`` makes a task; ``purge`` drops progress of topics that are gone."""
         self._create = create
         self._purge = purge
-        self._tasks: dict[TaskId, Task] = {}
+        self._tasks: Mapping[TaskId, Task] = MappingProxyType({})
         self._closing: set[TaskId] = set()
         self._restarting: set[TaskId] = set()
-        """Those of them that do not come back as they are."""
-        self._previous: frozenset[TaskId] = frozenset()
-
-    # What there is.
+        """Those of them that are replaced by a new instance."""
 
     @property
-    def active_ids(self) -> frozenset[TaskId]:
-        """Tasks that this driver is to run."""
-        return self._ids(Role.ACTIVE)
-
-    @property
-    def standby_ids(self) -> frozenset[TaskId]:
-        """Tasks that it keeps restored for others."""
-        return self._ids(Role.STANDBY)
-
-    @property
-    def previous_ids(self) -> frozenset[TaskId]:
-        """Active tasks before the last assignment."""
-        return self._previous
-
-    @property
-    def cached_ids(self) -> frozenset[TaskId]:
-        """Tasks that could run here at once: all that are restored or being restored."""
-        return frozenset(id for id, task in self._tasks.items() if task.phase not in _ENDED)
-
-    def active_task(self, partition: TopicPartition) -> Task | None:
-        """The active task that copies a partition."""
-        return self._of(partition, Role.ACTIVE)
-
-    def standby_task(self, partition: TopicPartition) -> Task | None:
-        """The standby task that would."""
-        return self._of(partition, Role.STANDBY)
-
-    def task(self, id: TaskId) -> Task | None:
-        """A task by its id."""
-        return self._tasks.get(id)
-
-    def __iter__(self) -> Iterator[Task]:
-        return iter(list(self._tasks.values()))
+    def tasks(self) -> Mapping[TaskId, Task]:
+        """All tasks that there are now. Never changed, but replaced: from any thread."""
+        return self._tasks
 
     def __str__(self) -> str:
-        lines = [f"{len(self.active_ids)} active, {len(self.standby_ids)} standby"]
-        for id, task in sorted(self._tasks.items()):
+        tasks = self._tasks
+        roles = [task.role for task in tasks.values()]
+        lines = [f"{roles.count(Role.ACTIVE)} active, {roles.count(Role.STANDBY)} standby"]
+        for id, task in sorted(tasks.items()):
             held = ", ".join(map(str, sorted(task.partitions))) or "no partitions"
             lines.append(f"  {id.name}: {task.role} {task.phase}, {held}")
         return "\n".join(lines)
 
-    # What is to be.
+    # What is assigned.
 
-    def assign(
-        self, active: Shares, standby: Shares, owned: Set[TopicPartition] | None = None
-    ) -> None:
+    def assign(self, active: Shares, standby: Shares) -> None:
         """Run these tasks, and stand by for those.
 
         A task that is not named any more is suspended, and closed by ``update_restoring`` once its
-        progress is stored; one that comes back before that is resumed. A task with partitions that
-        are not in ``owned`` (those that are there; ``None``: all) is skipped with a warning.
+        progress is stored; one that comes back before that is resumed.
         """
-        active, standby = self._those_there(active, owned), self._those_there(standby, owned)
-        self._previous = self.active_ids
-        self._let_go(active, standby)
+        for id, task in self._tasks.items():
+            wanted = id in active or (id in standby and task.role is Role.STANDBY)
+            if not wanted:
+                self._revoke(id, task)
         for id, partitions in sorted(active.items()):
             self._begin(id, partitions, Role.ACTIVE)
         for id, partitions in sorted(standby.items()):
@@ -101,20 +70,20 @@ class TaskManager:
 
     def pause(self, ids: Set[TaskId]) -> None:
         """Keep these, and only these, from reading; progress is kept."""
-        for id in self.active_ids:
-            task = self._tasks[id]
-            self._guard(task, partial(task.pause, id in ids))
+        for id, task in self._tasks.items():
+            if task.role is Role.ACTIVE and id not in self._closing:
+                self._guard(task, partial(task.pause, id in ids))
 
     def restart(self, id: TaskId) -> None:
-        """Close a task; the first ``assign`` after it is closed makes it anew."""
+        """Close a task; the first ``assign`` after it is closed makes a new instance."""
         if (task := self._tasks.get(id)) is not None:
             self._restarting.add(id)
-            self._retire(id, task)
+            self._revoke(id, task)
 
     # What goes on.
 
     def update_restoring(self) -> bool:
-        """Bring tasks on that wait for something; true when every active task runs.
+        """Advance tasks that wait for something; true when every active task runs.
 
         Each resumes by itself: one that is not restored yet holds up no other.
         """
@@ -123,10 +92,10 @@ class TaskManager:
             if self._guard(task, task.close):
                 self._closing.discard(id)
                 self._restarting.discard(id)
-                del self._tasks[id]
+                self._keep({other: task for other, task in self._tasks.items() if other != id})
         running = [
             bool(self._guard(task, task.advance)) or task.role is Role.STANDBY
-            for id, task in list(self._tasks.items())
+            for id, task in self._tasks.items()
             if id not in self._closing
         ]
         return all(running)
@@ -163,15 +132,10 @@ class TaskManager:
         """Whether nothing is left."""
         return not self._tasks
 
-    # How.
+    def _keep(self, tasks: Mapping[TaskId, Task]) -> None:
+        self._tasks = MappingProxyType(tasks)
 
-    def _let_go(self, active: Shares, standby: Shares) -> None:
-        for id, task in self._tasks.items():
-            wanted = id in active or (id in standby and task.role is Role.STANDBY)
-            if not wanted:
-                self._retire(id, task)
-
-    def _retire(self, id: TaskId, task: Task) -> None:
+    def _revoke(self, id: TaskId, task: Task) -> None:
         if id not in self._closing:
             if task.phase in (TaskPhase.RUNNING, TaskPhase.PAUSED, TaskPhase.RESTORING):
                 self._guard(task, task.suspend)
@@ -184,7 +148,8 @@ class TaskManager:
         ):
             return  # it has to be closed first
         if task is None:
-            task = self._tasks[id] = self._create(id, partitions, role)
+            task = self._create(id, partitions, role)
+            self._keep({**self._tasks, id: task})
             if role is Role.ACTIVE:
                 self._guard(task, task.activate)
             return
@@ -196,22 +161,6 @@ class TaskManager:
             self._guard(task, task.activate)
         if task.partitions != partitions and task.phase is not TaskPhase.FAILED:
             self._guard(task, partial(task.change, partitions))
-
-    def _those_there(self, shares: Shares, owned: Set[TopicPartition] | None) -> Shares:
-        if owned is None:
-            return shares
-        there = {}
-        for id, partitions in shares.items():
-            if partitions <= owned:
-                there[id] = partitions
-            else:
-                log.warning(
-                    "task skipped: not all of its partitions are there",
-                    task=id.name,
-                    owned=sorted(map(str, partitions & owned)),
-                    assigned=sorted(map(str, partitions)),
-                )
-        return there
 
     def _guard(self, task: Task, step: Callable[[], T]) -> T | None:
         """One task's error is that task's only."""
@@ -227,19 +176,5 @@ class TaskManager:
     def _in(self, *phases: TaskPhase) -> list[Task]:
         return [task for task in self._tasks.values() if task.phase in phases]
 
-    def _ids(self, role: Role) -> frozenset[TaskId]:
-        return frozenset(
-            id for id, task in self._tasks.items() if task.role is role and id not in self._closing
-        )
 
-    def _of(self, partition: TopicPartition, role: Role) -> Task | None:
-        found = (
-            task
-            for id, task in self._tasks.items()
-            if task.role is role and id not in self._closing and partition in task.partitions
-        )
-        return next(found, None)
-
-
-_ENDED = (TaskPhase.FAILED, TaskPhase.CLOSED)
 _HOLDING = (TaskPhase.RUNNING, TaskPhase.PAUSED, TaskPhase.SUSPENDED)

@@ -160,7 +160,7 @@ class Worker:
         return all(ended)
 
     def __str__(self) -> str:
-        return f"worker of {self._context.name} on {self._driver.name}: {self._tasks.manager}"
+        return f"worker of {self._context.name} on {self._driver.name}: {self._tasks}"
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -217,7 +217,7 @@ class Worker:
         active: dict[TaskId, frozenset[TopicPartition]],
         standby: dict[TaskId, frozenset[TopicPartition]],
     ) -> None:
-        for task in self._tasks.manager:
+        for task in self._tasks.tasks.values():
             if task.phase is TaskPhase.CLOSED or self._restart_due(task.id, task):
                 self._tasks.restart(task.id)
         copies = {id: at for id, at in active.items() if id.type == TaskType.SOURCE_TASK}
@@ -228,6 +228,7 @@ class Worker:
     def _make_task(
         self, id: TaskId, partitions: frozenset[TopicPartition], role: Role
     ) -> SourceTask:
+        # The loop's thread calls it: of this Worker it only takes single entries of dicts.
         return SourceTask(
             id,
             partitions,
@@ -251,7 +252,7 @@ class Worker:
 
     def _release_transferred(self, but: Set[TaskId]) -> None:
         """Holds for which no instance was made: the unit went elsewhere before it was restarted."""
-        for id in self._transferred.keys() - but:
+        for id in [id for id in list(self._transferred) if id not in but]:
             if successor := self._transferred.pop(id, None):
                 self._release_pool.submit(release, successor, self._log)
 
@@ -269,7 +270,7 @@ class Worker:
             self._log.info("progress not purged, tried again later", why=str(error))
 
     def _running(self, id: TaskId) -> _Running | None:
-        return self._units.get(id) or self._tasks.manager.task(id)
+        return self._units.get(id) or self._tasks.tasks.get(id)
 
     def _holds(self, running: _Running | None) -> bool:
         return (
@@ -289,7 +290,7 @@ class Worker:
         if (unit := self._units.get(id)) is not None:
             unit.stop()
             return True
-        if self._tasks.manager.task(id) is not None:
+        if self._tasks.tasks.get(id) is not None:
             self._tasks.restart(id)
             return True
         return False
@@ -306,7 +307,7 @@ class Worker:
         return True
 
     def _active(self) -> list[tuple[TaskId, _Running]]:
-        tasks = [(task.id, task) for task in self._tasks.manager if task.role is Role.ACTIVE]
+        tasks = [(task.id, task) for task in self._tasks.tasks.values() if task.role is Role.ACTIVE]
         return [*self._units.copy().items(), *tasks]
 
     def _report(self) -> None:

@@ -1,5 +1,9 @@
-"""The TaskManager's order of things; tasks are played, real ones run in the integration tests."""
+"""The TaskManager's order of things, and its one thread; tasks are played.
 
+Real ones run in ``test_source_task`` and in the integration tests.
+"""
+
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +14,7 @@ from headrace.assign import TaskId
 from headrace.connect import Role, TaskManager
 from headrace.connect.ownership import Ownership
 from headrace.connect.states import check_transition
+from headrace.connect.task_loop import TaskLoop
 from headrace.errors import Fatal
 
 JOURNAL: list[str] = []
@@ -98,7 +103,7 @@ def manager() -> Iterator[TaskManager]:
 
 
 def played(manager: TaskManager, index: int) -> PlayedTask:
-    task = manager.task(TaskId("orders", "SourceTask", index))
+    task = manager.tasks[TaskId("orders", "SourceTask", index)]
     assert isinstance(task, PlayedTask)
     return task
 
@@ -138,13 +143,11 @@ def test_a_revoked_task_is_suspended_and_closed_once_its_progress_is_stored(
     manager.assign(share(0), {})
     manager.update_restoring()
     assert JOURNAL == ["suspend 1"]
-    assert manager.active_ids == share(0).keys()
-    assert manager.previous_ids == share(0, 1).keys()
     assert manager.process() == 3  # the other one runs on
     played(manager, 1).settled = True
     manager.update_restoring()
     assert JOURNAL == ["suspend 1", "close 1"]
-    assert manager.cached_ids == share(0).keys()
+    assert manager.tasks.keys() == share(0).keys()
 
 
 def test_a_suspended_task_that_comes_back_is_resumed_without_restore(manager: TaskManager) -> None:
@@ -181,11 +184,10 @@ def test_revoked_tasks_go_before_new_ones_come_and_standbys_come_last(manager: T
 def test_a_standby_takes_over_as_it_is(manager: TaskManager) -> None:
     manager.assign({}, share(0))
     standby = played(manager, 0)
-    assert manager.standby_task(TopicPartition("orders", 0)) is standby
-    assert manager.active_task(TopicPartition("orders", 0)) is None
+    assert standby.role is Role.STANDBY
     manager.assign(share(0), {})
     assert played(manager, 0) is standby
-    assert (manager.active_ids, manager.standby_ids) == (share(0).keys(), frozenset())
+    assert standby.role is Role.ACTIVE
 
 
 def test_an_active_task_closes_before_it_stands_by(manager: TaskManager) -> None:
@@ -203,7 +205,7 @@ def test_a_changed_share_changes_the_task(manager: TaskManager) -> None:
     more = {id: at | {TopicPartition("orders", 9)} for id, at in share(0).items()}
     manager.assign(more, {})
     assert JOURNAL[-1] == "change 0"
-    assert manager.active_task(TopicPartition("orders", 9)) is played(manager, 0)
+    assert TopicPartition("orders", 9) in played(manager, 0).partitions
 
 
 def test_one_task_s_error_is_that_task_s_only(manager: TaskManager) -> None:
@@ -247,18 +249,6 @@ def test_paused_tasks_move_nothing(manager: TaskManager) -> None:
     assert manager.process() == 3
 
 
-def test_a_task_whose_partitions_are_not_all_there_is_skipped_with_a_warning(
-    manager: TaskManager, capsys: pytest.CaptureFixture[str]
-) -> None:
-    manager.assign(share(0, 1), {}, owned={TopicPartition("orders", 0)})
-    assert manager.active_ids == share(0).keys()
-    said = capsys.readouterr()
-    warning = said.err + said.out
-    assert "not all of its partitions are there" in warning
-    assert "orders-source-task-1" in warning
-    assert "orders-1" in warning
-
-
 def test_a_shutdown_waits_until_progress_is_stored(manager: TaskManager) -> None:
     running(manager, 0)
     played(manager, 0).settled = False
@@ -279,3 +269,54 @@ def test_it_describes_itself(manager: TaskManager) -> None:
         "  orders-source-task-0: Active Running, orders-0",
         "  orders-source-task-1: Standby Created, orders-1",
     ]
+
+
+def test_what_there_is_can_be_read_while_it_changes(manager: TaskManager) -> None:
+    running(manager, 0, 1)
+    there = manager.tasks
+    seen = []
+    for id in there:  # another thread reads, while the loop closes one task and creates another
+        manager.assign(share(1, 2), {})
+        manager.update_restoring()
+        seen.append(id)
+    assert seen == [*share(0, 1)]
+    assert manager.tasks.keys() == share(1, 2).keys()
+    with pytest.raises(TypeError):
+        manager.tasks[seen[0]] = there[seen[0]]  # type: ignore[index]
+
+
+class WatchedTask(PlayedTask):
+    """Notes which threads call its methods, and those of its creation."""
+
+    threads: frozenset[str] = frozenset()
+
+    def __getattribute__(self, name: str) -> object:
+        value = super().__getattribute__(name)
+        if callable(value) and not name.startswith("__"):
+            WatchedTask.threads |= {threading.current_thread().name}
+        return value
+
+
+def test_whoever_asks_only_the_loop_s_thread_calls_a_task() -> None:
+    WatchedTask.threads = frozenset()
+    begun, closed = threading.Event(), threading.Event()
+
+    class Task(WatchedTask):
+        def activate(self) -> None:
+            super().activate()
+            begun.set()
+
+        def close(self) -> bool:
+            closed.set()
+            return super().close()
+
+    loop = TaskLoop(TaskManager(Task), "the loop", beat=lambda: None)
+    loop.assign(share(0), {})
+    assert begun.wait(20)
+    loop.pause(frozenset())
+    loop.restart(next(iter(share(0))))
+    assert closed.wait(20)
+    loop.assign(share(1), {})
+    assert loop.stop(20)
+    assert not loop.tasks
+    assert WatchedTask.threads == {"the loop"}
