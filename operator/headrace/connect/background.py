@@ -1,4 +1,4 @@
-"""What waits for brokers runs beside the loop that moves data."""
+"""Steps that wait for brokers run in a pool, not on the loop that moves data."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future

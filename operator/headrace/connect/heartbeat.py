@@ -1,4 +1,4 @@
-"""Heartbeats: MirrorMaker 2's signs of life, by which MirrorClient tells who is upstream."""
+"""Heartbeats: MirrorMaker 2's heartbeats, by which MirrorClient finds upstream clusters."""
 
 from math import inf
 from typing import Any
@@ -27,7 +27,7 @@ class HeartbeatConnector(ThreadedUnit):
         """Nothing to restore."""
 
     def run_once(self) -> float:
-        """Publish; there is nothing to watch."""
+        """Write the task; there is nothing to poll."""
         wanted = {0: ()} if self.context.spec.heartbeats.enabled else {}
         self.herder.put_tasks(self.ownership.task, TaskType.HEARTBEAT_TASK, wanted, {})
         return 60.0
@@ -57,7 +57,7 @@ class HeartbeatTask(ThreadedUnit):
         return {side.alias: side.beat_at for side in self._sides}
 
     def restore(self) -> None:
-        """Make the topics and the producers that are missing, and beat where there are some."""
+        """Create missing topics and producers, and send heartbeats where that worked."""
         self._beat()
 
     def run_once(self) -> float:
@@ -66,13 +66,13 @@ class HeartbeatTask(ThreadedUnit):
         return float(self.context.spec.heartbeats.interval_seconds)
 
     def close(self) -> None:
-        """Let the last one out."""
+        """Free the producers; the last heartbeat may still go out."""
         for side in self._sides:
             side.close()
 
     def _beat(self) -> None:
-        """On every side, whatever became of the others; then what failed is raised, what cannot be
-        tried again first."""
+        """On every side, also after another one failed; then raise what failed, what cannot be
+        retried first."""
         if self._renewal.due:
             self.close()
             self._renewal = Renewal(self.context.source_access, self.context.target_access)
@@ -100,7 +100,7 @@ class _Side:
         self._error: KafkaError | None = None
 
     def beat(self, every_s: float) -> None:
-        """Send one if it is due; raises what became of the last one, or of making it possible."""
+        """Send one if it is due; raises the error of the last one, or of preparing for one."""
         if self._producer is None:
             self._admin.create_topic(HEARTBEATS, 1, config={"cleanup.policy": "compact"})
             self._producer = make_producer(self._cluster)
@@ -119,7 +119,7 @@ class _Side:
             self._send(self._producer)
 
     def close(self) -> None:
-        """Give the producer back."""
+        """Free the producer."""
         if self._producer is not None:
             self._producer.purge()
             self._producer.flush(1)

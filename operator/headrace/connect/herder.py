@@ -1,8 +1,8 @@
-"""The Herder port: what a Worker needs of whoever coordinates (Connect's ``Herder``).
+"""The Herder port: what a Worker needs of its coordinator (Connect's ``Herder``).
 
-A unit is a ReplicationTask object: others write its spec, its holder writes its status. Each write
-carries the version last seen and replaces the whole status, so that two drivers can never both
-believe that they hold a unit.
+A unit is a ReplicationTask object: others write its spec, its owner writes its status. Each write
+carries the version last seen and replaces the whole status, so that no two drivers can both believe
+that they own a unit.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -46,23 +46,23 @@ class Herder(Protocol):
     """All calls raise ``Retriable`` when the herder does not answer; ``TaskConflict`` as stated."""
 
     def claim(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
-        """Become the holder, with a higher epoch; returns the object as it is now."""
+        """Become the owner, with a higher epoch; returns the object as it is now."""
         ...
 
     def report(
         self, task: ReplicationTask, status: ReplicationTaskStatus
     ) -> ReplicationTask | None:
-        """Say how it goes, as the holder; ``None``: not written now, report it again."""
+        """Report the status, as the owner; ``None``: not written now, report it again."""
         ...
 
     def release(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
-        """Stop being the holder; the epoch stays."""
+        """Stop being the owner; the epoch stays."""
         ...
 
     def list_tasks(self, connector: ReplicationTask, type: TaskType) -> list[ReplicationTask]:
-        """The tasks of this connector's kind, with what their holders say.
+        """The tasks of this connector's kind, with the statuses that their owners reported.
 
-        Asked several times a second while one of them has something to acknowledge.
+        Called several times a second while a task has a change of its partitions to acknowledge.
         """
         ...
 

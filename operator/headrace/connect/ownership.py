@@ -1,4 +1,4 @@
-"""This driver's hold on one unit: claimed, reported on, released, by writes to its object."""
+"""This driver's ownership of one unit: claims, reports and the release, written to its object."""
 
 import threading
 from collections.abc import Callable
@@ -13,7 +13,7 @@ _Verb = Callable[[ReplicationTask, ReplicationTaskStatus], ReplicationTask | Non
 
 
 class OwnershipLost(HeadraceError):
-    """Another driver holds the unit, or nobody wants it: stop, and write nothing more."""
+    """Another driver owns the unit, or it was deleted: stop, and write nothing more."""
 
 
 class Ownership:
@@ -40,25 +40,25 @@ class Ownership:
         return self._task
 
     def update(self, task: ReplicationTask) -> bool:
-        """Hear what the object says now; whether what is wanted of the unit changed."""
+        """Receive a newer version of the object; whether its spec changed."""
         with self._writing:
-            # Older news than our own last write may come later than it.
+            # A version older than our own last write may arrive after it.
             changed = (task.metadata.generation or 0) > (self._task.metadata.generation or 0)
             if changed:
                 self._task = task
             return changed
 
     def check(self, task: ReplicationTask) -> None:
-        """``OwnershipLost`` when the object, as another watch has it, names another owner."""
+        """``OwnershipLost`` when this version of the object names a later owner."""
         with self._writing:
-            holder = task.status
-            if holder.epoch > self.epoch > 0 and not self.released:
-                raise OwnershipLost(f"{holder.driver_name or 'nobody'} holds {self.name}")
+            owner = task.status
+            if owner.epoch > self.epoch > 0 and not self.released:
+                raise OwnershipLost(f"{owner.driver_name or 'no driver'} owns {self.name}")
 
     def claim(self, above: int) -> None:
-        """Become the holder, with an epoch higher than any known and than ``above``.
+        """Become the owner, with an epoch higher than any known and than ``above``.
 
-        Raises ``OwnershipLost`` when another one was quicker.
+        Raises ``OwnershipLost`` when another driver claimed it first.
         """
         with self._writing:
             before = self.epoch
@@ -70,7 +70,7 @@ class Ownership:
                 raise
 
     def report(self, status: ReplicationTaskStatus) -> None:
-        """Say how it goes, when that changed; ``OwnershipLost`` when another one holds the unit."""
+        """Report a status that changed; ``OwnershipLost`` when another driver owns the unit."""
         with self._writing:
             status = self._own(status)
             changed = self.epoch and not self.released and status != self._reported
@@ -78,7 +78,7 @@ class Ownership:
                 self._reported = status
 
     def release(self) -> None:
-        """Stop being the holder; the epoch stays in the object."""
+        """Stop being the owner; the epoch stays in the object."""
         with self._writing:
             if self.epoch and not self.released:
                 self.released = True
@@ -91,14 +91,14 @@ class Ownership:
         Nothing is released, so no claim is needed. This instance writes nothing more.
         """
         with self._writing:
-            successor = Ownership(self._task, self.driver, self._herder)
+            following = Ownership(self._task, self.driver, self._herder)
             if not self.released:
-                successor.epoch = self.epoch
+                following.epoch = self.epoch
             self.released = True
-            return successor
+            return following
 
     def forget(self) -> None:
-        """Write nothing more: the unit is another's."""
+        """Write nothing more: another driver owns the unit."""
         with self._writing:
             self.released = True
 
@@ -112,8 +112,8 @@ class Ownership:
         )
 
     def _write(self, verb: _Verb, status: ReplicationTaskStatus) -> bool:
-        """One status write, unless it is put off (false); a conflict is looked at, and repeated
-        while the unit is still ours."""
+        """One status write, unless it is put off (false); after a conflict it is repeated while the
+        unit is still ours."""
         seen = self._task.status
         while True:
             try:
@@ -122,12 +122,12 @@ class Ownership:
                 now = conflict.current
                 if now is None:
                     raise OwnershipLost(f"{self.name} is gone") from conflict
-                holder = (now.status.driver_incarnation, now.status.epoch)
-                # Of a claim of ours whose answer did not come.
+                owner = (now.status.driver_incarnation, now.status.epoch)
+                # By a claim of ours whose answer was lost.
                 ours = now.status.driver_incarnation == self.driver.incarnation
                 claiming = verb == self._herder.claim
-                if not (ours and claiming) and holder != (seen.driver_incarnation, seen.epoch):
-                    raise OwnershipLost(f"{now.status.driver_name} holds {self.name}") from conflict
+                if not (ours and claiming) and owner != (seen.driver_incarnation, seen.epoch):
+                    raise OwnershipLost(f"{now.status.driver_name} owns {self.name}") from conflict
                 self._task = now
                 if claiming:
                     self.epoch = max(self.epoch, now.status.epoch + 1)
@@ -138,6 +138,6 @@ class Ownership:
 
 
 def _lasting(status: ReplicationTaskStatus) -> ReplicationTaskStatus:
-    """What does not go with its holder: lost data stays lost until the next one copies again."""
+    """What outlives its owner: data loss is reported until the next owner copies records."""
     lost = condition(status.conditions, ConditionType.DATA_LOSS_DETECTED)
     return ReplicationTaskStatus(conditions=(lost,) if lost else ())

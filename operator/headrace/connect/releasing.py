@@ -1,4 +1,4 @@
-"""The end of a source task: its clients are freed and its unit is released, beside the loop."""
+"""The end of a source task: a pool frees its clients and releases its unit."""
 
 from concurrent.futures import Executor, Future
 

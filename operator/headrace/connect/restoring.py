@@ -1,6 +1,6 @@
 """Where a task goes on: progress, checked against what both clusters hold.
 
-Everything here asks brokers and may wait for them: it runs beside the loop that moves data.
+Everything here waits for brokers: it runs in a pool, not on the loop that moves data.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Set
@@ -172,7 +172,7 @@ def _offsets(
 
 
 def _together(*asks: Callable[[], T]) -> list[T]:
-    """All answers, asked for at the same time: who takes over has no time to ask in turn."""
+    """All answers, requested at the same time: a take-over has no time for one after the other."""
     with ThreadPoolExecutor(len(asks)) as pool:
         return [answer.result() for answer in [pool.submit(ask) for ask in asks]]
 

@@ -24,15 +24,15 @@ from headrace.replication.growth import Growth, observe
 from headrace.replication.splitting import Split, SplitConfig, SplitState, TaskReport, resplit
 
 _HEARTBEATS_LEFT_S = 60.0
-"""For so long heartbeats are left to the flow that copies them already: it may be gone by then."""
+"""So long another flow's copy of the heartbeats is left alone: that flow may be deleted by then."""
 _ASK_AGAIN_S = 0.2
-"""While a task has something to acknowledge: the herder is asked, no broker is."""
+"""While a task has a change to acknowledge: only the herder is polled, no broker."""
 _NOTHING: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass
-class _Look:
-    """One look at both clusters."""
+class _Discovery:
+    """What one discovery found on both clusters."""
 
     on_source: Mapping[str, int]
     """Number of partitions of each topic to replicate."""
@@ -49,8 +49,8 @@ class SourceConnector(ThreadedUnit):
 
     _state: SplitState | None = None
     """As published; None when that is not known."""
-    _look: _Look | None = None
-    _next_look_s = _heartbeats_from_s = 0.0
+    _found: _Discovery | None = None
+    _next_discovery_s = _heartbeats_from_s = 0.0
     _growth: Mapping[TopicPartition, Growth] = MappingProxyType({})
 
     def restore(self) -> None:
@@ -65,27 +65,27 @@ class SourceConnector(ThreadedUnit):
                     f"are the same cluster ({source_id}): a flow needs two; correct one of "
                     "spec.source.bootstrapServers and spec.target.bootstrapServers"
                 )
-                self._say(ConditionStatus.FALSE, Reason.SAME_CLUSTER, str(error))
+                self._report(ConditionStatus.FALSE, Reason.SAME_CLUSTER, str(error))
                 raise error
             self.context.progress.start()
 
     def run_once(self) -> float:
-        """One look, or none when it is too early for it; and what follows from it."""
+        """Discover when that is due, and act on what was found."""
         now_s = self.clock.monotonic()
-        if self._look is None or now_s >= self._next_look_s:
-            self._look = self._look_at_both()
-            self._next_look_s = now_s + self.context.spec.discovery.topics_seconds
+        if self._found is None or now_s >= self._next_discovery_s:
+            self._found = self._discover()
+            self._next_discovery_s = now_s + self.context.spec.discovery.topics_seconds
         try:
-            settled = self._split(self._look)
+            settled = self._split(self._found)
         except _HeartbeatsTaken:
             # Every flow of a source would copy them; one is enough.
-            self._heartbeats_from_s, self._look = now_s + _HEARTBEATS_LEFT_S, None
+            self._heartbeats_from_s, self._found = now_s + _HEARTBEATS_LEFT_S, None
             return 0.0
-        self._say_how_it_stands(self._look)
-        rest_s = max(0.0, self._next_look_s - self.clock.monotonic())
+        self._report_condition(self._found)
+        rest_s = max(0.0, self._next_discovery_s - self.clock.monotonic())
         return rest_s if settled else min(rest_s, _ASK_AGAIN_S)
 
-    def _look_at_both(self) -> _Look:
+    def _discover(self) -> _Discovery:
         with self._asking(Reason.SOURCE_UNREACHABLE):
             on_source = {
                 topic: partitions
@@ -94,10 +94,10 @@ class SourceConnector(ThreadedUnit):
                 and (topic != HEARTBEATS or self.clock.monotonic() >= self._heartbeats_from_s)
             }
         with self._asking(Reason.TARGET_UNREACHABLE):
-            look = self._prepare_target(on_source)
+            found = self._prepare_target(on_source)
         with self._asking(Reason.SOURCE_UNREACHABLE):
-            self._measure(look.partitions)
-        return look
+            self._measure(found.partitions)
+        return found
 
     def _measure(self, partitions: Set[TopicPartition]) -> None:
         ends = self.context.source.known_ends(partitions)
@@ -105,46 +105,48 @@ class SourceConnector(ThreadedUnit):
         known = {at: growth for at, growth in self._growth.items() if at in partitions}
         self._growth = known | {at: observe(known.get(at), end, now_s) for at, end in ends.items()}
 
-    def _prepare_target(self, on_source: Mapping[str, int]) -> _Look:
-        """Make what is missing on the target; what cannot be made is a problem, not replicated."""
+    def _prepare_target(self, on_source: Mapping[str, int]) -> _Discovery:
+        """Create what the target lacks; a topic that cannot be created or grown is a problem."""
         on_target = self.context.target.topics()
-        look = _Look(on_source)
+        found = _Discovery(on_source)
         for topic, wanted in sorted(on_source.items()):
             target_topic = self.context.policy.target_topic(topic)
-            there = on_target.get(target_topic, 0)
-            if there < wanted:
+            existing = on_target.get(target_topic, 0)
+            if existing < wanted:
                 try:
-                    self._grow(target_topic, there, wanted)
+                    self._grow(target_topic, existing, wanted)
                 except Retriable as error:
-                    look.problems[topic] = str(error)
+                    found.problems[topic] = str(error)
                 except Fatal as error:
-                    look.problems[topic] = (
+                    found.problems[topic] = (
                         f"{error}. Topic {topic} has {wanted} partitions on the source, "
-                        f"{target_topic} has {there} on the target: those from {there} on are not "
-                        "replicated until the target has them"
+                        f"{target_topic} has {existing} on the target: those from {existing} on "
+                        "are not replicated until the target has them"
                     )
                 else:
-                    there = wanted
-            look.partitions |= {TopicPartition(topic, n) for n in range(min(there, wanted))}
-        return look
+                    existing = wanted
+            found.partitions |= {TopicPartition(topic, n) for n in range(min(existing, wanted))}
+        return found
 
-    def _grow(self, topic: str, there: int, wanted: int) -> None:
-        if there:
+    def _grow(self, topic: str, existing: int, wanted: int) -> None:
+        if existing:
             self.context.target.add_partitions(topic, wanted)
         else:
             factor = self.context.spec.target.replication_factor
             if not self.context.target.create_topic(topic, wanted, factor):
-                raise Retriable(f"topic {topic} was made by somebody else meanwhile: looking again")
-        self.log.info("target topic ready", topic=topic, partitions=wanted, before=there)
+                raise Retriable(
+                    f"topic {topic} was created by somebody else meanwhile: trying again"
+                )
+        self.log.info("target topic ready", topic=topic, partitions=wanted, before=existing)
 
-    def _split(self, look: _Look) -> bool:
-        """Bring the tasks one step on; whether none has anything to acknowledge after it."""
+    def _split(self, found: _Discovery) -> bool:
+        """Move the tasks one step towards the split; whether none has a change to acknowledge."""
         before = self._state or self._take_over()
-        published = self._published()
+        published = self._tasks()
         tasks = self.context.spec.tasks
         weights = {
             at: self._growth[at].records_per_s if at in self._growth else None
-            for at in look.partitions
+            for at in found.partitions
         }
         after = resplit(
             weights,
@@ -163,33 +165,33 @@ class SourceConnector(ThreadedUnit):
             self._publish(after)
             self.log.info(
                 "split",
-                partitions=len(look.partitions),
+                partitions=len(found.partitions),
                 tasks=len(after.tasks),
                 leaving=len(after.leaving),
             )
-        holders = {task.spec.index: task.status.driver_name for task in published}
+        owners = {task.spec.index: task.status.driver_name for task in published}
         for at, index in after.taken.items():
             self.log.warning(
-                "partition taken from a task that did not let go of it in time",
+                "partition taken from a task that did not release it in time",
                 partition=str(at),
                 index=index,
-                driver=holders.get(index),
+                driver=owners.get(index),
             )
         self._state = after
         return after.settled
 
     def _take_over(self) -> SplitState:
-        """An earlier connector's split stays as it is: nothing moves because this one is new."""
-        state = SplitState(_split_of(self._published()), resumed_ms=self._now_ms())
-        # Published as it is: from now on an earlier connector is told that there is a later one.
+        """Keep the split of an earlier connector: a new connector moves nothing."""
+        state = SplitState(_split_of(self._tasks()), resumed_ms=self._now_ms())
+        # Written unchanged: from now on the herder refuses an earlier connector's writes.
         self._publish(state)
         return state
 
-    def _published(self) -> list[ReplicationTask]:
+    def _tasks(self) -> list[ReplicationTask]:
         return self.herder.list_tasks(self.ownership.task, TaskType.SOURCE_TASK)
 
     def _publish(self, state: SplitState) -> None:
-        self._state = None  # until the herder has answered, nobody knows what it has written
+        self._state = None  # until the herder has answered, what it has written is not known
         topics = {
             self.context.policy.target_topic(at.topic)
             for held in state.tasks.values()
@@ -205,23 +207,23 @@ class SourceConnector(ThreadedUnit):
         except TargetTaken as error:
             if error.topics == {self.context.policy.target_topic(HEARTBEATS)}:
                 raise _HeartbeatsTaken from error
-            self._say(ConditionStatus.FALSE, Reason.TARGET_TOPIC_TAKEN, str(error))
+            self._report(ConditionStatus.FALSE, Reason.TARGET_TOPIC_TAKEN, str(error))
             raise
         except TaskConflict as error:
             raise OwnershipLost(str(error)) from error
         self._state = state
 
-    def _say_how_it_stands(self, look: _Look) -> None:
-        on_source = look.on_source
+    def _report_condition(self, found: _Discovery) -> None:
+        on_source = found.on_source
         unmatched = self.context.topics.unmatched(list(on_source))
-        if look.problems:
-            self._say(
+        if found.problems:
+            self._report(
                 ConditionStatus.FALSE,
                 Reason.TARGET_PARTITIONS_TOO_FEW,
-                "; ".join(look.problems.values())[:4096],
+                "; ".join(found.problems.values())[:4096],
             )
         elif unmatched:
-            self._say(
+            self._report(
                 ConditionStatus.TRUE,
                 Reason.NO_TOPIC_MATCHES,
                 f"no topic of {self.context.spec.source.alias} matches {', '.join(unmatched)} "
@@ -230,7 +232,7 @@ class SourceConnector(ThreadedUnit):
             )
         else:
             topics = len(on_source.keys() - {HEARTBEATS})
-            self._say(ConditionStatus.TRUE, Reason.RUNNING, f"replicates {topics} topics")
+            self._report(ConditionStatus.TRUE, Reason.RUNNING, f"replicates {topics} topics")
 
     @contextmanager
     def _asking(self, unreachable: Reason) -> Iterator[None]:
@@ -238,13 +240,13 @@ class SourceConnector(ThreadedUnit):
             yield
         except Retriable as error:
             reason = error.reason if isinstance(error, AccessDenied) else unreachable
-            self._say(ConditionStatus.FALSE, reason, str(error))
+            self._report(ConditionStatus.FALSE, reason, str(error))
             raise
 
     def _now_ms(self) -> int:
         return int(self.clock.monotonic() * 1000)
 
-    def _say(self, ready: ConditionStatus, reason: Reason, message: str) -> None:
+    def _report(self, ready: ConditionStatus, reason: Reason, message: str) -> None:
         condition = Condition(
             type=ConditionType.READY, status=ready, reason=reason, message=message
         )

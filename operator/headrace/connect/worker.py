@@ -41,9 +41,9 @@ _THREADS: dict[TaskType, Callable[..., ThreadedUnit]] = {
     TaskType.HEARTBEAT_TASK: HeartbeatTask,
 }
 _REPORT_INTERVAL_S = 0.5
-_TURN_TIMEOUT_S = 60.0
-"""A turn waits for a herder that does not answer, but never so long."""
-_BESIDE_THREADS = 8
+_RECONCILE_TIMEOUT_S = 60.0
+"""A reconcile waits for a herder that does not answer, but never so long."""
+_POOL_THREADS = 8
 """Tasks that are restored at the same time."""
 
 StatusListener = Callable[[TaskId, TaskPhase], None]
@@ -63,7 +63,7 @@ class _Running(Protocol):
 
 
 class Worker:
-    """Compares what the herder wants of this driver with what runs, and acts on the difference.
+    """Compares what the herder assigns to this driver with what runs, and acts on the difference.
 
     Connectors and the heartbeat task have threads of their own; source tasks share a TaskManager's.
     ``update``, ``change_flow`` and ``restart`` may be called from any thread.
@@ -77,26 +77,26 @@ class Worker:
         secrets: Path | None = None,
         listener: StatusListener = lambda id, phase: None,
     ) -> None:
-        """``secrets``: the folder of Secrets; ``listener`` hears every change of a unit's state."""
+        """``secrets``: the folder of Secrets; ``listener`` receives each change of a phase."""
         self._driver, self._herder, self._listener = driver, herder, listener
         self._context = FlowContext(flow, driver, secrets)
         self._log = get_logger(__name__).bind(flow=flow.metadata.name, driver=driver.name)
-        self._wanted: dict[TaskId, ReplicationTask] = {}
+        self._assigned: dict[TaskId, ReplicationTask] = {}
         self._objects: dict[TaskId, ReplicationTask] = {}
-        """As last seen, also those not wanted any more: the loop may be a turn behind."""
+        """As last received, also of units not assigned any more: the loop may not know that yet."""
         self._assigned_since: dict[TaskId, float] = {}
-        """Of units that are waited for: another one is to let go of them."""
+        """Of units that another driver has to release first; monotonic seconds."""
         self._restarts = Restarts()
         self._transferred: dict[TaskId, Ownership] = {}
         self._phases: dict[TaskId, TaskPhase] = {}
         self._units: dict[TaskId, ThreadedUnit] = {}
-        self._restore_pool = ThreadPoolExecutor(_BESIDE_THREADS, f"restore-{flow.metadata.name}")
-        self._release_pool = ThreadPoolExecutor(_BESIDE_THREADS, f"release-{flow.metadata.name}")
+        self._restore_pool = ThreadPoolExecutor(_POOL_THREADS, f"restore-{flow.metadata.name}")
+        self._release_pool = ThreadPoolExecutor(_POOL_THREADS, f"release-{flow.metadata.name}")
         manager = TaskManager(self._make_task, self._purge)
         self._tasks = TaskLoop(
             manager, f"tasks-{flow.metadata.name}", self._context.stall_detector.beat
         )
-        self._turned = time.monotonic()
+        self._reconciled_at = time.monotonic()
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(
@@ -106,24 +106,27 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether it goes on looking after its units."""
-        return self._thread.is_alive() and time.monotonic() - self._turned < _TURN_TIMEOUT_S
+        """Whether it still reconciles its units."""
+        return (
+            self._thread.is_alive()
+            and time.monotonic() - self._reconciled_at < _RECONCILE_TIMEOUT_S
+        )
 
     def update(self, tasks: Iterable[ReplicationTask]) -> None:
-        """All units of the flow that this driver is to run, stands by for, or holds."""
-        self._wanted = {
+        """All units of the flow that this driver is to run, stands by for, or owns."""
+        self._assigned = {
             TaskId(task.spec.flow_name, task.spec.type, task.spec.index): task for task in tasks
         }
         self._wake.set()
 
     def change_flow(self, flow: ReplicationFlow) -> None:
-        """Follow a changed spec; units read it at their next turn."""
+        """Follow a changed spec; units read it the next time they run."""
         self._context.change(flow)
         self._wake.set()
 
     def restart(self, name: str) -> bool:
-        """Make a unit anew, failed or not, with no regard to its backoff; whether it is here."""
-        for id in list(self._wanted):
+        """Restart a unit, failed or not, without its back-off; whether it runs here."""
+        for id in list(self._assigned):
             if id.name == name and self._restart(id):
                 self._restarts.forget(id)
                 self._wake.set()
@@ -144,7 +147,7 @@ class Worker:
         ]
 
     def stop(self, timeout_s: float) -> bool:
-        """Let go of everything, at the same time; whether all ended within ``timeout_s``."""
+        """Release all units, at the same time; whether all ended within ``timeout_s``."""
         deadline = time.monotonic() + timeout_s
         self._stopping.set()
         self._wake.set()
@@ -168,18 +171,18 @@ class Worker:
                 self._reconcile()
                 self._report()
             except Exception:  # noqa: BLE001 - it is logged, with its trace
-                # The next turn may do better, and must come: nobody else reports or lets go.
+                # The next reconcile may succeed, and must come: nothing else reports or releases.
                 self._log.exception("internal error, please report it")
-            self._turned = time.monotonic()
+            self._reconciled_at = time.monotonic()
             self._wake.wait(_REPORT_INTERVAL_S)
             self._wake.clear()
 
     def _reconcile(self) -> None:
-        wanted = self._wanted
-        self._objects |= wanted
+        assigned = self._assigned
+        self._objects |= assigned
         active: dict[TaskId, frozenset[TopicPartition]] = {}
         standby: dict[TaskId, frozenset[TopicPartition]] = {}
-        for id, task in wanted.items():
+        for id, task in assigned.items():
             running = self._running(id)
             if running is not None:
                 running.ownership.update(task)
@@ -242,26 +245,26 @@ class Worker:
         )
 
     def _ownership(self, id: TaskId) -> Ownership:
-        """For a new instance of a unit: one that failed left its hold to it."""
-        successor = self._transferred.pop(id, None)
+        """For a new instance of a unit: a failed one has transferred its ownership."""
+        transferred = self._transferred.pop(id, None)
         return (
-            successor
-            if successor and successor.epoch
+            transferred
+            if transferred and transferred.epoch
             else Ownership(self._objects[id], self._driver, self._herder)
         )
 
     def _release_transferred(self, but: Set[TaskId]) -> None:
-        """Holds for which no instance was made: the unit went elsewhere before it was restarted."""
+        """Ownerships without an instance: the unit was reassigned before it was restarted."""
         for id in [id for id in list(self._transferred) if id not in but]:
-            if successor := self._transferred.pop(id, None):
-                self._release_pool.submit(release, successor, self._log)
+            if transferred := self._transferred.pop(id, None):
+                self._release_pool.submit(release, transferred, self._log)
 
     def _purge(self) -> int:
-        """Beside: it asks brokers, and nothing waits for it."""
-        self._restore_pool.submit(self._purge_beside)
+        """In a pool: it waits for brokers, and nothing waits for it."""
+        self._restore_pool.submit(self._purge_progress)
         return 0
 
-    def _purge_beside(self) -> None:
+    def _purge_progress(self) -> None:
         try:
             purged = self._context.purge_progress()
             if purged:
@@ -272,7 +275,7 @@ class Worker:
     def _running(self, id: TaskId) -> _Running | None:
         return self._units.get(id) or self._tasks.tasks.get(id)
 
-    def _holds(self, running: _Running | None) -> bool:
+    def _owns(self, running: _Running | None) -> bool:
         return (
             running is not None
             and running.phase is not TaskPhase.CLOSED
@@ -280,7 +283,7 @@ class Worker:
         )
 
     def _may_run(self, id: TaskId, task: ReplicationTask, running: _Running | None) -> bool:
-        if self._holds(running):
+        if self._owns(running):
             self._assigned_since.pop(id, None)
             return True
         now = time.monotonic()
@@ -318,13 +321,13 @@ class Worker:
             if unit.phase is not TaskPhase.CLOSED:
                 self._ask(id, unit, partial(unit.ownership.report, unit.status))
 
-    def _ask(self, id: TaskId, unit: _Running, of_its_hold: Callable[[], None]) -> None:
-        """Whether the hold is lost shows here; the unit then stops, and is made anew if wanted."""
+    def _ask(self, id: TaskId, unit: _Running, of_its_ownership: Callable[[], None]) -> None:
+        """Where a write shows that ownership is lost, stop the unit; restart it if assigned."""
         try:
-            of_its_hold()
+            of_its_ownership()
         except OwnershipLost as lost:
             self._log.info("lost", task=id.name, why=str(lost))
             unit.ownership.forget()
             self._restart(id)
         except HeadraceError as error:
-            self._log.debug("report not heard", task=id.name, why=str(error))
+            self._log.debug("report not written", task=id.name, why=str(error))

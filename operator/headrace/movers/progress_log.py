@@ -201,7 +201,7 @@ class ProgressLog:
                 if progress is None:
                     self._table.pop(key, None)
                 elif (known := self._table.get(key)) is None or progress.epoch >= known.epoch:
-                    # A frozen owner that thawed may write after its successor: epochs decide.
+                    # A frozen owner that thaws may write after the next owner: epochs decide.
                     self._table[key] = progress
         self._advance(partition, offset + 1)
 

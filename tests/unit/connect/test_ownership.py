@@ -69,7 +69,7 @@ def test_a_unit_that_another_took_is_lost_when_that_is_seen(herder: Herder) -> N
     ownership.claim(above=0)
     ownership.check(herder.task)
     herder.own(OTHER).claim(above=0)
-    with pytest.raises(OwnershipLost, match="other holds flow-source-task-0"):
+    with pytest.raises(OwnershipLost, match="other owns flow-source-task-0"):
         ownership.check(herder.task)
     ownership.forget()
     ownership.check(herder.task)
