@@ -1,4 +1,4 @@
-"""Data movement: positions in, acknowledged positions out; and progress, kept on the target.
+"""Copies records from partition to partition, keeping their progress on the target.
 
 A source task has a ``Lane`` of its flow's ``Mover``: ``lane`` is that interface, ``record`` the one
 mover so far. ``Clients`` is where both, and ``ProgressLog``, get their Kafka clients from.
