@@ -282,7 +282,7 @@ class ReplicationFlowSpec(Model):
     """AtLeastOnce may repeat records after a failure, ExactlyOnce never does; both read committed
     records only (MirrorMaker 2 copies aborted ones by default)."""
     mover: Mover = Mover.AUTO
-    """How data is carried: whole batches (Batch), record by record (Record), or whichever fits
+    """How data is copied: whole batches (Batch), record by record (Record), or whichever fits
     (Auto)."""
     batch_verification: BatchVerification = BatchVerification.SAMPLED
     """How many of the batches that are copied whole are decoded and checked as well. Off needs

@@ -38,23 +38,23 @@ INTRODUCTION = f"""\
 
 Every field of every kind of `{API_VERSION}`. A manifest is YAML, of one or more
 documents; it may also contain Kubernetes' `Secret`. `headrace validate FILE` lists what
-is wrong with one. On Kubernetes the definitions in `crds/` say the same: `kubectl apply` refuses a
-manifest with the same sentences, and `kubectl explain rflow.spec` describes the fields.
+is wrong with one. On Kubernetes the CRDs in `crds/` have the same rules: `kubectl apply` refuses a
+manifest with the same messages, and `kubectl explain rflow.spec` describes the fields.
 
 A null counts as absent, as in Kubernetes. Durations are whole numbers, with their unit in the name.
 Regular expressions are Python's, and are applied to whole names.
 """
 
 NOT_BUILT = """\
-What this version cannot do yet. A value of these fields that was set is refused (by the operator as
-`NotBuilt`); where it is the default, it is left out, and that is said. (A flow's
-`spec.state: Stopped` works on Kubernetes.)
+Features that this version does not have yet. headrace refuses a value of these fields that you set
+(the operator with the reason `NotBuilt`). It ignores a default value, and one warning names it. (A
+flow's `spec.state: Stopped` works on Kubernetes.)
 """
 
 SETTINGS = """\
 ## Settings that headrace owns
 
-They are refused in the `config` of a cluster, because the guarantees hang on them:
+The `config` of a cluster must not contain them, because the guarantees depend on them:
 """
 
 
