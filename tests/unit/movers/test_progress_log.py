@@ -1,0 +1,103 @@
+"""What the progress log keeps; its cluster is in memory."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from support.fake_kafka import FakeKafka, FakeRecord
+
+from headrace.api import ClusterAccess, ClusterSpec
+from headrace.api.partitions import TopicPartition
+from headrace.errors import Retriable
+from headrace.kafka import KafkaError
+from headrace.movers import ProgressLog
+from headrace.replication.progress import Progress, ProgressKey
+
+KEY = ProgressKey("id-of-east", "orders", 0, "east.orders")
+PROGRESS = Progress("s", 7, 0, "t", 5, 3, 0, "f-source-task-0 on me/1")
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.kafka = FakeKafka("west")
+        self.cluster = self.kafka.clusters["west"]
+        self.log = self.another()
+
+    def another(self) -> ProgressLog:
+        west = ClusterAccess(ClusterSpec(alias="west", bootstrap_servers="127.0.0.1:1"))
+        log = ProgressLog(west, "east", self.kafka.clients(), self.kafka.clock)
+        log.start()
+        return log
+
+    def read(self) -> Progress | None:
+        self.log.read_to_end()
+        return self.log.get(KEY)
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    scene = Scene()
+    yield scene
+    scene.log.close()
+
+
+def test_another_driver_reads_what_was_stored(scene: Scene) -> None:
+    scene.log.write({KEY: PROGRESS})
+    another = scene.another()
+    another.read_to_end()
+    assert (another.get(KEY), another.topics("id-of-east")) == (PROGRESS, {"orders"})
+    another.close()
+
+
+def test_the_higher_epoch_wins_whatever_is_written_later(scene: Scene) -> None:
+    scene.log.write({KEY: replace(PROGRESS, epoch=4, source_offset=9)})
+    scene.log.write({KEY: replace(PROGRESS, epoch=3, source_offset=12)})  # a frozen owner thawed
+    progress = scene.read()
+    assert progress is not None
+    assert (progress.epoch, progress.source_offset) == (4, 9)
+
+
+def test_purged_topics_are_forgotten_and_others_stay(scene: Scene) -> None:
+    other = replace(KEY, topic="payments")
+    scene.log.write({KEY: PROGRESS, other: PROGRESS})
+    scene.log.read_to_end()
+    assert scene.log.purge("id-of-east", {"orders"}) == 1
+    assert scene.log.purge("id-of-another", {"payments"}) == 0
+    assert scene.read() is None
+    assert scene.log.get(other) == PROGRESS
+
+
+def test_a_record_of_another_program_is_left_out(scene: Scene) -> None:
+    scene.log.write({KEY: PROGRESS})
+    for number in range(8):
+        at = TopicPartition(scene.log.topic, number)
+        scene.cluster.write(at, FakeRecord(b"not ours", b"{}", 0))
+    assert scene.read() == PROGRESS
+
+
+def test_storing_is_done_when_all_of_it_is_acknowledged(scene: Scene) -> None:
+    scene.cluster.holds_back = lambda topic: True
+    storing = scene.log.send({KEY: PROGRESS, replace(KEY, partition=1): PROGRESS})
+    first, second = scene.cluster.producers[0].queue
+    assert not storing.done()
+    scene.cluster.producers[0].acknowledge(second)
+    assert not storing.done()
+    scene.cluster.producers[0].acknowledge(first)
+    assert storing.done()
+
+
+def test_storing_raises_what_the_target_refused(scene: Scene) -> None:
+    scene.cluster.holds_back = lambda topic: True
+    storing = scene.log.send({KEY: PROGRESS})
+    writer = scene.cluster.producers[0]
+    writer.refuse(writer.queue[0], KafkaError.NOT_ENOUGH_REPLICAS)
+    with pytest.raises(Retriable, match="could not write progress to"):
+        storing.done()
+
+
+def test_a_write_waits_so_long_for_an_answer_and_no_longer(scene: Scene) -> None:
+    scene.cluster.holds_back = lambda topic: True
+    began_s = scene.kafka.clock.monotonic()
+    with pytest.raises(Retriable, match="no answer within 3 s"):
+        scene.log.write({KEY: PROGRESS}, timeout_s=3)
+    assert 3 < scene.kafka.clock.monotonic() - began_s < 3.2
