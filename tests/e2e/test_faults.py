@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from cluster.kubectl import KubectlError
 from cluster.real import Cluster
-from e2e.flow import FlowInPods, ThreadedUnit
+from e2e.flow import FlowInPods, Unit
 from e2e.mirror_test import MirrorTestInPods
 from e2e.recoveries import Recoveries
 from e2e.stage import (
@@ -223,7 +223,7 @@ def a_driver_runs_out_of_memory(flow: FlowInPods, recoveries: Recoveries, wait_u
 def the_operator_is_killed(
     cluster: Cluster, flow: FlowInPods, recoveries: Recoveries, wait_until: Wait
 ) -> None:
-    def begun(units: Mapping[str, ThreadedUnit]) -> bool:
+    def begun(units: Mapping[str, Unit]) -> bool:
         return on_its_way(units) or len({unit.holder for unit in units.values()}) == 3
 
     for _ in range(5):
@@ -242,7 +242,7 @@ def the_operator_is_killed(
     recoveries.measure("scaled to 2 by the next operator", lambda: flow.settled(2))
 
 
-def on_its_way(units: Mapping[str, ThreadedUnit]) -> bool:
+def on_its_way(units: Mapping[str, Unit]) -> bool:
     return any(unit.wanted != unit.holder for unit in units.values())
 
 
