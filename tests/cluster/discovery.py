@@ -1,0 +1,45 @@
+"""Which kinds an API server has, under the names that kubectl takes for them."""
+
+from typing import NamedTuple
+
+from cluster.rest import Json, Rest
+
+
+class Kind(NamedTuple):
+    """Where the objects of a kind are."""
+
+    group_path: str
+    """Such as ``/apis/apps/v1``."""
+    plural: str
+    kind: str
+    namespaced: bool
+
+    def path(self, namespace: str, name: str = "") -> str:
+        """The path of an object, or of the list."""
+        within = f"/namespaces/{namespace}" if self.namespaced else ""
+        return f"{self.group_path}{within}/{self.plural}" + (f"/{name}" if name else "")
+
+    @property
+    def api_version(self) -> str:
+        """As objects of the kind have it."""
+        return self.group_path.removeprefix("/apis/").removeprefix("/api/")
+
+
+def discover(rest: Rest) -> dict[str, Kind]:
+    """Each kind by its plural, its singular and its short names; of two groups the first has it."""
+    groups = rest.get("/apis")["groups"]
+    paths = ["/api/v1", *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups)]
+    found: dict[str, Kind] = {}
+    for path in paths:
+        for resource in rest.get(path)["resources"]:
+            for name in _names(resource):
+                kind = Kind(path, resource["name"], resource["kind"], resource["namespaced"])
+                found.setdefault(name, kind)
+    return found
+
+
+def _names(resource: Json) -> list[str]:
+    if "/" in resource["name"]:
+        return []  # a subresource
+    names = (resource["name"], resource["singularName"], *resource.get("shortNames", ()))
+    return [name for name in names if name]
