@@ -58,14 +58,14 @@ class SourceTask:
         self._context, self._clock = context, context.clock
         self._log = get_logger(__name__).bind(flow=context.name, task=id.name)
         self._life = LifeCycle(ownership, self._log, context.clock, changed, restarts)
-        self._shown = SourceStatus(self._life, context.clock)
+        self._reported = SourceStatus(self._life, context.clock)
         self._progress = TaskProgress(context, ownership)
         self._restoring = BackgroundStep[Starts](restore_pool, context.clock)
         self._releasing = Releasing(ownership, release_pool, context.clock, self._log)
         self._lane: Lane | None = None
         self._stalls_seen = 0
         self._paused = False
-        self._next_look = 0.0
+        self._next_observation_s = 0.0
         if role is Role.STANDBY:
             self._life.enter(TaskPhase.RESTORING)
             self._restoring.put_off(_FIRST_WARM_UP_S * random.uniform(0.5, 1.0))
@@ -90,7 +90,7 @@ class SourceTask:
     @property
     def copied(self) -> Copied:
         """What it has copied."""
-        return self._shown.copied
+        return self._reported.copied
 
     @property
     def leaving(self) -> bool:
@@ -101,7 +101,7 @@ class SourceTask:
 
     def activate(self) -> None:
         """Claim, restore, run."""
-        self._shown.take_over(self.ownership.task.status.conditions)
+        self._reported.take_over(self.ownership.task.status.conditions)
         self.role = Role.ACTIVE
         self._restoring.clear()  # what a standby asked is of no use now
         if self.phase is TaskPhase.CREATED:
@@ -161,7 +161,7 @@ class SourceTask:
         lane.open(
             {at: CopyFrom(start.source_offset, start.leader_epoch) for at, start in starts.items()}
         )
-        self._look(lane)  # first: a report of Running names the partitions, too
+        self._observe(lane)  # first: a report of Running names the partitions, too
         if self.phase is TaskPhase.RESTORING:
             self._life.enter(TaskPhase.RUNNING)
             self.pause(self._paused)
@@ -169,7 +169,7 @@ class SourceTask:
             self._log.info("copying", partitions=len(starts), epoch=self.ownership.epoch)
 
     def _make_lane(self) -> Lane:
-        return self._context.mover.lane(self.id, self._broker_away, self._shown.copied)
+        return self._context.mover.lane(self.id, self._broker_away, self._reported.copied)
 
     def _broker_away(self, message: str) -> None:
         self._life.note(Retriable(f"{message}; trying again"))
@@ -186,7 +186,7 @@ class SourceTask:
         elif self._stored():
             lane.forget(leaving)
             self._progress.forget(leaving)
-            self._look(lane)  # at once: another task waits for this report
+            self._observe(lane)  # at once: another task waits for this report
             self._life.changed()
 
     def _stand_by(self) -> bool:
@@ -309,7 +309,7 @@ class SourceTask:
     def fail(self, error: HeadraceError) -> None:
         """Keep the reason; a task that another driver owns is closed without one."""
         if isinstance(error, DataLoss):
-            self._shown.lost_data(error)
+            self._reported.lost_data(error)
         lane, self._lane = self._lane, None
         if lane is not None:
             self._releasing.free(lane)
@@ -330,21 +330,21 @@ class SourceTask:
             return False
         return not (self.commit() or not self._stored()) or late
 
-    # Look.
+    # Observe.
 
     def punctuate(self, now_s: float) -> bool:
         """Update lag, rate and conditions, four times a second."""
-        if self._lane is None or now_s < self._next_look:
+        if self._lane is None or now_s < self._next_observation_s:
             return False
-        self._look(self._lane)
+        self._observe(self._lane)
         return True
 
-    def _look(self, lane: Lane) -> None:
-        self._next_look = self._clock.monotonic() + _OBSERVE_INTERVAL_S
+    def _observe(self, lane: Lane) -> None:
+        self._next_observation_s = self._clock.monotonic() + _OBSERVE_INTERVAL_S
         lane.poll()
         if self.phase is TaskPhase.RUNNING:
-            self._shown.forget_error()
-        self._shown.observe(lane.state(), self._progress.starts, self.partitions)
+            self._reported.forget_error()
+        self._reported.observe(lane.state(), self._progress.starts, self.partitions)
         self._acknowledge_assignment(lane)
 
     def _acknowledge_assignment(self, lane: Lane) -> None:

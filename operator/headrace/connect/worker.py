@@ -321,10 +321,10 @@ class Worker:
             if unit.phase is not TaskPhase.CLOSED:
                 self._ask(id, unit, partial(unit.ownership.report, unit.status))
 
-    def _ask(self, id: TaskId, unit: _Running, of_its_ownership: Callable[[], None]) -> None:
+    def _ask(self, id: TaskId, unit: _Running, check_or_report: Callable[[], None]) -> None:
         """Where a write shows that ownership is lost, stop the unit; restart it if assigned."""
         try:
-            of_its_ownership()
+            check_or_report()
         except OwnershipLost as lost:
             self._log.info("lost", task=id.name, why=str(lost))
             unit.ownership.forget()

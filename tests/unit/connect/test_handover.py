@@ -15,19 +15,19 @@ ME = DriverIdentity("driver-2", "bbb")
 
 
 @pytest.mark.parametrize(
-    ("assigned", "holder", "lost", "waited_s", "may"),
+    ("assigned", "owner", "lost", "waited_s", "may"),
     [
         ("driver-2", ("", ""), "", 0, True),  # nobody's
         ("driver-1", ("", ""), "", 99, False),  # another's to run
         ("driver-2", ("driver-1", "aaa"), "", 0, False),  # still held
-        ("driver-2", ("driver-1", "aaa"), "aaa", 0, True),  # the holder is known to be lost
+        ("driver-2", ("driver-1", "aaa"), "aaa", 0, True),  # the owner is known to be lost
         ("driver-2", ("driver-1", "ccc"), "aaa", 0, False),  # an earlier life of it was
-        ("driver-2", ("driver-1", "aaa"), "", 10, True),  # it did not let go in time
+        ("driver-2", ("driver-1", "aaa"), "", 10, True),  # it did not release in time
         ("driver-2", ("driver-2", "old"), "", 0, True),  # an earlier life of ours
     ],
 )
 def test_may_claim(
-    assigned: str, holder: tuple[str, str], lost: str, waited_s: float, may: bool
+    assigned: str, owner: tuple[str, str], lost: str, waited_s: float, may: bool
 ) -> None:
     task = ReplicationTask(
         metadata=ObjectMeta(name="t"),
@@ -37,6 +37,6 @@ def test_may_claim(
             driver_name=assigned,
             lost_incarnation=lost,
         ),
-        status=ReplicationTaskStatus(driver_name=holder[0], driver_incarnation=holder[1], epoch=4),
+        status=ReplicationTaskStatus(driver_name=owner[0], driver_incarnation=owner[1], epoch=4),
     )
     assert may_claim(task, ME, waited_s) is may

@@ -1,4 +1,4 @@
-"""When a heartbeat counts as written; the brokers are played."""
+"""When a heartbeat counts as written; the brokers are fakes."""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +17,7 @@ from headrace.kafka import KafkaError
 Acknowledge = Callable[[KafkaError | None, object], None]
 
 
-class PlayedProducer:
+class FakeProducer:
     """Keeps what is written until the test says what became of it."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Scene:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, on_source: bool) -> None:
         self.now_s = 1000.0
-        self.producers: dict[str, PlayedProducer] = {}
+        self.producers: dict[str, FakeProducer] = {}
         self.away = ""
         """The cluster that makes no topic."""
         access = {
@@ -70,8 +70,8 @@ class Scene:
             raise Retriable(f"no broker of {at} answered")
         return True
 
-    def _make_producer(self, at: ClusterAccess) -> PlayedProducer:
-        return self.producers.setdefault(at.alias, PlayedProducer())
+    def _make_producer(self, at: ClusterAccess) -> FakeProducer:
+        return self.producers.setdefault(at.alias, FakeProducer())
 
 
 @pytest.mark.parametrize("on_source", [True, False])

@@ -1,4 +1,4 @@
-"""A driver's hold on a unit: claimed, lost, handed on, reported when there is time."""
+"""A driver's ownership of a unit: claimed, lost, transferred, reported when there is time."""
 
 import pytest
 

@@ -30,14 +30,14 @@ def test_a_unit_that_keeps_failing_is_counted_on() -> None:
     fails_at_once(Restarts(), 12)
 
 
-def test_a_unit_that_ran_for_longer_than_it_would_wait_begins_anew() -> None:
+def test_a_unit_that_ran_for_longer_than_it_would_wait_counts_from_the_start() -> None:
     restarts = Restarts()
     started = fails_at_once(restarts, 9)
     assert restarts.is_due(UNIT, started, started + HOUR_S + 1)
     assert restarts.count(UNIT) == 1
 
 
-def test_one_that_was_restarted_by_hand_begins_anew() -> None:
+def test_one_that_was_restarted_by_hand_counts_from_the_start() -> None:
     restarts = Restarts()
     fails_at_once(restarts, 3)
     restarts.forget(UNIT)

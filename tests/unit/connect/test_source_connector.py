@@ -1,4 +1,4 @@
-"""How the source connector goes on; clusters and herder are played, brokers decide elsewhere."""
+"""What the source connector does; clusters and herder are fakes."""
 
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
@@ -25,7 +25,7 @@ from headrace.replication import TopicFilter, policy_for
 from headrace.standalone.task_store import TaskStore
 
 
-class PlayedCluster:
+class FakeCluster:
     """Topics, and ends that grow by a rate."""
 
     def __init__(self, name: str) -> None:
@@ -49,8 +49,8 @@ class PlayedCluster:
         return {at: self.ends.get(at, 0) for at in partitions if self.ends.get(at) != -1}
 
 
-class PlayedHerder:
-    """The store of ``headrace run``; its tasks do as they are told when a test says so."""
+class FakeHerder:
+    """The store of ``headrace run``; its tasks act when a test calls ``work``."""
 
     def __init__(self) -> None:
         self.store = TaskStore()
@@ -97,9 +97,9 @@ class PlayedHerder:
 class Scene:
     def __init__(self) -> None:
         self.now_s = 1_000.0
-        self.herder = PlayedHerder()
+        self.herder = FakeHerder()
         policy = policy_for(Policy(), "east")
-        self.source, self.target = PlayedCluster("east"), PlayedCluster("west")
+        self.source, self.target = FakeCluster("east"), FakeCluster("west")
         self.context: Any = SimpleNamespace(
             name="f",
             clock=SimpleNamespace(monotonic=lambda: self.now_s),
@@ -134,7 +134,7 @@ class Scene:
         return SourceConnector(ownership, self.context, herder, lambda: None)
 
     def run_once(self, after_s: float = 0.0, **per_second: int) -> float:
-        """A turn some time later; ``p3=10`` says how fast partition 3 grew meanwhile."""
+        """One run some time later; ``p3=10`` says how fast partition 3 grew meanwhile."""
         self.now_s += after_s
         for partition, rate in per_second.items():
             at = TopicPartition("orders", int(partition.removeprefix("p")))
@@ -175,7 +175,7 @@ def test_a_split_that_somebody_else_changed_is_put_right(scene: Scene) -> None:
     assert scene.herder.split() == split
 
 
-def test_a_partition_that_is_never_let_go_is_taken(scene: Scene) -> None:
+def test_a_partition_that_is_never_released_is_taken(scene: Scene) -> None:
     scene.run_once(10, p0=100, p2=100)
     scene.run_once(9.9)
     assert scene.herder.split() == {0: [2], 1: [1, 3]}

@@ -1,6 +1,6 @@
 """What a source task does when clusters, owners and clocks do what no test can make real ones do.
 
-Only librdkafka is played (``support.fake_kafka``): lane, progress log, restore and ownership are
+Only librdkafka is a fake (``support.fake_kafka``): lane, progress log, restore and ownership are
 the real ones.
 """
 

@@ -1,4 +1,4 @@
-"""The TaskManager's order of things, and its one thread; tasks are played.
+"""The TaskManager's order of things, and its one thread; tasks are fakes.
 
 Real ones run in ``test_source_task`` and in the integration tests.
 """
@@ -20,8 +20,8 @@ from headrace.errors import Fatal
 JOURNAL: list[str] = []
 
 
-class PlayedTask:
-    """Does as a task does, at once or when told."""
+class FakeTask:
+    """Does as a task does, at once or when a test says so."""
 
     def __init__(self, id: TaskId, partitions: frozenset[TopicPartition], role: Role) -> None:
         self.id, self.partitions, self.role = id, partitions, role
@@ -98,31 +98,31 @@ def share(*indexes: int) -> dict[TaskId, frozenset[TopicPartition]]:
 @pytest.fixture
 def manager() -> Iterator[TaskManager]:
     JOURNAL.clear()
-    yield TaskManager(PlayedTask, purge=lambda: 2)
+    yield TaskManager(FakeTask, purge=lambda: 2)
     JOURNAL.clear()
 
 
-def played(manager: TaskManager, index: int) -> PlayedTask:
+def fake(manager: TaskManager, index: int) -> FakeTask:
     task = manager.tasks[TaskId("orders", "SourceTask", index)]
-    assert isinstance(task, PlayedTask)
+    assert isinstance(task, FakeTask)
     return task
 
 
 def running(manager: TaskManager, *indexes: int) -> None:
     manager.assign(share(*indexes), {})
     for index in indexes:
-        played(manager, index).restored = True
+        fake(manager, index).restored = True
     assert manager.update_restoring()
 
 
 def test_a_task_is_created_restored_and_runs(manager: TaskManager) -> None:
     manager.assign(share(0, 1), share(2))
     assert JOURNAL == ["create Active 0", "create Active 1", "create Standby 2"]
-    played(manager, 0).restored = True
+    fake(manager, 0).restored = True
     assert not manager.update_restoring()  # 1 is not restored yet ...
-    assert played(manager, 0).phase is TaskPhase.RUNNING  # ... and holds up no other
+    assert fake(manager, 0).phase is TaskPhase.RUNNING  # ... and holds up no other
     assert manager.process() == 3
-    played(manager, 1).restored = True
+    fake(manager, 1).restored = True
     assert manager.update_restoring()
 
 
@@ -139,12 +139,12 @@ def test_a_revoked_task_is_suspended_and_closed_once_its_progress_is_stored(
 ) -> None:
     running(manager, 0, 1)
     JOURNAL.clear()
-    played(manager, 1).settled = False
+    fake(manager, 1).settled = False
     manager.assign(share(0), {})
     manager.update_restoring()
     assert JOURNAL == ["suspend 1"]
     assert manager.process() == 3  # the other one runs on
-    played(manager, 1).settled = True
+    fake(manager, 1).settled = True
     manager.update_restoring()
     assert JOURNAL == ["suspend 1", "close 1"]
     assert manager.tasks.keys() == share(0).keys()
@@ -153,7 +153,7 @@ def test_a_revoked_task_is_suspended_and_closed_once_its_progress_is_stored(
 def test_a_suspended_task_that_comes_back_is_resumed_without_restore(manager: TaskManager) -> None:
     running(manager, 0)
     JOURNAL.clear()
-    played(manager, 0).settled = False
+    fake(manager, 0).settled = False
     manager.assign({}, {})
     manager.update_restoring()
     manager.assign(share(0), {})
@@ -161,17 +161,17 @@ def test_a_suspended_task_that_comes_back_is_resumed_without_restore(manager: Ta
     assert manager.update_restoring()
 
 
-def test_a_task_that_lets_go_already_is_closed_before_it_comes_back(manager: TaskManager) -> None:
+def test_a_task_that_is_being_released_is_closed_before_it_comes_back(manager: TaskManager) -> None:
     running(manager, 0)
     manager.assign({}, {})
-    task = played(manager, 0)
+    task = fake(manager, 0)
     task.settled, task.leaving = False, True
     manager.assign(share(0), {})
     assert task.phase is TaskPhase.SUSPENDED
     task.settled = True
     manager.update_restoring()
     manager.assign(share(0), {})
-    assert played(manager, 0) is not task
+    assert fake(manager, 0) is not task
 
 
 def test_revoked_tasks_go_before_new_ones_come_and_standbys_come_last(manager: TaskManager) -> None:
@@ -183,10 +183,10 @@ def test_revoked_tasks_go_before_new_ones_come_and_standbys_come_last(manager: T
 
 def test_a_standby_takes_over_as_it_is(manager: TaskManager) -> None:
     manager.assign({}, share(0))
-    standby = played(manager, 0)
+    standby = fake(manager, 0)
     assert standby.role is Role.STANDBY
     manager.assign(share(0), {})
-    assert played(manager, 0) is standby
+    assert fake(manager, 0) is standby
     assert standby.role is Role.ACTIVE
 
 
@@ -205,37 +205,37 @@ def test_a_changed_share_changes_the_task(manager: TaskManager) -> None:
     more = {id: at | {TopicPartition("orders", 9)} for id, at in share(0).items()}
     manager.assign(more, {})
     assert JOURNAL[-1] == "change 0"
-    assert TopicPartition("orders", 9) in played(manager, 0).partitions
+    assert TopicPartition("orders", 9) in fake(manager, 0).partitions
 
 
 def test_one_task_s_error_is_that_task_s_only(manager: TaskManager) -> None:
     running(manager, 0, 1)
-    played(manager, 0).breaks = "process"
+    fake(manager, 0).breaks = "process"
     assert manager.process() == 3
-    assert played(manager, 0).phase is TaskPhase.FAILED
+    assert fake(manager, 0).phase is TaskPhase.FAILED
     assert manager.process() == 3
     assert JOURNAL[-1] == "fail 0: broken"
     assert not manager.update_restoring()
 
 
-def test_a_restarted_task_is_made_anew_by_the_next_assignment(manager: TaskManager) -> None:
+def test_a_restarted_task_is_created_again_by_the_next_assignment(manager: TaskManager) -> None:
     running(manager, 0)
-    first = played(manager, 0)
+    first = fake(manager, 0)
     first.settled = False
     manager.restart(first.id)
     manager.assign(share(0), {})
     manager.update_restoring()
-    assert played(manager, 0) is first  # its progress is not stored yet
+    assert fake(manager, 0) is first  # its progress is not stored yet
     first.settled = True
     manager.update_restoring()
     manager.assign(share(0), {})
-    assert played(manager, 0) is not first
+    assert fake(manager, 0) is not first
     assert JOURNAL[-2:] == ["close 0", "create Active 0"]
 
 
 def test_counts_are_returned(manager: TaskManager) -> None:
     running(manager, 0, 1)
-    played(manager, 1).commit_requested = True
+    fake(manager, 1).commit_requested = True
     assert manager.process() == 6
     assert manager.commit_all() == 2
     assert manager.commit_requested() == 1
@@ -251,11 +251,11 @@ def test_paused_tasks_move_nothing(manager: TaskManager) -> None:
 
 def test_a_shutdown_waits_until_progress_is_stored(manager: TaskManager) -> None:
     running(manager, 0)
-    played(manager, 0).settled = False
+    fake(manager, 0).settled = False
     manager.shutdown()
     manager.update_restoring()
     assert not manager.empty
-    played(manager, 0).settled = True
+    fake(manager, 0).settled = True
     manager.update_restoring()
     assert manager.empty
     assert JOURNAL[-1] == "close 0"
@@ -285,7 +285,7 @@ def test_what_there_is_can_be_read_while_it_changes(manager: TaskManager) -> Non
         manager.tasks[seen[0]] = there[seen[0]]  # type: ignore[index]
 
 
-class WatchedTask(PlayedTask):
+class WatchedTask(FakeTask):
     """Notes which threads call its methods, and those of its creation."""
 
     threads: frozenset[str] = frozenset()
