@@ -68,7 +68,7 @@ format: $(INSTALLED)  ## put the code into the form that lint asks for
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-generate: $(INSTALLED)  ## write the pages and the CRDs that are made out of the code anew
+generate: $(INSTALLED)  ## write the pages and CRDs that are generated from the code
 	$(BIN)/python -m headrace.api.crds crds charts/headrace/files/crds
 	$(BIN)/python -m headrace.api.reference > docs/reference.md
 	$(BIN)/python docs/rooms.py
