@@ -33,10 +33,12 @@ MODULES = {
 PATHS = {"driver/units.py", "controller/units.py"}
 """Modules that had one name and three views of the units."""
 DEFINITIONS = {
+    "Breakable": "FaultInjector",
     "Fence": "EpochFence",
     "Flight": "InFlightWindow",
     "Hit": "Injection",
     "Hold": "Ownership",
+    "LocalFlow": "LocalInjector",
     "Lost": "OwnershipLost",
     "NotLetIn": "AccessDenied",
     "Pulse": "StallDetector",
@@ -44,6 +46,7 @@ DEFINITIONS = {
     "Scheduler": "Placer",
     "Seen": "FlowSnapshot",
     "Told": "FaultReporter",
+    "Trouble": "PodProblem",
     "Unit": "ThreadedUnit",
     "World": "ClusterCache",
     "_heirs": "the drivers that take over",
@@ -53,6 +56,7 @@ DEFINITIONS = {
     "leash": "parent_death_signal",
     "let_go": "release",
     "publish": "put_tasks",
+    "saying": "with_conditions",
     "shell": "kopf_watch",
     "sight": "access_check",
     "turn": "run_once",
