@@ -128,7 +128,7 @@ def test_claims_moves_and_lets_go(
             until=lambda left: "headrace.dev/restart" not in left,
         )
         assert f"east.{made.name}" in annotations["headrace.dev/target-topics"].split("\n")
-        assert made.log().count("restart asked for") == 1
+        assert made.log().count("restart requested") == 1
 
         # A stranger's status: nobody holds what another says to hold, until the time-out.
         made.patch(

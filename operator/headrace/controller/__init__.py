@@ -3,7 +3,7 @@
 What changed is queued; one level-triggered reconcile a kind acts.
 
 ``operator`` is the process; ``kopf_watch`` watches what flows and tests own, ``cluster_cache``
-keeps copies of what decisions rest on (``flows`` and ``unit_cache`` are parts of it),
+keeps copies of what decisions rest on (``flow_cache`` and ``unit_cache`` are parts of it),
 ``access_check`` logs what cannot be watched, ``queue`` holds the keys to reconcile, ``flow`` is the
 reconcile of a flow, ``metrics`` what Prometheus reads. Pure are ``resources`` (flow -> manifests),
 ``drivers`` and ``assignment`` (which driver owns which unit), ``targets``, ``blocked``. Only

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from headrace.api import ReplicationFlow
 from headrace.api.labels import OPERATOR_MANAGER
-from headrace.controller.ownership import check_name
+from headrace.controller.child_ownership import check_name
 from headrace.controller.resources.metadata import driver_name
 from headrace.k8s import Client, Kind, Object, owns
 from headrace.k8s.kinds import (

@@ -10,11 +10,11 @@ from headrace.api import ReplicationFlow, ReplicationTask
 from headrace.api.labels import COMPONENT_LABEL, DRIVER_COMPONENT, FLOW_LABEL
 from headrace.assign import DriverName
 from headrace.controller.drivers import DriverLease, DriverPod
-from headrace.controller.flows import Flows, name_of
+from headrace.controller.flow_cache import FlowCache, name_of
 from headrace.controller.pods import driver_pod
 from headrace.controller.queue import LATER_S, SOON_S
 from headrace.controller.targets import FlowName, Target, flow_name, written_targets
-from headrace.controller.unit_cache import UnitChange, Units, flow_of
+from headrace.controller.unit_cache import UnitCache, UnitChange, flow_of
 from headrace.errors import HeadraceError
 from headrace.k8s import Change, ChangeType, Client, LeaseWatch, Object, Reflector, is_older
 from headrace.k8s.kinds import FLOW, POD, TASK
@@ -32,7 +32,7 @@ class ClusterCache:
         """``namespace`` None: all. ``enqueue`` gets a flow, and within how many seconds to
         reconcile it."""
         self._client, self._enqueue = client, enqueue
-        self._flows, self._units = Flows(), Units()
+        self._flows, self._units = FlowCache(), UnitCache()
         self._written: dict[FlowName, frozenset[Target]] = {}
         self._written_before: dict[FlowName, frozenset[Target]] = {}
         """What each flow wrote at its last reconcile."""

@@ -24,21 +24,21 @@ class DriverPod:
     """Whether all its containers ended for good."""
     rack: str | None = None
     problem: str = ""
-    """Why it does not run, in the words of whoever starts it; empty when it runs."""
+    """Why it does not run, in the words of scheduler or kubelet; empty when it runs."""
     running_since: datetime | None = None
     """When its containers began to run, by its node's clock."""
 
 
 @dataclass(frozen=True)
 class DriverLease:
-    """What the watch over Leases says of one driver."""
+    """What the watch over Leases knows of one driver."""
 
     incarnation: str = ""
-    """Which life of the driver holds it; empty without a Lease."""
+    """Which incarnation of the driver holds it; empty without a Lease."""
     renewed: bool = False
     """Whether it was renewed while observed: the holder of one that never was may be dead."""
     expired: bool = False
-    """Whether it, or its absence, stood for its whole duration."""
+    """Whether it was not renewed, or missing, for its whole duration."""
 
 
 _NONE = DriverLease()
@@ -77,7 +77,7 @@ class Drivers:
         return self.alive > 0 and not self.schedulable
 
     def is_lost(self, driver: DriverName, incarnation: str) -> bool:
-        """Whether that life of a driver is over: its pod is gone or ended, another life of it holds
+        """Whether that incarnation of a driver is lost: its pod is gone or ended, another one holds
         the Lease, or the Lease expired."""
         pod, lease = self.pods.get(driver), self.leases.get(driver, _NONE)
         if pod is None or pod.ended:
@@ -96,7 +96,7 @@ def drivers_of(
         if not pod.terminating and not pod.ended and not leases.get(pod.name, _NONE).expired
     ]
     sure = [pod for pod in staying if leases.get(pod.name, _NONE).renewed]
-    # While there is none of the newest template, an old one takes what would have no home.
+    # While there is none of the newest template, an old one takes what would be unassigned.
     schedulable = [pod for pod in sure if pod.template == newest] or sure
     names = {pod.name for pod in schedulable}
     return Drivers(

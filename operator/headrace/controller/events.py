@@ -24,7 +24,7 @@ log = get_logger(__name__)
 Subject = ReplicationFlow | ReplicationTask | MirrorTest
 
 _QUIET_S = 60.0
-"""The same word about the same object is not repeated before: a state may flap."""
+"""The same reason on the same object is not repeated before: a state may flap."""
 _NOTE_BYTES = 1000
 """An Event's note is refused from 1024 bytes on."""
 

@@ -1,5 +1,5 @@
-"""What the operator says at a scrape: what the statuses of flows and finished tests have, how its
-reconciles go, and whether it leads."""
+"""The operator's metrics: figures of the statuses of flows and finished tests, its reconciles, and
+whether it leads."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -119,7 +119,7 @@ _Sample = tuple[Described, tuple[str, ...], float]
 
 
 class OperatorMetrics(Collector):
-    """A replica that does not lead says only that. Collected on a thread: what it looks at never
+    """A replica that does not lead reports only that. Collected on a thread: what it reads never
     changes in place."""
 
     def __init__(self, registry: CollectorRegistry, leads: Callable[[], bool]) -> None:
@@ -141,7 +141,7 @@ class OperatorMetrics(Collector):
         tests: Iterable[Object],
         queues: Mapping[str, Callable[[], int]],
     ) -> None:
-        """Where to look from now on: flows and MirrorTests as they are, and the length of the queue
+        """What to read from now on: flows and MirrorTests as they are, and the length of the queue
         of each kind."""
         self._flows, self._tests, self._queues = flows, tests, queues
 
@@ -149,11 +149,11 @@ class OperatorMetrics(Collector):
         """Called for each reconcile of a kind: how many seconds it took, and whether it failed."""
         took, errors = self._took.labels(kind), self._errors.labels(kind)
 
-        def heard(took_s: float, failed: bool) -> None:
+        def reconciled(took_s: float, failed: bool) -> None:
             took.observe(took_s)
             errors.inc(failed)
 
-        return heard
+        return reconciled
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         """See ``Collector``."""
@@ -220,6 +220,6 @@ def _of_test(name: tuple[str, str], status: Object) -> Iterator[_Sample]:
 
 
 def _ended_s(status: Object) -> float:
-    """Unix time; 0 when it is not said."""
+    """Unix time; 0 without one."""
     ended: str | None = status.get("completionTime")
     return datetime.fromisoformat(ended).timestamp() if ended else 0.0

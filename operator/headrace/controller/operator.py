@@ -69,7 +69,7 @@ async def run_operator(options: OperatorOptions) -> None:
     client = await connect("the operator")
     election = LeaderElection(client, options.lease_namespace, options.lease, options.identity)
     registry = make_registry()
-    client.heard = RequestMetrics(registry)
+    client.on_request = RequestMetrics(registry)
     metrics = OperatorMetrics(registry, lambda: election.leads)
     try:
         serving = serve(options.ip, options.port, registry, live=list, ready=election.problems)
@@ -100,7 +100,7 @@ async def _run_as_candidate(
 
 async def _lead(client: Client, options: OperatorOptions, metrics: OperatorMetrics) -> None:
     """Reconcile until cancelled, or until TERM or INT."""
-    queue = KeyQueue[FlowName](heard=metrics.reconciles(FLOW.name))
+    queue = KeyQueue[FlowName](on_reconciled=metrics.reconciles(FLOW.name))
     cache = ClusterCache(client, options.namespace, queue.add)
     children = Children(client)
     events = EventRecorder(client, options.identity)
@@ -109,7 +109,7 @@ async def _lead(client: Client, options: OperatorOptions, metrics: OperatorMetri
     tests = MirrorTestReconciler(
         client, events, options.tests, options.chaos_role, options.identity
     )
-    tests_queue = KeyQueue[TestName](heard=metrics.reconciles(MIRROR_TEST.name))
+    tests_queue = KeyQueue[TestName](on_reconciled=metrics.reconciles(MIRROR_TEST.name))
 
     def test_changed(change: Change) -> None:
         metadata = change.object["metadata"]

@@ -1,4 +1,4 @@
-"""A Pod as the API has it -> what the operator wants to know of it. Pure."""
+"""A Pod as the API has it -> a ``DriverPod``. Pure."""
 
 from collections.abc import Iterator
 from datetime import datetime

@@ -20,7 +20,7 @@ log = get_logger(__name__)
 SOON_S = 0.05
 """After a change that somebody waits for."""
 LATER_S = 5.0
-"""After a change that only figures tell."""
+"""After a change of figures only."""
 _RESYNC_S = 600.0
 _FIRST_BACKOFF_S, _LAST_BACKOFF_S = 0.2, 60.0
 
@@ -34,11 +34,11 @@ class KeyQueue(Generic[Key]):
         self,
         *,
         at_once: int = 16,
-        heard: Callable[[float, bool], None] = lambda took_s, failed: None,
+        on_reconciled: Callable[[float, bool], None] = lambda took_s, failed: None,
     ) -> None:
-        """``at_once`` keys are worked on at a time, one key never twice. ``heard`` is
+        """``at_once`` keys are worked on at a time, one key never twice. ``on_reconciled`` is
         called after each: how many seconds it took, and whether it failed."""
-        self._heard = heard
+        self._on_reconciled = on_reconciled
         self._places = asyncio.Semaphore(at_once)
         self._due: dict[Key, float] = {}
         self._at_work: set[Key] = set()
@@ -46,7 +46,7 @@ class KeyQueue(Generic[Key]):
         self._changed = asyncio.Event()
 
     def add(self, key: Key, delay_s: float = SOON_S) -> None:
-        """Look at it after ``delay_s``, or sooner if that was wished before."""
+        """Reconcile it after ``delay_s``, or sooner if that was asked for before."""
         due = time.monotonic() + delay_s
         if due < self._due.get(key, float("inf")):
             self._due[key] = due
@@ -59,7 +59,7 @@ class KeyQueue(Generic[Key]):
         return len(self._at_work.union([key for key, due in waiting.items() if due <= now]))
 
     async def run(self, reconcile: Callable[[Key], Awaitable[float | None]]) -> None:
-        """Work; never returns. ``reconcile`` returns in how many seconds it wants to look again, or
+        """Work; never returns. ``reconcile`` returns in how many seconds to reconcile again, or
         ``None`` when the object is gone."""
         async with asyncio.TaskGroup() as tasks:
             while True:
@@ -80,7 +80,7 @@ class KeyQueue(Generic[Key]):
     async def _work(self, key: Key, reconcile: Callable[[Key], Awaitable[float | None]]) -> None:
         try:
             async with self._places:
-                again_s = await self._look(key, reconcile)
+                again_s = await self._reconcile(key, reconcile)
             self._backoffs.pop(key, None)
             if again_s is not None:
                 self.add(key, min(again_s, _RESYNC_S * random.uniform(0.9, 1.0)))
@@ -93,7 +93,7 @@ class KeyQueue(Generic[Key]):
             self._at_work.discard(key)
             self._changed.set()
 
-    async def _look(
+    async def _reconcile(
         self, key: Key, reconcile: Callable[[Key], Awaitable[float | None]]
     ) -> float | None:
         began, failed = time.monotonic(), True
@@ -102,7 +102,7 @@ class KeyQueue(Generic[Key]):
             failed = False
         finally:
             took_s = time.monotonic() - began
-            self._heard(took_s, failed)
+            self._on_reconciled(took_s, failed)
         log.debug("reconciled", key=_text(key), took_ms=round(1000 * took_s), again_in_s=again_s)
         return again_s
 

@@ -1,4 +1,4 @@
-"""The units that there are, as their watch tells of them."""
+"""The units of all flows, parsed once for each change."""
 
 from dataclasses import dataclass
 
@@ -32,14 +32,14 @@ class UnitChange:
         return before is not None and after is not None and _acted_on(before) == _acted_on(after)
 
 
-class Units:
+class UnitCache:
     """By flow."""
 
     def __init__(self) -> None:
         self._units: dict[FlowName, dict[str, ReplicationTask]] = {}
         self._in_order: dict[FlowName, tuple[str | None, list[ReplicationTask]]] = {}
         """Asked for several times a reconcile: of 10,000 units each would take 40 ms."""
-        self._strange: dict[FlowName, dict[str, str]] = {}
+        self._invalid: dict[FlowName, dict[str, str]] = {}
         """What is wrong with a unit, by its name."""
 
     def of(self, flow: ReplicationFlow) -> list[ReplicationTask]:
@@ -55,18 +55,18 @@ class Units:
 
     def invalid_unit(self, name: FlowName) -> str:
         """What is wrong with a unit of a flow that is not understood; empty when all are."""
-        return next(iter(self._strange.get(name, {}).values()), "")
+        return next(iter(self._invalid.get(name, {}).values()), "")
 
     def put(self, object: Object) -> UnitChange:
         """A unit is there, or changed."""
-        return self._keep(object, self._understood(object))
+        return self._replace(object, self._understood(object))
 
     def drop(self, object: Object) -> UnitChange:
         """A unit is gone."""
-        self._strange.get(flow_of(object), {}).pop(object["metadata"]["name"], None)
-        return self._keep(object, None)
+        self._invalid.get(flow_of(object), {}).pop(object["metadata"]["name"], None)
+        return self._replace(object, None)
 
-    def _keep(self, object: Object, task: ReplicationTask | None) -> UnitChange:
+    def _replace(self, object: Object, task: ReplicationTask | None) -> UnitChange:
         flow, name = flow_of(object), object["metadata"]["name"]
         self._in_order.pop(flow, None)
         units = self._units.setdefault(flow, {})
@@ -76,37 +76,37 @@ class Units:
         return UnitChange(before, task)
 
     def _understood(self, object: Object) -> ReplicationTask | None:
-        """A unit; one that is not understood is as good as none, and is said to be so.
+        """A unit; None for one that is not understood, which ``invalid_unit`` reports.
 
-        Nor is one whose name is not that of the unit which its spec speaks of: there would be two.
+        None as well for one whose name is not that of the unit in its spec: there would be two.
         """
-        strange, name = self._strange.setdefault(flow_of(object), {}), object["metadata"]["name"]
-        strange.pop(name, None)
+        invalid, name = self._invalid.setdefault(flow_of(object), {}), object["metadata"]["name"]
+        invalid.pop(name, None)
         try:
             task = parse(ReplicationTask, object)
             if task_id(task).name == name:
                 return task
             why = f"it says that it is {task_id(task).name}: delete it"
         except InvalidSpec as error:
-            why = strange[name] = str(error)
+            why = invalid[name] = str(error)
         namespace = object["metadata"]["namespace"]
         log.warning("unit not understood", task=name, namespace=namespace, why=why)
         return None
 
 
 def _acted_on(task: ReplicationTask) -> object:
-    """What the operator heeds of a unit."""
-    told = {"lag_records": None, "lag_seconds": None, "bytes_per_second": None}
+    """What the operator acts on."""
+    figures = {"lag_records": None, "lag_seconds": None, "bytes_per_second": None}
     return (
         task.spec.model_copy(update={"connector_epoch": 0}),
-        task.status.model_copy(update={**told, "observed_generation": None}),
+        task.status.model_copy(update={**figures, "observed_generation": None}),
         task.metadata.labels,
         task.metadata.annotations,
     )
 
 
 def flow_of(unit: Object) -> FlowName:
-    """The flow that a unit says it is of."""
+    """The flow that a unit names in its spec."""
     return unit["metadata"]["namespace"], unit["spec"].get("flowName", "")
 
 

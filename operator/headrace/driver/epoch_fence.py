@@ -26,7 +26,7 @@ Write = Callable[[], Coroutine[Any, Any, object]]
 
 
 class EpochFence:
-    """For one event loop and one flow. ``epoch`` is that of the connector which holds now."""
+    """For one event loop and one flow. ``epoch`` is that of the current connector."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self._client, self._namespace = client, namespace
@@ -36,19 +36,19 @@ class EpochFence:
         """Before the split is changed. Raises ``TaskConflict`` when there is a later connector."""
         if (running := self._in_time.pop(type, None)) is not None:
             running.cancel()
-        await together(partial(self._raise, task, epoch) for task in _lower(tasks, epoch))
+        await write_all(partial(self._raise, task, epoch) for task in _lower(tasks, epoch))
 
     async def raise_in_time(
         self, type: TaskType, epoch: int, tasks: Iterable[ReplicationTask]
     ) -> None:
-        """While nothing changes: one now, so that an earlier connector which looks, as it does
-        before it writes, finds a later one; all others one by one. Raises as ``raise_now``."""
+        """While nothing changes: one now, so that an earlier connector, which reads before it
+        writes, finds a later one; all others one by one. Raises as ``raise_now``."""
         lower = _lower(tasks, epoch)
         await self.raise_now(type, epoch, lower[:1])
         if lower[1:]:
-            self._in_time[type] = asyncio.create_task(self._go_on(epoch, lower[1:]))
+            self._in_time[type] = asyncio.create_task(self._raise_rest(epoch, lower[1:]))
 
-    async def _go_on(self, epoch: int, tasks: Sequence[ReplicationTask]) -> None:
+    async def _raise_rest(self, epoch: int, tasks: Sequence[ReplicationTask]) -> None:
         for task in tasks:
             await asyncio.sleep(_EVERY_S)
             while True:
@@ -67,9 +67,9 @@ class EpochFence:
             await self._client.patch(TASK, self._namespace, task.metadata.name, patch)
 
 
-async def together(writes: Iterable[Write]) -> None:
-    """Some at a time. Raises the first error when all have ended; ``TaskConflict`` for one that the
-    epoch of a later connector forbids."""
+async def write_all(writes: Iterable[Write]) -> None:
+    """Do all writes, some at a time. Raises the first error when all have ended; ``TaskConflict``
+    for one that the epoch of a later connector forbids."""
     at_once = asyncio.Semaphore(_AT_ONCE)
 
     async def do(write: Write) -> None:

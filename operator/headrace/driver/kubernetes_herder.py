@@ -17,10 +17,10 @@ from headrace.api import (
 )
 from headrace.api.labels import CONNECTOR_MANAGER
 from headrace.connect.herder import TaskConflict
-from headrace.driver.epoch_fence import EpochFence, together
-from headrace.driver.status_writes import Turns, Urgency, urgency
+from headrace.driver.epoch_fence import EpochFence, write_all
+from headrace.driver.status_writes import Urgency, WriteTurns, urgency
 from headrace.driver.target_topics import check_not_taken
-from headrace.driver.task_objects import TaskBuilder, says, selector
+from headrace.driver.task_objects import TaskBuilder, matches, selector
 from headrace.errors import InvalidSpec, Retriable
 from headrace.k8s import Client, Conflict, NotFound, Object, Unavailable, dump, owns, parse
 from headrace.k8s.kinds import TASK
@@ -28,7 +28,7 @@ from headrace.k8s.kinds import TASK
 T = TypeVar("T")
 
 _WRITE_S = 12.0
-"""A status write and the look after a refusal: two requests."""
+"""A status write, and the read after a refusal: two requests."""
 _PUBLISH_S = 120.0
 _QUIET_S = 4.0
 """After an API server did not answer, reports wait for so long: those who report do more than
@@ -44,7 +44,7 @@ class KubernetesHerder:
         self._client, self._loop, self._flow = client, loop, flow
         self._namespace, self._name = flow.metadata.namespace, flow.metadata.name
         self._fence = EpochFence(client, self._namespace)
-        self._turns = Turns()
+        self._turns = WriteTurns()
         self._quiet_until = 0.0
         self._not_taken: dict[str, set[str]] = {}
         """Target topics, by cluster id, that were found to be no other flow's."""
@@ -56,14 +56,14 @@ class KubernetesHerder:
     def report(
         self, task: ReplicationTask, status: ReplicationTaskStatus
     ) -> ReplicationTask | None:
-        """See ``Herder``; what only measures is written seldom (``status_writes``)."""
+        """See ``Herder``; figures alone are written rarely (``status_writes``)."""
         now = time.monotonic()
         if now < self._quiet_until:
             raise Retriable("the API server did not answer just now")
         match urgency(task.status, status):
             case Urgency.NONE:
                 return None
-            case Urgency.FINE if not self._turns.may(task.metadata.name, now):
+            case Urgency.FINE if not self._turns.is_due(task.metadata.name, now):
                 return None
         try:
             return self._wait(self._write(task, status), _WRITE_S)
@@ -119,7 +119,7 @@ class KubernetesHerder:
     async def _tasks(self, type: TaskType) -> list[ReplicationTask]:
         selected = selector(self._name, type)
         found = await self._client.list(TASK, self._namespace, labels=selected)
-        return [_as_far_as_understood(task) for task in found if owns(self._flow, task)]
+        return [_without_invalid_partitions(task) for task in found if owns(self._flow, task)]
 
     async def _publish(
         self,
@@ -137,7 +137,7 @@ class KubernetesHerder:
         changed = [
             object
             for index, object in wanted.items()
-            if index not in there or not says(there[index], object)
+            if index not in there or not matches(there[index], object)
         ]
         gone = there.keys() - tasks.keys()
         if not changed and not gone:
@@ -146,7 +146,7 @@ class KubernetesHerder:
         # Only when an earlier connector can write to no task any more is the split changed.
         await self._fence.raise_now(type, epoch, there.values())
         apply = partial(self._client.apply, manager=CONNECTOR_MANAGER)
-        await together(partial(apply, object) for object in changed)
+        await write_all(partial(apply, object) for object in changed)
         for index in gone:
             await self._delete(there[index], epoch)
 
@@ -179,8 +179,9 @@ class KubernetesHerder:
             )
 
 
-def _as_far_as_understood(object: Object) -> ReplicationTask:
-    """A task; one whose partitions somebody wrote by hand, as 5-2, has none: they are put right."""
+def _without_invalid_partitions(object: Object) -> ReplicationTask:
+    """A task; one whose partitions somebody wrote by hand, as 5-2, has none: the connector writes
+    them again."""
     try:
         return parse(ReplicationTask, object)
     except InvalidSpec:

@@ -1,4 +1,4 @@
-"""What a driver pod says of its units at a scrape: what its Worker would report, nothing else."""
+"""A driver pod's metrics of its units: what its Worker would report, nothing else."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 

@@ -17,9 +17,9 @@ from headrace.api.labels import (
     label_value,
 )
 from headrace.connect import DriverIdentity, UnitFigures, Worker
+from headrace.driver.driver_units import DriverUnits
 from headrace.driver.kubernetes_herder import KubernetesHerder
 from headrace.driver.metrics import DriverCollector
-from headrace.driver.unit_watch import DriverUnits
 from headrace.errors import HeadraceError, InvalidSpec
 from headrace.k8s import (
     Client,
@@ -89,7 +89,7 @@ class PodDriver:
         self._identity = DriverIdentity(pod.name, uuid.uuid4().hex[:12])
         self._registry = make_registry()
         self._registry.register(DriverCollector(pod.namespace, pod.flow, self._figures))
-        client.heard = RequestMetrics(self._registry)
+        client.on_request = RequestMetrics(self._registry)
         self._wake, self._stopping = asyncio.Event(), asyncio.Event()
         self._flows = Reflector(
             client,
@@ -113,7 +113,13 @@ class PodDriver:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop)
         async with (
-            serve(self._pod.ip, self._pod.port, self._registry, self._amiss, self._not_ready),
+            serve(
+                self._pod.ip,
+                self._pod.port,
+                self._registry,
+                self._not_live,
+                self._not_ready,
+            ),
             asyncio.TaskGroup() as tasks,
         ):
             self._log.info("driver starts", incarnation=self._identity.incarnation)
@@ -124,17 +130,17 @@ class PodDriver:
             while not self._stopping.is_set():
                 await self._wake.wait()
                 self._wake.clear()
-                await self._take_flow(tasks)
-                await self._take_units()
+                await self._update_flow(tasks)
+                await self._update_units()
             await self._hand_over()
 
     def _stop(self) -> None:
         self._stopping.set()
         self._wake.set()
 
-    # What the API server says.
+    # Changes of flow and units.
 
-    async def _take_flow(self, tasks: asyncio.TaskGroup) -> None:
+    async def _update_flow(self, tasks: asyncio.TaskGroup) -> None:
         object = self._flows.get(self._pod.flow)
         uid = object["metadata"]["uid"] if object else None
         if self._flow is not None and uid != self._flow.metadata.uid:
@@ -186,7 +192,7 @@ class PodDriver:
             owners=[pod] if self._pod.uid else [owner_reference(flow)],
         )
 
-    async def _take_units(self) -> None:
+    async def _update_units(self) -> None:
         if self._worker is None or self._flow is None or not self._units.synced:
             return
         tasks = list(self._units.of(self._flow))
@@ -198,10 +204,10 @@ class PodDriver:
                 await self._restart(self._worker, task)
 
     async def _restart(self, worker: Worker, task: ReplicationTask) -> None:
-        """Once for each request, however often its removal has to be tried."""
+        """Once for each request, however often its removal is retried."""
         if _request(task) not in self._restarted:
             self._restarted.add(_request(task))
-            self._log.info("restart asked for", task=task.metadata.name)
+            self._log.info("restart requested", task=task.metadata.name)
             worker.restart(task.metadata.name)
         removal: Object = {
             "resourceVersion": task.metadata.resource_version,
@@ -214,7 +220,7 @@ class PodDriver:
         except Conflict:
             pass  # it changed: the watch is about to report it
         except HeadraceError as error:
-            self._log.info("restart request not removed, tried again", why=str(error))
+            self._log.info("restart request not removed, retried", why=str(error))
             asyncio.get_running_loop().call_later(_RETRY_S, self._wake.set)
 
     # The end.
@@ -236,11 +242,11 @@ class PodDriver:
     def _figures(self) -> list[UnitFigures]:
         return self._worker.figures() if self._worker is not None else []
 
-    def _amiss(self) -> list[str]:
+    def _not_live(self) -> list[str]:
         """For liveness: what a restart of the container would repair."""
         if self._worker is None or self._worker.alive:
             return []
-        return ["nobody looks after the units any more"]
+        return ["the Worker has ended"]
 
     def _not_ready(self) -> list[str]:
         problems = []
@@ -249,7 +255,7 @@ class PodDriver:
         if self._worker is None:
             problems.append(f"ReplicationFlow {self._pod.flow} was not read yet")
         if not self._units.synced:
-            problems.append("the units of this driver were not seen yet")
+            problems.append("the units of this driver were not listed yet")
         if self._lease is not None and not self._lease.held:
             problems.append("its Lease was not renewed in time")
         return problems + [str(error) for error in (self._flows.error, self._units.error) if error]

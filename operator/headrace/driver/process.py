@@ -50,7 +50,7 @@ def run_driver(
                     else:
                         worker.change_flow(flow)
             case "tasks":
-                _share_out(event["tasks"], workers)
+                _update_workers(event["tasks"], workers)
             case "restart":
                 for worker in workers.values():
                     worker.restart(event["task"])
@@ -63,7 +63,7 @@ def run_driver(
 
 
 def _beat(link: HerderLink, interval_s: float) -> None:
-    """Heartbeats on a thread of their own: they say that the process lives, not that work flows."""
+    """Heartbeats on a thread of their own: they show that the process lives, not that it copies."""
     stop = threading.Event()
 
     def beat() -> None:
@@ -71,13 +71,13 @@ def _beat(link: HerderLink, interval_s: float) -> None:
             try:
                 link.beat()
             except Retriable:
-                return  # the line is closed, and the reader has said so
+                return  # the line is closed, which the reader reports
 
     link.beat()
     threading.Thread(target=beat, name="heartbeat", daemon=True).start()
 
 
-def _share_out(documents: list[_Event], workers: dict[str, Worker]) -> None:
+def _update_workers(documents: list[_Event], workers: dict[str, Worker]) -> None:
     by_flow: dict[str, list[ReplicationTask]] = defaultdict(list)
     for document in documents:
         task = ReplicationTask.model_validate(document)

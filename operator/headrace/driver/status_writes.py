@@ -11,7 +11,7 @@ from headrace.api import ReplicationTaskStatus
 
 _FINE_INTERVAL_S = 1.0
 _STALE_S = 5.0
-"""A unit that did not ask for so long is gone, and must not keep others waiting."""
+"""A unit that did not ask for so long has ended, and must not keep others waiting."""
 
 
 class Urgency(IntEnum):
@@ -58,14 +58,14 @@ class _Waiting:
     asked: float
 
 
-class Turns:
+class WriteTurns:
     """One turn a second, for whoever has waited longest. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, _Waiting] = {}
         self._next = 0.0
 
-    def may(self, name: str, now: float) -> bool:
+    def is_due(self, name: str, now: float) -> bool:
         """Whether it is the turn of ``name``; ask again until it is."""
         self._waiting.setdefault(name, _Waiting(now, now)).asked = now
         if now < self._next:

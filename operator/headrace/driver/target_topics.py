@@ -1,6 +1,6 @@
-"""Two flows that write one target topic: found by what the tasks of others say that they write.
+"""Two flows that write one target topic: found by the target topics in the tasks of others.
 
-Progress would tell only of flows of one source. Flows of other namespaces are not seen.
+Progress would show only flows of one source. Flows of other namespaces are not read.
 """
 
 from collections.abc import Mapping, Set

@@ -37,7 +37,7 @@ class TaskBuilder:
     """Of tasks that write topics of their own."""
 
     def build(self, index: int, partitions: Sequence[TopicPartitions]) -> Object:
-        """What the connector says of a task; where it runs is the operator's to say."""
+        """The connector's fields of a task; its assignment is the operator's."""
         flow = self.flow.metadata.name
         labels = {
             "app.kubernetes.io/name": "headrace",
@@ -73,8 +73,8 @@ class TaskBuilder:
         return sorted({policy.target_topic(packed.topic) for packed in partitions})
 
 
-def says(task: ReplicationTask, object: Object) -> bool:
-    """Whether a task says what its connector wants of it, whatever the epoch."""
+def matches(task: ReplicationTask, object: Object) -> bool:
+    """Whether a task is as its connector wants it, whatever the epoch."""
     wanted = object["metadata"]
     labels: dict[str, str] = wanted["labels"]
     annotations: dict[str, str] = wanted["annotations"]

@@ -20,7 +20,7 @@ _PAGE = 500
 _SILENCE_S = 75.0
 """A watch receives a bookmark at least every minute: a longer silence is a dead connection."""
 
-Heard = Callable[[str, Kind, str, float], None]
+RequestListener = Callable[[str, Kind, str, float], None]
 """Called for a request: its verb, the kind, its outcome (``Success``, the name of an error class of
 ``k8s.errors``, or ``Cancelled``), and how many seconds it took."""
 
@@ -38,7 +38,7 @@ class Client:
         self.who = who
         self.namespace = namespace
         """Where people mean when they name none: the namespace of their context."""
-        self.heard: Heard = lambda verb, kind, outcome, took_s: None
+        self.on_request: RequestListener = lambda verb, kind, outcome, took_s: None
         """Called for every request; for a watch, when it is open."""
         api.user_agent = who.removeprefix("the ").replace(" ", "-")
 
@@ -251,7 +251,7 @@ class Client:
             outcome = Unavailable.__name__
             raise _no_answer(tried, error) from error
         finally:
-            self.heard(verb, kind, outcome, time.monotonic() - began)
+            self.on_request(verb, kind, outcome, time.monotonic() - began)
 
     async def _request(
         self,

@@ -45,18 +45,18 @@ class LeaderElection:
         self._client, self._namespace, self._name = client, namespace, name
         self._identity = identity
         self._duration_s, self._deadline_s, self._retry_s = duration_s, renew_deadline_s, retry_s
-        self._seen: LeaseView | None = None
-        self._seen_at = 0.0
-        self._stood_at: float | None = None
+        self._observed: LeaseView | None = None
+        self._observed_at = 0.0
+        self._reached_at: float | None = None
         self._why = "it has only begun"
         self.leads = False
         """Whether this replica leads now."""
 
     def problems(self) -> list[str]:
-        """Why this replica does not stand for election; nothing when it does, leading or not."""
-        if self._stood_at is None:
+        """Why this replica is no candidate; empty when it is one, leading or not."""
+        if self._reached_at is None:
             return [f"the Lease {self._name} was not reached yet: {self._why}"]
-        if time.monotonic() - self._stood_at >= _SILENCE_S:
+        if time.monotonic() - self._reached_at >= _SILENCE_S:
             return [f"the Lease {self._name} was not reached for {_SILENCE_S:.0f} s: {self._why}"]
         return []
 
@@ -64,7 +64,7 @@ class LeaderElection:
         """Wait to lead, then do ``work``; return when it does, and release the Lease.
 
         Raises ``LeadershipLost`` when the Lease could not be renewed in time: end the process then,
-        ``work`` was cancelled and may not have heard it. Cancel ``run`` to step down.
+        ``work`` was cancelled and may still run. Cancel ``run`` to step down.
         """
         await self._acquire()
         log.info("leads", lease=self._name, identity=self._identity)
@@ -96,7 +96,7 @@ class LeaderElection:
                 pass  # another replica was quicker
             except HeadraceError as error:
                 self._why = str(error)
-                log.warning("cannot stand for election, tried again", why=self._why)
+                log.warning("cannot stand for election, retried", why=self._why)
             await asyncio.sleep(self._retry_s * random.uniform(0.5, 1.0))
 
     async def _renew(self) -> None:
@@ -135,15 +135,15 @@ class LeaderElection:
             await self._client.create(self._lease(None))
         elif ours:
             await self._client.replace(self._lease(lease))
-        self._stood_at = time.monotonic()
+        self._reached_at = time.monotonic()
         return ours
 
     def _is_anothers(self, lease: Object) -> bool:
         view = read_lease(lease)
         now = time.monotonic()
-        if view != self._seen:
-            self._seen, self._seen_at = view, now
-        expired = now - self._seen_at >= view.duration_s
+        if view != self._observed:
+            self._observed, self._observed_at = view, now
+        expired = now - self._observed_at >= view.duration_s
         return view.holder not in ("", self._identity) and not expired
 
     def _lease(self, before: Object | None) -> Object:

@@ -61,13 +61,13 @@ def make_registry() -> CollectorRegistry:
 
 
 class RequestMetrics:
-    """Receives a client's requests (``Client.heard``)."""
+    """Receives a client's requests (``Client.on_request``)."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = Counter(REQUESTS.name, REQUESTS.help, REQUESTS.labels, registry=registry)
         self._took = Histogram(REQUEST_S.name, REQUEST_S.help, REQUEST_S.labels, registry=registry)
 
     def __call__(self, verb: str, kind: Kind, outcome: str, took_s: float) -> None:
-        """See ``Client.heard``."""
+        """See ``Client.on_request``."""
         self._requests.labels(verb, kind.name, outcome).inc()
         self._took.labels(verb, kind.name).observe(took_s)

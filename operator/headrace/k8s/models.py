@@ -32,13 +32,13 @@ def parse(type: type[Resource], object: Object) -> Resource:
     try:
         return type.model_validate(object)
     except ValidationError as error:
-        strange = [one for one in error.errors() if one["loc"][0] != "status"]
-        if not strange:
+        invalid = [one for one in error.errors() if one["loc"][0] != "status"]
+        if not invalid:
             return type.model_validate(object | {"status": _understood(object["status"], error)})
-        where = ".".join(map(str, strange[0]["loc"]))
+        where = ".".join(map(str, invalid[0]["loc"]))
         raise InvalidSpec(
             f"{type.__name__} {metadata['name']} in namespace {metadata.get('namespace')} is not "
-            f"understood: {where}: {strange[0]['msg']}. Correct that field; or, if a newer version "
+            f"understood: {where}: {invalid[0]['msg']}. Correct that field; or, if a newer version "
             "has it, its definition (CRD) and this program are of different versions: apply the "
             "definitions that belong to it"
         ) from error
@@ -46,10 +46,10 @@ def parse(type: type[Resource], object: Object) -> Resource:
 
 def _understood(status: Object, error: ValidationError) -> Object:
     """A status without the fields that are named in ``error``; empty where it is named itself."""
-    strange = {one["loc"][1:2] for one in error.errors()}
-    if () in strange:
+    invalid = {one["loc"][1:2] for one in error.errors()}
+    if () in invalid:
         return {}
-    return {field: value for field, value in status.items() if (field,) not in strange}
+    return {field: value for field, value in status.items() if (field,) not in invalid}
 
 
 def dump(model: Model) -> Object:

@@ -49,7 +49,7 @@ class Reflector:
     """For one event loop. ``run`` goes on through every error until it is cancelled.
 
     Read ``get`` and iteration at any time; they are as fresh as ``blind_s`` says. After an outage
-    the copy stays as it was until a new list replaces it; what changed meanwhile is then told.
+    the copy stays as it was until a new list replaces it; what changed meanwhile is reported then.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Reflector:
         self.synced = asyncio.Event()
         """Set for good when the first list is in the copy."""
         self.error: HeadraceError | None = None
-        """Why it sees nothing now."""
+        """Why it cannot watch now."""
         self._client, self._kind, self._namespace = client, kind, namespace
         self._labels, self._fields = labels, fields
         self._on_change = on_change

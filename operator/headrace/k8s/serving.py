@@ -12,7 +12,7 @@ from prometheus_client.exposition import choose_encoder
 from headrace.errors import InvalidSpec
 
 Check = Callable[[], Sequence[str]]
-"""What is problems, in sentences; nothing when all is well."""
+"""Problems, in sentences; empty when there is none."""
 _Answer = Callable[[web.Request], Awaitable[web.Response]]
 
 
@@ -25,7 +25,7 @@ async def serve(
 
     That an answer comes at all says that the event loop runs. ``host`` None: all addresses. Yields
     the port; with ``port`` 0 any, IPv4's when IPv6 has another. Raises ``InvalidSpec`` when the
-    address is not to be had.
+    address is not available.
     """
     app = web.Application()
     app.router.add_get("/healthz", _health(live))

@@ -10,7 +10,7 @@ from headrace.controller.assignment import Assignment
 from headrace.controller.cluster_cache import ClusterCache
 from headrace.controller.events import EventRecorder
 from headrace.controller.targets import FlowName
-from headrace.controller.unit_cache import Units
+from headrace.controller.unit_cache import UnitCache
 from headrace.controller.writes import FlowWrites
 from headrace.k8s import Change, ChangeType, Client, Conflict, Expired, Kind, Object, Objects
 from headrace.k8s.kinds import FLOW as FLOW_KIND
@@ -51,7 +51,7 @@ class Watched:
 
 
 class Seen:
-    """A world that is complete, and which flows it wanted to be looked at since."""
+    """A complete cache, and the flows that it queued since."""
 
     def __init__(self, cache: ClusterCache, watched: Watched, wanted: list[FlowName]) -> None:
         self.cache, self.watched, self.wanted = cache, watched, wanted
@@ -158,7 +158,7 @@ def test_an_answer_that_comes_late_does_not_replace_what_a_watch_told_since() ->
 
 
 def test_labels_that_somebody_took_off_are_not_left_to_a_later_look() -> None:
-    units, as_it_was = Units(), unit(0)
+    units, as_it_was = UnitCache(), unit(0)
     units.put(as_it_was)
     assert units.put(as_it_was | {"status": {"lagRecords": 7}}).of_figures_only
     bare = as_it_was | {"metadata": as_it_was["metadata"] | {"labels": {}}}

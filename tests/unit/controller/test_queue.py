@@ -21,7 +21,7 @@ def run(
     heard: Callable[[float, bool], None] = lambda took_s, failed: None,
 ) -> None:
     async def main() -> None:
-        queue = KeyQueue[str](heard=heard)
+        queue = KeyQueue[str](on_reconciled=heard)
         running = asyncio.create_task(queue.run(work))
         await test(queue)
         assert not running.done()

@@ -16,7 +16,7 @@ from headrace.api import (
     TaskPhase,
     TopicPartitions,
 )
-from headrace.driver.status_writes import Turns, Urgency, urgency
+from headrace.driver.status_writes import Urgency, WriteTurns, urgency
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ERROR = TaskError(reason="Retriable", message="no broker answers", time=NOW)
@@ -70,22 +70,22 @@ def test_urgency(change: dict[str, Any], expected: Urgency) -> None:
 
 
 def test_one_turn_a_second_for_whoever_waited_longest() -> None:
-    turns = Turns()
+    turns = WriteTurns()
     names = [f"task-{number}" for number in range(5)]
     served = [
         (now, name)
         for now in (10 + tick / 2 for tick in range(40))
         for name in names
-        if turns.may(name, now)
+        if turns.is_due(name, now)
     ]
     assert [name for _, name in served[:10]] == names * 2
     assert all(later - earlier >= 1 for (earlier, _), (later, _) in pairwise(served))
 
 
 def test_who_does_not_ask_any_more_keeps_nobody_waiting() -> None:
-    turns = Turns()
-    assert turns.may("a", 10)
-    assert not turns.may("gone", 10.1)
-    assert not turns.may("b", 10.2)
-    assert not turns.may("b", 12), "the other has waited longer"
-    assert turns.may("b", 16)
+    turns = WriteTurns()
+    assert turns.is_due("a", 10)
+    assert not turns.is_due("gone", 10.1)
+    assert not turns.is_due("b", 10.2)
+    assert not turns.is_due("b", 12), "the other has waited longer"
+    assert turns.is_due("b", 16)

@@ -1,7 +1,7 @@
 """A task as its connector writes it."""
 
 from headrace.api import ReplicationFlow, ReplicationTask, TaskType, TopicPartitions
-from headrace.driver.task_objects import TaskBuilder, others_selector, says, selector
+from headrace.driver.task_objects import TaskBuilder, matches, others_selector, selector
 from headrace.k8s import parse
 
 FLOW = ReplicationFlow.model_validate(
@@ -80,6 +80,6 @@ def test_a_task_says_what_is_wanted_whatever_its_epoch() -> None:
     builder = TaskBuilder(FLOW, TaskType.SOURCE_TASK, 4, "west-id")
     task = parse(ReplicationTask, builder.build(3, held))
     later = TaskBuilder(FLOW, TaskType.SOURCE_TASK, 5, "west-id")
-    assert says(task, later.build(3, held))
-    assert not says(task, later.build(3, [TopicPartitions(topic="a", partitions="0-2")]))
-    assert not says(task, TaskBuilder(FLOW, TaskType.SOURCE_TASK, 5, "other").build(3, held))
+    assert matches(task, later.build(3, held))
+    assert not matches(task, later.build(3, [TopicPartitions(topic="a", partitions="0-2")]))
+    assert not matches(task, TaskBuilder(FLOW, TaskType.SOURCE_TASK, 5, "other").build(3, held))

@@ -104,7 +104,7 @@ def test_requests_are_counted_by_what_became_of_them(port: int) -> None:
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", port).start()
         client = Client(ApiClient(Configuration(host=f"http://127.0.0.1:{port}")), "the test")
-        client.heard = RequestMetrics(registry)
+        client.on_request = RequestMetrics(registry)
         flow = {
             "apiVersion": FLOW.api_version,
             "kind": FLOW.name,

@@ -23,6 +23,7 @@ from headrace.api.labels import (
     label_value,
 )
 from headrace.controller.blocked import blocked_by, is_reported
+from headrace.controller.child_ownership import check_name, create
 from headrace.controller.events import EventRecorder, occurrences
 from headrace.controller.mirror_tests.ended import left_executors, left_jobs, remove
 from headrace.controller.mirror_tests.facts import RunFacts
@@ -33,7 +34,6 @@ from headrace.controller.mirror_tests.run import ChaosRole, Images, TestRun, rep
 from headrace.controller.mirror_tests.schedule import next_scheduled
 from headrace.controller.mirror_tests.stages import has_begun, next_decision
 from headrace.controller.mirror_tests.status import with_conditions
-from headrace.controller.ownership import check_name, create
 from headrace.controller.queue import SOON_S
 from headrace.errors import HeadraceError, InvalidSpec, Retriable
 from headrace.k8s import Client, Object, owns, parse

@@ -1,4 +1,4 @@
-"""The units that concern a driver on Kubernetes, by watches that select no more than those."""
+"""One driver's units on Kubernetes, by watches that select no more than those."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -14,11 +14,11 @@ log = get_logger(__name__)
 
 
 class DriverUnits:
-    """Those that a driver is to run, those that it holds, and those that it stands by for.
+    """Those that are assigned to a driver, those that it owns, and its standbys.
 
     With 10,000 tasks on 100 drivers, a driver that watched its whole flow would receive every
     report of every other one. So there are three watches, two by field; standbys are a list, which
-    no field selector can look into: the operator puts a label on the task for each.
+    no field selector can match: the operator puts a label on the task for each.
     """
 
     def __init__(
@@ -43,17 +43,17 @@ class DriverUnits:
             tasks.create_task(self._standby.run())
 
     def stand_by(self) -> None:
-        """Watch also those that it stands by for: the flow has standbys."""
+        """Watch its standbys, too: the flow has some."""
         self._standing_by.set()
 
     @property
     def synced(self) -> bool:
-        """Whether all that it is to run or holds were seen."""
+        """Whether those that are assigned to it or owned by it were listed."""
         return all(reflector.synced.is_set() for reflector in self._active)
 
     @property
     def error(self) -> HeadraceError | None:
-        """Why some of them are not seen now."""
+        """Why some of them cannot be watched now."""
         return next((reflector.error for reflector in self._active if reflector.error), None)
 
     def of(self, flow: ReplicationFlow) -> Iterator[ReplicationTask]:
@@ -85,5 +85,5 @@ class DriverUnits:
         try:
             return version, parse(ReplicationTask, object)
         except InvalidSpec as error:
-            log.error("unit left alone", task=name, why=str(error))
+            log.error("unit ignored, it is not understood", task=name, why=str(error))
             return version, None

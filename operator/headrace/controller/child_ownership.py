@@ -1,4 +1,5 @@
-"""Whose an object is: what an operator makes for an owner goes with it, and nothing else does."""
+"""Which flow or test owns a child: what the operator makes for an owner is deleted with it, and
+nothing else is."""
 
 from headrace.api import MirrorTest, ReplicationFlow
 from headrace.controller.blocked import NameTaken
@@ -11,8 +12,8 @@ _CALLED = {"ReplicationFlow": "flow", "MirrorTest": "test"}
 
 
 async def check_name(client: Client, owner: Owner, manifest: Object) -> bool:
-    """See that nobody else has an object of that name: to apply would make it ours in part.
-    Whether the owner has.
+    """Check that no other owner has an object of that name: to apply it would make it ours in
+    part. Whether this owner has one.
 
     Raises ``NameTaken``; ``Retriable`` while what an earlier owner of that name left is deleted.
     """
@@ -32,7 +33,8 @@ async def check_name(client: Client, owner: Owner, manifest: Object) -> bool:
 
 
 async def create(client: Client, owner: Owner, manifest: Object) -> None:
-    """Make an object, unless the owner has it already: another look, or one that could not say so.
+    """Create an object, unless the owner has it already: by another reconcile, or by a
+    request whose answer was lost.
 
     Raises as ``check_name``; ``Conflict`` for any other, such as two that are counted at a time
     against a quota.

@@ -11,7 +11,7 @@ from headrace.logs import get_logger
 log = get_logger(__name__)
 
 
-class Flows:
+class FlowCache:
     """By name. Of two flows that had one name, one after the other, the later one counts, in
     whatever order the watch and the answers to writes report them."""
 
