@@ -35,10 +35,12 @@ test: lint  ## lint, then all tests but those of e2e: real brokers, a real API s
 check: lint  ## lint, then the tests that need nothing: under 90 seconds
 	$(BIN)/pytest --numprocesses 2 tests/unit tests/property
 
-e2e: images-test  ## what fails in a cluster fails here first: pods of a real one, left up for a look
-	$(BIN)/pytest tests/e2e $(MONITORING)
+e2e: $(INSTALLED)  ## what fails in a cluster fails here first: pods of a real one, left up to be inspected
+	@$(IN_TESTS) e2e.prepare tests
+	$(BIN)/pytest --numprocesses 2 tests/e2e $(MONITORING)
 
-demo-k8s: images-test  ## brokers, operator, a flow and its test in a real cluster, to the verdict; left up
+demo-k8s: $(INSTALLED)  ## brokers, operator, a flow and its test in a real cluster, to the verdict; left up
+	@$(IN_TESTS) e2e.prepare demo
 	@$(IN_TESTS) e2e.demo $(CURDIR)/dist/images
 
 cluster-up: $(INSTALLED)  ## a real Kubernetes cluster for tests: by kind where Docker answers, else as root

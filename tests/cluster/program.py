@@ -1,15 +1,17 @@
-"""Programs of the tests that are built once from Go modules, and then lie in the user's cache."""
+"""Programs of the tests, compiled once from Go modules and then kept in the user's cache."""
 
+import os
+import shutil
 import subprocess
-import time
 from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from cluster.go import environment, find_go, version
+from progress import progress
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from headrace.errors import Fatal
 from headrace.host import cache_home
@@ -18,94 +20,130 @@ from headrace.host.locks import file_lock
 LAST_LINES = 15
 """How much of Go's output a failure shows: errors stand at its end."""
 
+FEW_COLLECTIONS = {"GOGC": "off", "GOMEMLIMIT": "2GiB"}
+"""Go's compiler takes a quarter less time when it collects garbage only where memory is short."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """A Go module, whose programs are built together: what they share is compiled once."""
+
+    sources: Path
+    """Its folder; its go.sum pins all that is downloaded."""
+    flags: tuple[str, ...]
+    """Of ``go build``."""
+    size: str
+    """Of its downloads, and of Go's own caches, as a person reads it."""
+
 
 @dataclass(frozen=True)
 class Program:
     """A program, and what a person reads while it is built or when it cannot be."""
 
     name: str
+    """The last part of ``package``, as Go names what it builds."""
     what: str
     """What the tests know it as, such as ``the tests' API server``."""
-    sources: Path
-    """Folder of a Go module; its go.sum pins all that is downloaded."""
+    module: Module
     package: str
     """The Go package, of this module or of one that it requires."""
-    flags: tuple[str, ...]
-    """Of ``go build``."""
-    announcement: str
-    """Why something is compiled, how long that takes, and how much is downloaded."""
+    minutes: float
+    """How long its compilation takes two cores, after those that stand before it."""
     advice: str
     """What it needs, and what can be run without."""
 
     def get(self, console: Console | None = None) -> Path:
         """The program; it is built first when there is none of these sources and this Go.
 
-        It takes minutes then, and ``console`` (default: standard error) says why. Processes that
-        need it at once wait for the first of them. Raises Fatal when it cannot be had.
+        ``have_programs`` says how. Raises Fatal when it cannot be had.
         """
-        go = find_go()
-        binary = cache_home() / self.name / self._key(go) / self.name
-        if not binary.exists():
-            console = console or Console(stderr=True)
-            with file_lock(binary.parent.with_suffix(".lock")):
-                if not binary.exists():  # another process may have built it meanwhile
-                    said = f"{self.announcement} Then it lies in {binary.parent}."
-                    console.print(said, soft_wrap=True)
-                    self._build(go, binary, console)
-        return binary
+        have_programs((self,), console)
+        return self._path(find_go())
 
-    def _key(self, go: Path) -> str:
-        key = sha256(version(go).encode() + " ".join(self.flags).encode())
-        own = sorted((self.sources / self.package).glob("*.go"))
-        for file in (*own, *map(self.sources.joinpath, _MODULE)):
+    def _path(self, go: Path) -> Path:
+        key = sha256(version(go).encode() + " ".join(self.module.flags).encode())
+        own = sorted((self.module.sources / self.package).glob("*.go"))
+        for file in (*own, *map(self.module.sources.joinpath, ("go.mod", "go.sum"))):
             key.update(file.read_bytes())
-        return key.hexdigest()[:16]
+        return cache_home() / self.name / key.hexdigest()[:16] / self.name
 
-    def _build(self, go: Path, binary: Path, console: Console) -> None:
-        began = time.monotonic()
-        binary.parent.mkdir(parents=True, exist_ok=True)
-        scratch = binary.with_suffix(".part")
-        listing = ["list", "-deps", *self.flags, self.package]
-        packages = self._run(go, listing, "go: fetching modules", None, console)
+
+def have_programs(programs: Iterable[Program], console: Console | None = None) -> None:
+    """Build those that are absent: those of one module by one ``go build``.
+
+    It takes minutes then, and ``console`` (default: standard error) says why and how far it is.
+    Processes that need one of them at once wait for the first. Raises Fatal when one cannot be had.
+    """
+    wanted, go = list(programs), find_go()
+    console = console or Console(stderr=True)
+
+    def absent(module: Module) -> list[Program]:
+        return [one for one in wanted if one.module == module and not one._path(go).exists()]
+
+    for module in dict.fromkeys(one.module for one in wanted):
+        if absent(module):
+            with file_lock(cache_home() / f"{module.sources.name}.lock"):
+                if missing := absent(module):  # another process may have built it meanwhile
+                    _build(go, module, missing, console)
+
+
+def _build(go: Path, module: Module, programs: Sequence[Program], console: Console) -> None:
+    minutes = sum(one.minutes for one in programs)
+    long = f"{minutes:.0f} minutes" if minutes > 1 else "a minute"
+    console.print(
+        f"Go compiles {_names(programs)}, from Go modules: some {long} on two cores "
+        f"that do nothing else, up to {module.size}, once. They are kept in {cache_home()}.",
+        soft_wrap=True,
+        highlight=False,
+    )
+    scratch = cache_home() / f"{module.sources.name}.part"
+    shutil.rmtree(scratch, ignore_errors=True)  # of a process that was killed
+    packages = [one.package for one in programs]
+    with progress(console, "go: modules") as report:
+        total = _run(
+            [go, "list", "-deps", *module.flags, *packages],
+            *(programs, lambda count: report(f"{count} packages found")),
+        )
+    with progress(console, "go: compilation") as report:
         # -v names each package when it is compiled; those that Go's cache has are not named.
-        build = ["build", "-v", *self.flags, "-o", str(scratch), self.package]
-        self._run(go, build, "go: compiling packages", packages, console)
-        scratch.rename(binary)
-        size_mb = binary.stat().st_size / 1e6
-        console.print(f"Built in {time.monotonic() - began:.0f} s, {size_mb:.0f} MB.")
-
-    def _run(
-        self, go: Path, command: list[str], doing: str, total: int | None, console: Console
-    ) -> int:
-        """Run Go and show as progress the packages that it prints; how many there were."""
-        last = deque[str](maxlen=LAST_LINES)
-        count = 0
-        columns = TextColumn(doing), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-        with (
-            subprocess.Popen(
-                [go, *command],
-                cwd=self.sources,
-                env=environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            ) as process,
-            Progress(*columns, console=console) as progress,
-        ):
-            task = progress.add_task(doing, total=total)
-            assert process.stdout
-            for line in process.stdout:
-                last.append(line)
-                if not line.startswith("go: "):  # such as: go: downloading ...
-                    count += 1
-                    progress.advance(task)
-        if process.returncode:
-            raise Fatal(
-                f"{self.what} could not be built: `{go} {' '.join(command)}` in {self.sources} "
-                f"ended with {process.returncode}:\n{''.join(last).strip()}\n{self.advice}"
-            )
-        return count
+        _run(
+            [go, "build", "-v", *module.flags, "-o", f"{scratch}{os.sep}", *packages],
+            *(programs, lambda count: report(f"{count} of {total} packages")),
+        )
+    for one in programs:
+        path = one._path(go)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        (scratch / one.name).rename(path)
+    shutil.rmtree(scratch)
 
 
-_MODULE = ("go.mod", "go.sum")
+def _run(
+    command: Sequence[str | Path], programs: Sequence[Program], report: Callable[[int], None]
+) -> int:
+    """Run Go and report how many packages it printed; how many there were."""
+    last, count, folder = deque[str](maxlen=LAST_LINES), 0, programs[0].module.sources
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env={**environment(), **FEW_COLLECTIONS},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout
+        for line in process.stdout:
+            last.append(line)
+            count += not line.startswith("go: ")  # such as: go: downloading ...
+            report(count)
+    if process.returncode:
+        raise Fatal(
+            f"{_names(programs)} could not be built: `{' '.join(map(str, command))}` in {folder} "
+            f"ended with {process.returncode}:\n{''.join(last).strip()}\n"
+            + "; ".join(dict.fromkeys(one.advice for one in programs))
+        )
+    return count
+
+
+def _names(programs: Sequence[Program]) -> str:
+    return ", ".join(one.what for one in programs)

@@ -9,6 +9,7 @@ from signal import Signals
 from typing import Any, Literal
 
 from cluster.kubectl import Kubectl
+from cluster.program import Program
 
 from headrace.errors import HeadraceError
 
@@ -28,9 +29,10 @@ class Cluster(Kubectl):
     Images are those that ``load`` brought (``imagePullPolicy`` is Never or IfNotPresent).
     """
 
+    @property
     @abstractmethod
-    def build(self) -> None:
-        """Build its programs; instant when they are there. Raises Fatal when they cannot be had."""
+    def programs(self) -> tuple[Program, ...]:
+        """What it needs of those that are compiled here; ``up`` has them built."""
 
     @abstractmethod
     def up(self) -> None:

@@ -5,12 +5,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from cluster.build import small_binary
 from cluster.find import real_cluster
+from cluster.program import have_programs
 from cluster.real import Cluster
+from e2e.prepare import programs
 from e2e.stage import install_brokers, install_release, load_images
 from rich.console import Console
-from support.helm import helm_binary
 from support.programs import build_programs
 from support.records import unique
 
@@ -24,9 +24,7 @@ LOOK_EVERY_S = 1.0
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     if any(item.path.is_relative_to(Path(__file__).parent) for item in session.items):
-        build_programs(
-            session, lambda: real_cluster().build(), lambda: small_binary("web"), helm_binary
-        )
+        build_programs(session, lambda: have_programs(programs()))
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from e2e.stage import (
     install_release,
     load_images,
 )
+from progress import progress
 from rich.console import Console
 from support.helm import HelmError
 from support.manifests import mirror_test
@@ -39,8 +40,7 @@ def main(archives: Path) -> int:
     console = Console(stderr=True, highlight=False)
     try:
         cluster = real_cluster(console)
-        with console.status("A cluster"):
-            cluster.up()
+        cluster.up()
         return _play(cluster, archives, console)
     except (HeadraceError, KubectlError, HelmError) as error:
         console.print(str(error), soft_wrap=True, markup=False)
@@ -48,11 +48,11 @@ def main(archives: Path) -> int:
 
 
 def _play(cluster: Cluster, archives: Path, console: Console) -> int:
-    with console.status("Images to the node"):
+    with progress(console, "Images to the node"):
         load_images(cluster, archives)
-    with console.status("Brokers east and west, in pods"):
+    with progress(console, "Brokers east and west, in pods"):
         install_brokers(cluster, "east", "west")
-    with console.status("The operator, by Helm"):
+    with progress(console, "The operator, by Helm"):
         install_release(cluster)
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     cluster.apply(namespace)

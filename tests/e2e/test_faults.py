@@ -108,7 +108,7 @@ def recoveries(flow: FlowInPods, capsys: pytest.CaptureFixture[str]) -> Iterator
     recoveries = Recoveries(lambda: flow.kubectl("get", "rflow,rtask,mtest,pods", "-o", "wide"))
     yield recoveries
     with capsys.disabled():
-        recoveries.show(Console())
+        recoveries.show(Console(stderr=True))  # a worker of pytest-xdist has no output
 
 
 @pytest.mark.timeout(2400)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from cluster.program import Program
+from cluster.build import FLAGS, PROXIES
+from cluster.program import Module, Program
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "headrace"
@@ -17,16 +18,17 @@ OLDEST = (3, 18)
 """The first that words what a schema refuses as the tests have it; Helm 4 is not tried."""
 KUBERNETES = "1.34.0"
 """For which Helm renders: what it knows of the API server that it does not ask."""
-_PROGRAM = Program(
+HELM = Program(
     "helm",
     "Helm",
-    Path(__file__).parents[1] / "cluster" / "helm",
+    Module(
+        Path(__file__).parents[1] / "cluster" / "helm",
+        (*FLAGS, "-ldflags=-s -w"),
+        "100 MB of downloads and 1 GB of Go's own caches",
+    ),
     "helm.sh/helm/v3/cmd/helm",
-    ("-trimpath", "-buildvcs=false", "-ldflags=-s -w"),
-    "The tests of the chart run Helm. It is compiled here, from its Go modules: "
-    "some 2 minutes, 100 MB of downloads and 1 GB of Go's own caches, once.",
-    f"It needs Go's modules (GOPROXY and the proxy variables of the environment say from where); "
-    f"Helm {'.'.join(map(str, OLDEST))} or a newer 3 on PATH makes it needless",
+    2,
+    f"{PROXIES}; Helm {'.'.join(map(str, OLDEST))} or a newer 3 on PATH makes it needless",
 )
 
 
@@ -37,6 +39,11 @@ class HelmError(Exception):
 @cache
 def helm_binary() -> Path:
     """Helm, as ``Program.get`` has it. Raises Fatal when it cannot be had."""
+    return helm_on_path() or HELM.get()
+
+
+def helm_on_path() -> Path | None:
+    """The one of PATH, if it is new enough and no newer."""
     if on_path := shutil.which("helm"):
         said = subprocess.run(
             [on_path, "version", "--short"], capture_output=True, text=True, check=False
@@ -44,7 +51,7 @@ def helm_binary() -> Path:
         number = re.match(r"v(\d+)\.(\d+)", said)
         if number and OLDEST <= (int(number[1]), int(number[2])) < (4,):
             return Path(on_path)
-    return _PROGRAM.get()
+    return None
 
 
 def helm(*arguments: str, kubeconfig: Path | None = None) -> str:

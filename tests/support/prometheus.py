@@ -10,44 +10,36 @@ from typing import Any
 
 import urllib3
 import yaml
-from cluster.program import Program
+from cluster.build import FLAGS, PROXIES
+from cluster.program import Module, Program
 
 from headrace.sandbox.ports import held_ports
 
 _MODULE = "github.com/prometheus/prometheus/cmd"
-_SOURCES = Path(__file__).parents[1] / "cluster" / "prometheus"
-_FLAGS = ("-tags=remove_all_sd", "-trimpath", "-buildvcs=false", "-ldflags=-s -w")
-"""No service discovery: it would bring the libraries of all clouds."""
-_ADVICE = (
-    "It needs Go's modules (GOPROXY and the proxy variables of the environment say from where)"
+_MODULES = Module(
+    Path(__file__).parents[1] / "cluster" / "prometheus",
+    # No service discovery: it would bring the libraries of all clouds.
+    ("-tags=remove_all_sd", *FLAGS, "-ldflags=-s -w"),
+    "200 MB of downloads and 2 GB of Go's own caches",
 )
+PROMTOOL = Program("promtool", "promtool", _MODULES, f"{_MODULE}/promtool", 2, PROXIES)
+"""For the tests of the chart's alerts."""
+PROMETHEUS = Program("prometheus", "Prometheus", _MODULES, f"{_MODULE}/prometheus", 1, PROXIES)
+"""For the tests of the chart's dashboards."""
 SCRAPE_S = 1
 END_WITHIN_S = 30
-
-
-def _program(name: str, use: str) -> Program:
-    return Program(
-        name,
-        name,
-        _SOURCES,
-        f"{_MODULE}/{name}",
-        _FLAGS,
-        f"{use} {name}. It is compiled here, from Prometheus' Go modules: some 4 minutes, 200 MB "
-        "of downloads and 2 GB of Go's own caches, once.",
-        _ADVICE,
-    )
 
 
 @cache
 def promtool_binary() -> Path:
     """``promtool``, as ``Program.get`` has it. Raises Fatal when it cannot be had."""
-    return _program("promtool", "The tests of the chart's alerts run").get()
+    return PROMTOOL.get()
 
 
 @cache
 def prometheus_binary() -> Path:
     """``prometheus``, likewise."""
-    return _program("prometheus", "The tests of the chart's dashboards ask").get()
+    return PROMETHEUS.get()
 
 
 def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -16,6 +16,7 @@ ONE_AFTER_ANOTHER = ("own_api_server", "own_sandbox")
 """Fixtures whose tests run in one worker."""
 
 FIRST = (
+    "e2e",
     "own_api_server",
     "integration/canary_secret",
     "integration/security",
@@ -39,6 +40,8 @@ def group(item: pytest.Item) -> str:
     names = getattr(item, "fixturenames", ())
     if own := next((name for name in ONE_AFTER_ANOTHER if name in names), ""):
         return own
+    if _folder(item) == "e2e":
+        return "e2e"  # there is one cluster a machine
     together = _folder(item) != "integration" or item.get_closest_marker("in_one_worker")
     return _file(item) if together else ""
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from signal import Signals
 from typing import get_args
 
-from cluster.build import cluster_binary, kind_binary
+from cluster.build import CLUSTER, KIND, cluster_binary
 from cluster.component import LOOK_EVERY_S, START_TIMEOUT_S
 from cluster.kubectl import KubectlError
+from cluster.program import Program, have_programs
 from cluster.real import Cluster, CommandError, Part, run
 from rich.console import Console
 
@@ -36,12 +37,14 @@ class Kind(Cluster):
     @cached_property
     def _kind(self) -> Path:
         on_path = shutil.which("kind")
-        return Path(on_path) if on_path else kind_binary(self._console)
+        return Path(on_path) if on_path else KIND.get(self._console)
 
-    def build(self) -> None:
-        _ = self._binary, self._kind
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        return (CLUSTER,) if shutil.which("kind") else (CLUSTER, KIND)
 
     def up(self) -> None:
+        have_programs(self.programs, self._console)
         kubeconfig = f"--kubeconfig={self.kubeconfig}"
         if not self._is_there():
             self.kubeconfig.parent.mkdir(parents=True, exist_ok=True)

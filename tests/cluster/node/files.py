@@ -27,7 +27,7 @@ from cluster.node.layout import (
 
 from headrace.sandbox.ports import HOST
 
-PAUSE = "localhost/pause:1"
+PAUSE_IMAGE = "localhost/pause:1"
 """The image of each pod's first process."""
 KUBELET, PROXY, CONTAINERD = RUN / "kubelet.yaml", RUN / "kube-proxy.yaml", RUN / "containerd.toml"
 NETWORKS = RUN / "networks"
@@ -94,7 +94,7 @@ state = "{RUN}/containerd"
 [grpc]
   address = "{RUNTIME}"
 [plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "{PAUSE}"
+  sandbox_image = "{PAUSE_IMAGE}"
   # Without CAP_SYS_RESOURCE, runc fails at a negative one: "can't get final child's PID from pipe".
   restrict_oom_score_adj = true
   [plugins."io.containerd.grpc.v1.cri".cni]

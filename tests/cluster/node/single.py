@@ -11,13 +11,14 @@ from pathlib import Path
 from signal import Signals
 
 from cluster.archive import read_archive, write_archive
-from cluster.build import cluster_binary, node_binary, small_binary
+from cluster.build import CLUSTER, NODE, PAUSE, cluster_binary
 from cluster.component import Daemon
 from cluster.node.cell import in_cell, make_cell, remove_cell
 from cluster.node.components import components
-from cluster.node.files import PAUSE, write_files
+from cluster.node.files import PAUSE_IMAGE, write_files
 from cluster.node.layout import ADMIN, NETWORK, RUNTIME, WHOLE
 from cluster.node.packages import have_packages, plugin_folder
+from cluster.program import Program, have_programs
 from cluster.real import Cluster, CommandError, Part, run
 from rich.console import Console
 
@@ -44,20 +45,22 @@ class SingleNode(Cluster):
 
     @cached_property
     def _node(self) -> Path:
-        return node_binary(self._console)
+        return NODE.get(self._console)
 
     @cached_property
     def _pause(self) -> Path:
-        return small_binary("pause", self._console)
+        return PAUSE.get(self._console)
 
-    def build(self) -> None:
-        _ = self._binary, self._node, self._pause
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        return CLUSTER, NODE, PAUSE
 
     def up(self) -> None:
-        self.build()  # before a cell is made for them
+        have_programs(self.programs, self._console)  # before a cell is made for them
         with self._locked():
             began, is_new = time.monotonic(), not WHOLE.exists()
             if is_new:
+                self._console.print("Making a cluster: a node of its own, some 20 seconds.")
                 self._make()
             daemons = self._components()
             stopped = [name for name, daemon in daemons.items() if not daemon.running]
@@ -143,7 +146,7 @@ class SingleNode(Cluster):
     def _load_pause(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             archive = Path(folder) / "pause.tar"
-            self.load(write_archive(archive, PAUSE, {"/pause": self._pause}, ["/pause"]))
+            self.load(write_archive(archive, PAUSE_IMAGE, {"/pause": self._pause}, ["/pause"]))
 
     def _images(self) -> dict[str, str]:
         """The digests of the node's images, by name and by id."""

@@ -1,11 +1,14 @@
-"""What is said when the tests' API server cannot be built."""
+"""How the tests' programs are built, and what is said when they cannot be."""
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cluster.build import cluster_binary
+from cluster.build import CLUSTER, NODE, cluster_binary
 from cluster.go import find_go
+from cluster.program import have_programs
+from rich.console import Console
 
 from headrace.errors import Fatal
 
@@ -46,3 +49,26 @@ def test_what_go_says_is_shown(put_on_path: Callable[[str], None]) -> None:
     sentence = r"(?s)could not be built: .*go: no such host.*GOPROXY.*`make check` runs the tests"
     with pytest.raises(Fatal, match=sentence):
         cluster_binary()
+
+
+BUILDS = """
+test "$1" = version && echo go version go1.25.0 linux/amd64 && exit
+echo "$@" >> {log}
+test "$1" = list && echo one && echo two && exit
+while test "$1" != -o; do shift; done
+/bin/mkdir -p "$2" && : > "$2/cluster" && : > "$2/node" && echo one >&2
+"""
+
+
+def test_programs_of_one_module_are_built_at_once_and_once(
+    put_on_path: Callable[[str], None], tmp_path: Path
+) -> None:
+    log, said = tmp_path / "log", io.StringIO()
+    put_on_path(BUILDS.format(log=log))
+    for _ in range(2):
+        have_programs((CLUSTER, NODE), Console(file=said))
+    assert [line.split()[0] for line in log.read_text().splitlines()] == ["list", "build"]
+    assert log.read_text().endswith(" . ./node\n")
+    assert CLUSTER.get().name == "cluster"
+    assert NODE.get().name == "node"
+    assert "the tests' API server, the tests' Kubernetes node" in said.getvalue()

@@ -1,0 +1,38 @@
+"""How far something is: on a terminal one line that changes, in a file a line now and then."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+EVERY_S = 15.0
+"""Between two lines in a file."""
+
+
+@contextmanager
+def progress(console: Console, doing: str) -> Iterator[Callable[[str], None]]:
+    """Show ``doing`` and for how long; call what it yields with how far it is.
+
+    Its end is a line too, unless the block raised.
+    """
+    began = time.monotonic()
+
+    def line(how_far: str) -> str:
+        return f"{doing}: {how_far}, {time.monotonic() - began:.0f} s"
+
+    if console.is_terminal:
+        with console.status(doing) as status:
+            yield lambda how_far: status.update(line(how_far))
+    else:
+        console.print(f"{doing} ...", soft_wrap=True, highlight=False)
+        last = began
+
+        def report(how_far: str) -> None:
+            nonlocal last
+            if time.monotonic() - last >= EVERY_S:
+                last = time.monotonic()
+                console.print(line(how_far), soft_wrap=True, highlight=False)
+
+        yield report
+    console.print(line("done"), soft_wrap=True, highlight=False)
