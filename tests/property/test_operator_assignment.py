@@ -12,12 +12,12 @@ from headrace.api import (
     ReplicationTaskStatus,
     TaskType,
 )
-from headrace.controller.assignment import Plan, plan
+from headrace.controller.assignment import AssignmentChanges, assignment_changes
 from headrace.controller.drivers import DriverLease, DriverPod, Drivers, drivers_of
 from headrace.controller.names import PINNED_TO
-from headrace.placement import Placer
+from headrace.placement import Assigner
 
-FLOW = ReplicationFlow.model_validate(flow("orders"))
+FLOW = ReplicationFlow.model_validate(flow("orders", drivers={"replicas": 1}))
 NAMES = st.sampled_from("abcdef")
 LIVES = st.sampled_from(["", "1", "2"])
 
@@ -63,7 +63,7 @@ def units(draw: st.DrawFn) -> list[ReplicationTask]:
     ]
 
 
-def written(tasks: list[ReplicationTask], made: Plan) -> list[ReplicationTask]:
+def written(tasks: list[ReplicationTask], made: AssignmentChanges) -> list[ReplicationTask]:
     """The units after all writes."""
     news = {one.task.metadata.name: one for one in made.assignments}
     after = []
@@ -72,7 +72,7 @@ def written(tasks: list[ReplicationTask], made: Plan) -> list[ReplicationTask]:
             placed = {
                 "driver_name": one.driver,
                 "standby_driver_names": one.standbys,
-                "lost_incarnation": one.lost,
+                "lost_incarnation": one.lost_incarnation,
             }
             notes = {PINNED_TO: one.pin} if one.pin else {}
             task = task.model_copy(  # noqa: PLW2901
@@ -90,8 +90,8 @@ def written(tasks: list[ReplicationTask], made: Plan) -> list[ReplicationTask]:
 def test_what_is_decided_is_safe_and_then_rests(
     drivers: Drivers, tasks: list[ReplicationTask]
 ) -> None:
-    scheduler = Placer()
-    made = plan(FLOW, tasks, drivers, scheduler, 0)
+    assigner = Assigner()
+    made = assignment_changes(FLOW, tasks, drivers, assigner, 0)
     after = written(tasks, made)
     schedulable = {pod.name for pod in drivers.schedulable}
     for before, now in zip(tasks, after, strict=True):
@@ -111,4 +111,4 @@ def test_what_is_decided_is_safe_and_then_rests(
             assert drivers.is_lost(now.status.driver_name, lost)
             assert now.status.driver_name != new
     # Nothing is written when nothing changed.
-    assert plan(FLOW, after, drivers, scheduler, 1).assignments == ()
+    assert assignment_changes(FLOW, after, drivers, assigner, 1).assignments == ()

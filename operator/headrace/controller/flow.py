@@ -16,7 +16,7 @@ from headrace.api import (
 )
 from headrace.api.conditions import Readiness
 from headrace.api.labels import CONNECTOR_MANAGER, PAUSE_ANNOTATION
-from headrace.controller.assignment import Plan, plan
+from headrace.controller.assignment import AssignmentChanges, assignment_changes
 from headrace.controller.blocked import blocked_by
 from headrace.controller.children import Children
 from headrace.controller.cluster_cache import ClusterCache
@@ -31,13 +31,12 @@ from headrace.controller.resources import (
     build_deployment,
     template_hash,
 )
-from headrace.controller.startup_grace import Gathering
 from headrace.controller.targets import FlowName, flow_name, taken_target
 from headrace.controller.writes import FlowWrites
 from headrace.errors import HeadraceError
 from headrace.k8s import Object
 from headrace.k8s.kinds import NETWORK_POLICY
-from headrace.placement import Placer, task_id
+from headrace.placement import Assigner, task_id
 from headrace.status import FlowFacts, TakenTarget, flow_status, status_without_units
 
 _INCOMPLETE_S = 1.0
@@ -73,9 +72,8 @@ class FlowReconciler:
     ) -> None:
         self._cache, self._children = cache, children
         self._writes, self._settings = writes, settings
-        self._schedulers: dict[FlowName, Placer] = {}
+        self._assigners: dict[FlowName, Assigner] = {}
         self._verified_s: dict[FlowName, float] = {}
-        self._gathering = Gathering()
 
     async def reconcile(self, name: FlowName) -> float | None:
         """Reconcile one flow once; in how many seconds to do so again, None when it is gone."""
@@ -114,7 +112,7 @@ class FlowReconciler:
             await self._writes.post(flow, Occurrence("LeftOut", missing.warning))
         drivers = self._drivers(flow)
         taken = taken_target(flow, self._cache.flows(), self._cache.written)
-        decided = await self._plan(flow, drivers, taken)
+        decided = await self._decide(flow, drivers, taken)
         all_written = await self._writes.assign(decided.assignments)
         await self._writes.answer(self._cache.tasks(flow), decided.moves)
         facts = FlowFacts(
@@ -141,8 +139,8 @@ class FlowReconciler:
 
     def close(self) -> None:
         """End what plug-ins run."""
-        for scheduler in self._schedulers.values():
-            scheduler.close()
+        for assigner in self._assigners.values():
+            assigner.close()
 
     async def _verify_periodically(self, name: FlowName) -> None:
         now_s = time.monotonic()
@@ -152,10 +150,9 @@ class FlowReconciler:
 
     def _forget(self, name: FlowName) -> None:
         self._verified_s.pop(name, None)
-        self._gathering.forget(name)
         self._children.forget(*name)
-        if (scheduler := self._schedulers.pop(name, None)) is not None:
-            scheduler.close()
+        if (assigner := self._assigners.pop(name, None)) is not None:
+            assigner.close()
 
     def _check_watches(self) -> None:
         """Raises what a person has to change before the operator can watch all that it needs."""
@@ -200,19 +197,17 @@ class FlowReconciler:
         leases = self._cache.leases(flow_name(flow))
         return drivers_of(self._cache.pods(flow), template_hash(deployment), leases)
 
-    async def _plan(
+    async def _decide(
         self, flow: ReplicationFlow, drivers: Drivers, taken: TakenTarget | None
-    ) -> Plan:
+    ) -> AssignmentChanges:
         tasks = self._cache.tasks(flow)
-        now_s = time.monotonic()
-        now_ms = int(now_s * 1000)
-        if self._gathering.is_under_way(flow, tasks, drivers, now_s):
-            return Plan((), (), "", now_ms + 500)
         barred = frozenset(
             task_id(task) for task in tasks if taken and task.spec.type is TaskType.SOURCE_TASK
         )
-        scheduler = self._schedulers.setdefault(flow_name(flow), Placer())
-        return await asyncio.to_thread(plan, flow, tasks, drivers, scheduler, now_ms, barred=barred)
+        assigner = self._assigners.setdefault(flow_name(flow), Assigner())
+        return await asyncio.to_thread(
+            assignment_changes, flow, tasks, drivers, assigner, time.monotonic(), barred=barred
+        )
 
 
 def _unobserved(object: Object, flow: ReplicationFlow | None, readiness: Readiness) -> _Outcome:
@@ -232,7 +227,7 @@ def _paused_status(flow: ReplicationFlow, now: datetime) -> ReplicationFlowStatu
     return status_without_units(readiness, flow.status, flow.metadata.generation, now)
 
 
-def _follow_up_s(decided: Plan) -> float:
+def _follow_up_s(decided: AssignmentChanges) -> float:
     if decided.follow_up_ms is not None:
         return max(SOON_S, decided.follow_up_ms / 1000 - time.monotonic())
     return _RESYNC_S

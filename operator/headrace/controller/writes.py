@@ -15,7 +15,7 @@ from headrace.api import (
 )
 from headrace.api.conditions import Readiness
 from headrace.api.labels import MOVE_ANNOTATION, OPERATOR_MANAGER
-from headrace.controller.assignment import Assignment, Move, build_assignment
+from headrace.controller.assignment import Move, ObjectAssignment, build_assignment
 from headrace.controller.blocked import is_reported
 from headrace.controller.cluster_cache import ClusterCache
 from headrace.controller.events import EventRecorder, Occurrence, occurrences
@@ -41,7 +41,7 @@ class FlowWrites:
         """Post an Event on a flow."""
         await self._events.post(flow, occurrence)
 
-    async def assign(self, wanted: Iterable[Assignment]) -> bool:
+    async def assign(self, wanted: Iterable[ObjectAssignment]) -> bool:
         """Write the owners of units, many at a time; whether each unit was still as we had
         read it."""
         answers = await asyncio.gather(
@@ -52,7 +52,7 @@ class FlowWrites:
                 raise answer
         return all(answers)
 
-    async def _write_assignment(self, assignment: Assignment) -> bool:
+    async def _write_assignment(self, assignment: ObjectAssignment) -> bool:
         task = assignment.task.metadata
         async with self._places:
             try:

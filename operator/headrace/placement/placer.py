@@ -1,7 +1,7 @@
-"""Decides where units run, by the assignors that their flows choose."""
+"""Asks the assignors that flows choose, and turns their answers into one decision."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from headrace.api import ReplicationFlow, ReplicationTask
@@ -13,6 +13,7 @@ from headrace.assign import (
     TaskAssignment,
     TaskId,
 )
+from headrace.backoff import Backoff
 from headrace.errors import InvalidSpec
 from headrace.placement.assignor_input import (
     drivers_with_their_units,
@@ -25,10 +26,15 @@ from headrace.placement.assignors import Decider, Decision, open_assignor
 from headrace.placement.decision import Placement, PlacementDecision
 from headrace.placement.rates import Rates
 
-_LOOK_AGAIN_MS = 60_000
+NO_DRIVER = "there is no driver: units wait for one"
+_REVIEW_INTERVAL_MS = 60_000
 """Weights change without an event; nothing moves for balance more often than this."""
-_FIRST_RETRY_MS, _LAST_RETRY_MS = 1_000, 60_000
-"""Between two questions to an assignor that gives no good answer, twice as long each time."""
+_FIRST_RETRY_S, _LAST_RETRY_S = 1.0, 60.0
+"""Between two requests to an assignor that gives no valid answer."""
+
+
+def _retries() -> Backoff:
+    return Backoff(_FIRST_RETRY_S, _LAST_RETRY_S, jitter=False)
 
 
 @dataclass
@@ -37,7 +43,7 @@ class _Known:
 
     decider: Decider
     last_balance_ms: int | None = None
-    failures: int = 0
+    retries: Backoff = field(default_factory=_retries)
 
 
 class Placer:
@@ -47,9 +53,8 @@ class Placer:
     Flows with one assignor are decided together. An assignor sees its own flows' units only, never
     those of another: each deals its own evenly over all drivers, and so all are.
 
-    Not thread-safe, but for ``close``. What it remembers (the assignors,
-    when something last moved for balance, rates) may be lost at any time: at worst something moves
-    a minute too early.
+    Not thread-safe, but for ``close``. What it remembers (the assignors, when something last moved
+    for balance, rates) may be lost at any time: at worst something moves a minute too early.
     """
 
     def __init__(self, plug_in_limit_s: float = 5.0) -> None:
@@ -59,7 +64,7 @@ class Placer:
         self._rates = Rates()
 
     def observe(self, tasks: Iterable[ReplicationTask], now_ms: int) -> None:
-        """Look at the rates that all units report; cheap, and the more often the better."""
+        """Read the rates that all units report; cheap, and the more often the better."""
         self._rates.observe(tasks, now_ms)
 
     def decide(
@@ -74,8 +79,8 @@ class Placer:
     ) -> PlacementDecision:
         """Decide for all ``tasks`` of ``flows``, which run where their specs say until now.
 
-        ``drivers`` are those that shall have units (name, capacity, rack, tags; what they run is
-        taken from the tasks): not one that is lost, or leaving. ``pins`` hold as long as their
+        ``drivers`` are those that shall have units (name, capacity, rack; what they run is taken
+        from the tasks): not one that is lost, or leaving. ``pins`` hold as long as their
         driver is among them; others are balanced around them, but not in the round that moves one.
         With ``balance`` false only units without a driver get a new one, whatever the assignor
         says.
@@ -106,12 +111,12 @@ class Placer:
                 problems |= dict.fromkeys(names, decision.reason)
             if (follow_up_ms := decision.assignment.follow_up_ms) is not None:
                 if _overrules(state, decision.assignment):
-                    # It would ask for the same again, at once and for ever.
-                    follow_up_ms = max(follow_up_ms, now_ms + _FIRST_RETRY_MS)
+                    # It would request the same again, at once and without end.
+                    follow_up_ms = max(follow_up_ms, now_ms + int(_FIRST_RETRY_S * 1000))
                 follow_ups.append(follow_up_ms)
         self._forget(self._known.keys() - groups.keys())
         if placements and drivers:
-            follow_ups.append(now_ms + _LOOK_AGAIN_MS)
+            follow_ups.append(now_ms + _REVIEW_INTERVAL_MS)
         return PlacementDecision(placements, problems, min(follow_ups, default=None))
 
     def close(self) -> None:
@@ -120,24 +125,26 @@ class Placer:
 
     def _ask(self, name: str, state: ApplicationState, by_hand: bool) -> Decision:
         if not state.drivers:
-            reason = "there is no driver: units wait for one"
-            return Decision(AssignmentUtils.identity(state), reason=reason)
+            return Decision(AssignmentUtils.identity(state), reason=NO_DRIVER)
         try:
             known = self._open(name)
         except InvalidSpec as unknown:
             kept = AssignmentUtils.identity(state)
-            return _later(Decision(kept, reason=f"{unknown}; the assignment in force stays"), state)
+            reason = f"{unknown}; the assignment in force stays"
+            return _retry_after(Decision(kept, reason=reason), state, _LAST_RETRY_S)
         if by_hand:
-            # Who moves one unit would be surprised to see another move at the same time.
+            # A person who moves one unit does not expect another to move in the same round.
             known.last_balance_ms = state.now_ms
-        # A driver that has just joined is not kept waiting for a minute to be over.
+        # A driver that has just joined gets units at once, not when the minute is over.
         fill = is_to_be_filled(state) and not by_hand
         last_ms = None if fill else known.last_balance_ms
         decision = known.decider.decide(replace(state, last_balance_ms=last_ms))
         if decision.assignment.balanced:
             known.last_balance_ms = state.now_ms
-        known.failures = known.failures + 1 if decision.reason else 0
-        return _later(decision, state, known.failures) if decision.reason else decision
+        if decision.reason:
+            return _retry_after(decision, state, known.retries.next_s())
+        known.retries.reset()
+        return decision
 
     def _open(self, name: str) -> _Known:
         if name not in self._known:
@@ -196,8 +203,7 @@ def _placements(state: ApplicationState, answer: TaskAssignment) -> dict[TaskId,
     return {id: Placement(owners.get(id, ""), tuple(standbys.get(id, ()))) for id in state.tasks}
 
 
-def _later(decision: Decision, state: ApplicationState, failures: int = 16) -> Decision:
-    """Ask again, but not in a tight loop."""
-    delay_ms = min(_FIRST_RETRY_MS << min(failures - 1, 15), _LAST_RETRY_MS)
-    answer = replace(decision.assignment, follow_up_ms=state.now_ms + delay_ms)
+def _retry_after(decision: Decision, state: ApplicationState, delay_s: float) -> Decision:
+    """The same, with a follow-up after ``delay_s``."""
+    answer = replace(decision.assignment, follow_up_ms=state.now_ms + int(delay_s * 1000))
     return replace(decision, assignment=answer)

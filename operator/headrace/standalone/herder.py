@@ -2,7 +2,7 @@
 
 What Kubernetes' API server, Deployment and Leases are to the operator, this process is to
 standalone drivers: it keeps the units (``store``), starts the drivers (``fleet``), decides by
-heartbeats who is alive, and has units placed (``placing``). It carries no data.
+heartbeats who is alive, and has units placed (``placement_loop``). It carries no data.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from headrace.errors import HeadraceError, InvalidSpec
 from headrace.logs import get_logger
 from headrace.placement import task_id
 from headrace.standalone.fleet import DriverProcess, Fleet
-from headrace.standalone.placement import Placing
+from headrace.standalone.placement_loop import PlacementLoop
 from headrace.standalone.task_store import TaskStore
 from headrace.status import FlowFacts, flow_status
 
@@ -64,7 +64,9 @@ class StandaloneHerder:
             left=self._left,
             called=self._called,
         )
-        self._placing = Placing(self._flows.values, self._store, self._fleet, self._tell_all)
+        self._placement = PlacementLoop(
+            self._flows.values, self._store, self._fleet, self._tell_all
+        )
         self._writers: dict[tuple[str, str], str] = {}  # (target cluster id, topic) -> flow
         self._overdue: dict[str, set[str]] = defaultdict(set)
         """Units that were taken from a driver that lives and did not let go in time, by driver."""
@@ -80,7 +82,7 @@ class StandaloneHerder:
             await self._fleet.start()
             ends: set[asyncio.Future[Any]] = {
                 asyncio.create_task(self._watch()),
-                asyncio.create_task(self._placing.run()),
+                asyncio.create_task(self._placement.run()),
                 asyncio.create_task(until.wait()),
                 self._fleet.failure,
             }
@@ -90,7 +92,7 @@ class StandaloneHerder:
             for end in done:
                 end.result()  # raises what went wrong
         finally:
-            self._placing.close()
+            self._placement.close()
             await self._fleet.stop(_STOP_TIMEOUT_S)
 
     def flow(self, name: str) -> ReplicationFlow:
@@ -109,7 +111,7 @@ class StandaloneHerder:
             flow,
             self._store.of_flow(name),
             alive=len(self._fleet.alive()),
-            placement_problem=self._placing.problems.get(name, ""),
+            placement_problem=self._placement.problems.get(name, ""),
             overdue=self._overdue,
         )
         status = flow_status(facts)
@@ -144,7 +146,7 @@ class StandaloneHerder:
         if driver not in ready:
             why = "is leaving" if self._fleet.get(driver) else "is not there"
             raise InvalidSpec(f"driver {driver} {why}; there are {', '.join(ready) or 'none'}")
-        self._placing.pin(task_id(task), driver)
+        self._placement.pin(task_id(task), driver)
 
     def pause(self, flow: str, paused: bool) -> None:
         """Let the tasks of a flow rest, or go on; positions and connections are kept."""
@@ -161,7 +163,7 @@ class StandaloneHerder:
         """Have so many drivers from now on; returns how many were wanted before."""
         before = self._fleet.size
         self._fleet.resize(drivers)
-        self._placing.gather()
+        self._placement.await_drivers()
         return before
 
     # What drivers do.
@@ -169,7 +171,7 @@ class StandaloneHerder:
     def _joined(self, driver: DriverProcess) -> None:
         self._tell_flows(driver)
         log.info("driver joined", driver=driver.name, pid=driver.pid)
-        self._placing.joined(driver)
+        self._placement.driver_joined(driver)
 
     def _left(self, driver: DriverProcess) -> None:
         units = sum(task.status.driver_incarnation == driver.incarnation for task in self._store)
@@ -178,7 +180,7 @@ class StandaloneHerder:
             log.info("driver left", driver=driver.name, pid=driver.pid)
         else:
             log.warning("driver lost", driver=driver.name, pid=driver.pid, units=units)
-        self._placing.left(driver)
+        self._placement.driver_left(driver)
 
     def _called(
         self, driver: DriverProcess, call: str, message: Mapping[str, Any]
@@ -209,7 +211,7 @@ class StandaloneHerder:
         """A claim of what another driver holds, which is not known to be lost."""
         holder = self._fleet.get(before.driver_name)
         taken = task.status.driver_name and holder is not None
-        if taken and not self._placing.is_lost(before.driver_incarnation):
+        if taken and not self._placement.is_lost(before.driver_incarnation):
             log.warning(
                 "driver did not let go in time, its unit is taken",
                 driver=before.driver_name,
@@ -244,7 +246,7 @@ class StandaloneHerder:
         )
         self._writers.update(dict.fromkeys(topics, flow))
         if changed:
-            self._placing.ask()
+            self._placement.request()
 
     def _published(self, message: Mapping[str, Any]) -> list[dict[str, Any]]:
         connector = ReplicationTask.model_validate(message["connector"])

@@ -14,12 +14,12 @@ from headrace.api import (
     TaskType,
 )
 from headrace.api.labels import MOVE_ANNOTATION as MOVE_TO
-from headrace.controller.assignment import Plan, build_assignment, plan
+from headrace.controller.assignment import AssignmentChanges, assignment_changes, build_assignment
 from headrace.controller.drivers import DriverLease, DriverPod, Drivers, drivers_of
 from headrace.controller.names import PINNED_TO
-from headrace.placement import Placer, task_id
+from headrace.placement import Assigner, task_id
 
-FLOW = ReplicationFlow.model_validate(manifests.flow("orders"))
+FLOW = ReplicationFlow.model_validate(manifests.flow("orders", drivers={"replicas": 1}))
 
 
 def unit(index: int, driver: str = "", held: str | None = None, **notes: str) -> ReplicationTask:
@@ -48,15 +48,15 @@ def drivers(*names: str, newest: str = "t", **leases: DriverLease) -> Drivers:
 
 def decide(
     tasks: list[ReplicationTask], there: Drivers, flow: ReplicationFlow = FLOW, **more: Any
-) -> Plan:
-    scheduler = Placer()
+) -> AssignmentChanges:
+    assigner = Assigner()
     try:
-        return plan(flow, tasks, there, scheduler, 0, **more)
+        return assignment_changes(flow, tasks, there, assigner, 0, **more)
     finally:
-        scheduler.close()
+        assigner.close()
 
 
-def where(made: Plan) -> dict[int, str]:
+def where(made: AssignmentChanges) -> dict[int, str]:
     return {one.task.spec.index: one.driver for one in made.assignments}
 
 
@@ -73,7 +73,7 @@ def test_nothing_is_written_when_nothing_changed() -> None:
 def test_a_terminating_drivers_units_move_at_once_and_it_hands_them_over() -> None:
     made = decide([unit(0, "a"), unit(1, "b")], drivers("a", "b!"))
     assert where(made) == {1: "a"}
-    assert made.assignments[0].lost == ""
+    assert made.assignments[0].lost_incarnation == ""
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_terminating_drivers_units_move_at_once_and_it_hands_them_over() -> No
 )
 def test_a_lost_drivers_units_move_and_say_which_life_is_over(there: Drivers) -> None:
     made = decide([unit(0, "a"), unit(1, "b")], there)
-    assert [(one.driver, one.lost) for one in made.assignments] == [("a", "1")]
+    assert [(one.driver, one.lost_incarnation) for one in made.assignments] == [("a", "1")]
 
 
 def test_a_restarted_container_claims_its_units_again_without_a_write() -> None:
@@ -99,7 +99,10 @@ def test_a_holder_that_is_found_lost_later_is_told_to_the_next_one() -> None:
     assert decide([unit(0, "b", held=""), moved], there).assignments == ()
     there = drivers("a", "b", b=DriverLease("1", expired=True))
     made = decide([unit(0, "b", held=""), moved], there)
-    assert [(one.driver, one.lost) for one in made.assignments] == [("a", ""), ("a", "1")]
+    assert [(one.driver, one.lost_incarnation) for one in made.assignments] == [
+        ("a", ""),
+        ("a", "1"),
+    ]
 
 
 def test_nothing_moves_when_nobody_can_take_it() -> None:
@@ -189,8 +192,8 @@ def test_an_unknown_assignor_is_a_problem_and_moves_nothing() -> None:
     spec = FLOW.spec.model_copy(
         update={"tasks": FLOW.spec.tasks.model_copy(update={"assignor": "nobody"})}
     )
-    scheduler = Placer()
+    assigner = Assigner()
     flow = FLOW.model_copy(update={"spec": spec})
-    made = plan(flow, [unit(0, "a")], drivers("a"), scheduler, 0)
+    made = assignment_changes(flow, [unit(0, "a")], drivers("a"), assigner, 0)
     assert "nobody" in made.problem
     assert made.assignments == ()

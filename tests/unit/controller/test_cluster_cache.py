@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from headrace.assign import TaskId
-from headrace.controller.assignment import Assignment
+from headrace.controller.assignment import ObjectAssignment
 from headrace.controller.cluster_cache import ClusterCache
 from headrace.controller.events import EventRecorder
 from headrace.controller.targets import FlowName
@@ -172,7 +172,7 @@ def test_a_write_that_is_refused_as_too_late_is_not_repeated_as_it_was() -> None
         client = cast(Client, seen.watched)
         writes = FlowWrites(client, seen.cache, EventRecorder(client, "operator"))
         task = seen.cache.tasks(seen.cache.flow(FLOW))[0]
-        assert not await writes.assign([Assignment(task, "c", (), "")])
+        assert not await writes.assign([ObjectAssignment(task, "c", (), "")])
         assert seen.units() == {"orders-source-task-0": "b"}
 
     run(test, unit(0, version=9, driver="a"))
