@@ -89,9 +89,9 @@ def have_programs(programs: Iterable[Program], console: Console | None = None) -
 
 def _build(go: Path, module: Module, programs: Sequence[Program], console: Console) -> None:
     minutes = sum(one.minutes for one in programs)
-    long = f"{minutes:.0f} minutes" if minutes > 1 else "a minute"
+    long = f"some {minutes:.0f} minutes" if minutes > 1 else "a minute at most"
     console.print(
-        f"Go compiles {_names(programs)}, from Go modules: some {long} on two cores "
+        f"Go compiles {_names(programs)}, from Go modules: {long} on two cores "
         f"that do nothing else, up to {module.size}, once. They are kept in {cache_home()}.",
         soft_wrap=True,
         highlight=False,
