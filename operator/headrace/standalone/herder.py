@@ -69,7 +69,7 @@ class StandaloneHerder:
         )
         self._writers: dict[tuple[str, str], str] = {}  # (target cluster id, topic) -> flow
         self._overdue: dict[str, set[str]] = defaultdict(set)
-        """Units that were taken from a driver that lives and did not let go in time, by driver."""
+        """Units that were taken from a live driver that did not release them in time, by driver."""
         for name in self._flows:
             for connector in _CONNECTORS:
                 self._store.put(name, connector)
@@ -136,7 +136,7 @@ class StandaloneHerder:
         }
 
     def restart(self, task: ReplicationTask) -> None:
-        """Have the driver that holds a unit make it anew."""
+        """Have the owner of a unit restart it."""
         if (driver := self._fleet.get(task.status.driver_name)) is not None:
             driver.send({"event": "restart", "task": task.metadata.name})
 
@@ -213,7 +213,7 @@ class StandaloneHerder:
         taken = task.status.driver_name and holder is not None
         if taken and not self._placement.is_lost(before.driver_incarnation):
             log.warning(
-                "driver did not let go in time, its unit is taken",
+                "driver did not release its unit in time, the unit is taken",
                 driver=before.driver_name,
                 task=task.metadata.name,
                 by=task.status.driver_name,
@@ -265,7 +265,7 @@ class StandaloneHerder:
                 raise TargetTaken.by(writer, flow, shared, cluster_id)
 
     async def _watch(self) -> None:
-        """Notice silent drivers; a herder that stood still itself has seen nothing, and waits."""
+        """Notice silent drivers; a herder that stalled itself has seen nothing, and waits."""
         last = time.monotonic()
         interval_s = min(0.5, self._lease_s / 6)
         while True:
@@ -276,7 +276,7 @@ class StandaloneHerder:
             self._fleet.expire(now, forgive=blind)
             self._dismiss()
 
-    # What drivers are told.
+    # What drivers receive.
 
     def _tell_all(self) -> None:
         for driver in self._fleet.alive():
