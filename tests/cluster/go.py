@@ -9,8 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from headrace.errors import Fatal
-from headrace.host import cache_home
-from headrace.host.locks import file_lock
+from headrace.host import cache_home, file_lock
 
 PINNED = Path(__file__).parent / "binary" / "go.txt"
 OLDEST = (1, 25)

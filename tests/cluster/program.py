@@ -14,8 +14,7 @@ from progress import progress
 from rich.console import Console
 
 from headrace.errors import Fatal
-from headrace.host import cache_home
-from headrace.host.locks import file_lock
+from headrace.host import cache_home, file_lock
 
 LAST_LINES = 15
 """How much of Go's output a failure shows: errors stand at its end."""

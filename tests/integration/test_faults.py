@@ -13,7 +13,7 @@ from support.scenes import Scene, WaitUntil, flow_under_load
 
 from headrace.cli.main import main
 from headrace.errors import InvalidSpec
-from headrace.host.files import write_whole
+from headrace.host import write_whole
 from headrace.sandbox import Cluster
 from headrace.sandbox.ports import HOST, held_ports
 

@@ -1,4 +1,4 @@
-"""Who shall run what, while it is being decided."""
+"""An assignment while it is being decided."""
 
 from bisect import bisect_left, insort
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Kafka Connect's cooperative rebalance on a mock clock, for tests and for people who wonder."""
+"""Kafka Connect's cooperative rebalance on a mock clock, for tests and for comparisons."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass

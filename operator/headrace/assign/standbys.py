@@ -1,4 +1,4 @@
-"""Where standbys go: by load, and away from other copies by rack and tags (KIP-441, KIP-708)."""
+"""Where standbys go: by load, and away from other copies by rack (KIP-441, KIP-708)."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -8,8 +8,6 @@ from math import ceil, fsum
 from headrace.assign.ids import DriverName, TaskId
 from headrace.assign.state import ApplicationState
 
-Location = tuple[str | None, ...]
-"""Rack, then the values of the configured tags."""
 _NOBODY: Mapping[DriverName, frozenset[TaskId]] = {}
 
 
@@ -21,7 +19,7 @@ def place_standbys(
     """Standbys for all stateful tasks that run somewhere, as many as their flows ask for.
 
     Never beside the task itself or its warm-up. First away from the other copies, as far as racks
-    and tags allow; then where a copy is from before; then on the driver with least to do for its
+    allow; then where a copy is from before; then on the driver with least to do for its
     capacity. Too few drivers give fewer standbys.
     """
     names = sorted(state.drivers)
@@ -62,11 +60,8 @@ class _Placement:
             for driver in self.drivers
         ]
         """Standbys that a driver keeps from before: no more than its share."""
-        self._locations: list[Location] = [
-            (driver.rack, *(driver.tags.get(tag) for tag in state.config.rack_aware_tags))
-            for driver in self.drivers
-        ]
-        self._population = Counter(self._locations)
+        self._racks = [driver.rack for driver in self.drivers]
+        self._population = Counter(self._racks)
 
     def occupy(self, driver: int, tasks: Iterable[TaskId], runs: bool) -> None:
         """A driver has tasks in another role than as standbys."""
@@ -89,15 +84,15 @@ class _Placement:
                     self.missing[task]
                     and holder not in self._copies[task]
                     and len(self.standbys[holder]) < self._most[holder]
-                    and self._collisions(task, self._locations[holder]) == self._fewest(task)
+                    and self._collisions(task, self._racks[holder]) == self._fewest(task)
                 ):
                     self._give(task, holder)
 
     def fill(self) -> None:
         """Put what is missing on the drivers with least to do."""
-        self._idlest: dict[Location, list[tuple[float, int]]] = {}
-        for number, location in enumerate(self._locations):
-            self._idlest.setdefault(location, []).append((self._load(number), number))
+        self._idlest: dict[str | None, list[tuple[float, int]]] = {}
+        for number, rack in enumerate(self._racks):
+            self._idlest.setdefault(rack, []).append((self._load(number), number))
         for heap in self._idlest.values():
             heapify(heap)
         for task, missing in self.missing.items():
@@ -105,7 +100,7 @@ class _Placement:
             for _ in range(min(missing, free)):
                 driver = self._choose(task)
                 self._give(task, driver)
-                heappush(self._idlest[self._locations[driver]], (self._load(driver), driver))
+                heappush(self._idlest[self._racks[driver]], (self._load(driver), driver))
 
     def _give(self, task: TaskId, driver: int) -> None:
         self.standbys[driver].add(task)
@@ -116,17 +111,13 @@ class _Placement:
     def _load(self, driver: int) -> float:
         return self._duties[driver] / self.drivers[driver].capacity
 
-    def _collisions(self, task: TaskId, location: Location) -> int:
-        """In how many respects a location is that of copies; what is not known does not count."""
-        return sum(
-            mine is not None and mine == theirs
-            for copy in self._copies[task]
-            for mine, theirs in zip(location, self._locations[copy], strict=True)
-        )
+    def _collisions(self, task: TaskId, rack: str | None) -> int:
+        """How many copies are in a rack; none in one that is not known."""
+        return sum(rack is not None and rack == self._racks[copy] for copy in self._copies[task])
 
     def _fewest(self, task: TaskId) -> int:
         """The fewest collisions that a further copy can have."""
-        taken = Counter(self._locations[copy] for copy in self._copies[task])
+        taken = Counter(self._racks[copy] for copy in self._copies[task])
         return min(
             self._collisions(task, where)
             for where, drivers in self._population.items()
@@ -136,7 +127,7 @@ class _Placement:
     def _choose(self, task: TaskId) -> int:
         """The idlest driver without a copy, among those with the fewest collisions."""
         best: tuple[int, float, int] | None = None
-        for location, heap in self._idlest.items():
+        for rack, heap in self._idlest.items():
             aside = []
             while heap and (
                 heap[0][0] != self._load(heap[0][1]) or heap[0][1] in self._copies[task]
@@ -145,7 +136,7 @@ class _Placement:
                 if load == self._load(driver):
                     aside.append((load, driver))
             if heap:
-                candidate = (self._collisions(task, location), *heap[0])
+                candidate = (self._collisions(task, rack), *heap[0])
                 best = min(best or candidate, candidate)
             for entry in aside:
                 heappush(heap, entry)

@@ -56,7 +56,6 @@ class DriverState:
     cached: frozenset[TaskId] = frozenset()
     """Tasks that it is revoking and could still resume without a restore."""
     rack: str | None = None
-    tags: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -80,10 +79,8 @@ class AssignmentConfig:
     acceptable_recovery_lag: int = 10_000
     """Records; a copy that lacks no more is as good as restored."""
     probing_interval_ms: int = 10_000
-    """How long until one looks whether warm-ups have caught up. Streams' 600,000 is made for state
-    stores of gigabytes; what we restore is a position."""
-    rack_aware_tags: tuple[str, ...] = ()
-    """Tags of drivers in which copies of one task shall differ, besides the rack (KIP-708)."""
+    """Between two checks whether warm-ups have caught up. Streams' default of 600,000 is made for
+    state stores of gigabytes; headrace restores a position."""
 
     def __post_init__(self) -> None:
         for name in (

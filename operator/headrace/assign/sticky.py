@@ -9,7 +9,7 @@ from headrace.assign.draft import DraftAssignment
 from headrace.assign.even_counts import even_counts
 from headrace.assign.even_weights import even_weights
 from headrace.assign.ids import DriverName, TaskId
-from headrace.assign.placement import deal, take_over
+from headrace.assign.orphans import deal, take_over
 from headrace.assign.racks import RackSpread
 from headrace.assign.standbys import place_standbys
 from headrace.assign.state import ApplicationState, Lags

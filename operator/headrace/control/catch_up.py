@@ -7,7 +7,7 @@ from headrace.api.conditions import condition
 
 
 def caught_up(tasks: Sequence[ReplicationTask]) -> bool:
-    """The source connector has looked, and every source task has reached the ends it began with."""
+    """Whether the source connector polled, and every source task reached its first log ends."""
     connector = next(t for t in tasks if t.spec.type is TaskType.SOURCE_CONNECTOR)
     copying = [task for task in tasks if task.spec.type is TaskType.SOURCE_TASK]
     if connector.status.phase is not TaskPhase.RUNNING or not connector.status.conditions:
@@ -16,12 +16,12 @@ def caught_up(tasks: Sequence[ReplicationTask]) -> bool:
 
 
 def standing(tasks: Sequence[ReplicationTask]) -> list[tuple[object, ...]]:
-    """What changes while a flow gets on."""
+    """What changes while a flow progresses."""
     return [(t.metadata.name, t.status.phase, t.status.lag_records) for t in tasks]
 
 
 def complaint(tasks: Sequence[ReplicationTask]) -> str:
-    """Why it does not get on."""
+    """Why it does not progress."""
     for task in tasks:
         if task.status.last_error:
             return f"{task.metadata.name}: {task.status.last_error.message}"

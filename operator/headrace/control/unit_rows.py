@@ -21,7 +21,7 @@ def named(tasks: Iterable[ReplicationTask], flow: str, name: str) -> Replication
 
 
 def settled(task: ReplicationTask) -> ReplicationTask:
-    """The same; ``InvalidSpec`` for one on its way between two drivers: it answers to neither."""
+    """The same; ``InvalidSpec`` for one that is handed over: neither driver acts on it then."""
     name, to, held_by = task.metadata.name, task.spec.driver_name, task.status.driver_name
     if not held_by:
         raise InvalidSpec(f"no driver holds {name} at the moment: try again when it runs")
@@ -33,7 +33,7 @@ def settled(task: ReplicationTask) -> ReplicationTask:
 
 
 def busiest(tasks: Iterable[ReplicationTask], drivers: Collection[str], flow: str) -> str:
-    """Of these drivers the one that holds most source tasks of a flow: whom to break, to see it.
+    """Of these drivers the one that holds most source tasks of a flow: the one to break in a test.
 
     Raises ``InvalidSpec`` when none of them holds any.
     """
@@ -60,6 +60,6 @@ def unit(task: ReplicationTask) -> Answer:
 
 
 def describe(model: BaseModel) -> Answer:
-    """All of it, as JSON has it."""
+    """The whole model as JSON."""
     dumped: Answer = model.model_dump(mode="json", by_alias=True, exclude_none=True)
     return dumped

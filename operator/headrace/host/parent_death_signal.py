@@ -1,4 +1,4 @@
-"""A child that dies with its parent, also when the parent is killed with -9.
+"""A child that ends with its parent, also when the parent is killed with -9.
 
 :func:`spawn` starts the child through this very file, run as a script (standard library only, so
 that it costs some 20 ms): it asks the kernel for a signal at the parent's death (PR_SET_PDEATHSIG

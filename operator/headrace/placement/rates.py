@@ -9,9 +9,9 @@ from headrace.assign import TaskId
 from headrace.placement.assignor_input import task_id
 
 _SMOOTHING_MS = 60_000
-"""A status' rate is that of some five seconds; units shall not move for what lasts no longer."""
+"""A status has the rate of about five seconds; units shall not move for a peak of that length."""
 _SETTLED_MS = 30_000
-"""A unit that has just begun works off what piled up: that says little about its weight."""
+"""A unit that has just started catches up: its rate then says little about its weight."""
 
 
 @dataclass
@@ -22,13 +22,13 @@ class _Rate:
 
 
 class Rates:
-    """Remembers as long as a unit runs; whoever looks more often gets a better mean."""
+    """Remembers as long as a unit runs; the more often it observes, the better the mean."""
 
     def __init__(self) -> None:
         self._rates: dict[TaskId, _Rate] = {}
 
     def observe(self, tasks: Iterable[ReplicationTask], now_ms: int) -> None:
-        """Look at the statuses of all units; those that are not among them are forgotten."""
+        """Read the statuses of all units; units that are not among them are forgotten."""
         known, self._rates = self._rates, {}
         for task in tasks:
             measured, id = task.status.bytes_per_second, task_id(task)
@@ -36,7 +36,7 @@ class Rates:
             if rate is None and measured is not None:
                 rate = _Rate(now_ms, now_ms, measured)
             elif rate is not None and measured is not None:
-                # What a unit does not say while it changes hands is no rate of 0.
+                # A unit that is handed over reports no rate, which is not a rate of 0.
                 elapsed = now_ms - rate.last_ms
                 rate.per_second += (1 - exp(-elapsed / _SMOOTHING_MS)) * (
                     measured - rate.per_second

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from headrace.errors import InvalidSpec
-from headrace.host.files import write_whole
+from headrace.host import write_whole
 from headrace.sandbox.broker import Broker
 from headrace.sandbox.cluster import Cluster
 from headrace.sandbox.plan import ClusterPlan

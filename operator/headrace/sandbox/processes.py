@@ -10,7 +10,7 @@ import psutil
 from pydantic import BaseModel, ConfigDict
 
 from headrace.errors import Fatal
-from headrace.host.files import write_whole
+from headrace.host import write_whole
 
 KILL_PATIENCE_S = 10
 """A killed process is gone at once, unless the kernel waits for a disk."""

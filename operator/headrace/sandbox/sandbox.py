@@ -11,8 +11,7 @@ from typing import Self
 import psutil
 
 from headrace.errors import InvalidSpec
-from headrace.host import state_home
-from headrace.host.locks import file_lock
+from headrace.host import file_lock, state_home
 from headrace.logs import get_logger
 from headrace.sandbox.broker import Broker
 from headrace.sandbox.cluster import Cluster, format_all, start_all

@@ -16,7 +16,7 @@ from typing import Any
 
 from headrace.backoff import Backoff
 from headrace.driver.herder_link import encode
-from headrace.host import parent_death_signal
+from headrace.host import spawn
 from headrace.logs import get_logger
 
 log = get_logger(__name__)
@@ -25,13 +25,13 @@ _LINE_LIMIT = 64 << 20
 _RESPAWN_DELAY_S = 1.0
 _MAX_RESPAWN_DELAY_S = 30.0
 _HEALTHY_S = 10.0
-"""A driver that lived so long did not die of its start."""
+"""A driver that ran for so long did not fail at its start."""
 
-Called = Callable[["DriverProcess", str, Mapping[str, Any]], dict[str, Any]]
+OnCall = Callable[["DriverProcess", str, Mapping[str, Any]], dict[str, Any]]
 
 
 class DriverProcess:
-    """One driver process and the line to it."""
+    """One driver process and the socket to it."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class DriverProcess:
         self.incarnation = incarnation
         self.process = process
         self.leaving = False
-        """Whether it is one too many: it gets nothing new, and is stopped when it holds nothing."""
+        """Whether it is to leave: it gets no unit, and is stopped when it holds none."""
         self.last_beat: float | None = None
         """Monotonic seconds; ``None`` before the first heartbeat, and when it is taken for lost."""
         self.joined = False
@@ -65,14 +65,14 @@ class DriverProcess:
         """Kill -9."""
         self.process.kill()
 
-    def hang_up(self) -> None:
-        """Close the line: the driver stops."""
+    def close(self) -> None:
+        """Close the socket: the driver stops."""
         self._writer.close()
 
 
 class Fleet:
-    """Keeps ``size`` drivers. A dead one is replaced under a new name, so that its units move at
-    once and are not held for it."""
+    """Keeps ``size`` drivers. One that ended is replaced under a new name, so that its units move
+    at once."""
 
     def __init__(
         self,
@@ -81,9 +81,9 @@ class Fleet:
         log_file: Path | None,
         secrets: Path | None = None,
         *,
-        joined: Callable[[DriverProcess], None],
-        left: Callable[[DriverProcess], None],
-        called: Called,
+        on_joined: Callable[[DriverProcess], None],
+        on_left: Callable[[DriverProcess], None],
+        on_call: OnCall,
     ) -> None:
         """``log_file`` takes what the drivers write; ``None``: our own standard error.
         ``secrets``: the folder of Secrets that they read."""
@@ -92,7 +92,7 @@ class Fleet:
         self._log_file = log_file
         self._secrets = secrets
         self._lease_s = lease_s
-        self._joined, self._left, self._called = joined, left, called
+        self._on_joined, self._on_left, self._on_call = on_joined, on_left, on_call
         self._drivers: dict[str, DriverProcess] = {}
         self._starting = 0
         self._numbers = itertools.count(1)
@@ -134,10 +134,10 @@ class Fleet:
                 driver.last_beat = now
             elif driver.last_beat is not None and now - driver.last_beat > self._lease_s:
                 driver.last_beat = None
-                self._left(driver)
+                self._on_left(driver)
 
     async def stop(self, timeout_s: float) -> None:
-        """Ask all to stop; kill what did not within ``timeout_s``."""
+        """Ask all to stop; kill those that still run after ``timeout_s``."""
         self._stopping = True
         for driver in self._drivers.values():
             driver.send({"event": "stop"})
@@ -184,7 +184,7 @@ class Fleet:
                 await asyncio.sleep(backoff.next_s())
             staying = sum(not one.leaving for one in self._drivers.values())
             if staying + self._starting >= self.size:
-                return  # one fewer is wanted meanwhile
+                return  # resized meanwhile: no replacement
 
     async def _spawn(self) -> tuple[asyncio.StreamReader, DriverProcess]:
         ours, theirs = socket.socketpair()
@@ -197,7 +197,7 @@ class Fleet:
         # kernel wakes it with CONT.
         with theirs, ExitStack() as files:
             log_file = files.enter_context(self._log_file.open("ab")) if self._log_file else None
-            process = parent_death_signal.spawn(
+            process = spawn(
                 command,
                 at_parents_death=signal.SIGCONT,
                 pass_fds=[theirs.fileno()],
@@ -208,7 +208,7 @@ class Fleet:
         return reader, DriverProcess(name, incarnation, process, writer)
 
     async def _serve(self, reader: asyncio.StreamReader, driver: DriverProcess) -> None:
-        # A line that is closed, or torn by a kill in the middle of a write, is the driver's end.
+        # A closed socket, or half a line of a driver killed while it wrote, is the driver's end.
         with suppress(ConnectionError, json.JSONDecodeError):
             while line := await reader.readline():
                 message = json.loads(line)
@@ -216,13 +216,13 @@ class Fleet:
                 driver.last_beat = time.monotonic()
                 if not known:
                     driver.joined = True
-                    self._joined(driver)
+                    self._on_joined(driver)
                 if message["call"] != "beat":
-                    answer = self._called(driver, message["call"], message)
+                    answer = self._on_call(driver, message["call"], message)
                     driver.send({"id": message["id"], **answer})
 
     async def _ended(self, driver: DriverProcess) -> None:
-        driver.hang_up()
+        driver.close()
         with suppress(asyncio.CancelledError):
             await asyncio.to_thread(self._reap, driver)
         del self._drivers[driver.name]
@@ -231,13 +231,13 @@ class Fleet:
         if not driver.joined:
             code = driver.process.returncode
             log.warning("driver ended before it joined", driver=driver.name, code=code)
-        elif driver.last_beat is not None:  # else it was taken for lost before
+        elif driver.last_beat is not None:  # else it was declared lost before
             driver.last_beat = None
-            self._left(driver)
+            self._on_left(driver)
 
     def _reap(self, driver: DriverProcess) -> None:
         try:
             driver.process.wait(1.0)
         except subprocess.TimeoutExpired:
-            driver.kill()  # its line is closed: it is of no use any more
+            driver.kill()  # its socket is closed: it cannot do any work
             driver.process.wait()

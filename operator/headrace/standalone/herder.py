@@ -1,4 +1,4 @@
-"""The herder of ``headrace run``: keeps units on local driver processes and watches over them.
+"""The herder of ``headrace run``: keeps units, and starts and watches local drivers.
 
 What Kubernetes' API server, Deployment and Leases are to the operator, this process is to
 standalone drivers: it keeps the units (``store``), starts the drivers (``fleet``), decides by
@@ -60,12 +60,12 @@ class StandaloneHerder:
             self._lease_s,
             log_file,
             secrets,
-            joined=self._joined,
-            left=self._left,
-            called=self._called,
+            on_joined=self._driver_joined,
+            on_left=self._driver_left,
+            on_call=self._answer,
         )
         self._placement = PlacementLoop(
-            self._flows.values, self._store, self._fleet, self._tell_all
+            self._flows.values, self._store, self._fleet, self._send_all_units
         )
         self._writers: dict[tuple[str, str], str] = {}  # (target cluster id, topic) -> flow
         self._overdue: dict[str, set[str]] = defaultdict(set)
@@ -74,7 +74,7 @@ class StandaloneHerder:
             for connector in _CONNECTORS:
                 self._store.put(name, connector)
 
-    # What the command line uses.
+    # For the command line.
 
     async def run(self, until: asyncio.Event) -> None:
         """Run the drivers until ``until`` is set, then stop them, within 5 s."""
@@ -90,7 +90,7 @@ class StandaloneHerder:
             for end in ends:
                 end.cancel()
             for end in done:
-                end.result()  # raises what went wrong
+                end.result()  # raises its error
         finally:
             self._placement.close()
             await self._fleet.stop(_STOP_TIMEOUT_S)
@@ -104,7 +104,7 @@ class StandaloneHerder:
         return self._store.of_flow(flow)
 
     def status(self, name: str) -> ReplicationFlowStatus:
-        """How a flow stands now."""
+        """The status of a flow now."""
         flow = self._flows[name]
         facts = FlowFacts(
             datetime.now(UTC),
@@ -119,7 +119,7 @@ class StandaloneHerder:
         return status
 
     def kill_driver(self, flow: str) -> dict[str, Any]:
-        """Kill -9 the driver that holds most source tasks of a flow, as a test of it."""
+        """Kill -9 the driver that holds most source tasks of a flow, as a fault for a test."""
         alive = {driver.name: driver for driver in self._fleet.alive()}
         victim = alive[busiest(self._store.of_flow(flow), alive, flow)]
         units = [
@@ -149,7 +149,7 @@ class StandaloneHerder:
         self._placement.pin(task_id(task), driver)
 
     def pause(self, flow: str, paused: bool) -> None:
-        """Let the tasks of a flow rest, or go on; positions and connections are kept."""
+        """Pause or resume the tasks of a flow; positions and connections are kept."""
         known = self._flows[flow]
         state = FlowState.PAUSED if paused else FlowState.RUNNING
         spec = known.spec.model_copy(update={"state": state})
@@ -157,23 +157,23 @@ class StandaloneHerder:
         metadata = known.metadata.model_copy(update={"generation": generation})
         self._flows[flow] = known.model_copy(update={"spec": spec, "metadata": metadata})
         for driver in self._fleet.alive():
-            self._tell_flows(driver)
+            self._send_flows(driver)
 
     def scale(self, drivers: int) -> int:
-        """Have so many drivers from now on; returns how many were wanted before."""
+        """Run ``drivers`` drivers from now on; returns how many were to run before."""
         before = self._fleet.size
         self._fleet.resize(drivers)
         self._placement.await_drivers()
         return before
 
-    # What drivers do.
+    # Calls of drivers.
 
-    def _joined(self, driver: DriverProcess) -> None:
-        self._tell_flows(driver)
+    def _driver_joined(self, driver: DriverProcess) -> None:
+        self._send_flows(driver)
         log.info("driver joined", driver=driver.name, pid=driver.pid)
         self._placement.driver_joined(driver)
 
-    def _left(self, driver: DriverProcess) -> None:
+    def _driver_left(self, driver: DriverProcess) -> None:
         units = sum(task.status.driver_incarnation == driver.incarnation for task in self._store)
         self._overdue.pop(driver.name, None)
         if driver.process.returncode == 0 and not units:
@@ -182,15 +182,15 @@ class StandaloneHerder:
             log.warning("driver lost", driver=driver.name, pid=driver.pid, units=units)
         self._placement.driver_left(driver)
 
-    def _called(
+    def _answer(
         self, driver: DriverProcess, call: str, message: Mapping[str, Any]
     ) -> dict[str, Any]:
         try:
             if call == "put-tasks":
-                self._publish(message)
+                self._put_tasks(message)
                 return {}
             if call == "list-tasks":
-                return {"tasks": self._published(message)}
+                return {"tasks": self._list_tasks(message)}
             return {"task": dump(self._write_status(message))}
         except HeadraceError as error:
             return answer_error(error)
@@ -203,12 +203,12 @@ class StandaloneHerder:
         )
         if written.status.driver_incarnation != before.driver_incarnation:
             self._note_overdue(written, before)
-            self._tell(written.spec.driver_name)
-            self._dismiss()
+            self._send_units(written.spec.driver_name)
+            self._stop_leaving()
         return written
 
     def _note_overdue(self, task: ReplicationTask, before: ReplicationTaskStatus) -> None:
-        """A claim of what another driver holds, which is not known to be lost."""
+        """Record a claim of a unit that a driver holds which is not known to be lost."""
         holder = self._fleet.get(before.driver_name)
         taken = task.status.driver_name and holder is not None
         if taken and not self._placement.is_lost(before.driver_incarnation):
@@ -220,14 +220,14 @@ class StandaloneHerder:
             )
             self._overdue[before.driver_name].add(task.metadata.name)
 
-    def _dismiss(self) -> None:
-        """Let leaving drivers go that hold nothing any more."""
+    def _stop_leaving(self) -> None:
+        """Stop leaving drivers that hold no unit."""
         held = {task.status.driver_name for task in self._store}
         for driver in self._fleet.alive():
             if driver.leaving and driver.name not in held:
                 driver.send({"event": "stop"})
 
-    def _publish(self, message: Mapping[str, Any]) -> None:
+    def _put_tasks(self, message: Mapping[str, Any]) -> None:
         connector = ReplicationTask.model_validate(message["connector"])
         flow = connector.spec.flow_name
         topics = {
@@ -248,7 +248,7 @@ class StandaloneHerder:
         if changed:
             self._placement.request()
 
-    def _published(self, message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def _list_tasks(self, message: Mapping[str, Any]) -> list[dict[str, Any]]:
         connector = ReplicationTask.model_validate(message["connector"])
         return [
             dump(task)
@@ -274,23 +274,23 @@ class StandaloneHerder:
             blind = now - last > self._lease_s / 3
             last = now
             self._fleet.expire(now, forgive=blind)
-            self._dismiss()
+            self._stop_leaving()
 
     # What drivers receive.
 
-    def _tell_all(self) -> None:
+    def _send_all_units(self) -> None:
         for driver in self._fleet.alive():
-            self._tell(driver.name)
+            self._send_units(driver.name)
 
-    def _tell_flows(self, driver: DriverProcess) -> None:
+    def _send_flows(self, driver: DriverProcess) -> None:
         flows = [
             flow.model_dump(mode="json", by_alias=True, exclude_unset=True)
             for flow in self._flows.values()
         ]
         driver.send({"event": "flows", "flows": flows})
 
-    def _tell(self, driver_name: str) -> None:
-        """Send a driver all units that it is to run, stands by for, or holds."""
+    def _send_units(self, driver_name: str) -> None:
+        """Send a driver all units that it is assigned, stands by for, or holds."""
         driver = self._fleet.get(driver_name)
         if driver is None:
             return

@@ -40,7 +40,7 @@ class TaskStore:
         partitions: Sequence[TopicPartitions] = (),
         connector_epoch: int = 0,
     ) -> None:
-        """Write what a unit does; where it runs stays as it was."""
+        """Write what a unit does; its assignment stays."""
         name = TaskId(flow, type, index).name
         known = self._tasks.get(name)
         if known is None:
@@ -58,7 +58,7 @@ class TaskStore:
     def assign(
         self, name: str, driver: str, standbys: Sequence[str], lost_incarnation: str
     ) -> None:
-        """Write where a unit runs, and who stands by."""
+        """Write the driver and the standbys of a unit."""
         task = self._tasks[name]
         self._write_spec(
             task,

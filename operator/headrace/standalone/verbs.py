@@ -1,4 +1,4 @@
-"""What a running flow is asked over its control socket."""
+"""Answers the verbs of commands, which arrive over a flow's control socket."""
 
 from collections.abc import Callable
 from typing import Any

@@ -13,9 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from headrace.errors import Fatal, InvalidSpec
-from headrace.host.files import write_whole
-from headrace.host.folders import cache_home
-from headrace.host.parent_death_signal import spawn
+from headrace.host import cache_home, spawn, write_whole
 from headrace.toolchain.java import Java
 from headrace.toolchain.proxies import proxy_properties
 

@@ -11,8 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from headrace.errors import Fatal
-from headrace.host.folders import cache_home
-from headrace.host.locks import file_lock
+from headrace.host import cache_home, file_lock
 from headrace.toolchain import ivy
 from headrace.toolchain.java import Java, find_java
 

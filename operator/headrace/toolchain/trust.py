@@ -16,8 +16,7 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import (
 from cryptography.utils import CryptographyDeprecationWarning
 
 from headrace.errors import InvalidSpec
-from headrace.host.files import write_whole
-from headrace.host.folders import cache_home
+from headrace.host import cache_home, write_whole
 
 # Where distributions keep the bundle; the list that Go's crypto/x509 goes through (root_linux.go).
 BUNDLES = (

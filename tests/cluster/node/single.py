@@ -23,8 +23,7 @@ from cluster.real import Cluster, CommandError, Part, run
 from rich.console import Console
 
 from headrace.errors import Fatal, HeadraceError
-from headrace.host import cache_home
-from headrace.host.locks import file_lock
+from headrace.host import cache_home, file_lock
 from headrace.sandbox.ports import held_ports
 
 ENDPOINT = f"unix://{RUNTIME}"

@@ -6,7 +6,6 @@ import pytest
 
 from headrace.assign import (
     ApplicationState,
-    AssignmentConfig,
     AssignmentError,
     AssignmentUtils,
     DriverAssignment,
@@ -109,18 +108,17 @@ def test_standbys_go_where_least_is_to_do() -> None:
     }
 
 
-def test_standbys_differ_by_tags_where_they_can() -> None:
+def test_standbys_differ_by_rack_where_they_can() -> None:
     zones = {"a": "z1", "b": "z1", "c": "z2", "d": "z3"}
     state = ApplicationState.of(
         read_from("r"),
-        [DriverState(name, tags={"zone": zone}) for name, zone in zones.items()],
+        [DriverState(name, rack=zone) for name, zone in zones.items()],
         flows={"orders": FlowConfig(standbys=2)},
-        config=AssignmentConfig(rack_aware_tags=("zone",)),
     )
     nothing = dict.fromkeys(zones, frozenset[TaskId]())
     placed = AssignmentUtils.place_standbys(state, nothing | {"a": frozenset(T[:1])})
     assert [name for name, standby in placed.items() if standby] == ["c", "d"]
-    # There are no more zones than three, but a standby beside another is better than none.
+    # There are no more racks than three, but a standby beside another is better than none.
     flows = {"orders": FlowConfig(standbys=3)}
     placed = AssignmentUtils.place_standbys(
         replace(state, flows=flows), nothing | {"a": frozenset(T[:1])}

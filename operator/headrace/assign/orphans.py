@@ -1,4 +1,4 @@
-"""Where tasks without a driver go."""
+"""Gives tasks without a driver to drivers: those that hold a copy, then the least loaded."""
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
