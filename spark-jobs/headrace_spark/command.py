@@ -23,6 +23,7 @@ from headrace.api import Verdict, load
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec
 from headrace.kafka import journal
 from headrace.mirror_test import (
+    Document,
     Fault,
     Faults,
     LoadManifest,
@@ -36,7 +37,6 @@ from headrace.mirror_test import (
     latency,
     points,
 )
-from headrace.mirror_test.documents import Document
 from headrace_spark import probe as watching
 from headrace_spark import producer, verifier
 from headrace_spark.session import session

@@ -2,8 +2,7 @@
 
 import asyncio
 
-from headrace.k8s import connect, retried
-from headrace.k8s.kinds import CONFIG_MAP
+from headrace.k8s import CONFIG_MAP, connect, retried
 
 _WITHIN_S = 120.0
 """An API server that is restarted or upgraded is back by then; the verdict is worth the wait."""

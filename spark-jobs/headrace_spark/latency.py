@@ -3,8 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
-from headrace.mirror_test import Second
-from headrace.mirror_test.measured import quantile, two_digits
+from headrace.mirror_test import Second, quantile, two_digits
 
 LONGEST_MS = 3_600_000
 """An hour or more counts as an hour: keeps the number of buckets bounded."""

@@ -15,7 +15,7 @@ from typing import Any
 from pyspark import BarrierTaskContext
 from pyspark.sql import SparkSession
 
-from headrace.api.partitions import TopicPartition
+from headrace.api import TopicPartition
 from headrace.errors import HeadraceError
 from headrace.kafka import Admin, Message, Position, assign, journal, make_consumer
 from headrace.mirror_test import Measured, Run, journal_keys

@@ -18,9 +18,15 @@ from pyspark.sql import SparkSession
 
 from headrace.errors import GaveUp
 from headrace.kafka import KafkaError, KafkaException, Message, journal, make_producer, translate
-from headrace.mirror_test import LoadManifest, Run, journal_keys
-from headrace.mirror_test.load import Acknowledged
-from headrace.mirror_test.manifest import LoadedTopic, PartitionSummary, Stream
+from headrace.mirror_test import (
+    Acknowledged,
+    LoadedTopic,
+    LoadManifest,
+    PartitionSummary,
+    Run,
+    Stream,
+    journal_keys,
+)
 from headrace_spark import messages, topics
 from headrace_spark.pace import Pace
 from headrace_spark.topics import LoadTopic

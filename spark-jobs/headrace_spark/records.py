@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.api import ClusterAccess
-from headrace.mirror_test.manifest import LoadManifest, Stream
+from headrace.mirror_test import LoadManifest, Stream
 from headrace_spark.messages import HEADER_ID, HEADER_SENTINEL, HEADER_SEQ
 from headrace_spark.security import security_options
 

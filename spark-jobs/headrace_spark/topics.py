@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from headrace.api import ClusterAccess
-from headrace.api.partitions import TopicPartition
+from headrace.api import ClusterAccess, TopicPartition
 from headrace.kafka import Admin, Position, journal
 from headrace.mirror_test import Run
 

@@ -9,8 +9,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from headrace.api import Verdict
-from headrace.mirror_test import Counts, Example, Fault, Kind, LoadManifest, Measured, Run
-from headrace.mirror_test.result import allowed_counts
+from headrace.mirror_test import (
+    Counts,
+    Example,
+    Fault,
+    Kind,
+    LoadManifest,
+    Measured,
+    Run,
+    allowed_counts,
+)
 
 RATE_REACHED = 0.95
 """Of messagesPerSecond: below it, a reader should know that the load was lighter than asked for."""

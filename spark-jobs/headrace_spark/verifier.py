@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.api import Partitioning
-from headrace.api.partitions import TopicPartition
+from headrace.api import Partitioning, TopicPartition
 from headrace.kafka import Admin, Position, assign, journal, make_consumer
 from headrace.mirror_test import MAX_EXAMPLES, Counts, Example, Kind, LoadManifest, Run
 from headrace_spark import checks, messages, records, topics

@@ -8,6 +8,7 @@ docs/reference.md.
 
 from headrace.api.access import ClusterAccess
 from headrace.api.cluster import AuthenticationType, ClusterSpec, SecretUse, TargetClusterSpec
+from headrace.api.conditions import Readiness, condition, conditions_of
 from headrace.api.flow import (
     Delivery,
     FlowState,
@@ -19,6 +20,25 @@ from headrace.api.flow import (
     Topics,
 )
 from headrace.api.flow_status import Lag, ReplicationFlowStatus, TaskCounts
+from headrace.api.labels import (
+    COMPONENT_LABEL,
+    CONNECTOR_MANAGER,
+    DRIVER_COMPONENT,
+    DRIVER_MANAGER,
+    FLOW_LABEL,
+    KILL_ANNOTATION,
+    LED_NEXT,
+    MIRROR_TEST_LABEL,
+    MOVE_ANNOTATION,
+    OPERATOR_MANAGER,
+    PAUSE_ANNOTATION,
+    RESTART_ANNOTATION,
+    TARGET_LABEL,
+    TOPICS_ANNOTATION,
+    TYPE_LABEL,
+    label_value,
+    standby_label,
+)
 from headrace.api.load import MIN_MESSAGE_BYTES, Load, MessageFormat
 from headrace.api.loader import InvalidManifest, Manifest, load
 from headrace.api.meta import (
@@ -45,6 +65,7 @@ from headrace.api.mirror_test_status import (
     Verdict,
 )
 from headrace.api.mistakes import Mistake
+from headrace.api.model import Model
 from headrace.api.partitions import TopicPartition, TopicPartitions
 from headrace.api.ranges import format_ranges, parse_ranges
 from headrace.api.secret import Secret
@@ -56,11 +77,28 @@ from headrace.api.task import (
     TaskPhase,
     TaskType,
 )
+from headrace.api.topics import HEARTBEATS
 from headrace.api.unbuilt import Unbuilt, unbuilt
 
 __all__ = [
     "API_VERSION",
+    "COMPONENT_LABEL",
+    "CONNECTOR_MANAGER",
+    "DRIVER_COMPONENT",
+    "DRIVER_MANAGER",
+    "FLOW_LABEL",
+    "HEARTBEATS",
+    "KILL_ANNOTATION",
+    "LED_NEXT",
     "MIN_MESSAGE_BYTES",
+    "MIRROR_TEST_LABEL",
+    "MOVE_ANNOTATION",
+    "OPERATOR_MANAGER",
+    "PAUSE_ANNOTATION",
+    "RESTART_ANNOTATION",
+    "TARGET_LABEL",
+    "TOPICS_ANNOTATION",
+    "TYPE_LABEL",
     "AuthenticationType",
     "Budgets",
     "ChaosAction",
@@ -84,10 +122,12 @@ __all__ = [
     "MirrorTestSpec",
     "MirrorTestStatus",
     "Mistake",
+    "Model",
     "Mover",
     "ObjectMeta",
     "Partitioning",
     "Policy",
+    "Readiness",
     "Reason",
     "ReplicationFlow",
     "ReplicationFlowSpec",
@@ -108,8 +148,12 @@ __all__ = [
     "Topics",
     "Unbuilt",
     "Verdict",
+    "condition",
+    "conditions_of",
     "format_ranges",
+    "label_value",
     "load",
     "parse_ranges",
+    "standby_label",
     "unbuilt",
 ]

@@ -16,6 +16,7 @@ from headrace.assign.state import (
     AssignmentConfig,
     DriverState,
     FlowConfig,
+    Lags,
     TaskInfo,
     weigh,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "DriverName",
     "DriverState",
     "FlowConfig",
+    "Lags",
     "RoundRobinAssignor",
     "StickyAssignor",
     "TaskAssignment",

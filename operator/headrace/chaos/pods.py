@@ -5,21 +5,23 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from headrace.api import ChaosAction, ChaosStep, ReplicationFlow, ReplicationTask
-from headrace.api.labels import (
+from headrace.api import (
     COMPONENT_LABEL,
     DRIVER_COMPONENT,
     FLOW_LABEL,
     KILL_ANNOTATION,
     LED_NEXT,
+    ChaosAction,
+    ChaosStep,
+    ReplicationFlow,
+    ReplicationTask,
     label_value,
 )
 from headrace.chaos.flow_snapshot import FlowSnapshot, freeze_s
 from headrace.chaos.port import Injection
 from headrace.chaos.signals import freeze_driver, kill_driver
 from headrace.errors import GaveUp, InvalidSpec, Retriable
-from headrace.k8s import Client, Object, parse, retried
-from headrace.k8s.kinds import FLOW, MIRROR_TEST, POD, TASK
+from headrace.k8s import FLOW, MIRROR_TEST, POD, TASK, Client, Object, parse, retried
 
 _T = TypeVar("_T")
 

@@ -12,8 +12,7 @@ from datetime import datetime
 
 from headrace.chaos.flow_snapshot import driver_container
 from headrace.errors import GaveUp, InvalidSpec, Retriable
-from headrace.k8s import Client, Object, retried
-from headrace.k8s.kinds import POD
+from headrace.k8s import POD, Client, Object, retried
 
 _WITHIN_S = 60.0
 """Its image is on the node; the error has the kubelet's reason for a longer wait."""

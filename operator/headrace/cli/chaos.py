@@ -17,8 +17,7 @@ from headrace.errors import HeadraceError, InvalidSpec
 from headrace.k8s import connect
 from headrace.kafka import journal
 from headrace.logs import get_logger
-from headrace.mirror_test import Fault, Faults, LoadTail, Run, journal_keys
-from headrace.mirror_test.faults import read_plan
+from headrace.mirror_test import Fault, Faults, LoadTail, Run, journal_keys, read_plan
 
 log = get_logger(__name__)
 

@@ -9,17 +9,18 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from headrace.api import FlowState, ReplicationFlow, ReplicationTask
-from headrace.api.labels import (
+from headrace.api import (
     FLOW_LABEL,
     MOVE_ANNOTATION,
     RESTART_ANNOTATION,
+    FlowState,
+    ReplicationFlow,
+    ReplicationTask,
     label_value,
 )
 from headrace.control.unit_rows import describe, named, settled, unit
 from headrace.errors import InvalidSpec
-from headrace.k8s import Client, connect_as_kubectl, parse
-from headrace.k8s.kinds import FLOW, TASK
+from headrace.k8s import FLOW, TASK, Client, connect_as_kubectl, parse
 
 Answer = dict[str, Any]
 T = TypeVar("T")

@@ -15,9 +15,8 @@ from headrace.cli.spark_job import Event, SparkJob
 from headrace.cli.verify_view import View
 from headrace.control import control
 from headrace.errors import GaveUp
-from headrace.mirror_test import Faults, LoadClock, Result, Run, documents
+from headrace.mirror_test import Faults, LoadClock, Result, Run, Stage, deadline_s, documents
 from headrace.mirror_test.sequence import Activity, RunState, StageState, advance
-from headrace.mirror_test.stages import Stage, deadline_s
 
 _DOCUMENTS = (
     *(documents.TEST, documents.FAULTS, documents.MANIFEST),

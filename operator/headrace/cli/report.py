@@ -10,8 +10,7 @@ from pydantic import ValidationError
 from headrace.api import MirrorTest
 from headrace.cli.summary import summary
 from headrace.errors import GaveUp, InvalidSpec
-from headrace.k8s import Client, connect_as_kubectl, owns, parse
-from headrace.k8s.kinds import CONFIG_MAP, MIRROR_TEST
+from headrace.k8s import CONFIG_MAP, MIRROR_TEST, Client, connect_as_kubectl, owns, parse
 from headrace.mirror_test import Result, documents
 from headrace.report.page import page
 

@@ -7,8 +7,7 @@ from itertools import islice
 
 import click
 
-from headrace.api import ClusterAccess, ClusterSpec
-from headrace.api.partitions import TopicPartition
+from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.errors import GaveUp, InvalidSpec
 from headrace.kafka import (
     Admin,

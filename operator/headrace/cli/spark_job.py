@@ -14,7 +14,7 @@ from typing import Any
 
 from headrace.errors import Fatal
 from headrace.host import spawn
-from headrace.mirror_test.stages import HEAP_MIB, JAVA_OPTIONS, Stage, local_slots
+from headrace.mirror_test import HEAP_MIB, JAVA_OPTIONS, Stage, local_slots
 from headrace.toolchain import JarSet, find_java, jars
 
 Event = dict[str, Any]

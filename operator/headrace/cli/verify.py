@@ -25,8 +25,7 @@ from headrace.cli.verify_view import View
 from headrace.control import control
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec, Retriable
 from headrace.kafka import Admin
-from headrace.mirror_test import Result, Run
-from headrace.mirror_test.resolve import resolve
+from headrace.mirror_test import Result, Run, resolve
 
 _CODES = {
     Verdict.PASSED: Exit.OK,

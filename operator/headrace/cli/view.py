@@ -9,8 +9,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headrace.api import ConditionType, ReplicationFlowStatus, ReplicationTask, TaskPhase, TaskType
-from headrace.api.conditions import condition
+from headrace.api import (
+    ConditionType,
+    ReplicationFlowStatus,
+    ReplicationTask,
+    TaskPhase,
+    TaskType,
+    condition,
+)
 from headrace.standalone import StandaloneHerder
 
 _REFRESH_S = 0.5

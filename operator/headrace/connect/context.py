@@ -4,14 +4,12 @@ import time
 from functools import cached_property
 from pathlib import Path
 
-from headrace.api import ClusterAccess, ReplicationFlow, ReplicationFlowSpec
-from headrace.api.partitions import TopicPartition
+from headrace.api import ClusterAccess, ReplicationFlow, ReplicationFlowSpec, TopicPartition
 from headrace.clock import Clock
 from headrace.connect.handover import DriverIdentity
 from headrace.connect.stall_detector import StallDetector
 from headrace.movers import KAFKA, Clients, Mover, ProgressLog, RecordMover
-from headrace.replication import TopicFilter, policy_for
-from headrace.replication.progress import ProgressKey
+from headrace.replication import ProgressKey, TopicFilter, policy_for
 
 
 class FlowContext:

@@ -3,8 +3,7 @@
 from math import inf
 from typing import Any
 
-from headrace.api import ClusterAccess, TaskType
-from headrace.api.topics import HEARTBEATS
+from headrace.api import HEARTBEATS, ClusterAccess, TaskType
 from headrace.clock import Clock
 from headrace.connect.threaded_unit import ThreadedUnit
 from headrace.errors import HeadraceError, Retriable
@@ -17,7 +16,7 @@ from headrace.kafka import (
     make_producer,
     translate,
 )
-from headrace.replication.heartbeats import Heartbeat
+from headrace.replication import Heartbeat
 
 
 class HeartbeatConnector(ThreadedUnit):

@@ -8,8 +8,13 @@ that they own a unit.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol, Self
 
-from headrace.api import ReplicationTask, ReplicationTaskStatus, TaskType, TopicPartitions
-from headrace.api.topics import HEARTBEATS
+from headrace.api import (
+    HEARTBEATS,
+    ReplicationTask,
+    ReplicationTaskStatus,
+    TaskType,
+    TopicPartitions,
+)
 from headrace.errors import HeadraceError, InvalidSpec
 
 

@@ -3,8 +3,7 @@
 import threading
 from collections.abc import Callable
 
-from headrace.api import ConditionType, ReplicationTask, ReplicationTaskStatus
-from headrace.api.conditions import condition
+from headrace.api import ConditionType, ReplicationTask, ReplicationTaskStatus, condition
 from headrace.connect.handover import DriverIdentity
 from headrace.connect.herder import Herder, TaskConflict
 from headrace.errors import HeadraceError

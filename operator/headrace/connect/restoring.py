@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
-from headrace.api import StartFrom
-from headrace.api.partitions import TopicPartition
+from headrace.api import StartFrom, TopicPartition
 from headrace.connect.context import FlowContext
 from headrace.connect.ownership import Ownership
 from headrace.errors import Fatal, Retriable
 from headrace.kafka import Position
-from headrace.replication.progress import Progress, ProgressKey
+from headrace.replication import Progress, ProgressKey
 
 T = TypeVar("T")
 Offsets = dict[TopicPartition, int]

@@ -1,6 +1,6 @@
 """How a task gives up a lane and goes on: after a stall, with new secrets, after an error."""
 
-from headrace.api.partitions import TopicPartition
+from headrace.api import TopicPartition
 from headrace.connect.context import FlowContext
 from headrace.connect.releasing import DRAIN_TIMEOUT_S
 from headrace.connect.restoring import DataLoss, Starts, check_source_range

@@ -6,15 +6,16 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from headrace.api import (
+    HEARTBEATS,
     Condition,
     ConditionStatus,
     ConditionType,
     Reason,
     ReplicationTask,
     TaskType,
+    TopicPartition,
+    TopicPartitions,
 )
-from headrace.api.partitions import TopicPartition, TopicPartitions
-from headrace.api.topics import HEARTBEATS
 from headrace.connect.herder import TargetTaken, TaskConflict
 from headrace.connect.ownership import OwnershipLost
 from headrace.connect.threaded_unit import ThreadedUnit

@@ -2,9 +2,15 @@
 
 from collections.abc import Iterable, Mapping, Set
 
-from headrace.api import Condition, ConditionStatus, ConditionType, Reason
-from headrace.api.conditions import condition
-from headrace.api.partitions import TopicPartition, TopicPartitions
+from headrace.api import (
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    Reason,
+    TopicPartition,
+    TopicPartitions,
+    condition,
+)
 from headrace.clock import Clock
 from headrace.connect.lifecycle import LifeCycle
 from headrace.connect.rate import Rate

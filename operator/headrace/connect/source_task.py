@@ -5,8 +5,7 @@ from collections.abc import Callable, Set
 from concurrent.futures import Executor
 from functools import partial
 
-from headrace.api import ReplicationTaskStatus, TaskPhase
-from headrace.api.partitions import TopicPartition, TopicPartitions
+from headrace.api import ReplicationTaskStatus, TaskPhase, TopicPartition, TopicPartitions
 from headrace.assign import TaskId
 from headrace.connect.background import BackgroundStep
 from headrace.connect.context import FlowContext

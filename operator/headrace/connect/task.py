@@ -3,8 +3,7 @@
 from enum import StrEnum
 from typing import Protocol
 
-from headrace.api import ReplicationTaskStatus, TaskPhase
-from headrace.api.partitions import TopicPartition
+from headrace.api import ReplicationTaskStatus, TaskPhase, TopicPartition
 from headrace.assign import TaskId
 from headrace.connect.ownership import Ownership
 from headrace.errors import HeadraceError

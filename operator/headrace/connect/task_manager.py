@@ -9,8 +9,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
 
-from headrace.api import TaskPhase
-from headrace.api.partitions import TopicPartition
+from headrace.api import TaskPhase, TopicPartition
 from headrace.assign import TaskId
 from headrace.connect.task import Role, Task
 from headrace.errors import HeadraceError

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from headrace.api.partitions import TopicPartition
+from headrace.api import TopicPartition
 from headrace.connect.context import FlowContext
 from headrace.connect.ownership import Ownership, OwnershipLost
 from headrace.connect.restoring import Start, Starts, records

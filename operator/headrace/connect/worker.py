@@ -15,8 +15,9 @@ from headrace.api import (
     ReplicationTaskStatus,
     TaskPhase,
     TaskType,
+    TopicPartition,
+    TopicPartitions,
 )
-from headrace.api.partitions import TopicPartition, TopicPartitions
 from headrace.assign import TaskId
 from headrace.connect.context import FlowContext
 from headrace.connect.figures import UnitFigures

@@ -2,8 +2,14 @@
 
 from collections.abc import Sequence
 
-from headrace.api import ConditionStatus, ConditionType, ReplicationTask, TaskPhase, TaskType
-from headrace.api.conditions import condition
+from headrace.api import (
+    ConditionStatus,
+    ConditionType,
+    ReplicationTask,
+    TaskPhase,
+    TaskType,
+    condition,
+)
 
 
 def caught_up(tasks: Sequence[ReplicationTask]) -> bool:

@@ -3,11 +3,10 @@
 import asyncio
 from contextlib import aclosing
 
-from headrace.api.labels import FLOW_LABEL
+from headrace.api import FLOW_LABEL
 from headrace.controller.children import CHILDREN
 from headrace.errors import HeadraceError
-from headrace.k8s import Client, Kind
-from headrace.k8s.kinds import CONFIG_MAP, FLOW, JOB, LEASE, MIRROR_TEST, POD, TASK
+from headrace.k8s import CONFIG_MAP, FLOW, JOB, LEASE, MIRROR_TEST, POD, TASK, Client, Kind
 from headrace.logs import get_logger
 
 log = get_logger(__name__)

@@ -3,8 +3,13 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from headrace.api import API_VERSION, ReplicationFlow, ReplicationTask
-from headrace.api.labels import MOVE_ANNOTATION, standby_label
+from headrace.api import (
+    API_VERSION,
+    MOVE_ANNOTATION,
+    ReplicationFlow,
+    ReplicationTask,
+    standby_label,
+)
 from headrace.assign import DriverName, DriverState, TaskId
 from headrace.controller.drivers import Drivers
 from headrace.controller.names import PINNED_TO

@@ -1,7 +1,6 @@
 """What blocks the operator until a person changes something. Pure."""
 
-from headrace.api import Reason
-from headrace.api.conditions import Readiness
+from headrace.api import Readiness, Reason
 from headrace.errors import HeadraceError, InvalidSpec
 from headrace.k8s import Forbidden, Object, Refused
 

@@ -4,18 +4,20 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from headrace.api import ReplicationFlow
-from headrace.api.labels import OPERATOR_MANAGER
+from headrace.api import OPERATOR_MANAGER, ReplicationFlow
 from headrace.controller.child_ownership import check_name
 from headrace.controller.resources.metadata import driver_name
-from headrace.k8s import Client, Kind, Object, owns
-from headrace.k8s.kinds import (
+from headrace.k8s import (
     DEPLOYMENT,
     NETWORK_POLICY,
     POD_DISRUPTION_BUDGET,
     ROLE,
     ROLE_BINDING,
     SERVICE_ACCOUNT,
+    Client,
+    Kind,
+    Object,
+    owns,
 )
 
 CHILDREN = (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, POD_DISRUPTION_BUDGET, NETWORK_POLICY, DEPLOYMENT)

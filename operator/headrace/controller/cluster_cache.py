@@ -6,8 +6,13 @@ Whatever changes here puts the flow that it belongs to into the queue.
 import asyncio
 from collections.abc import Callable, Mapping
 
-from headrace.api import ReplicationFlow, ReplicationTask
-from headrace.api.labels import COMPONENT_LABEL, DRIVER_COMPONENT, FLOW_LABEL
+from headrace.api import (
+    COMPONENT_LABEL,
+    DRIVER_COMPONENT,
+    FLOW_LABEL,
+    ReplicationFlow,
+    ReplicationTask,
+)
 from headrace.assign import DriverName
 from headrace.controller.drivers import DriverLease, DriverPod
 from headrace.controller.flow_cache import FlowCache, name_of
@@ -16,8 +21,18 @@ from headrace.controller.queue import LATER_S, SOON_S
 from headrace.controller.targets import FlowName, Target, flow_name, written_targets
 from headrace.controller.unit_cache import UnitCache, UnitChange, flow_of
 from headrace.errors import HeadraceError
-from headrace.k8s import Change, ChangeType, Client, LeaseWatch, Object, Reflector, is_older
-from headrace.k8s.kinds import FLOW, POD, TASK
+from headrace.k8s import (
+    FLOW,
+    POD,
+    TASK,
+    Change,
+    ChangeType,
+    Client,
+    LeaseWatch,
+    Object,
+    Reflector,
+    is_older,
+)
 
 _CHECK_EVERY_S = 1.0
 _DRIVERS = f"{COMPONENT_LABEL}={DRIVER_COMPONENT},{FLOW_LABEL}"

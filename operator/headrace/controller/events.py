@@ -12,11 +12,10 @@ from headrace.api import (
     MirrorTest,
     ReplicationFlow,
     ReplicationTask,
+    condition,
 )
-from headrace.api.conditions import condition
 from headrace.errors import HeadraceError
-from headrace.k8s import Client, Object, micro_time
-from headrace.k8s.kinds import EVENT
+from headrace.k8s import EVENT, Client, Object, micro_time
 from headrace.logs import get_logger
 
 log = get_logger(__name__)

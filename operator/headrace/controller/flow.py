@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from headrace.api import (
+    CONNECTOR_MANAGER,
+    PAUSE_ANNOTATION,
     FlowState,
+    Readiness,
     Reason,
     ReplicationFlow,
     ReplicationFlowStatus,
@@ -14,8 +17,6 @@ from headrace.api import (
     Unbuilt,
     unbuilt,
 )
-from headrace.api.conditions import Readiness
-from headrace.api.labels import CONNECTOR_MANAGER, PAUSE_ANNOTATION
 from headrace.controller.assignment import AssignmentChanges, assignment_changes
 from headrace.controller.blocked import blocked_by
 from headrace.controller.children import Children
@@ -34,8 +35,7 @@ from headrace.controller.resources import (
 from headrace.controller.targets import FlowName, flow_name, taken_target
 from headrace.controller.writes import FlowWrites
 from headrace.errors import HeadraceError
-from headrace.k8s import Object
-from headrace.k8s.kinds import NETWORK_POLICY
+from headrace.k8s import NETWORK_POLICY, Object
 from headrace.placement import Assigner, task_id
 from headrace.status import FlowFacts, TakenTarget, flow_status, status_without_units
 

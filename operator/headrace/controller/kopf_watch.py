@@ -15,10 +15,9 @@ from typing import Any
 import kopf
 import structlog
 
-from headrace.api.labels import FLOW_LABEL, MIRROR_TEST_LABEL
+from headrace.api import FLOW_LABEL, MIRROR_TEST_LABEL
 from headrace.controller.children import CHILDREN
-from headrace.k8s import Kind, Object
-from headrace.k8s.kinds import CONFIG_MAP, JOB
+from headrace.k8s import CONFIG_MAP, JOB, Kind, Object
 
 _OURS = f"app.kubernetes.io/managed-by=headrace,{FLOW_LABEL}"
 _STAGES = (JOB, CONFIG_MAP)

@@ -9,8 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from headrace.api import ConditionType, Verdict
-from headrace.k8s import Described, Object
-from headrace.k8s.kinds import MIRROR_TEST
+from headrace.k8s import MIRROR_TEST, Described, Object
 
 _FLOW = ("namespace", "flow")
 _TEST = ("namespace", "test")

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from headrace.api.labels import COMPONENT_LABEL, DRIVER_COMPONENT, FLOW_LABEL, label_value
+from headrace.api import COMPONENT_LABEL, DRIVER_COMPONENT, FLOW_LABEL, label_value
 
 PINNED_TO: Final = "headrace.dev/pinned-to"
 """Annotation of a task, written together with a move that a person asked for: it stays on that

@@ -19,6 +19,8 @@ from headrace.controller.queue import KeyQueue
 from headrace.controller.targets import FlowName
 from headrace.controller.writes import FlowWrites
 from headrace.k8s import (
+    FLOW,
+    MIRROR_TEST,
     Change,
     Client,
     Kind,
@@ -31,7 +33,6 @@ from headrace.k8s import (
     make_registry,
     serve,
 )
-from headrace.k8s.kinds import FLOW, MIRROR_TEST
 from headrace.logs import get_logger
 
 log = get_logger(__name__)

@@ -7,9 +7,14 @@ checked at the same moment, and for flows of different namespaces.
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
-from headrace.api import FlowState, ReplicationFlow, ReplicationTask
-from headrace.api.labels import TARGET_LABEL, TOPICS_ANNOTATION
-from headrace.api.topics import HEARTBEATS
+from headrace.api import (
+    HEARTBEATS,
+    TARGET_LABEL,
+    TOPICS_ANNOTATION,
+    FlowState,
+    ReplicationFlow,
+    ReplicationTask,
+)
 from headrace.status import TakenTarget
 
 FlowName = tuple[str, str]

@@ -7,20 +7,20 @@ from datetime import UTC, datetime
 
 from headrace.api import (
     API_VERSION,
+    MOVE_ANNOTATION,
+    OPERATOR_MANAGER,
     ConditionType,
+    Readiness,
     Reason,
     ReplicationFlow,
     ReplicationFlowStatus,
     ReplicationTask,
 )
-from headrace.api.conditions import Readiness
-from headrace.api.labels import MOVE_ANNOTATION, OPERATOR_MANAGER
 from headrace.controller.assignment import Move, ObjectAssignment, build_assignment
 from headrace.controller.blocked import is_reported
 from headrace.controller.cluster_cache import ClusterCache
 from headrace.controller.events import EventRecorder, Occurrence, occurrences
-from headrace.k8s import Client, Conflict, NotFound, Object, Refused
-from headrace.k8s.kinds import FLOW, TASK
+from headrace.k8s import FLOW, TASK, Client, Conflict, NotFound, Object, Refused
 from headrace.logs import get_logger
 from headrace.status import is_significant, status_without_units
 

@@ -3,11 +3,9 @@
 import asyncio
 from collections.abc import Callable, Iterator
 
-from headrace.api import ReplicationFlow, ReplicationTask
-from headrace.api.labels import standby_label
+from headrace.api import ReplicationFlow, ReplicationTask, standby_label
 from headrace.errors import HeadraceError, InvalidSpec
-from headrace.k8s import Change, Client, Object, Reflector, is_older, is_owned, parse
-from headrace.k8s.kinds import TASK
+from headrace.k8s import TASK, Change, Client, Object, Reflector, is_older, is_owned, parse
 from headrace.logs import get_logger
 
 log = get_logger(__name__)

@@ -8,10 +8,9 @@ from functools import partial
 from typing import Any
 
 from headrace.api import ReplicationTask, TaskType
-from headrace.connect.herder import TaskConflict
+from headrace.connect import TaskConflict
 from headrace.errors import HeadraceError, Retriable
-from headrace.k8s import Client, NotFound, Refused
-from headrace.k8s.kinds import TASK
+from headrace.k8s import TASK, Client, NotFound, Refused
 from headrace.logs import get_logger
 
 log = get_logger(__name__)

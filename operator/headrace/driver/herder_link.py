@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from headrace.api import ReplicationTask, ReplicationTaskStatus, TaskType, TopicPartitions
-from headrace.connect.herder import TargetTaken, TaskConflict
+from headrace.connect import TargetTaken, TaskConflict
 from headrace.errors import Fatal, HeadraceError, Retriable
 
 Event = dict[str, Any]

@@ -9,21 +9,20 @@ from functools import partial
 from typing import Any, TypeVar
 
 from headrace.api import (
+    CONNECTOR_MANAGER,
     ReplicationFlow,
     ReplicationTask,
     ReplicationTaskStatus,
     TaskType,
     TopicPartitions,
 )
-from headrace.api.labels import CONNECTOR_MANAGER
-from headrace.connect.herder import TaskConflict
+from headrace.connect import TaskConflict
 from headrace.driver.epoch_fence import EpochFence, write_all
 from headrace.driver.status_writes import Urgency, WriteTurns, urgency
 from headrace.driver.target_topics import check_not_taken
 from headrace.driver.task_objects import TaskBuilder, matches, selector
 from headrace.errors import InvalidSpec, Retriable
-from headrace.k8s import Client, Conflict, NotFound, Object, Unavailable, dump, owns, parse
-from headrace.k8s.kinds import TASK
+from headrace.k8s import TASK, Client, Conflict, NotFound, Object, Unavailable, dump, owns, parse
 
 T = TypeVar("T")
 

@@ -7,13 +7,14 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.api import ReplicationFlow, ReplicationTask
-from headrace.api.labels import (
+from headrace.api import (
     COMPONENT_LABEL,
     DRIVER_COMPONENT,
     DRIVER_MANAGER,
     FLOW_LABEL,
     RESTART_ANNOTATION,
+    ReplicationFlow,
+    ReplicationTask,
     label_value,
 )
 from headrace.connect import DriverIdentity, UnitFigures, Worker
@@ -22,6 +23,9 @@ from headrace.driver.kubernetes_herder import KubernetesHerder
 from headrace.driver.metrics import DriverCollector
 from headrace.errors import HeadraceError, InvalidSpec
 from headrace.k8s import (
+    FLOW,
+    POD,
+    TASK,
     Client,
     Conflict,
     LeaseKeeper,
@@ -34,7 +38,6 @@ from headrace.k8s import (
     parse,
     serve,
 )
-from headrace.k8s.kinds import FLOW, POD, TASK
 from headrace.logs import get_logger
 
 log = get_logger(__name__)

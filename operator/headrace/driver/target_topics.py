@@ -5,11 +5,10 @@ Progress would show only flows of one source. Flows of other namespaces are not 
 
 from collections.abc import Mapping, Set
 
-from headrace.api.labels import FLOW_LABEL, TOPICS_ANNOTATION
-from headrace.connect.herder import TargetTaken
+from headrace.api import FLOW_LABEL, TOPICS_ANNOTATION
+from headrace.connect import TargetTaken
 from headrace.driver.task_objects import others_selector
-from headrace.k8s import Client, Object
-from headrace.k8s.kinds import TASK
+from headrace.k8s import TASK, Client, Object
 
 _TO_BE_RUN = "spec.driverName!="
 """Not those of a flow that is stopped."""

@@ -3,12 +3,16 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from headrace.api import API_VERSION, ReplicationFlow, ReplicationTask, TaskType, TopicPartitions
-from headrace.api.labels import (
+from headrace.api import (
+    API_VERSION,
     FLOW_LABEL,
     TARGET_LABEL,
     TOPICS_ANNOTATION,
     TYPE_LABEL,
+    ReplicationFlow,
+    ReplicationTask,
+    TaskType,
+    TopicPartitions,
     label_value,
 )
 from headrace.assign import TaskId

@@ -21,7 +21,26 @@ from headrace.k8s.errors import (
     Unavailable,
     Undeclared,
 )
-from headrace.k8s.kinds import Kind, Object, Objects, kind_of
+from headrace.k8s.kinds import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    EVENT,
+    FLOW,
+    JOB,
+    LEASE,
+    MIRROR_TEST,
+    NETWORK_POLICY,
+    POD,
+    POD_DISRUPTION_BUDGET,
+    ROLE,
+    ROLE_BINDING,
+    SERVICE_ACCOUNT,
+    TASK,
+    Kind,
+    Object,
+    Objects,
+    kind_of,
+)
 from headrace.k8s.lease import LeaseKeeper, micro_time, read_lease
 from headrace.k8s.lease_observer import LeaseObserver, LeaseView
 from headrace.k8s.lease_watch import LeaseWatch
@@ -32,6 +51,20 @@ from headrace.k8s.retry import retried
 from headrace.k8s.serving import serve
 
 __all__ = [
+    "CONFIG_MAP",
+    "DEPLOYMENT",
+    "EVENT",
+    "FLOW",
+    "JOB",
+    "LEASE",
+    "MIRROR_TEST",
+    "NETWORK_POLICY",
+    "POD",
+    "POD_DISRUPTION_BUDGET",
+    "ROLE",
+    "ROLE_BINDING",
+    "SERVICE_ACCOUNT",
+    "TASK",
     "Change",
     "ChangeType",
     "Client",

@@ -5,9 +5,8 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from headrace.api import MirrorTest, ReplicationFlow, ReplicationTask
+from headrace.api import MirrorTest, Model, ReplicationFlow, ReplicationTask
 from headrace.api.meta import ObjectMeta
-from headrace.api.model import Model
 from headrace.errors import InvalidSpec
 from headrace.k8s.kinds import Object
 

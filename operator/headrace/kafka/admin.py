@@ -10,8 +10,7 @@ import confluent_kafka
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
-from headrace.api import ClusterAccess
-from headrace.api.partitions import TopicPartition
+from headrace.api import ClusterAccess, TopicPartition
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.clients import client_config, construct
 from headrace.kafka.diagnosis import diagnose

@@ -9,8 +9,7 @@ import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from headrace.api import ClusterAccess, ClusterSpec
-from headrace.api.partitions import TopicPartition
+from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.errors import InvalidSpec
 from headrace.kafka.security import security_settings, unusable_files
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Message
 
-from headrace.api import ClusterAccess
-from headrace.api.partitions import TopicPartition
+from headrace.api import ClusterAccess, TopicPartition
 from headrace.errors import Fatal, GaveUp
 from headrace.kafka.admin import Admin, Position
 from headrace.kafka.clients import assign, make_consumer, make_producer

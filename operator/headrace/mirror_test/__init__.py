@@ -9,10 +9,12 @@ the journal (``journal_keys``); ``load`` follows the load there.
 """
 
 from headrace.mirror_test.bounded import bounded
-from headrace.mirror_test.faults import Fault, Faults
-from headrace.mirror_test.load import LoadClock, LoadProgress, LoadTail
-from headrace.mirror_test.manifest import LoadManifest
-from headrace.mirror_test.measured import Measured, Second
+from headrace.mirror_test.documents import Document
+from headrace.mirror_test.faults import Fault, Faults, build_plan, read_plan
+from headrace.mirror_test.load import Acknowledged, LoadClock, LoadProgress, LoadTail
+from headrace.mirror_test.manifest import LoadedTopic, LoadManifest, PartitionSummary, Stream
+from headrace.mirror_test.measured import Measured, Second, quantile, two_digits
+from headrace.mirror_test.resolve import resolve
 from headrace.mirror_test.result import (
     MAX_EXAMPLES,
     MAX_POINTS,
@@ -23,14 +25,20 @@ from headrace.mirror_test.result import (
     MirroredTopic,
     Point,
     Result,
+    allowed_counts,
 )
 from headrace.mirror_test.run import Run
+from headrace.mirror_test.stages import HEAP_MIB, JAVA_OPTIONS, Stage, deadline_s, local_slots
 from headrace.mirror_test.summary import latency, points
 
 __all__ = [
+    "HEAP_MIB",
+    "JAVA_OPTIONS",
     "MAX_EXAMPLES",
     "MAX_POINTS",
+    "Acknowledged",
     "Counts",
+    "Document",
     "Example",
     "Fault",
     "Faults",
@@ -40,13 +48,25 @@ __all__ = [
     "LoadManifest",
     "LoadProgress",
     "LoadTail",
+    "LoadedTopic",
     "Measured",
     "MirroredTopic",
+    "PartitionSummary",
     "Point",
     "Result",
     "Run",
     "Second",
+    "Stage",
+    "Stream",
+    "allowed_counts",
     "bounded",
+    "build_plan",
+    "deadline_s",
     "latency",
+    "local_slots",
     "points",
+    "quantile",
+    "read_plan",
+    "resolve",
+    "two_digits",
 ]

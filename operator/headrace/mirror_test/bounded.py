@@ -1,7 +1,6 @@
 """Keeps a result below 512 KiB, however large the test: it has to fit into a ConfigMap."""
 
-from headrace.api import MirrorTest
-from headrace.api.labels import FLOW_LABEL
+from headrace.api import FLOW_LABEL, MirrorTest
 from headrace.mirror_test.faults import Fault
 from headrace.mirror_test.result import Result
 

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 
 from pydantic import ValidationError
 
-from headrace.api import ChaosStep
-from headrace.api.model import Model
+from headrace.api import ChaosStep, Model
 from headrace.errors import InvalidSpec
 
 

@@ -6,7 +6,7 @@ not acknowledged may or may not be on the source.
 
 from typing import Literal
 
-from headrace.api.model import Model
+from headrace.api import Model
 
 
 class PartitionSummary(Model):

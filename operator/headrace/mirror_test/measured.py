@@ -1,6 +1,6 @@
 """What the probe measured while the test ran: ``probe.json``."""
 
-from headrace.api.model import Model
+from headrace.api import Model
 
 
 class Second(Model):

@@ -1,8 +1,7 @@
 """A mirror test of one of our flows, with all that it takes from the flow written out."""
 
-from headrace.api import ClusterSpec, Delivery, MirrorTest, ReplicationFlow
-from headrace.api.labels import FLOW_LABEL
-from headrace.replication.policies import policy_for
+from headrace.api import FLOW_LABEL, ClusterSpec, Delivery, MirrorTest, ReplicationFlow
+from headrace.replication import policy_for
 
 
 def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:

@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from headrace.api import Budgets, LatencyMs, MirrorTest, MirrorTestCounts, Verdict
-from headrace.api.model import Model
+from headrace.api import Budgets, LatencyMs, MirrorTest, MirrorTestCounts, Model, Verdict
 from headrace.mirror_test.faults import Fault
 
 MAX_EXAMPLES = 10

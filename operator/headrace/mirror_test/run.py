@@ -9,9 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from headrace.api import ClusterAccess, ClusterSpec, MirrorTest
-from headrace.api.labels import FLOW_LABEL
-from headrace.api.model import Model
+from headrace.api import FLOW_LABEL, ClusterAccess, ClusterSpec, MirrorTest, Model
 from headrace.errors import InvalidSpec
 
 

@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from headrace.api.partitions import TopicPartition
+from headrace.api import TopicPartition
 from headrace.kafka import KafkaError, Message
 from headrace.movers.lane import Copied
 

@@ -3,8 +3,7 @@
 import threading
 from collections.abc import Mapping, Set
 
-from headrace.api import ClusterAccess
-from headrace.api.partitions import TopicPartition
+from headrace.api import ClusterAccess, TopicPartition
 from headrace.clock import Clock
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka import (
@@ -19,7 +18,7 @@ from headrace.kafka import (
 )
 from headrace.logs import get_logger
 from headrace.movers.clients import Clients
-from headrace.replication.progress import Progress, ProgressKey, progress_topic
+from headrace.replication import Progress, ProgressKey, progress_topic
 
 log = get_logger(__name__)
 

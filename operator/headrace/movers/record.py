@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping, Set
 from functools import partial
 
-from headrace.api import ClusterAccess
-from headrace.api.partitions import TopicPartition
+from headrace.api import ClusterAccess, TopicPartition
 from headrace.assign import TaskId
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka import (

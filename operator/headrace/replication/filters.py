@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from headrace.api.topics import HEARTBEATS
+from headrace.api import HEARTBEATS
 from headrace.replication.policies import ReplicationPolicy
 
 _INTERNAL = re.compile(r"__.*|\..*|.*[-.]internal")

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from headrace.api import Policy
-from headrace.api.topics import HEARTBEATS
+from headrace.api import HEARTBEATS, Policy
 from headrace.errors import InvalidSpec
 
 

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Self
 
-from headrace.api import ReplicationTask, TopicPartitions
-from headrace.api.partitions import TopicPartition
+from headrace.api import ReplicationTask, TopicPartition, TopicPartitions
 from headrace.replication.task_weights import TaskWeights, weigh
 
 Split = Mapping[int, frozenset[TopicPartition]]

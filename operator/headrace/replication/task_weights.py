@@ -5,7 +5,7 @@ from heapq import heapify, heapreplace
 from math import inf
 from statistics import median
 
-from headrace.api.partitions import TopicPartition
+from headrace.api import TopicPartition
 
 _IDLE = 1.0
 """Records/s that any partition weighs: a position to keep, a place in each fetch."""

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from headrace.mirror_test.result import Counts, Kind, Result, allowed_counts
+from headrace.mirror_test import Counts, Kind, Result, allowed_counts
 from headrace.report import plots
 
 _GLOSSES = {

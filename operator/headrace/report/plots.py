@@ -14,8 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter
 
-from headrace.mirror_test.faults import Fault
-from headrace.mirror_test.result import Latency, Point
+from headrace.mirror_test import Fault, Latency, Point
 
 _STAND_INS = {
     "#010101": "var(--ink)",

@@ -22,7 +22,7 @@ from headrace.api import (
     TaskType,
     TopicPartitions,
 )
-from headrace.connect.herder import TargetTaken
+from headrace.connect import TargetTaken
 from headrace.control.unit_rows import busiest
 from headrace.driver.herder_link import answer_error, dump
 from headrace.errors import HeadraceError, InvalidSpec

@@ -15,7 +15,7 @@ from headrace.api import (
     TopicPartitions,
 )
 from headrace.assign import TaskId
-from headrace.connect.herder import TaskConflict
+from headrace.connect import TaskConflict
 
 
 class TaskStore:

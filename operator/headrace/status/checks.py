@@ -7,8 +7,16 @@ the operator has never hits in standalone.
 from collections.abc import Callable
 from datetime import datetime
 
-from headrace.api import ConditionStatus, ConditionType, FlowState, Reason, TaskPhase, TaskType
-from headrace.api.conditions import Readiness, condition
+from headrace.api import (
+    ConditionStatus,
+    ConditionType,
+    FlowState,
+    Readiness,
+    Reason,
+    TaskPhase,
+    TaskType,
+    condition,
+)
 from headrace.status.facts import FlowFacts, PodFacts
 
 Check = Callable[[FlowFacts], Readiness | None]

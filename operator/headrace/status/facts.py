@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from headrace.api import ReplicationFlow, ReplicationTask, TaskType
-from headrace.api.conditions import Readiness
+from headrace.api import Readiness, ReplicationFlow, ReplicationTask, TaskType
 
 
 class PodFacts(Protocol):

@@ -4,18 +4,20 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from headrace.api import (
+    HEARTBEATS,
     Condition,
     ConditionStatus,
     ConditionType,
     Lag,
+    Readiness,
     Reason,
     ReplicationFlowStatus,
     TaskCounts,
     TaskPhase,
     TopicPartitions,
+    condition,
+    conditions_of,
 )
-from headrace.api.conditions import Readiness, condition, conditions_of
-from headrace.api.topics import HEARTBEATS
 from headrace.status.checks import judge
 from headrace.status.facts import FlowFacts
 

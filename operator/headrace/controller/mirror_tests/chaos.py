@@ -22,7 +22,7 @@ from headrace.controller.resources.secrets import (
     secrets_of,
 )
 from headrace.k8s import Object
-from headrace.mirror_test.stages import Stage
+from headrace.mirror_test import Stage
 
 _READY_FILE = f"{WRITABLE}/ready"
 _MEMORY = "512Mi"

@@ -4,9 +4,8 @@ test that has its verdict."""
 from collections.abc import Iterable, Mapping
 
 from headrace.controller.mirror_tests.pods import TestPod
-from headrace.k8s import Client, Object
-from headrace.k8s.kinds import JOB, POD
-from headrace.mirror_test.stages import Stage
+from headrace.k8s import JOB, POD, Client, Object
+from headrace.mirror_test import Stage
 
 
 def has_ended(job: Object) -> Object | None:

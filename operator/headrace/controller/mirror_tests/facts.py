@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from headrace.api import MirrorTest, MirrorTestStatus, Reason, ReplicationFlow
-from headrace.api.conditions import Readiness
+from headrace.api import MirrorTest, MirrorTestStatus, Readiness, Reason, ReplicationFlow
 from headrace.controller.mirror_tests.pods import TestPod
 from headrace.controller.mirror_tests.status import with_conditions
 from headrace.k8s import Object
-from headrace.mirror_test.stages import Stage
+from headrace.mirror_test import Stage
 
 
 @dataclass(frozen=True)

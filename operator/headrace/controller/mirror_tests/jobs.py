@@ -39,9 +39,7 @@ from headrace.controller.resources.secrets import (
     secrets_of,
 )
 from headrace.k8s import Object
-from headrace.mirror_test import documents
-from headrace.mirror_test.faults import build_plan
-from headrace.mirror_test.stages import Stage, deadline_s
+from headrace.mirror_test import Stage, build_plan, deadline_s, documents
 
 _OUT_FOLDER = f"{WRITABLE}/run"
 _TEMPLATE = f"{RUN_FOLDER}/executor.json"

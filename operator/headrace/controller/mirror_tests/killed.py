@@ -7,8 +7,7 @@ next leader finds a name and adds its own, which stays: the Job may poll later t
 
 from enum import Enum
 
-from headrace.api import ChaosAction, MirrorTest, MirrorTestPhase
-from headrace.api.labels import KILL_ANNOTATION, LED_NEXT
+from headrace.api import KILL_ANNOTATION, LED_NEXT, ChaosAction, MirrorTest, MirrorTestPhase
 
 EXIT_CODE = 137
 """Of a process that was killed (128 + 9)."""

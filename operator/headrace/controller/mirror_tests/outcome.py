@@ -15,7 +15,7 @@ from headrace.api import (
 from headrace.controller.mirror_tests.facts import RunFacts, StageDecision, status_with
 from headrace.controller.mirror_tests.pods import of_stage
 from headrace.controller.mirror_tests.run import report_name
-from headrace.mirror_test.stages import Stage
+from headrace.mirror_test import Stage
 
 _REASONS = {
     Verdict.PASSED: Reason.TEST_PASSED,

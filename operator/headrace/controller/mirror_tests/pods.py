@@ -11,7 +11,7 @@ from headrace.api import Reason
 from headrace.controller.mirror_tests.run import STAGE_LABEL
 from headrace.controller.mirror_tests.spark import EXECUTOR_LABELS
 from headrace.k8s import Object
-from headrace.mirror_test.stages import Stage
+from headrace.mirror_test import Stage
 
 _IMAGE = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName")
 _STARTING = ("ContainerCreating", "PodInitializing")

@@ -7,19 +7,18 @@ from typing import Any
 
 from headrace.api import (
     API_VERSION,
-    ChaosStep,
-    MirrorTest,
-    MirrorTestSpec,
-    MirrorTestStatus,
-    Reason,
-    ReplicationFlow,
-)
-from headrace.api.conditions import Readiness, conditions_of
-from headrace.api.labels import (
     KILL_ANNOTATION,
     LED_NEXT,
     MIRROR_TEST_LABEL,
     OPERATOR_MANAGER,
+    ChaosStep,
+    MirrorTest,
+    MirrorTestSpec,
+    MirrorTestStatus,
+    Readiness,
+    Reason,
+    ReplicationFlow,
+    conditions_of,
     label_value,
 )
 from headrace.controller.blocked import blocked_by, is_reported
@@ -36,13 +35,9 @@ from headrace.controller.mirror_tests.stages import has_begun, next_decision
 from headrace.controller.mirror_tests.status import with_conditions
 from headrace.controller.queue import SOON_S
 from headrace.errors import HeadraceError, InvalidSpec, Retriable
-from headrace.k8s import Client, Object, owns, parse
-from headrace.k8s.kinds import CONFIG_MAP, FLOW, JOB, MIRROR_TEST, POD
+from headrace.k8s import CONFIG_MAP, FLOW, JOB, MIRROR_TEST, POD, Client, Object, owns, parse
 from headrace.logs import get_logger
-from headrace.mirror_test import documents
-from headrace.mirror_test.faults import read_plan
-from headrace.mirror_test.resolve import resolve
-from headrace.mirror_test.stages import Stage
+from headrace.mirror_test import Stage, documents, read_plan, resolve
 
 log = get_logger(__name__)
 

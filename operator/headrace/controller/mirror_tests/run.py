@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass
 
-from headrace.api import ChaosStep, MirrorTest
-from headrace.api.labels import MIRROR_TEST_LABEL, label_value
+from headrace.api import MIRROR_TEST_LABEL, ChaosStep, MirrorTest, label_value
 from headrace.k8s import Object, owner_reference
-from headrace.mirror_test import documents
-from headrace.mirror_test.stages import Stage
+from headrace.mirror_test import Stage, documents
 
 STAGE_LABEL = "headrace.dev/stage"
 RUN_FOLDER = "/etc/headrace/run"

@@ -14,10 +14,11 @@ from headrace.api import (
     ConditionType,
     MirrorTest,
     MirrorTestStatus,
+    Readiness,
     Reason,
     Verdict,
+    condition,
 )
-from headrace.api.conditions import Readiness, condition
 from headrace.controller.mirror_tests.status import with_conditions
 from headrace.errors import InvalidSpec
 from headrace.k8s import Object, owner_reference

@@ -8,7 +8,7 @@ from math import ceil
 
 from headrace.api import MirrorTest
 from headrace.controller.mirror_tests.run import STAGE_LABEL
-from headrace.mirror_test.stages import HEAP_MIB, JAVA_OPTIONS, Stage, local_slots
+from headrace.mirror_test import HEAP_MIB, JAVA_OPTIONS, Stage, local_slots
 
 EXECUTOR_LABELS = {"spark-role": "executor"}
 """Spark's own, on each executor's pod."""

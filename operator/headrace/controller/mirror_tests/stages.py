@@ -20,8 +20,8 @@ from headrace.controller.mirror_tests.facts import RunFacts, StageDecision, crea
 from headrace.controller.mirror_tests.outcome import ended_badly, inconclusive, judged
 from headrace.controller.mirror_tests.pods import PodProblem, of_stage
 from headrace.k8s import Object
+from headrace.mirror_test import Stage
 from headrace.mirror_test.sequence import Activity, RunState, StageState, Transition, advance
-from headrace.mirror_test.stages import Stage
 
 _START_S = 300.0
 """Executors to place. After that, and settleSeconds for the target's topics to appear, the load

@@ -2,8 +2,7 @@
 
 from datetime import datetime
 
-from headrace.api import MirrorTest, MirrorTestStatus
-from headrace.api.conditions import Readiness, conditions_of
+from headrace.api import MirrorTest, MirrorTestStatus, Readiness, conditions_of
 
 
 def with_conditions(test: MirrorTest, verdict: Readiness, now: datetime) -> MirrorTestStatus:

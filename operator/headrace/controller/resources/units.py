@@ -1,7 +1,6 @@
 """The connectors of a flow, as ReplicationTasks; they write the tasks of their kinds themselves."""
 
-from headrace.api import API_VERSION, ReplicationFlow, TaskType
-from headrace.api.labels import TYPE_LABEL
+from headrace.api import API_VERSION, TYPE_LABEL, ReplicationFlow, TaskType
 from headrace.assign import TaskId
 from headrace.controller.resources.metadata import build_metadata
 from headrace.k8s import Object

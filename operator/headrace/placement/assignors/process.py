@@ -14,12 +14,12 @@ from typing import Literal
 
 from headrace.assign import (
     DriverAssignment,
+    Lags,
     TaskAssignment,
     TaskAssignmentError,
     TaskAssignor,
     TaskId,
 )
-from headrace.assign.state import Lags
 
 Reply = (
     tuple[Literal["ready"]]
