@@ -7,7 +7,7 @@ ask it over a socket where a server is.
 
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cached_property
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
@@ -62,11 +62,13 @@ class SharedServers:
             threading.Thread(target=self._answer, args=(line,), daemon=True).start()
 
     def _answer(self, line: Connection) -> None:
-        with line:
+        with line, suppress(BrokenPipeError, ConnectionResetError, EOFError):  # the worker ended
+            name = line.recv()
             try:
-                line.send(self.get(line.recv()))
+                answer: Facts | str = self.get(name)
             except (HeadraceError, KubectlError, OSError) as error:
-                line.send(f"{type(error).__name__}: {error}")
+                answer = f"{type(error).__name__}: {error}"
+            line.send(answer)
 
     def close(self) -> None:
         """End all of them."""
