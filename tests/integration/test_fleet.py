@@ -30,7 +30,12 @@ def test_a_driver_that_froze_and_then_ended_is_lost_once_and_replaced() -> None:
     async def scene() -> None:
         told = Told()
         fleet = Fleet(
-            1, 3.0, None, joined=told.joined.append, left=told.left.append, called=told.called
+            1,
+            3.0,
+            None,
+            on_joined=told.joined.append,
+            on_left=told.left.append,
+            on_call=told.called,
         )
         await fleet.start()
         try:
