@@ -30,7 +30,7 @@ MONITORING := tests/integration/test_monitoring.py
 # Side by side, as tests/support/side_by_side.py says. Most tests wait most of the time, so that two
 # cores do with more workers.
 test: lint  ## lint, then all tests but those of e2e: real brokers, a real API server
-	$(BIN)/pytest --numprocesses 4 tests/unit tests/property tests/chart tests/integration --ignore=$(MONITORING)
+	$(BIN)/pytest --numprocesses 2 tests/unit tests/property tests/chart tests/integration --ignore=$(MONITORING)
 
 check: lint  ## lint, then the tests that need nothing: under 90 seconds
 	$(BIN)/pytest --numprocesses 2 tests/unit tests/property

@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 import yaml
+from support.records import LINGER
 
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.control import control
@@ -27,13 +28,14 @@ def manifest(
     name: str, source: Cluster, target: Cluster, *topics: str, **more: Any
 ) -> dict[str, Any]:
     """A ReplicationFlow; ``more`` are further fields of the spec."""
+    cluster = {"alias": target.name, "bootstrapServers": target.bootstrap_servers, "config": LINGER}
     return {
         "apiVersion": "headrace.dev/v1alpha1",
         "kind": "ReplicationFlow",
         "metadata": {"name": name},
         "spec": {
             "source": {"alias": source.name, "bootstrapServers": source.bootstrap_servers},
-            "target": {"alias": target.name, "bootstrapServers": target.bootstrap_servers},
+            "target": cluster,
             "topics": {"include": list(topics)},
             **more,
         },

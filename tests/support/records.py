@@ -28,6 +28,11 @@ class Record(NamedTuple):
 
 _names = itertools.count(1)
 
+LINGER = {"linger.ms": "100"}
+"""For steady loads. With more than 5 requests to send, one a partition, librdkafka's idempotent
+producer polls without a rest until the first is answered: on a busy machine, where that takes some
+10 ms, a core that the broker then lacks."""
+
 # Not in the past: a broker deletes by the records' timestamps, and looks 30 s after its start.
 _NOW_MS = int(time.time() * 1000)
 
@@ -168,7 +173,7 @@ class Load:
         self._thread.join()
 
     def _run(self) -> None:
-        producer = make_producer(self._cluster)
+        producer = make_producer(self._cluster, LINGER)
         started = time.monotonic()
         while not self._stop.wait(0.01):
             due = int((time.monotonic() - started) * self._per_second)
