@@ -48,11 +48,14 @@ class LifeCycle:
         """Set fields of the status."""
         self._observed = self._observed.model_copy(update=fields)
 
-    def enter(self, phase: TaskPhase) -> None:
-        """Go on to a phase; ``ValueError`` when the table of states has no such transition."""
+    def enter(self, phase: TaskPhase, **facts: str) -> None:
+        """Go on to a phase; ``ValueError`` when the table of states has no such transition.
+
+        ``facts`` are logged with it.
+        """
         check_transition(self.phase, phase)
         self.phase = phase
-        self._log.debug("state", phase=str(phase), epoch=self.ownership.epoch)
+        self._log.debug("state", phase=str(phase), epoch=self.ownership.epoch, **facts)
         self.changed()
 
     # Errors.

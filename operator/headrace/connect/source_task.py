@@ -66,7 +66,7 @@ class SourceTask:
         self._paused = False
         self._next_observation_s = 0.0
         if role is Role.STANDBY:
-            self._life.enter(TaskPhase.RESTORING)
+            self._enter(TaskPhase.RESTORING)
             self._restoring.put_off(_FIRST_WARM_UP_S * random.uniform(0.5, 1.0))
 
     # What is reported.
@@ -104,7 +104,7 @@ class SourceTask:
         self.role = Role.ACTIVE
         self._restoring.clear()  # what a standby asked is of no use now
         if self.phase is TaskPhase.CREATED:
-            self._life.enter(TaskPhase.RESTORING)
+            self._enter(TaskPhase.RESTORING)
         self._restore_missing()
 
     def change(self, partitions: frozenset[TopicPartition]) -> None:
@@ -162,7 +162,7 @@ class SourceTask:
         )
         self._observe(lane)  # first: a report of Running names the partitions, too
         if self.phase is TaskPhase.RESTORING:
-            self._life.enter(TaskPhase.RUNNING)
+            self._enter(TaskPhase.RUNNING)
             self.pause(self._paused)
         if starts:
             self._log.info("copying", partitions=len(starts), epoch=self.ownership.epoch)
@@ -277,21 +277,21 @@ class SourceTask:
         """Whether the user wants it to rest; what is in flight is still acknowledged."""
         self._paused = paused
         if paused and self.phase is TaskPhase.RUNNING:
-            self._life.enter(TaskPhase.PAUSED)
+            self._enter(TaskPhase.PAUSED)
         elif not paused and self.phase is TaskPhase.PAUSED:
-            self._life.enter(TaskPhase.RUNNING)
+            self._enter(TaskPhase.RUNNING)
 
     def suspend(self) -> None:
         """Stop reading; progress and ownership stay."""
         self._releasing.suspend()
-        self._life.enter(TaskPhase.SUSPENDED)
+        self._enter(TaskPhase.SUSPENDED)
 
     def resume(self) -> None:
         """It is assigned again: nothing to restore."""
         if not self._opened:
-            self._life.enter(TaskPhase.RESTORING)
+            self._enter(TaskPhase.RESTORING)
         else:
-            self._life.enter(TaskPhase.PAUSED if self._paused else TaskPhase.RUNNING)
+            self._enter(TaskPhase.PAUSED if self._paused else TaskPhase.RUNNING)
 
     # Release.
 
@@ -304,6 +304,9 @@ class SourceTask:
             return False
         self._life.phase = TaskPhase.CLOSED
         return True
+
+    def _enter(self, phase: TaskPhase) -> None:
+        self._life.enter(phase, role=str(self.role))
 
     def fail(self, error: HeadraceError) -> None:
         """Keep the reason; a task that another driver owns is closed without one."""
