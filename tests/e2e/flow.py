@@ -58,11 +58,10 @@ class FlowInPods:
             and pod["status"]["phase"] not in {"Succeeded", "Failed"}
         }
 
-    def last_end(self, pod: str) -> str | None:
-        """Why the container of a driver ended the last time; None if it never did."""
+    def container(self, pod: str) -> Any:
+        """What the status of a driver's pod says of its container."""
         (status,) = self.pods()[pod]["status"]["containerStatuses"]
-        reason: str | None = status["lastState"].get("terminated", {}).get("reason")
-        return reason
+        return status
 
     def driver(self) -> str:
         """One that has units."""

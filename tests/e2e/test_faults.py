@@ -40,6 +40,8 @@ VERDICT_S = 600.0
 CUT_OFF_S = 10.0
 CALM_S = 5.0
 REBALANCE_S = 90.0
+RESYNC_S = 120
+"""A kubelet that missed an event of a container looks again within 90 s."""
 LITTLE_LAG = 5 * PER_SECOND
 """What some seconds bring."""
 SURE_S = 2.0
@@ -217,7 +219,12 @@ def a_driver_runs_out_of_memory(flow: FlowInPods, recoveries: Recoveries, wait_u
         return all(epochs[unit] > epoch for unit, epoch in held.items()) and flow.settled(2)
 
     recoveries.measure("driver out of memory", is_claimed_again)
-    wait_until(lambda: flow.last_end(name), within_s=60, until=partial(eq, "OOMKilled"))
+    wait_until(lambda: flow.container(name), within_s=RESYNC_S, until=ran_out_of_memory)
+
+
+def ran_out_of_memory(container: Any) -> bool:
+    ends = (container[state].get("terminated", {}) for state in ("state", "lastState"))
+    return any(end.get("reason") == "OOMKilled" for end in ends)
 
 
 def the_operator_is_killed(
