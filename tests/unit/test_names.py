@@ -30,7 +30,7 @@ MODULES = {
     "unit",
     "world",
 }
-PATHS = {"driver/units.py", "controller/units.py"}
+PATHS = {"driver/units.py", "controller/units.py", "control/unit_rows.py"}
 """Modules that had one name and three views of the units."""
 DEFINITIONS = {
     "Breakable": "FaultInjector",
@@ -52,6 +52,8 @@ DEFINITIONS = {
     "_heirs": "the drivers that take over",
     "aside": "release_pool",
     "beside": "restore_pool",
+    "busiest": "target_driver",
+    "complaint": "why_behind",
     "hand_on": "transfer",
     "leash": "parent_death_signal",
     "let_go": "release",
@@ -66,6 +68,8 @@ DEFINITIONS = {
 ATTRIBUTES = {
     "amiss": "problems",
     "beside": "restore_pool",
+    "busiest": "target_driver",
+    "complaint": "why_behind",
     "homeless": "unassigned",
     "keeping": "cordoned",
     "leash": "parent_death_signal",

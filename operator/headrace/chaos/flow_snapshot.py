@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from headrace.api import ReplicationFlow, ReplicationTask, TaskPhase
-from headrace.control.unit_rows import busiest
+from headrace.control.task_rows import target_driver
 from headrace.errors import InvalidSpec
 from headrace.k8s import Object
 
@@ -24,7 +24,7 @@ class FlowSnapshot:
 
     def victim(self) -> Object:
         """The pod of the driver with most source tasks; raises ``InvalidSpec`` without one."""
-        return self.pods[busiest(self.units, self.remaining, self.flow.metadata.name)]
+        return self.pods[target_driver(self.units, self.remaining, self.flow.metadata.name)]
 
     @property
     def remaining(self) -> set[str]:

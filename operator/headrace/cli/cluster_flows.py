@@ -18,7 +18,7 @@ from headrace.api import (
     ReplicationTask,
     label_value,
 )
-from headrace.control.unit_rows import describe, named, settled, unit
+from headrace.control.task_rows import as_json, find_task, held_task, task_row
 from headrace.errors import InvalidSpec
 from headrace.k8s import FLOW, TASK, Client, connect_as_kubectl, parse
 
@@ -63,20 +63,20 @@ class ClusterFlows:
     async def _status(self, flow: str) -> Answer:
         status = (await self._flow(flow)).status
         return {
-            **(describe(status) if status else {}),
-            "units": [unit(task) for task in await self._tasks(flow)],
+            **(as_json(status) if status else {}),
+            "units": [task_row(task) for task in await self._tasks(flow)],
         }
 
     async def _describe(self, flow: str, task: str) -> Answer:
-        return describe(named(await self._tasks(flow), flow, task))
+        return as_json(find_task(await self._tasks(flow), flow, task))
 
     async def _restart(self, flow: str, task: str) -> Answer:
-        held = settled(named(await self._tasks(flow), flow, task))
+        held = held_task(find_task(await self._tasks(flow), flow, task))
         await self._annotate(held, RESTART_ANNOTATION, datetime.now(UTC).isoformat())
         return {"driver": held.status.driver_name}
 
     async def _move(self, flow: str, task: str, driver: str) -> Answer:
-        held = settled(named(await self._tasks(flow), flow, task))
+        held = held_task(find_task(await self._tasks(flow), flow, task))
         await self._annotate(held, MOVE_ANNOTATION, driver)
         return {"from": held.status.driver_name}
 

@@ -19,7 +19,7 @@ from headrace.cli.secrets_folder import secrets_folder, secrets_option
 from headrace.cli.view import farewell, show
 from headrace.connect.preflight import check_clients
 from headrace.control import control
-from headrace.control.catch_up import caught_up, complaint, standing
+from headrace.control.catch_up import caught_up, progress_of, why_behind
 from headrace.errors import Fatal, GaveUp, InvalidSpec
 from headrace.host import state_home
 from headrace.placement import check_assignor
@@ -149,12 +149,12 @@ async def _watch(herder: StandaloneHerder, flows: list[str], give_up_after_s: fl
             continue
         if all(caught_up(tasks) for tasks in units.values()):
             return
-        now = [standing(tasks) for tasks in units.values()]
+        now = [progress_of(tasks) for tasks in units.values()]
         if now != last:
             last, since = now, time.monotonic()
         elif time.monotonic() - since > give_up_after_s:
             behind = [flow for flow in flows if not caught_up(units[flow])]
-            why = "; ".join(f"{flow}: {complaint(units[flow])}" for flow in behind)
+            why = "; ".join(f"{flow}: {why_behind(units[flow])}" for flow in behind)
             raise GaveUp(f"not caught up, and nothing moved for {give_up_after_s:.0f} s: {why}")
 
 

@@ -21,28 +21,28 @@ def caught_up(tasks: Sequence[ReplicationTask]) -> bool:
     return all(_reached_ends(task) for task in copying)
 
 
-def standing(tasks: Sequence[ReplicationTask]) -> list[tuple[object, ...]]:
+def progress_of(tasks: Sequence[ReplicationTask]) -> list[tuple[object, ...]]:
     """What changes while a flow progresses."""
     return [(t.metadata.name, t.status.phase, t.status.lag_records) for t in tasks]
 
 
-def complaint(tasks: Sequence[ReplicationTask]) -> str:
+def why_behind(tasks: Sequence[ReplicationTask]) -> str:
     """Why it does not progress."""
     for task in tasks:
         if task.status.last_error:
             return f"{task.metadata.name}: {task.status.last_error.message}"
-        said = condition(task.status.conditions, ConditionType.READY)
-        if said is not None and said.status is ConditionStatus.FALSE:
-            return said.message
+        ready = condition(task.status.conditions, ConditionType.READY)
+        if ready is not None and ready.status is ConditionStatus.FALSE:
+            return ready.message
     waiting = [t.metadata.name for t in tasks if t.status.phase is not TaskPhase.RUNNING]
     return f"still waiting for {', '.join(waiting)}" if waiting else "records are still on the way"
 
 
 def _reached_ends(task: ReplicationTask) -> bool:
-    said = condition(task.status.conditions, ConditionType.CAUGHT_UP)
+    reached = condition(task.status.conditions, ConditionType.CAUGHT_UP)
     return (
         task.status.phase is TaskPhase.RUNNING
         and task.status.observed_generation is not None
-        and said is not None
-        and said.status is ConditionStatus.TRUE
+        and reached is not None
+        and reached.status is ConditionStatus.TRUE
     )

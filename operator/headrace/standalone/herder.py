@@ -23,7 +23,7 @@ from headrace.api import (
     TopicPartitions,
 )
 from headrace.connect import TargetTaken
-from headrace.control.unit_rows import busiest
+from headrace.control.task_rows import target_driver
 from headrace.driver.herder_link import answer_error, dump
 from headrace.errors import HeadraceError, InvalidSpec
 from headrace.logs import get_logger
@@ -121,7 +121,7 @@ class StandaloneHerder:
     def kill_driver(self, flow: str) -> dict[str, Any]:
         """Kill -9 the driver that holds most source tasks of a flow, as a fault for a test."""
         alive = {driver.name: driver for driver in self._fleet.alive()}
-        victim = alive[busiest(self._store.of_flow(flow), alive, flow)]
+        victim = alive[target_driver(self._store.of_flow(flow), alive, flow)]
         units = [
             task.metadata.name
             for task in self._store.of_flow(flow)

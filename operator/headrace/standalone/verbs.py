@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from headrace.control.unit_rows import describe, named, settled, unit
+from headrace.control.task_rows import as_json, find_task, held_task, task_row
 from headrace.errors import InvalidSpec
 from headrace.standalone.herder import StandaloneHerder
 
@@ -18,25 +18,28 @@ async def answer(herder: StandaloneHerder, flow: str, verb: str, arguments: Answ
 
 
 def _status(herder: StandaloneHerder, flow: str) -> Answer:
-    return {**describe(herder.status(flow)), "units": [unit(task) for task in herder.tasks(flow)]}
+    return {
+        **as_json(herder.status(flow)),
+        "units": [task_row(task) for task in herder.tasks(flow)],
+    }
 
 
 def _flow(herder: StandaloneHerder, flow: str) -> Answer:
-    return describe(herder.flow(flow))
+    return as_json(herder.flow(flow))
 
 
 def _describe(herder: StandaloneHerder, flow: str, task: str) -> Answer:
-    return describe(named(herder.tasks(flow), flow, task))
+    return as_json(find_task(herder.tasks(flow), flow, task))
 
 
 def _restart(herder: StandaloneHerder, flow: str, task: str) -> Answer:
-    held = settled(named(herder.tasks(flow), flow, task))
+    held = held_task(find_task(herder.tasks(flow), flow, task))
     herder.restart(held)
     return {"driver": held.status.driver_name}
 
 
 def _move(herder: StandaloneHerder, flow: str, task: str, driver: str) -> Answer:
-    held = settled(named(herder.tasks(flow), flow, task))
+    held = held_task(find_task(herder.tasks(flow), flow, task))
     herder.move(held, driver)
     return {"from": held.status.driver_name}
 

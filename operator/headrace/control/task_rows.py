@@ -1,4 +1,4 @@
-"""Units as commands show them, wherever they are kept; pure."""
+"""Tasks as commands show them, wherever they are kept; pure."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable
@@ -12,15 +12,15 @@ from headrace.errors import InvalidSpec
 Answer = dict[str, Any]
 
 
-def named(tasks: Iterable[ReplicationTask], flow: str, name: str) -> ReplicationTask:
-    """The unit of that name; raises ``InvalidSpec`` when the flow has none."""
+def find_task(tasks: Iterable[ReplicationTask], flow: str, name: str) -> ReplicationTask:
+    """The task of that name; raises ``InvalidSpec`` when the flow has none."""
     there = {task.metadata.name: task for task in tasks}
     if name not in there:
         raise InvalidSpec(f"flow {flow} has no task {name}; it has {', '.join(sorted(there))}")
     return there[name]
 
 
-def settled(task: ReplicationTask) -> ReplicationTask:
+def held_task(task: ReplicationTask) -> ReplicationTask:
     """The same; ``InvalidSpec`` for one that is handed over: neither driver acts on it then."""
     name, to, held_by = task.metadata.name, task.spec.driver_name, task.status.driver_name
     if not held_by:
@@ -32,7 +32,7 @@ def settled(task: ReplicationTask) -> ReplicationTask:
     return task
 
 
-def busiest(tasks: Iterable[ReplicationTask], drivers: Collection[str], flow: str) -> str:
+def target_driver(tasks: Iterable[ReplicationTask], drivers: Collection[str], flow: str) -> str:
     """Of these drivers the one that holds most source tasks of a flow: the one to break in a test.
 
     Raises ``InvalidSpec`` when none of them holds any.
@@ -47,7 +47,7 @@ def busiest(tasks: Iterable[ReplicationTask], drivers: Collection[str], flow: st
     return max(held, key=lambda driver: (held[driver], driver))
 
 
-def unit(task: ReplicationTask) -> Answer:
+def task_row(task: ReplicationTask) -> Answer:
     """A row of ``headrace tasks``."""
     return {
         "name": task.metadata.name,
@@ -55,11 +55,11 @@ def unit(task: ReplicationTask) -> Answer:
         "assignedTo": task.spec.driver_name,
         "standbys": list(task.spec.standby_driver_names),
         "driverName": "",
-        **describe(task.status),
+        **as_json(task.status),
     }
 
 
-def describe(model: BaseModel) -> Answer:
+def as_json(model: BaseModel) -> Answer:
     """The whole model as JSON."""
     dumped: Answer = model.model_dump(mode="json", by_alias=True, exclude_none=True)
     return dumped
