@@ -13,30 +13,30 @@ from support.operators import Operator, Resources, give_rights, running_operator
 from support.programs import build_programs
 from support.prometheus import prometheus_binary
 from support.records import unique
-from support.shared_servers import CRDS, Facts, open_api_server, open_sandbox
+from support.shared_servers import CRDS, Facts, open_api_server
 
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
 
 
 @pytest.fixture(scope="session")
-def shared_sandbox(shared_server: Callable[[str], Facts]) -> Sandbox:
-    """Clusters ``east`` and ``west`` of one broker each, for all tests: name topics uniquely."""
-    return open_sandbox(shared_server("sandboxes"))
+def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    """Clusters ``east`` and ``west`` of one broker each, for all tests of a process.
 
-
-@pytest.fixture(scope="session")
-def own_sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    """The same for tests that stop or freeze brokers: they run one after another."""
+    Not for those of other processes: flows of one source into one target share its heartbeats.
+    """
     plans = [ClusterPlan("east"), ClusterPlan("west")]
-    with Sandbox.start("own", plans, home=tmp_path_factory.mktemp("sandboxes")) as sandbox:
+    with Sandbox.start("tests", plans, home=tmp_path_factory.mktemp("sandboxes")) as sandbox:
         yield sandbox
 
 
 @pytest.fixture
-def clusters(request: pytest.FixtureRequest) -> Sandbox:
-    """``own_sandbox`` for a test that asks for it, else the shared one."""
-    own = "own_sandbox" in request.fixturenames
-    return request.getfixturevalue("own_sandbox" if own else "shared_sandbox")
+def clusters(sandbox: Sandbox) -> Iterator[Sandbox]:
+    """Both, up: name topics uniquely. A test may stop or freeze brokers, and fail meanwhile."""
+    yield sandbox
+    for cluster in sandbox.clusters:
+        for broker in cluster.brokers:
+            broker.thaw()
+            broker.start()
 
 
 @pytest.fixture

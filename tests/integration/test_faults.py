@@ -181,7 +181,6 @@ def test_without_drivers_units_wait(
         scene.settle(2)
 
 
-@pytest.mark.usefixtures("own_sandbox")
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_a_broker_that_stands_still_for_a_while(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil, side: str

@@ -237,7 +237,6 @@ def test_records_go_on_while_the_api_server_is_away_and_nothing_moves_afterwards
         assert scene.epochs() == epochs
 
 
-@pytest.mark.usefixtures("own_sandbox")  # all topics are there afterwards: nobody else deletes one
 @pytest.mark.parametrize("while_operator_runs", [True, False])
 def test_a_flow_deleted_amid_a_rebalance_leaves_its_topics_and_goes_on_when_made_again(
     *,

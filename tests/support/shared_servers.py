@@ -1,4 +1,4 @@
-"""What a run of the tests has once, for all of its workers: an API server and Kafka clusters.
+"""What a run of the tests has once, for all of its workers: an API server.
 
 The process that the person started owns them: it starts each when the first test needs it, and
 ends them with the run. They also end with that process, whatever ends it. Workers (pytest-xdist)
@@ -19,10 +19,8 @@ from cluster.build import cluster_binary
 from cluster.kubectl import KubectlError
 
 from headrace.errors import Fatal, HeadraceError
-from headrace.sandbox import ClusterPlan, Sandbox
 
 CRDS = Path(__file__).parents[2] / "crds"
-SANDBOX = "shared"
 
 Facts = dict[str, str]
 """How a worker reaches a server."""
@@ -96,24 +94,12 @@ def open_api_server(facts: Facts) -> ApiServer:
     return ApiServer(cluster_binary(), Path(facts["folder"]), facts["url"])
 
 
-def open_sandbox(facts: Facts) -> Sandbox:
-    """The run's Kafka clusters ``east`` and ``west``."""
-    return Sandbox.open(SANDBOX, Path(facts["home"]))
-
-
 def _start_api_server(folder: Path, running: ExitStack) -> Facts:
     server = running.enter_context(running_api_server(folder))
     server.install_crds(CRDS)
     return {"folder": str(folder), "url": server.url}
 
 
-def _start_sandbox(folder: Path, running: ExitStack) -> Facts:
-    plans = [ClusterPlan("east"), ClusterPlan("west")]
-    running.enter_context(Sandbox.start(SANDBOX, plans, home=folder))
-    return {"home": str(folder)}
-
-
 _START: dict[str, Callable[[Path, ExitStack], Facts]] = {
     "api-server": _start_api_server,
-    "sandboxes": _start_sandbox,
 }

@@ -12,16 +12,15 @@ from headrace.host import write_whole
 if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
-ONE_AFTER_ANOTHER = ("own_api_server", "own_sandbox")
-"""Fixtures whose tests run in one worker."""
+OWN_API_SERVER = "own_api_server"
+"""The fixture whose tests run in one worker."""
 
 FIRST = (
     "e2e",
-    "own_api_server",
+    OWN_API_SERVER,
     "integration/canary_secret",
     "integration/security",
     "integration/examples_on_kubernetes",
-    "own_sandbox",
     "integration/mirror_test",
     "integration/operator_drivers",
     "integration/flow",
@@ -37,9 +36,8 @@ GROUPS = pytest.StashKey[Path]()
 
 def group(item: pytest.Item) -> str:
     """The tests that run in one worker, one after another; empty for a test of its own."""
-    names = getattr(item, "fixturenames", ())
-    if own := next((name for name in ONE_AFTER_ANOTHER if name in names), ""):
-        return own
+    if OWN_API_SERVER in getattr(item, "fixturenames", ()):
+        return OWN_API_SERVER
     if _folder(item) == "e2e":
         return "e2e"  # there is one cluster a machine
     together = _folder(item) != "integration" or item.get_closest_marker("in_one_worker")

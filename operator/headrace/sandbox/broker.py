@@ -126,8 +126,7 @@ class Broker:
         if self.scram.exists():
             for user in self.scram.read_text().splitlines():
                 arguments += ["--add-scram", user]
-        # Half a second of Java: compiling well would not pay.
-        return self._jvm("-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool", "format", *arguments)
+        return self._jvm("kafka.tools.StorageTool", "format", *arguments)
 
     def wait_until_formatted(self, formatting: "subprocess.Popen[bytes]") -> None:
         """Raise Fatal when the data folder could not be made."""
@@ -167,8 +166,10 @@ class Broker:
 
     def _jvm(self, *arguments: str) -> "subprocess.Popen[bytes]":
         classpath = ":".join(map(str, jars(JarSet.KAFKA_BROKER, self.java)))
-        command: list[str | Path] = [self.java.executable, "-XX:+ExitOnOutOfMemoryError", *LOGGING]
-        command += ["-cp", classpath, *arguments]
+        # A broker of a sandbox lives for minutes: to compile more than this would take as much CPU
+        # again as its start, and would not pay.
+        options = ["-XX:TieredStopAtLevel=1", "-XX:+ExitOnOutOfMemoryError", *LOGGING]
+        command: list[str | Path] = [self.java.executable, *options, "-cp", classpath, *arguments]
         with self.log.open("ab") as log:
             return spawn(
                 command,
