@@ -125,6 +125,7 @@ class FakeCluster:
         self.away = False
         """Whether no request to it is answered."""
         self.ids: dict[str, str] = {}
+        self.configs: dict[str, dict[str, str]] = {}
         self.logs: dict[TopicPartition, FakeLog] = {}
         self.producers: list[FakeProducer] = []
         self.consumers: list[FakeConsumer] = []
@@ -163,10 +164,6 @@ class FakeCluster:
         self._answer()
         return f"id-of-{self.name}"
 
-    def brokers(self) -> int:
-        self._answer()
-        return 1
-
     def topics(self) -> dict[str, int]:
         self._answer()
         return {name: self._size(name) for name in self.ids}
@@ -176,10 +173,17 @@ class FakeCluster:
         there = self.ids.keys() & set(names)
         return {name: Topic(name, self._size(name), self.ids[name]) for name in there}
 
-    def create_topic(self, name: str, partitions: int, *_: object, **__: object) -> bool:
+    def topic_config(self, name: str) -> dict[str, str]:
+        self._answer()
+        return self.configs[name]
+
+    def create_topic(
+        self, name: str, partitions: int, *_: object, config: dict[str, str] | None = None
+    ) -> bool:
         self._answer()
         if name in self.ids:
             return False
+        self.configs[name] = config or {}
         self.ids[name] = f"{name}-{next(self._made)}"
         self.logs |= {TopicPartition(name, number): FakeLog() for number in range(partitions)}
         return True

@@ -244,6 +244,8 @@ class SourceTask:
         """Settle the lane in the background; the next one goes on from there."""
         lane, self._lane = self._lane, None
         if lane is not None:
+            # Here: the pool may be busy, and another owner may have these partitions after a stall.
+            lane.drop_unsent()
             # Also of partitions that leave: another task may have taken them already.
             owned = self.partitions | self._progress.starts.keys()
             self._restoring.start(partial(settle, self._context, self._progress, lane, owned, gone))

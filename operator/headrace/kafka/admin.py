@@ -8,7 +8,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import confluent_kafka
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.errors import HeadraceError, Retriable
@@ -73,13 +80,6 @@ class Admin:
         )
         return str(self._result(tried, future).cluster_id)
 
-    def brokers(self) -> int:
-        """How many brokers there are."""
-        tried = f"count the brokers of {self.name}"
-        return len(
-            self._call(tried, lambda: self._client.list_topics(timeout=self._timeout_s)).brokers
-        )
-
     def topics(self) -> dict[str, int]:
         """Number of partitions by topic, of every topic, in one metadata request."""
         tried = f"list the topics of {self.name}"
@@ -108,6 +108,16 @@ class Admin:
                 raise
             found[name] = Topic(name, len(described.partitions), str(described.topic_id))
         return found
+
+    def topic_config(self, name: str) -> dict[str, str]:
+        """A topic's settings as they are in effect; ``Fatal`` without the right DescribeConfigs."""
+        tried = f"read the settings of topic {name} of {self.name}"
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        futures = self._call(
+            tried,
+            lambda: self._client.describe_configs([resource], request_timeout=self._timeout_s),
+        )
+        return {key: one.value for key, one in self._result(tried, futures[resource]).items()}
 
     def create_topic(
         self,

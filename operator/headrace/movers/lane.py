@@ -138,6 +138,10 @@ class Lane(Protocol):
         """Of partitions that are not copied any further, first come first."""
         ...
 
+    def drop_unsent(self) -> None:
+        """Drop what is not sent, without waiting: only ``settle`` and ``close`` may follow."""
+        ...
+
     def settle(self, timeout_s: float) -> None:
         """Drop what is not sent and wait for the outcome of what is: the last before ``close``.
 

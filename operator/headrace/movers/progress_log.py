@@ -5,7 +5,7 @@ from collections.abc import Mapping, Set
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.clock import Clock
-from headrace.errors import HeadraceError, Retriable
+from headrace.errors import Fatal, Retriable
 from headrace.kafka import (
     KafkaError,
     Message,
@@ -72,6 +72,8 @@ class ProgressLog:
         settings = {"partitioner": "murmur2", "linger.ms": 0}
         self._producer = Renewed(target, lambda: clients.producer(target, settings))
         self._table: dict[ProgressKey, Progress] = {}
+        self._unreadable: dict[ProgressKey, str] = {}
+        """What was stored last and cannot be read, in sentences."""
         self._read: dict[int, int] = {}
         self.was_read = False
         """Whether it was once read to its end; it is followed since."""
@@ -107,8 +109,13 @@ class ProgressLog:
             self.was_read = True
 
     def get(self, key: ProgressKey) -> Progress | None:
-        """What was stored last for this partition."""
+        """What was stored last for this partition.
+
+        Raises ``Fatal`` when that cannot be read: taken for none, all would be copied again.
+        """
         with self._changed:
+            if why := self._unreadable.get(key):
+                raise Fatal(why)
             return self._table.get(key)
 
     def send(self, entries: Mapping[ProgressKey, Progress]) -> Storing:
@@ -155,12 +162,28 @@ class ProgressLog:
             self._tail.join(timeout=2)
 
     def _ensure_topic(self) -> None:
-        replicas = min(3, self._admin.brokers())
-        config = {"cleanup.policy": "compact"}
-        if replicas == 3:
-            config["min.insync.replicas"] = "2"
-        if self._admin.create_topic(self.topic, PARTITIONS, replicas, config):
-            log.info("created progress topic", topic=self.topic, replicas=replicas)
+        if self._admin.create_topic(self.topic, PARTITIONS, config={"cleanup.policy": "compact"}):
+            log.info("created progress topic", topic=self.topic)
+            return
+        where = f"progress topic {self.topic} on {self._admin.name}"
+        if (found := self._admin.describe([self.topic]).get(self.topic)) is None:
+            raise Retriable(f"{where} is being made by somebody else: trying again")
+        if found.partitions != PARTITIONS:
+            raise Fatal(
+                f"{where} has {found.partitions} partitions, and must have {PARTITIONS}, or no "
+                "position would be found again: delete it, and it is created again (all topics are "
+                "then copied from spec.startFrom on)"
+            )
+        try:
+            policy = self._admin.topic_config(self.topic).get("cleanup.policy", "compact")
+        except Fatal as error:
+            log.info("cleanup.policy is not checked", topic=self.topic, why=str(error))
+            return
+        if policy != "compact":
+            raise Fatal(
+                f"{where} has cleanup.policy={policy}: positions would be deleted in time, and "
+                "topics copied again; set it to compact"
+            )
 
     def _follow(self) -> None:
         while not self._stop.is_set():
@@ -191,18 +214,32 @@ class ProgressLog:
             return
         try:
             key = ProgressKey.decode(message.key() or b"")
-            value = message.value()
-            progress = Progress.decode(value) if value is not None else None
-        except (ValueError, HeadraceError) as error:
-            log.error("unreadable progress record", topic=self.topic, offset=offset, why=str(error))
+        except ValueError as error:
+            log.error("unreadable progress key", topic=self.topic, offset=offset, why=str(error))
         else:
-            with self._changed:
-                if progress is None:
-                    self._table.pop(key, None)
-                elif (known := self._table.get(key)) is None or progress.epoch >= known.epoch:
-                    # A frozen owner that thaws may write after the next owner: epochs decide.
-                    self._table[key] = progress
+            where = f"record {offset} of {TopicPartition(self.topic, partition)}"
+            self._note(key, message.value(), where)
         self._advance(partition, offset + 1)
+
+    def _note(self, key: ProgressKey, value: bytes | None, where: str) -> None:
+        with self._changed:
+            self._unreadable.pop(key, None)
+            try:
+                progress = Progress.decode(value) if value is not None else None
+            except ValueError as error:
+                self._unreadable[key] = (
+                    f"the progress of {key.topic}-{key.partition}, {where} on {self._admin.name}, "
+                    f"cannot be read ({error}): run the version of headrace that wrote it, or "
+                    "write a tombstone for its key, and the partition is copied from "
+                    "spec.startFrom on"
+                )
+                log.error("unreadable progress", why=self._unreadable[key])
+                return
+            if progress is None:
+                self._table.pop(key, None)
+            elif (known := self._table.get(key)) is None or progress.epoch >= known.epoch:
+                # A frozen owner that thaws may write after the next owner: epochs decide.
+                self._table[key] = progress
 
     def _advance(self, partition: int, offset: int) -> None:
         with self._changed:

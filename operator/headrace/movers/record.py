@@ -171,9 +171,13 @@ class RecordLane:
         ]
         return [*self._problems.values(), *refused]
 
+    def drop_unsent(self) -> None:
+        """See ``Lane.drop_unsent``."""
+        self._producer.purge(in_queue=True, in_flight=False)
+
     def settle(self, timeout_s: float) -> None:
         """See ``Lane.settle``."""
-        self._producer.purge(in_queue=True, in_flight=False)
+        self.drop_unsent()
         if left := self._producer.flush(timeout_s):
             raise Retriable(
                 f"{self._mover.target.alias} did not acknowledge {left} records that were on their "

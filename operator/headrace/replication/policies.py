@@ -19,7 +19,8 @@ class ReplicationPolicy(Protocol):
         ...
 
     def came_from(self, topic: str, alias: str) -> bool:
-        """Whether a topic's name says that it was copied from the cluster ``alias``."""
+        """Whether a topic's name says that it was copied from the cluster ``alias``, or by way of
+        it."""
         ...
 
 
@@ -40,8 +41,13 @@ class DefaultReplicationPolicy:
         return topic.removeprefix(prefix) if topic.startswith(prefix) else None
 
     def came_from(self, topic: str, alias: str) -> bool:
-        """See ``ReplicationPolicy``."""
-        return topic.startswith(f"{alias}{self.separator}")
+        """See ``ReplicationPolicy``.
+
+        Any prefix counts, as in MirrorMaker 2 (``MirrorSourceConnector.isCycle``): in a ring of
+        three clusters the first one's topics come back as ``third.second.first.topic``.
+        """
+        step = self.separator
+        return f"{step}{alias}{step}" in f"{step}{topic}"
 
 
 @dataclass(frozen=True)

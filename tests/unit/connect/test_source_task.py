@@ -197,6 +197,18 @@ def test_a_stall_drops_the_queue_and_checks_the_claim(scene: Scene) -> None:
     assert scene.stored(P0).owner == "f-source-task-0 on other/1"
 
 
+def test_a_stall_drops_the_queue_also_while_the_pool_is_busy(scene: Scene) -> None:
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.hold_back()
+    scene.run_once()
+    assert len(scene.producer.queue) == 1
+    scene.clock.advance(1.5)
+    scene.guard(scene.task.process)
+    assert scene.restore_pool.waiting
+    assert scene.producer.queue == []
+
+
 def test_a_task_that_is_still_the_owner_goes_on_after_a_stall(scene: Scene) -> None:
     scene.source.append("orders", b"a")
     scene.start()

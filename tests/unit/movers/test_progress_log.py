@@ -8,7 +8,7 @@ from support.fake_kafka import FakeKafka, FakeRecord
 
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.api.partitions import TopicPartition
-from headrace.errors import Retriable
+from headrace.errors import Fatal, Retriable
 from headrace.kafka import KafkaError
 from headrace.movers import ProgressLog
 from headrace.replication.progress import Progress, ProgressKey
@@ -73,6 +73,46 @@ def test_a_record_of_another_program_is_left_out(scene: Scene) -> None:
         at = TopicPartition(scene.log.topic, number)
         scene.cluster.write(at, FakeRecord(b"not ours", b"{}", 0))
     assert scene.read() == PROGRESS
+
+
+def write_of_a_later_version(scene: Scene) -> None:
+    at = TopicPartition(scene.log.topic, 0)
+    later = PROGRESS.encode().replace(b'"version":1', b'"version":9')
+    scene.cluster.write(at, FakeRecord(KEY.encode(), later, 0))
+
+
+def test_progress_of_a_later_version_is_an_error_and_not_absent(scene: Scene) -> None:
+    write_of_a_later_version(scene)
+    with pytest.raises(Fatal, match=r"orders-0, record 0 of .* version 9, .* tombstone"):
+        scene.read()
+
+
+@pytest.mark.parametrize("value", [PROGRESS.encode(), None])
+def test_unreadable_progress_ends_with_the_next_record_of_its_key(
+    scene: Scene, value: bytes | None
+) -> None:
+    write_of_a_later_version(scene)
+    scene.cluster.write(TopicPartition(scene.log.topic, 0), FakeRecord(KEY.encode(), value, 0))
+    assert scene.read() == (PROGRESS if value else None)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "config", "said"),
+    [
+        (8, {"cleanup.policy": "delete"}, "cleanup.policy=delete: .* set it to compact"),
+        (1, {"cleanup.policy": "compact"}, "has 1 partitions, and must have 8"),
+    ],
+)
+def test_a_progress_topic_of_another_shape_is_refused(
+    partitions: int, config: dict[str, str], said: str
+) -> None:
+    kafka = FakeKafka("west")
+    kafka.clusters["west"].create_topic(
+        "headrace-progress.east.internal", partitions, config=config
+    )
+    west = ClusterAccess(ClusterSpec(alias="west", bootstrap_servers="127.0.0.1:1"))
+    with pytest.raises(Fatal, match=said):
+        ProgressLog(west, "east", kafka.clients(), kafka.clock).start()
 
 
 def test_storing_is_done_when_all_of_it_is_acknowledged(scene: Scene) -> None:

@@ -38,11 +38,14 @@ def test_an_unknown_policy_is_refused_by_name() -> None:
         ("orders.internal", False),
         ("__consumer_offsets", False),
         ("west.orders", False),  # came from the target: a cycle
+        ("north.west.orders", False),  # by way of a third cluster
+        ("orders.northwest.eu", True),
+        ("orders.west", True),  # no prefix: a topic's own name
         ("heartbeats", True),  # whatever the filter says
     ],
 )
 def test_which_topics_are_replicated(topic: str, replicated: bool) -> None:
-    topics = TopicFilter([r"orders.*", r"west\..*", "__.*"], [r".*\.replica"], DEFAULT, "west")
+    topics = TopicFilter([r"orders.*", r".*west\..*", "__.*"], [r".*\.replica"], DEFAULT, "west")
     assert topics.matches(topic) is replicated
 
 
