@@ -201,6 +201,9 @@ class FakeCluster:
         earliest = position is Position.EARLIEST
         return {at: self.logs[at].start if earliest else self.logs[at].end for at in partitions}
 
+    def known_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return self.offsets(partitions, Position.LATEST)
+
     def _size(self, name: str) -> int:
         return sum(at.topic == name for at in self.logs)
 

@@ -20,7 +20,7 @@ from headrace.connect import DriverIdentity, Role
 from headrace.connect.context import FlowContext
 from headrace.connect.ownership import Ownership
 from headrace.connect.source_task import SourceTask
-from headrace.errors import HeadraceError
+from headrace.errors import Fatal, HeadraceError
 from headrace.replication.progress import Progress
 from headrace.standalone.task_store import TaskStore
 
@@ -145,6 +145,17 @@ class Scene:
         self.clock.advance(0.3)
         self.context.stall_detector.beat()
         self.guard(lambda: self.task.punctuate(self.clock.monotonic()))
+
+    def fail(self) -> None:
+        """What any error of ours does to a task."""
+        raise Fatal("broken by the test")
+
+    def observe_failed(self) -> None:
+        """As long as a failed task may take to report its lag."""
+        for _ in range(2):
+            self.clock.advance(2.5)
+            self.guard(lambda: self.task.punctuate(self.clock.monotonic()))
+            self.restore_pool.run()
 
     def start(self) -> None:
         """Restore, and run."""

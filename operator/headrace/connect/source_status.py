@@ -1,12 +1,13 @@
 """What a source task reports of its lane: lag, rate, conditions."""
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 
 from headrace.api import (
     Condition,
     ConditionStatus,
     ConditionType,
     Reason,
+    ReplicationTaskStatus,
     TopicPartition,
     TopicPartitions,
     condition,
@@ -28,9 +29,10 @@ class SourceStatus:
         self._rate = Rate()
         self._acknowledged_before = 0
 
-    def take_over(self, conditions: Iterable[Condition]) -> None:
-        """Lost data is reported until records are copied again, by whichever instance."""
-        if lost := condition(conditions, ConditionType.DATA_LOSS_DETECTED):
+    def take_over(self, before: ReplicationTaskStatus) -> None:
+        """Lost data and a lag are reported until records are copied again, by any instance."""
+        self._life.observe(lag_records=before.lag_records, lag_seconds=before.lag_seconds)
+        if lost := condition(before.conditions, ConditionType.DATA_LOSS_DETECTED):
             self._life.observe(conditions=(lost,))
 
     def lost_data(self, loss: DataLoss) -> None:

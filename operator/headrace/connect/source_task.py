@@ -9,6 +9,7 @@ from headrace.api import ReplicationTaskStatus, TaskPhase, TopicPartition, Topic
 from headrace.assign import TaskId
 from headrace.connect.background import BackgroundStep
 from headrace.connect.context import FlowContext
+from headrace.connect.failed_lag import FailedLag
 from headrace.connect.lifecycle import LifeCycle
 from headrace.connect.ownership import Ownership
 from headrace.connect.releasing import Releasing
@@ -61,6 +62,7 @@ class SourceTask:
         self._progress = TaskProgress(context, ownership)
         self._restoring = BackgroundStep[Starts](restore_pool, context.clock)
         self._releasing = Releasing(ownership, release_pool, context.clock, self._log)
+        self._failed_lag = FailedLag(context, self._life, restore_pool)
         self._lane: Lane | None = None
         self._stalls_seen = 0
         self._paused = False
@@ -100,7 +102,7 @@ class SourceTask:
 
     def activate(self) -> None:
         """Claim, restore, run."""
-        self._reported.take_over(self.ownership.task.status.conditions)
+        self._reported.take_over(self.ownership.task.status)
         self.role = Role.ACTIVE
         self._restoring.clear()  # what a standby asked is of no use now
         if self.phase is TaskPhase.CREATED:
@@ -338,6 +340,8 @@ class SourceTask:
 
     def punctuate(self, now_s: float) -> bool:
         """Update lag, rate and conditions, four times a second."""
+        if self.phase is TaskPhase.FAILED:
+            return self._failed_lag.observe(self.partitions)
         if self._lane is None or now_s < self._next_observation_s:
             return False
         self._observe(self._lane)

@@ -114,9 +114,8 @@ class TaskManager:
 
     def punctuate(self, now_s: float) -> int:
         """Let tasks do what is due by the clock; the number of those that did."""
-        return sum(
-            bool(self._guard(task, partial(task.punctuate, now_s))) for task in self._in(*_HOLDING)
-        )
+        tasks = self._in(*_HOLDING, TaskPhase.FAILED)
+        return sum(bool(self._guard(task, partial(task.punctuate, now_s))) for task in tasks)
 
     def purge(self) -> int:
         """Drop the progress of topics that are gone from the source; the number of records."""

@@ -14,10 +14,12 @@ def life() -> LifeCycle:
     return LifeCycle(SimpleNamespace(epoch=1), get_logger(__name__), time, lambda: None)
 
 
-def test_lost_data_stays_lost_over_a_restart() -> None:
+def test_lost_data_and_a_lag_stay_over_a_restart() -> None:
     failed, restarted = life(), life()
+    failed.observe(lag_records=50, lag_seconds=7)
     SourceStatus(failed, time).lost_data(DataLoss("offsets 100 to 149 are lost"))
-    SourceStatus(restarted, time).take_over(failed.status.conditions)
+    SourceStatus(restarted, time).take_over(failed.status)
+    assert (restarted.status.lag_records, restarted.status.lag_seconds) == (50, 7)
     (lost,) = restarted.status.conditions
     assert (lost.type, lost.message) == (
         ConditionType.DATA_LOSS_DETECTED,

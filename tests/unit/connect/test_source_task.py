@@ -176,6 +176,35 @@ def test_a_full_window_stops_reading(
     assert len(scene.copies()) == 10
 
 
+# The lag of a failed task.
+
+
+def test_the_lag_of_a_failed_task_goes_on_growing(scene: Scene) -> None:
+    scene.source.append("orders", b"a", b"b")
+    scene.start()
+    scene.settle()
+    scene.guard(scene.fail)
+    scene.source.append("orders", b"c")
+    scene.observe_failed()
+    assert scene.task.status.lag_records == 1
+    scene.source.append("orders", b"d", partition=1)
+    scene.clock.advance(60)
+    scene.observe_failed()
+    assert scene.task.status.lag_records == 2
+    assert scene.task.status.lag_seconds == 65
+
+
+def test_a_source_that_is_away_leaves_the_lag_of_a_failed_task_as_it_was(scene: Scene) -> None:
+    scene.start()
+    scene.guard(scene.fail)
+    scene.source.append("orders", b"a")
+    scene.observe_failed()
+    scene.source.away = True
+    scene.observe_failed()
+    assert (scene.phase, scene.task.status.lag_records) == (TaskPhase.FAILED, 1)
+    assert "broken by the test" in scene.error
+
+
 # Stalls.
 
 
