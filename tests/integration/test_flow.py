@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -275,7 +276,33 @@ def test_a_topic_made_again_on_the_source_is_reported(
 
     with FlowRun(tmp_path, [flow]) as run:
         lost = wait_until(lambda: run.condition("DataLossDetected").get("message"), within_s=60)
-        assert "was deleted and made again" in str(lost)
+        assert "was deleted and created again" in str(lost)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_topic_created_again_under_a_running_flow_is_reported(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil, side: str
+) -> None:
+    topic = make_topic(spec(east), unique("live"), 1)
+    flow = manifest("live", east, west, topic, discovery={"topicsSeconds": 5})
+    cluster, name = (east, topic) if side == "source" else (west, f"east.{topic}")
+    with FlowRun(tmp_path, [flow]) as run:
+        produce(spec(east), topic, numbered(10, 1))
+        wait_until(lambda: count(spec(west), f"east.{topic}"), within_s=60, until=partial(eq, 10))
+        wait_until(
+            lambda: run.condition("Ready").get("status"), within_s=60, until=partial(eq, "True")
+        )
+        admin = Admin(spec(cluster))
+        admin.delete_topic(name)
+        # At once: a topic that discovery does not find is no loss, but a topic less.
+        wait_until(lambda: admin.create_topic(name, 1), within_s=60)
+        produce(spec(east), topic, numbered(30, 1))
+        lost = wait_until(lambda: run.condition("DataLossDetected").get("message"), within_s=60)
+        assert f"topic {name} on" in str(lost)
+        assert "was deleted and created again" in str(lost)
+        wait_until(
+            lambda: run.condition("Ready").get("status"), within_s=60, until=partial(eq, "False")
+        )
 
 
 def test_another_writer_on_the_target_is_shown(

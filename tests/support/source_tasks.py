@@ -96,7 +96,7 @@ class Scene:
         )
         self.herder = StoreHerder(partitions or (P0, P1))
         self.ownership = Ownership(self.herder.task, driver, self.herder)  # type: ignore[arg-type]
-        self.restore_pool, self.release_pool = ManualPool(), ManualPool()
+        self.restore_pool, self.release_pool, self.check_pool = (ManualPool() for _ in range(3))
         self.task = self.make_task(Role.ACTIVE, frozenset(partitions or (P0, P1)))
 
     def make_task(self, role: Role, partitions: frozenset[TopicPartition]) -> SourceTask:
@@ -108,6 +108,7 @@ class Scene:
             context=self.context,
             restore_pool=self.restore_pool,
             release_pool=self.release_pool,
+            check_pool=self.check_pool,
             changed=lambda: None,
         )
 
@@ -146,6 +147,12 @@ class Scene:
         self.context.stall_detector.beat()
         self.guard(lambda: self.task.punctuate(self.clock.monotonic()))
 
+    def check_topics(self) -> None:
+        """Observe for a whole interval of discovery, and what is found out in it."""
+        for _ in range(40):
+            self.observe()
+            self.check_pool.run()
+
     def fail(self) -> None:
         """What any error of ours does to a task."""
         raise Fatal("broken by the test")
@@ -155,7 +162,7 @@ class Scene:
         for _ in range(2):
             self.clock.advance(2.5)
             self.guard(lambda: self.task.punctuate(self.clock.monotonic()))
-            self.restore_pool.run()
+            self.check_pool.run()
 
     def start(self) -> None:
         """Restore, and run."""

@@ -11,7 +11,7 @@ from headrace.api import StartFrom, TopicPartition
 from headrace.connect.context import FlowContext
 from headrace.connect.ownership import Ownership
 from headrace.errors import Fatal, Retriable
-from headrace.kafka import Position
+from headrace.kafka import Position, Topic
 from headrace.replication import Progress, ProgressKey
 
 T = TypeVar("T")
@@ -177,21 +177,33 @@ def _together(*asks: Callable[[], T]) -> list[T]:
 
 
 def _topic_ids(context: FlowContext, topics: Set[str]) -> dict[str, tuple[str, str]]:
-    """Ids on both sides: they change when a topic is deleted and made again."""
+    """Ids on both sides; ``Retriable`` when a topic is absent on one."""
+    ids = known_topic_ids(context, topics)
+    for topic in sorted(topics):
+        on_source, on_target = ids[topic]
+        if not on_source:
+            raise Retriable(f"topic {topic} is not on {context.source.name} (any more)")
+        if not on_target:
+            target_topic = context.policy.target_topic(topic)
+            raise Retriable(f"topic {target_topic} is not on {context.target.name} (yet)")
+    return ids
+
+
+def known_topic_ids(context: FlowContext, topics: Set[str]) -> dict[str, tuple[str, str]]:
+    """Ids on both sides: they change when a topic is deleted and created again; "" if absent."""
     target_names = {topic: context.policy.target_topic(topic) for topic in topics}
     source, target = _together(
         lambda: context.source.describe(topics),
         lambda: context.target.describe(target_names.values()),
     )
-    for topic, target_topic in target_names.items():
-        if topic not in source:
-            raise Retriable(f"topic {topic} is not on {context.source.name} (any more)")
-        if target_topic not in target:
-            raise Retriable(f"topic {target_topic} is not on {context.target.name} (yet)")
     return {
-        topic: (source[topic].topic_id, target[target_topic].topic_id)
+        topic: (_id(source.get(topic)), _id(target.get(target_topic)))
         for topic, target_topic in target_names.items()
     }
+
+
+def _id(topic: Topic | None) -> str:
+    return topic.topic_id if topic else ""
 
 
 def _check(
@@ -219,22 +231,33 @@ def _check(
 def _check_ids(
     context: FlowContext, at: TopicPartition, progress: Progress, source_id: str, target_id: str
 ) -> None:
-    remedy = (
-        "to copy it from its beginning under another name, or to go on with what is there, "
-        "is yours to decide: delete the target topic and its progress, or restore the topic"
-    )
     if progress.source_topic_id != source_id:
-        raise DataLoss(
-            f"topic {at.topic} on {context.source.name} was deleted and made again: what its old "
-            f"partition {at.partition} held from offset {progress.source_offset} on is lost; "
-            f"{remedy}"
-        )
+        raise created_again_on_source(context, at, progress.source_offset)
     if progress.target_topic_id != target_id:
-        raise DataLoss(
-            f"topic {context.policy.target_topic(at.topic)} on {context.target.name} was deleted "
-            f"and made again: the copies of {at} below source offset {progress.source_offset} are "
-            f"gone; {remedy}"
-        )
+        raise created_again_on_target(context, at, progress.source_offset)
+
+
+_REMEDY = (
+    "to copy it from its beginning under another name, or to go on with what is there, "
+    "is yours to decide: delete the target topic and its progress, or restore the topic"
+)
+
+
+def created_again_on_source(context: FlowContext, at: TopicPartition, position: int) -> DataLoss:
+    """``position``: the last that is known to be of the old topic."""
+    return DataLoss(
+        f"topic {at.topic} on {context.source.name} was deleted and created again: what its old "
+        f"partition {at.partition} held from offset {position} on is lost, as far as it was not "
+        f"copied before that was noticed; {_REMEDY}"
+    )
+
+
+def created_again_on_target(context: FlowContext, at: TopicPartition, position: int) -> DataLoss:
+    """``position``: the last whose copies are known to be of the old topic."""
+    return DataLoss(
+        f"topic {context.policy.target_topic(at.topic)} on {context.target.name} was deleted and "
+        f"created again: the copies of {at} below source offset {position} are gone; {_REMEDY}"
+    )
 
 
 def _first_positions(

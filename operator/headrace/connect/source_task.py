@@ -18,6 +18,7 @@ from headrace.connect.settling import settle
 from headrace.connect.source_status import SourceStatus
 from headrace.connect.task import Role
 from headrace.connect.task_progress import TaskProgress
+from headrace.connect.topic_check import TopicCheck
 from headrace.errors import HeadraceError, Retriable
 from headrace.logs import get_logger
 from headrace.movers import Copied, CopyFrom, Lane, OffsetGone
@@ -48,11 +49,12 @@ class SourceTask:
         context: FlowContext,
         restore_pool: Executor,
         release_pool: Executor,
+        check_pool: Executor,
         changed: Callable[[], None],
         restarts: int = 0,
     ) -> None:
-        """A hanging ``restore_pool`` must not hold up the ``release_pool``: two of them.
-        ``changed`` is called when there is something new to report."""
+        """A hanging ``restore_pool`` must not hold up the ``release_pool``, and checks hold up
+        neither: three of them. ``changed`` is called when there is something new to report."""
         self.id, self.role, self.partitions = id, role, partitions
         self.ownership = ownership
         self._context, self._clock = context, context.clock
@@ -62,7 +64,8 @@ class SourceTask:
         self._progress = TaskProgress(context, ownership)
         self._restoring = BackgroundStep[Starts](restore_pool, context.clock)
         self._releasing = Releasing(ownership, release_pool, context.clock, self._log)
-        self._failed_lag = FailedLag(context, self._life, restore_pool)
+        self._topic_check = TopicCheck(context, check_pool)
+        self._failed_lag = FailedLag(context, self._life, check_pool)
         self._lane: Lane | None = None
         self._stalls_seen = 0
         self._paused = False
@@ -339,11 +342,12 @@ class SourceTask:
     # Observe.
 
     def punctuate(self, now_s: float) -> bool:
-        """Update lag, rate and conditions, four times a second."""
+        """Update lag, rate and conditions, four times a second; raises what a check finds."""
         if self.phase is TaskPhase.FAILED:
             return self._failed_lag.observe(self.partitions)
         if self._lane is None or now_s < self._next_observation_s:
             return False
+        self._topic_check.check(self._progress.starts)
         self._observe(self._lane)
         return True
 

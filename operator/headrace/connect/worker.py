@@ -93,6 +93,7 @@ class Worker:
         self._units: dict[TaskId, ThreadedUnit] = {}
         self._restore_pool = ThreadPoolExecutor(_POOL_THREADS, f"restore-{flow.metadata.name}")
         self._release_pool = ThreadPoolExecutor(_POOL_THREADS, f"release-{flow.metadata.name}")
+        self._check_pool = ThreadPoolExecutor(1, f"check-{flow.metadata.name}")
         manager = TaskManager(self._make_task, self._purge)
         self._tasks = TaskLoop(
             manager, f"tasks-{flow.metadata.name}", self._context.stall_detector.beat
@@ -160,6 +161,7 @@ class Worker:
         self._release_transferred(but=frozenset())
         self._restore_pool.shutdown(wait=False)
         self._release_pool.shutdown(wait=False)
+        self._check_pool.shutdown(wait=False, cancel_futures=True)
         self._context.close()
         return all(ended)
 
@@ -241,6 +243,7 @@ class Worker:
             context=self._context,
             restore_pool=self._restore_pool,
             release_pool=self._release_pool,
+            check_pool=self._check_pool,
             changed=self._wake.set,
             restarts=self._restarts.count(id),
         )
@@ -262,7 +265,7 @@ class Worker:
 
     def _purge(self) -> int:
         """In a pool: it waits for brokers, and nothing waits for it."""
-        self._restore_pool.submit(self._purge_progress)
+        self._check_pool.submit(self._purge_progress)
         return 0
 
     def _purge_progress(self) -> None:

@@ -328,6 +328,43 @@ def test_a_log_that_the_broker_calls_truncated_is_lost_data_whatever_it_holds_no
     assert "unclean election" in scene.error
 
 
+@pytest.mark.parametrize(
+    ("side", "said"),
+    [
+        ("source", "what its old partition 0 held from offset 1 on is lost"),
+        ("target", "the copies of orders-0 below source offset 1 are gone"),
+    ],
+)
+def test_a_topic_that_is_created_again_under_a_running_task_is_lost_data(
+    scene: Scene, side: str, said: str
+) -> None:
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.settle()
+    scene.check_topics()
+    assert scene.phase is TaskPhase.RUNNING
+    cluster, topic = {"source": (scene.source, "orders"), "target": (scene.target, COPY)}[side]
+    cluster.recreate_topic(topic)
+    scene.source.append("orders", b"b", b"c", b"d")
+    scene.settle()
+    scene.check_topics()
+    assert scene.phase is TaskPhase.FAILED
+    assert f"topic {topic} on" in scene.error
+    assert said in scene.error
+    (lost,) = scene.task.status.conditions
+    assert lost.type is ConditionType.DATA_LOSS_DETECTED
+
+
+def test_a_topic_that_is_away_for_a_check_is_none_that_was_created_again(scene: Scene) -> None:
+    scene.start()
+    scene.source.away = True
+    scene.check_topics()
+    scene.source.away = False
+    del scene.source.ids["orders"]
+    scene.check_topics()
+    assert scene.phase is TaskPhase.RUNNING
+
+
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_a_topic_that_was_made_again_is_found_at_the_next_restore(
     scene: Scene, scenes: Callable[..., Scene], side: str
@@ -343,7 +380,7 @@ def test_a_topic_that_was_made_again_is_found_at_the_next_restore(
     following.guard(following.task.advance)
     assert following.phase is TaskPhase.FAILED
     assert f"topic {topic} on" in following.error
-    assert "made again" in following.error
+    assert "created again" in following.error
 
 
 def test_copies_that_are_gone_from_the_target_are_lost_data(
