@@ -17,7 +17,7 @@ import confluent_kafka
 from headrace.api import ClusterAccess
 from headrace.api.partitions import TopicPartition
 from headrace.errors import Retriable
-from headrace.kafka import KafkaError, Position, Topic
+from headrace.kafka import KafkaError, KafkaException, Position, Topic
 from headrace.movers import Clients
 
 Report = Callable[[KafkaError | None, "FakeMessage"], None]
@@ -156,7 +156,7 @@ class FakeCluster:
     @property
     def producer(self) -> "FakeProducer":
         """The one of the newest lane (the progress log's is made first)."""
-        return next(made for made in reversed(self.producers) if not made.settings)
+        return next(made for made in reversed(self.producers) if "partitioner" not in made.settings)
 
     # As Admin.
 
@@ -225,7 +225,11 @@ class Produced:
 
 class FakeProducer:
     """Reports come in ``poll`` and ``flush``; unless its cluster holds a topic's records back,
-    they are sent and acknowledged there at once."""
+    they are sent and acknowledged there at once.
+
+    A gapless one stops at the first record that is refused: what is not sent, and what is produced
+    from then on, is reported as purged, and one ``poll`` or ``flush`` raises the fatal error.
+    """
 
     def __init__(self, cluster: FakeCluster, settings: Mapping[str, Any] | None) -> None:
         self._cluster = cluster
@@ -233,6 +237,12 @@ class FakeProducer:
         self.queue: list[Produced] = []
         """Not reported yet, oldest first: those with an offset are on their way."""
         self._reports: deque[Callable[[], None]] = deque()
+        self._stopped = False
+        self._unraised: KafkaError | None = None
+
+    @property
+    def gapless(self) -> bool:
+        return bool(self.settings.get("enable.gapless.guarantee"))
 
     def __len__(self) -> int:
         return len(self.queue) + len(self._reports)
@@ -252,8 +262,13 @@ class FakeProducer:
             partition = zlib.crc32(key or b"") % self._cluster.topics()[topic]
         record = FakeRecord(key, value, timestamp, headers)
         self.queue.append(Produced(TopicPartition(topic, partition), record, on_delivery))
+        if self._stopped:
+            self.purge(in_flight=False)
 
     def poll(self, timeout: float) -> int:
+        if (error := self._unraised) is not None:
+            self._unraised = None
+            raise KafkaException(error)
         if not self._cluster.away:
             for produced in [p for p in self.queue if not self._cluster.holds_back(p.at.topic)]:
                 self.acknowledge(produced)
@@ -275,7 +290,7 @@ class FakeProducer:
         for produced in list(self.queue):
             if in_queue if produced.offset is None else in_flight:
                 reason = "_PURGE_QUEUE" if produced.offset is None else "_PURGE_INFLIGHT"
-                self.refuse(produced, getattr(KafkaError, reason))
+                self._report(produced, KafkaError(getattr(KafkaError, reason)))
 
     # What a test decides.
 
@@ -290,8 +305,21 @@ class FakeProducer:
         self._report(produced, None)
 
     def refuse(self, produced: Produced, code: int) -> None:
-        """The next poll reports an error."""
-        self._report(produced, KafkaError(code))
+        """The next polls report an error."""
+        self.refuse_batch({produced: code})
+
+    def refuse_batch(self, codes: Mapping[Produced, int]) -> None:
+        """The next polls report an error of each of these."""
+        for produced, code in codes.items():
+            self._report(produced, KafkaError(code))
+        if self.gapless:
+            self.stop(KafkaError._GAPLESS_GUARANTEE)
+
+    def stop(self, code: int) -> None:
+        """A fatal error: it takes nothing more."""
+        self._stopped = True
+        self._unraised = KafkaError(code, "stopped by the test", True)
+        self.purge(in_flight=False)
 
     def _report(self, produced: Produced, error: KafkaError | None) -> None:
         self.queue.remove(produced)

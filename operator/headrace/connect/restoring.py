@@ -62,8 +62,15 @@ def warm_up(context: FlowContext, partitions: Set[TopicPartition]) -> Starts:
     return {}
 
 
-def restore(context: FlowContext, ownership: Ownership, partitions: Set[TopicPartition]) -> Starts:
+def restore(
+    context: FlowContext,
+    ownership: Ownership,
+    partitions: Set[TopicPartition],
+    settled: Mapping[TopicPartition, Start],
+) -> Starts:
     """Find where these partitions go on, and write the claim to progress: old positions, new epoch.
+
+    What this instance has ``settled`` counts, unless what is stored names another owner.
 
     Behind the claim of the unit. (The fence at the broker has its place before progress is read;
     the record mover has none, so it resumes from the stored positions.) Raises ``DataLoss`` when
@@ -73,11 +80,7 @@ def restore(context: FlowContext, ownership: Ownership, partitions: Set[TopicPar
         reading = restore_pool.submit(context.progress.read_to_end)
         ids = _topic_ids(context, {at.topic for at in partitions})
         reading.result()
-    stored = {
-        at: progress
-        for at in partitions
-        if (progress := context.progress.get(context.progress_key(at)))
-    }
+    stored = _stored(context, partitions, records(context, ownership, settled))
     # After progress: an owner that does not know yet that it is none may go on meanwhile.
     offsets = _offsets(context, partitions, stored.keys())
     _check(context, stored, ids, offsets)
@@ -100,6 +103,22 @@ def restore(context: FlowContext, ownership: Ownership, partitions: Set[TopicPar
         ownership.claim(above=highest)
     context.progress.write(records(context, ownership, starts))
     return starts
+
+
+def _stored(
+    context: FlowContext,
+    partitions: Set[TopicPartition],
+    settled: Mapping[ProgressKey, Progress],
+) -> dict[TopicPartition, Progress]:
+    """Progress of those partitions that have some; what is settled in place of the same owner's."""
+    stored = {}
+    for at in partitions:
+        key = context.progress_key(at)
+        if (progress := context.progress.get(key)) is not None:
+            mine = settled.get(key, progress)
+            same_owner = (mine.owner, mine.epoch) == (progress.owner, progress.epoch)
+            stored[at] = mine if same_owner else progress
+    return stored
 
 
 def records(

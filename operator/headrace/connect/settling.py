@@ -20,12 +20,13 @@ def settle(
 
     Another driver may own the partitions by now: progress then names it, and ``OwnershipLost`` is
     raised. An offset that is ``gone`` from the source is explained by ``DataLoss``, or read again
-    when it is there after all. ``Retriable`` while brokers do not answer. The lane is closed.
+    when it is there after all. ``Retriable`` while brokers do not answer: a restore then goes on
+    from what is ``progress.settled``. The lane is closed.
     """
     try:
         lane.settle(DRAIN_TIMEOUT_S)
-        settled = progress.acknowledged(lane)
     finally:
+        progress.settled = settled = progress.acknowledged(lane)
         lane.close()
     context.progress.read_to_end()
     progress.check_owner(partitions)

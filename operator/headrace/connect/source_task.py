@@ -1,7 +1,7 @@
 """A source task: copies the partitions of its share, and keeps their progress."""
 
 import random
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from concurrent.futures import Executor
 from functools import partial
 
@@ -14,6 +14,7 @@ from headrace.connect.lifecycle import LifeCycle
 from headrace.connect.ownership import Ownership
 from headrace.connect.releasing import Releasing
 from headrace.connect.restoring import DataLoss, Starts, epoch_floor, restore, warm_up
+from headrace.connect.retries import Retries
 from headrace.connect.settling import settle
 from headrace.connect.source_status import SourceStatus
 from headrace.connect.task import Role
@@ -21,7 +22,7 @@ from headrace.connect.task_progress import TaskProgress
 from headrace.connect.topic_check import TopicCheck
 from headrace.errors import HeadraceError, Retriable
 from headrace.logs import get_logger
-from headrace.movers import Copied, CopyFrom, Lane, OffsetGone
+from headrace.movers import Copied, CopyFrom, Lane, OffsetGone, Problem
 
 _OBSERVE_INTERVAL_S = 0.25
 
@@ -64,6 +65,7 @@ class SourceTask:
         self._progress = TaskProgress(context, ownership)
         self._restoring = BackgroundStep[Starts](restore_pool, context.clock)
         self._releasing = Releasing(ownership, release_pool, context.clock, self._log)
+        self._retries = Retries(context.clock)
         self._topic_check = TopicCheck(context, check_pool)
         self._failed_lag = FailedLag(context, self._life, check_pool)
         self._lane: Lane | None = None
@@ -115,6 +117,8 @@ class SourceTask:
     def change(self, partitions: frozenset[TopicPartition]) -> None:
         """Those that stay are not touched; those that go are stored first."""
         self.partitions = partitions
+        if self._retries.keep(partitions):
+            self._life.recovered()
 
     def advance(self) -> bool:
         """Open what is restored, restore what is missing, and drop what is not wanted any more."""
@@ -126,7 +130,7 @@ class SourceTask:
             self._open_restored()
         if self._lane is not None:
             self._lane.keep(self.partitions)
-        if not self._restoring.pending and not self.partitions <= self._opened:
+        if not self._restoring.pending and self._missing:
             self._restore_missing()
         if self._lane is not None and self._opened - self.partitions:
             self._drop_drained(self._lane)
@@ -136,15 +140,21 @@ class SourceTask:
     def _opened(self) -> Set[TopicPartition]:
         return self._lane.partitions if self._lane is not None else frozenset()
 
+    @property
+    def _missing(self) -> Set[TopicPartition]:
+        """What is to be opened now."""
+        return self.partitions - self._opened - self._retries.waiting
+
     def _restore_missing(self) -> None:
         if self._restoring.due:
-            missing = self.partitions - self._opened
-            self._restoring.start(partial(self._claim_and_restore, missing))
+            self._restoring.start(partial(self._claim_and_restore, self._missing))
 
     def _claim_and_restore(self, partitions: Set[TopicPartition]) -> Starts:
         if not self.ownership.epoch:
             self.ownership.claim(epoch_floor(self._context, partitions))
-        return restore(self._context, self.ownership, partitions) if partitions else {}
+        if not partitions:
+            return {}
+        return restore(self._context, self.ownership, partitions, self._progress.settled)
 
     def _open_restored(self) -> None:
         try:
@@ -155,13 +165,18 @@ class SourceTask:
             self._restoring.back_off()
             return
         self._restoring.succeeded()
-        self._life.recovered()
-        self._progress.restored(starts)
-        if self._lane is None:
-            self._lane = lane
+        if not self._retries:
+            self._life.recovered()
+        if self._lane is None or self.phase is TaskPhase.RESTORING:
             # The claim is fresh: only a stall from now on matters.
             self._context.stall_detector.beat()
             self._stalls_seen = self._context.stall_detector.stalls
+        self._lane = lane
+        # Those that wait are stored: they are restored when their time comes.
+        waiting = self._retries.waiting
+        self._progress.forget(waiting & starts.keys() & self._progress.starts.keys())
+        starts = {at: start for at, start in starts.items() if at not in waiting}
+        self._progress.restored(starts)
         lane.open(
             {at: CopyFrom(start.source_offset, start.leader_epoch) for at, start in starts.items()}
         )
@@ -229,21 +244,41 @@ class SourceTask:
             return 0
         try:
             moved = lane.run_once()
-            for problem in lane.problems():
-                raise problem.error
-        except OffsetGone as gone:
-            self._renew_lane(gone)
-            return 0
         except Retriable as error:
-            self._retry(error)
+            self._retry(lane, dict.fromkeys(lane.partitions, error))
+            return 0
+        if problems := lane.problems():
+            self._handle(lane, problems)
             return 0
         if moved:
             self._progress.moved()
         return moved
 
-    def _retry(self, error: Retriable) -> None:
-        self._life.retrying(error)
-        self._renew_lane()
+    def _handle(self, lane: Lane, problems: list[Problem]) -> None:
+        """Raises the first that cannot be tried again."""
+        retriable: dict[TopicPartition, Retriable] = {}
+        gone = None
+        for at, error in problems:
+            if isinstance(error, Retriable):
+                retriable[at] = error
+            elif isinstance(error, OffsetGone):
+                gone = gone or error
+            else:
+                raise error
+        self._retry(lane, retriable, gone)
+
+    def _retry(
+        self,
+        lane: Lane,
+        errors: Mapping[TopicPartition, Retriable],
+        gone: OffsetGone | None = None,
+    ) -> None:
+        """With a new lane, which opens these partitions after their back-off."""
+        state = lane.state()
+        for at, error in errors.items():
+            self._life.retrying(error)
+            self._retries.failed(at, state[at].acknowledged)
+        self._renew_lane(gone)
 
     def _renew_lane(self, gone: OffsetGone | None = None) -> None:
         """Settle the lane in the background; the next one goes on from there."""
@@ -275,7 +310,8 @@ class SourceTask:
         try:
             return self._progress.stored()
         except Retriable as error:
-            self._retry(error)
+            if (lane := self._lane) is not None:
+                self._retry(lane, dict.fromkeys(lane.partitions, error))
             return False
 
     # Pause.
@@ -354,9 +390,12 @@ class SourceTask:
     def _observe(self, lane: Lane) -> None:
         self._next_observation_s = self._clock.monotonic() + _OBSERVE_INTERVAL_S
         lane.poll()
-        if self.phase is TaskPhase.RUNNING:
+        state = lane.state()
+        if self._retries.observe(state):
+            self._life.recovered()
+        if self.phase is TaskPhase.RUNNING and not self._retries:
             self._reported.forget_error()
-        self._reported.observe(lane.state(), self._progress.starts, self.partitions)
+        self._reported.observe(state, self._progress.starts, self.partitions)
         self._acknowledge_assignment(lane)
 
     def _acknowledge_assignment(self, lane: Lane) -> None:

@@ -19,6 +19,8 @@ class TaskProgress:
         self._context, self._ownership = context, ownership
         self._starts: Starts = {}
         self._storing: Storing | None = None
+        self.settled: Starts = {}
+        """What lanes that are closed have acknowledged, until it is stored."""
         self._moved_at: float | None = None
         """When the last record was moved, of those that are not stored yet."""
 
@@ -30,6 +32,7 @@ class TaskProgress:
     def restored(self, starts: Starts) -> None:
         """These are stored by the restore."""
         self._starts |= starts
+        self.settled = {at: start for at, start in self.settled.items() if at not in starts}
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """These are not the task's any more."""

@@ -20,7 +20,7 @@ from headrace.kafka.clients import (
     unassign,
 )
 from headrace.kafka.credentials import Credentials, read_credentials
-from headrace.kafka.errors import AccessDenied, SecretMissing, translate, words
+from headrace.kafka.errors import AccessDenied, SecretMissing, translate, translated, words
 from headrace.kafka.renewal import Renewal, Renewed
 from headrace.kafka.security import MECHANISMS, protocol
 
@@ -49,6 +49,7 @@ __all__ = [
     "protocol",
     "read_credentials",
     "translate",
+    "translated",
     "truncated",
     "unassign",
     "words",

@@ -1,6 +1,8 @@
 """The client's errors, as ours: what was tried, on what, what to do."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -45,6 +47,10 @@ _FATAL = {
     KafkaError.MSG_SIZE_TOO_LARGE: "raise max.message.bytes of the topic on that cluster",
     KafkaError.RECORD_LIST_TOO_LARGE: "raise max.message.bytes of the topic on that cluster",
     KafkaError.INVALID_RECORD: "the broker refused the record: its log names the rule",
+    KafkaError.INVALID_TIMESTAMP: (
+        "the topic refuses timestamps so far from the broker's clock: raise its "
+        "message.timestamp.before.max.ms or message.timestamp.after.max.ms"
+    ),
     KafkaError.POLICY_VIOLATION: "the cluster's policy forbids this: ask its administrator",
     KafkaError.INVALID_CONFIG: "change the setting that the broker names",
     KafkaError.INVALID_REPLICATION_FACTOR: "ask for no more replicas than there are brokers",
@@ -82,7 +88,18 @@ def translate(error: KafkaError | KafkaException, tried: str) -> HeadraceError:
     said = f"could not {tried}: {kafka_error.str()} ({kafka_error.name()})"
     if advice := _FATAL.get(code):
         return Fatal(f"{said}; {advice}")
-    return Fatal(said) if kafka_error.fatal() else Retriable(said)
+    return Retriable(said)  # also what is fatal to a client: another one may do better
+
+
+@contextmanager
+def translated(tried: str) -> Iterator[None]:
+    """Raise our errors for the client's; ``tried`` as for ``translate``."""
+    try:
+        yield
+    except KafkaException as error:
+        raise translate(error, tried) from error
+    except BufferError as error:
+        raise Retriable(f"could not {tried}: the producer's queue is full") from error
 
 
 def words(error: KafkaError) -> str:

@@ -67,3 +67,9 @@ class Renewed(Generic[Client]):
                 self._client = None
                 self._client = self._make()
             return self._client
+
+    def discard(self, client: Client) -> None:
+        """That client is of no more use: the next one that is asked for is a new one."""
+        with self._making:
+            if self._client is client:
+                self._client = None

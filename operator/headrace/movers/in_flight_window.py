@@ -6,6 +6,14 @@ from headrace.api import TopicPartition
 from headrace.kafka import KafkaError, Message
 from headrace.movers.lane import Copied
 
+_DROPPED = {
+    KafkaError._PURGE_QUEUE,
+    KafkaError._PURGE_INFLIGHT,
+    KafkaError._FATAL,
+    KafkaError._GAPLESS_GUARANTEE,
+}
+"""Reports of records that nobody refused: the producer stopped, or was told to drop them."""
+
 
 class InFlightWindow:
     """The window between the source's read position and the target's last acknowledgement.
@@ -24,6 +32,7 @@ class InFlightWindow:
         "bytes_in_flight",
         "copied",
         "error",
+        "error_at",
         "last_timestamp_ms",
         "leader_epoch",
         "target_offset",
@@ -54,6 +63,8 @@ class InFlightWindow:
         """How often an acknowledged target offset was not the expected one: a foreign writer."""
         self.error: KafkaError | None = None
         """Why a record in flight was refused; nothing is acknowledged after that record."""
+        self.error_at = position
+        """Its source offset."""
         self.last_timestamp_ms: int | None = None
         self.bytes_in_flight = 0
         self.copied = copied or Copied()
@@ -99,14 +110,19 @@ class InFlightWindow:
     def delivered(self, offset: int, error: KafkaError | None, message: Message) -> None:
         """The producer's delivery report for the record of this source offset."""
         if error is not None:
-            # What was dropped unsent is still pending: nothing is acknowledged after it.
-            if error.code() != KafkaError._PURGE_QUEUE:
-                self.error = self.error or error
+            # What was dropped is still pending: nothing is acknowledged after it.
+            if error.code() not in _DROPPED:
+                self._refused(offset, error)
             return
         self._early[offset] = message.offset()
         while self._pending and self._pending[0][0] in self._early:
             offset, timestamp_ms, size = self._pending.popleft()
             self._acknowledge(self._early.pop(offset), timestamp_ms, size)
+
+    def _refused(self, offset: int, error: KafkaError) -> None:
+        """A batch is refused as a whole; where the broker names a record of it, that counts."""
+        if self.error is None or self.error.code() == KafkaError._INVALID_DIFFERENT_RECORD:
+            self.error, self.error_at = error, offset
 
     def _acknowledge(self, target_offset: int | None, timestamp_ms: int, size: int) -> None:
         if target_offset is not None:

@@ -1,13 +1,15 @@
 """The progress topic, tailed into a table and written by one Worker."""
 
 import threading
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
+from functools import partial
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.clock import Clock
 from headrace.errors import Fatal, Retriable
 from headrace.kafka import (
     KafkaError,
+    KafkaException,
     Message,
     Position,
     Producer,
@@ -15,6 +17,7 @@ from headrace.kafka import (
     Renewed,
     assign,
     translate,
+    translated,
 )
 from headrace.logs import get_logger
 from headrace.movers.clients import Clients
@@ -26,12 +29,26 @@ log = get_logger(__name__)
 PARTITIONS = 8
 
 
+STORE_TIMEOUT_S = 10.0
+"""Without an answer for so long, storing has failed: nothing more is copied until it succeeds."""
+
+
 class Storing:
     """Progress on its way to the target."""
 
-    def __init__(self, producer: Producer, clock: Clock, tried: str, records: int) -> None:
-        self._producer, self._clock = producer, clock
+    def __init__(
+        self,
+        poll: Callable[[float], None],
+        clock: Clock,
+        tried: str,
+        records: int,
+        timeout_s: float,
+    ) -> None:
+        """``poll`` receives the producer's reports, and waits for them so many seconds."""
+        self._poll, self._clock = poll, clock
         self._tried = tried
+        self._timeout_s = timeout_s
+        self._deadline = clock.monotonic() + timeout_s
         self._error: KafkaError | None = None
         self._outstanding = records
         # The producer is shared: a unit's thread may receive the reports of another unit's records.
@@ -44,19 +61,19 @@ class Storing:
             self._outstanding -= 1
 
     def done(self) -> bool:
-        """Whether all of it is acknowledged; raises when some of it was refused."""
-        self._producer.poll(0)
+        """Whether all of it is acknowledged; raises what refused some of it, or ``Retriable`` when
+        there was no answer in time."""
+        self._poll(0)
         if self._error is not None:
             raise translate(self._error, self._tried)
+        if self._outstanding and self._clock.monotonic() > self._deadline:
+            raise Retriable(f"could not {self._tried}: no answer within {self._timeout_s:.0f} s")
         return self._outstanding == 0
 
-    def wait(self, timeout_s: float) -> None:
-        """Until ``done``; ``Retriable`` when that takes longer."""
-        deadline = self._clock.monotonic() + timeout_s
+    def wait(self) -> None:
+        """Until ``done``."""
         while not self.done():
-            if self._clock.monotonic() > deadline:
-                raise Retriable(f"could not {self._tried}: no answer within {timeout_s:.0f} s")
-            self._producer.poll(0.05)
+            self._poll(0.05)
 
 
 class ProgressLog:
@@ -118,16 +135,28 @@ class ProgressLog:
                 raise Fatal(why)
             return self._table.get(key)
 
-    def send(self, entries: Mapping[ProgressKey, Progress]) -> Storing:
+    def send(
+        self, entries: Mapping[ProgressKey, Progress], timeout_s: float = STORE_TIMEOUT_S
+    ) -> Storing:
         """Store without waiting: the answer knows when every in-sync replica has it."""
         tried = f"write progress to {self.topic} on {self._admin.name}"
         producer = self._producer.get()
-        storing = Storing(producer, self._clock, tried, len(entries))
-        for key, progress in entries.items():
-            producer.produce(
-                self.topic, progress.encode(), key.encode(), on_delivery=storing.delivered
-            )
+        poll = partial(self._poll, producer)
+        storing = Storing(poll, self._clock, tried, len(entries), timeout_s)
+        with translated(tried):
+            for key, progress in entries.items():
+                producer.produce(
+                    self.topic, progress.encode(), key.encode(), on_delivery=storing.delivered
+                )
         return storing
+
+    def _poll(self, producer: Producer, timeout_s: float) -> None:
+        """Receive reports. A producer that a fatal error stopped takes nothing more."""
+        try:
+            producer.poll(timeout_s)
+        except KafkaException as error:
+            log.warning("producer of progress stopped: making another", why=str(error))
+            self._producer.discard(producer)
 
     def topics(self, source_cluster_id: str) -> set[str]:
         """The topics of that source that something is stored of."""
@@ -146,14 +175,17 @@ class ProgressLog:
                 if key.source_cluster_id == source_cluster_id and key.topic in topics
             ]
         producer = self._producer.get()
-        for key in gone:
-            producer.produce(self.topic, None, key.encode())
-        producer.poll(0)
+        with translated(f"purge {self.topic} on {self._admin.name}"):
+            for key in gone:
+                producer.produce(self.topic, None, key.encode())
+        self._poll(producer, 0)
         return len(gone)
 
-    def write(self, entries: Mapping[ProgressKey, Progress], timeout_s: float = 10.0) -> None:
+    def write(
+        self, entries: Mapping[ProgressKey, Progress], timeout_s: float = STORE_TIMEOUT_S
+    ) -> None:
         """Store and wait; ``Retriable`` when it is not acknowledged in time."""
-        self.send(entries).wait(timeout_s)
+        self.send(entries, timeout_s).wait()
 
     def close(self) -> None:
         """Stop following."""

@@ -14,6 +14,7 @@ from headrace.kafka import (
     assign_more,
     fetched_end,
     translate,
+    translated,
     truncated,
     unassign,
     words,
@@ -76,9 +77,15 @@ class RecordLane:
             },
             on_error=lambda error: on_error(f"{source.alias}: {words(error)}"),
         )
+        # Gapless: after a record that the broker refuses none of its partition may be appended.
+        # librdkafka then stops the whole producer.
         self._producer = mover.clients.producer(
-            target, on_error=lambda error: on_error(f"{target.alias}: {words(error)}")
+            target,
+            {"enable.gapless.guarantee": True},
+            on_error=lambda error: on_error(f"{target.alias}: {words(error)}"),
         )
+        self._stopped: KafkaException | None = None
+        """The fatal error of the producer."""
         self._windows: dict[TopicPartition, InFlightWindow] = {}
         self._leaving: frozenset[TopicPartition] = frozenset()
         self._problems: dict[TopicPartition, Problem] = {}
@@ -118,7 +125,8 @@ class RecordLane:
         """See ``Lane.keep``."""
         if back := self._leaving & partitions:
             self._leaving -= back
-            unassign(self._consumer, back)
+            with translated(f"read on for {self._task.name}"):
+                unassign(self._consumer, back)
             self._read(back)
 
     def forget(self, partitions: Set[TopicPartition]) -> None:
@@ -127,25 +135,33 @@ class RecordLane:
             del self._windows[at]
             self._problems.pop(at, None)
         self._leaving -= partitions
-        unassign(self._consumer, partitions)
+        with translated(f"read less for {self._task.name}"):
+            unassign(self._consumer, partitions)
 
     def run_once(self) -> int:
         """See ``Lane.run_once``."""
+        stopped_before = self._stopped
         self.poll()
         if self.problems() or self._full():
             return 0
-        try:
+        if stopped_before is not None:
+            target = self._mover.target
+            raise Retriable(f"{target.name}: the producer stopped: {stopped_before.args[0].str()}")
+        if self._stopped is not None:
+            return 0  # the next poll brings the reports that say why
+        with translated(f"run {self._task.name}"):
             first = self._consumer.poll(0)
             if first is None:
                 return 0
             messages = [first, *self._consumer.consume(_BATCH_RECORDS, 0)]
             return sum(self._handle(message) for message in messages)
-        except KafkaException as error:
-            raise translate(error, f"run {self._task.name}") from error
 
     def poll(self) -> None:
         """See ``Lane.poll``."""
-        self._producer.poll(0)
+        try:
+            self._producer.poll(0)
+        except KafkaException as error:  # a fatal one; it is raised once
+            self._stopped = error
 
     def state(self) -> dict[TopicPartition, Reached]:
         """See ``Lane.state``."""
@@ -178,7 +194,7 @@ class RecordLane:
     def settle(self, timeout_s: float) -> None:
         """See ``Lane.settle``."""
         self.drop_unsent()
-        if left := self._producer.flush(timeout_s):
+        if left := self._flush(timeout_s):
             raise Retriable(
                 f"{self._mover.target.alias} did not acknowledge {left} records that were on their "
                 "way"
@@ -189,16 +205,24 @@ class RecordLane:
     def close(self) -> None:
         """See ``Lane.close``."""
         self._producer.purge()
-        self._producer.flush(1)
+        self._flush(1)
         self._consumer.close()
+
+    def _flush(self, timeout_s: float) -> int:
+        """The number of records whose outcome is not known after ``timeout_s``."""
+        try:
+            return self._producer.flush(timeout_s)
+        except KafkaException:  # a fatal one; it is raised once
+            return self._producer.flush(timeout_s)
 
     def _read(self, partitions: Set[TopicPartition]) -> None:
         windows = {at: self._windows[at] for at in partitions}
-        assign_more(
-            self._consumer,
-            [(at, window.position) for at, window in windows.items()],
-            {at: window.leader_epoch for at, window in windows.items()},
-        )
+        with translated(f"read for {self._task.name}"):
+            assign_more(
+                self._consumer,
+                [(at, window.position) for at, window in windows.items()],
+                {at: window.leader_epoch for at, window in windows.items()},
+            )
 
     def _full(self) -> bool:
         in_flight_bytes = sum(window.bytes_in_flight for window in self._windows.values())
@@ -251,6 +275,6 @@ class RecordLane:
     def _refusal(self, window: InFlightWindow, error: KafkaError) -> HeadraceError:
         return translate(
             error,
-            f"write {window.at} offset {window.acknowledged} of {self._mover.source.alias} "
+            f"write {window.at} offset {window.error_at} of {self._mover.source.alias} "
             f"to {window.target_topic} on {self._mover.target.alias}",
         )

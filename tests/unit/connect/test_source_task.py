@@ -100,6 +100,7 @@ def test_a_refused_record_is_sent_again_before_what_follows_it(scene: Scene) -> 
     first, _ = scene.producer.queue
     scene.producer.refuse(first, KafkaError.NOT_ENOUGH_REPLICAS)
     scene.run_once()
+    scene.run_once()
     scene.commit()
     assert scene.position() == 0
     assert "NOT_ENOUGH_REPLICAS" in scene.error
@@ -112,12 +113,102 @@ def test_a_refused_record_is_sent_again_before_what_follows_it(scene: Scene) -> 
     assert scene.error == ""
 
 
+def test_nothing_is_appended_after_a_refused_record_before_it(scene: Scene) -> None:
+    scene.source.append("orders", b"a", b"b")
+    scene.start()
+    scene.hold_back()
+    scene.run_once()
+    refused, _ = scene.producer.queue
+    scene.producer.refuse(refused, KafkaError.NOT_ENOUGH_REPLICAS)
+    scene.source.append("orders", b"c")
+    scene.let_through()
+    scene.recover()
+    scene.settle()
+    assert scene.copies() == [b"a", b"b", b"c"]
+
+
+def test_a_refused_partition_waits_and_the_others_go_on(scene: Scene) -> None:
+    scene.source.append("orders", b"a")
+    scene.start()
+    waited: list[float] = []
+    for _ in range(4):
+        scene.hold_back()
+        before_s = scene.clock.monotonic()
+        while not any(record.at.partition == 0 for record in scene.producer.queue):
+            scene.clock.advance(0.1)
+            scene.run_once()
+        waited.append(scene.clock.monotonic() - before_s)
+        (refused,) = (record for record in scene.producer.queue if record.at.partition == 0)
+        scene.producer.refuse(refused, KafkaError.NOT_ENOUGH_REPLICAS)
+        scene.let_through()
+        scene.source.append("orders", b"other", partition=1)
+        for _ in range(4):
+            scene.run_once()
+        scene.observe()
+        assert scene.copies(1)[-1:] == [b"other"]
+        assert "NOT_ENOUGH_REPLICAS" in scene.error
+    assert scene.copies(1) == [b"other"] * 4
+    assert waited[1] < waited[3], "a round that moved nothing resets no back-off"
+    scene.recover()
+    scene.settle()
+    assert (scene.copies(0), scene.error) == ([b"a"], "")
+
+
+def test_a_refused_partition_that_is_given_up_is_let_go(scene: Scene) -> None:
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.hold_back()
+    scene.run_once()
+    scene.producer.refuse(scene.producer.queue[0], KafkaError.NOT_ENOUGH_REPLICAS)
+    scene.let_through()
+    for _ in range(3):
+        scene.run_once()
+    scene.task.change(frozenset({P1}))
+    scene.take_away(P0)
+    scene.source.append("orders", b"b", partition=1)
+    scene.settle()
+    assert (scene.phase, scene.copies(0), scene.copies(1)) == (TaskPhase.RUNNING, [], [b"b"])
+    assert scene.error == ""
+
+
+def test_the_record_that_was_refused_is_named_not_its_batch(scene: Scene) -> None:
+    scene.source.append("orders", b"a", b"b")
+    scene.start()
+    scene.hold_back()
+    scene.run_once()
+    same_batch, refused = scene.producer.queue
+    scene.producer.refuse_batch(
+        {
+            same_batch: KafkaError._INVALID_DIFFERENT_RECORD,
+            refused: KafkaError.INVALID_TIMESTAMP,
+        }
+    )
+    scene.run_once()
+    scene.run_once()
+    assert scene.phase is TaskPhase.FAILED
+    assert "orders-0 offset 1" in scene.error
+    assert "message.timestamp" in scene.error
+
+
+def test_a_producer_that_stops_for_good_is_replaced(scene: Scene) -> None:
+    scene.start()
+    scene.producer.stop(KafkaError._FATAL)
+    scene.source.append("orders", b"a")
+    scene.run_once()
+    scene.run_once()
+    assert "the producer stopped" in scene.error
+    scene.recover()
+    scene.settle()
+    assert (scene.phase, scene.copies(), scene.error) == (TaskPhase.RUNNING, [b"a"], "")
+
+
 def test_a_record_that_will_never_be_taken_fails_the_task(scene: Scene) -> None:
     scene.source.append("orders", b"too large")
     scene.start()
     scene.hold_back()
     scene.run_once()
     scene.producer.refuse(scene.producer.queue[0], KafkaError.MSG_SIZE_TOO_LARGE)
+    scene.run_once()
     scene.run_once()
     assert scene.phase is TaskPhase.FAILED
     assert "max.message.bytes" in scene.error
@@ -517,6 +608,41 @@ def test_progress_without_an_answer_is_not_followed_by_more(scene: Scene) -> Non
     assert (scene.position(), scene.copies()) == (2, [b"a", b"b"])
 
 
+def test_progress_without_an_answer_stops_the_copy_until_it_is_stored(scene: Scene) -> None:
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.run_once()
+    scene.run_once()
+    scene.hold_back(scene.context.progress.topic)
+    scene.guard(scene.task.commit)
+    scene.clock.advance(11)
+    scene.context.stall_detector.beat()
+    scene.guard(scene.task.commit)
+    assert "no answer within 10 s" in scene.error
+    scene.source.append("orders", b"b")
+    scene.recover()
+    assert (scene.copies(), scene.phase) == ([b"a"], TaskPhase.RUNNING)
+    assert "no answer within 10 s" in scene.error
+    scene.let_through()
+    scene.recover()
+    scene.settle()
+    assert (scene.copies(), scene.position(), scene.error) == ([b"a", b"b"], 2, "")
+
+
+def test_a_progress_producer_that_stops_for_good_is_replaced(scene: Scene) -> None:
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.run_once()
+    scene.run_once()
+    scene.target.producers[0].stop(KafkaError._FATAL)
+    scene.commit()
+    scene.commit()
+    assert "could not write progress" in scene.error
+    scene.recover()
+    scene.settle()
+    assert (scene.phase, scene.position(), scene.error) == (TaskPhase.RUNNING, 1, "")
+
+
 def test_a_claim_that_progress_does_not_take_is_tried_again(scene: Scene) -> None:
     scene.context.progress.start()
     scene.hold_back(scene.context.progress.topic)
@@ -675,6 +801,20 @@ def test_a_standby_writes_nothing_and_takes_over_with_its_warm_clients(scene: Sc
     scene.settle()
     assert scene.copies() == [b"a"]
     assert scene.source.consumers == [warm]
+
+
+def test_a_standby_keeps_its_warm_clients_after_an_earlier_stall(scene: Scene) -> None:
+    scene.task = scene.make_task(Role.STANDBY, frozenset({P0, P1}))
+    scene.clock.advance(2)
+    scene.context.stall_detector.beat()  # a stall
+    scene.run_once()
+    scene.run_once()
+    warm = scene.producer
+    scene.start()
+    scene.source.append("orders", b"a")
+    scene.settle()
+    assert scene.producer is warm
+    assert scene.copies() == [b"a"]
 
 
 def test_a_cluster_that_is_away_is_asked_again_later(scene: Scene) -> None:
