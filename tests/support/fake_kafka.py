@@ -129,8 +129,8 @@ class FakeCluster:
         self.logs: dict[TopicPartition, FakeLog] = {}
         self.producers: list[FakeProducer] = []
         self.consumers: list[FakeConsumer] = []
-        self.holds_back: Callable[[str], bool] = lambda topic: False
-        """Topics whose records stay in the producer until the test sends and reports them."""
+        self.holds_back: Callable[[TopicPartition], bool] = lambda at: False
+        """Partitions whose records stay in the producer until the test sends and reports them."""
         self.changed = threading.Condition()
         self._made = count(1)
 
@@ -270,7 +270,7 @@ class FakeProducer:
             self._unraised = None
             raise KafkaException(error)
         if not self._cluster.away:
-            for produced in [p for p in self.queue if not self._cluster.holds_back(p.at.topic)]:
+            for produced in [p for p in self.queue if not self._cluster.holds_back(p.at)]:
                 self.acknowledge(produced)
         served = 0
         while self._reports:

@@ -203,11 +203,11 @@ class Scene:
 
     def hold_back(self, topic: str = COPY) -> None:
         """The test sends and reports this topic's records from now on."""
-        self.target.holds_back = lambda name: name == topic
+        self.target.holds_back = lambda at: at.topic == topic
 
     def let_through(self) -> None:
         """Records are acknowledged at once again."""
-        self.target.holds_back = lambda name: False
+        self.target.holds_back = lambda at: False
 
     def stored(self, at: TopicPartition) -> Progress | None:
         """What the progress topic says of a partition, by its log."""

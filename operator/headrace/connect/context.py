@@ -39,7 +39,7 @@ class FlowContext:
         self.target = clients.admin(self.target_access)
         self.progress = ProgressLog(self.target_access, spec.source.alias, clients, clock)
         self.mover: Mover = RecordMover(
-            self.source_access, self.target_access, self.policy.target_topic, clients
+            self.source_access, self.target_access, self.policy.target_topic, clients, clock
         )
         self.stall_detector = StallDetector(clock)
         self._absent: set[str] = set()

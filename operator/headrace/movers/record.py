@@ -5,6 +5,7 @@ from functools import partial
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.assign import TaskId
+from headrace.clock import Clock
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka import (
     KafkaError,
@@ -20,17 +21,13 @@ from headrace.kafka import (
     words,
 )
 from headrace.logs import get_logger
+from headrace.movers.backpressure import Backpressure
 from headrace.movers.clients import Clients
 from headrace.movers.in_flight_window import InFlightWindow
 from headrace.movers.lane import Copied, CopyFrom, OffsetGone, Problem, Reached
 
 log = get_logger(__name__)
 
-# Backpressure: stop reading above these, so that a slow target costs bounded memory. A batch adds
-# at most what the consumer has prefetched (16 MiB), and the producer's own queue (100,000 records)
-# is larger than both together, so that it never refuses a record.
-_MAX_IN_FLIGHT_RECORDS = 20_000
-_MAX_IN_FLIGHT_BYTES = 32 << 20
 _BATCH_RECORDS = 2_000
 _PREFETCH_KIB = 16_384
 
@@ -44,11 +41,13 @@ class RecordMover:
         target: ClusterAccess,
         target_topic: Callable[[str], str],
         clients: Clients,
+        clock: Clock,
     ) -> None:
         """``target_topic`` names topics on the target."""
         self.source, self.target = source, target
         self.target_topic = target_topic
         self.clients = clients
+        self.clock = clock
 
     def lane(self, task: TaskId, on_error: Callable[[str], None], copied: Copied) -> "RecordLane":
         """See ``Mover.lane``."""
@@ -87,6 +86,10 @@ class RecordLane:
         self._stopped: KafkaException | None = None
         """The fatal error of the producer."""
         self._windows: dict[TopicPartition, InFlightWindow] = {}
+        self._backpressure = Backpressure(mover.clock)
+        self._aside: dict[TopicPartition, int | None] = {}
+        """Partitions that are not read until the target takes what it was sent of them, with
+        their end on the source."""
         self._leaving: frozenset[TopicPartition] = frozenset()
         self._problems: dict[TopicPartition, Problem] = {}
 
@@ -125,24 +128,23 @@ class RecordLane:
         """See ``Lane.keep``."""
         if back := self._leaving & partitions:
             self._leaving -= back
-            with translated(f"read on for {self._task.name}"):
-                unassign(self._consumer, back)
-            self._read(back)
+            self._stop_reading(back)
+            self._read(back - self._aside.keys())
 
     def forget(self, partitions: Set[TopicPartition]) -> None:
         """See ``Lane.forget``."""
+        self._stop_reading(partitions)
         for at in partitions:
             del self._windows[at]
             self._problems.pop(at, None)
+            self._aside.pop(at, None)
         self._leaving -= partitions
-        with translated(f"read less for {self._task.name}"):
-            unassign(self._consumer, partitions)
 
     def run_once(self) -> int:
         """See ``Lane.run_once``."""
         stopped_before = self._stopped
         self.poll()
-        if self.problems() or self._full():
+        if self.problems() or not self._has_room():
             return 0
         if stopped_before is not None:
             target = self._mover.target
@@ -171,7 +173,7 @@ class RecordLane:
                 target_offset=window.target_offset,
                 leader_epoch=window.leader_epoch,
                 in_flight=window.in_flight,
-                end=fetched_end(self._consumer, at),
+                end=self._end(at),
                 oldest_timestamp_ms=window.oldest_timestamp_ms,
                 unexpected_offsets=window.unexpected_offsets,
             )
@@ -224,14 +226,38 @@ class RecordLane:
                 {at: window.leader_epoch for at, window in windows.items()},
             )
 
-    def _full(self) -> bool:
-        in_flight_bytes = sum(window.bytes_in_flight for window in self._windows.values())
-        return self.in_flight > _MAX_IN_FLIGHT_RECORDS or in_flight_bytes > _MAX_IN_FLIGHT_BYTES
+    def _stop_reading(self, partitions: Set[TopicPartition]) -> None:
+        with translated(f"read less for {self._task.name}"):
+            unassign(self._consumer, partitions - self._aside.keys())
+
+    def _end(self, at: TopicPartition) -> int | None:
+        """Of the source, as last fetched."""
+        return self._aside[at] if at in self._aside else fetched_end(self._consumer, at)
+
+    def _has_room(self) -> bool:
+        """Whether more may be sent; sets partitions aside that take room from the others."""
+        back = self._aside.keys() - self._leaving
+        if drained := {at for at in back if not self._windows[at].in_flight}:
+            for at in drained:
+                del self._aside[at]
+            self._read(drained)
+        if not self._backpressure.full(self._windows, self._aside.keys()):
+            return True
+        if stuck := self._backpressure.stuck(self._windows, self._aside.keys()):
+            log.warning(
+                "the target does not take these partitions: others go on",
+                task=self._task.name,
+                partitions=[str(at) for at in sorted(stuck)],
+            )
+            ends = {at: fetched_end(self._consumer, at) for at in stuck}
+            self._stop_reading(stuck)
+            self._aside |= ends
+        return False
 
     def _handle(self, message: Message) -> int:
         at = TopicPartition(message.topic() or "", message.partition() or 0)
         window = self._windows.get(at)
-        if window is None or at in self._leaving or at in self._problems:
+        if window is None or at in self._leaving or at in self._problems or at in self._aside:
             return 0  # it still lay in the consumer's queue
         if (error := message.error()) is not None:
             self._handle_error(window, message, error)

@@ -252,7 +252,7 @@ def test_a_full_window_stops_reading(
     scenes: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = scenes(P0)
-    monkeypatch.setattr("headrace.movers.record._MAX_IN_FLIGHT_RECORDS", 2)
+    monkeypatch.setattr("headrace.movers.backpressure.MAX_RECORDS", 2)
     monkeypatch.setattr("headrace.movers.record._BATCH_RECORDS", 2)
     scene.source.append("orders", *[b"x"] * 10)
     scene.start()
@@ -265,6 +265,27 @@ def test_a_full_window_stops_reading(
         scene.run_once()
     scene.settle()
     assert len(scene.copies()) == 10
+
+
+def test_a_partition_that_the_target_does_not_take_leaves_room_for_the_others(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.movers.backpressure.MAX_RECORDS", 4)
+    scene.source.append("orders", *[b"a%d" % n for n in range(10)])
+    scene.start()
+    scene.target.holds_back = lambda at: at.topic == COPY and at.partition == 0
+    scene.run_once()
+    scene.source.append("orders", *[b"b%d" % n for n in range(20)], partition=1)
+    for _ in range(20):
+        scene.run_once()
+        scene.clock.advance(0.2)
+        scene.observe()
+    scene.commit()
+    assert (len(scene.copies(0)), len(scene.copies(1)), scene.position(P1)) == (0, 20, 20)
+    assert (scene.phase, scene.task.status.lag_records) == (TaskPhase.RUNNING, 10)
+    scene.let_through()
+    scene.settle()
+    assert scene.copies(0) == [b"a%d" % n for n in range(10)]
 
 
 # The lag of a failed task.
@@ -546,9 +567,9 @@ def test_an_owner_that_is_lost_while_its_progress_is_stored_does_not_win_it_back
     scene.guard(scene.task.commit)  # on its way ...
     (mine,) = scene.target.producers[0].queue
     scene.let_through()
-    scene.target.holds_back = lambda topic: True
+    scene.target.holds_back = lambda at: True
     theirs = scene.stored(P0)
-    scene.target.holds_back = lambda topic: False
+    scene.target.holds_back = lambda at: False
     scene.target.producers[0].queue.remove(mine)
     scene.take_away(P0)
     scene.target.producers[0].queue.append(mine)  # ... and late

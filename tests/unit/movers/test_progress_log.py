@@ -116,7 +116,7 @@ def test_a_progress_topic_of_another_shape_is_refused(
 
 
 def test_storing_is_done_when_all_of_it_is_acknowledged(scene: Scene) -> None:
-    scene.cluster.holds_back = lambda topic: True
+    scene.cluster.holds_back = lambda at: True
     storing = scene.log.send({KEY: PROGRESS, replace(KEY, partition=1): PROGRESS})
     first, second = scene.cluster.producers[0].queue
     assert not storing.done()
@@ -127,7 +127,7 @@ def test_storing_is_done_when_all_of_it_is_acknowledged(scene: Scene) -> None:
 
 
 def test_storing_raises_what_the_target_refused(scene: Scene) -> None:
-    scene.cluster.holds_back = lambda topic: True
+    scene.cluster.holds_back = lambda at: True
     storing = scene.log.send({KEY: PROGRESS})
     writer = scene.cluster.producers[0]
     writer.refuse(writer.queue[0], KafkaError.NOT_ENOUGH_REPLICAS)
@@ -136,7 +136,7 @@ def test_storing_raises_what_the_target_refused(scene: Scene) -> None:
 
 
 def test_a_write_waits_so_long_for_an_answer_and_no_longer(scene: Scene) -> None:
-    scene.cluster.holds_back = lambda topic: True
+    scene.cluster.holds_back = lambda at: True
     began_s = scene.kafka.clock.monotonic()
     with pytest.raises(Retriable, match="no answer within 3 s"):
         scene.log.write({KEY: PROGRESS}, timeout_s=3)

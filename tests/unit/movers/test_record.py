@@ -24,7 +24,9 @@ class Scene:
             ClusterAccess(ClusterSpec(alias=alias, bootstrap_servers="127.0.0.1:1"))
             for alias in ("east", "west")
         )
-        mover = RecordMover(east, west, lambda topic: f"east.{topic}", self.kafka.clients())
+        mover = RecordMover(
+            east, west, lambda topic: f"east.{topic}", self.kafka.clients(), self.kafka.clock
+        )
         self.lane = mover.lane(TaskId("f", "SourceTask", 0), lambda message: None, Copied())
 
     def copies(self, partition: int = 0) -> list[bytes | None]:
@@ -62,7 +64,7 @@ def test_positions_go_in_and_acknowledged_positions_come_out(scene: Scene) -> No
 
 def test_lag_is_what_is_not_acknowledged(scene: Scene) -> None:
     scene.source.append("orders", b"a", b"b")
-    scene.target.holds_back = lambda topic: True
+    scene.target.holds_back = lambda at: True
     scene.lane.open({P0: BEGINNING})
     scene.turns()
     reached = scene.lane.state()[P0]
@@ -98,19 +100,19 @@ def test_a_client_that_retries_by_itself_is_no_problem(scene: Scene) -> None:
 
 def test_partitions_that_are_left_send_nothing_more_and_are_acknowledged(scene: Scene) -> None:
     scene.source.append("orders", b"a")
-    scene.target.holds_back = lambda topic: True
+    scene.target.holds_back = lambda at: True
     scene.lane.open({P0: BEGINNING})
     scene.lane.run_once()
     scene.lane.leave({P0})
     scene.source.append("orders", b"b")
-    scene.target.holds_back = lambda topic: False
+    scene.target.holds_back = lambda at: False
     scene.turns()
     assert (scene.copies(), scene.lane.state()[P0].acknowledged) == ([b"a"], 1)
 
 
 def test_a_lane_is_not_settled_while_the_target_does_not_answer(scene: Scene) -> None:
     scene.source.append("orders", b"a", b"b")
-    scene.target.holds_back = lambda topic: True
+    scene.target.holds_back = lambda at: True
     scene.lane.open({P0: BEGINNING})
     scene.lane.run_once()
     sent, _ = scene.target.producer.queue
