@@ -5,6 +5,7 @@ from headrace.connect.context import FlowContext
 from headrace.connect.releasing import DRAIN_TIMEOUT_S
 from headrace.connect.restoring import DataLoss, Starts, check_source_range
 from headrace.connect.task_progress import TaskProgress
+from headrace.errors import HeadraceError
 from headrace.kafka import Position
 from headrace.movers import Lane, OffsetGone
 
@@ -14,14 +15,14 @@ def settle(
     progress: TaskProgress,
     lane: Lane,
     partitions: frozenset[TopicPartition],
-    gone: OffsetGone | None,
+    failure: HeadraceError | None,
 ) -> Starts:
     """Drop what is queued, wait for the outcome of what was sent, store it; where to go on.
 
     Another driver may own the partitions by now: progress then names it, and ``OwnershipLost`` is
-    raised. An offset that is ``gone`` from the source is explained by ``DataLoss``, or read again
-    when it is there after all. ``Retriable`` while brokers do not answer: a restore then goes on
-    from what is ``progress.settled``. The lane is closed.
+    raised. Then the ``failure`` is raised, if there is one; an ``OffsetGone`` is explained by
+    ``DataLoss``, or no failure when the offset is there after all. ``Retriable`` while brokers do
+    not answer: a restore then goes on from what is ``progress.settled``. The lane is closed.
     """
     try:
         lane.settle(DRAIN_TIMEOUT_S)
@@ -31,8 +32,10 @@ def settle(
     context.progress.read_to_end()
     progress.check_owner(partitions)
     progress.write(settled)
-    if gone is not None:
-        _explain(context, gone)
+    if isinstance(failure, OffsetGone):
+        _explain(context, failure)
+    elif failure is not None:
+        raise failure
     return settled
 
 

@@ -22,7 +22,7 @@ from headrace.connect.task_progress import TaskProgress
 from headrace.connect.topic_check import TopicCheck
 from headrace.errors import HeadraceError, Retriable
 from headrace.logs import get_logger
-from headrace.movers import Copied, CopyFrom, Lane, OffsetGone, Problem
+from headrace.movers import Copied, CopyFrom, Lane, Problem
 
 _OBSERVE_INTERVAL_S = 0.25
 
@@ -255,32 +255,25 @@ class SourceTask:
         return moved
 
     def _handle(self, lane: Lane, problems: list[Problem]) -> None:
-        """Raises the first that cannot be tried again."""
-        retriable: dict[TopicPartition, Retriable] = {}
-        gone = None
-        for at, error in problems:
-            if isinstance(error, Retriable):
-                retriable[at] = error
-            elif isinstance(error, OffsetGone):
-                gone = gone or error
-            else:
-                raise error
-        self._retry(lane, retriable, gone)
+        """The first that cannot be tried again is raised when the lane is settled."""
+        retriable = {at: error for at, error in problems if isinstance(error, Retriable)}
+        fatal = (error for _, error in problems if not isinstance(error, Retriable))
+        self._retry(lane, retriable, next(fatal, None))
 
     def _retry(
         self,
         lane: Lane,
         errors: Mapping[TopicPartition, Retriable],
-        gone: OffsetGone | None = None,
+        failure: HeadraceError | None = None,
     ) -> None:
         """With a new lane, which opens these partitions after their back-off."""
         state = lane.state()
         for at, error in errors.items():
             self._life.retrying(error)
             self._retries.failed(at, state[at].acknowledged)
-        self._renew_lane(gone)
+        self._renew_lane(failure)
 
-    def _renew_lane(self, gone: OffsetGone | None = None) -> None:
+    def _renew_lane(self, failure: HeadraceError | None = None) -> None:
         """Settle the lane in the background; the next one goes on from there."""
         lane, self._lane = self._lane, None
         if lane is not None:
@@ -288,7 +281,9 @@ class SourceTask:
             lane.drop_unsent()
             # Also of partitions that leave: another task may have taken them already.
             owned = self.partitions | self._progress.starts.keys()
-            self._restoring.start(partial(settle, self._context, self._progress, lane, owned, gone))
+            self._restoring.start(
+                partial(settle, self._context, self._progress, lane, owned, failure)
+            )
 
     # Store.
 

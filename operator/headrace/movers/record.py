@@ -160,8 +160,11 @@ class RecordLane:
 
     def poll(self) -> None:
         """See ``Lane.poll``."""
+        self._poll(0)
+
+    def _poll(self, timeout_s: float) -> None:
         try:
-            self._producer.poll(0)
+            self._producer.poll(timeout_s)
         except KafkaException as error:  # a fatal one; it is raised once
             self._stopped = error
 
@@ -196,7 +199,7 @@ class RecordLane:
     def settle(self, timeout_s: float) -> None:
         """See ``Lane.settle``."""
         self.drop_unsent()
-        if left := self._flush(timeout_s):
+        if left := self._outcomes(timeout_s):
             raise Retriable(
                 f"{self._mover.target.alias} did not acknowledge {left} records that were on their "
                 "way"
@@ -207,15 +210,18 @@ class RecordLane:
     def close(self) -> None:
         """See ``Lane.close``."""
         self._producer.purge()
-        self._flush(1)
+        self._outcomes(1)
         self._consumer.close()
 
-    def _flush(self, timeout_s: float) -> int:
-        """The number of records whose outcome is not known after ``timeout_s``."""
-        try:
-            return self._producer.flush(timeout_s)
-        except KafkaException:  # a fatal one; it is raised once
-            return self._producer.flush(timeout_s)
+    def _outcomes(self, timeout_s: float) -> int:
+        """Wait for the outcome of what was sent; how many are not known by then.
+
+        Not by ``flush``: it goes on to call delivery reports while it raises a fatal error.
+        """
+        deadline = self._mover.clock.monotonic() + timeout_s
+        while (left := len(self._producer)) and self._mover.clock.monotonic() < deadline:
+            self._poll(0.05)
+        return left
 
     def _read(self, partitions: Set[TopicPartition]) -> None:
         windows = {at: self._windows[at] for at in partitions}

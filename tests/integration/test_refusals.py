@@ -1,0 +1,103 @@
+"""What a mirror does with records that the target does not take: real brokers refuse them."""
+
+from collections.abc import Callable
+from functools import partial
+from operator import eq
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
+from support.flows import FlowRun, manifest, spec
+from support.records import count, make_topic, numbered, produce, read, unique
+
+from headrace.cli.main import main
+from headrace.sandbox import Cluster
+
+WaitUntil = Callable[..., Any]
+ONE_TASK = {"tasks": {"max": 1}, "drivers": {"replicas": 1}}
+
+
+@pytest.fixture(autouse=True)
+def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control sockets of this test's own."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+def set_topic(cluster: Cluster, topic: str, name: str, value: str) -> None:
+    """Change a setting of a topic."""
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    client.incremental_alter_configs([resource])[resource].result(20)
+
+
+def make_topic_on(cluster: Cluster, name: str, broker: int) -> None:
+    """A topic of one partition, which only this broker holds."""
+    topic = NewTopic(name, 1, replica_assignment=[[broker]])
+    client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    client.create_topics([topic])[name].result(20)
+
+
+def test_nothing_is_appended_behind_a_record_that_is_refused(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    topic = make_topic(spec(east), unique("refused"), 1)
+    copy, hour = f"east.{topic}", str(3_600_000)
+    make_topic(spec(west), copy, 1, **{"message.timestamp.before.max.ms": hour})
+    records = numbered(30_000, 1)
+    records[20_000] = records[20_000]._replace(timestamp_ms=1_700_000_000_000)
+    produce(spec(east), topic, records)
+
+    with FlowRun(tmp_path, [manifest("refused", east, west, topic, **ONE_TASK)]) as run:
+
+        def failure() -> str:
+            (task,) = run.units() or [{}]
+            return str(task.get("lastError", {}).get("message"))
+
+        said = wait_until(failure, within_s=60, until=lambda said: "INVALID_TIMESTAMP" in said)
+        assert "raise its message.timestamp.before.max.ms" in said
+        copied = read(spec(west), copy)[0]
+        assert copied == records[: len(copied)], "what came first, each once, and no more"
+        assert len(copied) <= 20_000
+        set_topic(west, copy, "message.timestamp.before.max.ms", str(2**62))
+        assert main(["restart", run.units()[0]["name"]]) == 0
+        wait_until(partial(count, spec(west), copy), within_s=120, until=lambda n: n >= 30_000)
+        wait_until(run.ready, within_s=60)
+    assert read(spec(west), copy)[0] == records
+
+
+def test_a_partition_without_a_leader_does_not_hold_up_the_others(
+    east: Cluster, start_cluster: Callable[..., Cluster], tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    west = start_cluster("leaders", brokers=3)
+    stuck, free = (make_topic(spec(east), unique(word), 1) for word in ("stuck", "free"))
+    make_topic_on(west, f"east.{stuck}", broker=2)
+    make_topic_on(west, f"east.{free}", broker=1)
+    waiting, going = numbered(30_000, 1), numbered(30_000, 1)
+
+    with FlowRun(tmp_path, [manifest("others", east, west, stuck, free, **ONE_TASK)]) as run:
+        wait_until(run.ready, within_s=60)
+        west.broker(2).kill()
+        produce(spec(east), stuck, waiting)
+        wait_until(lambda: "others go on" in run.output, within_s=60)
+        produce(spec(east), free, going)
+        copied = partial(count, spec(west), f"east.{free}")
+        wait_until(copied, within_s=60, until=partial(eq, 30_000))
+
+        def lag() -> list[tuple[str, int]]:
+            return [(task["phase"], task["lagRecords"]) for task in run.units()]
+
+        wait_until(lag, within_s=60, until=partial(eq, [("Running", 30_000)]))
+        west.broker(2).start()
+        copied = partial(count, spec(west), f"east.{stuck}")
+        wait_until(copied, within_s=60, until=lambda n: n >= 30_000)
+        wait_until(run.ready, within_s=60)
+    assert read(spec(west), f"east.{stuck}")[0] == waiting
+    assert read(spec(west), f"east.{free}")[0] == going
