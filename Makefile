@@ -27,9 +27,9 @@ demo: preflight $(INSTALLED)  ## real Kafka brokers, a flow, a killed driver, a 
 
 # It builds a Prometheus, and takes three minutes.
 MONITORING := tests/integration/test_monitoring.py
-# One after another by default: on two busy cores brokers and drivers that run side by side starve
-# each other. `make test WORKERS=2` runs them side by side, as tests/support/side_by_side.py says.
-WORKERS := 0
+# Side by side: each worker has brokers of its own, and they share an API server, as
+# tests/support/side_by_side.py says. WORKERS=0: one test after another.
+WORKERS := 2
 test: lint  ## lint, then all tests but those of e2e: real brokers, a real API server
 	$(BIN)/pytest --numprocesses $(WORKERS) tests/unit tests/property tests/chart tests/integration --ignore=$(MONITORING)
 
@@ -38,7 +38,7 @@ check: lint  ## lint, then the tests that need nothing: under 90 seconds
 
 e2e: $(INSTALLED)  ## what fails in a cluster fails here first: pods of a real one, left up to be inspected
 	@$(IN_TESTS) e2e.prepare tests
-	$(BIN)/pytest --numprocesses $(WORKERS) tests/e2e $(MONITORING)
+	$(BIN)/pytest tests/e2e $(MONITORING)
 
 demo-k8s: $(INSTALLED)  ## brokers, operator, a flow and its test in a real cluster, to the verdict; left up
 	@$(IN_TESTS) e2e.prepare demo

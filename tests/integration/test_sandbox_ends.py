@@ -20,6 +20,7 @@ STARTER = """
 import signal, sys
 from pathlib import Path
 from headrace.sandbox import ClusterPlan, Sandbox
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job's is ignored
 with Sandbox.start("mine", [ClusterPlan("east")], home=Path(sys.argv[1])) as sandbox:
     print("started", flush=True)
     signal.pause()

@@ -12,7 +12,7 @@ _DROPPED = {
     KafkaError._FATAL,
     KafkaError._GAPLESS_GUARANTEE,
 }
-"""Reports of records that nobody refused: the producer stopped, or was told to drop them."""
+"""Reports of records that nobody refused: the producer stopped, or they were purged."""
 
 
 class InFlightWindow:
