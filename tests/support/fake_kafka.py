@@ -204,6 +204,10 @@ class FakeCluster:
     def known_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return self.offsets(partitions, Position.LATEST)
 
+    def partition_of(self, topic: str, key: bytes) -> TopicPartition:
+        """Where any producer writes a record of this key."""
+        return TopicPartition(topic, zlib.crc32(key) % self._size(topic))
+
     def _size(self, name: str) -> int:
         return sum(at.topic == name for at in self.logs)
 
@@ -258,10 +262,9 @@ class FakeProducer:
         timestamp: int = 0,
         headers: Any = None,
     ) -> None:
-        if partition is None:
-            partition = zlib.crc32(key or b"") % self._cluster.topics()[topic]
-        record = FakeRecord(key, value, timestamp, headers)
-        self.queue.append(Produced(TopicPartition(topic, partition), record, on_delivery))
+        at = self._cluster.partition_of(topic, key or b"")
+        at = at if partition is None else TopicPartition(topic, partition)
+        self.queue.append(Produced(at, FakeRecord(key, value, timestamp, headers), on_delivery))
         if self._stopped:
             self.purge(in_flight=False)
 

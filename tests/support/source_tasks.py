@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from typing import Any
 
-from support.fake_kafka import FakeKafka, FakeLog, FakeProducer
+from support.fake_kafka import FakeKafka, FakeLog, FakeProducer, FakeRecord
 
 from headrace.api import (
     ReplicationFlow,
@@ -88,8 +88,9 @@ class Scene:
         self.kafka = kafka or FakeKafka("east", "west")
         self.clock = self.kafka.clock
         self.source, self.target = self.kafka.clusters["east"], self.kafka.clusters["west"]
-        self.source.create_topic(TOPIC, 2)
-        self.target.create_topic(COPY, 2)
+        if kafka is None:
+            self.source.create_topic(TOPIC, 2)
+            self.target.create_topic(COPY, 2)
         driver = DriverIdentity("me", "1")
         self.context = FlowContext(
             FLOW, driver, clients=self.kafka.clients(), clock=self.kafka.clock
@@ -225,7 +226,9 @@ class Scene:
             mine = self.stored(at)
             assert mine is not None
             theirs = dict(vars(mine), epoch=mine.epoch + 1, owner="f-source-task-0 on other/1")
-            self.context.progress.write({self.context.progress_key(at): Progress(**theirs)})
+            key = self.context.progress_key(at).encode()
+            record = FakeRecord(key, Progress(**theirs).encode(), 0)
+            self.target.write(self.target.partition_of(self.context.progress.topic, key), record)
         self.context.progress.read_to_end()
 
     def copies(self, partition: int = 0) -> list[bytes | None]:

@@ -1,0 +1,203 @@
+"""Random schedules of what can happen to a source task, on clusters in memory.
+
+One schedule is one seed. ``python -m property.source_schedules 10000`` runs so many from ``tests``,
+and prints the seeds of those that lose, skip or reorder a record.
+"""
+
+import random
+import sys
+from collections.abc import Callable, Iterable
+from itertools import count
+
+from rich.progress import track
+from support.fake_kafka import MARKER, Produced
+from support.source_tasks import COPY, P0, P1, TOPIC, Scene
+
+from headrace.api import TaskPhase
+from headrace.api.partitions import TopicPartition
+from headrace.kafka import KafkaError
+from headrace.replication.progress import Progress, ProgressKey
+
+PARTITIONS = (P0, P1)
+STEPS = 40
+RETRIABLE = (KafkaError.NOT_ENOUGH_REPLICAS, KafkaError._MSG_TIMED_OUT, KafkaError.UNKNOWN)
+
+
+class Schedule:
+    """One seed's steps; raises ``AssertionError`` at the first that breaks a promise."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._numbers = count()
+        self._scene = Scene()
+        """Of the instance that lives."""
+        self._withheld: set[TopicPartition] = set()
+        self._scene.target.holds_back = self._withheld.__contains__
+        self._scene.start()
+
+    def run(self) -> None:
+        """All steps, then what every flow comes to in the end: all is copied, all is stored."""
+        steps = self._steps()
+        try:
+            for _ in range(STEPS):
+                self._random.choice(steps)()
+                self._check()
+            self._calm_down()
+        finally:
+            self._scene.close()
+
+    def _steps(self) -> list[Callable[[], object]]:
+        often = [self._append, self._turn, self._turn, self._commit, self._broker, self._broker]
+        return [
+            *often * 2,
+            self._withhold,
+            self._refuse,
+            self._stall,
+            self._wait,
+            self._withhold_progress,
+            self._stop_a_producer,
+            self._turn_target_off_or_on,
+            self._lose_ownership,
+            self._die,
+        ]
+
+    # What happens.
+
+    def _append(self) -> None:
+        at = self._random.choice(PARTITIONS)
+        if self._random.random() < 0.1:
+            self._scene.source.write(at, MARKER)
+        for _ in range(self._random.randint(1, 3)):
+            value = b"%d" % next(self._numbers)
+            self._scene.source.append(TOPIC, value, partition=at.partition)
+
+    def _turn(self) -> None:
+        self._scene.run_once()
+
+    def _commit(self) -> None:
+        self._scene.commit()
+
+    def _withhold(self) -> None:
+        self._withheld ^= {TopicPartition(COPY, self._random.randrange(2))}
+
+    def _withhold_progress(self) -> None:
+        topic = self._scene.context.progress.topic
+        self._withheld ^= {TopicPartition(topic, number) for number in range(8)}
+
+    def _broker(self) -> None:
+        """Of one partition, the oldest records are appended; some are reported, in any order."""
+        queue = self._queue(self._random.choice(PARTITIONS).partition)
+        for produced in queue[: self._random.randint(0, len(queue))]:
+            self._scene.producer.send(produced)
+        sent = [produced for produced in queue if produced.offset is not None]
+        for produced in self._random.sample(sent, self._random.randint(0, len(sent))):
+            self._scene.producer.acknowledge(produced)
+
+    def _refuse(self) -> None:
+        """The oldest record that is not appended, and what shares its batch."""
+        queue = self._queue(self._random.randrange(2))
+        batch = [produced for produced in queue if produced.offset is None]
+        if batch := batch[: self._random.randint(1, 3)]:
+            code = self._random.choice(RETRIABLE)
+            self._scene.producer.refuse_batch(dict.fromkeys(batch, code))
+
+    def _stop_a_producer(self) -> None:
+        self._random.choice(self._scene.target.producers).stop(KafkaError._FATAL)
+
+    def _stall(self) -> None:
+        self._scene.clock.advance(1.5)
+        self._scene.run_once()
+
+    def _wait(self) -> None:
+        for _ in range(3):
+            self._scene.clock.advance(0.9)
+            self._scene.run_once()
+
+    def _turn_target_off_or_on(self) -> None:
+        self._scene.target.away = not self._scene.target.away
+
+    def _lose_ownership(self) -> None:
+        """Another driver claims a partition, and is gone again; this one finds out some time."""
+        known = self._scene.context.progress.was_read
+        if known and not self._withheld and not self._scene.target.away:
+            self._scene.take_away(self._random.choice(PARTITIONS))
+
+    def _die(self) -> None:
+        """kill -9, with all that its producers had not sent; another instance goes on."""
+        self._scene.close()
+        for producer in self._scene.target.producers:
+            producer.queue.clear()
+        self._scene = Scene(kafka=self._scene.kafka)
+        self._scene.task.activate()
+
+    # What has to hold.
+
+    def _check(self) -> None:
+        assert self._scene.phase is not TaskPhase.FAILED, self._scene.error
+        for at in PARTITIONS:
+            expected = self._scene.source.records(TOPIC, at.partition)
+            arrived = _in_order_of_arrival(self._scene.copies(at.partition))
+            assert arrived == expected[: len(arrived)], f"{at}: {arrived} are not in order"
+            below = [r.value for r in self._scene.log(at).entries[: self._stored(at)] if r]
+            assert set(below) <= set(arrived), f"{at}: stored at {self._stored(at)}, has {arrived}"
+
+    def _calm_down(self) -> None:
+        self._withheld.clear()
+        self._scene.target.away = False
+        for _ in range(20):
+            if self._scene.phase in (TaskPhase.CLOSED, TaskPhase.FAILED):
+                self._die()
+            self._scene.recover()
+            self._scene.commit()
+        self._check()
+        for at in PARTITIONS:
+            expected = self._scene.source.records(TOPIC, at.partition)
+            arrived = _in_order_of_arrival(self._scene.copies(at.partition))
+            assert arrived == expected, f"{at}: {arrived} of {expected}; {self._scene.error}"
+            assert self._stored(at) == self._scene.log(at).end
+        assert not self._scene.error
+
+    def _stored(self, at: TopicPartition) -> int:
+        """By the progress topic's log alone, whatever a task believes."""
+        stored, epoch = 0, 0
+        for where, log in self._scene.target.logs.items():
+            if where.topic != self._scene.context.progress.topic:
+                continue
+            for entry in log.entries:
+                assert entry is not None
+                assert entry.key
+                assert entry.value
+                key, progress = ProgressKey.decode(entry.key), Progress.decode(entry.value)
+                if (key.topic, key.partition) == at and progress.epoch >= epoch:
+                    stored, epoch = progress.source_offset, progress.epoch
+        return stored
+
+    def _queue(self, partition: int) -> list[Produced]:
+        producers = self._scene.target.producers
+        if not any("partitioner" not in producer.settings for producer in producers):
+            return []
+        return [one for one in self._scene.producer.queue if one.at == (COPY, partition)]
+
+
+def _in_order_of_arrival(values: Iterable[bytes | None]) -> list[bytes | None]:
+    """Each once."""
+    return list(dict.fromkeys(values))
+
+
+def main() -> None:
+    """Run as many as the command line says."""
+    first, number = random.randrange(10**9), int(sys.argv[1])
+    failed = {}
+    for seed in track(range(first, first + number), f"schedules from seed {first} on"):
+        try:
+            Schedule(seed).run()
+        except AssertionError as error:
+            failed[seed] = str(error)
+    for seed, why in failed.items():
+        print(f"seed {seed}: {why}")
+    print(f"{number} schedules from seed {first} on: {len(failed)} failed")
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__":
+    main()
