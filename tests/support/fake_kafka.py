@@ -28,6 +28,7 @@ class FakeClock:
 
     def __init__(self) -> None:
         self.now_s = 1_000.0
+        self.end_s = 10_000.0
 
     def monotonic(self) -> float:
         return self.now_s
@@ -37,6 +38,7 @@ class FakeClock:
 
     def advance(self, seconds: float) -> None:
         self.now_s += seconds
+        assert self.now_s < self.end_s, "somebody waits for ever"
 
 
 class FakeRecord(NamedTuple):
@@ -131,6 +133,9 @@ class FakeCluster:
         self.consumers: list[FakeConsumer] = []
         self.holds_back: Callable[[TopicPartition], bool] = lambda at: False
         """Partitions whose records stay in the producer until the test sends and reports them."""
+        self.overtaken: set[TopicPartition] = set()
+        """Partitions of which a producer dropped a record that was to be sent again while a younger
+        one was on its way: librdkafka goes on with the younger one."""
         self.changed = threading.Condition()
         self._made = count(1)
 
@@ -223,8 +228,15 @@ class Produced:
     at: TopicPartition
     record: FakeRecord
     report: Report
+    in_flight: bool = False
+    """Sent, and not answered."""
     offset: int | None = None
-    """On the target, once it was sent."""
+    """On the target, once it was appended."""
+
+    @property
+    def queued(self) -> bool:
+        """Whether it was not sent, or is to be sent again."""
+        return self.offset is None and not self.in_flight
 
 
 class FakeProducer:
@@ -291,20 +303,22 @@ class FakeProducer:
 
     def purge(self, in_queue: bool = True, in_flight: bool = True) -> None:
         for produced in list(self.queue):
-            if in_queue if produced.offset is None else in_flight:
-                reason = "_PURGE_QUEUE" if produced.offset is None else "_PURGE_INFLIGHT"
+            if in_queue if produced.queued else in_flight:
+                if any(one.in_flight and one.at == produced.at for one in self.queue):
+                    self._cluster.overtaken.add(produced.at)
+                reason = "_PURGE_QUEUE" if produced.queued else "_PURGE_INFLIGHT"
                 self._report(produced, KafkaError(getattr(KafkaError, reason)))
 
     # What a test decides.
 
-    def send(self, produced: Produced) -> None:
+    def append(self, produced: Produced) -> None:
         """The target has it; the report comes later."""
         if produced.offset is None:
             produced.offset = self._cluster.write(produced.at, produced.record)
 
     def acknowledge(self, produced: Produced) -> None:
-        """Send it if that was not done; the next poll reports it."""
-        self.send(produced)
+        """Append it if that was not done; the next poll reports it."""
+        self.append(produced)
         self._report(produced, None)
 
     def refuse(self, produced: Produced, code: int) -> None:

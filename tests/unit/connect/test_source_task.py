@@ -68,7 +68,7 @@ def test_only_what_is_acknowledged_without_a_gap_is_stored(scene: Scene) -> None
     scene.hold_back()
     scene.run_once()
     first, second, third = scene.producer.queue
-    scene.producer.send(first)
+    scene.producer.append(first)
     scene.producer.acknowledge(second)
     scene.commit()
     assert scene.position() == 0

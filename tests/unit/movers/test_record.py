@@ -116,7 +116,7 @@ def test_a_lane_is_not_settled_while_the_target_does_not_answer(scene: Scene) ->
     scene.lane.open({P0: BEGINNING})
     scene.lane.run_once()
     sent, _ = scene.target.producer.queue
-    scene.target.producer.send(sent)
+    scene.target.producer.append(sent)
     with pytest.raises(Retriable, match="did not acknowledge 1 records that were on their way"):
         scene.lane.settle(2.5)
     scene.target.producer.acknowledge(sent)
