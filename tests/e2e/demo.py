@@ -76,7 +76,9 @@ def _watch(cluster: Cluster, console: Console) -> Any:
         while True:
             status = cluster.get("-n", NAMESPACE, "mtest", "load").get("status", {})
             lag = cluster.get("-n", NAMESPACE, "rflow", "mirror").get("status", {}).get("lag", {})
-            ready = next((c for c in status.get("conditions", ()) if c["type"] == "Ready"), {})
+            ready: dict[str, Any] = next(
+                (c for c in status.get("conditions", ()) if c["type"] == "Ready"), {}
+            )
             line = f"{status.get('phase', 'Pending')}: {ready.get('message', '')}"
             shown.update(f"{line}  mirror {lag.get('records', 0):,} behind")
             if line != said and not console.is_terminal:

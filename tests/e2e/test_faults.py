@@ -49,7 +49,7 @@ SURE_S = 2.0
 LEASE_S = 10
 """Nothing may move because a driver on two busy cores was late by the default of 6 s."""
 
-STEPS = [
+STEPS: list[dict[str, Any]] = [
     {"action": "KillDriver"},
     {"action": "FreezeDriver"},
     {"action": "DeleteDriverPod"},
@@ -193,7 +193,7 @@ def drivers_are_rolled(flow: FlowInPods, recoveries: Recoveries) -> None:
 
 def drivers_are_drained(flow: FlowInPods, recoveries: Recoveries, wait_until: Wait) -> None:
     first, second = flow.pods()
-    wait_until(lambda: flow.evict(first) is None, within_s=60)
+    wait_until(lambda: flow.evict(first), within_s=60, until=lambda _: True)
     with pytest.raises(KubectlError, match="disruption budget"):
         flow.evict(second)
 
@@ -257,8 +257,8 @@ def the_api_server_is_killed(cluster: Cluster, flow: FlowInPods, recoveries: Rec
     before = epochs_at_rest(flow)
     for part in ("kube-apiserver", "etcd"):
         cluster.signal(part, signal.SIGKILL)
-    for part in ("etcd", "kube-apiserver"):
-        cluster.start(part)
+    cluster.start("etcd")
+    cluster.start("kube-apiserver")
     moved = moves_a_unit(flow, recoveries, "API server and etcd killed")
     others = {name: epoch for name, epoch in flow.epochs().items() if name != moved}
     assert others == {name: epoch for name, epoch in before.items() if name != moved}

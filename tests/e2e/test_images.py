@@ -76,7 +76,8 @@ def test_an_image_is_run_by_its_user_and_can_write_nothing(
 def configuration(image: Image) -> dict[str, Any]:
     """Its configuration, history included."""
     with tarfile.open(image.archive) as archive:
-        return _json(archive, _json(archive, "manifest.json")[0]["Config"])
+        found: dict[str, Any] = _json(archive, _json(archive, "manifest.json")[0]["Config"])
+        return found
 
 
 def telling_files(image: Image) -> Iterator[tuple[str, bytes]]:

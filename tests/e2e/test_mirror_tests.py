@@ -52,7 +52,9 @@ def test_a_killed_spark_driver_ends_the_test_without_a_verdict_on_the_mirror(
 ) -> None:
     wishes = {"nodeSelector": {"kubernetes.io/os": "linux"}, "imagePullSecrets": [{"name": "any"}]}
     topic = "east.killed-0"  # the probe waits a minute for it
-    wait_until(lambda: make_topic(cluster, "west", topic, PARTITIONS) is None, within_s=120)
+    wait_until(
+        lambda: make_topic(cluster, "west", topic, PARTITIONS), within_s=120, until=lambda _: True
+    )
     test = begin("killed", wishes)
     wait_until(lambda: "sending the load" in test.ready()["message"], within_s=400)
     (executor,) = wait_until(lambda: test.pods(f"{LOAD},{EXECUTORS}"), within_s=120).values()

@@ -64,7 +64,10 @@ def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
         yield start
 
 
-PROGRAMS = {"api_server": [cluster_binary], "watched": [helm_binary, prometheus_binary]}
+PROGRAMS: dict[str, list[Callable[[], object]]] = {
+    "api_server": [cluster_binary],
+    "watched": [helm_binary, prometheus_binary],
+}
 """What is built from Go modules, by the fixture that needs it."""
 
 
@@ -102,7 +105,8 @@ def own_api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnApiS
 def api_server(request: pytest.FixtureRequest) -> ApiServer:
     """``own_api_server`` for a test that asks for it, else the shared one."""
     own = "own_api_server" in request.fixturenames
-    return request.getfixturevalue("own_api_server" if own else "shared_api_server")
+    server: ApiServer = request.getfixturevalue("own_api_server" if own else "shared_api_server")
+    return server
 
 
 @pytest.fixture

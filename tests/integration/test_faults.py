@@ -91,7 +91,8 @@ def mood(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def said(scene: Scene, type: str) -> str:
     """The message of a condition; empty without one."""
     condition: dict[str, Any] = scene.run.condition(type)
-    return condition.get("message", "")
+    message: str = condition.get("message", "")
+    return message
 
 
 def test_a_plug_in_that_gives_no_good_answer_changes_nothing_and_is_named(

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from headrace.standalone.fleet import DriverProcess, Fleet
@@ -16,7 +16,7 @@ class Told:
         self.joined: list[DriverProcess] = []
         self.left: list[DriverProcess] = []
 
-    def called(self, *_: Any) -> Mapping[str, Any]:
+    def called(self, *_: Any) -> dict[str, Any]:
         raise AssertionError("nobody asks anything here")
 
 

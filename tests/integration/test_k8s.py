@@ -57,7 +57,7 @@ async def eventually(look: Callable[[], Any], within_s: float = 20) -> Any:
 
 @asynccontextmanager
 async def running(*work: Awaitable[None]) -> AsyncIterator[list[asyncio.Future[None]]]:
-    tasks = [asyncio.ensure_future(one) for one in work]
+    tasks: list[asyncio.Future[None]] = [asyncio.ensure_future(one) for one in work]
     try:
         yield tasks
     finally:

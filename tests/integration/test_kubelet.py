@@ -7,7 +7,7 @@ from typing import Any
 
 import psutil
 import pytest
-from cluster.api_server import ApiServer
+from cluster.api_server import ApiServer, OwnApiServer
 from cluster.kubelet import Kubelet
 
 SERVE = """
@@ -199,17 +199,16 @@ print(answer.status.user_info.username, answer.status.user_info.extra, flush=Tru
     assert pod.name in pod.log
 
 
-@pytest.mark.usefixtures("own_api_server")
 def test_containers_run_on_without_an_api_server_and_are_told_of_later(
-    web: Web, kubelet: Kubelet, wait_until: Callable[..., Any]
+    own_api_server: OwnApiServer, web: Web, kubelet: Kubelet, wait_until: Callable[..., Any]
 ) -> None:
     web.apply()
     web.wait_until_rolled_out()
     pod = kubelet.pods()[0]
-    web.api.kill()
+    own_api_server.kill()
     pod.kill()
     wait_until(lambda: pod.container().restart_count == 1, within_s=20)
-    web.api.start()
+    own_api_server.start()
     wait_until(
         web.container, within_s=40, until=lambda c: c.get("restartCount") == 1 and c["ready"]
     )

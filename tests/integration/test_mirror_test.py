@@ -18,7 +18,7 @@ import yaml
 from support.flows import FlowRun, manifest, spec
 from support.records import Record, make_topic, produce, read, unique
 
-from headrace.mirror_test import Result
+from headrace.mirror_test import Kind, Result
 from headrace.sandbox import Cluster
 from headrace.toolchain import JarSet, find_java, jars
 
@@ -36,8 +36,8 @@ def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, installed outside the clone (what it depends on stays where it is)."""
     wheels, site = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("site")
-    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", wheels]
-    subprocess.run(build, cwd=CLONE, check=True, capture_output=True)
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory"]
+    subprocess.run([*build, wheels], cwd=CLONE, check=True, capture_output=True)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
     subprocess.run([*pip, "--target", site, *wheels.glob("*.whl")], check=True)
     return site
@@ -203,7 +203,7 @@ def test_what_a_mirror_breaks_is_found_and_named(
         for kind in one.done.keys() | two.done.keys()
     }
     assert found == expected
-    assert {e.differs for e in result.examples["corrupted"]} == {"value", "key", "headers"}
+    assert {e.differs for e in result.examples[Kind.CORRUPTED]} == {"value", "key", "headers"}
     counts = result.counts
     assert counts is not None
     assert counts.acknowledged == MESSAGES

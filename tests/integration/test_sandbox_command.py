@@ -70,15 +70,15 @@ def test_from_up_to_down() -> None:
         assert "0 up, down: 1" in _headrace("status").stdout
 
         running = [b.process for c in sandbox.clusters for b in c.brokers if b.process]
-        records = [ProcessRecord.of(process.pid, "broker") for process in running]
-        assert len(records) == 1
+        brokers = [ProcessRecord.of(process.pid, "broker") for process in running]
+        assert len(brokers) == 1
         with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]) as companion:
             sandbox.adopt(companion.pid, "headrace run")
             assert f"headrace run (process {companion.pid})" in _headrace("status").stdout
             ended = _headrace("down").stdout
         assert companion.returncode == -15
         assert ended == ("Sandbox default is down: headrace run, 1 broker ended, data deleted.\n")
-        assert not any(record.find() for record in records)
+        assert not any(broker.find() for broker in brokers)
         assert not sandbox.folder.exists()
     finally:
         sandbox.close()

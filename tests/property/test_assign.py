@@ -180,7 +180,7 @@ def test_it_settles(state: ApplicationState) -> None:
     for _ in range(12):
         # Every copy has caught up by the next round.
         lags = {d.name: dict.fromkeys(d.standby | d.warm_up, 0) for d in state.drivers.values()}
-        state = replace(state, fetch_lags=lambda lags=lags: lags)
+        state = replace(state, fetch_lags=lags.copy)
         answer = StickyAssignor().assign(state)
         state = next_state(state, answer)
         if answer.follow_up_ms is None:

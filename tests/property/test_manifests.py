@@ -19,7 +19,7 @@ def through_a_file(*found: ReplicationFlow | MirrorTest) -> tuple[object, ...]:
 
 
 @given(flows(), mirror_tests())
-def test_manifests_round_trip(a_flow: Document, a_test: Document):
+def test_manifests_round_trip(a_flow: Document, a_test: Document) -> None:
     flow, test = ReplicationFlow.model_validate(a_flow), MirrorTest.model_validate(a_test)
     read_flow, read_test = through_a_file(flow, test)
     assert (read_flow, read_test) == (flow, test)
@@ -30,6 +30,6 @@ def test_manifests_round_trip(a_flow: Document, a_test: Document):
 
 
 @given(mirror_tests())
-def test_a_test_with_every_default_written_is_the_same(a_test: Document):
+def test_a_test_with_every_default_written_is_the_same(a_test: Document) -> None:
     test = MirrorTest.model_validate(a_test)
     assert MirrorTest.model_validate(test.model_dump(mode="json", by_alias=True)) == test

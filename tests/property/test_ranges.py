@@ -12,19 +12,19 @@ PARTITIONS = st.builds(TopicPartition, st.sampled_from(["a", "b.c", "a-1"]), st.
 
 
 @given(NUMBERS)
-def test_round_trip(numbers: set[int]):
+def test_round_trip(numbers: set[int]) -> None:
     assert parse_ranges(format_ranges(numbers)) == tuple(sorted(numbers))
 
 
 @given(NUMBERS)
-def test_no_range_touches_the_next(numbers: set[int]):
+def test_no_range_touches_the_next(numbers: set[int]) -> None:
     """The text is the shortest: a number is missing between any two of its ranges."""
     ends = [tuple(map(int, part.split("-"))) for part in format_ranges(numbers).split(",") if part]
     assert all(left[-1] + 1 < right[0] for left, right in pairwise(ends))
 
 
 @given(st.sets(PARTITIONS))
-def test_packed_partitions_round_trip(partitions: set[TopicPartition]):
+def test_packed_partitions_round_trip(partitions: set[TopicPartition]) -> None:
     packed = TopicPartitions.pack(partitions)
     assert TopicPartitions.unpack(packed) == partitions
     assert [item.topic for item in packed] == sorted({at.topic for at in partitions})

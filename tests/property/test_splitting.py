@@ -76,7 +76,7 @@ def test_a_new_topic_touches_one_task_a_partition_and_moves_nothing(
 
 @given(WEIGHTS, MAX, MAX)
 def test_it_settles_and_then_stays(weights: Weights, max_tasks: int, new_max: int) -> None:
-    measured = {at: weight or 0.0 for at, weight in weights.items()}
+    measured: Weights = {at: weight or 0.0 for at, weight in weights.items()}
     state, _ = settle(measured, SplitState(), SplitConfig(max_tasks))
     settled, rounds = settle(measured, state, SplitConfig(new_max, movement_budget=0.5))
     assert rounds <= 20
@@ -87,7 +87,7 @@ def test_it_settles_and_then_stays(weights: Weights, max_tasks: int, new_max: in
 
 @given(st.dictionaries(PARTITION, st.floats(0, 1e6), min_size=1), MAX, st.floats(0, 1))
 def test_what_leaves_for_balance_is_within_the_budget(
-    weights: dict[TopicPartition, float], max_tasks: int, budget: float
+    weights: Weights, max_tasks: int, budget: float
 ) -> None:
     state = SplitState({0: frozenset(weights)})
     config = SplitConfig(max_tasks, movement_budget=budget)
@@ -102,7 +102,7 @@ def test_the_order_of_what_it_is_told_does_not_matter(
     state = first_split(dict.fromkeys(weights), 3)
     shuffled = list(weights.items())
     rng.shuffle(shuffled)
-    backwards = SplitState(dict(reversed(state.tasks.items())))
+    backwards = SplitState(dict(reversed(list(state.tasks.items()))))
     config = SplitConfig(max_tasks, movement_budget=0.5)
     assert resplit(dict(shuffled), backwards, acknowledged(backwards), 120_000, config) == resplit(
         weights, SplitState(state.tasks), acknowledged(state), 120_000, config

@@ -1,10 +1,13 @@
 """Manifests: the smallest ones, and any that are valid."""
 
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
 
 Document = dict[str, Any]
+Say = Callable[[object], list[str]]
+"""The mistakes of a document, as the fixture ``say`` finds them."""
 
 EAST: Document = {"alias": "east", "bootstrapServers": "east:9092"}
 WEST: Document = {"alias": "west", "bootstrapServers": "west:9092"}
@@ -24,12 +27,12 @@ def flow(name: str = "orders", **spec: Any) -> Document:
     return document("ReplicationFlow", name, smallest | spec)
 
 
-def mirror_test(name: str = "orders", **spec: Any) -> Document:
+def mirror_test(name: str = "orders", /, **spec: Any) -> Document:
     """A MirrorTest of a flow."""
     return document("MirrorTest", name, {"flowName": "orders"} | spec)
 
 
-def mirror_test_of_another(name: str = "orders", **spec: Any) -> Document:
+def mirror_test_of_another(name: str = "orders", /, **spec: Any) -> Document:
     """A MirrorTest of a mirror that someone else runs."""
     return document("MirrorTest", name, {"source": EAST, "target": WEST} | spec)
 

@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -103,12 +103,14 @@ def read(cluster: ClusterAccess, topic: str) -> dict[int, list[Record]]:
                     raise KafkaException(error)
                 waiting.discard(partition)
                 continue
+            assert partition is not None
+            headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
             found[partition].append(
                 Record(
                     partition,
                     message.key(),
                     message.value(),
-                    tuple(message.headers() or ()),
+                    tuple(headers),
                     message.timestamp()[1],
                 )
             )

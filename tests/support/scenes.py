@@ -35,11 +35,12 @@ class Scene:
 
     def settle(self, drivers: int, within_s: float = 60) -> dict[str, str]:
         """Wait until all tasks run on so many drivers; who held them then."""
-        return self._wait_until(
+        on: dict[str, str] = self._wait_until(
             self.holders,
             within_s=within_s,
             until=lambda on: len(on) == PARTITIONS and len(set(on.values())) == drivers,
         )
+        return on
 
     def epochs(self) -> dict[str, int]:
         """The epoch of each source task."""
@@ -59,7 +60,10 @@ class Scene:
                 for number in parse_ranges(packed["partitions"])
             }
 
-        return self._wait_until(look, within_s=60, until=lambda of: len(of) == PARTITIONS)
+        found: dict[int, str] = self._wait_until(
+            look, within_s=60, until=lambda of: len(of) == PARTITIONS
+        )
+        return found
 
     def process(self, driver: str) -> psutil.Process:
         """The process of a driver."""

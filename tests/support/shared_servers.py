@@ -11,7 +11,6 @@ from contextlib import ExitStack, suppress
 from functools import cached_property
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cluster.api_server import ApiServer, running_api_server
@@ -76,14 +75,15 @@ class SharedServers:
 def new_folder(config: pytest.Config, name: str) -> Path:
     """A new folder of this run's, in any process of it."""
     # A fixture cannot give it: the controller of pytest-xdist has none.
-    return config._tmp_path_factory.mktemp(name)  # type: ignore[attr-defined]
+    folder: Path = config._tmp_path_factory.mktemp(name)  # type: ignore[attr-defined]
+    return folder
 
 
 def ask(address: str, name: str) -> Facts:
     """What ``SharedServers.get`` answers in the process that listens at ``address``."""
     with Client(address, "AF_UNIX") as line:
         line.send(name)
-        answer: Any = line.recv()
+        answer: Facts | str = line.recv()
     if isinstance(answer, str):
         raise Fatal(f"the run's {name} could not be started: {answer}")
     return answer

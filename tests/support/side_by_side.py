@@ -78,7 +78,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> "LoadScopeSc
 
     class GroupScheduling(LoadScopeScheduling):
         def schedule(self) -> None:
-            self.groups = json.loads(config.stash[GROUPS].read_text())
+            self.groups: dict[str, str] = json.loads(config.stash[GROUPS].read_text())
             super().schedule()
 
         def _split_scope(self, nodeid: str) -> str:

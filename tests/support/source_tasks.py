@@ -210,21 +210,25 @@ class Scene:
         """Records are acknowledged at once again."""
         self.target.holds_back = lambda at: False
 
-    def stored(self, at: TopicPartition) -> Progress | None:
+    def stored(self, at: TopicPartition) -> Progress:
         """What the progress topic says of a partition, by its log."""
+        progress = self._progress(at)
+        assert progress is not None, f"no progress of {at} is stored"
+        return progress
+
+    def _progress(self, at: TopicPartition) -> Progress | None:
         self.context.progress.read_to_end()
         return self.context.progress.get(self.context.progress_key(at))
 
     def position(self, at: TopicPartition = P0) -> int | None:
         """The source offset that is stored."""
-        progress = self.stored(at)
+        progress = self._progress(at)
         return progress.source_offset if progress else None
 
     def take_away(self, *partitions: TopicPartition) -> None:
         """Another driver's task claims partitions in the progress topic."""
         for at in partitions:
             mine = self.stored(at)
-            assert mine is not None
             theirs = dict(vars(mine), epoch=mine.epoch + 1, owner="f-source-task-0 on other/1")
             key = self.context.progress_key(at).encode()
             record = FakeRecord(key, Progress(**theirs).encode(), 0)

@@ -4,7 +4,7 @@ import threading
 import time
 from itertools import pairwise
 
-from headrace.api import ClusterSpec
+from headrace.api import ClusterAccess
 from headrace.api.partitions import TopicPartition
 from headrace.kafka import Admin, Position, assign, make_consumer
 
@@ -12,7 +12,7 @@ from headrace.kafka import Admin, Position, assign, make_consumer
 class Watch:
     """Notes when records become visible on the target, by partition."""
 
-    def __init__(self, cluster: ClusterSpec, topic: str, partitions: int) -> None:
+    def __init__(self, cluster: ClusterAccess, topic: str, partitions: int) -> None:
         self._consumer = make_consumer(cluster)
         watched = [TopicPartition(topic, number) for number in range(partitions)]
         assign(self._consumer, Admin(cluster).offsets(watched, Position.LATEST).items())

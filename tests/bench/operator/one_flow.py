@@ -140,7 +140,10 @@ async def _annotate(stage: Stage, kind: Kind, name: str, annotation: str, to: st
 
 
 async def _until(stage: Stage, kind: Kind, name: str, is_so: Callable[[Object], bool]) -> None:
-    while not is_so(await until_done(lambda: stage.client.get(kind, NAMESPACE, name)) or {}):
+    while True:
+        found = await until_done(lambda: stage.client.get(kind, NAMESPACE, name))
+        if is_so(found or {}):
+            return
         await asyncio.sleep(LOOK_EVERY_S)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from bench.operator.figures import Call, Seen
 from bench.operator.ledger import Ledger
 from bench.operator.node import Node
-from cluster.api_server import ApiServer, running_api_server
+from cluster.api_server import OwnApiServer, running_api_server
 from support.operators import ACCOUNT, Operator, give_rights, running_operator
 
 from headrace.errors import GaveUp
@@ -45,7 +45,7 @@ AUDIT = {
 class Stage:
     """For one event loop."""
 
-    api_server: ApiServer
+    api_server: OwnApiServer
     client: Client
     operator: Operator
     folder: Path

@@ -84,7 +84,7 @@ def _add_losses(table: Table, variant: str, losses: Sequence[Loss]) -> None:
         "move": [loss.claimed_s - loss.detected_s for loss in losses],
     }
     for name, seconds in parts.items():
-        counts = ("", "", "")
+        counts: tuple[str, ...] = ("", "", "")
         if name == "all":
             counts = tuple(
                 _span(counts)

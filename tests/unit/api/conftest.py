@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.manifests import Say
 
 from headrace.api import InvalidManifest, load
-
-Say = Callable[[object], list[str]]
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from support.manifests import Say
 
 from headrace.api import ClusterSpec, TargetClusterSpec
 from headrace.api.client_settings import OWNED, owner_of
@@ -24,14 +25,14 @@ def source(**cluster: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "servers", ["a:1", "127.0.0.1:19092", "a.b-c:9092,d_e:65535", "[::1]:9092", "a:1, b:2"]
 )
-def test_addresses(servers):
+def test_addresses(servers: str) -> None:
     assert ClusterSpec(alias="east", bootstrap_servers=servers).bootstrap_servers == servers
 
 
 @pytest.mark.parametrize(
     "servers", ["", "east", "east:", ":9092", "a:0", "a:65536", "a:1,", "a:1,,b:2", "ssl://a:1"]
 )
-def test_what_is_no_address(say, servers):
+def test_what_is_no_address(say: Say, servers: str) -> None:
     (said,) = say(source(bootstrapServers=servers))
     assert said.endswith(
         f'spec.source.bootstrapServers: got "{servers}", '
@@ -40,7 +41,7 @@ def test_what_is_no_address(say, servers):
 
 
 @pytest.mark.parametrize("alias", ["East", "east_1", "-east", "east-", "a.b", "ö", "a" * 64, ""])
-def test_what_is_no_alias(say, alias):
+def test_what_is_no_alias(say: Say, alias: str) -> None:
     (said,) = say(source(alias=alias))
     assert "spec.source.alias: got" in said
 
@@ -71,7 +72,7 @@ def test_what_is_no_alias(say, alias):
         ),
     ],
 )
-def test_authentication(say, authentication, sentence):
+def test_authentication(say: Say, authentication: object, sentence: str) -> None:
     assert [said.partition(" ")[2] for said in say(source(authentication=authentication))] == [
         sentence
     ]
@@ -112,13 +113,13 @@ def test_authentication(say, authentication, sentence):
         ),
     ],
 )
-def test_settings_that_are_refused(say, config, sentence):
+def test_settings_that_are_refused(say: Say, config: dict[str, object], sentence: str) -> None:
     assert [said.partition(" ")[2] for said in say(source(config=config))] == [
         f"spec.source.{sentence}"
     ]
 
 
-def test_every_setting_that_the_guarantees_hang_on_is_owned():
+def test_every_setting_that_the_guarantees_hang_on_is_owned() -> None:
     settings = (
         "bootstrap.servers isolation.level enable.auto.commit auto.offset.reset acks "
         "enable.idempotence transactional.id group.id partitioner message.timeout.ms "
@@ -128,7 +129,7 @@ def test_every_setting_that_the_guarantees_hang_on_is_owned():
     assert [setting for setting in OWNED if not owner_of(setting)] == []
 
 
-def test_settings_may_be_written_without_quotes():
+def test_settings_may_be_written_without_quotes() -> None:
     config = {"linger.ms": 20, "client.id": "x"}
     cluster = ClusterSpec.model_validate(
         {"alias": "east", "bootstrapServers": "a:1", "config": config}
@@ -137,6 +138,6 @@ def test_settings_may_be_written_without_quotes():
 
 
 @pytest.mark.parametrize("factor", [0, -2, 32768])
-def test_replication_factor(factor):
+def test_replication_factor(factor: int) -> None:
     with pytest.raises(ValidationError, match=r"must be -1 \(the brokers' default\) or from 1 to"):
         TargetClusterSpec(alias="west", bootstrap_servers="a:1", replication_factor=factor)

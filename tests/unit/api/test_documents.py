@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.manifests import Say
 
 from headrace.api import InvalidManifest, load
 
@@ -47,11 +48,11 @@ spec:
         ("a: " + "[" * 2000, " is nested too deeply"),
     ],
 )
-def test_what_is_no_yaml_of_ours(say, text, sentence):
+def test_what_is_no_yaml_of_ours(say: Say, text: str, sentence: str) -> None:
     assert say(text) == [sentence]
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path):
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     missing, latin = tmp_path / "missing.yaml", tmp_path / "latin.yaml"
     latin.write_bytes("a: ä".encode("latin-1"))
     with pytest.raises(InvalidManifest) as refused:
@@ -62,25 +63,27 @@ def test_a_file_that_cannot_be_read(tmp_path: Path):
     ]
 
 
-def test_a_folder_means_its_yaml_files_in_order(tmp_path: Path, write: Callable[[str, str], Path]):
+def test_a_folder_means_its_yaml_files_in_order(
+    tmp_path: Path, write: Callable[[str, str], Path]
+) -> None:
     write("b.yaml", FLOW.replace("name: orders", "name: b"))
     write("a.yml", FLOW.replace("name: orders", "name: a"))
     write("notes.txt", "no manifest")
     assert [flow.metadata.name for flow in load([tmp_path]).flows] == ["a", "b"]
 
 
-def test_a_folder_without_any(tmp_path: Path):
+def test_a_folder_without_any(tmp_path: Path) -> None:
     with pytest.raises(InvalidManifest) as refused:
         load([tmp_path])
     assert str(refused.value) == f"{tmp_path}: is a folder without .yaml and .yml files"
 
 
-def test_a_file_named_twice_is_read_once(tmp_path: Path, write: Callable[[str, str], Path]):
+def test_a_file_named_twice_is_read_once(tmp_path: Path, write: Callable[[str, str], Path]) -> None:
     file = write("flow.yaml", FLOW)
     assert len(load([file, tmp_path]).flows) == 1
 
 
-def test_anchors_and_merges(write: Callable[[str, str], Path]):
+def test_anchors_and_merges(write: Callable[[str, str], Path]) -> None:
     text = """\
 apiVersion: headrace.dev/v1alpha1
 kind: ReplicationFlow
@@ -95,7 +98,7 @@ spec:
     assert spec.target.alias == "west"
 
 
-def test_a_merged_value_is_blamed_where_it_is_written(say):
+def test_a_merged_value_is_blamed_where_it_is_written(say: Say) -> None:
     text = """\
 apiVersion: headrace.dev/v1alpha1
 kind: ReplicationFlow
@@ -116,7 +119,7 @@ spec:
     ]
 
 
-def test_mistakes_come_in_the_order_of_files_and_lines(write: Callable[[str, str], Path]):
+def test_mistakes_come_in_the_order_of_files_and_lines(write: Callable[[str, str], Path]) -> None:
     first = write("z.yaml", "kind: Flow\n---\nkind: Test\n---\na: [")
     second = write("a.yaml", FLOW.replace("[orders]", '["("]').replace("east:9092", "east"))
     with pytest.raises(InvalidManifest) as refused:
@@ -125,7 +128,7 @@ def test_mistakes_come_in_the_order_of_files_and_lines(write: Callable[[str, str
     assert places == [(first, 1), (first, 3), (first, 5), (second, 5), (second, 7)]
 
 
-def test_what_is_yaml_1_1_only_for_pyyaml(write: Callable[[str, str], Path]):
+def test_what_is_yaml_1_1_only_for_pyyaml(write: Callable[[str, str], Path]) -> None:
     """A moment without quotes stays text, as kubectl reads it; a null counts as absent."""
     text = FLOW + "  startFrom: Timestamp\n  startTimestamp: 2026-01-31T12:00:00+01:00\n  state:\n"
     spec = load([write("flow.yaml", text)]).flows[0].spec

@@ -4,17 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from headrace.api import load, unbuilt
+from headrace.api import MirrorTest, ReplicationFlow, load, unbuilt
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_an_example_is_valid_and_runs(example):
+def test_an_example_is_valid_and_runs(example: Path) -> None:
     manifest = load([example])
     assert manifest.objects
-    assert [s for found in (*manifest.flows, *manifest.tests) for s in unbuilt(found).refused] == []
+    flows_and_tests: list[ReplicationFlow | MirrorTest] = [*manifest.flows, *manifest.tests]
+    assert [s for found in flows_and_tests for s in unbuilt(found).refused] == []
 
 
-def test_there_are_examples():
+def test_there_are_examples() -> None:
     assert EXAMPLES

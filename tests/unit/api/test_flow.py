@@ -2,12 +2,12 @@
 
 import pytest
 import yaml
-from support.manifests import EAST, WEST, flow
+from support.manifests import EAST, WEST, Document, Say, flow
 
 from headrace.api import ReplicationFlow
 
 
-def test_defaults_are_those_of_the_design():
+def test_defaults_are_those_of_the_design() -> None:
     spec = ReplicationFlow.model_validate(flow()).spec
     written = spec.model_dump(mode="json", by_alias=True, exclude={"source", "target", "drivers"})
     defaults = """
@@ -46,7 +46,7 @@ def test_defaults_are_those_of_the_design():
     assert (spec.drivers.replicas, spec.drivers.lease_seconds) == (2, 6)
 
 
-def test_what_a_user_set_stays_known():
+def test_what_a_user_set_stays_known() -> None:
     spec = ReplicationFlow.model_validate(flow(tasks={"max": 8}, state=None)).spec
     assert spec.model_fields_set == {"source", "target", "topics", "tasks"}
     assert spec.tasks.model_fields_set == {"max"}
@@ -157,16 +157,16 @@ def test_what_a_user_set_stays_known():
         ),
     ],
 )
-def test_the_sentence(say, spec, sentence):
+def test_the_sentence(say: Say, spec: Document, sentence: str) -> None:
     assert [said.partition(" ")[2] for said in say(flow(**spec))] == [sentence]
 
 
-def test_a_name_leaves_room_for_those_of_its_children(say):
+def test_a_name_leaves_room_for_those_of_its_children(say: Say) -> None:
     (said,) = say(flow("x" * 53))
     assert said.endswith("must have at most 52 characters: what belongs to it is named after it")
 
 
-def test_conditions_of_other_tools_are_not_read():
+def test_conditions_of_other_tools_are_not_read() -> None:
     theirs = {"type": "example.com/Approved", "status": "True", "reason": "Sunny"}
     ours = {"type": "Ready", "status": "True", "reason": "Running"}
     document = flow() | {"status": {"conditions": [theirs, ours]}}
@@ -175,6 +175,6 @@ def test_conditions_of_other_tools_are_not_read():
     assert [condition.type for condition in status.conditions] == ["Ready"]
 
 
-def test_rules_between_fields_are_all_said(say):
+def test_rules_between_fields_are_all_said(say: Say) -> None:
     wrong = flow(target=WEST | {"alias": "east"}, startFrom="Timestamp", deadLetterTopic="dead")
     assert len(say(wrong)) == 3

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.manifests import Say
 
 from headrace.api import load
 from headrace.errors import InvalidSpec
@@ -19,7 +20,7 @@ TEST = HEAD.replace("ReplicationFlow", "MirrorTest") + "spec: {flowName: orders}
 SECRET = "apiVersion: v1\nkind: Secret\nmetadata: {name: orders}\nstringData: {password: hidden}\n"
 
 
-def test_objects_of_all_kinds(write: Callable[[str, str], Path]):
+def test_objects_of_all_kinds(write: Callable[[str, str], Path]) -> None:
     manifest = load([write("all.yaml", f"{FLOW}---\n{TEST}---\n{SECRET}---\n")])
     assert [found.kind for found in manifest.objects] == ["ReplicationFlow", "MirrorTest", "Secret"]
     assert {found.metadata.name for found in manifest.objects} == {"orders"}
@@ -135,11 +136,11 @@ def test_objects_of_all_kinds(write: Callable[[str, str], Path]):
         ),
     ],
 )
-def test_the_sentence(say, text, sentence):
+def test_the_sentence(say: Say, text: str, sentence: str) -> None:
     assert say(text) == [sentence]
 
 
-def test_every_mistake_is_said(say):
+def test_every_mistake_is_said(say: Say) -> None:
     text = FLOW.replace("[orders]", "['(', ')']") + "  tasks: {max: 0, min: 1}\n"
     assert [sentence.partition(": ")[2].partition(":")[0] for sentence in say(text)] == [
         "spec.topics.include[0]",
@@ -149,7 +150,7 @@ def test_every_mistake_is_said(say):
     ]
 
 
-def test_two_objects_of_one_name(write: Callable[[str, str], Path]):
+def test_two_objects_of_one_name(write: Callable[[str, str], Path]) -> None:
     first, second = write("a.yaml", FLOW), write("b.yaml", f"{TEST}---\n{FLOW}")
     with pytest.raises(InvalidSpec) as refused:
         load([first, second])
@@ -159,12 +160,12 @@ def test_two_objects_of_one_name(write: Callable[[str, str], Path]):
     )
 
 
-def test_one_name_in_two_namespaces(write: Callable[[str, str], Path]):
+def test_one_name_in_two_namespaces(write: Callable[[str, str], Path]) -> None:
     other = FLOW.replace("{name: orders}", "{name: orders, namespace: other}")
     assert len(load([write("a.yaml", f"{FLOW}---\n{other}")]).flows) == 2
 
 
-def test_an_object_as_the_api_server_gives_it_back(write: Callable[[str, str], Path]):
+def test_an_object_as_the_api_server_gives_it_back(write: Callable[[str, str], Path]) -> None:
     metadata = """\
 metadata:
   name: orders

@@ -1,7 +1,7 @@
 """MirrorTest: its defaults, and the sentences for what makes no test."""
 
 import pytest
-from support.manifests import EAST, WEST, mirror_test, mirror_test_of_another
+from support.manifests import EAST, WEST, Document, Say, mirror_test, mirror_test_of_another
 
 from headrace.api import Load, MirrorTest
 
@@ -9,7 +9,7 @@ HALF = {"atPercent": 50, "action": "KillDriver"}
 AT_9_S = {"atSeconds": 9, "action": "KillDriver"}
 
 
-def test_defaults_are_those_of_the_design():
+def test_defaults_are_those_of_the_design() -> None:
     spec = MirrorTest.model_validate(mirror_test()).spec
     assert spec.model_dump(mode="json", by_alias=True, exclude_none=True) == {
         "flowName": "orders",
@@ -45,7 +45,7 @@ def test_defaults_are_those_of_the_design():
     }
 
 
-def test_a_load_is_bounded_by_a_number_or_by_time():
+def test_a_load_is_bounded_by_a_number_or_by_time() -> None:
     assert (Load().messages, Load().topics) == (1_000_000, 3)
     by_time = Load(duration_seconds=60, names=("a", "b"))
     assert (by_time.messages, by_time.topics) == (None, None)
@@ -56,7 +56,7 @@ def test_a_load_is_bounded_by_a_number_or_by_time():
     "template",
     ["{topic}", "{source}.{topic}", "copy-of-{topic}", "{topic}{topic}"],
 )
-def test_names_on_the_target(template):
+def test_names_on_the_target(template: str) -> None:
     spec = MirrorTest.model_validate(mirror_test_of_another(targetTopic=template)).spec
     assert spec.target_topic == template
 
@@ -78,7 +78,7 @@ def test_names_on_the_target(template):
         "{{}}{topic}",
     ],
 )
-def test_what_names_no_topic(say, template):
+def test_what_names_no_topic(say: Say, template: str) -> None:
     (said,) = say(mirror_test_of_another(targetTopic=template))
     assert said.endswith(
         f'spec.targetTopic: got "{template}", must be a topic\'s name with {{topic}} in it, '
@@ -210,15 +210,15 @@ def test_what_names_no_topic(say, template):
         ),
     ],
 )
-def test_the_sentences(say, document, sentences):
+def test_the_sentences(say: Say, document: Document, sentences: list[str]) -> None:
     assert [said.partition(" ")[2] for said in say(document)] == sentences
 
 
 @pytest.mark.parametrize("schedule", ["0 * * * *", "*/5 1-3 * JAN MON", "@daily"])
-def test_schedules(schedule):
+def test_schedules(schedule: str) -> None:
     assert MirrorTest.model_validate(mirror_test(schedule=schedule)).spec.schedule == schedule
 
 
-def test_two_steps_at_one_moment_keep_their_order():
+def test_two_steps_at_one_moment_keep_their_order() -> None:
     spec = MirrorTest.model_validate(mirror_test(chaos=[HALF, HALF])).spec
     assert [step.at_percent for step in spec.chaos] == [50, 50]

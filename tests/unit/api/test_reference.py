@@ -6,22 +6,23 @@ import pytest
 
 from headrace.api import MirrorTest, ReplicationFlow, ReplicationTask, Secret
 from headrace.api.fields import fields_of
+from headrace.api.model import Model
 from headrace.api.reference import reference
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference.md"
 
 
-def test_the_page_is_the_generated_one():
+def test_the_page_is_the_generated_one() -> None:
     assert PAGE.read_text() == reference(), "run: make generate"
 
 
 @pytest.mark.parametrize("kind", [ReplicationFlow, MirrorTest, ReplicationTask, Secret])
-def test_every_field_is_described(kind):
+def test_every_field_is_described(kind: type[Model]) -> None:
     bare = [".".join(field.path) for field in fields_of(kind) if not field.description]
     assert bare == []
 
 
-def test_the_page_survives_markdown():
+def test_the_page_survives_markdown() -> None:
     rows = [line for line in reference().splitlines() if line.startswith("|")]
     assert {line.count("|") for line in rows} == {5}
     assert not [line for line in rows if "<" in line]

@@ -1,6 +1,9 @@
 """Secrets: read as Kubernetes reads them, and never shown."""
 
+from pathlib import Path
+
 import pytest
+from support.manifests import Say
 
 from headrace.api import InvalidManifest, Secret, load
 
@@ -8,14 +11,14 @@ SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "user"}}
 CANARY = "canary-9d2f"
 
 
-def test_values_in_base64_and_in_plain():
+def test_values_in_base64_and_in_plain() -> None:
     secret = Secret.model_validate(
         SECRET | {"data": {"a": "AAE=", "b": "eHk=\n"}, "stringData": {"b": "ö"}}
     )
     assert secret.values == {"a": b"\0\1", "b": "ö".encode()}
 
 
-def test_values_are_not_shown():
+def test_values_are_not_shown() -> None:
     secret = Secret.model_validate(SECRET | {"stringData": {"password": CANARY}})
     assert CANARY not in f"{secret} {secret!r}"
 
@@ -42,7 +45,7 @@ def test_values_are_not_shown():
         ),
     ],
 )
-def test_the_sentence(say, content, sentence):
+def test_the_sentence(say: Say, content: dict[str, object], sentence: str) -> None:
     assert [said.partition(" ")[2] for said in say(SECRET | content)] == [sentence]
 
 
@@ -57,7 +60,7 @@ def test_the_sentence(say, content, sentence):
         {"password": CANARY},
     ],
 )
-def test_a_password_in_a_wrong_place_is_not_repeated(say, cluster):
+def test_a_password_in_a_wrong_place_is_not_repeated(say: Say, cluster: dict[str, object]) -> None:
     source = {"alias": "east", "bootstrapServers": "a:1"} | cluster
     document = {
         "apiVersion": "headrace.dev/v1alpha1",
@@ -68,7 +71,7 @@ def test_a_password_in_a_wrong_place_is_not_repeated(say, cluster):
     assert CANARY not in " ".join(say(document))
 
 
-def test_nor_by_the_errors_behind_it(tmp_path):
+def test_nor_by_the_errors_behind_it(tmp_path: Path) -> None:
     file = tmp_path / "secret.yaml"
     file.write_text(f"apiVersion: v1\nkind: Secret\nmetadata: {{name: a}}\ndata: {{a: {CANARY}}}\n")
     with pytest.raises(InvalidManifest) as refused:

@@ -34,13 +34,13 @@ def of_test(**spec: Any) -> Unbuilt:
     return unbuilt(MirrorTest.model_validate(document))
 
 
-def test_defaults_are_left_out_with_one_warning_written_or_not():
+def test_defaults_are_left_out_with_one_warning_written_or_not() -> None:
     written = {"checkpoints": {"enabled": True}, "topicConfigs": {"sync": True}}
     assert of_flow() == of_flow(**written) == Unbuilt((), DEFAULTS)
     assert of_flow().warning == f"not built yet, left out: {', '.join(DEFAULTS)}"
 
 
-def test_a_flow_that_asks_for_nothing_that_is_missing():
+def test_a_flow_that_asks_for_nothing_that_is_missing() -> None:
     assert of_flow(**NOTHING_ASKED) == Unbuilt((), ())
     assert of_flow(**NOTHING_ASKED).warning is None
     assert of_test() == Unbuilt((), ())
@@ -94,7 +94,7 @@ def test_a_flow_that_asks_for_nothing_that_is_missing():
         ),
     ],
 )
-def test_what_a_flow_is_refused_for(spec, sentence):
+def test_what_a_flow_is_refused_for(spec: dict[str, Any], sentence: str) -> None:
     assert of_flow(**spec).refused == (sentence,)
 
 
@@ -124,7 +124,7 @@ def test_what_a_flow_is_refused_for(spec, sentence):
         },
     ],
 )
-def test_what_a_flow_is_not_refused_for(spec):
+def test_what_a_flow_is_not_refused_for(spec: dict[str, Any]) -> None:
     assert of_flow(**spec).refused == ()
 
 
@@ -151,11 +151,11 @@ def test_what_a_flow_is_not_refused_for(spec):
         ),
     ],
 )
-def test_what_a_test_is_refused_for(spec, sentence):
+def test_what_a_test_is_refused_for(spec: dict[str, Any], sentence: str) -> None:
     assert of_test(**spec) == Unbuilt((sentence,), ())
 
 
-def test_what_only_kubernetes_uses_is_accepted_in_a_test():
+def test_what_only_kubernetes_uses_is_accepted_in_a_test() -> None:
     spec = {
         "schedule": "@daily",
         "suspend": True,

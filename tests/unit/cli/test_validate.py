@@ -18,24 +18,24 @@ spec:
 """
 
 
-def test_mistakes_end_with_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_mistakes_end_with_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "flow.yaml"
     file.write_text(FLOW + "  tasks: {max: 0}\n  topic: orders\n")
-    assert main(["validate", str(file)]) == Exit.USAGE == 3
+    assert main(["validate", str(file)]) == Exit.USAGE.value == 3
     assert capsys.readouterr().out == (
         f"{file}:8: spec.tasks.max: got 0, must be at least 1\n"
         f"{file}:9: spec.topic: unknown field; did you mean spec.topics?\n"
     )
 
 
-def test_valid_objects_end_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_valid_objects_end_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "flow.yaml"
     built = "  checkpoints: {enabled: false}\n  topicConfigs: {sync: false}\n"
     file.write_text(
         f"{FLOW}{built}  delivery: ExactlyOnce\n---\n"
         "apiVersion: v1\nkind: Secret\nmetadata: {name: user}\n"
     )
-    assert main(["validate", str(file)]) == Exit.OK == 0
+    assert main(["validate", str(file)]) == Exit.OK.value == 0
     assert capsys.readouterr().out == (
         "ReplicationFlow orders: valid\n"
         "  refused by headrace run and verify: "
@@ -47,7 +47,7 @@ def test_valid_objects_end_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_an_assignor_that_is_not_here_ends_with_3(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+) -> None:
     file = tmp_path / "flow.yaml"
     file.write_text(FLOW + "  tasks: {assignor: stikcy}\n")
     assert main(["validate", str(file)]) == Exit.USAGE
@@ -62,6 +62,6 @@ def test_an_assignor_that_is_not_here_ends_with_3(
     )
 
 
-def test_no_file_is_bad_usage(capsys: pytest.CaptureFixture[str]):
+def test_no_file_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate"]) == Exit.USAGE
     assert "Missing argument 'FILES...'" in capsys.readouterr().err

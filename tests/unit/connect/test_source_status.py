@@ -2,16 +2,19 @@
 
 import time
 from types import SimpleNamespace
+from typing import cast
 
 from headrace.api import ConditionType
 from headrace.connect.lifecycle import LifeCycle
+from headrace.connect.ownership import Ownership
 from headrace.connect.restoring import DataLoss
 from headrace.connect.source_status import SourceStatus
 from headrace.logs import get_logger
 
 
 def life() -> LifeCycle:
-    return LifeCycle(SimpleNamespace(epoch=1), get_logger(__name__), time, lambda: None)
+    ownership = cast("Ownership", SimpleNamespace(epoch=1))
+    return LifeCycle(ownership, get_logger(__name__), time, lambda: None)
 
 
 def test_lost_data_and_a_lag_stay_over_a_restart() -> None:

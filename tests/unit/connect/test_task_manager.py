@@ -187,7 +187,7 @@ def test_a_standby_takes_over_as_it_is(manager: TaskManager) -> None:
     assert standby.role is Role.STANDBY
     manager.assign(share(0), {})
     assert fake(manager, 0) is standby
-    assert standby.role is Role.ACTIVE
+    assert fake(manager, 0).role is Role.ACTIVE
 
 
 def test_an_active_task_closes_before_it_stands_by(manager: TaskManager) -> None:

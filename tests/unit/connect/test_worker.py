@@ -93,7 +93,7 @@ def test_what_was_lost_is_waited_for_from_then_on(
     monkeypatch.setattr("headrace.connect.worker.may_claim", noted)
     worker.update([herder.assigned_to_me])
     wait_for(worker, {"orders-heartbeat-connector-0": TaskPhase.RUNNING})
-    Ownership(herder.assigned_to_me, DriverIdentity("other", "1"), herder).claim(above=0)  # type: ignore[arg-type]
+    Ownership(herder.assigned_to_me, DriverIdentity("other", "1"), herder).claim(above=0)
     worker.update([herder.assigned_to_me])
     deadline = time.monotonic() + 20
     while not (waited := [waited_s for holder, waited_s in list(waits) if holder == "other"]):

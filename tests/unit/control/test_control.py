@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import stat
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def test_without_a_runtime_folder_one_s_own_in_the_temporary_folder_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("XDG_RUNTIME_DIR")
-    monkeypatch.setattr(control.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert control.socket_folder() == tmp_path / f"headrace-{os.getuid()}"
 
     async def scene() -> None:

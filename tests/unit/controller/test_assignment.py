@@ -106,7 +106,8 @@ def test_a_holder_that_is_found_lost_later_is_told_to_the_next_one() -> None:
 
 
 def test_nothing_moves_when_nobody_can_take_it() -> None:
-    there = drivers("a", "b", **dict.fromkeys("ab", DriverLease("1", expired=True)))
+    lost = DriverLease("1", expired=True)
+    there = drivers("a", "b", a=lost, b=lost)
     assert decide([unit(0, "a"), unit(1, "b")], there).assignments == ()
 
 

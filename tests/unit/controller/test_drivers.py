@@ -1,6 +1,7 @@
 """Joins, leaves, restarts, rolls: which drivers get units, which keep theirs, which are over."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ def test_drivers_are_silent_when_there_are_pods_and_no_lease_that_is_held() -> N
 
 
 @pytest.mark.parametrize("change", [{"terminating": True}, {"ended": True}])
-def test_one_that_goes_keeps_nothing(change: dict[str, bool]) -> None:
+def test_one_that_goes_keeps_nothing(change: dict[str, Any]) -> None:
     drivers = view([pod("a"), replace(pod("b"), **change)], a=seen(), b=seen())
     assert taking(drivers) == {"a"}
     assert drivers.cordoned == set()
@@ -75,7 +76,7 @@ def test_which_life_is_over(pods: list[DriverPod], lease: DriverLease, lost: boo
 def test_a_lease_that_expired_takes_the_driver_out_and_a_renewal_brings_it_back() -> None:
     pods = [pod("a"), pod("b")]
     gone = view(pods, a=seen(), b=seen(expired=True))
-    assert (taking(gone), gone.cordoned) == ({"a"}, set())
+    assert (taking(gone), gone.cordoned) == ({"a"}, frozenset())
     assert taking(view(pods, a=seen(), b=seen())) == {"a", "b"}
 
 

@@ -116,7 +116,7 @@ def container(**state: Any) -> dict[str, Any]:
     return {"containerStatuses": [{"name": "c", "image": "spark:9", "state": state}]}
 
 
-NO_NODE = {
+NO_NODE: dict[str, Any] = {
     "conditions": [
         {
             "type": "PodScheduled",
@@ -180,7 +180,8 @@ def test_the_objects_of_a_run_are_as_they_were_agreed(
 
 
 def plan_of(run: TestRun) -> str:
-    return next(one["data"]["chaos.json"] for one in build_run(run) if "data" in one)
+    plan: str = next(one["data"]["chaos.json"] for one in build_run(run) if "data" in one)
+    return plan
 
 
 def test_the_plan_is_what_the_job_and_the_verifier_read() -> None:
@@ -313,6 +314,7 @@ def test_a_pod_that_does_not_start_is_said_and_ends_the_test(
     executor: bool, status: dict[str, Any], said: str, to_do: str
 ) -> None:
     test = after(read(), look(read()))
+    assert test.status
     for stage in (Stage.PROBE, Stage.PRODUCE):
         jobs = {stage: job(stage, active=1)}
         pods = [pod(stage, executor=executor, **status)]
@@ -578,6 +580,7 @@ def test_a_finished_test_stays_as_it_is_until_its_time_is_over() -> None:
     assert (later.status, later.again_s, later.expired) == (done.status, 40, False)
     assert look(done, now=NOW + timedelta(seconds=61)).expired
     kept = after(read(), look(read(), jobs=ALL, report=report()))
+    assert kept.status
     assert look(kept, now=NOW + timedelta(days=99)) == StageDecision(kept.status)
 
 

@@ -7,7 +7,7 @@ from headrace.api.labels import FLOW_LABEL
 from headrace.errors import InvalidSpec
 from headrace.mirror_test import Run
 
-CLUSTERS = {
+CLUSTERS: dict[str, Any] = {
     "source": {"alias": "east", "bootstrapServers": "e:1"},
     "target": {"alias": "west", "bootstrapServers": "w:1"},
 }

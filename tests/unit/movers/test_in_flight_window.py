@@ -1,21 +1,11 @@
 """The window of what is sent and not acknowledged."""
 
 from headrace.api.partitions import TopicPartition
-from headrace.kafka import KafkaError
+from headrace.kafka import KafkaError, Message
 from headrace.movers import Copied, InFlightWindow
 
 PURGED = KafkaError(KafkaError._PURGE_QUEUE)
 TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
-
-
-class Report:
-    """A delivery report, as far as a window looks at it."""
-
-    def __init__(self, offset: int) -> None:
-        self._offset = offset
-
-    def offset(self) -> int:
-        return self._offset
 
 
 def window_at(position: int = 10, copied: Copied | None = None) -> InFlightWindow:
@@ -28,11 +18,11 @@ def send(window: InFlightWindow, *offsets: int) -> None:
 
 
 def acknowledge(window: InFlightWindow, offset: int, target_offset: int = 0) -> None:
-    window.delivered(offset, None, Report(target_offset))
+    window.delivered(offset, None, Message(offset=target_offset))
 
 
 def refuse(window: InFlightWindow, offset: int, error: KafkaError) -> None:
-    window.delivered(offset, error, Report(-1001))
+    window.delivered(offset, error, Message(offset=-1001))
 
 
 def test_the_acknowledged_position_is_the_end_of_what_has_no_gap() -> None:
@@ -82,7 +72,8 @@ def test_nothing_is_acknowledged_after_a_refused_record() -> None:
     assert window.acknowledged == 10
     assert window.error is TOO_LARGE
     window.rewind()
-    assert (window.position, window.in_flight, window.error) == (10, 0, None)
+    assert (window.position, window.in_flight) == (10, 0)
+    assert window.error is None
 
 
 def test_dropped_records_are_read_again_and_acknowledged_ones_are_not() -> None:

@@ -200,10 +200,12 @@ def test_the_largest_document_is_below_half_a_mebibyte() -> None:
             }
         )
     )
+    latency = result().latency_ms
+    assert latency
     largest = result(
         examples=dict.fromkeys(Kind, (EXAMPLE,) * MAX_EXAMPLES),
         points=(point,) * MAX_POINTS,
-        latency_ms=result().latency_ms.model_copy(
+        latency_ms=latency.model_copy(
             update={"histogram": ((3_600_000, 123_456_789),) * MAX_POINTS}
         ),
         reasons=("x" * 10_000,) * 1_000,

@@ -75,7 +75,7 @@ SOURCE = source_of()
 BY_WHO = {r.who: r for r in SOURCE}
 REFUSED = ((4, 5), (9, 9))
 """Of the first producer in ``orders``, in the cases that say so."""
-UNSURE = {("orders", "run-0-0", seq) for seq in (4, 5, 9)}
+UNSURE: set[Who] = {("orders", "run-0-0", seq) for seq in (4, 5, 9)}
 
 
 def lost(rule: Callable[[Record], bool]) -> list[Record]:

@@ -46,7 +46,7 @@ def _authority(name: str) -> str:
 
 
 def _arguments(home: Path, *arguments: str) -> list[str]:
-    run = [home / "bin" / "java", *arguments]
+    run: list[str | Path] = [home / "bin" / "java", *arguments]
     return subprocess.run(run, capture_output=True, text=True, check=True).stdout.splitlines()
 
 

@@ -1,6 +1,7 @@
 """What `make demo` says before it begins, and when it refuses."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -96,7 +97,7 @@ def test_too_little_disk_is_a_sentence_with_folder_needed_and_free(
 
 
 def test_folders_of_one_disk_are_added_up(tmp_path: Path) -> None:
-    free = preflight.shutil.disk_usage(tmp_path).free
+    free = shutil.disk_usage(tmp_path).free
     needs = [preflight.Need(name, tmp_path / name, free * 2 // 3) for name in ("one", "other")]
     assert not list(preflight.shortages(needs[:1], 1))
     [sentence] = preflight.shortages(needs, 1)
