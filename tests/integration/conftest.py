@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cluster.api_server import ApiServer, OwnApiServer, running_api_server
@@ -56,9 +57,9 @@ def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
     """``start_cluster("three", brokers=3)``: a cluster of this test's own, as a ClusterPlan."""
     with ExitStack() as running:
 
-        def start(name: str, **plan: object) -> Cluster:
+        def start(name: str, **plan: Any) -> Cluster:
             home = tmp_path_factory.mktemp("sandboxes")
-            plans = [ClusterPlan(name, **plan)]  # type: ignore[arg-type]
+            plans = [ClusterPlan(name, **plan)]
             return running.enter_context(Sandbox.start(name, plans, home=home)).cluster(name)
 
         yield start

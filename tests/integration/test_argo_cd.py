@@ -2,12 +2,13 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import yaml
 from cluster.api_server import ApiServer
 
 OURS = Path(__file__).parents[2] / "examples" / "argo-cd"
-THEIRS = {
+THEIRS: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "ConfigMap",
     "metadata": {"name": "argocd-cm", "labels": {"app.kubernetes.io/part-of": "argocd"}},
@@ -30,4 +31,4 @@ def test_the_health_checks_join_argo_cds_own_settings(
     }
     assert len(scripts) == 3
     assert made["metadata"] == THEIRS["metadata"]
-    assert made["data"] == THEIRS["data"] | scripts  # type: ignore[operator]
+    assert made["data"] == THEIRS["data"] | scripts

@@ -18,6 +18,7 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
 from support.flows import FlowRun, manifest, spec
 from support.records import (
+    Comparison,
     Load,
     Record,
     compare,
@@ -342,7 +343,7 @@ def test_status_prints_the_status_as_yaml(
     assert document["status"]["drivers"] == 2
 
 
-def _assert_complete(east: Cluster, west: Cluster, topic: str, folder: Path):  # type: ignore[no-untyped-def]
+def _assert_complete(east: Cluster, west: Cluster, topic: str, folder: Path) -> Comparison:
     """Catch up, then compare; returns the comparison."""
     with FlowRun(folder, [manifest("rest", east, west, topic)], "--until-caught-up") as run:
         assert run.end(60) == 0, run.output

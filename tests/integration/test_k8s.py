@@ -352,9 +352,12 @@ def test_a_leader_that_cannot_renew_ends(own_api_server: OwnApiServer, namespace
         async with client_of(own_api_server) as client:
             ended = asyncio.Event()
 
+            async def forever() -> None:
+                await asyncio.Event().wait()
+
             async def work() -> None:
                 try:
-                    await asyncio.Event().wait()
+                    await forever()
                 finally:
                     ended.set()
 
@@ -377,7 +380,7 @@ def test_a_leader_that_cannot_renew_ends(own_api_server: OwnApiServer, namespace
                 own_api_server.thaw()
 
             other = LeaderElection(client, namespace, "short", "other", duration_s=4)
-            async with running(other.run(asyncio.Event().wait)) as (leading,):  # type: ignore[arg-type]
+            async with running(other.run(forever)) as (leading,):
                 await eventually(lambda: other.leads)
                 assert other.problems() == []
                 lease = await client.get(LEASE, namespace, "short")

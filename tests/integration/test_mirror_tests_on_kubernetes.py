@@ -17,7 +17,7 @@ from support.operators import Operator, Resources, give_rights, running_operator
 Wait = Callable[..., Any]
 MOMENT = "2026-11-21T12:00:00Z"
 
-TEST = {
+TEST: dict[str, Any] = {
     "apiVersion": "headrace.dev/v1alpha1",
     "kind": "MirrorTest",
     "metadata": {"name": "nightly"},
@@ -163,7 +163,7 @@ def test_a_test_waits_for_its_flow_and_says_so(
 def test_a_test_with_a_schedule_makes_tests(
     operator: Operator, resources: Resources, stages: Stages, wait_until: Wait
 ) -> None:
-    resources.apply(TEST | {"spec": TEST["spec"] | {"schedule": "* * * * *"}})  # type: ignore[operator]
+    resources.apply(TEST | {"spec": TEST["spec"] | {"schedule": "* * * * *"}})
     made = wait_until(
         lambda: [
             one
@@ -283,7 +283,7 @@ def test_a_test_whose_job_is_refused_can_be_mended_until_it_begins(
         )
 
     nowhere = {"podTemplate": {"nodeSelector": {"disk": "no value of a label"}}}
-    resources.apply(TEST | {"spec": TEST["spec"] | nowhere})  # type: ignore[operator]
+    resources.apply(TEST | {"spec": TEST["spec"] | nowhere})
     said = wait_until(lambda: condition(resources, "Stalled"), within_s=60)
     assert (said["reason"], stages.there()) == ("Refused", set())
     change({"podTemplate": None, "settleSeconds": 7})
@@ -299,7 +299,7 @@ def test_a_test_whose_job_is_refused_can_be_mended_until_it_begins(
 def test_a_schedule_that_is_none_says_so_and_can_be_mended(
     operator: Operator, resources: Resources, wait_until: Wait
 ) -> None:
-    resources.apply(TEST | {"spec": TEST["spec"] | {"schedule": "0 0 30 2 *"}})  # type: ignore[operator]
+    resources.apply(TEST | {"spec": TEST["spec"] | {"schedule": "0 0 30 2 *"}})
     said = wait_until(lambda: condition(resources, "Stalled"), within_s=60)
     assert said["reason"] == "InvalidSpec"
     assert said["message"].startswith("spec.schedule '0 0 30 2 *' names no time: ")
@@ -320,7 +320,7 @@ def test_a_status_of_a_later_version_is_said_anew_and_loses_nothing(
     operator: Operator, resources: Resources, wait_until: Wait
 ) -> None:
     of_this_year = f"{datetime.now(UTC).year}-01-01T00:00:00Z"
-    resources.apply(TEST | {"spec": TEST["spec"] | {"schedule": "@yearly"}})  # type: ignore[operator]
+    resources.apply(TEST | {"spec": TEST["spec"] | {"schedule": "@yearly"}})
     wait_until(lambda: condition(resources, "Ready"), within_s=60)
     resources.kubectl(
         "patch", "mtest/nightly", "--subresource=status", "--type=merge",

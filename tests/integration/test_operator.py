@@ -14,7 +14,7 @@ from support.operators import ROOT, Operator, Resources, give_rights, running_op
 
 Wait = Callable[..., Any]
 
-FLOW = {
+FLOW: dict[str, Any] = {
     "apiVersion": "headrace.dev/v1alpha1",
     "kind": "ReplicationFlow",
     "metadata": {"name": "orders"},
@@ -37,7 +37,7 @@ KINDS = "serviceaccounts,roles,rolebindings,poddisruptionbudgets,deployments,rep
 
 
 def flow(**spec: Any) -> dict[str, Any]:
-    return FLOW | {"spec": FLOW["spec"] | spec}  # type: ignore[operator]
+    return FLOW | {"spec": FLOW["spec"] | spec}
 
 
 def children(resources: Resources) -> set[str]:
@@ -273,7 +273,7 @@ def test_mirror_tests_are_taken_up_when_their_definition_comes_and_flows_do_not_
             assert "could not list mirrortests.headrace.dev" in operator.log
             assert "apply the definitions (CRDs) first" in operator.log
             own_api_server.install_crds(ROOT / "crds")
-            source, target = FLOW["spec"]["source"], FLOW["spec"]["target"]  # type: ignore[index]
+            source, target = FLOW["spec"]["source"], FLOW["spec"]["target"]
             resources.apply(
                 {
                     "apiVersion": "headrace.dev/v1alpha1",

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
-from typing import Any
+from typing import Any, cast
 
 from support.fake_kafka import FakeKafka, FakeLog, FakeProducer, FakeRecord
 
@@ -16,7 +16,7 @@ from headrace.api import (
 )
 from headrace.api.partitions import TopicPartition
 from headrace.assign import TaskId
-from headrace.connect import DriverIdentity, Role
+from headrace.connect import DriverIdentity, Herder, Role
 from headrace.connect.context import FlowContext
 from headrace.connect.ownership import Ownership
 from headrace.connect.source_task import SourceTask
@@ -96,7 +96,7 @@ class Scene:
             FLOW, driver, clients=self.kafka.clients(), clock=self.kafka.clock
         )
         self.herder = StoreHerder(partitions or (P0, P1))
-        self.ownership = Ownership(self.herder.task, driver, self.herder)  # type: ignore[arg-type]
+        self.ownership = Ownership(self.herder.task, driver, cast("Herder", self.herder))
         self.restore_pool, self.release_pool, self.check_pool = (ManualPool() for _ in range(3))
         self.task = self.make_task(Role.ACTIVE, frozenset(partitions or (P0, P1)))
 

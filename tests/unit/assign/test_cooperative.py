@@ -64,7 +64,10 @@ class Group:
 
     def counts(self) -> tuple[list[int], list[int]]:
         """Connectors and tasks of the workers, sorted."""
-        return tuple(sorted(len(kinds[n]) for kinds in self.running.values()) for n in (0, 1))  # type: ignore[return-value]
+        connectors, tasks = (
+            sorted(len(kinds[n]) for kinds in self.running.values()) for n in (0, 1)
+        )
+        return connectors, tasks
 
     def is_complete_and_balanced(self) -> bool:
         connectors = sorted(c for kinds in self.running.values() for c in kinds[0])

@@ -1,5 +1,7 @@
 """A driver's ownership of a unit: claimed, lost, transferred, reported when there is time."""
 
+from typing import cast
+
 import pytest
 
 from headrace.api import (
@@ -12,7 +14,7 @@ from headrace.api import (
     TaskPhase,
     TaskType,
 )
-from headrace.connect import DriverIdentity
+from headrace.connect import DriverIdentity, Herder
 from headrace.connect.ownership import Ownership, OwnershipLost
 from headrace.standalone.task_store import TaskStore
 
@@ -20,7 +22,7 @@ ME, OTHER = DriverIdentity("me", "1"), DriverIdentity("other", "1")
 RUNNING = ReplicationTaskStatus(phase=TaskPhase.RUNNING)
 
 
-class Herder:
+class StoreHerder:
     """By the rules of the store; ``later`` puts reports off."""
 
     def __init__(self) -> None:
@@ -43,15 +45,15 @@ class Herder:
     release = claim
 
     def own(self, driver: DriverIdentity) -> Ownership:
-        return Ownership(self.task, driver, self)  # type: ignore[arg-type]
+        return Ownership(self.task, driver, cast("Herder", self))
 
 
 @pytest.fixture
-def herder() -> Herder:
-    return Herder()
+def herder() -> StoreHerder:
+    return StoreHerder()
 
 
-def test_a_report_that_is_put_off_is_made_later(herder: Herder) -> None:
+def test_a_report_that_is_put_off_is_made_later(herder: StoreHerder) -> None:
     ownership = herder.own(ME)
     ownership.claim(above=3)
     herder.later = True
@@ -63,7 +65,7 @@ def test_a_report_that_is_put_off_is_made_later(herder: Herder) -> None:
     assert herder.task.status.epoch == 4
 
 
-def test_a_unit_that_another_took_is_lost_when_that_is_seen(herder: Herder) -> None:
+def test_a_unit_that_another_took_is_lost_when_that_is_seen(herder: StoreHerder) -> None:
     ownership = herder.own(ME)
     ownership.check(herder.task)
     ownership.claim(above=0)
@@ -75,7 +77,7 @@ def test_a_unit_that_another_took_is_lost_when_that_is_seen(herder: Herder) -> N
     ownership.check(herder.task)
 
 
-def test_lost_data_stays_lost_when_another_takes_the_unit(herder: Herder) -> None:
+def test_lost_data_stays_lost_when_another_takes_the_unit(herder: StoreHerder) -> None:
     lost = Condition(
         type=ConditionType.DATA_LOSS_DETECTED,
         status=ConditionStatus.TRUE,
@@ -92,7 +94,7 @@ def test_lost_data_stays_lost_when_another_takes_the_unit(herder: Herder) -> Non
     assert herder.task.status.conditions == (lost,)
 
 
-def test_the_next_instance_goes_on_with_the_hold_of_one_that_failed(herder: Herder) -> None:
+def test_the_next_instance_goes_on_with_the_hold_of_one_that_failed(herder: StoreHerder) -> None:
     failed = herder.own(ME)
     failed.claim(above=0)
     successor = failed.transfer()

@@ -1,7 +1,7 @@
 """In what order a connector's epoch is written; what is refused then is tested on an API server."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -9,7 +9,7 @@ from headrace.api import ReplicationTask, TaskType
 from headrace.connect.herder import TaskConflict
 from headrace.driver import epoch_fence
 from headrace.driver.epoch_fence import EpochFence
-from headrace.k8s import NotFound, Refused
+from headrace.k8s import Client, NotFound, Refused
 
 SOURCE = TaskType.SOURCE_TASK
 
@@ -56,7 +56,7 @@ async def settle() -> None:
 def test_one_is_written_at_once_and_the_others_follow() -> None:
     async def scene() -> None:
         written = Written(b=NotFound("it is gone"))
-        raised = EpochFence(written, "shop")  # type: ignore[arg-type]
+        raised = EpochFence(cast("Client", written), "shop")
         await raised.raise_in_time(SOURCE, 2, [*tasks("a", "b", "c"), *tasks("done", epoch=2)])
         assert written.names == ["a"]
         await settle()
@@ -68,7 +68,7 @@ def test_one_is_written_at_once_and_the_others_follow() -> None:
 def test_a_change_does_not_wait_its_turn() -> None:
     async def scene() -> None:
         written = Written()
-        raised = EpochFence(written, "shop")  # type: ignore[arg-type]
+        raised = EpochFence(cast("Client", written), "shop")
         await raised.raise_in_time(SOURCE, 2, tasks("a", "b", "c"))
         await raised.raise_now(SOURCE, 2, tasks("b", "c"))
         assert written.names == ["a", "b", "c"]
@@ -83,7 +83,7 @@ def test_a_later_connector_ends_it() -> None:
 
     async def scene() -> None:
         written = Written(b=later)
-        raised = EpochFence(written, "shop")  # type: ignore[arg-type]
+        raised = EpochFence(cast("Client", written), "shop")
         await raised.raise_in_time(SOURCE, 2, tasks("a", "b", "c"))
         await settle()
         assert written.names == ["a", "b"]

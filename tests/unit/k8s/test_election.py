@@ -32,12 +32,16 @@ class Kept:
         return object
 
 
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
 def test_labels_that_somebody_writes_do_not_end_a_leader_and_another_holder_does() -> None:
     async def test() -> None:
         kept = Kept()
         election = LeaderElection(cast(Client, kept), "ns", "lease", "me", retry_s=0.01)
         assert election.problems() == ["the Lease lease was not reached yet: it has only begun"]
-        leading = asyncio.create_task(election.run(asyncio.Event().wait))  # type: ignore[arg-type]
+        leading = asyncio.create_task(election.run(forever))
         async with asyncio.timeout(10):
             while kept.writes < 2:
                 await asyncio.sleep(0.01)

@@ -6,6 +6,7 @@ A case is a pair of topics of its own, so that one comparison judges all of them
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -89,8 +90,8 @@ def lost(rule: Callable[[Record], bool]) -> list[Record]:
     return kept
 
 
-def changed(who: Who, **change: object) -> list[Record]:
-    return [replace(r, **change) if r.who == who else r for r in SOURCE]  # type: ignore[arg-type]
+def changed(who: Who, **change: Any) -> list[Record]:
+    return [replace(r, **change) if r.who == who else r for r in SOURCE]
 
 
 def swapped(one: Who, two: Who) -> list[Record]:

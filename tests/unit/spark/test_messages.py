@@ -1,8 +1,10 @@
 import zlib
 from collections import Counter
+from typing import cast
 
 import pytest
 
+from headrace.kafka import Message
 from headrace_spark import messages
 
 RUN = "261121-073012-1a2b"
@@ -28,7 +30,7 @@ class Received:
 
 
 def recognise(record: Received) -> messages.Sighting | None:
-    return messages.recognise(record, RUN.encode())  # type: ignore[arg-type]
+    return messages.recognise(cast("Message", record), RUN.encode())
 
 
 @pytest.mark.parametrize("size", [1, 40, 64, 100, 1024, 100_000])
