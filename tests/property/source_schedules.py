@@ -43,6 +43,7 @@ class Schedule:
                 self._random.choice(steps)()
                 self._check()
             self._calm_down()
+            self._lose_copies()
         finally:
             self._scene.close()
 
@@ -185,6 +186,25 @@ class Schedule:
     def _overtaken(self, at: TopicPartition) -> bool:
         """Whether librdkafka may have reordered records: see ``FakeCluster.overtaken``."""
         return TopicPartition(COPY, at.partition) in self._scene.target.overtaken
+
+    def _lose_copies(self) -> None:
+        """The target loses copies that it had acknowledged, and goes on: no instance accepts it."""
+        at = TopicPartition(COPY, self._random.randrange(2))
+        log, source = self._scene.target.logs[at], P0._replace(partition=at.partition)
+        stored = self._scene.stored(source)
+        if not stored or not stored.target_offset:
+            return
+        log.truncate(self._random.randrange(stored.target_offset))
+        for _ in range(log.end + self._random.randint(1, 9)):
+            self._scene.source.append(TOPIC, b"%d" % next(self._numbers), partition=at.partition)
+        before = self._stored(source)
+        for _ in range(3):
+            self._scene.recover()
+            self._scene.commit()
+            assert self._scene.phase is TaskPhase.FAILED, f"{at} lost copies"
+            assert "gone from the target" in self._scene.error
+            assert self._stored(source) == before, "progress went on behind a loss"
+            self._die()
 
     def _stored(self, at: TopicPartition) -> int:
         """By the progress topic's log alone, whatever a task believes."""

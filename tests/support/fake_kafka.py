@@ -385,7 +385,7 @@ class FakeConsumer:
         with self._cluster.changed:
             if (message := self._next()) is not None or not timeout:
                 return message
-            self._cluster.changed.wait(min(timeout, 0.02))  # a thread of its own: real time
+            self._cluster.changed.wait(min(timeout, 0.004))  # a thread of its own: real time
             return self._next()
 
     def consume(self, number: int, timeout: float) -> list[FakeMessage]:

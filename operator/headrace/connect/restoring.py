@@ -5,6 +5,7 @@ Everything here waits for brokers: it runs in a pool, not on the loop that moves
 
 from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from headrace.api import StartFrom, TopicPartition
@@ -122,7 +123,10 @@ def _stored(
 
 
 def records(
-    context: FlowContext, ownership: Ownership, starts: Mapping[TopicPartition, Start]
+    context: FlowContext,
+    ownership: Ownership,
+    starts: Mapping[TopicPartition, Start],
+    target_losses: Mapping[TopicPartition, str] = MappingProxyType({}),
 ) -> dict[ProgressKey, Progress]:
     """What is to be stored of these partitions, under this ownership."""
     owner = _owner(ownership)
@@ -136,6 +140,7 @@ def records(
             epoch=ownership.epoch,
             filter_generation=0,
             owner=owner,
+            target_loss=target_losses.get(at, ""),
         )
         for at, start in starts.items()
     }
@@ -236,15 +241,23 @@ def _check(
         check_source_range(
             context, at, progress.source_offset, offsets.starts[at], offsets.ends[at]
         )
+        if progress.target_loss:
+            raise DataLoss(progress.target_loss)
         end = offsets.target_ends[at]
         if end < progress.target_offset:
-            target = TopicPartition(context.policy.target_topic(at.topic), at.partition)
-            raise DataLoss(
-                f"{target} on {context.target.name} ends at offset {end}, but "
-                f"{progress.target_offset} was acknowledged: offsets {end} to "
-                f"{progress.target_offset - 1} are gone from the target (an unclean election, or "
-                "the topic was truncated)"
-            )
+            raise lost_on_target(context, at, end, progress.target_offset)
+
+
+def lost_on_target(
+    context: FlowContext, at: TopicPartition, offset: int, expected: int
+) -> DataLoss:
+    """``offset``: the first that is known to be gone; ``expected``: behind the last."""
+    target = TopicPartition(context.policy.target_topic(at.topic), at.partition)
+    return DataLoss(
+        f"{target} on {context.target.name} went on at offset {offset}, but all below {expected} "
+        f"were acknowledged: offsets {offset} to {expected - 1} are gone from the target (an "
+        "unclean election, or the topic was truncated)"
+    )
 
 
 def _check_ids(

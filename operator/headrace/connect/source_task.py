@@ -15,7 +15,7 @@ from headrace.connect.ownership import Ownership
 from headrace.connect.releasing import Releasing
 from headrace.connect.restoring import DataLoss, Starts, epoch_floor, restore, warm_up
 from headrace.connect.retries import Retries
-from headrace.connect.settling import settle
+from headrace.connect.settling import settle, store_settled
 from headrace.connect.source_status import SourceStatus
 from headrace.connect.task import Role
 from headrace.connect.task_progress import TaskProgress
@@ -152,6 +152,8 @@ class SourceTask:
     def _claim_and_restore(self, partitions: Set[TopicPartition]) -> Starts:
         if not self.ownership.epoch:
             self.ownership.claim(epoch_floor(self._context, partitions))
+        if self._progress.target_losses:
+            store_settled(self._context, self._progress, self.partitions)
         if not partitions:
             return {}
         return restore(self._context, self.ownership, partitions, self._progress.settled)
@@ -178,7 +180,10 @@ class SourceTask:
         starts = {at: start for at, start in starts.items() if at not in waiting}
         self._progress.restored(starts)
         lane.open(
-            {at: CopyFrom(start.source_offset, start.leader_epoch) for at, start in starts.items()}
+            {
+                at: CopyFrom(start.source_offset, start.leader_epoch, start.target_offset)
+                for at, start in starts.items()
+            }
         )
         self._observe(lane)  # first: a report of Running names the partitions, too
         if self.phase is TaskPhase.RESTORING:

@@ -7,7 +7,7 @@ from headrace.connect.context import FlowContext
 from headrace.connect.ownership import Ownership, OwnershipLost
 from headrace.connect.restoring import Start, Starts, records
 from headrace.errors import Retriable
-from headrace.movers import Lane, Storing
+from headrace.movers import Lane, Storing, TargetLoss
 
 _SILENCE_S = 0.2
 
@@ -21,6 +21,8 @@ class TaskProgress:
         self._storing: Storing | None = None
         self.settled: Starts = {}
         """What lanes that are closed have acknowledged, until it is stored."""
+        self.target_losses: dict[TopicPartition, TargetLoss] = {}
+        """What they found out. The task fails when it is stored."""
         self._moved_at: float | None = None
         """When the last record was moved, of those that are not stored yet."""
 
@@ -79,9 +81,16 @@ class TaskProgress:
             self._storing = None
             raise
 
-    def write(self, starts: Starts) -> None:
+    def keep(self, lane: Lane) -> None:
+        """What a lane that is settled, as far as it could be, has acknowledged and found out."""
+        self.settled |= self.acknowledged(lane)
+        self.target_losses |= {
+            at: error for at, error in lane.problems() if isinstance(error, TargetLoss)
+        }
+
+    def write(self, starts: Starts, target_losses: Mapping[TopicPartition, str]) -> None:
         """Store these and wait; ``Retriable`` when they are not acknowledged in time."""
-        self._context.progress.write(records(self._context, self._ownership, starts))
+        self._context.progress.write(records(self._context, self._ownership, starts, target_losses))
 
     def unstored(self, lane: Lane) -> Starts:
         """What is acknowledged and not stored."""

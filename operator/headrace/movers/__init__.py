@@ -14,6 +14,7 @@ from headrace.movers.lane import (
     OffsetGone,
     Problem,
     Reached,
+    TargetLoss,
 )
 from headrace.movers.progress_log import ProgressLog, Storing
 from headrace.movers.record import RecordMover
@@ -32,4 +33,5 @@ __all__ = [
     "Reached",
     "RecordMover",
     "Storing",
+    "TargetLoss",
 ]

@@ -26,6 +26,7 @@ class InFlightWindow:
 
     __slots__ = (
         "_early",
+        "_floor",
         "_frontier",
         "_pending",
         "at",
@@ -35,6 +36,7 @@ class InFlightWindow:
         "error_at",
         "last_timestamp_ms",
         "leader_epoch",
+        "lost_at",
         "target_offset",
         "target_topic",
         "unexpected_offsets",
@@ -47,8 +49,11 @@ class InFlightWindow:
         target_topic: str,
         leader_epoch: int = -1,
         copied: Copied | None = None,
+        *,
+        floor: int = 0,
     ) -> None:
-        """``copied`` counts for all partitions of a task."""
+        """``copied`` counts for all partitions of a task; ``floor`` is the lowest target offset
+        that the next record can get."""
         self.at = at
         self.target_topic = target_topic
         self._frontier = position
@@ -59,6 +64,9 @@ class InFlightWindow:
         """Of the last record read; -1 when unknown."""
         self.target_offset: int | None = None
         """The target offset expected next; ``None`` before the first acknowledgement."""
+        self._floor = floor
+        self.lost_at: int | None = None
+        """A target offset below what was acknowledged; nothing is acknowledged from there on."""
         self.unexpected_offsets = 0
         """How often an acknowledged target offset was not the expected one: a foreign writer."""
         self.error: KafkaError | None = None
@@ -78,6 +86,11 @@ class InFlightWindow:
     def acknowledged(self) -> int:
         """All source offsets below this one are on the target (or hold nothing to copy)."""
         return self._pending[0][0] if self._pending else self._frontier
+
+    @property
+    def lowest_possible(self) -> int:
+        """The lowest target offset that the next record can get, unless the target lost some."""
+        return self._floor if self.target_offset is None else self.target_offset
 
     @property
     def in_flight(self) -> int:
@@ -116,6 +129,10 @@ class InFlightWindow:
             return
         self._early[offset] = message.offset()
         while self._pending and self._pending[0][0] in self._early:
+            target_offset = self._early[self._pending[0][0]]
+            if target_offset is not None and target_offset < self.lowest_possible:
+                self.lost_at = target_offset
+                return
             offset, timestamp_ms, size = self._pending.popleft()
             self._acknowledge(self._early.pop(offset), timestamp_ms, size)
 

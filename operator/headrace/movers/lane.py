@@ -29,6 +29,8 @@ class CopyFrom(NamedTuple):
     """Of the source."""
     leader_epoch: int
     """Of the last record before it; -1 when unknown."""
+    target_offset: int = 0
+    """What the target acknowledged before ends there: a record below it means that it lost some."""
 
 
 class Reached(NamedTuple):
@@ -77,12 +79,22 @@ class OffsetGone(Fatal):
         self.truncated = truncated
 
 
+class TargetLoss(Fatal):
+    """The target gave a record an offset that it had given to an earlier one."""
+
+    def __init__(self, at: TopicPartition, offset: int, expected: int) -> None:
+        """``expected``: the lowest that a target without a loss could have given."""
+        super().__init__(f"{at} was written at offset {offset}, {expected} was next")
+        self.at, self.offset, self.expected = at, offset, expected
+
+
 class Problem(NamedTuple):
     """Why a partition is not copied any further; its acknowledged position stays."""
 
     at: TopicPartition
     error: HeadraceError
-    """``OffsetGone``: of the source. ``Retriable``: a new lane may do better. Else ``Fatal``."""
+    """``OffsetGone``: of the source. ``TargetLoss``: of the target. ``Retriable``: a new lane may
+    do better. Else ``Fatal``."""
 
 
 class Lane(Protocol):

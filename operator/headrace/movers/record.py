@@ -24,7 +24,7 @@ from headrace.logs import get_logger
 from headrace.movers.backpressure import Backpressure
 from headrace.movers.clients import Clients
 from headrace.movers.in_flight_window import InFlightWindow
-from headrace.movers.lane import Copied, CopyFrom, OffsetGone, Problem, Reached
+from headrace.movers.lane import Copied, CopyFrom, OffsetGone, Problem, Reached, TargetLoss
 
 log = get_logger(__name__)
 
@@ -117,6 +117,7 @@ class RecordLane:
                 self._mover.target_topic(at.topic),
                 position.leader_epoch,
                 self._copied,
+                floor=position.target_offset,
             )
         self._read(positions.keys())
 
@@ -190,7 +191,12 @@ class RecordLane:
             for at, window in self._windows.items()
             if window.error is not None
         ]
-        return [*self._problems.values(), *refused]
+        lost = [
+            Problem(at, TargetLoss(at, window.lost_at, window.lowest_possible))
+            for at, window in self._windows.items()
+            if window.lost_at is not None
+        ]
+        return [*self._problems.values(), *lost, *refused]
 
     def drop_unsent(self) -> None:
         """See ``Lane.drop_unsent``."""

@@ -57,6 +57,8 @@ class Progress:
     filter_generation: int
     owner: str
     """Task and driver incarnation, for people and for fencing."""
+    target_loss: str = ""
+    """What the target lost of the copies, in a sentence; the partition then waits for a person."""
     version: int = _VERSION
 
     def encode(self) -> bytes:

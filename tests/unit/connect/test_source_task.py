@@ -11,6 +11,7 @@ from support.fake_kafka import MARKER
 from support.source_tasks import COPY, P0, P1, Scene
 
 from headrace.api import ConditionType, TaskPhase, TopicPartitions
+from headrace.api.partitions import TopicPartition
 from headrace.connect import Role
 from headrace.kafka import KafkaError
 
@@ -513,6 +514,26 @@ def test_copies_that_are_gone_from_the_target_are_lost_data(
 
 
 # The owner is lost.
+
+
+def test_copies_that_are_lost_while_running_are_lost_data_for_every_instance(
+    scene: Scene, scenes: Callable[..., Scene]
+) -> None:
+    scene.source.append("orders", b"a", b"b", b"c")
+    scene.start()
+    scene.settle()
+    scene.target.logs[TopicPartition(COPY, 0)].truncate(1)
+    scene.source.append("orders", b"d", b"e", b"f")
+    for _ in range(4):
+        scene.run_once()
+    assert scene.phase is TaskPhase.FAILED
+    assert "offsets 1 to 2 are gone from the target" in scene.error
+    assert (scene.position(), len(scene.copies())) == (3, 4), "the log's end hides the loss now"
+    following = scenes(P0, kafka=scene.kafka)
+    following.task.activate()
+    following.recover()
+    assert (following.phase, following.error) == (TaskPhase.FAILED, scene.error)
+    assert following.task.status.conditions[0].type is ConditionType.DATA_LOSS_DETECTED
 
 
 def test_a_claim_that_another_driver_won_closes_the_task(scene: Scene) -> None:
