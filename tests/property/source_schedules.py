@@ -4,11 +4,13 @@ One schedule is one seed. ``python -m property.source_schedules 10000`` runs so 
 and prints the seeds of those that lose, skip or reorder a record.
 """
 
+import logging
 import random
 import sys
 from collections.abc import Callable, Iterable
 from itertools import count, takewhile
 
+import structlog
 from rich.progress import track
 from support.fake_kafka import MARKER, Produced
 from support.source_tasks import COPY, P0, P1, TOPIC, Scene
@@ -235,6 +237,8 @@ def _in_order_of_arrival(values: Iterable[bytes | None]) -> list[bytes | None]:
 
 def main() -> None:
     """Run as many as the command line says."""
+    quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)
+    structlog.configure(wrapper_class=quiet)
     first, number = random.randrange(10**9), int(sys.argv[1])
     failed = {}
     for seed in track(range(first, first + number), f"schedules from seed {first} on"):

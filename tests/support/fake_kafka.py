@@ -331,6 +331,10 @@ class FakeProducer:
             self._report(produced, KafkaError(code))
         if self.gapless:
             self.stop(KafkaError._GAPLESS_GUARANTEE)
+        # A broker takes no sequence number whose predecessor it does not have.
+        for at in {produced.at for produced in codes}:
+            for produced in [one for one in self.queue if one.at == at and one.offset is None]:
+                self._report(produced, KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER))
 
     def stop(self, code: int) -> None:
         """A fatal error: it takes nothing more."""
