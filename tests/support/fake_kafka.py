@@ -10,14 +10,22 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import confluent_kafka
 
 from headrace.api import ClusterAccess
 from headrace.api.partitions import TopicPartition
 from headrace.errors import Retriable
-from headrace.kafka import KafkaError, KafkaException, Position, Topic
+from headrace.kafka import (
+    Admin,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Position,
+    Producer,
+    Topic,
+)
 from headrace.movers import Clients
 
 Report = Callable[[KafkaError | None, "FakeMessage"], None]
@@ -436,7 +444,11 @@ class FakeKafka:
 
     def clients(self) -> Clients:
         """To give to a ``FlowContext``."""
-        return Clients(consumer=self._consumer, producer=self._producer, admin=self._admin)
+        return Clients(
+            consumer=cast("Callable[..., Consumer]", self._consumer),
+            producer=cast("Callable[..., Producer]", self._producer),
+            admin=cast("Callable[[ClusterAccess], Admin]", self._admin),
+        )
 
     def _admin(self, access: ClusterAccess) -> FakeCluster:
         return self.clusters[access.alias]

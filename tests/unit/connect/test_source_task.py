@@ -5,6 +5,7 @@ the real ones.
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from support.fake_kafka import MARKER
@@ -20,7 +21,7 @@ from headrace.kafka import KafkaError
 def scenes() -> Iterator[Callable[..., Scene]]:
     made: list[Scene] = []
 
-    def make(*args, **kwargs) -> Scene:
+    def make(*args: Any, **kwargs: Any) -> Scene:
         made.append(Scene(*args, **kwargs))
         return made[-1]
 
@@ -457,7 +458,7 @@ def test_a_topic_that_is_created_again_under_a_running_task_is_lost_data(
     scene.start()
     scene.settle()
     scene.check_topics()
-    assert scene.phase is TaskPhase.RUNNING
+    assert (scene.phase, scene.error) == (TaskPhase.RUNNING, "")
     cluster, topic = {"source": (scene.source, "orders"), "target": (scene.target, COPY)}[side]
     cluster.recreate_topic(topic)
     scene.source.append("orders", b"b", b"c", b"d")
