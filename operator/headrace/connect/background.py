@@ -51,10 +51,6 @@ class BackgroundStep(Generic[T]):
         assert step is not None, "no step was started"
         return step.result()
 
-    def clear(self) -> None:
-        """Drop a pending outcome; the next step is due now."""
-        self._step, self._not_before = None, 0.0
-
     def succeeded(self) -> None:
         """The next step is due now, and the next back-off is the first one again."""
         self._backoff.reset()

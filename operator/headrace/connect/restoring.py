@@ -52,15 +52,11 @@ def epoch_floor(context: FlowContext, partitions: Iterable[TopicPartition]) -> i
     return max((progress.epoch for progress in stored if progress), default=0)
 
 
-def warm_up(context: FlowContext, partitions: Set[TopicPartition]) -> Starts:
-    """Send the requests of a take-over, and write nothing: a standby's connections are warm then.
-
-    Returns no start: a standby decides nothing.
-    """
+def warm_up(context: FlowContext, partitions: Set[TopicPartition]) -> None:
+    """Send the requests of a take-over, and write nothing: its connections are warm then."""
     epoch_floor(context, partitions)
     _topic_ids(context, {at.topic for at in partitions})
     _offsets(context, partitions, partitions)
-    return {}
 
 
 def restore(

@@ -1,6 +1,5 @@
 """A source task: copies the partitions of its share, and keeps their progress."""
 
-import random
 from collections.abc import Callable, Mapping, Set
 from concurrent.futures import Executor
 from functools import partial
@@ -13,10 +12,11 @@ from headrace.connect.failed_lag import FailedLag
 from headrace.connect.lifecycle import LifeCycle
 from headrace.connect.ownership import Ownership
 from headrace.connect.releasing import Releasing
-from headrace.connect.restoring import DataLoss, Starts, epoch_floor, restore, warm_up
+from headrace.connect.restoring import DataLoss, Starts, epoch_floor, restore
 from headrace.connect.retries import Retries
 from headrace.connect.settling import settle, store_settled
 from headrace.connect.source_status import SourceStatus
+from headrace.connect.standby import Standby
 from headrace.connect.task import Role
 from headrace.connect.task_progress import TaskProgress
 from headrace.connect.topic_check import TopicCheck
@@ -25,10 +25,6 @@ from headrace.logs import get_logger
 from headrace.movers import Copied, CopyFrom, Lane, Problem
 
 _OBSERVE_INTERVAL_S = 0.25
-
-_FIRST_WARM_UP_S, _WARM_UP_INTERVAL_S = 2.0, 60.0
-"""A standby is often created when a driver is lost, and take-overs must go first; later it repeats
-its requests: brokers close a connection that is idle for 10 minutes."""
 
 _RESTORED = (TaskPhase.RESTORING, TaskPhase.RUNNING, TaskPhase.PAUSED)
 
@@ -66,6 +62,7 @@ class SourceTask:
         self._restoring = BackgroundStep[Starts](restore_pool, context.clock)
         self._releasing = Releasing(ownership, release_pool, context.clock, self._log)
         self._retries = Retries(context.clock)
+        self._standby = Standby(context, self._life, restore_pool)
         self._topic_check = TopicCheck(context, check_pool)
         self._failed_lag = FailedLag(context, self._life, check_pool)
         self._lane: Lane | None = None
@@ -74,7 +71,6 @@ class SourceTask:
         self._next_observation_s = 0.0
         if role is Role.STANDBY:
             self._enter(TaskPhase.RESTORING)
-            self._restoring.put_off(_FIRST_WARM_UP_S * random.uniform(0.5, 1.0))
 
     # What is reported.
 
@@ -109,7 +105,6 @@ class SourceTask:
         """Claim, restore, run."""
         self._reported.take_over(self.ownership.task.status)
         self.role = Role.ACTIVE
-        self._restoring.clear()  # what a standby asked is of no use now
         if self.phase is TaskPhase.CREATED:
             self._enter(TaskPhase.RESTORING)
         self._restore_missing()
@@ -214,22 +209,10 @@ class SourceTask:
             self._life.changed()
 
     def _stand_by(self) -> bool:
-        """Have connections, metadata and progress before they are needed; whether that is so."""
-        if self._restoring.done:
-            try:
-                self._restoring.take()
-            except Retriable as error:
-                self._life.retrying(error)
-                self._restoring.back_off()
-            else:
-                self._life.recovered()
-                self._restoring.succeeded()
-                self._restoring.put_off(_WARM_UP_INTERVAL_S)
-        elif self._restoring.due:
-            if self._lane is None:
-                self._lane = self._make_lane()  # its clients connect by themselves
-            self._restoring.start(partial(warm_up, self._context, self.partitions))
-        return self._life.error is None
+        """Have clients and what they need before they are needed; whether that is so."""
+        if self._lane is None and self._standby.due:
+            self._lane = self._make_lane()  # its clients connect by themselves
+        return self._standby.advance(self.partitions)
 
     # Run.
 
