@@ -291,7 +291,13 @@ class SourceTask:
     def _stored(self) -> bool:
         """Whether the target has what was stored last; a refusal makes the task store it again."""
         try:
-            return self._progress.stored()
+            late = self._progress.late
+            stored = self._progress.stored()
+            if late and stored:
+                self._life.recovered()
+            elif late:
+                self._life.retrying(Retriable(late))
+            return stored
         except Retriable as error:
             if (lane := self._lane) is not None:
                 self._retry(lane, dict.fromkeys(lane.partitions, error))
@@ -376,7 +382,7 @@ class SourceTask:
         state = lane.state()
         if self._retries.observe(state):
             self._life.recovered()
-        if self.phase is TaskPhase.RUNNING and not self._retries:
+        if self.phase is TaskPhase.RUNNING and not (self._retries or self._progress.late):
             self._reported.forget_error()
         self._reported.observe(state, self._progress.starts, self.partitions)
         self._acknowledge_assignment(lane)

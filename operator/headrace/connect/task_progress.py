@@ -10,6 +10,9 @@ from headrace.errors import Retriable
 from headrace.movers import Lane, Storing, TargetLoss
 
 _SILENCE_S = 0.2
+_LONGEST_S = 60.0
+"""So long a task copies on without an answer to what it stores. A new lane repeats what was on its
+way, so that no election and no restart of a broker may make one."""
 
 
 class TaskProgress:
@@ -67,7 +70,7 @@ class TaskProgress:
         if unstored:
             self._starts |= unstored
             self._storing = self._context.progress.send(
-                records(self._context, self._ownership, unstored)
+                records(self._context, self._ownership, unstored), _LONGEST_S
             )
         elif not lane.in_flight:
             self._moved_at = None
@@ -80,6 +83,11 @@ class TaskProgress:
         except Retriable:
             self._storing = None
             raise
+
+    @property
+    def late(self) -> str:
+        """A sentence when the target has not answered for a while."""
+        return self._storing.late if self._storing is not None else ""
 
     def keep(self, lane: Lane) -> None:
         """What a lane that is settled, as far as it could be, has acknowledged and found out."""

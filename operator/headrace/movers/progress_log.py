@@ -29,8 +29,8 @@ log = get_logger(__name__)
 PARTITIONS = 8
 
 
-STORE_TIMEOUT_S = 10.0
-"""Without an answer for so long, storing has failed: nothing more is copied until it succeeds."""
+ANSWER_S = 10.0
+"""An answer that takes longer is late: somebody has to know."""
 
 
 class Storing:
@@ -48,7 +48,7 @@ class Storing:
         self._poll, self._clock = poll, clock
         self._tried = tried
         self._timeout_s = timeout_s
-        self._deadline = clock.monotonic() + timeout_s
+        self._began_s = clock.monotonic()
         self._error: KafkaError | None = None
         self._outstanding = records
         # The producer is shared: a unit's thread may receive the reports of another unit's records.
@@ -66,9 +66,18 @@ class Storing:
         self._poll(0)
         if self._error is not None:
             raise translate(self._error, self._tried)
-        if self._outstanding and self._clock.monotonic() > self._deadline:
+        if self._unanswered_for(self._timeout_s):
             raise Retriable(f"could not {self._tried}: no answer within {self._timeout_s:.0f} s")
         return self._outstanding == 0
+
+    @property
+    def late(self) -> str:
+        """A sentence when an answer is late."""
+        late = self._unanswered_for(ANSWER_S)
+        return f"waiting to {self._tried}: no answer within {ANSWER_S:.0f} s" if late else ""
+
+    def _unanswered_for(self, seconds: float) -> bool:
+        return self._outstanding > 0 and self._clock.monotonic() - self._began_s > seconds
 
     def wait(self) -> None:
         """Until ``done``."""
@@ -135,9 +144,7 @@ class ProgressLog:
                 raise Fatal(why)
             return self._table.get(key)
 
-    def send(
-        self, entries: Mapping[ProgressKey, Progress], timeout_s: float = STORE_TIMEOUT_S
-    ) -> Storing:
+    def send(self, entries: Mapping[ProgressKey, Progress], timeout_s: float = ANSWER_S) -> Storing:
         """Store without waiting: the answer knows when every in-sync replica has it."""
         tried = f"write progress to {self.topic} on {self._admin.name}"
         producer = self._producer.get()
@@ -181,9 +188,7 @@ class ProgressLog:
         self._poll(producer, 0)
         return len(gone)
 
-    def write(
-        self, entries: Mapping[ProgressKey, Progress], timeout_s: float = STORE_TIMEOUT_S
-    ) -> None:
+    def write(self, entries: Mapping[ProgressKey, Progress], timeout_s: float = ANSWER_S) -> None:
         """Store and wait; ``Retriable`` when it is not acknowledged in time."""
         self.send(entries, timeout_s).wait()
 
