@@ -145,13 +145,13 @@ class RecordLane:
         """See ``Lane.run_once``."""
         stopped_before = self._stopped
         self.poll()
-        if self.problems() or not self._has_room():
+        if self.problems():
             return 0
         if stopped_before is not None:
             target = self._mover.target
             raise Retriable(f"{target.name}: the producer stopped: {stopped_before.args[0].str()}")
-        if self._stopped is not None:
-            return 0  # the next poll brings the reports that say why
+        if self._stopped is not None or not self._has_room():
+            return 0  # the next poll brings reports: they say why, or make room
         with translated(f"run {self._task.name}"):
             first = self._consumer.poll(0)
             if first is None:
