@@ -76,6 +76,15 @@ class FakeLog:
     def at(self, offset: int) -> FakeRecord | None:
         return self.entries[offset - self.start]
 
+    def first_since(self, timestamp_ms: int) -> int:
+        """The first offset of that time or later; -1 where there is none."""
+        there = (
+            offset
+            for offset, record in enumerate(self.entries, self.start)
+            if record is not MARKER and record.timestamp_ms >= timestamp_ms
+        )
+        return next(there, -1)
+
     def delete_before(self, offset: int) -> None:
         """What retention does."""
         self.entries, self.start = self.entries[offset - self.start :], offset
@@ -213,6 +222,12 @@ class FakeCluster:
         self._answer()
         earliest = position is Position.EARLIEST
         return {at: self.logs[at].start if earliest else self.logs[at].end for at in partitions}
+
+    def offsets_at(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int]:
+        self._answer()
+        return {at: self.logs[at].first_since(timestamp_ms) for at in partitions}
 
     def known_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return self.offsets(partitions, Position.LATEST)

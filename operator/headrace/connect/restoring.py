@@ -301,7 +301,8 @@ def _first_positions(
         return {}
     if spec.start_from is StartFrom.EARLIEST:
         return source.offsets(partitions, Position.EARLIEST)
+    # Ends first: a record that comes between the two requests is then found, or is above the end.
+    ends = source.offsets(partitions, Position.LATEST)
     moment = spec.start_timestamp or context.flow.metadata.creation_timestamp
     found = source.offsets_at(partitions, int(moment.timestamp() * 1000)) if moment else {}
-    ends = source.offsets(partitions, Position.LATEST)
     return {at: ends[at] if found.get(at, -1) < 0 else found[at] for at in partitions}
