@@ -11,6 +11,7 @@ _POSITION = "headrace keeps positions itself; see startFrom and onDataLoss"
 _ACKNOWLEDGED = "a record counts only when all in-sync replicas have it"
 _ONCE = "headrace sends idempotently and gives out transactional ids; see delivery"
 _FOR_EVER = "headrace never gives a record up: one that timed out may have been written"
+_QUEUE = "headrace bounds what is in flight, and the producer's queue must hold all of it, in order"
 _CODE = "it runs code in a driver"
 
 OWNED = {
@@ -40,6 +41,11 @@ OWNED = {
     "delivery.timeout.ms": _FOR_EVER,
     "retries": _FOR_EVER,
     "message.send.max.retries": _FOR_EVER,
+    "queue.buffering.max.messages": _QUEUE,
+    "queue.buffering.max.kbytes": _QUEUE,
+    "queuing.strategy": _QUEUE,
+    "max.in.flight": _QUEUE,
+    "max.in.flight.requests.per.connection": _QUEUE,
     "partitioner": "a record keeps the partition it has on the source",
     "allow.auto.create.topics": "headrace creates topics itself, with the source's partitions",
     "plugin.library.paths": _CODE,

@@ -99,8 +99,16 @@ def make_producer(
 
     ``message.timeout.ms=0``: a record that timed out may have been written all the same, and
     sending it again would double or reorder it; so it stays queued until the broker answers.
+    How large a record may be is the broker's to decide: a consumer reads at most 100,000,000 bytes
+    (``receive.message.max.bytes``), brokers accept requests of 104,857,600, and batches of several
+    records stay within ``batch.size``.
     """
-    tuning = {"linger.ms": 5, "retry.backoff.ms": 100, "retry.backoff.max.ms": 500}
+    tuning = {
+        "linger.ms": 5,
+        "retry.backoff.ms": 100,
+        "retry.backoff.max.ms": 500,
+        "message.max.bytes": 1_000_000_000,  # the most that librdkafka knows
+    }
     integrity = {"enable.idempotence": True, "acks": "all", "message.timeout.ms": 0}
     config = _config(cluster, tuning, integrity, settings, on_error)
     return construct(Producer, cluster, config)

@@ -100,6 +100,11 @@ def test_authentication(say: Say, authentication: object, sentence: str) -> None
             "config[sasl.password]: cannot be set here: use authentication",
         ),
         (
+            {"queue.buffering.max.messages": "10"},
+            "config[queue.buffering.max.messages]: cannot be set here: headrace bounds what is in "
+            "flight, and the producer's queue must hold all of it, in order",
+        ),
+        (
             {"linger.ms": [5]},
             "config[linger.ms]: must be text (in quotes, where it looks like something else)",
         ),
@@ -123,7 +128,9 @@ def test_every_setting_that_the_guarantees_hang_on_is_owned() -> None:
     settings = (
         "bootstrap.servers isolation.level enable.auto.commit auto.offset.reset acks "
         "enable.idempotence transactional.id group.id partitioner message.timeout.ms "
-        "security.protocol sasl.mechanism ssl.key.password error_cb check.crcs retries"
+        "security.protocol sasl.mechanism ssl.key.password error_cb check.crcs retries "
+        "queue.buffering.max.messages queue.buffering.max.kbytes queuing.strategy "
+        "max.in.flight max.in.flight.requests.per.connection"
     )
     assert [setting for setting in settings.split() if not owner_of(setting)] == []
     assert [setting for setting in OWNED if not owner_of(setting)] == []
