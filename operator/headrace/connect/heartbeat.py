@@ -46,8 +46,7 @@ class HeartbeatTask(ThreadedUnit):
         source, target = context.source_access, context.target_access
         self._renewal = Renewal(source, target)
         self._sides = [_Side(context.target, target, source.alias, self.clock)]
-        if context.spec.heartbeats.on_source:
-            self._sides.append(_Side(context.source, source, target.alias, self.clock))
+        self._follow_spec()
 
     @property
     def beats(self) -> dict[str, float]:
@@ -69,9 +68,20 @@ class HeartbeatTask(ThreadedUnit):
         for side in self._sides:
             side.close()
 
+    def _follow_spec(self) -> None:
+        """Begin with the source, or leave it, as the flow's spec has it now."""
+        context, (target, *source) = self.context, self._sides
+        if context.spec.heartbeats.on_source and not source:
+            at, of = context.source_access, context.target_access.alias
+            self._sides = [target, _Side(context.source, at, of, self.clock)]
+        elif source and not context.spec.heartbeats.on_source:
+            self._sides = [target]
+            source[0].close()
+
     def _beat(self) -> None:
         """On every side, also after another one failed; then raise what failed, what cannot be
         retried first."""
+        self._follow_spec()
         if self._renewal.due:
             self.close()
             self._renewal = Renewal(self.context.source_access, self.context.target_access)

@@ -152,3 +152,20 @@ def test_a_heartbeat_waits_for_its_time_however_often_the_task_is_woken(
     scene.now_s = 1001.0
     scene.task.run_once()
     assert len(scene.producers["west"]) == 1
+
+
+def test_a_side_begins_and_ends_as_the_spec_says_while_it_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(monkeypatch, on_source=False)
+    spec: Any = scene.task.context.spec
+    spec.heartbeats = Heartbeats(on_source=True)
+    scene.now_s = 1001.0
+    scene.task.run_once()
+    scene.producers["east"].answer()
+    assert scene.task.beats == {"west": 1000.0, "east": 1001.0}
+    spec.heartbeats = Heartbeats(on_source=False)
+    scene.now_s = 1002.0
+    scene.task.run_once()
+    assert len(scene.producers["east"]) == 0
+    assert scene.task.beats == {"west": 1000.0}
