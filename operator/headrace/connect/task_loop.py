@@ -16,6 +16,9 @@ log = get_logger(__name__)
 _COMMIT_INTERVAL_S = 1.0
 """At most this much work is repeated after a kill -9 (Connect: 60 s)."""
 _PURGE_INTERVAL_S = 300.0
+_TURN_TIMEOUT_S = 60.0
+"""A turn waits for brokers in ``settle`` and ``close`` only, which takes seconds: a turn that
+lasts longer hangs."""
 _SHORTEST_REST_S, _LONGEST_REST_S = 0.001, 0.02
 """Without work the loop waits, twice as long each time: at most this is added to a latency."""
 
@@ -30,8 +33,14 @@ class TaskLoop:
         self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake = threading.Event()
         self._stopping = threading.Event()
+        self._turn_began_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether its turns end."""
+        return self._thread.is_alive() and time.monotonic() - self._turn_began_at < _TURN_TIMEOUT_S
 
     @property
     def tasks(self) -> Mapping[TaskId, Task]:
@@ -78,6 +87,7 @@ class TaskLoop:
         next_commit = time.monotonic()
         next_purge = next_commit + _PURGE_INTERVAL_S
         while not (self._stopping.is_set() and self._orders.empty() and self._manager.empty):
+            self._turn_began_at = time.monotonic()
             self._beat()
             while not self._orders.empty():
                 self._orders.get()()

@@ -108,9 +108,10 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether it still reconciles its units."""
+        """Whether it still reconciles its units, and its tasks still have their turns."""
         return (
             self._thread.is_alive()
+            and self._tasks.alive
             and time.monotonic() - self._reconciled_at < _RECONCILE_TIMEOUT_S
         )
 

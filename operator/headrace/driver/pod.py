@@ -249,7 +249,7 @@ class PodDriver:
         """For liveness: what a restart of the container would repair."""
         if self._worker is None or self._worker.alive:
             return []
-        return ["the Worker has ended"]
+        return ["the Worker, or the loop of its source tasks, has ended or hangs"]
 
     def _not_ready(self) -> list[str]:
         problems = []

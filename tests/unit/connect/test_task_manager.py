@@ -4,14 +4,15 @@ Real ones run in ``test_source_task`` and in the integration tests.
 """
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from headrace.api import ReplicationTaskStatus, TaskPhase
 from headrace.api.partitions import TopicPartition
 from headrace.assign import TaskId
-from headrace.connect import Role, TaskManager
+from headrace.connect import Role, TaskManager, task_loop
 from headrace.connect.ownership import Ownership
 from headrace.connect.states import check_transition
 from headrace.connect.task_loop import TaskLoop
@@ -320,3 +321,32 @@ def test_whoever_asks_only_the_loop_s_thread_calls_a_task() -> None:
     assert loop.stop(20)
     assert not loop.tasks
     assert WatchedTask.threads == {"the loop"}
+
+
+def test_a_loop_whose_turn_does_not_end_is_not_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs, turns = threading.Event(), threading.Semaphore(0)
+    turn_may_end = threading.Event()
+
+    def turn() -> None:
+        turns.release()
+        if hangs.is_set():
+            turn_may_end.wait(20)
+
+    loop = TaskLoop(TaskManager(FakeTask), "the loop", beat=turn)
+    monkeypatch.setattr(task_loop, "_TURN_TIMEOUT_S", 0.5)
+    for _ in range(3):
+        assert turns.acquire(timeout=20)
+    assert loop.alive
+    hangs.set()
+    wait_until(lambda: not loop.alive)
+    turn_may_end.set()
+    wait_until(lambda: loop.alive)
+    assert loop.stop(20)
+    assert not loop.alive
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
