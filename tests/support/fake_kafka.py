@@ -299,7 +299,9 @@ class FakeProducer:
     ) -> None:
         at = self._cluster.partition_of(topic, key or b"")
         at = at if partition is None else TopicPartition(topic, partition)
-        self.queue.append(Produced(at, FakeRecord(key, value, timestamp, headers), on_delivery))
+        timestamp_ms = timestamp or int(self._cluster.clock.time() * 1000)  # as librdkafka does
+        record = FakeRecord(key, value, timestamp_ms, headers)
+        self.queue.append(Produced(at, record, on_delivery))
         if self._stopped:
             self.purge(in_flight=False)
 

@@ -37,6 +37,13 @@ COPIED_BYTES = Described(
     "driver.",
     _TASK,
 )
+RESTAMPED = Described(
+    "headrace_task_restamped_records_total",
+    "counter",
+    "Records that had no timestamp, or 0, and were sent with the time of copying, since the task "
+    "began on this driver; counted again when they are sent again.",
+    _TASK,
+)
 PARTITIONS = Described(
     "headrace_task_partitions", "gauge", "Partitions that a source task holds.", _TASK
 )
@@ -70,6 +77,7 @@ METRICS: Sequence[Described] = (
     LAG_S,
     COPIED_RECORDS,
     COPIED_BYTES,
+    RESTAMPED,
     PARTITIONS,
     RESTARTS,
     PHASE,
@@ -111,6 +119,7 @@ def _samples(unit: UnitFigures) -> Iterator[_Sample]:
     if unit.copied is not None:
         yield COPIED_RECORDS, (), unit.copied.records
         yield COPIED_BYTES, (), unit.copied.bytes
+        yield RESTAMPED, (), unit.copied.restamped
     if unit.id.type == TaskType.SOURCE_TASK:
         yield from _of_source_task(unit)
 

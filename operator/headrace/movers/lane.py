@@ -20,6 +20,9 @@ class Copied:
     records: int = 0
     bytes: int = 0
     """Of keys and values."""
+    restamped: int = 0
+    """Records sent that had no timestamp, or 0: on the target they have the time of copying.
+    Counted again when they are sent again."""
 
 
 class CopyFrom(NamedTuple):

@@ -55,7 +55,8 @@ class RecordMover:
 
 
 class RecordLane:
-    """See ``Lane``. Key, value, headers, timestamp and partition of a record stay as they are.
+    """See ``Lane``. Key, value, headers, timestamp and partition of a record stay as they are, but
+    for timestamps 0 and -1 (none): see ``Copied.restamped``.
 
     One consumer and one producer of its own, so that what it has queued can be dropped without
     touching another task.
@@ -92,6 +93,8 @@ class RecordLane:
         their end on the source."""
         self._leaving: frozenset[TopicPartition] = frozenset()
         self._problems: dict[TopicPartition, Problem] = {}
+        self._restamped: set[TopicPartition] = set()
+        """Partitions whose first record without a timestamp was logged."""
 
     @property
     def partitions(self) -> Set[TopicPartition]:
@@ -278,6 +281,8 @@ class RecordLane:
         if offset is None or offset < window.position:
             return 0  # fetched before the position was set back
         _, timestamp_ms = message.timestamp()
+        if timestamp_ms <= 0:
+            self._count_restamped(at, offset)
         key, value = message.key(), message.value()
         self._producer.produce(
             window.target_topic,
@@ -292,6 +297,19 @@ class RecordLane:
         leader_epoch = message.leader_epoch()
         window.leader_epoch = -1 if leader_epoch is None else leader_epoch
         return 1
+
+    def _count_restamped(self, at: TopicPartition, offset: int) -> None:
+        """librdkafka's producer sends no such timestamp: it takes 0 for "now"."""
+        self._copied.restamped += 1
+        if at not in self._restamped:
+            self._restamped.add(at)
+            log.warning(
+                "records without a timestamp, or with 0, get the time of copying on the target, "
+                "as the Kafka client cannot send them otherwise; here is the first one",
+                task=self._task.name,
+                partition=str(at),
+                offset=offset,
+            )
 
     def _handle_error(self, window: InFlightWindow, message: Message, error: KafkaError) -> None:
         if error.code() == KafkaError._PARTITION_EOF:

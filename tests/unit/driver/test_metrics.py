@@ -44,7 +44,7 @@ def source_task(**status: object) -> UnitFigures:
     return UnitFigures(
         TaskId("orders", TaskType.SOURCE_TASK, 3),
         ReplicationTaskStatus(phase=TaskPhase.RUNNING).model_copy(update=status),
-        copied=Copied(records=12, bytes=3456),
+        copied=Copied(records=12, bytes=3456, restamped=2),
     )
 
 
@@ -72,6 +72,7 @@ def test_a_task_that_copies_says_how_far_it_is() -> None:
         "lag_seconds": 5,
         "copied_records_total": 12,
         "copied_bytes_total": 3456,
+        "restamped_records_total": 2,
         "partitions": 4,
         "restarts_total": 2,
     }

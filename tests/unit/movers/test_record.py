@@ -9,6 +9,7 @@ from headrace.assign import TaskId
 from headrace.errors import Retriable
 from headrace.kafka import KafkaError
 from headrace.movers import Copied, CopyFrom, OffsetGone, RecordMover
+from headrace.movers import record as record_mover
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 BEGINNING = CopyFrom(0, -1)
@@ -16,6 +17,7 @@ BEGINNING = CopyFrom(0, -1)
 
 class Scene:
     def __init__(self) -> None:
+        self.copied = Copied()
         self.kafka = FakeKafka("east", "west")
         self.source, self.target = self.kafka.clusters["east"], self.kafka.clusters["west"]
         self.source.create_topic("orders", 2)
@@ -27,7 +29,7 @@ class Scene:
         mover = RecordMover(
             east, west, lambda topic: f"east.{topic}", self.kafka.clients(), self.kafka.clock
         )
-        self.lane = mover.lane(TaskId("f", "SourceTask", 0), lambda message: None, Copied())
+        self.lane = mover.lane(TaskId("f", "SourceTask", 0), lambda message: None, self.copied)
 
     def copies(self, partition: int = 0) -> list[bytes | None]:
         return self.target.records("east.orders", partition)
@@ -50,6 +52,24 @@ def test_a_record_stays_as_it_is(scene: Scene) -> None:
     scene.lane.open({P1: BEGINNING})
     scene.turns()
     assert scene.target.logs[P1._replace(topic="east.orders")].entries == [record, tombstone]
+
+
+def test_records_without_a_timestamp_get_the_time_of_copying_and_are_counted(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: list[str] = []
+    monkeypatch.setattr(
+        record_mover.log, "warning", lambda _, *, partition, **__: logged.append(partition)
+    )
+    for at, timestamp_ms in ((P0, 0), (P0, -1), (P0, 1), (P1, -1)):
+        scene.source.write(at, FakeRecord(None, b"", timestamp_ms))
+    scene.lane.open({P0: BEGINNING, P1: BEGINNING})
+    scene.turns()
+    now_ms = int(scene.kafka.clock.time() * 1000)
+    entries = scene.target.logs[P0._replace(topic="east.orders")].entries
+    assert [entry and entry.timestamp_ms for entry in entries] == [now_ms, now_ms, 1]
+    assert scene.copied.restamped == 3
+    assert logged == ["orders-0", "orders-1"]
 
 
 def test_positions_go_in_and_acknowledged_positions_come_out(scene: Scene) -> None:
