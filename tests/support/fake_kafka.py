@@ -267,7 +267,8 @@ class FakeProducer:
     they are sent and acknowledged there at once.
 
     A gapless one stops at the first record that is refused: what is not sent, and what is produced
-    from then on, is reported as purged, and one ``poll`` or ``flush`` raises the fatal error.
+    from then on, is reported as purged, and one ``poll`` or ``flush`` raises the fatal error. Any
+    other sends what followed the refused record.
     """
 
     def __init__(self, cluster: FakeCluster, settings: Mapping[str, Any] | None) -> None:
@@ -354,12 +355,15 @@ class FakeProducer:
         """The next polls report an error of each of these."""
         for produced, code in codes.items():
             self._report(produced, KafkaError(code))
-        if self.gapless:
-            self.stop(KafkaError._GAPLESS_GUARANTEE)
+        followed = {produced.at for produced in codes}
+        if not self.gapless:  # librdkafka raises its epoch and goes on with what followed
+            for produced in [one for one in self.queue if one.at in followed]:
+                produced.in_flight = False
+            return
+        self.stop(KafkaError._GAPLESS_GUARANTEE)
         # A broker takes no sequence number whose predecessor it does not have.
-        for at in {produced.at for produced in codes}:
-            for produced in [one for one in self.queue if one.at == at and one.offset is None]:
-                self._report(produced, KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER))
+        for produced in [one for one in self.queue if one.at in followed and one.offset is None]:
+            self._report(produced, KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER))
 
     def stop(self, code: int) -> None:
         """A fatal error: it takes nothing more."""

@@ -565,6 +565,27 @@ def test_a_restore_claims_above_the_epoch_that_progress_names(
     assert following.ownership.epoch == following.stored(P0).epoch == scene.ownership.epoch + 4
 
 
+def test_a_partition_that_comes_with_a_higher_epoch_raises_the_claim(
+    scene: Scene, scenes: Callable[..., Scene]
+) -> None:
+    scene.source.append("orders", b"a", partition=1)
+    scene.start()
+    scene.settle()
+    for _ in range(3):
+        scene.take_away(P1)
+    following = scenes(P0, kafka=scene.kafka)
+    following.start()
+    claimed, theirs = following.ownership.epoch, following.stored(P1)
+    assert claimed < theirs.epoch
+    following.task.change(frozenset({P0, P1}))
+    following.source.append("orders", b"b", partition=1)
+    following.settle()
+    mine = following.stored(P1)
+    assert (following.copies(1), mine.source_offset) == ([b"a", b"b"], 2)
+    assert mine.epoch == following.ownership.epoch == theirs.epoch + 1
+    assert mine.owner != theirs.owner
+
+
 def test_an_owner_that_is_lost_while_running_stores_and_writes_nothing_more(scene: Scene) -> None:
     scene.source.append("orders", b"a")
     scene.start()
