@@ -57,8 +57,8 @@ def test_they_come_from_the_named_repository_once(
         _publish(repository, jar, content)
     got = jars(JarSet.SPARK_KAFKA)
     assert [path.read_bytes() for path in got] == list(real_jars.values())
-    said = capsys.readouterr().err
-    assert said == f"Downloading 4 jars (10 MB) from {repository.as_uri()}, once\n"
+    output = capsys.readouterr().err
+    assert output == f"Downloading 4 jars (10 MB) from {repository.as_uri()}, once\n"
 
     monkeypatch.setenv("JAVA_HOME", "/nowhere")  # a JVM could not be started any more
     assert jars(JarSet.SPARK_KAFKA) == got
@@ -73,10 +73,10 @@ def test_a_jar_of_another_content_is_refused(
         _publish(repository, jar, content + b"!" if jar is changed else content)
     with pytest.raises(Fatal) as caught:
         jars(JarSet.SPARK_KAFKA)
-    said = str(caught.value)
-    assert f"{changed.group}:{changed.name}:{changed.version} as downloaded from" in said
-    assert repository.as_uri() in said
-    assert f"its SHA-256 is not {changed.sha256}" in said
+    message = str(caught.value)
+    assert f"{changed.group}:{changed.name}:{changed.version} as downloaded from" in message
+    assert repository.as_uri() in message
+    assert f"its SHA-256 is not {changed.sha256}" in message
     assert len(missing(JarSet.SPARK_KAFKA)) == 4
     assert not (tmp_path / "cache" / "headrace" / "ivy").exists()
 
@@ -88,11 +88,11 @@ def test_a_jar_that_is_not_there_is_named(
         _publish(repository, jar, real_jars[jar])
     with pytest.raises(Fatal) as caught:
         jars(JarSet.SPARK_KAFKA)
-    said = str(caught.value)
+    message = str(caught.value)
     where = repository.as_uri()
-    assert f"from {where}: org.apache.commons#commons-pool2;2.12.0: not found. Behind" in said
+    assert f"from {where}: org.apache.commons#commons-pool2;2.12.0: not found. Behind" in message
     log = tmp_path / "cache" / "headrace" / "ivy.log"
-    assert said.endswith(f"All that Ivy said: {log}")
+    assert message.endswith(f"Ivy's whole output: {log}")
     assert "commons-pool2" in log.read_text()
 
 
@@ -102,10 +102,10 @@ def test_a_repository_that_does_not_answer_is_named(
     monkeypatch.setenv("HEADRACE_MAVEN_REPOSITORY", "http://127.0.0.1:9")  # nobody is there
     with pytest.raises(Fatal) as caught:
         jars(JarSet.SPARK_KAFKA)
-    said = str(caught.value)
-    assert "could not download 4 jars from http://127.0.0.1:9: http://127.0.0.1:9/org/" in said
-    assert "Connection refused" in said
-    assert "HTTPS_PROXY" in said
+    message = str(caught.value)
+    assert "could not download 4 jars from http://127.0.0.1:9: http://127.0.0.1:9/org/" in message
+    assert "Connection refused" in message
+    assert "HTTPS_PROXY" in message
 
 
 def test_a_proxy_is_asked(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,6 +161,6 @@ def test_two_processes_at_once_download_once(real_jars: dict[Jar, bytes], reposi
         )
         for _ in range(2)
     ]
-    said = [process.communicate(timeout=120) for process in both]
-    assert said[0][0] == said[1][0] != ""
-    assert sum("Downloading" in errors for _, errors in said) == 1
+    outputs = [process.communicate(timeout=120) for process in both]
+    assert outputs[0][0] == outputs[1][0] != ""
+    assert sum("Downloading" in errors for _, errors in outputs) == 1

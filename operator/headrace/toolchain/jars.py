@@ -34,6 +34,11 @@ class Jar:
     size_bytes: int
 
     @property
+    def coordinates(self) -> str:
+        """Its address in any Maven repository."""
+        return f"{self.group}:{self.name}:{self.version}"
+
+    @property
     def file_name(self) -> str:
         """The name it has in a Maven repository."""
         return f"{self.name}-{self.version}.jar"
@@ -87,14 +92,13 @@ def _fetch(absent: Sequence[Jar], java: Java) -> None:
     work = cache_home() / "ivy"
     shutil.rmtree(work, ignore_errors=True)  # of a process that was killed
     try:
-        fetched = ivy.retrieve(absent, work, java)
+        fetched = ivy.retrieve({jar.coordinates: jar.size_bytes for jar in absent}, work, java)
         for jar in absent:
             if not jar.is_at(fetched / jar.file_name):
                 raise Fatal(
-                    f"{jar.group}:{jar.name}:{jar.version} as downloaded from "
-                    f"{ivy.repository()} is not the jar that headrace was made with: its SHA-256 "
-                    f"is not {jar.sha256}. Nothing was kept. Whoever runs that repository, or a "
-                    "proxy on the way, can say why"
+                    f"{jar.coordinates} as downloaded from {ivy.repository()} is not the jar that "
+                    f"headrace was made with: its SHA-256 is not {jar.sha256}. Nothing was kept. "
+                    "Whoever runs that repository, or a proxy on the way, can say why"
                 )
         for jar in absent:
             jar.path.parent.mkdir(parents=True, exist_ok=True)
