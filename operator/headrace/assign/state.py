@@ -1,4 +1,14 @@
-"""The input of an assignor: everything that a decision may use (KIP-924, ApplicationState)."""
+"""The input of an assignor: everything that a decision may use (KIP-924, ApplicationState).
+
+``headrace.placement`` fills it, today in part. All else has its default:
+
+- ``TaskInfo.racks``: not filled, so ``AssignmentUtils.optimize_rack_aware_*`` move nothing
+- ``DriverState.rack``: the pod's zone, on Kubernetes only
+- ``DriverState.capacity``: not filled, so all drivers count alike
+- ``DriverState.warm_up``, ``cached``: not filled; a warm-up that is decided is a standby next time
+- ``ApplicationState.fetch_lags``: not filled, so nobody decides on a warm-up
+- ``ApplicationState.config``: not filled
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping

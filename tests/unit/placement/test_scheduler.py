@@ -13,8 +13,15 @@ from headrace.api import (
     ReplicationTaskStatus,
     TaskType,
 )
-from headrace.assign import DriverState, TaskId
+from headrace.assign import (
+    ApplicationState,
+    AssignmentConfig,
+    AssignmentUtils,
+    DriverState,
+    TaskId,
+)
 from headrace.placement import Placement, PlacementDecision, Placer
+from headrace.placement.assignors import Decision
 
 MINUTE_MS = 60_000
 
@@ -225,3 +232,26 @@ def test_a_unit_that_has_just_begun_weighs_like_the_others(scheduler: Placer) ->
     seen = [unit(i, "ab"[i % 2], rate=10 ** (i + 3)) for i in range(4)]
     schedule = scheduler.decide([flow(movementBudget=1)], seen, drivers("ab"), 0)
     assert moved(seen, schedule) == set()
+
+
+def test_facts_that_nothing_fills_are_those_that_their_types_name(
+    scheduler: Placer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fill one of them, and change the list in ``headrace/assign/state.py``."""
+    asked: list[ApplicationState] = []
+
+    class Asked:
+        def decide(self, state: ApplicationState) -> Decision:
+            asked.append(state)
+            return Decision(AssignmentUtils.identity(state))
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr("headrace.placement.placer.open_assignor", lambda *_: Asked())
+    scheduler.decide([flow(standbys=1)], units("a", "b"), drivers("ab"), 0)
+    (state,) = asked
+    assert {info.racks for info in state.tasks.values()} == {()}
+    for driver in state.drivers.values():
+        assert driver.active
+        assert driver == DriverState(driver.name, active=driver.active)
+    assert (state.fetch_lags, state.config) == (None, AssignmentConfig())
