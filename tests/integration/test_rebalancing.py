@@ -57,6 +57,40 @@ def test_a_restart_and_a_pause(
         scene.settle(2)
 
 
+def test_partitions_are_paused_without_a_restart_and_a_flow_is_stopped(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    with flow_under_load(east, west, tmp_path, wait_until) as scene:
+        name, epochs = scene.run.name, scene.epochs()
+        paused = {scene.tasks()[0], scene.tasks()[1]}
+
+        def behind() -> set[str]:
+            return {unit["name"] for unit in scene.run.units() if unit.get("lagRecords", 0) > 500}
+
+        assert main(["pause", name, f"{name}/0-1"]) == 0
+        wait_until(behind, within_s=60, until=lambda lag: lag == paused)
+        assert (
+            f"1 of 1 partitions are paused by spec.pausedPartitions: {name}/0"
+            in (scene.run.condition("PartitionsPaused")["message"])
+        )
+        assert main(["resume", name, f"{name}/1"]) == 0
+        wait_until(behind, within_s=60, until=lambda lag: lag == {scene.tasks()[0]})
+        assert main(["resume", name, name]) == 0
+        wait_until(behind, within_s=60, until=lambda lag: not lag)
+        assert scene.epochs() == epochs
+
+        assert main(["pause", name, "--stop"]) == 0
+        wait_until(
+            lambda: scene.run.condition("Ready").get("reason"),
+            within_s=60,
+            until=lambda reason: reason == "Stopped",
+        )
+        assert {unit["driverName"] for unit in scene.run.units()} == {""}
+        assert len(scene.run.drivers()) == 2, "they may run other flows"
+        assert main(["resume", name]) == 0
+        scene.settle(2)
+
+
 def test_a_frozen_driver_loses_its_tasks_and_stops_when_it_thaws(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:

@@ -30,10 +30,6 @@ ASKED = {
     "acls": ({"sync": True}, "spec.acls.sync: true is not built yet; use false"),
     "onDataLoss": ("Restart", "spec.onDataLoss: Restart is not built yet; use Fail"),
     "onRecordError": ("Skip", "spec.onRecordError: Skip is not built yet; use Fail"),
-    "pausedPartitions": (
-        [{"topic": "orders", "partitions": "0"}],
-        "spec.pausedPartitions is not built yet; leave it out",
-    ),
     "groups": ({"include": ["mine"]}, "spec.groups.include is not built yet; leave it out"),
 }
 """A field of a flow, a value of it that is not built, and what is said."""

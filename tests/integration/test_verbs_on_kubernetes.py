@@ -90,6 +90,21 @@ def test_a_wish_about_a_flow_is_its_spec(say: Say, resources: Resources) -> None
     assert resources.flow("orders")["spec"]["state"] == "Paused"
     say("resume", "orders")
     assert resources.flow("orders")["spec"]["state"] == "Running"
+    say("pause", "--stop", "orders")
+    assert resources.flow("orders")["spec"]["state"] == "Stopped"
+    assert "orders/0-1 of orders is paused" in say("pause", "orders", "orders/0-1")
+    say("pause", "orders", "payments")
+    assert resources.flow("orders")["spec"]["pausedPartitions"] == [
+        {"topic": "orders", "partitions": "0-1"},
+        {"topic": "payments"},
+    ]
+    assert "is paused as a whole" in say("resume", "orders", "payments/1", code=3)
+    said = say("resume", "orders", "payments")
+    assert "Still paused, by spec.pausedPartitions: orders/0-1." in said
+    assert "But spec.state is Stopped" in said
+    say("resume", "orders", "orders")
+    assert not resources.flow("orders")["spec"].get("pausedPartitions")
+    say("resume", "orders")
     assert say("scale", "4") == "2 -> 4 drivers.\n"
     assert resources.flow("orders")["spec"]["drivers"] == {"replicas": 4}
 

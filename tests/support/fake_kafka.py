@@ -410,7 +410,10 @@ class FakeConsumer:
     def get_watermark_offsets(
         self, position: confluent_kafka.TopicPartition, cached: bool
     ) -> tuple[int, int]:
-        log = self._cluster.logs[TopicPartition(position.topic, position.partition)]
+        at = TopicPartition(position.topic, position.partition)
+        if at not in self.positions:
+            return -1001, -1001  # not fetched
+        log = self._cluster.logs[at]
         return log.start, log.end
 
     def poll(self, timeout: float) -> FakeMessage | None:

@@ -67,6 +67,7 @@ from headrace.api.mirror_test_status import (
 from headrace.api.mistakes import Mistake
 from headrace.api.model import Model
 from headrace.api.partitions import TopicPartition, TopicPartitions
+from headrace.api.pauses import PausedPartitions, Pauses, partitions_text
 from headrace.api.ranges import format_ranges, parse_ranges
 from headrace.api.secret import Secret
 from headrace.api.task import (
@@ -126,6 +127,8 @@ __all__ = [
     "Mover",
     "ObjectMeta",
     "Partitioning",
+    "PausedPartitions",
+    "Pauses",
     "Policy",
     "Readiness",
     "Reason",
@@ -154,6 +157,7 @@ __all__ = [
     "label_value",
     "load",
     "parse_ranges",
+    "partitions_text",
     "standby_label",
     "unbuilt",
 ]

@@ -29,7 +29,7 @@ from headrace.api.model import (
     Timestamp,
     Topic,
 )
-from headrace.api.partitions import TopicPartitions
+from headrace.api.pauses import PausedPartitions
 
 _PLUGIN = r"[a-zA-Z0-9]([a-zA-Z0-9._-]*[a-zA-Z0-9])?"
 PolicyType = Annotated[
@@ -317,8 +317,9 @@ class ReplicationFlowSpec(Model):
     """The processes that copy the data."""
     state: FlowState = FlowState.RUNNING
     """Running; Paused keeps the tasks and their connections; Stopped ends them."""
-    paused_partitions: Annotated[tuple[TopicPartitions, ...], Field(max_length=1000)] = ()
-    """Partitions of the source that are not copied for now."""
+    paused_partitions: Annotated[tuple[PausedPartitions, ...], Field(max_length=1000)] = ()
+    """Topics and partitions of the source that are not copied for now; they keep their positions.
+    What the source's retention deletes meanwhile is lost."""
 
     rules = (
         Rule("self.source.alias == oldSelf.source.alias", _SAME_ALIAS, at="source.alias"),

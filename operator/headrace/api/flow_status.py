@@ -34,8 +34,8 @@ class ReplicationFlowStatus(Model):
     observed_generation: Count | None = None
     """The metadata.generation that this status describes."""
     conditions: Conditions = ()
-    """Ready, Reconciling, Stalled, DataLossDetected, ForeignWriter, TombstonesAtRisk,
-    AssignmentFailed, DriverUnresponsive."""
+    """Ready, Reconciling, Stalled, DataLossDetected, ForeignWriter, PartitionsPaused,
+    TombstonesAtRisk, AssignmentFailed, DriverUnresponsive."""
     topics: Count | None = None
     """Topics that are copied."""
     partitions: Count | None = None

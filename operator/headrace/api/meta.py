@@ -75,6 +75,8 @@ class ConditionType(StrEnum):
     """The assignor failed: the assignment in force stays."""
     DRIVER_UNRESPONSIVE = "DriverUnresponsive"
     """A live driver did not release units in time: they were taken from it."""
+    PARTITIONS_PAUSED = "PartitionsPaused"
+    """Partitions of the source are not copied, as spec.pausedPartitions asks."""
     CAUGHT_UP = "CaughtUp"
     """A task: all records that were on the source when it began are on the target."""
 
@@ -140,6 +142,8 @@ class Reason(StrEnum):
     """The message names the offsets that are lost."""
     UNEXPECTED_OFFSET = "UnexpectedOffset"
     """An acknowledged offset was not the next one: another writer, or a late duplicate."""
+    PAUSED_BY_SPEC = "PausedBySpec"
+    """The message names the partitions that spec.pausedPartitions keeps from being copied."""
     CATCHING_UP = "CatchingUp"
     """Records that were on the source when the task began are not on the target yet."""
     CAUGHT_UP = "CaughtUp"

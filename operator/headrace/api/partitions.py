@@ -30,17 +30,20 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+PartitionRanges = Annotated[
+    str,
+    Field(max_length=16384),
+    Matching(RANGES, _LIKE, pattern=True),
+    AfterValidator(_ranges),
+]
+
+
 class TopicPartitions(Model):
     """Some partitions of one topic."""
 
     topic: Topic
     """Name of the topic."""
-    partitions: Annotated[
-        str,
-        Field(max_length=16384),
-        Matching(RANGES, _LIKE, pattern=True),
-        AfterValidator(_ranges),
-    ]
+    partitions: PartitionRanges
     """Partition numbers and ranges of them, like 0-3,7."""
 
     @property

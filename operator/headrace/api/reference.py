@@ -47,8 +47,7 @@ Regular expressions are Python's, and are applied to whole names.
 
 NOT_BUILT = """\
 Features that this version does not have yet. headrace refuses a value of these fields that you set
-(the operator with the reason `NotBuilt`). It ignores a default value, and one warning names it. (A
-flow's `spec.state: Stopped` works on Kubernetes.)
+(the operator with the reason `NotBuilt`). It ignores a default value, and one warning names it.
 """
 
 SETTINGS = """\

@@ -12,7 +12,6 @@ from headrace.api.cluster import AuthenticationType
 from headrace.api.flow import (
     BatchVerification,
     Delivery,
-    FlowState,
     Mover,
     OnDataLoss,
     OnRecordError,
@@ -70,8 +69,6 @@ FLOW = (
     Part("offset_syncs.location", unless=("checkpoints.enabled", False)),
     Part("on_data_loss", built=(OnDataLoss.FAIL,)),
     Part("on_record_error", built=(OnRecordError.FAIL,)),
-    Part("state", built=(FlowState.RUNNING, FlowState.PAUSED)),
-    Part("paused_partitions", built=((),)),
 )
 
 TEST = (

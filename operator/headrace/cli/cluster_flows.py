@@ -5,7 +5,7 @@ Commands write ``spec`` and the two annotations that operator and drivers act on
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -13,14 +13,14 @@ from headrace.api import (
     FLOW_LABEL,
     MOVE_ANNOTATION,
     RESTART_ANNOTATION,
-    FlowState,
     ReplicationFlow,
     ReplicationTask,
     label_value,
 )
+from headrace.control.pauses import answer_pauses, change_pauses
 from headrace.control.task_rows import as_json, find_task, held_task, task_row
 from headrace.errors import InvalidSpec
-from headrace.k8s import FLOW, TASK, Client, connect_as_kubectl, parse
+from headrace.k8s import FLOW, TASK, Client, Conflict, connect_as_kubectl, parse
 
 Answer = dict[str, Any]
 T = TypeVar("T")
@@ -80,11 +80,21 @@ class ClusterFlows:
         await self._annotate(held, MOVE_ANNOTATION, driver)
         return {"from": held.status.driver_name}
 
-    async def _pause(self, flow: str, paused: bool) -> Answer:
+    async def _set_state(self, flow: str, state: str) -> Answer:
         await self._flow(flow)  # for the sentence when there is none
-        state = FlowState.PAUSED if paused else FlowState.RUNNING
-        await self._patch_spec(flow, {"state": str(state)})
-        return {}
+        await self._patch_spec(flow, {"state": state})
+        return answer_pauses(await self._flow(flow), await self._tasks(flow))
+
+    async def _pause_partitions(self, flow: str, partitions: str, paused: bool) -> Answer:
+        while True:
+            known = await self._flow(flow)
+            items = change_pauses(known, partitions, paused=paused)
+            # A merge patch replaces the whole list: what another wrote meanwhile would be lost.
+            version = {"resourceVersion": known.metadata.resource_version}
+            spec = {"pausedPartitions": [as_json(item) for item in items]}
+            with suppress(Conflict):
+                await self._patch(flow, {"metadata": version, "spec": spec})
+                return answer_pauses(await self._flow(flow), await self._tasks(flow), partitions)
 
     async def _scale(self, flow: str, drivers: int) -> Answer:
         before = (await self._flow(flow)).spec.drivers.replicas
@@ -108,7 +118,10 @@ class ClusterFlows:
         await self._client.patch(TASK, self._namespace, task.metadata.name, patch)
 
     async def _patch_spec(self, flow: str, spec: Answer) -> None:
-        await self._client.patch(FLOW, self._namespace, flow, {"spec": spec})
+        await self._patch(flow, {"spec": spec})
+
+    async def _patch(self, flow: str, patch: Answer) -> None:
+        await self._client.patch(FLOW, self._namespace, flow, patch)
 
 
 _VERBS: dict[str, Callable[..., Coroutine[Any, Any, Answer]]] = {
@@ -116,6 +129,7 @@ _VERBS: dict[str, Callable[..., Coroutine[Any, Any, Answer]]] = {
     "describe": ClusterFlows._describe,
     "restart": ClusterFlows._restart,
     "move": ClusterFlows._move,
-    "pause": ClusterFlows._pause,
+    "set-state": ClusterFlows._set_state,
+    "pause-partitions": ClusterFlows._pause_partitions,
     "scale": ClusterFlows._scale,
 }

@@ -10,6 +10,7 @@ from headrace.errors import InvalidSpec
 
 flow_argument = click.argument("flow", required=False)
 task_argument = click.argument("task")
+partitions_argument = click.argument("partitions", metavar="[TOPIC[/PARTITIONS]]", required=False)
 
 
 @click.command()
@@ -82,20 +83,44 @@ def move(flows: Flows, task: str, driver: str) -> None:
 
 @click.command()
 @click.argument("flow")
+@partitions_argument
+@click.option("--stop", is_flag=True, help="End the tasks, too (spec.state: Stopped).")
 @of_flows
-def pause(flows: Flows, flow: str) -> None:
-    """Let the tasks of FLOW rest; connections and positions are kept."""
-    flows.request(flow, "pause", paused=True)
-    click.echo(f"{flow} is paused until `headrace resume`.")
+def pause(flows: Flows, flow: str, partitions: str | None, stop: bool) -> None:
+    """Let the tasks of FLOW rest; connections and positions are kept.
+
+    With TOPIC, or TOPIC/PARTITIONS like orders/0-3,7, only these are not copied
+    (spec.pausedPartitions).
+    """
+    if partitions is None:
+        flows.request(flow, "set-state", state="Stopped" if stop else "Paused")
+        click.echo(f"{flow} is {'stopped' if stop else 'paused'} until `headrace resume`.")
+        return
+    if stop:
+        raise InvalidSpec("--stop is for a whole flow: leave it out, or the partitions")
+    answer = flows.request(flow, "pause-partitions", partitions=partitions, paused=True)
+    click.echo(
+        f"{partitions} of {flow} is paused until `headrace resume`: {answer['meant']} of its "
+        "partitions now."
+    )
 
 
 @click.command()
 @click.argument("flow")
+@partitions_argument
 @of_flows
-def resume(flows: Flows, flow: str) -> None:
-    """Go on with a paused FLOW."""
-    flows.request(flow, "pause", paused=False)
-    click.echo(f"{flow} goes on.")
+def resume(flows: Flows, flow: str, partitions: str | None) -> None:
+    """Go on with a paused or stopped FLOW, or with TOPIC[/PARTITIONS] of it only."""
+    if partitions is None:
+        answer = flows.request(flow, "set-state", state="Running")
+        click.echo(f"{flow} goes on.")
+    else:
+        answer = flows.request(flow, "pause-partitions", partitions=partitions, paused=False)
+        click.echo(f"{partitions} of {flow} goes on.")
+    if answer["paused"]:
+        click.echo(f"Still paused, by spec.pausedPartitions: {', '.join(answer['paused'])}.")
+    if answer["state"] != "Running":
+        click.echo(f"But spec.state is {answer['state']}: `headrace resume {flow}` ends that.")
 
 
 @click.command()

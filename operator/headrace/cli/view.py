@@ -31,6 +31,7 @@ _COLOURS = {
 _ALARMS = (
     ConditionType.DATA_LOSS_DETECTED,
     ConditionType.FOREIGN_WRITER,
+    ConditionType.PARTITIONS_PAUSED,
     ConditionType.ASSIGNMENT_FAILED,
     ConditionType.DRIVER_UNRESPONSIVE,
 )

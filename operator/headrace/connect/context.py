@@ -4,7 +4,13 @@ import time
 from functools import cached_property
 from pathlib import Path
 
-from headrace.api import ClusterAccess, ReplicationFlow, ReplicationFlowSpec, TopicPartition
+from headrace.api import (
+    ClusterAccess,
+    Pauses,
+    ReplicationFlow,
+    ReplicationFlowSpec,
+    TopicPartition,
+)
 from headrace.clock import Clock
 from headrace.connect.handover import DriverIdentity
 from headrace.connect.stall_detector import StallDetector
@@ -47,6 +53,7 @@ class FlowContext:
     def change(self, flow: ReplicationFlow) -> None:
         """Follow a changed spec, but not its clusters and its policy: those need other clients."""
         self.flow = flow
+        self.pauses = Pauses.of(flow.spec.paused_partitions)
         topics, alias = flow.spec.topics, flow.spec.target.alias
         self.topics = TopicFilter(topics.include, topics.exclude, self.policy, alias)
 

@@ -11,12 +11,16 @@ from headrace.api import (
     TopicPartition,
     TopicPartitions,
     condition,
+    partitions_text,
 )
 from headrace.clock import Clock
 from headrace.connect.lifecycle import LifeCycle
 from headrace.connect.rate import Rate
 from headrace.connect.restoring import DataLoss, Start
 from headrace.movers import Copied, Reached
+
+_LONGEST_MESSAGE = 1024
+"""Of each task: a flow shows those of all."""
 
 
 class SourceStatus:
@@ -44,8 +48,10 @@ class SourceStatus:
         state: Mapping[TopicPartition, Reached],
         starts: Mapping[TopicPartition, Start],
         wanted: Set[TopicPartition],
+        paused: Set[TopicPartition] = frozenset(),
     ) -> None:
-        """Lag, rate and conditions; ``wanted`` are the partitions that the task is to hold."""
+        """Lag, rate and conditions; ``wanted`` are the partitions that the task is to hold,
+        ``paused`` those that are not copied, as the user asks."""
         self._rate.count(self._clock.monotonic(), self.copied.bytes)
         wall_s = self._clock.time()
         self._life.observe(
@@ -53,7 +59,11 @@ class SourceStatus:
             lag_records=sum(reached.lag_records for reached in state.values()),
             lag_seconds=int(max((reached.lag_s(wall_s) for reached in state.values()), default=0)),
             bytes_per_second=round(self._rate.per_second),
-            conditions=(*_caught_up(state, starts, wanted), *_foreign_writer(state)),
+            conditions=(
+                *_caught_up(state, starts, wanted),
+                *_foreign_writer(state),
+                *_partitions_paused(paused & wanted, len(wanted)),
+            ),
         )
 
     def forget_error(self) -> None:
@@ -91,6 +101,23 @@ def _foreign_writer(state: Mapping[TopicPartition, Reached]) -> tuple[Condition,
             reason=Reason.UNEXPECTED_OFFSET,
             message=f"unexpected target offsets, by partition: {unexpected}; somebody else writes "
             "to the target topic, or an owner that was given up wrote late",
+        ),
+    )
+
+
+def _partitions_paused(paused: Set[TopicPartition], of: int) -> tuple[Condition, ...]:
+    if not paused:
+        return ()
+    message = (
+        f"{len(paused)} of {of} partitions are paused by spec.pausedPartitions: "
+        f"{partitions_text(paused)}"
+    )
+    return (
+        Condition(
+            type=ConditionType.PARTITIONS_PAUSED,
+            status=ConditionStatus.TRUE,
+            reason=Reason.PAUSED_BY_SPEC,
+            message=message[:_LONGEST_MESSAGE],
         ),
     )
 

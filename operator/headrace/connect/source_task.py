@@ -11,6 +11,7 @@ from headrace.connect.context import FlowContext
 from headrace.connect.failed_lag import FailedLag
 from headrace.connect.lifecycle import LifeCycle
 from headrace.connect.ownership import Ownership
+from headrace.connect.pausing import Pausing
 from headrace.connect.releasing import Releasing
 from headrace.connect.restoring import DataLoss, Starts, epoch_floor, restore
 from headrace.connect.retries import Retries
@@ -65,6 +66,7 @@ class SourceTask:
         self._standby = Standby(context, self._life, restore_pool)
         self._topic_check = TopicCheck(context, check_pool)
         self._failed_lag = FailedLag(context, self._life, check_pool)
+        self._pausing = Pausing(context, check_pool)
         self._lane: Lane | None = None
         self._stalls_seen = 0
         self._paused = False
@@ -180,6 +182,7 @@ class SourceTask:
                 for at, start in starts.items()
             }
         )
+        self._pausing.apply(lane, self.partitions)
         self._observe(lane)  # first: a report of Running names the partitions, too
         if self.phase is TaskPhase.RESTORING:
             self._enter(TaskPhase.RUNNING)
@@ -372,6 +375,9 @@ class SourceTask:
             return self._failed_lag.observe(self.partitions)
         if self._lane is None or now_s < self._next_observation_s:
             return False
+        self._pausing.apply(self._lane, self.partitions)
+        if self._retries.keep(self.partitions - self._pausing.partitions):
+            self._life.recovered()
         self._topic_check.check(self._progress.starts)
         self._observe(self._lane)
         return True
@@ -384,7 +390,12 @@ class SourceTask:
             self._life.recovered()
         if self.phase is TaskPhase.RUNNING and not (self._retries or self._progress.late):
             self._reported.forget_error()
-        self._reported.observe(state, self._progress.starts, self.partitions)
+        self._reported.observe(
+            self._pausing.with_lag(state, all_paused=self.phase is TaskPhase.PAUSED),
+            self._progress.starts,
+            self.partitions,
+            self._pausing.partitions,
+        )
         self._acknowledge_assignment(lane)
 
     def _acknowledge_assignment(self, lane: Lane) -> None:

@@ -34,6 +34,8 @@ def why_behind(tasks: Sequence[ReplicationTask]) -> str:
         ready = condition(task.status.conditions, ConditionType.READY)
         if ready is not None and ready.status is ConditionStatus.FALSE:
             return ready.message
+        if paused := condition(task.status.conditions, ConditionType.PARTITIONS_PAUSED):
+            return f"{task.metadata.name}: {paused.message}"
     waiting = [t.metadata.name for t in tasks if t.status.phase is not TaskPhase.RUNNING]
     return f"still waiting for {', '.join(waiting)}" if waiting else "records are still on the way"
 

@@ -8,13 +8,11 @@ from datetime import UTC, datetime
 from headrace.api import (
     CONNECTOR_MANAGER,
     PAUSE_ANNOTATION,
-    FlowState,
     Readiness,
     Reason,
     ReplicationFlow,
     ReplicationFlowStatus,
     TaskType,
-    Unbuilt,
     unbuilt,
 )
 from headrace.controller.assignment import AssignmentChanges, assignment_changes
@@ -105,7 +103,7 @@ class FlowReconciler:
         return await self._make_and_assign(flow)
 
     async def _make_and_assign(self, flow: ReplicationFlow) -> _Outcome:
-        missing, blocked = self._not_built(flow), None
+        missing, blocked = unbuilt(flow), None
         if not missing.refused:
             blocked = await self._apply_children(flow) or self._invalid_unit(flow)
         if flow.status is None and missing.warning:
@@ -159,13 +157,6 @@ class FlowReconciler:
         error = self._cache.watch_error
         if error is not None and blocked_by(error):
             raise error
-
-    def _not_built(self, flow: ReplicationFlow) -> Unbuilt:
-        # Stopped is for standalone to learn: here it is a Deployment without pods.
-        if flow.spec.state is FlowState.STOPPED:
-            spec = flow.spec.model_copy(update={"state": FlowState.RUNNING})
-            flow = flow.model_copy(update={"spec": spec})
-        return unbuilt(flow)
 
     async def _apply_children(self, flow: ReplicationFlow) -> Readiness | None:
         """What a person has to change first; units are assigned all the same."""

@@ -106,6 +106,7 @@ _CONDITIONS = (
     ConditionType.STALLED,
     ConditionType.DATA_LOSS_DETECTED,
     ConditionType.FOREIGN_WRITER,
+    ConditionType.PARTITIONS_PAUSED,
     ConditionType.ASSIGNMENT_FAILED,
     ConditionType.DRIVER_UNRESPONSIVE,
 )

@@ -133,6 +133,11 @@ class Lane(Protocol):
         """Go on with those of them that were to be left, from what is sent."""
         ...
 
+    def pause(self, partitions: Set[TopicPartition]) -> None:
+        """Read nothing of these and, of the open ones, these only; acknowledgements still count.
+        Whether the others are read was decided by other calls, which this one does not undo."""
+        ...
+
     def forget(self, partitions: Set[TopicPartition]) -> None:
         """Close these, which were left and have nothing in flight."""
         ...

@@ -91,6 +91,8 @@ class RecordLane:
         self._aside: dict[TopicPartition, int | None] = {}
         """Partitions that are not read until the target takes what it was sent of them, with
         their end on the source."""
+        self._paused: dict[TopicPartition, int | None] = {}
+        """Partitions that are not to be read for now, with their end on the source."""
         self._leaving: frozenset[TopicPartition] = frozenset()
         self._problems: dict[TopicPartition, Problem] = {}
         self._restamped: set[TopicPartition] = set()
@@ -135,6 +137,17 @@ class RecordLane:
             self._stop_reading(back)
             self._read(back - self._aside.keys())
 
+    def pause(self, partitions: Set[TopicPartition]) -> None:
+        """See ``Lane.pause``."""
+        if begun := (partitions & self._windows.keys()) - self._paused.keys():
+            ends = {at: self._end(at) for at in begun}
+            self._stop_reading(begun)
+            self._paused |= ends
+        if ended := self._paused.keys() - partitions:
+            for at in ended:
+                del self._paused[at]
+            self._read(ended - self._aside.keys())
+
     def forget(self, partitions: Set[TopicPartition]) -> None:
         """See ``Lane.forget``."""
         self._stop_reading(partitions)
@@ -142,6 +155,7 @@ class RecordLane:
             del self._windows[at]
             self._problems.pop(at, None)
             self._aside.pop(at, None)
+            self._paused.pop(at, None)
         self._leaving -= partitions
 
     def run_once(self) -> int:
@@ -233,7 +247,7 @@ class RecordLane:
         return left
 
     def _read(self, partitions: Set[TopicPartition]) -> None:
-        windows = {at: self._windows[at] for at in partitions}
+        windows = {at: self._windows[at] for at in partitions - self._paused.keys()}
         with translated(f"read for {self._task.name}"):
             assign_more(
                 self._consumer,
@@ -243,11 +257,12 @@ class RecordLane:
 
     def _stop_reading(self, partitions: Set[TopicPartition]) -> None:
         with translated(f"read less for {self._task.name}"):
-            unassign(self._consumer, partitions - self._aside.keys())
+            unassign(self._consumer, partitions - self._aside.keys() - self._paused.keys())
 
     def _end(self, at: TopicPartition) -> int | None:
         """Of the source, as last fetched."""
-        return self._aside[at] if at in self._aside else fetched_end(self._consumer, at)
+        known = self._aside if at in self._aside else self._paused
+        return known[at] if at in known else fetched_end(self._consumer, at)
 
     def _has_room(self) -> bool:
         """Whether more may be sent; sets partitions aside that take room from the others."""
@@ -264,7 +279,7 @@ class RecordLane:
                 task=self._task.name,
                 partitions=[str(at) for at in sorted(stuck)],
             )
-            ends = {at: fetched_end(self._consumer, at) for at in stuck}
+            ends = {at: self._end(at) for at in stuck}
             self._stop_reading(stuck)
             self._aside |= ends
         return False
@@ -272,7 +287,9 @@ class RecordLane:
     def _handle(self, message: Message) -> int:
         at = TopicPartition(message.topic() or "", message.partition() or 0)
         window = self._windows.get(at)
-        if window is None or at in self._leaving or at in self._problems or at in self._aside:
+        if window is None or at in self._leaving or at in self._problems:
+            return 0
+        if at in self._aside or at in self._paused:
             return 0  # it still lay in the consumer's queue
         if (error := message.error()) is not None:
             self._handle_error(window, message, error)

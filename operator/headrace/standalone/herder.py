@@ -148,16 +148,16 @@ class StandaloneHerder:
             raise InvalidSpec(f"driver {driver} {why}; there are {', '.join(ready) or 'none'}")
         self._placement.pin(task_id(task), driver)
 
-    def pause(self, flow: str, paused: bool) -> None:
-        """Pause or resume the tasks of a flow; positions and connections are kept."""
+    def change_spec(self, flow: str, **fields: Any) -> None:
+        """Change fields of a flow's spec that drivers follow while they run."""
         known = self._flows[flow]
-        state = FlowState.PAUSED if paused else FlowState.RUNNING
-        spec = known.spec.model_copy(update={"state": state})
+        spec = known.spec.model_copy(update=fields)
         generation = (known.metadata.generation or 0) + 1
         metadata = known.metadata.model_copy(update={"generation": generation})
         self._flows[flow] = known.model_copy(update={"spec": spec, "metadata": metadata})
         for driver in self._fleet.alive():
             self._send_flows(driver)
+        self._placement.request()
 
     def scale(self, drivers: int) -> int:
         """Run ``drivers`` drivers from now on; returns how many were to run before."""
@@ -261,8 +261,13 @@ class StandaloneHerder:
         for cluster_id, topic in topics:
             written[self._writers.get((cluster_id, topic), flow), cluster_id].add(topic)
         for (writer, cluster_id), shared in written.items():
-            if writer != flow:
+            if writer != flow and not self._has_stopped(writer):
                 raise TargetTaken.by(writer, flow, shared, cluster_id)
+
+    def _has_stopped(self, flow: str) -> bool:
+        """It then gives way, so that a flow can follow another, as on Kubernetes."""
+        stopped = self._flows[flow].spec.state is FlowState.STOPPED
+        return stopped and not any(task.status.driver_name for task in self._store.of_flow(flow))
 
     async def _watch(self) -> None:
         """Notice silent drivers; a herder that stalled itself has seen nothing, and waits."""

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
-from headrace.api import ReplicationFlow
+from headrace.api import FlowState, ReplicationFlow
 from headrace.assign import DriverName, DriverState, TaskId
 from headrace.placement import (
     Assigner,
@@ -118,11 +118,17 @@ class PlacementLoop:
             pool,
             now_s,
             pins=dict(self._pins),
+            barred=self._stopped(),
         )
         self.problems = decision.problems
         follow_up_ms = decision.follow_up_ms
         self._follow_up_s = None if follow_up_ms is None else follow_up_ms / 1000
         self._write(decision)
+
+    def _stopped(self) -> frozenset[TaskId]:
+        """The units of flows that are stopped: they run nowhere."""
+        flows = {f.metadata.name for f in self._flows() if f.spec.state is FlowState.STOPPED}
+        return frozenset(task_id(task) for task in self._store if task.spec.flow_name in flows)
 
     def _write(self, decision: PlacementDecision) -> None:
         """To the units as they are now: units and drivers may have come or gone meanwhile."""

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from headrace.api import FlowState
+from headrace.control.pauses import answer_pauses, change_pauses
 from headrace.control.task_rows import as_json, find_task, held_task, task_row
 from headrace.errors import InvalidSpec
 from headrace.standalone.herder import StandaloneHerder
@@ -44,9 +46,15 @@ def _move(herder: StandaloneHerder, flow: str, task: str, driver: str) -> Answer
     return {"from": held.status.driver_name}
 
 
-def _pause(herder: StandaloneHerder, flow: str, paused: bool) -> Answer:
-    herder.pause(flow, paused)
-    return {}
+def _set_state(herder: StandaloneHerder, flow: str, state: str) -> Answer:
+    herder.change_spec(flow, state=FlowState(state))
+    return answer_pauses(herder.flow(flow), herder.tasks(flow))
+
+
+def _pause_partitions(herder: StandaloneHerder, flow: str, partitions: str, paused: bool) -> Answer:
+    items = change_pauses(herder.flow(flow), partitions, paused=paused)
+    herder.change_spec(flow, paused_partitions=items)
+    return answer_pauses(herder.flow(flow), herder.tasks(flow), partitions)
 
 
 def _scale(herder: StandaloneHerder, flow: str, drivers: int) -> Answer:
@@ -63,7 +71,8 @@ _VERBS: dict[str, Callable[..., Answer]] = {
     "describe": _describe,
     "restart": _restart,
     "move": _move,
-    "pause": _pause,
+    "set-state": _set_state,
+    "pause-partitions": _pause_partitions,
     "scale": _scale,
     "kill-driver": _kill_driver,
 }

@@ -4,6 +4,7 @@ Every reason has an entry in docs/runbook.md with what to do about it. A check o
 the operator has never hits in standalone.
 """
 
+from collections import defaultdict
 from collections.abc import Callable
 from datetime import datetime
 
@@ -11,10 +12,13 @@ from headrace.api import (
     ConditionStatus,
     ConditionType,
     FlowState,
+    Pauses,
     Readiness,
     Reason,
     TaskPhase,
     TaskType,
+    TopicPartition,
+    TopicPartitions,
     condition,
 )
 from headrace.status.facts import FlowFacts, PodFacts
@@ -23,6 +27,7 @@ Check = Callable[[FlowFacts], Readiness | None]
 
 _START_S = 60.0
 """From its container's start to its Lease a driver takes a few seconds, on a busy node more."""
+_LONGEST_MESSAGE = 4096
 _LOCKED_OUT = (Reason.SECRET_MISSING, Reason.AUTHENTICATION_FAILED, Reason.TLS_FAILED)
 """Retried all the same; but only somebody else can change that."""
 
@@ -59,7 +64,8 @@ def _stopped(facts: FlowFacts) -> Readiness | None:
         return None
     held = sum(task.status.driver_name != "" for task in facts.tasks)
     if facts.pods or (held and facts.alive):
-        return Readiness.reconciling(Reason.STOPPING, f"drivers hand over {held} units and end")
+        ends = " and end" if facts.pods else ""
+        return Readiness.reconciling(Reason.STOPPING, f"drivers hand over {held} units{ends}")
     message = "stopped, as spec.state asks; with state: Running it goes on from where it stood"
     return Readiness.ready(Reason.STOPPED, message)
 
@@ -200,6 +206,22 @@ def _paused(facts: FlowFacts) -> Readiness | None:
     )
 
 
+def _partitions_paused(facts: FlowFacts) -> Readiness | None:
+    items = facts.flow.spec.paused_partitions
+    if not items:
+        return None
+    known: dict[str, set[TopicPartition]] = defaultdict(set)
+    for task in facts.source_tasks:
+        for at in TopicPartitions.unpack(task.spec.partitions):
+            known[at.topic].add(at)
+    paused = sum(len(at) for at in map(Pauses.of(items).among, known.values()))
+    of = sum(map(len, known.values()))
+    message = f"{paused} of {of} partitions are paused by spec.pausedPartitions"
+    if absent := [str(item) for item in items if not Pauses.of([item]).among(known[item.topic])]:
+        message += f"; the flow has none of these (yet): {', '.join(absent)}"
+    return Readiness.ready(Reason.RUNNING, message[:_LONGEST_MESSAGE])
+
+
 def _ready(facts: FlowFacts) -> Readiness:
     return Readiness.ready(Reason.RUNNING, f"all {len(facts.tasks)} units run")
 
@@ -226,4 +248,5 @@ CHECKS: tuple[Check, ...] = (
     _unit_recovers,
     _unit_warns,
     _paused,
+    _partitions_paused,
 )

@@ -22,6 +22,11 @@ from headrace.status.checks import judge
 from headrace.status.facts import FlowFacts
 
 _LONGEST_MESSAGE = 4096
+_OBSERVED_BY_TASKS = (
+    ConditionType.DATA_LOSS_DETECTED,
+    ConditionType.FOREIGN_WRITER,
+    ConditionType.PARTITIONS_PAUSED,
+)
 
 
 def flow_status(facts: FlowFacts) -> ReplicationFlowStatus:
@@ -89,7 +94,7 @@ def _rounded(status: ReplicationFlowStatus) -> ReplicationFlowStatus:
 
 def _about_copies(facts: FlowFacts) -> Iterable[Condition]:
     """What source tasks observed of the copies, joined."""
-    for type in (ConditionType.DATA_LOSS_DETECTED, ConditionType.FOREIGN_WRITER):
+    for type in _OBSERVED_BY_TASKS:
         found = [c for t in facts.source_tasks if (c := condition(t.status.conditions, type))]
         if found:
             messages = "; ".join(dict.fromkeys(c.message for c in found))

@@ -87,11 +87,6 @@ def test_a_flow_that_asks_for_nothing_that_is_missing() -> None:
         ),
         ({"onDataLoss": "Restart"}, "spec.onDataLoss: Restart is not built yet; use Fail"),
         ({"onRecordError": "Skip"}, "spec.onRecordError: Skip is not built yet; use Fail"),
-        ({"state": "Stopped"}, "spec.state: Stopped is not built yet; use Running or Paused"),
-        (
-            {"pausedPartitions": [{"topic": "orders", "partitions": "0"}]},
-            "spec.pausedPartitions is not built yet; leave it out",
-        ),
     ],
 )
 def test_what_a_flow_is_refused_for(spec: dict[str, Any], sentence: str) -> None:
@@ -106,6 +101,7 @@ def test_what_a_flow_is_refused_for(spec: dict[str, Any], sentence: str) -> None
         {"startFrom": "Timestamp", "startTimestamp": "2026-01-31T12:00:00Z"},
         {"tasks": {"max": 3, "standbys": 1, "assignor": "cooperative", "movementBudget": 0.5}},
         {"discovery": {"topicsSeconds": 1}},
+        {"state": "Stopped", "pausedPartitions": [{"topic": "orders"}]},
         {"heartbeats": {"enabled": False, "intervalSeconds": 5, "onSource": False}},
         {"topicConfigs": {"sync": False, "intervalSeconds": 5}},
         {"acls": {"intervalSeconds": 5}},

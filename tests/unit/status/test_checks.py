@@ -111,7 +111,7 @@ BLOCKED = Readiness.stalled(Reason.FORBIDDEN, "the operator may not create deplo
         ),
         (facts(POD, alive=True), NO, Reason.STARTING, "for the first time", False),
         (facts(state="Stopped"), YES, Reason.STOPPED, "stopped, as spec.state asks", False),
-        (facts(POD, state="Stopped"), NO, Reason.STOPPING, "hand over", False),
+        (facts(POD, state="Stopped"), NO, Reason.STOPPING, "hand over 0 units and end", False),
         (
             replace(facts(POD), not_built=("spec.acls.sync is not built yet",)),
             NO,
