@@ -7,7 +7,13 @@ from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
 import confluent_kafka
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import (
+    OFFSET_INVALID,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
 from confluent_kafka.admin import (
     AdminClient,
     ConfigResource,
@@ -209,10 +215,19 @@ class Admin:
             for at, future in futures.items():
                 ours = TopicPartition(at.topic, at.partition)
                 try:
-                    found[ours] = self._result(f"{what} of {ours} on {self.name}", future).offset
+                    found[ours] = self._offset(f"{what} of {ours} on {self.name}", future)
                 except Retriable as error:
                     failed = error
         return found, failed
+
+    def _offset(self, tried: str, future: "Future[Any]") -> int:
+        """A broker that is frozen or killed while it is asked leaves the client's mark for "none"
+        in the result, without an error. Taken for an offset it would read as a loss of all records.
+        """
+        offset: int = self._result(tried, future).offset
+        if offset == OFFSET_INVALID:
+            raise Retriable(f"could not {tried}: no answer from the partition's leader")
+        return offset
 
     def _created(
         self, tried: str, name: str, call: Callable[[], Mapping[str, "Future[Any]"]]

@@ -1,0 +1,66 @@
+"""What the client answers about offsets, and what it only seems to answer."""
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+import confluent_kafka
+import pytest
+from confluent_kafka import OFFSET_INVALID
+
+from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
+from headrace.errors import Retriable
+from headrace.kafka import Admin, Position
+
+AT = TopicPartition("orders", 0)
+
+
+class Answer(NamedTuple):
+    offset: int
+
+
+class FakeAdminClient:
+    """Answers offsets one after the other, and the last one for ever."""
+
+    def __init__(self, *offsets: int) -> None:
+        self._offsets = list(offsets)
+
+    def list_offsets(
+        self, asked: Mapping[confluent_kafka.TopicPartition, Any], **_: Any
+    ) -> dict[confluent_kafka.TopicPartition, "Future[Answer]"]:
+        offset = self._offsets.pop(0) if len(self._offsets) > 1 else self._offsets[0]
+        future: Future[Answer] = Future()
+        future.set_result(Answer(offset))
+        return dict.fromkeys(asked, future)
+
+    def list_topics(self, **_: Any) -> Any:
+        return type("Metadata", (), {"topics": {}})
+
+    def poll(self, _: float) -> int:
+        return 0
+
+
+def admin(monkeypatch: pytest.MonkeyPatch, *offsets: int) -> Admin:
+    client = FakeAdminClient(*offsets)
+    monkeypatch.setattr("headrace.kafka.admin.construct", lambda *_: client)
+    spec = ClusterSpec(alias="east", bootstrap_servers="127.0.0.1:1")
+    return Admin(ClusterAccess(spec), timeout_s=0.3)
+
+
+@pytest.mark.parametrize("position", list(Position))
+def test_an_offset_without_an_answer_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch, position: Position
+) -> None:
+    # A broker that does not answer in time leaves the client's mark in the result, and no error.
+    east = admin(monkeypatch, OFFSET_INVALID, OFFSET_INVALID, 42)
+    assert east.offsets([AT], position) == {AT: 42}
+
+
+def test_an_offset_without_an_answer_is_no_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Retriable, match="read latest offsets of orders-0 on east .*no answer"):
+        admin(monkeypatch, OFFSET_INVALID).offsets([AT], Position.LATEST)
+    assert admin(monkeypatch, OFFSET_INVALID).known_ends([AT]) == {}
+
+
+def test_no_record_at_a_time_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert admin(monkeypatch, -1).offsets_at([AT], 0) == {AT: -1}
