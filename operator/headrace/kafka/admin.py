@@ -32,6 +32,9 @@ from headrace.kafka.renewal import Renewed
 
 T = TypeVar("T")
 
+GRACE_S = 5.0
+"""The client's own time-outs come first, unless this process was frozen meanwhile."""
+
 
 class Topic(NamedTuple):
     """A topic as a cluster knows it; ``topic_id`` changes when it is deleted and made again."""
@@ -252,7 +255,10 @@ class Admin:
 
     def _result(self, tried: str, future: "Future[T]") -> T:
         try:
-            return future.result(timeout=self._timeout_s + 5)  # the client's own time-out is first
+            return future.result(timeout=self._timeout_s + GRACE_S)
+        except TimeoutError:
+            waited_s = self._timeout_s + GRACE_S
+            raise Retriable(f"could not {tried}: no answer in time ({waited_s:.0f} s)") from None
         except KafkaException as error:
             raise self._failed(error, tried) from error
 

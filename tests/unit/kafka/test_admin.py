@@ -20,7 +20,7 @@ class Answer(NamedTuple):
 
 
 class FakeAdminClient:
-    """Answers offsets one after the other, and the last one for ever."""
+    """Answers offsets one after the other, and the last one for ever; without any, never."""
 
     def __init__(self, *offsets: int) -> None:
         self._offsets = list(offsets)
@@ -28,9 +28,10 @@ class FakeAdminClient:
     def list_offsets(
         self, asked: Mapping[confluent_kafka.TopicPartition, Any], **_: Any
     ) -> dict[confluent_kafka.TopicPartition, "Future[Answer]"]:
-        offset = self._offsets.pop(0) if len(self._offsets) > 1 else self._offsets[0]
         future: Future[Answer] = Future()
-        future.set_result(Answer(offset))
+        if self._offsets:
+            left = self._offsets
+            future.set_result(Answer(left.pop(0) if len(left) > 1 else left[0]))
         return dict.fromkeys(asked, future)
 
     def list_topics(self, **_: Any) -> Any:
@@ -64,3 +65,10 @@ def test_an_offset_without_an_answer_is_no_offset(monkeypatch: pytest.MonkeyPatc
 
 def test_no_record_at_a_time_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert admin(monkeypatch, -1).offsets_at([AT], 0) == {AT: -1}
+
+
+def test_a_time_out_of_our_own_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A driver that was frozen for longer than both time-outs finds its own expired first.
+    monkeypatch.setattr("headrace.kafka.admin.GRACE_S", 0.0)
+    with pytest.raises(Retriable, match="could not read latest offsets of orders-0 on east .*time"):
+        admin(monkeypatch).offsets([AT], Position.LATEST)
