@@ -17,7 +17,7 @@ SCRATCH := $(VENV)/scratch
 # Targets are steps of one small machine's work, and their output is read by people: never two at once.
 .NOTPARALLEL:
 .PHONY: help demo demo-k8s test check e2e cluster-up cluster-down cluster-status bench bench-assign \
-  bench-operator lint format generate lock wheel images images-test push sbom clean preflight
+  bench-operator soak lint format generate lock wheel images images-test push sbom clean preflight
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,11 @@ bench-assign: $(INSTALLED)  ## how long assignors take at 1,000,000 tasks, in wh
 
 bench-operator: $(INSTALLED)  ## the operator, its API server real, its drivers simulated: 200 flows, 10,000 tasks
 	$(IN_TESTS) bench.operator --full
+
+# Another one: make soak MINUTES=2 SEED=7
+MINUTES := 10
+soak: $(INSTALLED)  ## ten minutes of faults at random, under load: every record is accounted for
+	@$(IN_TESTS) soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 lint: $(INSTALLED)  ## format, style, types and the contracts between the rooms
 	$(BIN)/ruff format --check .

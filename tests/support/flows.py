@@ -14,6 +14,7 @@ from support.records import LINGER
 
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.control import control
+from headrace.host import spawn
 from headrace.sandbox import Cluster
 
 
@@ -51,9 +52,8 @@ class FlowRun:
         self.file.write_text(yaml.safe_dump_all(flows))
         self.log = folder / f"{self.name}.log"
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
+            self.process = spawn(  # it ends with us, also when we are killed
                 [sys.executable, "-m", "headrace", "run", str(self.file), *options],
-                stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env={**os.environ, "HEADRACE_LOG_LEVEL": "DEBUG"},

@@ -1,0 +1,187 @@
+"""A flow between two clusters of three brokers, under load, while things go wrong at random.
+
+``make soak``, or ``cd tests && python -m soak --minutes 10 --seed N``. Brokers, drivers and secrets
+suffer at the same time, each from a thread of its own. At the end every record of the source is
+looked up on the target: nothing may be missing or out of order, and each copy that was made twice
+has to lie between what was stored and what was acknowledged when a driver was lost.
+
+Exit codes: 0 Passed, 1 Failed, 2 Inconclusive.
+"""
+
+import argparse
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import psutil
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from soak.brokers import BrokerFaults
+from soak.drivers import DriverFaults, identity
+from soak.faults import FaultJournal
+from soak.hazards import Hazard
+from soak.load import NumberedLoad
+from soak.outcome import Outcome, Verdict
+from soak.reading import close_books
+from soak.samples import Sampler, thirds
+from soak.stage import PROGRESS, TOPICS, Stage, staged
+from soak.tables import show
+
+from headrace import logs
+from headrace.host import state_home
+
+CAUGHT_UP_S = 240.0
+"""After the last fault: a broker may have just been started, and a task wait for its back-off."""
+MENDED_S = 200.0
+"""Three starts of a broker, each as slow as it may be."""
+_CALM_LOOKS = 3
+_PAUSE_S = (3.0, 12.0)
+_CODES = {Verdict.PASSED: 0, Verdict.FAILED: 1, Verdict.INCONCLUSIVE: 2}
+
+Say = Callable[[str], None]
+
+
+def main() -> int:
+    """Soak, print, and return the exit code."""
+    options = _options()
+    logs.configure("ERROR")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does
+    console = Console(width=None if sys.stdout.isatty() else 160, record=True)
+    started = time.strftime("%Y%m%d-%H%M%S")
+    folder = options.folder or state_home() / "soaks" / f"{started}-seed-{options.seed}"
+    folder.mkdir(parents=True)
+    console.print(f"seed {options.seed}, {options.minutes:g} minutes; folder {folder}")
+    try:
+        # A socket's path has 107 bytes at most: not in a folder that may lie deep.
+        with tempfile.TemporaryDirectory(prefix="soak-") as sockets:
+            os.environ["XDG_RUNTIME_DIR"] = sockets
+            with _progress(console, options.minutes) as progress:
+                outcome = _soak(options, folder, progress)
+    except KeyboardInterrupt:
+        console.print("ended before its time: Inconclusive")
+        return _CODES[Verdict.INCONCLUSIVE]
+    finally:
+        console.save_text(str(folder / "report.txt"), clear=False)
+    show(console, outcome)
+    console.print(f"Logs: {folder}", soft_wrap=True)
+    console.save_text(str(folder / "report.txt"))
+    return _CODES[outcome.verdict]
+
+
+def _soak(options: argparse.Namespace, folder: Path, progress: Progress) -> Outcome:
+    began = time.monotonic()
+
+    def say(what: str) -> None:
+        progress.print(f"{time.monotonic() - began:6.0f} s  {what}", markup=False, highlight=False)
+
+    journal = FaultJournal(say)
+    with staged(folder, say) as stage:
+        veteran = min(stage.run.drivers(), key=psutil.Process.create_time)
+        say(f"the memory of {identity(veteran)} is watched")
+        load = NumberedLoad(stage.source, TOPICS, options.rate)
+        sampler, hazards = Sampler(veteran), _hazards(stage, journal, options.seed, veteran.pid)
+        try:
+            _run_for(options.minutes * 60, [load, sampler, *hazards], progress)
+        finally:
+            for hazard in hazards:
+                hazard.stop()
+            for hazard in hazards:
+                hazard.join(MENDED_S)
+        sampler.stop()
+        say("all is put right; the load ends")
+        load.stop()
+        problems = [hazard.problem for hazard in hazards if hazard.problem]
+        mirror = list(_come_to_rest(stage, veteran, say))
+        say(f"{sum(load.acknowledged.values()):,} records are looked for")
+        books = close_books(stage, load.acknowledged, journal.faults)
+    return Outcome(
+        options.seed,
+        options.minutes,
+        journal.faults,
+        books.accounts,
+        [*books.source_problems, *problems, *filter(None, [load.problem])],
+        mirror,
+        thirds(sampler.samples),
+    )
+
+
+def _hazards(stage: Stage, journal: FaultJournal, seed: int, veteran: int) -> list[Hazard]:
+    decks = {
+        "source": BrokerFaults(stage.source, journal).deck(),
+        "target": BrokerFaults(stage.target, journal, PROGRESS).deck(),
+        "drivers": DriverFaults(stage, journal, veteran).deck(),
+    }
+    return [Hazard(name, seed, deck, _PAUSE_S) for name, deck in decks.items()]
+
+
+def _run_for(
+    seconds: float, threads: Sequence[NumberedLoad | Sampler | Hazard], progress: Progress
+) -> None:
+    for thread in threads:
+        thread.start()
+    began, over = time.monotonic(), threading.Event()
+    task = progress.add_task("soaking", total=seconds)
+    while (passed := time.monotonic() - began) < seconds:
+        progress.update(task, completed=passed)
+        over.wait(0.5)
+    progress.update(task, completed=seconds)
+
+
+def _come_to_rest(stage: Stage, veteran: psutil.Process, say: Say) -> list[str]:
+    """Wait until all is copied, and end the flow; what was not as it has to be."""
+    problems, deadline, calm = [], time.monotonic() + CAUGHT_UP_S, 0
+    began = time.monotonic()
+    while calm < _CALM_LOOKS and time.monotonic() < deadline:
+        time.sleep(1)
+        calm = calm + 1 if _caught_up(stage) else 0
+    if calm < _CALM_LOOKS:
+        units = [
+            f"{unit['name']} {unit.get('phase')}, lag {unit.get('lagRecords')}"
+            for unit in stage.run.units()
+        ]
+        problems.append(
+            f"the flow did not catch up within {CAUGHT_UP_S:.0f} s: {'; '.join(units)}; Ready: "
+            f"{stage.run.condition('Ready')}"
+        )
+    else:
+        say(f"caught up after {time.monotonic() - began:.0f} s")
+    if not veteran.is_running():
+        problems.append("a driver ended that nobody had killed")
+    if (code := stage.run.stop(30)) != 0:
+        problems.append(f"headrace run ended with code {code}")
+    return problems
+
+
+def _caught_up(stage: Stage) -> bool:
+    units = stage.run.units()
+    return stage.run.ready() and all(
+        unit.get("phase") == "Running" and unit.get("lagRecords", 0) == 0 for unit in units
+    )
+
+
+def _progress(console: Console, minutes: float) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    shown = TextColumn(f"of {minutes:g} minutes")
+    return Progress(*columns, shown, console=console, disable=not console.is_terminal)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="soak", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--minutes", type=float, default=10, help="of faults (default 10)")
+    parser.add_argument("--seed", type=int, help="of the faults' random numbers (default: any)")
+    parser.add_argument("--rate", type=int, default=400, help="records a second (default 400)")
+    parser.add_argument("--folder", type=Path, help="for logs (default: one that is named)")
+    options = parser.parse_args()
+    if options.seed is None:
+        options.seed = random.randrange(10_000)
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""What was done to brokers and drivers, and when."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class FaultKind(StrEnum):
+    """What can be done."""
+
+    BROKER_KILLED = "broker killed"
+    BROKER_FROZEN = "broker frozen"
+    CLUSTER_ROLLED = "cluster rolled"
+    LEADERLESS = "partitions leaderless"
+    TWO_BROKERS_KILLED = "two brokers killed"
+    PROGRESS_LEADER_KILLED = "progress leader killed"
+    DRIVER_KILLED = "driver killed"
+    DRIVER_FROZEN = "driver frozen past its Lease"
+    DRIVER_STALLED = "driver frozen within its Lease"
+    PASSWORD_CHANGED = "password changed"
+    CERTIFICATE_CHANGED = "certificate changed"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One that is over, or goes on. Times are Unix seconds."""
+
+    number: int
+    """Counts from 1."""
+    kind: FaultKind
+    on: str
+    """What it was done to, for people."""
+    began_s: float
+    ended_s: float = float("inf")
+    """When it was put right: a broker answers again, a driver is thawed."""
+    driver: str = ""
+    """``<name>/<incarnation>`` of the driver that was killed or frozen."""
+
+    def __str__(self) -> str:
+        return f"fault {self.number}, {self.kind} ({self.on})"
+
+    def is_near(self, first_s: float, last_s: float, after_s: float = 15.0) -> bool:
+        """Whether it was going on between these, or was over for less than ``after_s``."""
+        return self.began_s <= last_s and self.ended_s >= first_s - after_s
+
+
+class FaultJournal:
+    """All faults of a run. Thread-safe."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._faults: dict[int, Fault] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def faults(self) -> list[Fault]:
+        """In the order of their beginnings."""
+        with self._lock:
+            return list(self._faults.values())
+
+    @contextmanager
+    def fault(self, kind: FaultKind, on: str, driver: str = "") -> Iterator[None]:
+        """A fault that lasts as long as the block."""
+        with self._lock:
+            number = len(self._faults) + 1
+            self._faults[number] = Fault(number, kind, on, time.time(), driver=driver)
+        self._say(f"{number:3}  {kind}: {on}")
+        try:
+            yield
+        finally:
+            began = self._faults[number]
+            over = Fault(number, kind, on, began.began_s, time.time(), driver)
+            with self._lock:
+                self._faults[number] = over
+            self._say(f"{number:3}  over after {over.ended_s - over.began_s:.1f} s")

@@ -1,0 +1,57 @@
+"""What does the harm: threads that draw faults from decks, until the time is over.
+
+Each has its own random numbers, from the seed: what it draws depends on nothing else. A deck is
+used up before it is shuffled again, so that a run of some minutes has had all of it.
+"""
+
+import random
+import threading
+from collections.abc import Callable, Sequence
+
+from soak.faults import FaultKind
+
+Inflict = Callable[[random.Random, threading.Event], None]
+"""Inflict a fault, wait, and put it right: also, and at once, when the event is set."""
+
+
+class Hazard:
+    """One thread, one fault at a time."""
+
+    def __init__(
+        self,
+        name: str,
+        seed: int,
+        deck: Sequence[tuple[FaultKind, Inflict]],
+        pause_s: tuple[float, float],
+    ) -> None:
+        """``pause_s``: least and most between two faults."""
+        self._random = random.Random(f"{seed} {name}")
+        self._name, self._deck, self._pause_s = name, deck, pause_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.problem = ""
+        """A sentence when a fault could not be inflicted or put right."""
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Put right what there is; ``join`` waits for that."""
+        self._stop.set()
+
+    def join(self, timeout_s: float | None = None) -> None:
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        drawn: str = "its start"
+        try:
+            while True:
+                deck = list(self._deck)
+                self._random.shuffle(deck)
+                for kind, inflict in deck:
+                    if self._stop.wait(self._random.uniform(*self._pause_s)):
+                        return
+                    drawn = kind
+                    inflict(random.Random(self._random.random()), self._stop)
+        except Exception as error:  # noqa: BLE001 - a thread's errors are told by the verdict
+            self.problem = f"{self._name} stopped at {drawn}: {error!r}"

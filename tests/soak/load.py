@@ -1,0 +1,79 @@
+"""The load: numbered records, and which of them the source has acknowledged."""
+
+import itertools
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from functools import partial
+
+from support.flows import spec
+from support.records import LINGER
+
+from headrace.kafka import KafkaError, Message, make_producer
+from headrace.sandbox import Cluster
+
+_VALUE_BYTES = 200
+_FLUSH_S = 120
+_QUEUED_MOST = 50_000
+
+
+class NumberedLoad:
+    """Writes to all partitions in turn, some a second, until ``stop``.
+
+    The value of a record begins with its number in its partition.
+    """
+
+    def __init__(self, cluster: Cluster, topics: Mapping[str, int], per_second: int) -> None:
+        self._cluster, self._per_second = cluster, per_second
+        self._partitions = [(name, n) for name, count in topics.items() for n in range(count)]
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
+        self.sent: Counter[tuple[str, int]] = Counter()
+        self.acknowledged: Counter[tuple[str, int]] = Counter()
+        """Records that the source must have, by topic and partition: the first so many numbers."""
+        self.problem = ""
+        """A sentence when the source refused some: a soak without its load says nothing."""
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write no more, and wait until all is acknowledged."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._write()
+        except Exception as error:  # noqa: BLE001 - a thread's errors are told by the verdict
+            self.problem = f"the load ended: {error!r}"
+
+    def _write(self) -> None:
+        producer = make_producer(spec(self._cluster), LINGER)
+        turns = itertools.cycle(self._partitions)
+        began, due = time.monotonic(), 0
+        while not self._stop.wait(0.02):
+            producer.poll(0)
+            if len(producer) > _QUEUED_MOST:
+                continue
+            wanted = int((time.monotonic() - began) * self._per_second)
+            for topic, partition in itertools.islice(turns, wanted - due):
+                number = self.sent[topic, partition]
+                producer.produce(
+                    topic,
+                    b"%d " % number + b"." * _VALUE_BYTES,
+                    b"%d" % number,
+                    partition,
+                    on_delivery=partial(self._delivered, (topic, partition)),
+                )
+                self.sent[topic, partition] += 1
+            due = wanted
+        if left := producer.flush(_FLUSH_S):
+            self.problem = f"the source did not acknowledge {left} records within {_FLUSH_S} s"
+
+    def _delivered(self, at: tuple[str, int], error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            self.problem = f"the source refused a record of {at[0]}-{at[1]}: {error.str()}"
+        else:
+            self.acknowledged[at] += 1

@@ -1,0 +1,129 @@
+"""The verdict on a soak, and the sentences that give its reasons. Pure."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from soak.accounts import Account
+from soak.evidence import clock
+from soak.faults import Fault
+from soak.samples import Third
+
+LEAST_FAULTS_A_MINUTE = 2
+MEMORY_GROWTH_MOST = 1.1
+THREADS_MORE_MOST = 4
+"""A driver has a thread for each broker and client: a unit more or less at the median is none."""
+JUDGED_FROM_MINUTES = 6
+"""Before that a driver still grows to its size."""
+_EXAMPLES = 5
+
+
+class Verdict(StrEnum):
+    """Of a soak."""
+
+    PASSED = "Passed"
+    FAILED = "Failed"
+    INCONCLUSIVE = "Inconclusive"
+    """What was to be tested, or what tests it, was not as it has to be."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came out."""
+
+    seed: int
+    minutes: float
+    faults: Sequence[Fault]
+    accounts: Sequence[Account]
+    source_problems: Sequence[str]
+    """Why nothing is proved."""
+    mirror_problems: Sequence[str]
+    """What the mirror did besides: it did not catch up, it ended."""
+    thirds: Sequence[Third]
+    """Of the veteran driver."""
+
+    @property
+    def records(self) -> int:
+        return sum(one.records for one in self.accounts)
+
+    @property
+    def missing(self) -> int:
+        return sum(one.missing_count for one in self.accounts)
+
+    @property
+    def reordered(self) -> int:
+        return sum(len(one.reordered) for one in self.accounts)
+
+    @property
+    def repeats(self) -> int:
+        return sum(len(one.repeats) for one in self.accounts)
+
+    @property
+    def unexplained(self) -> int:
+        return sum(len(one.unexplained) for one in self.accounts)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Failed before Inconclusive: a loss is one, whatever else went wrong."""
+        if any(self.failures()):
+            return Verdict.FAILED
+        return Verdict.INCONCLUSIVE if self.source_problems else Verdict.PASSED
+
+    def failures(self) -> Iterator[str]:
+        """Why it is not Passed: what was lost, where, and which faults were near."""
+        yield from self.mirror_problems
+        for one in self.accounts:
+            yield from self._missing_from(one)
+            if one.reordered:
+                shown = ", ".join(
+                    f"{a.source_offset} at {a.target_offset} ({clock(a.at_s)})"
+                    for a in one.reordered[:_EXAMPLES]
+                )
+                near = self._near(one.reordered[0].at_s, one.reordered[0].at_s)
+                yield f"{one.name}: {len(one.reordered)} first arrivals out of order: {shown}{near}"
+            if one.unexplained:
+                first = one.unexplained[0].arrival
+                offsets = [repeat.arrival.source_offset for repeat in one.unexplained]
+                yield (
+                    f"{one.name}: {len(offsets)} repeats that nothing explains, source offsets "
+                    f"{min(offsets)} to {max(offsets)}, the first at target offset "
+                    f"{first.target_offset}, {clock(first.at_s)}{self._near(*[first.at_s] * 2)}"
+                )
+            if one.foreign:
+                yield f"{one.name}: {one.foreign} records on the target that the source has not"
+        if len(self.faults) < (least := int(self.minutes * LEAST_FAULTS_A_MINUTE)):
+            yield f"only {len(self.faults)} faults, at least {least} were to be"
+        yield from self._growth()
+
+    def _missing_from(self, one: Account) -> Iterator[str]:
+        for first, last in one.missing[:_EXAMPLES]:
+            before_s, behind_s = one.missing_at[first]
+            yield (
+                f"{one.name}: source offsets {first} to {last} are missing on the target; its "
+                f"neighbours arrived at {clock(before_s)} and {clock(behind_s)}"
+                f"{self._near(before_s, behind_s)}"
+            )
+        if (more := len(one.missing) - _EXAMPLES) > 0:
+            yield f"{one.name}: {more} more gaps, {one.missing_count} records in all"
+
+    def _growth(self) -> Iterator[str]:
+        if self.minutes < JUDGED_FROM_MINUTES or len(self.thirds) < 3:
+            return
+        _, middle, last = self.thirds
+        if last.rss > MEMORY_GROWTH_MOST * middle.rss:
+            yield f"a driver's memory grew to {last.rss / middle.rss:.2f} times the middle third's"
+        if last.threads > middle.threads + THREADS_MORE_MOST:
+            yield f"a driver's threads grew from {middle.threads:.0f} to {last.threads:.0f}"
+
+    def _near(self, first_s: float, last_s: float) -> str:
+        near = [fault for fault in self.faults if fault.is_near(first_s, last_s)]
+        return f"; near in time: {', '.join(map(str, near))}" if near else "; no fault was near"
+
+    def explained(self) -> Counter[str]:
+        """Repeats by what explains them."""
+        return Counter(
+            f"{one.name}: {repeat.why or 'nothing explains them'}"
+            for one in self.accounts
+            for repeat in one.repeats
+        )

@@ -1,0 +1,164 @@
+"""What both clusters hold at the end, and what the run has logged."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from soak.accounts import (
+    LOST,
+    PARTITION_TAKEN,
+    RENEWALS,
+    UNIT_TAKEN,
+    Account,
+    Arrival,
+    Logged,
+    Stored,
+    account,
+)
+from soak.evidence import write_evidence
+from soak.faults import Fault
+from soak.stage import PROGRESS, TOPICS, Stage
+from support.flows import spec
+
+from headrace.api.partitions import TopicPartition
+from headrace.errors import Retriable
+from headrace.kafka import Admin, KafkaError, KafkaException, Position, assign, make_consumer
+from headrace.replication import Progress, ProgressKey
+from headrace.sandbox import Cluster
+
+_SILENCE_S = 30
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A record of a log."""
+
+    partition: int
+    offset: int
+    at_s: float
+    key: bytes
+    value: bytes
+
+
+@dataclass(frozen=True)
+class Books:
+    """All partitions."""
+
+    accounts: Sequence[Account]
+    source_problems: Sequence[str]
+    """What the source lost of what it had acknowledged, or holds twice: then nothing is proved."""
+
+
+def close_books(
+    stage: Stage,
+    acknowledged: Mapping[tuple[str, int], int],
+    faults: Sequence[Fault],
+) -> Books:
+    """Read both clusters, and account for every record."""
+    progress, log = _progress(stage.target), read_log(stage.run.log)
+    accounts, problems = [], []
+    for topic, partitions in TOPICS.items():
+        source = _by_partition(read_entries(stage.source, topic))
+        target = _by_partition(read_entries(stage.target, f"{stage.source.name}.{topic}"))
+        for partition in range(partitions):
+            name, sent = f"{topic}-{partition}", source[partition]
+            numbers = [int(entry.value.split()[0]) for entry in sent]
+            if numbers != list(range(len(numbers))):
+                problems.append(f"the source holds {name} with gaps, twice or out of order")
+            if len(numbers) < (least := acknowledged[topic, partition]):
+                problems.append(
+                    f"the source acknowledged {least} records of {name}, and has {len(numbers)}"
+                )
+            offsets = {entry.value: entry.offset for entry in sent}
+            arrivals = [
+                Arrival(entry.offset, offsets.get(entry.value, -1), entry.at_s)
+                for entry in target[partition]
+            ]
+            stored = progress[topic, partition]
+            write_evidence(stage.run.log.parent, name, arrivals, stored, faults)
+            accounts.append(
+                account(
+                    name,
+                    [entry.offset for entry in sent],
+                    arrivals,
+                    progress=stored,
+                    faults=faults,
+                    log=log,
+                )
+            )
+    return Books(accounts, problems)
+
+
+def read_entries(cluster: Cluster, topic: str) -> Iterator[Entry]:
+    """All that a topic holds; each partition in its order."""
+    admin = Admin(spec(cluster))
+    partitions = [TopicPartition(topic, n) for n in range(admin.topics()[topic])]
+    ends = admin.offsets(partitions, Position.LATEST)
+    consumer = make_consumer(spec(cluster), {"isolation.level": "read_uncommitted"})
+    assign(consumer, [(at, 0) for at in partitions])
+    waiting = {at.partition for at in partitions if ends[at]}
+    with closing(consumer):
+        while waiting:
+            message = consumer.poll(_SILENCE_S)
+            if message is None:
+                raise Retriable(f"no record within {_SILENCE_S} s of {topic}, partitions {waiting}")
+            partition = message.partition() or 0
+            if error := message.error():
+                if error.code() != KafkaError._PARTITION_EOF:
+                    raise KafkaException(error)
+                waiting.discard(partition)
+                continue
+            offset, (_, stamp_ms) = message.offset() or 0, message.timestamp()
+            key, value = message.key() or b"", message.value() or b""
+            yield Entry(partition, offset, stamp_ms / 1000, key, value)
+
+
+def read_log(file: Path) -> list[Logged]:
+    """The lines that may explain a repeat."""
+    return list(logged(file.read_text(errors="replace").splitlines()))
+
+
+def logged(lines: Sequence[str]) -> Iterator[Logged]:
+    """Of tasks that renewed their lanes; of drivers that were lost or did not release a task."""
+    for line in lines:
+        fields = {
+            key: quoted or plain for key, quoted, plain in _FIELD.findall(line) if quoted or plain
+        }
+        event, why = fields.get("event", ""), fields.get("why", "")
+        if event not in (*_TAKEN, *RENEWALS):
+            continue
+        yield Logged(
+            datetime.fromisoformat(fields["timestamp"]).timestamp(),
+            event,
+            "" if event == PARTITION_TAKEN else fields.get("task", ""),  # it is the connector's
+            fields.get("driver", ""),
+            fields.get("partition", ""),
+            why,
+        )
+
+
+_TAKEN = (LOST, UNIT_TAKEN, PARTITION_TAKEN)
+_FIELD = re.compile(r'(\w+)=(?:"((?:[^"\\]|\\.)*)"|(\S*))')
+
+
+def _progress(target: Cluster) -> dict[tuple[str, int], list[Stored]]:
+    """Its history, as far as nothing was compacted: the active segment never is."""
+    history: dict[tuple[str, int], list[Stored]] = defaultdict(list)
+    for entry in read_entries(target, PROGRESS):
+        if entry.value:
+            key, progress = ProgressKey.decode(entry.key), Progress.decode(entry.value)
+            task, _, driver = progress.owner.partition(" on ")
+            stored = Stored(entry.at_s, task, driver, progress.epoch, progress.source_offset)
+            history[key.topic, key.partition].append(stored)
+    return history
+
+
+def _by_partition(entries: Iterator[Entry]) -> dict[int, list[Entry]]:
+    found: dict[int, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        found[entry.partition].append(entry)
+    return found
