@@ -22,7 +22,7 @@ class Value(NamedTuple):
 
     path: tuple[str, ...]
     default: Any
-    said: str
+    description: str
 
 
 def values() -> list[Value]:
@@ -30,15 +30,17 @@ def values() -> list[Value]:
     text = (CHART / "values.yaml").read_text()
     found = []
     path: list[str] = []
-    said: list[str] = []
+    description: list[str] = []
     for line in text.splitlines():
         if comment := re.match(r" *# (-- )?(.*)", line):
-            said = [comment[2]] if comment[1] else [*said, comment[2]]
+            description = [comment[2]] if comment[1] else [*description, comment[2]]
         elif key := re.match(r"( *)([A-Za-z]+):", line):
             path = [*path[: len(key[1]) // _INDENT], key[2]]
-            if said:
-                found.append(Value(tuple(path), _at(yaml.safe_load(text), path), " ".join(said)))
-            said = []
+            if description:
+                found.append(
+                    Value(tuple(path), _at(yaml.safe_load(text), path), " ".join(description))
+                )
+            description = []
     return found
 
 
@@ -47,7 +49,7 @@ def table() -> str:
     lines = ["| value | default | what it is |", "| --- | --- | --- |"]
     for value in values():
         default = json.dumps(value.default)
-        lines.append(f"| `{'.'.join(value.path)}` | `{default}` | {value.said} |")
+        lines.append(f"| `{'.'.join(value.path)}` | `{default}` | {value.description} |")
     return "\n".join(lines)
 
 

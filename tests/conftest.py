@@ -15,9 +15,9 @@ from urllib3.exceptions import HTTPError
 
 from headrace.errors import Retriable
 
-LOOK_EVERY_S = 0.1
+POLL_INTERVAL_S = 0.1
 NO_ANSWER = (ApiError, HTTPError, KafkaException, KubectlError, Retriable)
-"""What a look comes to while the one that is asked starts, moves or is away."""
+"""What a poll comes to while the one that is asked starts, moves or is away."""
 
 # A machine that others use too stands still now and then: how long an example takes is no finding.
 settings.register_profile("headrace", deadline=None)
@@ -54,21 +54,21 @@ def shared_server(pytestconfig: pytest.Config) -> Callable[[str], Facts]:
 
 @pytest.fixture(scope="session")
 def wait_until() -> Callable[..., object]:
-    """``wait_until(look, within_s=10, until=bool)``: look until it is so; what was seen then.
+    """``wait_until(poll, within_s=10, until=bool)``: poll until it is so; what was seen then.
 
     No answer is "not yet".
     """
 
     def wait(
-        look: Callable[[], object],
+        poll: Callable[[], object],
         *,
         within_s: float,
         until: Callable[[object], bool] = bool,
-        every_s: float = LOOK_EVERY_S,
+        every_s: float = POLL_INTERVAL_S,
     ) -> object:
         def answer() -> object:
             try:
-                return look()
+                return poll()
             except NO_ANSWER as error:
                 return error
 

@@ -285,8 +285,8 @@ def _versions() -> dict[str, str]:
 def _spark_sentence(error: Exception) -> str:
     """The first lines of Spark's error, without its stack."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = " ".join(line for line in lines[:3] if not line.startswith("at "))
-    return f"Spark could not do it: {said[:600]}"
+    sentence = " ".join(line for line in lines[:3] if not line.startswith("at "))
+    return f"Spark could not do it: {sentence[:600]}"
 
 
 def _event(event: str, **facts: object) -> None:

@@ -63,8 +63,8 @@ def test_a_release_is_as_it_was_agreed(case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_helm_finds_no_fault(case: str) -> None:
-    told = helm("lint", "--strict", f"--kube-version={KUBERNETES}", values_of(case), str(CHART))
-    assert "0 chart(s) failed" in told
+    output = helm("lint", "--strict", f"--kube-version={KUBERNETES}", values_of(case), str(CHART))
+    assert "0 chart(s) failed" in output
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,8 @@ class ApiServer(Kubectl):
             found = None
         except ApiError as error:
             if error.status == NOT_FOUND:
-                said = str(error).removeprefix(f"{NOT_FOUND}: ")
-                raise KubectlError(f"Error from server (NotFound): {said}") from error
+                message = str(error).removeprefix(f"{NOT_FOUND}: ")
+                raise KubectlError(f"Error from server (NotFound): {message}") from error
             found = None
         return super().get(*what) if found is None else found  # kubectl says what is wrong
 

@@ -22,12 +22,12 @@ def _kubernetes_flags() -> tuple[str, ...]:
     major, minor = kubernetes[1].removeprefix("v").split(".")[:2]
     package = "k8s.io/component-base/version"
     facts = {"gitVersion": kubernetes[1], "gitMajor": major, "gitMinor": minor}
-    said = " ".join(f"-X {package}.{name}={value}" for name, value in facts.items())
+    variables = " ".join(f"-X {package}.{name}={value}" for name, value in facts.items())
     return (
         *FLAGS,
         # With gRPC's tracing, Go's linker keeps every method of every type.
         "-tags=grpcnotrace",
-        f"-ldflags=-s -w {said}",
+        f"-ldflags=-s -w {variables}",
     )
 
 

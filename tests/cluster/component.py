@@ -23,7 +23,7 @@ START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 60
 """A stop takes well under a second, an API server's with its etcd gone 5 s."""
 
-LOOK_EVERY_S = 0.05
+POLL_INTERVAL_S = 0.05
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Component:
                 raise GaveUp(
                     f"{self.name} is not ready after {START_TIMEOUT_S} s: {self._last_words()}"
                 )
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_INTERVAL_S)
 
     def stop(self) -> None:
         """End it cleanly (SIGTERM)."""
@@ -91,7 +91,7 @@ class Component:
         """Let it hang (SIGSTOP): connections stay open, nothing answers; returns when it does."""
         self.signal(signal.SIGSTOP)
         while self.running and psutil.Process(self._pid()).status() != psutil.STATUS_STOPPED:
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_INTERVAL_S)
 
     def thaw(self) -> None:
         """Let it go on (SIGCONT)."""
@@ -118,7 +118,7 @@ class Component:
         while self.running:
             if time.monotonic() > deadline:
                 raise GaveUp(f"{self.name} did not end within {within_s} s: {self._last_words()}")
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_INTERVAL_S)
 
     def _last_words(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()

@@ -86,7 +86,7 @@ class Container:
             self._kill_at_s = kill_at_s
         self._kill_at_s = min(self._kill_at_s, kill_at_s)
 
-    def look(self, grace_s: float, *, terminating: bool) -> None:
+    def poll(self, grace_s: float, *, terminating: bool) -> None:
         """What is due: probes, the end of a grace period; ``grace_s`` is that of a failed probe."""
         if not self.running:
             return
@@ -96,15 +96,15 @@ class Container:
             return
         startup = self._probes.get("startupProbe")
         if startup:
-            startup.look()
+            startup.poll()
             if startup.failed:
                 self.terminate(grace_s)
             if not startup.passed:
                 return
         if readiness := self._probes.get("readinessProbe"):
-            readiness.look()
+            readiness.poll()
         if (liveness := self._probes.get("livenessProbe")) and not terminating:
-            liveness.look()
+            liveness.poll()
             if liveness.failed:
                 self.terminate(grace_s)
 

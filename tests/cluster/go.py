@@ -23,11 +23,11 @@ def find_go() -> Path:
     """
     passed_over = "there is no `go` on PATH"
     if on_path := shutil.which("go"):
-        said = version(Path(on_path))
-        number = re.search(r"\bgo(\d+)\.(\d+)", said)
+        output = version(Path(on_path))
+        number = re.search(r"\bgo(\d+)\.(\d+)", output)
         if number and (int(number[1]), int(number[2])) >= OLDEST:
             return Path(on_path)
-        passed_over = f"`go` on PATH is passed over, as it says {said!r}"
+        passed_over = f"`go` on PATH is passed over, as it says {output!r}"
     home = cache_home() / "go" / sha256(PINNED.read_bytes()).hexdigest()[:16]
     go = home / "go" / "bin" / "go"
     with file_lock(home.with_suffix(".lock")):
@@ -39,12 +39,12 @@ def find_go() -> Path:
 def version(go: Path) -> str:
     """What ``go version`` says, such as ``go version go1.26.6 linux/amd64``; or why it does not."""
     try:
-        looked = subprocess.run(
+        done = subprocess.run(
             [go, "version"], env=environment(), capture_output=True, text=True, check=False
         )
     except OSError as error:
         return str(error)
-    return (looked.stdout or looked.stderr).strip()
+    return (done.stdout or done.stderr).strip()
 
 
 def environment() -> dict[str, str]:

@@ -46,7 +46,7 @@ class Kubelet:
         self._sources: dict[tuple[str, str], Json] = {}
         self._sources_lock = threading.Lock()
         self._pods: dict[str, RunningPod] = {}  # by uid, those that have ended too
-        self._told: dict[str, Json] = {}  # the status that the API server has
+        self._reported: dict[str, Json] = {}  # the status that the API server has
         self._gone: set[str] = set()
         self._watches: dict[str, Watch] = {}
         self._stopping = threading.Event()
@@ -57,7 +57,7 @@ class Kubelet:
                 "configmaps", self._read_sources, self._read_sources
             ),
             "pods": lambda: self._follow("pods", self._on_pods, self._on_pod),
-            "status": self._tell,
+            "status": self._report_all,
         }
         self._threads = [
             threading.Thread(target=work, name=f"kubelet-{name}", daemon=True)
@@ -170,7 +170,7 @@ class Kubelet:
             changed=self._news.set,
         )
 
-    def _tell(self) -> None:
+    def _report_all(self) -> None:
         """Bring the API server's pods to what theirs are here."""
         while not self._stopping.is_set():
             self._news.wait()
@@ -178,18 +178,18 @@ class Kubelet:
             for uid, pod in list(self._pods.items()):
                 try:
                     if uid not in self._gone:
-                        self._tell_of(uid, pod)
+                        self._report(uid, pod)
                 except UNANSWERED as error:
                     log.info("telling again", pod=pod.name, error=str(error))
                     self._stopping.wait(AGAIN_AFTER_S)
                     self._news.set()
 
-    def _tell_of(self, uid: str, pod: RunningPod) -> None:
+    def _report(self, uid: str, pod: RunningPod) -> None:
         ended, status = pod.ended, pod.status
-        if status and status != self._told.get(uid):
+        if status and status != self._reported.get(uid):
             patch = {"metadata": {"uid": uid}, "status": status}
             self._rest.merge(f"{self._path}/pods/{pod.name}/status", patch)
-            self._told[uid] = status
+            self._reported[uid] = status
         if ended:
             self._remove(uid, pod)
             self._gone.add(uid)

@@ -18,7 +18,7 @@ from cluster.pod_spec import (
 )
 from cluster.rest import Json
 
-LOOK_EVERY_S = 0.1
+POLL_INTERVAL_S = 0.1
 FORCED_GRACE_S = 1.0
 """What a pod gets whose object is gone already (``kubectl delete --force``)."""
 
@@ -144,7 +144,7 @@ class RunningPod:
 
     def _run(self) -> None:
         while not self.ended:
-            self._wake.wait(LOOK_EVERY_S)
+            self._wake.wait(POLL_INTERVAL_S)
             self._wake.clear()
             grace_s = self._grace_s
             try:
@@ -162,7 +162,7 @@ class RunningPod:
                 if grace_s is not None:
                     container.terminate(grace_s)
                 own_grace_s = self._pod["spec"]["terminationGracePeriodSeconds"]
-                container.look(own_grace_s, terminating=grace_s is not None)
+                container.poll(own_grace_s, terminating=grace_s is not None)
             over = grace_s is not None and not any(c.running for c in self.containers.values())
             status = self._compute_status(over)
             if status != self.status or over:

@@ -92,8 +92,8 @@ def command_line(container: Json, variables: Mapping[str, str], root: Root) -> l
     """Command and arguments as they are run here."""
     image = container.get("image", "")
     entrypoint = next(found for name, found in ENTRYPOINTS.items() if image.startswith(name))
-    said = [*container.get("command", []), *container.get("args", [])]
-    here = [root.moved(expanded(part, variables)) for part in said]
+    command = [*container.get("command", []), *container.get("args", [])]
+    here = [root.moved(expanded(part, variables)) for part in command]
     program, *arguments = here if "command" in container else [*entrypoint, *here]
     return [*LOCALLY.get(program, [program]), *arguments]
 

@@ -37,7 +37,7 @@ class Probe:
             port = next(p["containerPort"] for p in container["ports"] if p["name"] == port)
         self._url = f"{get['scheme'].lower()}://{get.get('host', ip)}:{port}{get.get('path', '/')}"
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Ask when it is time, and take the answer when it is there; never waits."""
         if self._answer is None and time.monotonic() >= self._due_s:
             self._due_s = time.monotonic() + self._spec["periodSeconds"]

@@ -134,8 +134,10 @@ def run(*command: str | Path) -> str:
     except OSError as error:
         raise CommandError(f"`{command[0]}` cannot be run: {error.strerror}") from error
     if done.returncode:
-        said = (done.stderr or done.stdout).strip()
-        raise CommandError(f"`{' '.join(map(str, command))}` ended with {done.returncode}: {said}")
+        output = (done.stderr or done.stdout).strip()
+        raise CommandError(
+            f"`{' '.join(map(str, command))}` ended with {done.returncode}: {output}"
+        )
     return done.stdout
 
 

@@ -115,11 +115,11 @@ class Watch:
             self._answer.shutdown()
 
 
-def _check(status: int, said: bytes) -> None:
+def _check(status: int, body: bytes) -> None:
     if status < 400:
         return
     try:
-        message = json.loads(said)["message"]
+        message = json.loads(body)["message"]
     except (ValueError, KeyError):
-        message = said.decode(errors="replace")
+        message = body.decode(errors="replace")
     raise ApiError(status, message)

@@ -18,7 +18,7 @@ from headrace.errors import HeadraceError
 
 ARCHIVES = Path(__file__).parents[2] / "dist" / "images"
 """Of `make images-test`."""
-LOOK_EVERY_S = 1.0
+POLL_INTERVAL_S = 1.0
 """A look is a kubectl, on two cores that pods share."""
 
 
@@ -43,7 +43,7 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
 @pytest.fixture(scope="session")
 def wait_until(wait_until: Callable[..., object]) -> Callable[..., object]:
     """The same, at a slower pace."""
-    return partial(wait_until, every_s=LOOK_EVERY_S)
+    return partial(wait_until, every_s=POLL_INTERVAL_S)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from support.manifests import mirror_test
 from headrace.errors import HeadraceError
 
 NAMESPACE = "demo"
-LOOK_EVERY_S = 1.0
+POLL_INTERVAL_S = 1.0
 PATIENCE_S = 900.0
 """Spark starts six pods on what may be two busy cores."""
 FLOW = flow_between_brokers("load-.*")
@@ -71,7 +71,7 @@ def _forget_last(cluster: Cluster) -> None:
 
 def _watch(cluster: Cluster, console: Console) -> Any:
     """Until the test has ended, or patience has; its status."""
-    began, said = time.monotonic(), ""
+    began, printed = time.monotonic(), ""
     with console.status("") as shown:
         while True:
             status = cluster.get("-n", NAMESPACE, "mtest", "load").get("status", {})
@@ -81,12 +81,12 @@ def _watch(cluster: Cluster, console: Console) -> Any:
             )
             line = f"{status.get('phase', 'Pending')}: {ready.get('message', '')}"
             shown.update(f"{line}  mirror {lag.get('records', 0):,} behind")
-            if line != said and not console.is_terminal:
+            if line != printed and not console.is_terminal:
                 console.print(f"{time.monotonic() - began:4.0f} s  {line}", soft_wrap=True)
-            said = line
+            printed = line
             if "verdict" in status or time.monotonic() - began > PATIENCE_S:
                 return status
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_INTERVAL_S)
 
 
 def _in_words(status: Any) -> str:

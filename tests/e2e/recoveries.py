@@ -7,7 +7,7 @@ from cluster.kubectl import KubectlError
 from rich.console import Console
 from rich.table import Table
 
-LOOK_EVERY_S = 0.3
+POLL_INTERVAL_S = 0.3
 PATIENCE_S = 120.0
 
 
@@ -27,7 +27,7 @@ class Recoveries:
         while not _holds(recovered):
             took_s = time.monotonic() - began
             assert took_s < PATIENCE_S, f"{fault}: no recovery in {took_s:.0f} s\n{self._explain()}"
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_INTERVAL_S)
         self._took_s[fault] = time.monotonic() - began
 
     def add(self, fault: str, took_s: float) -> None:

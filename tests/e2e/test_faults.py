@@ -158,11 +158,11 @@ def the_report_opens(test: MirrorTestInPods, folder: Path, wait_until: Wait) -> 
     browser.write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
     browser.chmod(0o755)
     count = test.status()["counts"]["acknowledged"]
-    said = f"Passed: all {count:,} acknowledged messages are on the target"
+    verdict = f"Passed: all {count:,} acknowledged messages are on the target"
     wait_until(
         lambda: test.report(folder, browser=str(browser)),
         within_s=60,
-        until=lambda told: told.startswith(said),
+        until=lambda output: output.startswith(verdict),
     )
     (page,) = (folder / "headrace-reports" / test.name).glob("*/report.html")
     assert "Passed" in page.read_text()

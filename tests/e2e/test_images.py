@@ -36,9 +36,9 @@ def test_an_image_says_what_it_is(image: Image) -> None:
 
 @each_image
 def test_nothing_of_the_building_machine_stays_in_an_image(image: Image) -> None:
-    told = json.dumps(configuration(image))
+    text = json.dumps(configuration(image))
     for word in ("ca.pem", "pip.conf", "PIP_", "index-url", "_proxy", "_PROXY", "SSL_CERT"):
-        assert word not in told
+        assert word not in text
     own = machine_secrets()
     print(f"looked for {len(own)} authorities and settings of this machine")
     found = [name for name, content in telling_files(image) if any(one in content for one in own)]

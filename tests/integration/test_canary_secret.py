@@ -133,12 +133,12 @@ def scene(
 def flow(name: str, source: dict[str, Any], target: dict[str, Any]) -> dict[str, Any]:
     """Its clients say all that they can."""
     clusters = {"source": source, "target": target}
-    told = {at: {**fields, "config": {"debug": "all"}} for at, fields in clusters.items()}
+    debugging = {at: {**fields, "config": {"debug": "all"}} for at, fields in clusters.items()}
     return {
         "apiVersion": "headrace.dev/v1alpha1",
         "kind": "ReplicationFlow",
         "metadata": {"name": name},
-        "spec": {**told, "topics": {"include": [name]}, "drivers": {"replicas": 1}},
+        "spec": {**debugging, "topics": {"include": [name]}, "drivers": {"replicas": 1}},
     }
 
 
@@ -238,9 +238,9 @@ def test_the_spark_jobs_of_a_test_do_not_show_a_wrong_password(
                 verify.wait(0.5)
             except subprocess.TimeoutExpired:
                 continue
-    said = (tmp_path / "verify.log").read_text()
-    assert verify.returncode == 2, said
-    assert "Secret east-user" in said
+    output = (tmp_path / "verify.log").read_text()
+    assert verify.returncode == 2, output
+    assert "Secret east-user" in output
     report = {str(f): f.read_text(errors="replace") for f in (tmp_path / "report").rglob("*")
               if f.is_file()}  # fmt: skip
-    assert_unseen([password], {"output": said, "command lines": "\n".join(seen), **report})
+    assert_unseen([password], {"output": output, "command lines": "\n".join(seen), **report})

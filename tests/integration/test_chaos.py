@@ -96,10 +96,10 @@ async def signalled(
             await asyncio.sleep(0.1)
         for state in states:
             status = {"name": there[-1]["name"], "image": "i", "imageID": "", "ready": False}
-            said = [status | {"restartCount": 0, "state": state}]
+            statuses = [status | {"restartCount": 0, "state": state}]
             await asyncio.to_thread(
                 resources.kubectl, "patch", f"pod/{name}", "--subresource=status", "--type=merge",
-                "-p", json.dumps({"status": {"ephemeralContainerStatuses": said}}),
+                "-p", json.dumps({"status": {"ephemeralContainerStatuses": statuses}}),
             )  # fmt: skip
             await asyncio.sleep(0.5)
         return await sending
@@ -122,8 +122,8 @@ def test_signals_get_into_restricted_pods_with_the_rights_of_the_chart(
 
 
 def test_a_signal_that_fails_says_so(resources: Resources, driver_pod: str, account: Path) -> None:
-    said = {"message": "headrace: no process here is driver orders-1"}
-    ended = {"terminated": {"exitCode": 3, "startedAt": MOMENT} | said}
+    message = {"message": "headrace: no process here is driver orders-1"}
+    ended = {"terminated": {"exitCode": 3, "startedAt": MOMENT} | message}
     with pytest.raises(InvalidSpec, match="no process here is driver orders-1"):
         asyncio.run(signalled(resources, account, driver_pod, [ended], freeze=False))
 

@@ -94,5 +94,5 @@ def test_a_second_release_may_not_take_the_definitions_by_accident(
     about = ("install", "second", str(CHART), f"--namespace={namespace}", "--dry-run=server")
     with pytest.raises(HelmError, match="cannot be imported into the current release"):
         helm(*about, kubeconfig=api_server.kubeconfig)
-    told = helm(*about, "--set=crds.enabled=false", kubeconfig=api_server.kubeconfig)
-    assert "kubectl -n NAMESPACE apply -f flow.yaml" in told
+    notes = helm(*about, "--set=crds.enabled=false", kubeconfig=api_server.kubeconfig)
+    assert "kubectl -n NAMESPACE apply -f flow.yaml" in notes

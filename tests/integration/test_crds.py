@@ -119,8 +119,8 @@ BAD = [
         for topic in ("", ".", "..", "a b", "ö", "a/b")
     ),
     *(
-        Bad(flow(target=WEST | {"replicationFactor": n}), "spec.target.replicationFactor", said)
-        for n, said in ((0, NEEDS_REPLICAS), (-2, NEEDS_REPLICAS), (32768, NEEDS_REPLICAS))
+        Bad(flow(target=WEST | {"replicationFactor": n}), "spec.target.replicationFactor", message)
+        for n, message in ((0, NEEDS_REPLICAS), (-2, NEEDS_REPLICAS), (32768, NEEDS_REPLICAS))
     ),
     Bad(
         flow(policy={"type": "a b"}),
@@ -380,8 +380,8 @@ BAD = [
 def test_a_bad_manifest_is_refused_in_both_places(
     try_to_create: Create, say: Callable[[Document], list[str]], bad: Bad
 ) -> None:
-    (said,) = say(bad.document)
-    field, _, why = said.partition(": ")
+    (message,) = say(bad.document)
+    field, _, why = message.partition(": ")
     assert field.startswith(bad.field)
     assert why.endswith(bad.ours or bad.sentence)
     with pytest.raises(ApiError) as refused:

@@ -91,13 +91,13 @@ def test_an_example_without_its_brokers_says_what_is_missing(
     assert {one["metadata"]["name"] for one in ours} == EXPECTED[example.name].keys()
     for document in ours:
         reason, word = EXPECTED[example.name][document["metadata"]["name"]]
-        said = wait_until(
+        condition = wait_until(
             lambda document=document: status(resources, document)["Ready"],
             within_s=LONG_S,
             until=lambda ready, reason=reason: ready.get("reason") == reason,
         )
-        assert said["status"] == "False"
-        assert word in said["message"]
+        assert condition["status"] == "False"
+        assert word in condition["message"]
 
 
 @pytest.mark.parametrize("name", TOPICS)

@@ -88,7 +88,7 @@ def mood(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return mood
 
 
-def said(scene: Scene, type: str) -> str:
+def message_of(scene: Scene, type: str) -> str:
     """The message of a condition; empty without one."""
     condition: dict[str, Any] = scene.run.condition(type)
     message: str = condition.get("message", "")
@@ -110,7 +110,7 @@ def test_a_plug_in_that_gives_no_good_answer_changes_nothing_and_is_named(
             write_whole(mood, how.encode())
             scene.ask("scale", drivers=3)  # there, or on its way: in any case it asks anew
             message = wait_until(
-                lambda: said(scene, "AssignmentFailed"),
+                lambda: message_of(scene, "AssignmentFailed"),
                 within_s=40,
                 until=lambda seen, sentence=sentence: sentence in seen,
             )
@@ -122,14 +122,14 @@ def test_a_plug_in_that_gives_no_good_answer_changes_nothing_and_is_named(
         victim = min(before.values())
         scene.process(victim).kill()
         wait_until(
-            lambda: said(scene, "Ready"),
+            lambda: message_of(scene, "Ready"),
             within_s=60,
             until=lambda seen: "units wait for a driver: assignor moody gave" in str(seen),
         )
         write_whole(mood, b"good")
         scene.ask("scale", drivers=3)
         scene.settle(3)
-        wait_until(lambda: not said(scene, "AssignmentFailed"), within_s=60)
+        wait_until(lambda: not message_of(scene, "AssignmentFailed"), within_s=60)
 
 
 def test_a_driver_that_does_not_let_go_is_named_and_its_units_are_taken(  # noqa: PLR0917 - fixtures
@@ -152,14 +152,14 @@ def test_a_driver_that_does_not_let_go_is_named_and_its_units_are_taken(  # noqa
         with pytest.raises(InvalidSpec, match=f"driver {victim} is leaving; there are {other}"):
             scene.ask("move", task=task, driver=victim)
         wait_until(
-            lambda: said(scene, "DriverUnresponsive"),
+            lambda: message_of(scene, "DriverUnresponsive"),
             within_s=60,
             until=lambda seen: f"{victim} (" in str(seen),
         )
         scene.settle(1)
         # It holds nothing any more, and goes.
         wait_until(lambda: len(scene.run.drivers()) == 1, within_s=60)
-        wait_until(lambda: not said(scene, "DriverUnresponsive"), within_s=60)
+        wait_until(lambda: not message_of(scene, "DriverUnresponsive"), within_s=60)
         assert "driver lost" not in scene.run.output
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from headrace.standalone.fleet import DriverProcess, Fleet
 
 
-class Told:
+class Recorder:
     """What the fleet said of its drivers."""
 
     def __init__(self) -> None:
@@ -28,29 +28,29 @@ async def eventually(holds: Callable[[], object]) -> None:
 
 def test_a_driver_that_froze_and_then_ended_is_lost_once_and_replaced() -> None:
     async def scene() -> None:
-        told = Told()
+        events = Recorder()
         fleet = Fleet(
             1,
             3.0,
             None,
-            on_joined=told.joined.append,
-            on_left=told.left.append,
-            on_call=told.called,
+            on_joined=events.joined.append,
+            on_left=events.left.append,
+            on_call=events.called,
         )
         await fleet.start()
         try:
-            await eventually(lambda: told.joined)
-            first = told.joined[0]
+            await eventually(lambda: events.joined)
+            first = events.joined[0]
             first.process.send_signal(signal.SIGSTOP)
             await eventually(lambda: time.monotonic() - (first.last_beat or 0) > 1)
             fleet.expire((first.last_beat or 0) + 4, forgive=False)
-            assert told.left == [first]
+            assert events.left == [first]
             assert fleet.ready() == []
             first.kill()
             await eventually(lambda: [driver.name for driver in fleet.ready()] == ["driver-2"])
-            assert told.left == [first]
+            assert events.left == [first]
             fleet.ready()[0].kill()
-            await eventually(lambda: len(told.left) == 2)
+            await eventually(lambda: len(events.left) == 2)
         finally:
             await fleet.stop(5)
 

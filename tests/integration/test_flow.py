@@ -165,10 +165,10 @@ def test_a_new_topic_and_new_partitions_are_copied_and_touch_no_other_task(
     more = {"discovery": {"topicsSeconds": 5}, "drivers": {"leaseSeconds": 20}}
     with FlowRun(tmp_path, [manifest("found", east, west, f"{word}-.*", **more)]) as run:
 
-        def look() -> dict[str, object]:
+        def ready() -> dict[str, object]:
             return {u["name"]: (u["epoch"], u["partitions"]) for u in run.settled()}
 
-        before = wait_until(look, within_s=60)
+        before = wait_until(ready, within_s=60)
         assert sum(len(partitions) for _, partitions in before.values()) == len(before)
 
         second = make_topic(spec(east), f"{word}-b", 3)
@@ -180,7 +180,7 @@ def test_a_new_topic_and_new_partitions_are_copied_and_touch_no_other_task(
         produce(spec(east), first, numbered(400, 4))
         wait_until(lambda: count(spec(west), f"east.{first}") == 400, within_s=60)
 
-        after = wait_until(look, within_s=60)
+        after = wait_until(ready, within_s=60)
         assert {name: after[name] for name in before} == before
     _assert_complete(east, west, second, tmp_path)
 
@@ -314,13 +314,13 @@ def test_another_writer_on_the_target_is_shown(
         produce(spec(east), topic, numbered(10, 1))
         wait_until(lambda: count(spec(west), f"east.{topic}") == 10, within_s=60)
 
-        def look() -> dict[str, str]:
+        def condition() -> dict[str, str]:
             # Again and again: a task that stood still a while knows nothing of earlier offsets.
             produce(spec(west), f"east.{topic}", numbered(1, 1))
             produce(spec(east), topic, numbered(10, 1, first=10))
             return run.condition("ForeignWriter")
 
-        shown = wait_until(look, within_s=60, until=lambda seen: seen.get("status") == "True")
+        shown = wait_until(condition, within_s=60, until=lambda seen: seen.get("status") == "True")
         assert f"{topic}-0" in shown["message"]
 
 

@@ -46,9 +46,9 @@ async def client_of(server: ApiServer, kubeconfig: Path | None = None) -> AsyncI
         await client.close()
 
 
-async def eventually(look: Callable[[], Any], within_s: float = 20) -> Any:
+async def eventually(poll: Callable[[], Any], within_s: float = 20) -> Any:
     deadline = time.monotonic() + within_s
-    while not (seen := look()):
+    while not (seen := poll()):
         if time.monotonic() > deadline:
             pytest.fail(f"not so within {within_s} s; last seen: {seen!r}")
         await asyncio.sleep(0.05)

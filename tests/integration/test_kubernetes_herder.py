@@ -76,18 +76,18 @@ def flow_under_load(
 def settle(made: Scene, wait_until: WaitUntil, *drivers: str) -> None:
     """Wait until all tasks run on these, and only these, drivers."""
 
-    def look() -> dict[str, str]:
+    def owners() -> dict[str, str]:
         made.spread(*drivers)
         return made.running()
 
     wait_until(
-        look,
+        owners,
         within_s=60,
         until=lambda on: len(on) == PARTITIONS and set(on.values()) == set(drivers),
     )
 
 
-def told_lost(driver: Driver) -> set[str]:
+def reported_lost(driver: Driver) -> set[str]:
     """The units of which it found out: by its reports, by its progress, or when it lets go."""
     words = '(?:lost|"stopped: not ours any more"|"could not release")'
     return set(re.findall(rf"event={words} .*?task=(\S+)", driver.log.read_text()))
@@ -211,7 +211,7 @@ def test_a_frozen_driver_stops_what_was_given_away_when_it_thaws(
         made.drivers["a"].process.send_signal(signal.SIGCONT)
         wait_until(lambda: made.drivers["a"].ready, within_s=60)
         wait_until(
-            lambda: told_lost(made.drivers["a"]),
+            lambda: reported_lost(made.drivers["a"]),
             within_s=60,
             until={unit["metadata"]["name"] for unit in given}.issubset,
         )
@@ -400,13 +400,13 @@ def test_a_failed_task_is_restarted_while_the_api_server_is_away(
         in_process(made) as worker,
     ):
 
-        def look() -> dict[str, str]:
+        def owners() -> dict[str, str]:
             made.spread("me")
             worker.update([parse(ReplicationTask, unit) for unit in made.units()])
             return made.running()
 
         id = TaskId(name, TaskType.SOURCE_TASK, 0)  # heartbeats of other tests may make a second
-        wait_until(look, within_s=60, until=lambda on: id.name in on)
+        wait_until(owners, within_s=60, until=lambda on: id.name in on)
         failed = worker._tasks.tasks.get(id)
         assert failed
         epoch = failed.ownership.epoch

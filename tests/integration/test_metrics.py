@@ -107,20 +107,22 @@ def test_drivers_say_what_they_copied_and_the_operator_how_the_flow_is(
         wait_until(beats, within_s=LONG_S, until=lambda beats: beats > [first])
 
         heartbeat = 1
-        said = wait_until(
+        metrics = wait_until(
             lambda: Scraped(operator.get("/metrics")),
             within_s=LONG_S,
-            until=lambda said: (
-                said.values("headrace_flow_tasks", **flow, phase="Running")
+            until=lambda metrics: (
+                metrics.values("headrace_flow_tasks", **flow, phase="Running")
                 == [PARTITIONS + heartbeat]
             ),
         )
-        assert said.values("headrace_operator_leader") == [1]
-        assert said.values("headrace_flow_condition", **flow, condition="Ready") == [1]
-        assert said.values("headrace_flow_drivers", **flow) == [1]
-        assert said.total("headrace_reconcile_duration_seconds_count", kind="ReplicationFlow") > 0
+        assert metrics.values("headrace_operator_leader") == [1]
+        assert metrics.values("headrace_flow_condition", **flow, condition="Ready") == [1]
+        assert metrics.values("headrace_flow_drivers", **flow) == [1]
+        assert (
+            metrics.total("headrace_reconcile_duration_seconds_count", kind="ReplicationFlow") > 0
+        )
         applied = {"verb": "patch", "kind": "Deployment", "outcome": "Success"}
-        assert said.total("headrace_api_requests_total", **applied) >= 1
+        assert metrics.total("headrace_api_requests_total", **applied) >= 1
 
 
 def test_a_verdict_is_told_until_its_test_is_deleted(
@@ -149,13 +151,13 @@ def test_a_verdict_is_told_until_its_test_is_deleted(
         named = {"namespace": resources.namespace, "test": "once"}
 
         def verdict() -> list[float]:
-            said = Scraped(operator.get("/metrics"))
-            return said.values("headrace_mirror_test_verdict", **named, verdict="Failed")
+            metrics = Scraped(operator.get("/metrics"))
+            return metrics.values("headrace_mirror_test_verdict", **named, verdict="Failed")
 
         wait_until(verdict, within_s=LONG_S, until=partial(eq, [1]))
-        said = Scraped(operator.get("/metrics"))
-        assert said.values("headrace_mirror_test_messages", **named, outcome="missing") == [3]
-        p99 = said.values("headrace_mirror_test_latency_seconds", **named, quantile="0.99")
+        metrics = Scraped(operator.get("/metrics"))
+        assert metrics.values("headrace_mirror_test_messages", **named, outcome="missing") == [3]
+        p99 = metrics.values("headrace_mirror_test_latency_seconds", **named, quantile="0.99")
         assert p99 == [0.04]
         resources.kubectl("delete", "mtest/once")
         wait_until(verdict, within_s=LONG_S, until=partial(eq, []))

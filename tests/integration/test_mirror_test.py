@@ -72,8 +72,8 @@ def verify_command(file: Path, report: Path, *more: str) -> list[str]:
 def spark_submit(site: Path, job: str, test: Path, out: Path) -> "subprocess.CompletedProcess[str]":
     """Run a script of the wheel as a user of Spark would, far from the clone."""
     with submitted(site, job, test, out) as process:
-        said, complained = process.communicate()
-    return subprocess.CompletedProcess(process.args, process.returncode, said, complained)
+        output, errors = process.communicate()
+    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
 
 def submitted(site: Path, job: str, test: Path, out: Path) -> "subprocess.Popen[str]":
@@ -227,18 +227,18 @@ def test_what_comes_after_its_time_is_late_though_it_is_all_there(
             wait_until((out / "ready").exists, within_s=120)
             sent = spark_submit(installed, "produce", test, out)
             assert sent.returncode == 0, sent.stderr
-            _, said = probe.communicate()
+            _, errors = probe.communicate()
         finally:
             probe.kill()
-    assert probe.returncode == 0, said
+    assert probe.returncode == 0, errors
     deliver(west, f"east.{topic}", Tampering(read(spec(east), topic), {}))
 
     judged = spark_submit(installed, "verify", test, out)
     assert judged.returncode == 1, judged.stderr
     result = Result.model_validate_json((out / "report.json").read_text())
     partitions = ", ".join(f"{topic}-{number}" for number in range(3))
-    said = f"the last record of {partitions} did not arrive within 1 s (settleSeconds)"
-    assert result.reasons == (said,)
+    reason = f"the last record of {partitions} did not arrive within 1 s (settleSeconds)"
+    assert result.reasons == (reason,)
     assert result.counts is not None
     assert (result.counts.missing, result.counts.sentinels_seen) == (0, 3)
 
@@ -295,8 +295,8 @@ def test_a_killed_load_is_no_verdict(
         verify_command(write(tmp_path, test), report), stderr=subprocess.PIPE, text=True
     )
     wait_until(lambda: _jvm_of("produce.py", verify.pid), within_s=120).kill()
-    _, said = verify.communicate(timeout=120)
-    assert verify.returncode == 2, said
+    _, errors = verify.communicate(timeout=120)
+    assert verify.returncode == 2, errors
     result = Result.model_validate_json((report / "report.json").read_text())
     assert result.verdict == "Inconclusive"
     assert "there is no manifest of run" in result.reasons[0]

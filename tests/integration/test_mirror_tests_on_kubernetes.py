@@ -155,7 +155,7 @@ def test_a_test_waits_for_its_flow_and_says_so(
     wait_until(
         lambda: [c.get("message") for c in status(resources).get("conditions", [])],
         within_s=60,
-        until=lambda said: any("there is no ReplicationFlow orders" in one for one in said),
+        until=lambda messages: any("there is no ReplicationFlow orders" in one for one in messages),
     )
     assert stages.there() == set()
 
@@ -258,9 +258,9 @@ def test_what_belongs_to_somebody_else_is_left_alone(
     resources.apply(mine)
     before = resources.get(kind, name)
     resources.apply(TEST)
-    said = wait_until(lambda: condition(resources, "Stalled"), within_s=60)
-    assert (said["reason"], condition(resources, "Ready")["status"]) == ("NameTaken", "False")
-    assert said["message"] == (
+    stalled = wait_until(lambda: condition(resources, "Stalled"), within_s=60)
+    assert (stalled["reason"], condition(resources, "Ready")["status"]) == ("NameTaken", "False")
+    assert stalled["message"] == (
         f"{kind} {name} in namespace {resources.namespace} is there already and is not of this "
         "test, which needs one of that name: delete or rename it, or give the test another name"
     )
@@ -284,8 +284,8 @@ def test_a_test_whose_job_is_refused_can_be_mended_until_it_begins(
 
     nowhere = {"podTemplate": {"nodeSelector": {"disk": "no value of a label"}}}
     resources.apply(TEST | {"spec": TEST["spec"] | nowhere})
-    said = wait_until(lambda: condition(resources, "Stalled"), within_s=60)
-    assert (said["reason"], stages.there()) == ("Refused", set())
+    stalled = wait_until(lambda: condition(resources, "Stalled"), within_s=60)
+    assert (stalled["reason"], stages.there()) == ("Refused", set())
     change({"podTemplate": None, "settleSeconds": 7})
     stages.appears("probe")
     wait_until(lambda: status(resources).get("startTime"), within_s=30)
@@ -300,9 +300,9 @@ def test_a_schedule_that_is_none_says_so_and_can_be_mended(
     operator: Operator, resources: Resources, wait_until: Wait
 ) -> None:
     resources.apply(TEST | {"spec": TEST["spec"] | {"schedule": "0 0 30 2 *"}})
-    said = wait_until(lambda: condition(resources, "Stalled"), within_s=60)
-    assert said["reason"] == "InvalidSpec"
-    assert said["message"].startswith("spec.schedule '0 0 30 2 *' names no time: ")
+    stalled = wait_until(lambda: condition(resources, "Stalled"), within_s=60)
+    assert stalled["reason"] == "InvalidSpec"
+    assert stalled["message"].startswith("spec.schedule '0 0 30 2 *' names no time: ")
     assert "phase" not in status(resources)
     resources.kubectl(
         "patch", "mtest/nightly", "--type=merge", "-p", '{"spec": {"schedule": "@yearly"}}'
@@ -316,7 +316,7 @@ def test_a_schedule_that_is_none_says_so_and_can_be_mended(
     assert "Traceback" not in operator.log
 
 
-def test_a_status_of_a_later_version_is_said_anew_and_loses_nothing(
+def test_a_status_of_a_later_version_is_written_again_and_loses_nothing(
     operator: Operator, resources: Resources, wait_until: Wait
 ) -> None:
     of_this_year = f"{datetime.now(UTC).year}-01-01T00:00:00Z"
@@ -355,13 +355,13 @@ def test_a_node_that_is_too_small_is_said(
         "lastTransitionTime": MOMENT,
     }
     stages.pod_is("probe", phase="Pending", conditions=[no_node])
-    said = wait_until(lambda: condition(resources, "Stalled"), within_s=90)
-    assert said["reason"] == "Unschedulable"
+    stalled = wait_until(lambda: condition(resources, "Stalled"), within_s=90)
+    assert stalled["reason"] == "Unschedulable"
     assert re.fullmatch(
         r"pod nightly-probe-\w+ fits on no node: 0/1 nodes are available: 1 Insufficient memory. "
         r"It asks for cpu 500m and memory 1Gi: make room, or lower spec.spark.driver, or let it "
         r"onto other nodes by spec.podTemplate",
-        said["message"],
+        stalled["message"],
     )
     stages.is_ready("probe")  # another node came
     stages.appears("produce")

@@ -180,7 +180,7 @@ def test_each_alert_fires_once(
     prometheus = watched.prometheus
     flow = {"namespace": watched.resources.namespace, "flow": watched.flow}
 
-    def told(alert: str, **about: str) -> None:
+    def fires(alert: str, **about: str) -> None:
         seen = wait_until(lambda: watched.fails(alert), within_s=LONG_S)
         assert [about.items() <= labels.items() for labels in seen] == [True], seen
 
@@ -189,26 +189,26 @@ def test_each_alert_fires_once(
 
     quiet()
     watched.end_a_test()
-    told("HeadraceMirrorTestFailed", namespace=watched.resources.namespace, test="nightly")
+    fires("HeadraceMirrorTestFailed", namespace=watched.resources.namespace, test="nightly")
     watched.resources.kubectl("delete", "mtest/nightly")
     quiet()
 
     west.broker(1).freeze()
-    told("HeadraceHeartbeatMissing", **flow, cluster="west")
-    told("HeadraceReplicationLag", **flow)
+    fires("HeadraceHeartbeatMissing", **flow, cluster="west")
+    fires("HeadraceReplicationLag", **flow)
     silent = f'time() - headrace_heartbeat_timestamp_seconds{{cluster="west"}} > {SILENT_S}'
     wait_until(lambda: prometheus.query(silent), within_s=LONG_S)
-    told("HeadraceHeartbeatMissing", **flow, cluster="west")
+    fires("HeadraceHeartbeatMissing", **flow, cluster="west")
     west.broker(1).thaw()
     quiet()
 
     big = Record(0, b"big", bytes(2 * SMALL_BYTES), (), int(time.time() * 1000))
     produce(spec(east), watched.narrow, [big])
-    told("HeadraceTaskFailed", **flow)
-    told("HeadraceFlowNotReady", **flow)
+    fires("HeadraceTaskFailed", **flow)
+    fires("HeadraceFlowNotReady", **flow)
 
     watched.operator.end()
-    told("HeadraceOperatorNotLeading", job="kafka/headrace-operator")
+    fires("HeadraceOperatorNotLeading", job="kafka/headrace-operator")
 
     def fired() -> set[str]:
         seen = prometheus.query_range('ALERTS{alertstate="firing"}', began_s, time.time())

@@ -67,12 +67,12 @@ def test_a_flow_gets_its_children_and_says_what_it_waits_for(
     metadata = resources.flow("orders")["metadata"]
     assert "finalizers" not in metadata
     assert metadata["annotations"].keys() == {"kubectl.kubernetes.io/last-applied-configuration"}
-    told = wait_until(
+    events = wait_until(
         lambda: {one["reason"]: one["message"] for one in resources.events("ReplicationFlow")},
         within_s=60,
-        until=lambda told: told.keys() == {"LeftOut", "NoDrivers"},
+        until=lambda events: events.keys() == {"LeftOut", "NoDrivers"},
     )
-    assert told["LeftOut"].startswith("not built yet, left out: spec.")
+    assert events["LeftOut"].startswith("not built yet, left out: spec.")
     row = resources.kubectl("get", "rflow").splitlines()[1].split()
     assert row[:3] == ["orders", "False", "NoDrivers"]
     assert operator.end() == 0
@@ -233,9 +233,9 @@ def test_an_operator_that_cannot_stand_for_election_is_not_ready(
     give_rights(api_server, resources.namespace, without="get leases")
     with running_operator(api_server, resources.namespace, tmp_path) as operator:
         wait_until(lambda: "cannot stand for election" in operator.log, within_s=60)
-        said = operator.get("/readyz")
-        assert said.startswith("the Lease headrace-operator was not reached yet: "), said
-        assert "may not get leases" in said
+        answer = operator.get("/readyz")
+        assert answer.startswith("the Lease headrace-operator was not reached yet: "), answer
+        assert "may not get leases" in answer
         assert operator.get("/healthz") == "ok\n"
         give_rights(api_server, resources.namespace)
         wait_until(lambda: operator.get("/readyz"), within_s=60, until=partial(eq, "ok\n"))
@@ -378,9 +378,9 @@ def test_of_two_flows_that_write_one_target_topic_the_later_one_waits(
         within_s=60,
         until=partial(eq, ("False", "TargetTopicTaken")),
     )
-    said = resources.condition("second", "Stalled")["message"]
-    assert "flow first" in said
-    assert "topic east.a" in said
+    message = resources.condition("second", "Stalled")["message"]
+    assert "flow first" in message
+    assert "topic east.a" in message
     assert ready(resources, "first")[1] == "NoDrivers"
 
 
@@ -469,14 +469,14 @@ def test_pods_that_the_api_server_does_not_take_are_said(
     wait_until(
         lambda: resources.condition("orders", "Ready").get("message", ""),
         within_s=60,
-        until=lambda said: (
-            said.startswith("the API server takes no driver pod: pods ")
-            and "no PriorityClass with name nowhere was found" in said
+        until=lambda message: (
+            message.startswith("the API server takes no driver pod: pods ")
+            and "no PriorityClass with name nowhere was found" in message
         ),
     )
     resources.apply(flow())
     wait_until(
         lambda: resources.condition("orders", "Ready").get("message", ""),
         within_s=60,
-        until=lambda said: "takes no driver pod" not in said,
+        until=lambda message: "takes no driver pod" not in message,
     )

@@ -207,7 +207,7 @@ def test_a_roll_out_moves_each_task_once(under_load: Begin, wait_until: Wait) ->
         assert set(claims.values()) == {1}, claims
 
 
-def test_a_wrong_address_is_said_and_one_that_is_mended_is_followed(
+def test_a_wrong_address_is_reported_and_one_that_is_corrected_is_followed(
     under_load: Begin, east: Cluster, wait_until: Wait
 ) -> None:
     with under_load() as scene:

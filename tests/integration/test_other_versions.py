@@ -161,8 +161,8 @@ def test_nonsense_in_a_status_is_put_right(
         within_s=SOON_S,
         until=lambda status: status["replicas"] == 2,
     )
-    said = {"status": "True", "reason": "Because", "message": "nonsense"}
-    conditions = [said | {"type": type} for type in ("Ready", "Stalled", "DataLossDetected")]
+    condition = {"status": "True", "reason": "Because", "message": "nonsense"}
+    conditions = [condition | {"type": type} for type in ("Ready", "Stalled", "DataLossDetected")]
     nonsense = {"topics": 9999, "drivers": 77, "selector": "a=b", "observedGeneration": 55}
     write_status(resources, "rflow/orders", **nonsense, tasks={"failed": 3}, conditions=conditions)
 
@@ -233,8 +233,8 @@ def test_a_mirror_test_of_a_newer_version_is_named(
         schema["spec"]["properties"]["colour"] = {"type": "string"}
 
     change_crds(newer)
-    strange = mirror_test_of_another("coloured", colour="red")
-    wait_until(accepted(lambda: resources.apply(strange)), within_s=SOON_S)
+    newer_test = mirror_test_of_another("coloured", colour="red")
+    wait_until(accepted(lambda: resources.apply(newer_test)), within_s=SOON_S)
     resources.apply(mirror_test_of_another("other"))
 
     def conditions(name: str) -> dict[str, Document]:

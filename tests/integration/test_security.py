@@ -180,7 +180,7 @@ def test_secret_documents_and_a_folder_are_too_much(
     assert "holds Secret documents (a-user), and --secrets names a folder" in run.output
 
 
-def test_what_is_missing_or_wrong_is_said_and_the_flow_goes_on_when_it_is_mended(
+def test_what_is_missing_or_wrong_is_reported_and_the_flow_goes_on_when_it_is_corrected(
     source: Cluster, target: Cluster, mounted: Mounted, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     topic = make_topic(spec(source), unique("shut"), 2)
@@ -190,7 +190,7 @@ def test_what_is_missing_or_wrong_is_said_and_the_flow_goes_on_when_it_is_mended
     document = flow("shut", by_password(source), by_certificate(target), topic)
     with FlowRun(tmp_path, [document], "--secrets", str(mounted.folder)) as run:
 
-        def said(reason: str) -> str:
+        def stalled_by(reason: str) -> str:
             stalled, _ = wait_until(
                 lambda: (run.condition("Stalled"), run.condition("Ready")),
                 within_s=40,
@@ -202,14 +202,14 @@ def test_what_is_missing_or_wrong_is_said_and_the_flow_goes_on_when_it_is_mended
             return message
 
         wants = "which spec.source.authentication.password wants"
-        assert f"there is no Secret {user}, {wants}" in said("SecretMissing")
+        assert f"there is no Secret {user}, {wants}" in stalled_by("SecretMissing")
         mounted.write(user, {"other": b"x"})
         wait_until(
-            lambda: f"Secret {user} has no key password, {wants}" in said("SecretMissing"),
+            lambda: f"Secret {user} has no key password, {wants}" in stalled_by("SecretMissing"),
             within_s=20,
         )
         mounted.write(user, {"password": b"canary-0815"})
-        message = said("AuthenticationFailed")
+        message = stalled_by("AuthenticationFailed")
         assert "invalid credentials with SASL mechanism SCRAM-SHA-512; check" in message
         assert f"username headrace, and the key password of Secret {user}" in message
         mounted.write(user, {"password": f"{password}\n".encode()})
@@ -265,14 +265,14 @@ def test_a_mirror_test_of_locked_clusters_gets_a_verdict(
         while verify.poll() is None:
             seen.append(command_lines())
             time.sleep(0.5)
-    said = (tmp_path / "verify.log").read_text()
-    assert verify.returncode == 0, said
+    output = (tmp_path / "verify.log").read_text()
+    assert verify.returncode == 0, output
     result = json.loads((report / "report.json").read_text())
     assert (result["verdict"], result["counts"]["missing"]) == ("Passed", 0)
     assert result["latencyMs"]["p50"] >= 0
     files = [file.read_text() for file in report.iterdir() if file.is_file()]
     assert {"report.html", "verify.log"} <= {file.name for file in report.iterdir()}
-    assert_unseen(secret_values(mounted.folder), said, run.output, *files, *seen)
+    assert_unseen(secret_values(mounted.folder), output, run.output, *files, *seen)
 
 
 def test_password_and_certificate_are_changed_under_load(
@@ -443,4 +443,4 @@ def test_what_keeps_a_client_out_is_said(
     with pytest.raises(Exception, match="could not") as refused:
         Admin(access(fields(source), mounted.folder), timeout_s=5).cluster_id()
     assert type(refused.value).__name__ == error
-    assert [said for said in sentences if said not in str(refused.value)] == []
+    assert [sentence for sentence in sentences if sentence not in str(refused.value)] == []

@@ -47,7 +47,7 @@ def source_tasks(run: FlowRun) -> dict[str, ReplicationTask]:
         return {}
 
 
-def told(task: ReplicationTask) -> Partitions:
+def assigned(task: ReplicationTask) -> Partitions:
     """What a task is to copy, but for heartbeats, which other tests may have left here."""
     return _data(TopicPartitions.unpack(task.spec.partitions))
 
@@ -65,8 +65,8 @@ def settled(run: FlowRun, partitions: int) -> dict[str, ReplicationTask]:
     """The source tasks when they copy so many partitions, as told; else none."""
     tasks = source_tasks(run)
     copied = [at for task in tasks.values() for at in held(task)]
-    as_told = all(held(task) == told(task) for task in tasks.values())
-    return tasks if as_told and len(copied) == partitions else {}
+    as_assigned = all(held(task) == assigned(task) for task in tasks.values())
+    return tasks if as_assigned and len(copied) == partitions else {}
 
 
 def test_partitions_of_unequal_rate_are_evened_out_in_two_phases(
@@ -89,8 +89,8 @@ def test_partitions_of_unequal_rate_are_evened_out_in_two_phases(
         before = wait_until(lambda: settled(run, PARTITIONS), within_s=60)
         full, light = sorted(before)
         # All that is heavy lies in one task: 100 records for each one of the others.
-        heavy = sorted(at.partition for at in told(before[full]))
-        rest = sorted(at.partition for at in told(before[light]))
+        heavy = sorted(at.partition for at in assigned(before[full]))
+        rest = sorted(at.partition for at in assigned(before[light]))
         with (
             Watch(spec(west), f"east.{name}", PARTITIONS) as watch,
             Load(spec(east), name, heavy * 100 + rest, per_second=1_200),
@@ -101,16 +101,18 @@ def test_partitions_of_unequal_rate_are_evened_out_in_two_phases(
                 tasks = source_tasks(run)
                 if not tasks:
                     return False
-                for of in told, held:
+                for of in assigned, held:
                     everywhere = [at for task in tasks.values() for at in of(task)]
                     assert len(set(everywhere)) == len(everywhere), "a partition in two tasks"
-                limbo.update(told(before[full]) - told(tasks[full]) - told(tasks[light]))
+                limbo.update(
+                    assigned(before[full]) - assigned(tasks[full]) - assigned(tasks[light])
+                )
                 return len(held(tasks[light])) == PARTITIONS // 2 + 2
 
             began = time.monotonic()
             wait_until(evened_out, within_s=100)  # a second look at rates comes after 60 s
             after = wait_until(lambda: settled(run, PARTITIONS), within_s=60)
-            moved = {at.partition for at in told(after[light]) - told(before[light])}
+            moved = {at.partition for at in assigned(after[light]) - assigned(before[light])}
             assert moved < set(heavy)
             # In none, between the two; a look may come too late to see each of them there.
             assert {at.partition for at in limbo} <= moved
@@ -139,7 +141,7 @@ def test_partitions_of_unequal_rate_are_evened_out_in_two_phases(
             make_topic(spec(east), f"{name}-later", 1)
             grown = wait_until(lambda: settled(run, PARTITIONS + 1), within_s=60)
             for task, now in grown.items():
-                assert told(after[task]) <= told(now)
+                assert assigned(after[task]) <= assigned(now)
         assert run.stop() == 0
     with FlowRun(tmp_path, [flow], "--until-caught-up") as rest_of_it:
         assert rest_of_it.end(60) == 0, rest_of_it.output
@@ -177,7 +179,7 @@ def test_a_new_topic_touches_one_task_only(
             != (after[task].metadata.generation, after[task].status.epoch)
         ]
         assert len(touched) == 1
-        assert told(after[touched[0]]) - told(before[touched[0]]) == {
+        assert assigned(after[touched[0]]) - assigned(before[touched[0]]) == {
             TopicPartition(f"{name}-later", 0)
         }
 

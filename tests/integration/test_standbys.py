@@ -18,7 +18,7 @@ def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
 
 
-def heard_of(watch: Watch, since: float) -> set[int]:
+def observed(watch: Watch, since: float) -> set[int]:
     """The partitions of which a record has arrived since then."""
     waited_s = time.monotonic() - since
     return {n for n, silence in watch.longest_silences(since).items() if silence < waited_s}
@@ -57,7 +57,7 @@ def test_a_killed_driver_s_tasks_are_taken_over(  # noqa: PLR0917 - fixtures
                 )
                 over = time.monotonic()
                 wait_until(
-                    lambda over=over: heard_of(watch, over),
+                    lambda over=over: observed(watch, over),
                     within_s=60,
                     until=lambda on: len(on) == PARTITIONS,
                 )

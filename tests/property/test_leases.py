@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from headrace.k8s import LeaseObserver, LeaseView
 
-DURATION_S, RENEW_S, LOOK_S = 6.0, 2.0, 0.5
+DURATION_S, RENEW_S, POLL_S = 6.0, 2.0, 0.5
 DRIVERS = [("shop", f"driver-{number}") for number in range(6)]
 
 
@@ -29,8 +29,8 @@ def test_nobody_alive_is_lost_and_the_dead_are_found(
     deaths, blind = story
     observer = LeaseObserver()
     end = 60 + sum(seconds for _, seconds in blind) + 5 * DURATION_S
-    for tick in range(int(end / LOOK_S)):
-        now = tick * LOOK_S
+    for tick in range(int(end / POLL_S)):
+        now = tick * POLL_S
         if any(start <= now < start + seconds for start, seconds in blind):
             if observer.due(now):
                 observer.restart(now)

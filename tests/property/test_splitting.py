@@ -174,13 +174,13 @@ class TwoPhases(RuleBasedStateMachine):
         self.reports[index] = 0, frozenset()  # it has claimed the task, no more
 
     @rule(answer_is_lost=st.booleans())
-    def the_connector_looks(self, answer_is_lost: bool) -> None:
+    def the_connector_polls(self, answer_is_lost: bool) -> None:
         reports = {
-            index: TaskReport(said == generation, held)
+            index: TaskReport(observed == generation, held)
             for index, (generation, _) in self.specs.items()
-            for said, held in [self.reports.get(index, (0, frozenset[TopicPartition]()))]
+            for observed, held in [self.reports.get(index, (0, frozenset[TopicPartition]()))]
         }
-        before, following = self.state, self._look(reports)
+        before, following = self.state, self._poll(reports)
         for at, task in following.taken.items():
             assert self._late(before.leaving[at].since_ms)
             self._fence(at, task)
@@ -192,14 +192,14 @@ class TwoPhases(RuleBasedStateMachine):
         for index in self.specs.keys() - following.tasks.keys():
             self._delete(index, before)
         for index, held in following.tasks.items():
-            generation, told = self.specs.get(index, (0, None))
-            if held != told:
+            generation, published = self.specs.get(index, (0, None))
+            if held != published:
                 self.specs[index] = generation + 1, held
         self.state = following
         if answer_is_lost:
             self.the_connector_restarts()
 
-    def _look(self, reports: dict[int, TaskReport]) -> SplitState:
+    def _poll(self, reports: dict[int, TaskReport]) -> SplitState:
         following = resplit(self.weights, self.state, reports, self.now_ms, self.config)
         placed = Counter(chain.from_iterable(following.tasks.values()))
         placed.update(following.leaving.keys() & self.weights.keys())

@@ -45,10 +45,10 @@ def helm_binary() -> Path:
 def helm_on_path() -> Path | None:
     """The one of PATH, if it is new enough and no newer."""
     if on_path := shutil.which("helm"):
-        said = subprocess.run(
+        output = subprocess.run(
             [on_path, "version", "--short"], capture_output=True, text=True, check=False
         ).stdout
-        number = re.match(r"v(\d+)\.(\d+)", said)
+        number = re.match(r"v(\d+)\.(\d+)", output)
         if number and OLDEST <= (int(number[1]), int(number[2])) < (4,):
             return Path(on_path)
     return None

@@ -91,9 +91,9 @@ class Prometheus:
     def _get(self, path: str, **fields: str) -> Any:
         url = f"{self._url}/api/v1/{path}"
         answer = urllib3.request("GET", url, fields=fields, timeout=10, retries=False)
-        told = json.loads(answer.data)
-        assert told["status"] == "success", f"{fields}: {told.get('error')}"
-        return told["data"]
+        body = json.loads(answer.data)
+        assert body["status"] == "success", f"{fields}: {body.get('error')}"
+        return body["data"]
 
 
 @contextmanager

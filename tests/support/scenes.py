@@ -51,7 +51,7 @@ class Scene:
         """The source task of each partition of the topic: one may have ``heartbeats`` besides,
         which other tests may have left here."""
 
-        def look() -> dict[int, str]:
+        def owners() -> dict[int, str]:
             return {
                 number: unit["name"]
                 for unit in self.run.units()
@@ -61,7 +61,7 @@ class Scene:
             }
 
         found: dict[int, str] = self._wait_until(
-            look, within_s=60, until=lambda of: len(of) == PARTITIONS
+            owners, within_s=60, until=lambda of: len(of) == PARTITIONS
         )
         return found
 

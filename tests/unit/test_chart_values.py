@@ -21,10 +21,10 @@ def test_the_page_has_the_table_of_values() -> None:
 
 
 def test_every_value_is_told() -> None:
-    told = {value.path for value in TABLE["values"]()}
+    documented = {value.path for value in TABLE["values"]()}
 
     def untold(values: Any, path: tuple[str, ...] = ()) -> list[str]:
-        if path in told:
+        if path in documented:
             return []
         if not isinstance(values, dict):
             return [".".join(path)]

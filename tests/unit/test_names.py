@@ -3,8 +3,10 @@
 import ast
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -78,6 +80,17 @@ ATTRIBUTES = {
     "world": "cluster_cache",
 }
 """Whatever is assigned to, and parameters."""
+WORDS = {
+    "heard": "received, reported",
+    "look": "poll, check",
+    "looked": "polled, checked",
+    "looks": "polls, checks",
+    "said": "message, output, reported",
+    "sight": "access_check",
+    "strange": "invalid, unknown",
+    "told": "reported, assigned",
+}
+"""Words of variables, parameters, attributes, classes and functions but tests; everywhere."""
 PHRASES = {
     r"who runs what": "the assignment",
     r"mend(s|ed|ing)?": "recover, correct, repair",
@@ -112,22 +125,26 @@ ONE_MEANING = {"Conflict", "Facts", "Plan", "Step", "Verdict"}
 """Classes that were there twice, with two meanings."""
 
 
-def definitions(tree: ast.AST) -> Iterator[str]:
-    """Names of classes and functions."""
-    for node in ast.walk(tree):
+class Names(NamedTuple):
+    defined: Sequence[str]
+    """Classes and functions."""
+    assigned: Sequence[str]
+    """Variables, attributes and parameters."""
+
+
+@cache
+def names(file: Path) -> Names:
+    defined, assigned = [], []
+    for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node.name
-
-
-def assigned(tree: ast.AST) -> Iterator[str]:
-    """Names of variables, attributes and parameters."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
+            defined.append(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            assigned.append(node.id)
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            yield node.attr
+            assigned.append(node.attr)
         elif isinstance(node, ast.arg):
-            yield node.arg
+            assigned.append(node.arg)
+    return Names(defined, assigned)
 
 
 def test_no_retired_room_or_module_is_back() -> None:
@@ -141,20 +158,42 @@ def test_no_retired_room_or_module_is_back() -> None:
 def test_no_retired_name_is_back() -> None:
     back = []
     for file in SOURCES:
-        tree = ast.parse(file.read_text())
-        names = {name: DEFINITIONS[name] for name in definitions(tree) if name in DEFINITIONS}
-        names |= {name: ATTRIBUTES[name] for name in assigned(tree) if name in ATTRIBUTES}
-        back += [f"{file.relative_to(ROOT)}: {old}: now {new}" for old, new in names.items()]
+        defined, assigned = names(file)
+        found = {name: DEFINITIONS[name] for name in defined if name in DEFINITIONS}
+        found |= {name: ATTRIBUTES[name] for name in assigned if name in ATTRIBUTES}
+        back += [f"{file.relative_to(ROOT)}: {old}: now {new}" for old, new in found.items()]
     assert back == []
 
 
-def test_a_class_of_two_meanings_has_one_now() -> None:
-    found = [
-        name
-        for file in SOURCES
-        for name in definitions(ast.parse(file.read_text()))
-        if name in ONE_MEANING
+def retired_words(name: str) -> set[str]:
+    return WORDS.keys() & set(name.lower().split("_"))
+
+
+def test_no_retired_word_is_back_in_a_name() -> None:
+    files = [
+        *SOURCES,
+        *(file for folder in ("tests", "tools", "docs") for file in (ROOT / folder).rglob("*.py")),
     ]
+    assert len(files) > 400
+    back = []
+    for file in files:
+        defined, assigned = names(file)
+        checked = [*assigned, *(name for name in defined if not name.startswith("test_"))]
+        words = set[str]().union(*map(retired_words, checked))
+        back += [f"{file.relative_to(ROOT)}: {word}: now {WORDS[word]}" for word in words]
+    assert back == []
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("said", True), ("_told", True), ("LOOK_EVERY_S", True), ("lookup", False), ("seen", False)],
+)
+def test_retired_words_are_found_in_names(name: str, *, found: bool) -> None:
+    assert bool(retired_words(name)) == found
+
+
+def test_a_class_of_two_meanings_has_one_now() -> None:
+    found = [name for file in SOURCES for name in names(file).defined if name in ONE_MEANING]
     assert sorted(found) == sorted(set(found))
 
 

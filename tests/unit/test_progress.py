@@ -12,12 +12,12 @@ def test_a_file_has_lines_for_beginning_end_and_some_between(
 ) -> None:
     now = 100.0
     monkeypatch.setattr("progress.time.monotonic", lambda: now)
-    said = io.StringIO()
-    with progress(Console(file=said), "Counting") as report:
+    output = io.StringIO()
+    with progress(Console(file=output), "Counting") as report:
         for count in range(5):
             report(f"{count} of 5")
             now += 10
-    assert said.getvalue().splitlines() == [
+    assert output.getvalue().splitlines() == [
         "Counting ...",
         "Counting: 2 of 5, 20 s",
         "Counting: 4 of 5, 40 s",
@@ -26,7 +26,7 @@ def test_a_file_has_lines_for_beginning_end_and_some_between(
 
 
 def test_a_failure_has_no_end() -> None:
-    said = io.StringIO()
-    with pytest.raises(KeyError), progress(Console(file=said), "Counting"):
+    output = io.StringIO()
+    with pytest.raises(KeyError), progress(Console(file=output), "Counting"):
         raise KeyError
-    assert said.getvalue().splitlines() == ["Counting ..."]
+    assert output.getvalue().splitlines() == ["Counting ..."]

@@ -92,7 +92,7 @@ class Engine(ABC):
             [self.program, *arguments], capture_output=True, text=True, check=False
         )
 
-    def _told(self, *arguments: str) -> str:
+    def _output(self, *arguments: str) -> str:
         asked = self._ask(*arguments)
         if asked.returncode:
             raise Fatal(f"{self.program} {' '.join(arguments)}: {asked.stderr.strip()}")
@@ -111,15 +111,15 @@ class Docker(Engine):
         return self._ask("image", "inspect", name).returncode == 0
 
     def identity(self, image: Image) -> str:  # noqa: D102
-        told = self._told("image", "inspect", "--format", "{{.Id}}", image.tag)
-        return told.removeprefix("sha256:")
+        identity = self._output("image", "inspect", "--format", "{{.Id}}", image.tag)
+        return identity.removeprefix("sha256:")
 
     def label(self, image: Image, name: str) -> str:  # noqa: D102
         asked = f'{{{{index .Config.Labels "{name}"}}}}'
-        return self._told("image", "inspect", "--format", asked, image.tag)
+        return self._output("image", "inspect", "--format", asked, image.tag)
 
     def size(self, image: Image) -> str:  # noqa: D102
-        size = int(self._told("image", "inspect", "--format", "{{.Size}}", image.tag))
+        size = int(self._output("image", "inspect", "--format", "{{.Size}}", image.tag))
         return f"{size / 1e6:.0f} MB"
 
     def push(self, image: Image, name: str) -> None:  # noqa: D102
@@ -142,14 +142,14 @@ class Buildah(Engine):
         return self._ask("inspect", "--type", "image", name).returncode == 0
 
     def identity(self, image: Image) -> str:  # noqa: D102
-        return self._told("inspect", "--type", "image", "--format", "{{.FromImageID}}", image.tag)
+        return self._output("inspect", "--type", "image", "--format", "{{.FromImageID}}", image.tag)
 
     def label(self, image: Image, name: str) -> str:  # noqa: D102
         asked = f'{{{{index .OCIv1.Config.Labels "{name}"}}}}'
-        return self._told("inspect", "--type", "image", "--format", asked, image.tag)
+        return self._output("inspect", "--type", "image", "--format", asked, image.tag)
 
     def size(self, image: Image) -> str:  # noqa: D102
-        return str(json.loads(self._told("images", "--json", image.tag))[0]["size"])
+        return str(json.loads(self._output("images", "--json", image.tag))[0]["size"])
 
     def push(self, image: Image, name: str) -> None:  # noqa: D102
         self.run("push", image.tag, f"docker://{name}")

@@ -25,11 +25,11 @@ def secrets() -> Iterator[Mapping[str, Path]]:
 
 def _pip_conf() -> str:
     """Settings of files and of the environment; the later in pip's list outdoes the earlier."""
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
     ).stdout
     found: dict[str, str] = {}
-    for line in told.splitlines():
+    for line in output.splitlines():
         name, _, value = line.partition("=")
         key = name.rsplit(".", 1)[-1]
         if key in _KEYS:

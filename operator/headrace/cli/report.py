@@ -85,6 +85,7 @@ async def _last_run(client: Client, schedule: MirrorTest) -> MirrorTest:
 
 def _no_report(test: MirrorTest) -> str:
     status = test.status
-    said = status.conditions[0].message if status and status.conditions else "it was not begun yet"
+    conditions = status.conditions if status else ()
+    message = conditions[0].message if conditions else "it was not begun yet"
     how = "ended without a report" if status and status.verdict else "has no report yet"
-    return f"MirrorTest {test.metadata.name} {how}: {said}"
+    return f"MirrorTest {test.metadata.name} {how}: {message}"

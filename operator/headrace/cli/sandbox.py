@@ -85,11 +85,11 @@ def down(names: tuple[str, ...]) -> None:
         if sandbox.running:
             brokers = sum(len(_running(cluster)) for cluster in sandbox.clusters)
             ended = [*(each.label for each in sandbox.companions), _count(brokers, "broker")]
-            said = f"is down: {', '.join(ended)} ended, data deleted."
+            outcome = f"is down: {', '.join(ended)} ended, data deleted."
         else:
-            said = "was down; what was left of it is deleted."
+            outcome = "was down; what was left of it is deleted."
         sandbox.close()
-        click.echo(f"Sandbox {sandbox.name} {said}")
+        click.echo(f"Sandbox {sandbox.name} {outcome}")
     if not sandboxes:
         click.echo("There is no sandbox to end.")
 
@@ -137,9 +137,9 @@ def _brokers(cluster: Cluster) -> str:
     running = _running(cluster)
     down = [str(broker.node_id) for broker in cluster.brokers if broker not in running]
     frozen = [str(broker.node_id) for broker in running if broker.frozen]
-    said = [("down", down), ("frozen", frozen)]
+    others = [("down", down), ("frozen", frozen)]
     return ", ".join(
-        [f"{len(running)} up", *(f"{state}: {', '.join(them)}" for state, them in said if them)]
+        [f"{len(running)} up", *(f"{state}: {', '.join(them)}" for state, them in others if them)]
     )
 
 

@@ -57,12 +57,12 @@ class SparkJob:
 
     def last_words(self) -> str:
         """The sentence that it ended with, and where to read more."""
-        said = [
+        sentences = [
             line.removeprefix("headrace: ")
             for line in self.log.read_text(errors="replace").splitlines()
             if line.startswith("headrace: ")
         ]
-        words = said[-1] if said else f"it ended with code {self._process.poll()}"
+        words = sentences[-1] if sentences else f"it ended with code {self._process.poll()}"
         return f"{self.name}: {words} (log: {self.log})"
 
     def end(self) -> None:

@@ -69,9 +69,9 @@ def requested_moves(tasks: Iterable[ReplicationTask], drivers: Drivers) -> list[
             moves.append(Move(task, wanted))
         elif pod is None or pod.terminating or pod.ended or drivers.rolling:
             there = ", ".join(sorted(schedulable)) or "none at the moment"
-            said = "is about to go" if pod else "does not exist"
+            state = "is about to go" if pod else "does not exist"
             moves.append(
-                Move(task, wanted, f"driver {wanted!r} {said}; units can move to: {there}")
+                Move(task, wanted, f"driver {wanted!r} {state}; units can move to: {there}")
             )
     return moves
 

@@ -84,8 +84,8 @@ class Client:
         while True:
             page = await self._send("list", "GET", kind, namespace, query=query, accept=accept)
             # An item of a list does not repeat what the list says of all; no items may be null.
-            said = {"apiVersion": kind.api_version, "kind": kind.name}
-            items += [said | item for item in page["items"] or ()]
+            type_meta = {"apiVersion": kind.api_version, "kind": kind.name}
+            items += [type_meta | item for item in page["items"] or ()]
             if not (token := page["metadata"].get("continue")):
                 return items, page["metadata"]["resourceVersion"]
             query["continue"] = token

@@ -74,7 +74,7 @@ _KINDS = {
 
 def kind_of(object: Object) -> Kind:
     """The kind that an object says it is; ``Fatal`` for one that headrace does not know."""
-    said = (object.get("apiVersion", ""), object.get("kind", ""))
-    if (kind := _KINDS.get(said)) is None:
-        raise Fatal(f"internal error, please report it: no kind {said[1]} of {said[0]} is known")
+    version, name = object.get("apiVersion", ""), object.get("kind", "")
+    if (kind := _KINDS.get((version, name))) is None:
+        raise Fatal(f"internal error, please report it: no kind {name} of {version} is known")
     return kind

@@ -58,7 +58,7 @@ class Admin:
     def __init__(self, cluster: ClusterAccess, timeout_s: float = 10.0) -> None:
         self._cluster = cluster
         self._timeout_s = timeout_s
-        self._heard: KafkaError | None = None
+        self._client_error: KafkaError | None = None
         """What the client last said of its connections, other than that there are none."""
         self._renewed = Renewed(cluster, self._make)
 
@@ -74,12 +74,12 @@ class Admin:
     def _make(self) -> AdminClient:
         # The address family of a name is tried in turn; a dead one must not eat the whole time-out.
         tuning = {"socket.connection.setup.timeout.ms": 5_000}
-        config = tuning | client_config(self._cluster) | {"error_cb": self._hear}
+        config = tuning | client_config(self._cluster) | {"error_cb": self._on_error}
         return construct(AdminClient, self._cluster, config)
 
-    def _hear(self, error: KafkaError) -> None:
+    def _on_error(self, error: KafkaError) -> None:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
-            self._heard = error
+            self._client_error = error
 
     def cluster_id(self) -> str:
         """The id that the cluster was formatted with: equal ids are one cluster."""
@@ -247,7 +247,7 @@ class Admin:
         return {"operation_timeout": self._timeout_s, "request_timeout": self._timeout_s}
 
     def _call(self, tried: str, call: Callable[[], T]) -> T:
-        self._heard = None
+        self._client_error = None
         try:
             return call()
         except KafkaException as error:
@@ -264,7 +264,7 @@ class Admin:
 
     def _failed(self, error: KafkaException, tried: str) -> HeadraceError:
         self._client.poll(0)  # receive what happened meanwhile
-        return diagnose(self._cluster, tried, translate(error, tried), self._heard)
+        return diagnose(self._cluster, tried, translate(error, tried), self._client_error)
 
 
 def _code(error: Retriable) -> int | None:

@@ -47,11 +47,11 @@ def construct(
     try:
         return client(config)
     except KafkaException as error:
-        said = error.args[0].str()
-        if cluster.spec.tls and "ssl." in said:  # a user cannot set these: it is what files hold
-            raise unusable_files(cluster, said) from None
+        reason = error.args[0].str()
+        if cluster.spec.tls and "ssl." in reason:  # a user cannot set these: it is what files hold
+            raise unusable_files(cluster, reason) from None
         raise InvalidSpec(
-            f"config of cluster {cluster.alias}: {said}; the settings are librdkafka's"
+            f"config of cluster {cluster.alias}: {reason}; the settings are librdkafka's"
         ) from error
 
 

@@ -26,20 +26,20 @@ Server = tuple[str, int]
 
 
 def diagnose(
-    cluster: ClusterAccess, tried: str, failure: HeadraceError, heard: KafkaError | None
+    cluster: ClusterAccess, tried: str, failure: HeadraceError, client_error: KafkaError | None
 ) -> HeadraceError:
     """A better error for ``failure``, where there is one.
 
-    ``heard`` is what the client last said of its connections. May take some seconds.
+    ``client_error`` is what the client last said of its connections. May take some seconds.
     """
     if not isinstance(failure, Unreachable | AuthenticationFailed | TlsFailed):
         return failure
-    if heard is not None and heard.code() == KafkaError._AUTHENTICATION:
-        advice = _login_advice(cluster, heard)
-        return AuthenticationFailed(f"could not {tried}: {words(heard)}; {advice}")
+    if client_error is not None and client_error.code() == KafkaError._AUTHENTICATION:
+        advice = _login_advice(cluster, client_error)
+        return AuthenticationFailed(f"could not {tried}: {words(client_error)}; {advice}")
     if (server := _listening(cluster)) is None:
         return failure
-    if why := _tls_trouble(cluster, server, heard):
+    if why := _tls_trouble(cluster, server, client_error):
         return TlsFailed(f"could not {tried}: {why}")
     if cluster.spec.authentication is None and isinstance(failure, Unreachable):
         return Unreachable(
@@ -49,7 +49,9 @@ def diagnose(
     return failure
 
 
-def _tls_trouble(cluster: ClusterAccess, server: Server, heard: KafkaError | None) -> str | None:
+def _tls_trouble(
+    cluster: ClusterAccess, server: Server, client_error: KafkaError | None
+) -> str | None:
     if cluster.spec.tls is None:
         if not _speaks_tls(server):
             return None
@@ -59,13 +61,13 @@ def _tls_trouble(cluster: ClusterAccess, server: Server, heard: KafkaError | Non
         )
     if why := _refused_certificate(cluster, server):
         return why
-    if heard is not None and "alert" in heard.str():
+    if client_error is not None and "alert" in client_error.str():
         return _client_certificate_advice(cluster, server)
     return None
 
 
-def _login_advice(cluster: ClusterAccess, heard: KafkaError) -> str:
-    if "Request not valid in current SASL state" in heard.str():
+def _login_advice(cluster: ClusterAccess, client_error: KafkaError) -> str:
+    if "Request not valid in current SASL state" in client_error.str():
         return f"the listener wants no login; leave {cluster.field}.authentication out"
     login = cluster.spec.authentication
     if login is None or login.password is None:

@@ -85,10 +85,10 @@ def translate(error: KafkaError | KafkaException, tried: str) -> HeadraceError:
         return AuthenticationFailed(f"could not {tried}: {words(kafka_error)}")
     if code == KafkaError._SSL:
         return TlsFailed(f"could not {tried}: {words(kafka_error)}")
-    said = f"could not {tried}: {kafka_error.str()} ({kafka_error.name()})"
+    message = f"could not {tried}: {kafka_error.str()} ({kafka_error.name()})"
     if advice := _FATAL.get(code):
-        return Fatal(f"{said}; {advice}")
-    return Retriable(said)  # also what is fatal to a client: another one may do better
+        return Fatal(f"{message}; {advice}")
+    return Retriable(message)  # also what is fatal to a client: another one may do better
 
 
 @contextmanager
@@ -104,5 +104,5 @@ def translated(tried: str) -> Iterator[None]:
 
 def words(error: KafkaError) -> str:
     """What the client says, without what differs each time: an error is shown once, not again."""
-    said = re.sub(r" \(after \d+ms in state \w+\)", "", error.str())
-    return re.sub(r"^\w+://[^ ]*?: ", "", said)
+    text = re.sub(r" \(after \d+ms in state \w+\)", "", error.str())
+    return re.sub(r"^\w+://[^ ]*?: ", "", text)

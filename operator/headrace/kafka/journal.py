@@ -42,8 +42,8 @@ def wait_for_topics(admin: Admin, names: Set[str]) -> None:
     deadline = time.monotonic() + _CREATION_S
     while absent := names - admin.topics().keys():
         if time.monotonic() > deadline:
-            said = ", ".join(sorted(absent))
-            raise GaveUp(f"{admin.name} did not show {said} within {_CREATION_S:.0f} s")
+            missing = ", ".join(sorted(absent))
+            raise GaveUp(f"{admin.name} did not show {missing} within {_CREATION_S:.0f} s")
         time.sleep(0.1)
 
 

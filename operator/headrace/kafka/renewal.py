@@ -13,7 +13,7 @@ from headrace.api import ClusterAccess
 from headrace.kafka.credentials import read_credentials
 from headrace.kafka.errors import SecretMissing
 
-_LOOK_EVERY_S = 1.0
+_POLL_INTERVAL_S = 1.0
 """A kubelet takes up to a minute to bring a changed Secret: a second more is nothing."""
 
 Client = TypeVar("Client")
@@ -24,18 +24,18 @@ class Renewal:
 
     def __init__(self, *clusters: ClusterAccess) -> None:
         self._clusters = [cluster for cluster in clusters if any(cluster.spec.uses())]
-        self._known = self._look()
-        self._look_at = time.monotonic() + _LOOK_EVERY_S
+        self._known = self._digests()
+        self._next_poll_s = time.monotonic() + _POLL_INTERVAL_S
 
     @property
     def due(self) -> bool:
         """Whether the files have changed since; reads them at most once a second."""
-        if not self._clusters or time.monotonic() < self._look_at:
+        if not self._clusters or time.monotonic() < self._next_poll_s:
             return False
-        self._look_at = time.monotonic() + _LOOK_EVERY_S
-        return self._look() != self._known
+        self._next_poll_s = time.monotonic() + _POLL_INTERVAL_S
+        return self._digests() != self._known
 
-    def _look(self) -> list[str]:
+    def _digests(self) -> list[str]:
         return [_state(cluster) for cluster in self._clusters]
 
 

@@ -52,13 +52,13 @@ def security_settings(cluster: ClusterAccess) -> dict[str, Any]:
     return settings
 
 
-def unusable_files(cluster: ClusterAccess, said: str) -> TlsFailed:
-    """For files that the client cannot make anything of; ``said`` is what it says of them."""
-    named = next((field for setting, field in _FIELDS.items() if setting in said), "")
+def unusable_files(cluster: ClusterAccess, reason: str) -> TlsFailed:
+    """For files that the client cannot make anything of; ``reason`` is what it says of them."""
+    named = next((field for setting, field in _FIELDS.items() if setting in reason), "")
     fields = [use for use in cluster.spec.uses() if use.field.startswith("tls.")]
     concerned = [use for use in fields if named.partition(".")[0] in use.field] or fields
     files = ", ".join(dict.fromkeys(f"{use.key} of Secret {use.secret_name}" for use in concerned))
     return TlsFailed(
-        f"could not use {files} for {cluster.name}: {said}; {cluster.field}.tls wants PEM files, "
+        f"could not use {files} for {cluster.name}: {reason}; {cluster.field}.tls wants PEM files, "
         "and a private key that fits its certificate"
     )

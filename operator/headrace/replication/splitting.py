@@ -62,11 +62,11 @@ class TaskReport:
     held: frozenset[TopicPartition] = frozenset()
 
     @classmethod
-    def of(cls, task: ReplicationTask, told: frozenset[TopicPartition]) -> Self:
-        """Read the status of a source task; ``told`` is what was published of it last."""
+    def of(cls, task: ReplicationTask, published: frozenset[TopicPartition]) -> Self:
+        """Read the status of a source task; ``published`` is what was published of it last."""
         status = task.status
         held = TopicPartitions.unpack(status.partitions)
-        if TopicPartitions.unpack(task.spec.partitions) != told:
+        if TopicPartitions.unpack(task.spec.partitions) != published:
             return cls(False, held)  # older than that: read from what is watched, for example
         return cls(
             not status.driver_name or status.observed_generation == task.metadata.generation, held

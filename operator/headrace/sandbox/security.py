@@ -68,8 +68,8 @@ class Security:
                 "saltedpassword": f'"{base64.b64encode(salted).decode()}"',
                 "iterations": _ITERATIONS,
             }
-            said = ",".join(f"{name}={value}" for name, value in fields.items())
-            yield f"SCRAM-SHA-{digest.removeprefix('sha')}=[{said}]"
+            joined = ",".join(f"{name}={value}" for name, value in fields.items())
+            yield f"SCRAM-SHA-{digest.removeprefix('sha')}=[{joined}]"
 
 
 class Authority:

@@ -12,7 +12,7 @@ from headrace.errors import Fatal, InvalidSpec
 SUITABLE = (17, 21)
 """Kafka 4 needs 17 or newer; PySpark 4.0 runs on 17 and 21 only (its release notes)."""
 
-LOOK_TIMEOUT_S = 30
+PROBE_TIMEOUT_S = 30
 """``java -version`` takes 0.1 s on a quiet machine; what hangs longer is no Java."""
 
 
@@ -41,7 +41,7 @@ def find_java() -> Java:
     """
     if home := os.environ.get("JAVA_HOME"):
         try:
-            version, _ = _look(Path(home) / "bin" / "java")
+            version, _ = _probe(Path(home) / "bin" / "java")
         except _Unusable as why:
             raise InvalidSpec(
                 f"JAVA_HOME is {home}, but {why}. Point it at a Java {_either()}, or unset it: "
@@ -52,7 +52,7 @@ def find_java() -> Java:
     passed_over = "there is no `java` on PATH"
     if on_path := shutil.which("java"):
         try:
-            version, java_home = _look(Path(on_path))
+            version, java_home = _probe(Path(on_path))
             return Java(java_home, version, "PATH")
         except _Unusable as why:
             passed_over = f"`java` on PATH is passed over: {why}"
@@ -62,7 +62,7 @@ def find_java() -> Java:
         from headrace.toolchain.jre import packaged_jre  # noqa: PLC0415
 
         home_from_pypi = packaged_jre()
-        version, _ = _look(home_from_pypi / "bin" / "java")
+        version, _ = _probe(home_from_pypi / "bin" / "java")
     except (ModuleNotFoundError, _Unusable) as why:
         raise Fatal(
             f"no Java {_either()} was found: JAVA_HOME is not set; {passed_over}; the one from "
@@ -75,26 +75,26 @@ class _Unusable(Exception):
     """Why a ``java`` cannot serve."""
 
 
-def _look(executable: Path) -> tuple[int, Path]:
+def _probe(executable: Path) -> tuple[int, Path]:
     """Run ``executable``; its major version and its home, as it says itself."""
     if not executable.is_file():
         raise _Unusable(f"there is no {executable}")
     try:
-        said = subprocess.run(
+        output = subprocess.run(
             [executable, "-XshowSettings:properties", "-version"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=LOOK_TIMEOUT_S,
+            timeout=PROBE_TIMEOUT_S,
             check=True,
         ).stderr
     except OSError as error:
         raise _Unusable(f"{executable} cannot be run: {error.strerror}") from error
     except subprocess.SubprocessError as error:
         raise _Unusable(f"{executable} does not say its version: {error}") from error
-    version = re.search(r"^ *java\.specification\.version = (?:1\.)?(\d+)$", said, re.MULTILINE)
-    home = re.search(r"^ *java\.home = (.+)$", said, re.MULTILINE)
+    version = re.search(r"^ *java\.specification\.version = (?:1\.)?(\d+)$", output, re.MULTILINE)
+    home = re.search(r"^ *java\.home = (.+)$", output, re.MULTILINE)
     if not version or not home:
         raise _Unusable(f"{executable} does not say its version")
     if int(version[1]) not in SUITABLE:

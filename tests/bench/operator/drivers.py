@@ -210,7 +210,7 @@ def put_tasks(herder: KubernetesHerder, connector: ReplicationTask, flow: Replic
 
 def running(task: ReplicationTask) -> ReplicationTaskStatus:
     """What a unit that runs and has nothing to do says."""
-    said = Condition(
+    condition = Condition(
         type=ConditionType.READY,
         status=ConditionStatus.TRUE,
         reason=Reason.RUNNING,
@@ -223,6 +223,6 @@ def running(task: ReplicationTask) -> ReplicationTaskStatus:
         lag_records=0 if is_source else None,
         lag_seconds=0 if is_source else None,
         bytes_per_second=1_000_000 if is_source else None,
-        conditions=(said,) if task.spec.type.is_connector else (),
+        conditions=(condition,) if task.spec.type.is_connector else (),
         observed_generation=task.metadata.generation,
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from bench.operator.drivers import until_done
 from bench.operator.figures import Loss, OneFlow, Restart
 from bench.operator.many_flows import flow, units_of
-from bench.operator.stage import LOOK_EVERY_S, NAMESPACE, Stage
+from bench.operator.stage import NAMESPACE, POLL_INTERVAL_S, Stage
 
 from headrace.api.labels import MOVE_ANNOTATION, PAUSE_ANNOTATION
 from headrace.assign import TaskId
@@ -144,7 +144,7 @@ async def _until(stage: Stage, kind: Kind, name: str, is_so: Callable[[Object], 
         found = await until_done(lambda: stage.client.get(kind, NAMESPACE, name))
         if is_so(found or {}):
             return
-        await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(POLL_INTERVAL_S)
 
 
 def _annotations(object: Object) -> Object:

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import urllib3
 
-LOOK_EVERY_S = 0.1
+POLL_INTERVAL_S = 0.1
 
 
 def main(pid: int, port: int, file: Path) -> None:
@@ -24,13 +24,13 @@ def main(pid: int, port: int, file: Path) -> None:
             try:
                 pool.request("GET", f"http://127.0.0.1:{port}/healthz", timeout=30)
             except urllib3.exceptions.HTTPError:
-                time.sleep(LOOK_EVERY_S)  # it does not listen yet
+                time.sleep(POLL_INTERVAL_S)  # it does not listen yet
                 continue
             took_ms = 1000 * (time.monotonic() - began)
             cpu = process.cpu_times()
             rss, cpu_s = process.memory_info().rss, cpu.user + cpu.system
             print(f"{began:.3f} {rss} {cpu_s:.2f} {took_ms:.1f}", file=out)
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_INTERVAL_S)
 
 
 if __name__ == "__main__":

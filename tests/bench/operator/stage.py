@@ -26,8 +26,8 @@ from headrace.sandbox.ports import held_ports
 NAMESPACE = "bench"
 USER = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
 CRDS = Path(__file__).parents[3] / "crds"
-LOOK_EVERY_S = 0.1
-SAY_EVERY_S = 5.0
+POLL_INTERVAL_S = 0.1
+REPORT_INTERVAL_S = 5.0
 
 Say = Callable[[str], None]
 """Hears how far it is."""
@@ -76,17 +76,17 @@ class Stage:
 
     async def until(self, is_so: Callable[[], bool], what: Callable[[], str]) -> None:
         """Wait without end, and say for what."""
-        said = time.monotonic()
+        reported_s = time.monotonic()
         while not is_so():
             if self.operator.process.poll() is not None:
                 last = self.operator.log.rstrip().rpartition("\n")[2]
                 raise GaveUp(
                     f"the operator ended, the rest cannot be measured. Its last word: {last}"
                 )
-            if time.monotonic() - said > SAY_EVERY_S:
-                said = time.monotonic()
+            if time.monotonic() - reported_s > REPORT_INTERVAL_S:
+                reported_s = time.monotonic()
                 self.say(what())
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
 
     async def settled(self, units: int) -> None:
         """All units are there, and run where they shall."""

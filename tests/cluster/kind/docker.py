@@ -9,7 +9,7 @@ from signal import Signals
 from typing import get_args
 
 from cluster.build import CLUSTER, KIND, cluster_binary
-from cluster.component import LOOK_EVERY_S, START_TIMEOUT_S
+from cluster.component import POLL_INTERVAL_S, START_TIMEOUT_S
 from cluster.kubectl import KubectlError
 from cluster.program import Program, have_programs
 from cluster.real import Cluster, CommandError, Part, run
@@ -104,6 +104,6 @@ class Kind(Cluster):
                     raise GaveUp(
                         f"{NAME} is not ready after {START_TIMEOUT_S} s: {error}"
                     ) from error
-                time.sleep(LOOK_EVERY_S)
+                time.sleep(POLL_INTERVAL_S)
             else:
                 return

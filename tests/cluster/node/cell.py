@@ -116,15 +116,15 @@ def in_cell(*command: str | Path) -> list[str | Path]:
     return ["nsenter", f"--net={NETWORK}", f"--mount={MOUNTS}", "--", *command]
 
 
-def inside(look: Callable[[], bool]) -> bool:
-    """What ``look`` finds in the cell's network: it runs in a thread that went there."""
+def inside(check: Callable[[], bool]) -> bool:
+    """What ``check`` finds in the cell's network: it runs in a thread that went there."""
 
     def run() -> bool:
         libc = ctypes.CDLL(None, use_errno=True)
         with NETWORK.open() as file:
             if libc.setns(file.fileno(), CLONE_NEWNET):
                 raise OSError(ctypes.get_errno(), "setns", str(NETWORK))
-        return look()
+        return check()
 
     with ThreadPoolExecutor(1, thread_name_prefix="headrace-cell") as thread:
         return thread.submit(run).result()

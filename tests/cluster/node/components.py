@@ -30,25 +30,25 @@ from cluster.node.layout import (
 
 from headrace.sandbox.ports import HOST
 
-Look = Callable[[], bool]
+Check = Callable[[], bool]
 
 
 def components(cluster: Path, node: Path) -> dict[str, Daemon]:
     """All of them by name, out of the two programs of ``cluster.build``."""
     kubectl = Kubectl(lambda: cluster, ADMIN)
 
-    def answers(*arguments: str, until: Callable[[str], bool] = bool) -> Look:
-        def look() -> bool:
+    def answers(*arguments: str, until: Callable[[str], bool] = bool) -> Check:
+        def check() -> bool:
             with suppress(KubectlError):
                 return until(kubectl.kubectl(*arguments, "--request-timeout=2s"))
             return False
 
-        return look
+        return check
 
     is_schedulable = answers(
         *("get", "node", NODE, "-o"),
         "jsonpath={.status.conditions[?(@.type=='Ready')].status} {.spec.taints}",
-        until=lambda said: said.strip() == "True",
+        until=lambda output: output.strip() == "True",
     )
     every = {
         "containerd": _daemon(
@@ -111,7 +111,7 @@ def relay_port() -> int:
     return int(url.rpartition(":")[2])
 
 
-def _daemon(name: str, command: Sequence[str | Path], is_ready: Look) -> Daemon:
+def _daemon(name: str, command: Sequence[str | Path], is_ready: Check) -> Daemon:
     return Daemon(in_cell(*command), LOGS / f"{name}.log", is_ready)
 
 
@@ -149,17 +149,17 @@ def _scheduler_flags() -> list[str]:
     ]
 
 
-def _accepts(path: Path) -> Look:
+def _accepts(path: Path) -> Check:
     """Does somebody listen on a Unix socket of the cell?"""
     seen = HIDDEN / path.relative_to("/")
 
-    def look() -> bool:
+    def check() -> bool:
         with socket.socket(socket.AF_UNIX) as client, suppress(OSError):
             client.connect(str(seen))
             return True
         return False
 
-    return look
+    return check
 
 
 def _resolves() -> bool:

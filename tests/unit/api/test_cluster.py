@@ -33,8 +33,8 @@ def test_addresses(servers: str) -> None:
     "servers", ["", "east", "east:", ":9092", "a:0", "a:65536", "a:1,", "a:1,,b:2", "ssl://a:1"]
 )
 def test_what_is_no_address(say: Say, servers: str) -> None:
-    (said,) = say(source(bootstrapServers=servers))
-    assert said.endswith(
+    (message,) = say(source(bootstrapServers=servers))
+    assert message.endswith(
         f'spec.source.bootstrapServers: got "{servers}", '
         "must be host:port, or several of them separated by commas"
     )
@@ -42,8 +42,8 @@ def test_what_is_no_address(say: Say, servers: str) -> None:
 
 @pytest.mark.parametrize("alias", ["East", "east_1", "-east", "east-", "a.b", "ö", "a" * 64, ""])
 def test_what_is_no_alias(say: Say, alias: str) -> None:
-    (said,) = say(source(alias=alias))
-    assert "spec.source.alias: got" in said
+    (message,) = say(source(alias=alias))
+    assert "spec.source.alias: got" in message
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,9 @@ def test_what_is_no_alias(say: Say, alias: str) -> None:
     ],
 )
 def test_authentication(say: Say, authentication: object, sentence: str) -> None:
-    assert [said.partition(" ")[2] for said in say(source(authentication=authentication))] == [
-        sentence
-    ]
+    assert [
+        message.partition(" ")[2] for message in say(source(authentication=authentication))
+    ] == [sentence]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_authentication(say: Say, authentication: object, sentence: str) -> None
     ],
 )
 def test_settings_that_are_refused(say: Say, config: dict[str, object], sentence: str) -> None:
-    assert [said.partition(" ")[2] for said in say(source(config=config))] == [
+    assert [message.partition(" ")[2] for message in say(source(config=config))] == [
         f"spec.source.{sentence}"
     ]
 

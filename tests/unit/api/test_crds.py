@@ -68,11 +68,11 @@ def test_two_defaults_are_the_servers_and_the_others_are_said() -> None:
     defaults = {path: schema["default"] for path, schema in schemas(flow) if "default" in schema}
     assert defaults == {("spec", "drivers"): {}, ("spec", "drivers", "replicas"): 2}
     assert not [path for other in others for path, schema in schemas(other) if "default" in schema]
-    said = {path: schema.get("description", "") for path, schema in schemas(flow)}
-    assert said["spec", "tasks", "max"].endswith("Default: 8.")
-    assert said["spec", "delivery"].endswith("Default: AtLeastOnce.")
-    assert said["spec", "groups", "include"].endswith("Default: [.*].")
-    assert "Default" not in said["spec", "startTimestamp"]
+    descriptions = {path: schema.get("description", "") for path, schema in schemas(flow)}
+    assert descriptions["spec", "tasks", "max"].endswith("Default: 8.")
+    assert descriptions["spec", "delivery"].endswith("Default: AtLeastOnce.")
+    assert descriptions["spec", "groups", "include"].endswith("Default: [.*].")
+    assert "Default" not in descriptions["spec", "startTimestamp"]
 
 
 def test_the_shape_is_structural() -> None:

@@ -158,12 +158,12 @@ def test_what_a_user_set_stays_known() -> None:
     ],
 )
 def test_the_sentence(say: Say, spec: Document, sentence: str) -> None:
-    assert [said.partition(" ")[2] for said in say(flow(**spec))] == [sentence]
+    assert [message.partition(" ")[2] for message in say(flow(**spec))] == [sentence]
 
 
 def test_a_name_leaves_room_for_those_of_its_children(say: Say) -> None:
-    (said,) = say(flow("x" * 53))
-    assert said.endswith("must have at most 52 characters: what belongs to it is named after it")
+    (message,) = say(flow("x" * 53))
+    assert message.endswith("must have at most 52 characters: what belongs to it is named after it")
 
 
 def test_conditions_of_other_tools_are_not_read() -> None:

@@ -79,8 +79,8 @@ def test_names_on_the_target(template: str) -> None:
     ],
 )
 def test_what_names_no_topic(say: Say, template: str) -> None:
-    (said,) = say(mirror_test_of_another(targetTopic=template))
-    assert said.endswith(
+    (message,) = say(mirror_test_of_another(targetTopic=template))
+    assert message.endswith(
         f'spec.targetTopic: got "{template}", must be a topic\'s name with {{topic}} in it, '
         "and perhaps {source} for the source's alias"
     )
@@ -211,7 +211,7 @@ def test_what_names_no_topic(say: Say, template: str) -> None:
     ],
 )
 def test_the_sentences(say: Say, document: Document, sentences: list[str]) -> None:
-    assert [said.partition(" ")[2] for said in say(document)] == sentences
+    assert [message.partition(" ")[2] for message in say(document)] == sentences
 
 
 @pytest.mark.parametrize("schedule", ["0 * * * *", "*/5 1-3 * JAN MON", "@daily"])

@@ -46,7 +46,7 @@ def test_values_are_not_shown() -> None:
     ],
 )
 def test_the_sentence(say: Say, content: dict[str, object], sentence: str) -> None:
-    assert [said.partition(" ")[2] for said in say(SECRET | content)] == [sentence]
+    assert [message.partition(" ")[2] for message in say(SECRET | content)] == [sentence]
 
 
 @pytest.mark.parametrize(

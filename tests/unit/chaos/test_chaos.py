@@ -123,7 +123,7 @@ def test_a_flow_that_does_not_answer_for_a_moment_is_asked_again() -> None:
     assert chaos.faults[0].recovery_seconds == 2
 
 
-def test_a_recovery_that_could_not_be_looked_at_was_not_watched() -> None:
+def test_a_recovery_that_could_not_be_polled_was_not_watched() -> None:
     flow = Flow()
     answers = iter([flow.ask])
 

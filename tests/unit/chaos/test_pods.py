@@ -94,8 +94,8 @@ class Api:
                 if "--freeze=18" in added["args"]
                 else {"terminated": now | self.ends_with}
             )
-            said = [{"name": added["name"], "state": state}]
-            self.pods[name]["status"]["ephemeralContainerStatuses"] = said
+            statuses = [{"name": added["name"], "state": state}]
+            self.pods[name]["status"]["ephemeralContainerStatuses"] = statuses
         elif kind.name == "MirrorTest":
             self.test["metadata"] |= patch["metadata"]
         else:

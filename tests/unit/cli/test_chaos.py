@@ -57,18 +57,18 @@ class Flow:
     """Recovers at the second look."""
 
     def __init__(self) -> None:
-        self.looks = 0
+        self.polls = 0
 
     def inject(self, step: ChaosStep) -> Injection:
         return Injection(at_ms=5_000, recovered=self.recovered, driver="a", units=("task-0",))
 
     def recovered(self) -> bool:
-        self.looks += 1
-        return self.looks > 1
+        self.polls += 1
+        return self.polls > 1
 
 
 @pytest.fixture
-def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def poll_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "_POLL_S", 0.001)
 
 
@@ -86,7 +86,7 @@ def run(journal_of: Journal, monkeypatch: pytest.MonkeyPatch, away: int = 0) -> 
     return journal_of.written[-1].faults
 
 
-@pytest.mark.usefixtures("look_often")
+@pytest.mark.usefixtures("poll_often")
 def test_a_step_is_done_when_the_producers_together_are_so_far(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -98,7 +98,7 @@ def test_a_step_is_done_when_the_producers_together_are_so_far(
     assert [f.error for f in found.written[0].faults] == ["nobody did it"] * 2
 
 
-@pytest.mark.usefixtures("look_often")
+@pytest.mark.usefixtures("poll_often")
 def test_all_that_is_planned_is_told_of_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Journal(acknowledged(600))
     run(found, monkeypatch)
@@ -111,7 +111,7 @@ def test_all_that_is_planned_is_told_of_at_any_time(monkeypatch: pytest.MonkeyPa
     assert under_way[1] == PLAN.faults[1]
 
 
-@pytest.mark.usefixtures("look_often")
+@pytest.mark.usefixtures("poll_often")
 def test_a_source_that_is_away_is_told_later(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Journal(acknowledged(600), acknowledged(600), acknowledged(600))
     assert run(found, monkeypatch, away=1)[0].recovery_seconds is not None

@@ -40,5 +40,5 @@ def test_an_address_that_is_taken(
         port = taken.getsockname()[1]
         where = ["--pod-ip=127.0.0.1", f"--port={port}"]
         assert main(["driver", "--name=a", "--flow=orders", *where]) == Exit.USAGE
-    said = capsys.readouterr().err
-    assert f"cannot serve health on 127.0.0.1:{port} (Address already in use)" in said
+    errors = capsys.readouterr().err
+    assert f"cannot serve health on 127.0.0.1:{port} (Address already in use)" in errors

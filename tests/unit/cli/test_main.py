@@ -33,9 +33,9 @@ def test_a_missing_extra_is_a_sentence(
     for name in [name for name in sys.modules if name.startswith("headrace.sandbox")]:
         monkeypatch.delitem(sys.modules, name)
     assert main(["sandbox", "status"]) == 3
-    said = capsys.readouterr().err
-    assert "needs the package psutil" in said
-    assert "pip install 'headrace[sandbox]'" in said
+    errors = capsys.readouterr().err
+    assert "needs the package psutil" in errors
+    assert "pip install 'headrace[sandbox]'" in errors
 
 
 def test_a_file_that_is_not_there_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,6 +51,6 @@ def test_a_fault_of_ours_is_a_sentence_and_no_trace(
 
     monkeypatch.setattr("headrace.cli.validate.load", broken)
     assert main(["validate", "x.yaml"]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("headrace: internal error, please report it: RuntimeError('oops')")
-    assert "Traceback" not in said
+    errors = capsys.readouterr().err
+    assert errors.startswith("headrace: internal error, please report it: RuntimeError('oops')")
+    assert "Traceback" not in errors

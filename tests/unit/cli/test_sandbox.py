@@ -16,7 +16,7 @@ def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
 
-def _said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def _errors(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert main(["sandbox", *arguments]) == Exit.USAGE
     return capsys.readouterr().err
 
@@ -24,25 +24,27 @@ def _said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_port_in_use(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        said = _said(capsys, "up", "east", "--port", str(port))
-    assert f"port {port} on 127.0.0.1 is in use. Give another one, or none" in said
+        errors = _errors(capsys, "up", "east", "--port", str(port))
+    assert f"port {port} on 127.0.0.1 is in use. Give another one, or none" in errors
 
 
 def test_unusable_java_home(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert f"JAVA_HOME is {tmp_path}, but there is no {tmp_path}/bin/java" in _said(capsys, "up")
+    assert f"JAVA_HOME is {tmp_path}, but there is no {tmp_path}/bin/java" in _errors(capsys, "up")
 
 
 def test_too_little_disk(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=300_000_000))
-    said = _said(capsys, "up")
-    assert "sandbox default needs 1.1 GB of free disk for its data, and there are 0.3 GB in" in said
-    assert str(tmp_path) in said
-    assert "XDG_STATE_HOME" in said
+    errors = _errors(capsys, "up")
+    assert (
+        "sandbox default needs 1.1 GB of free disk for its data, and there are 0.3 GB in" in errors
+    )
+    assert str(tmp_path) in errors
+    assert "XDG_STATE_HOME" in errors
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,7 @@ def test_too_little_disk(
     ],
 )
 def test_bad_input(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert sentence in _said(capsys, *arguments)
+    assert sentence in _errors(capsys, *arguments)
 
 
 def test_nothing_is_no_mistake(capsys: pytest.CaptureFixture[str]) -> None:

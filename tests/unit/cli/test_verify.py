@@ -68,13 +68,13 @@ def test_an_unreachable_broker_is_given_up(
 ) -> None:
     file = write(tmp_path, manifest(**clusters(nobody)))
     assert main(["verify", file, "--timeout", "1"]) == Exit.INCONCLUSIVE
-    said = capsys.readouterr().err
-    assert f"east ({nobody})" in said
-    assert "gave up after 1 s" in said
+    message = capsys.readouterr().err
+    assert f"east ({nobody})" in message
+    assert "gave up after 1 s" in message
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         ({"chaos": [{"action": "KillDriver", "atPercent": 50}]}, "spec.chaos: needs flowName"),
         ({"load": {"messageFormat": "Body"}}, "spec.load.messageFormat"),
@@ -82,10 +82,14 @@ def test_an_unreachable_broker_is_given_up(
     ],
 )
 def test_what_cannot_be_tested_is_refused(
-    tmp_path: Path, nobody: str, spec: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    nobody: str,
+    spec: dict[str, Any],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["verify", write(tmp_path, manifest(**clusters(nobody), **spec))]) == Exit.USAGE
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_one_of_several_tests_has_to_be_named(
@@ -154,7 +158,7 @@ def test_a_test_takes_clusters_names_and_promises_from_its_flow(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([], "--test"),
         (["--test", "test.yaml", "--run", "No!", "--out", "."], "must be 1 to 20 of"),
@@ -162,7 +166,7 @@ def test_a_test_takes_clusters_names_and_promises_from_its_flow(
         (["--test", "none.yaml", "--run", "r", "--out", "."], "none.yaml"),
     ],
 )
-def test_bad_usage_of_a_job(tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_bad_usage_of_a_job(tmp_path: Path, arguments: list[str], message: str) -> None:
     write(tmp_path, manifest(flowName="orders"))
     ended = subprocess.run(
         [sys.executable, SCRIPTS / "verify.py", *arguments],
@@ -172,5 +176,5 @@ def test_bad_usage_of_a_job(tmp_path: Path, arguments: list[str], said: str) -> 
         cwd=tmp_path,
     )
     assert ended.returncode == Exit.USAGE, ended.stderr
-    assert said in ended.stderr
+    assert message in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -63,12 +63,12 @@ while test "$1" != -o; do shift; done
 def test_programs_of_one_module_are_built_at_once_and_once(
     put_on_path: Callable[[str], None], tmp_path: Path
 ) -> None:
-    log, said = tmp_path / "log", io.StringIO()
+    log, output = tmp_path / "log", io.StringIO()
     put_on_path(BUILDS.format(log=log))
     for _ in range(2):
-        have_programs((CLUSTER, NODE), Console(file=said))
+        have_programs((CLUSTER, NODE), Console(file=output))
     assert [line.split()[0] for line in log.read_text().splitlines()] == ["list", "build"]
     assert log.read_text().endswith(" . ./node\n")
     assert CLUSTER.get().name == "cluster"
     assert NODE.get().name == "node"
-    assert "the tests' API server, the tests' Kubernetes node" in said.getvalue()
+    assert "the tests' API server, the tests' Kubernetes node" in output.getvalue()

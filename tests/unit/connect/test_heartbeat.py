@@ -126,12 +126,12 @@ def test_while_a_side_cannot_have_the_topic_the_other_one_goes_on(
     scene.away = "west"
     scene.producers["west"].answer(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
     scene.producers["east"].answer()
-    for now_s, step, said in (
+    for now_s, step, message in (
         (1001.0, scene.task.run_once, "write heartbeats"),
         (1002.0, scene.task.restore, "no broker of west"),
     ):
         scene.now_s = now_s
-        with pytest.raises(Retriable, match=said):
+        with pytest.raises(Retriable, match=message):
             step()
         scene.producers["east"].answer()
         assert scene.task.beats == {"west": 1000.0, "east": now_s}

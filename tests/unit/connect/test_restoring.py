@@ -28,14 +28,14 @@ def scene() -> Scene:
 def test_latest_skips_nothing_that_comes_between_two_look_ups(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look_up = scene.source.offsets_at
+    offsets_at = scene.source.offsets_at
 
-    def look_up_and_append(*args: Any) -> dict[TopicPartition, int]:
-        found = look_up(*args)
+    def append_and_answer(*args: Any) -> dict[TopicPartition, int]:
+        found = offsets_at(*args)
         scene.source.write(P0, FakeRecord(None, b"new", MADE_MS + 1))
         return found
 
-    monkeypatch.setattr(scene.source, "offsets_at", look_up_and_append)
+    monkeypatch.setattr(scene.source, "offsets_at", append_and_answer)
     scene.start()
     scene.settle()
     assert scene.copies() == [b"new"]

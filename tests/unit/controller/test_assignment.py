@@ -83,7 +83,7 @@ def test_a_terminating_drivers_units_move_at_once_and_it_hands_them_over() -> No
         drivers("a", "b", b=DriverLease("1", renewed=True, expired=True)),
     ],
 )
-def test_a_lost_drivers_units_move_and_say_which_life_is_over(there: Drivers) -> None:
+def test_a_lost_drivers_units_move_and_name_the_incarnation_that_is_over(there: Drivers) -> None:
     made = decide([unit(0, "a"), unit(1, "b")], there)
     assert [(one.driver, one.lost_incarnation) for one in made.assignments] == [("a", "1")]
 

@@ -61,16 +61,16 @@ class Seen:
         there = self.cache.tasks(self.cache.flow(flow))
         return {task.metadata.name: task.spec.driver_name for task in there}
 
-    async def tell(self, type: str, unit: Object) -> None:
+    async def send(self, type: str, unit: Object) -> None:
         """An event, and wait until it was heard."""
         self.wanted.clear()
         await self.watched.events.put((type, unit))
         await until(lambda: self.wanted)
 
 
-async def until(said: Callable[[], object]) -> None:
+async def until(holds: Callable[[], object]) -> None:
     async with asyncio.timeout(20):
-        while not said():
+        while not holds():
             await asyncio.sleep(0.01)
 
 
@@ -147,17 +147,17 @@ def test_an_answer_that_comes_late_does_not_replace_what_a_watch_told_since() ->
         seen.cache.put_flow(flow())
         seen.cache.put_task(unit(0, version=11, driver="b"))
         assert seen.units() == {"orders-source-task-0": "b"}, "a moment before its watch"
-        await seen.tell("MODIFIED", unit(0, version=12, driver="c"))
+        await seen.send("MODIFIED", unit(0, version=12, driver="c"))
         seen.cache.put_task(unit(0, version=11, driver="b"))
         assert seen.units() == {"orders-source-task-0": "c"}
-        await seen.tell("DELETED", unit(0, version=13))
+        await seen.send("DELETED", unit(0, version=13))
         seen.cache.put_task(unit(0, version=12, driver="c"))
         assert seen.units() == {}
 
     run(test, unit(0, version=9, driver="a"))
 
 
-def test_labels_that_somebody_took_off_are_not_left_to_a_later_look() -> None:
+def test_labels_that_somebody_took_off_are_not_left_to_a_later_reconcile() -> None:
     units, as_it_was = UnitCache(), unit(0)
     units.put(as_it_was)
     assert units.put(as_it_was | {"status": {"lagRecords": 7}}).of_figures_only
@@ -249,11 +249,11 @@ def test_flows_that_wait_for_a_target_topic_are_woken_when_it_is_taken_or_freed(
 
         assert woken_by(first) == [later], "taken"
         assert woken_by(first) == [], "nothing changed"
-        await seen.tell("MODIFIED", of_first | {"metadata": of_first["metadata"] | {
+        await seen.send("MODIFIED", of_first | {"metadata": of_first["metadata"] | {
             "annotations": {"headrace.dev/target-topics": "east.b"}, "resourceVersion": "2"
         }})  # fmt: skip
         assert woken_by(first) == [later], "freed"
-        await seen.tell("MODIFIED", unit(0, of="first", writes="east.a", version=3))
+        await seen.send("MODIFIED", unit(0, of="first", writes="east.a", version=3))
         assert woken_by(first) == [later]
         seen.cache.drop_flow(flow("1", "first"))
         assert woken_by(first) == [later], "gone"

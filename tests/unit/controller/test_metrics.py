@@ -49,8 +49,8 @@ def a_test(name: str, verdict: str = "", *, schedule: str = "", **status: Any) -
     metadata: Object = {"namespace": "shop", "name": name}
     if schedule:
         metadata["ownerReferences"] = [{"kind": "MirrorTest", "name": schedule}]
-    said = {"completionTime": ENDED, **status} | ({"verdict": verdict} if verdict else {})
-    return {"kind": "MirrorTest", "metadata": metadata, "status": said}
+    reported = {"completionTime": ENDED, **status} | ({"verdict": verdict} if verdict else {})
+    return {"kind": "MirrorTest", "metadata": metadata, "status": reported}
 
 
 def test_a_flow_says_what_its_status_has() -> None:
@@ -131,9 +131,9 @@ def test_of_the_runs_of_a_schedule_the_one_that_ended_last_counts() -> None:
 def test_reconciles_are_counted_and_timed() -> None:
     registry = CollectorRegistry()
     metrics = OperatorMetrics(registry, lambda: True)
-    heard = metrics.reconciles("ReplicationFlow")
-    heard(0.25, False)
-    heard(0.5, True)
+    reconciled = metrics.reconciles("ReplicationFlow")
+    reconciled(0.25, False)
+    reconciled(0.5, True)
     found = scrape(registry)
     assert found["headrace_reconcile_duration_seconds"] == {("ReplicationFlow",): 2}
     assert found["headrace_reconcile_errors_total"] == {("ReplicationFlow",): 1}
@@ -146,8 +146,8 @@ def test_reconciles_are_counted_and_timed() -> None:
 def test_a_replica_that_does_not_lead_says_so_and_no_more() -> None:
     registry = CollectorRegistry()
     OperatorMetrics(registry, lambda: False)
-    said = {name: samples for name, samples in scrape(registry).items() if samples}
-    assert said == {"headrace_operator_leader": {(): 0}}
+    series = {name: samples for name, samples in scrape(registry).items() if samples}
+    assert series == {"headrace_operator_leader": {(): 0}}
 
 
 def test_every_metric_that_is_described_is_served() -> None:

@@ -129,7 +129,7 @@ NO_NODE: dict[str, Any] = {
 NO_IMAGE = container(waiting={"reason": "ImagePullBackOff", "message": "not found"})
 
 
-def look(test: MirrorTest, **facts: Any) -> StageDecision:
+def decide(test: MirrorTest, **facts: Any) -> StageDecision:
     return next_decision(RunFacts(test, facts.pop("now", NOW), run=RUN.name, **facts))
 
 
@@ -248,27 +248,27 @@ def test_a_slot_for_every_producer_and_names_that_fit() -> None:
 
 
 def test_a_test_waits_for_its_flow() -> None:
-    gone = look(of_a_flow())
+    gone = decide(of_a_flow())
     assert (reason(gone), gone.start) == ("WaitingForFlow", None)
     assert message(gone) == "there is no ReplicationFlow orders in namespace kafka"
-    assert message(look(of_a_flow(), flow=flow("False"))) == "flow orders is not Ready: so it is"
-    assert message(look(of_a_flow(), flow=flow(None))) == "flow orders is not Ready"
-    assert look(of_a_flow(), flow=flow("True")).start is Stage.PROBE
+    assert message(decide(of_a_flow(), flow=flow("False"))) == "flow orders is not Ready: so it is"
+    assert message(decide(of_a_flow(), flow=flow(None))) == "flow orders is not Ready"
+    assert decide(of_a_flow(), flow=flow("True")).start is Stage.PROBE
 
 
 def test_what_is_not_built_is_said_and_not_started() -> None:
-    step = look(read(partitioning="Any"))
+    step = decide(read(partitioning="Any"))
     assert (reason(step), reason(step, "Stalled"), step.start) == ("NotBuilt", "NotBuilt", None)
     assert "spec.partitioning: Any is not built yet" in message(step)
 
 
 def test_the_load_waits_for_the_probe_but_not_for_ever() -> None:
-    waits = look(read(), jobs={Stage.PROBE: job(Stage.PROBE, active=1, ready=0)})
+    waits = decide(read(), jobs={Stage.PROBE: job(Stage.PROBE, active=1, ready=0)})
     assert (waits.start, waits.status.phase) == (None, MirrorTestPhase.PENDING)
     for probe in (job(Stage.PROBE, ready=1), ended(Stage.PROBE, "Failed")):
-        goes = look(read(), jobs={Stage.PROBE: probe})
+        goes = decide(read(), jobs={Stage.PROBE: probe})
         assert (goes.start, goes.status.phase) == (Stage.PRODUCE, MirrorTestPhase.RUNNING)
-    late = look(
+    late = decide(
         begun(read()),
         jobs={Stage.PROBE: job(Stage.PROBE, active=1, ready=0)},
         now=NOW + timedelta(minutes=8),
@@ -279,7 +279,7 @@ def test_the_load_waits_for_the_probe_but_not_for_ever() -> None:
 def test_the_verifier_starts_when_the_load_has_ended_however_it_did() -> None:
     for how in ("Complete", "Failed"):
         jobs = {Stage.PROBE: ended(Stage.PROBE, how), Stage.PRODUCE: ended(Stage.PRODUCE, how)}
-        step = look(read(), jobs=jobs)
+        step = decide(read(), jobs=jobs)
         assert (step.start, step.status.phase) == (Stage.VERIFY, MirrorTestPhase.VERIFYING)
 
 
@@ -287,17 +287,17 @@ def test_the_verifier_waits_for_what_the_probe_measured_as_long_as_the_mirror_ha
     probe = job(Stage.PROBE, active=1, ready=1)
     jobs = {Stage.PROBE: probe, Stage.PRODUCE: ended(Stage.PRODUCE)}
     test = begun(read())
-    waits = look(test, jobs=jobs, now=NOW + timedelta(seconds=120 + 59))
+    waits = decide(test, jobs=jobs, now=NOW + timedelta(seconds=120 + 59))
     assert (waits.start, message(waits)) == (None, "waiting for the last message on the target")
-    assert look(test, jobs=jobs, now=NOW + timedelta(seconds=120 + 61)).start is Stage.VERIFY
+    assert decide(test, jobs=jobs, now=NOW + timedelta(seconds=120 + 61)).start is Stage.VERIFY
     failed = {**jobs, Stage.PRODUCE: ended(Stage.PRODUCE, "Failed")}
     for code, start in ((2, None), (137, Stage.VERIFY)):
         load = pod(Stage.PRODUCE, phase="Failed", **container(terminated={"exitCode": code}))
-        assert look(test, jobs=failed, pods=[load]).start is start
+        assert decide(test, jobs=failed, pods=[load]).start is start
 
 
 @pytest.mark.parametrize(
-    ("executor", "status", "said", "to_do"),
+    ("executor", "status", "expected", "to_do"),
     [
         (False, NO_NODE, "Unschedulable", "cpu 500m and memory 1024Mi: make room, or lower"),
         (True, NO_NODE, "Unschedulable", "or spec.spark.executors"),
@@ -311,20 +311,20 @@ def test_the_verifier_waits_for_what_the_probe_measured_as_long_as_the_mirror_ha
     ],
 )
 def test_a_pod_that_does_not_start_is_said_and_ends_the_test(
-    executor: bool, status: dict[str, Any], said: str, to_do: str
+    executor: bool, status: dict[str, Any], expected: str, to_do: str
 ) -> None:
-    test = after(read(), look(read()))
+    test = after(read(), decide(read()))
     assert test.status
     for stage in (Stage.PROBE, Stage.PRODUCE):
         jobs = {stage: job(stage, active=1)}
         pods = [pod(stage, executor=executor, **status)]
-        soon = look(test, jobs=jobs, pods=pods, now=NOW + timedelta(seconds=20))
+        soon = decide(test, jobs=jobs, pods=pods, now=NOW + timedelta(seconds=20))
         assert reason(soon) == "TestRunning"
-        later = look(test, jobs=jobs, pods=pods, now=NOW + timedelta(seconds=40))
-        assert (reason(later), reason(later, "Stalled")) == (said, said)
+        later = decide(test, jobs=jobs, pods=pods, now=NOW + timedelta(seconds=40))
+        assert (reason(later), reason(later, "Stalled")) == (expected, expected)
         assert to_do in message(later)
         assert (later.status.phase, later.start, later.is_last) == (test.status.phase, None, False)
-        last = look(test, jobs=jobs, pods=pods, now=NOW + timedelta(seconds=301))
+        last = decide(test, jobs=jobs, pods=pods, now=NOW + timedelta(seconds=301))
         assert last.status.verdict is Verdict.INCONCLUSIVE
         assert to_do in message(last)
         assert message(last).endswith("(waited 300 s)")
@@ -332,31 +332,31 @@ def test_a_pod_that_does_not_start_is_said_and_ends_the_test(
 
 def test_a_job_that_nobody_lets_make_pods_is_said_and_ends_the_test() -> None:
     test, jobs = begun(read()), {Stage.PROBE: job(Stage.PROBE)}
-    later = look(test, jobs=jobs, now=NOW + timedelta(seconds=31))
+    later = decide(test, jobs=jobs, now=NOW + timedelta(seconds=31))
     assert reason(later, "Stalled") == "PodFailed"
     assert message(later).startswith("Job nightly-probe makes no pod: `kubectl describe job")
-    last = look(test, jobs=jobs, now=NOW + timedelta(seconds=301))
+    last = decide(test, jobs=jobs, now=NOW + timedelta(seconds=301))
     assert last.status.verdict is Verdict.INCONCLUSIVE
 
 
 @pytest.mark.parametrize("ahead", [timedelta(0), timedelta(hours=1)])
 def test_an_operator_whose_clock_is_ahead_waits_as_long_as_any_other(ahead: timedelta) -> None:
-    def look_after(seconds: int, jobs: dict[Stage, Any], *pods: TestPod) -> StageDecision:
+    def decide_after(seconds: int, jobs: dict[Stage, Any], *pods: TestPod) -> StageDecision:
         now = NOW + ahead
         test = begun(read(), now)
-        return look(test, jobs=jobs, pods=pods, now=now + timedelta(seconds=seconds))
+        return decide(test, jobs=jobs, pods=pods, now=now + timedelta(seconds=seconds))
 
     for jobs, *pods in (
         ({Stage.PROBE: job(Stage.PROBE)},),
         (ALL | {Stage.VERIFY: job(Stage.VERIFY)},),
         ({Stage.PROBE: job(Stage.PROBE, active=1)}, pod(Stage.PROBE, **NO_NODE)),
     ):
-        assert reason(look_after(20, jobs, *pods)) == "TestRunning"
-        assert look_after(301, jobs, *pods).status.verdict is Verdict.INCONCLUSIVE
+        assert reason(decide_after(20, jobs, *pods)) == "TestRunning"
+        assert decide_after(301, jobs, *pods).status.verdict is Verdict.INCONCLUSIVE
     measured = {Stage.PROBE: job(Stage.PROBE, active=1), Stage.PRODUCE: ended(Stage.PRODUCE)}
     pods = [pod(Stage.PROBE, phase="Running")]
-    assert look_after(120 + 59, measured, *pods).start is None
-    assert look_after(120 + 61, measured, *pods).start is Stage.VERIFY
+    assert decide_after(120 + 59, measured, *pods).start is None
+    assert decide_after(120 + 61, measured, *pods).start is Stage.VERIFY
 
 
 def test_the_verifier_makes_do_with_one_executor_and_the_load_does_not() -> None:
@@ -365,11 +365,11 @@ def test_the_verifier_makes_do_with_one_executor_and_the_load_does_not() -> None
         runs = pod(stage, executor=True, phase="Running")
         pods = [runs, pod(stage, executor=True, **NO_NODE)]
         jobs = {Stage.PRODUCE: ended(Stage.PRODUCE)} | {stage: job(stage, active=1)}
-        assert look(read(), jobs=jobs, pods=pods, now=late).status.verdict is verdict
+        assert decide(read(), jobs=jobs, pods=pods, now=late).status.verdict is verdict
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "cause"),
     [
         (
             container(terminated={"exitCode": 137, "reason": "OOMKilled"}),
@@ -390,14 +390,14 @@ def test_the_verifier_makes_do_with_one_executor_and_the_load_does_not() -> None
     ],
 )
 def test_what_became_of_the_pods_explains_a_test_without_a_result(
-    status: dict[str, Any], said: str
+    status: dict[str, Any], cause: str
 ) -> None:
     pods = [pod(stage, phase="Failed", **status) for stage in (Stage.PRODUCE, Stage.VERIFY)]
-    told = look(read(), jobs=ALL, pods=pods, report=report("Inconclusive"))
-    assert message(told).count(said) == 1  # the verifier's own exit code says no more
-    untold = look(read(), jobs=ALL, pods=pods)
-    assert message(untold).count(said) == 2
-    assert said not in message(look(read(), jobs=ALL, pods=pods, report=report("Failed")))
+    explained = decide(read(), jobs=ALL, pods=pods, report=report("Inconclusive"))
+    assert message(explained).count(cause) == 1  # the verifier's own exit code says no more
+    unexplained = decide(read(), jobs=ALL, pods=pods)
+    assert message(unexplained).count(cause) == 2
+    assert cause not in message(decide(read(), jobs=ALL, pods=pods, report=report("Failed")))
 
 
 def test_what_outlives_its_stage_is_removed() -> None:
@@ -416,15 +416,15 @@ def breaking(**spec: Any) -> MirrorTest:
     return of_a_flow(chaos=[{"action": "KillOperator", "atSeconds": 1}], **spec)
 
 
-def look_breaking(test: MirrorTest, **facts: Any) -> StageDecision:
-    return look(test, flow=flow("True"), breaks=True, may_break=True, **facts)
+def decide_with_faults(test: MirrorTest, **facts: Any) -> StageDecision:
+    return decide(test, flow=flow("True"), breaks=True, may_break=True, **facts)
 
 
 def test_faults_are_refused_where_the_operator_may_not_have_them_made() -> None:
-    step = look(breaking(), flow=flow("True"), breaks=True)
+    step = decide(breaking(), flow=flow("True"), breaks=True)
     assert (reason(step), reason(step, "Stalled"), step.start) == ("Forbidden", "Forbidden", None)
     assert "set chaos.enabled: true in the values of its chart" in message(step)
-    assert look_breaking(breaking()).start is Stage.PROBE
+    assert decide_with_faults(breaking()).start is Stage.PROBE
 
 
 def test_the_plan_says_which_steps_a_run_began_with() -> None:
@@ -435,28 +435,30 @@ def test_the_plan_says_which_steps_a_run_began_with() -> None:
 
 def test_a_load_that_is_to_be_broken_waits_for_who_breaks_it() -> None:
     probe = {Stage.PROBE: job(Stage.PROBE, active=1, ready=1)}
-    assert look_breaking(breaking(), jobs=probe).start is Stage.CHAOS
-    waits = look_breaking(breaking(), jobs=probe | {Stage.CHAOS: job(Stage.CHAOS, active=1)})
+    assert decide_with_faults(breaking(), jobs=probe).start is Stage.CHAOS
+    waits = decide_with_faults(breaking(), jobs=probe | {Stage.CHAOS: job(Stage.CHAOS, active=1)})
     assert (waits.start, message(waits)) == (None, "waiting for the Job of chaos")
     there = probe | {Stage.CHAOS: job(Stage.CHAOS, active=1, ready=1)}
-    assert look_breaking(breaking(), jobs=there).start is Stage.PRODUCE
+    assert decide_with_faults(breaking(), jobs=there).start is Stage.PRODUCE
     not_yet = there | {Stage.PROBE: job(Stage.PROBE, active=1)}
-    assert message(look_breaking(breaking(), jobs=not_yet)) == "waiting for the probe"
+    assert message(decide_with_faults(breaking(), jobs=not_yet)) == "waiting for the probe"
 
 
 def test_without_who_breaks_it_no_load_is_sent() -> None:
     probe = {Stage.PROBE: job(Stage.PROBE, active=1, ready=1)}
     gone = probe | {Stage.CHAOS: ended(Stage.CHAOS, "Failed")}
-    said = "headrace: the chaos Job may not get replicationflows"
-    failed = container(terminated={"exitCode": 1, "message": said})
-    step = look_breaking(breaking(), jobs=gone, pods=[pod(Stage.CHAOS, phase="Failed", **failed)])
+    sentence = "headrace: the chaos Job may not get replicationflows"
+    failed = container(terminated={"exitCode": 1, "message": sentence})
+    step = decide_with_faults(
+        breaking(), jobs=gone, pods=[pod(Stage.CHAOS, phase="Failed", **failed)]
+    )
     assert (step.start, step.status.verdict) == (None, Verdict.INCONCLUSIVE)
     assert message(step) == (
         "nothing was sent: Job nightly-chaos did not come to break anything; pod nightly-chaos-x7x "
         "ended with exit code 1: the chaos Job may not get replicationflows"
     )
     late = probe | {Stage.CHAOS: job(Stage.CHAOS, active=1)}
-    step = look_breaking(begun(breaking()), jobs=late, now=NOW + timedelta(seconds=301))
+    step = decide_with_faults(begun(breaking()), jobs=late, now=NOW + timedelta(seconds=301))
     assert step.status.verdict is Verdict.INCONCLUSIVE
 
 
@@ -467,18 +469,18 @@ def test_the_verifier_waits_for_the_last_recovery_as_long_as_the_mirror_has() ->
         Stage.PRODUCE: ended(Stage.PRODUCE),
     }
     test = begun(breaking())
-    waits = look_breaking(test, jobs=jobs, now=NOW + timedelta(seconds=120 + 59))
+    waits = decide_with_faults(test, jobs=jobs, now=NOW + timedelta(seconds=120 + 59))
     assert (waits.start, message(waits)) == (None, "waiting for the recovery from the last fault")
-    late = look_breaking(test, jobs=jobs, now=NOW + timedelta(seconds=120 + 61))
+    late = decide_with_faults(test, jobs=jobs, now=NOW + timedelta(seconds=120 + 61))
     assert late.start is Stage.VERIFY
     done = jobs | {Stage.CHAOS: ended(Stage.CHAOS)}
-    assert look_breaking(breaking(), jobs=done).start is Stage.VERIFY
+    assert decide_with_faults(breaking(), jobs=done).start is Stage.VERIFY
 
 
 def test_what_to_do_about_a_pod_of_chaos_is_not_what_to_do_about_sparks() -> None:
     jobs = {Stage.CHAOS: job(Stage.CHAOS, active=1)}
     pods = [pod(Stage.CHAOS, **NO_IMAGE)]
-    step = look_breaking(breaking(), jobs=jobs, pods=pods, now=NOW + timedelta(seconds=40))
+    step = decide_with_faults(breaking(), jobs=jobs, pods=pods, now=NOW + timedelta(seconds=40))
     assert "the operator's --driver-image (chart: driver.image)" in message(step)
     assert "spec.spark" not in message(step)
 
@@ -512,8 +514,8 @@ def test_an_operator_dies_once_and_only_for_a_test_that_asks_for_it(
 
 def test_the_load_is_never_sent_again() -> None:
     probe = {Stage.PROBE: job(Stage.PROBE, active=1, ready=1)}
-    started = look(read(), jobs=probe)
-    step = look(after(read(), started), jobs=probe)
+    started = decide(read(), jobs=probe)
+    step = decide(after(read(), started), jobs=probe)
     assert (step.start, step.status.verdict) == (None, Verdict.INCONCLUSIVE)
     assert "the producer's Job is gone" in message(step)
 
@@ -522,7 +524,7 @@ def test_the_load_is_never_sent_again() -> None:
 def test_what_has_begun_goes_back_for_nothing(phase: MirrorTestPhase) -> None:
     begun = of_a_flow(partitioning="Any")
     begun = begun.model_copy(update={"status": MirrorTestStatus(phase=phase)})
-    gone = look(begun, jobs={Stage.PROBE: job(Stage.PROBE, ready=1)}, flow=flow("False"))
+    gone = decide(begun, jobs={Stage.PROBE: job(Stage.PROBE, ready=1)}, flow=flow("False"))
     assert (gone.start, gone.status.verdict) == (None, Verdict.INCONCLUSIVE)
     forbidden = Readiness.stalled(Reason.FORBIDDEN, "may not list jobs")
     status = with_conditions(begun, forbidden, NOW)
@@ -546,7 +548,7 @@ ALL = {
     ],
 )
 def test_the_verdict_is_the_reports(verdict: str, ready: str, stalled: str) -> None:
-    step = look(read(), jobs=ALL, report=report(verdict))
+    step = decide(read(), jobs=ALL, report=report(verdict))
     assert (step.status.verdict, step.status.report) == (verdict, "nightly-report")
     assert (reason(step), reason(step, "Stalled")) == (ready, stalled)
     assert step.status.counts is not None
@@ -557,7 +559,7 @@ def test_the_verdict_is_the_reports(verdict: str, ready: str, stalled: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("found", "expected"),
     [
         (None, "the verifier ended without a report (deadline was met): look into the log of Job"),
         ("{", "the report cannot be read"),
@@ -566,28 +568,28 @@ def test_the_verdict_is_the_reports(verdict: str, ready: str, stalled: str) -> N
         (report(run="another"), "the report is of run another"),
     ],
 )
-def test_without_a_report_of_this_run_nothing_passes(found: str | None, said: str) -> None:
+def test_without_a_report_of_this_run_nothing_passes(found: str | None, expected: str) -> None:
     jobs = ALL | {Stage.VERIFY: ended(Stage.VERIFY, "Failed", "deadline was met")}
-    step = look(read(), jobs=jobs, report=found)
+    step = decide(read(), jobs=jobs, report=found)
     assert step.status.verdict is Verdict.INCONCLUSIVE
-    assert message(step).startswith(said)
+    assert message(step).startswith(expected)
 
 
 def test_a_finished_test_stays_as_it_is_until_its_time_is_over() -> None:
     test = read(ttlSecondsAfterFinished=60)
-    done = after(test, look(test, jobs=ALL, report=report()))
-    later = look(done, now=NOW + timedelta(seconds=20))
+    done = after(test, decide(test, jobs=ALL, report=report()))
+    later = decide(done, now=NOW + timedelta(seconds=20))
     assert (later.status, later.again_s, later.expired) == (done.status, 40, False)
-    assert look(done, now=NOW + timedelta(seconds=61)).expired
-    kept = after(read(), look(read(), jobs=ALL, report=report()))
+    assert decide(done, now=NOW + timedelta(seconds=61)).expired
+    kept = after(read(), decide(read(), jobs=ALL, report=report()))
     assert kept.status
-    assert look(kept, now=NOW + timedelta(days=99)) == StageDecision(kept.status)
+    assert decide(kept, now=NOW + timedelta(days=99)) == StageDecision(kept.status)
 
 
-def test_a_second_look_changes_nothing() -> None:
+def test_a_second_reconcile_changes_nothing() -> None:
     jobs = {Stage.PROBE: job(Stage.PROBE, active=1, ready=0)}
-    first = look(read(), jobs=jobs)
-    assert look(after(read(), first), jobs=jobs, now=NOW + timedelta(seconds=9)) == first
+    first = decide(read(), jobs=jobs)
+    assert decide(after(read(), first), jobs=jobs, now=NOW + timedelta(seconds=9)) == first
 
 
 # Schedules.
@@ -680,10 +682,10 @@ def test_a_schedule_that_is_none_is_said_in_a_sentence(schedule: str, why: str) 
     )
     with pytest.raises(InvalidSpec) as refused:
         next_scheduled(test, [], NOW)
-    said = str(refused.value)
-    assert said.startswith(f"spec.schedule '{schedule}' names no time: ")
-    assert why in said
-    assert said.endswith("like 30 2 * * mon-fri")
+    sentence = str(refused.value)
+    assert sentence.startswith(f"spec.schedule '{schedule}' names no time: ")
+    assert why in sentence
+    assert sentence.endswith("like 30 2 * * mon-fri")
 
 
 @pytest.mark.parametrize("schedule", ["@hourly", "0 4 * mar,apr mon-fri", "30 2 L * *"])
@@ -708,14 +710,14 @@ def test_a_run_that_is_stalled_is_shown_by_its_schedule() -> None:
         "Job nightly-1-probe is there already"
     )
     failed = finished(1, Verdict.FAILED)
-    ended = failed.model_copy(update={"status": look(failed, jobs=ALL, report="{").status})
+    ended = failed.model_copy(update={"status": decide(failed, jobs=ALL, report="{").status})
     assert next_scheduled(scheduled(), [ended], NOW).status.conditions[0].reason == "Scheduled"
 
 
 def test_a_run_that_keeps_the_next_from_starting_is_shown_by_its_schedule() -> None:
     made = NOW + timedelta(minutes=10)
-    waits = finished(1, None).model_copy(update={"status": look(of_a_flow()).status})
-    runs = finished(1, None).model_copy(update={"status": look(read()).status})
+    waits = finished(1, None).model_copy(update={"status": decide(of_a_flow()).status})
+    runs = finished(1, None).model_copy(update={"status": decide(read()).status})
 
     def outlook(run: MirrorTest, now: datetime) -> tuple[str, str]:
         (ready, *_) = next_scheduled(scheduled(last=NOW), [run], now).status.conditions
@@ -730,7 +732,7 @@ def test_a_run_that_keeps_the_next_from_starting_is_shown_by_its_schedule() -> N
     assert outlook(finished(1, Verdict.PASSED), made)[0] == "True"
 
 
-def test_a_schedule_says_the_same_at_a_second_look() -> None:
+def test_a_schedule_reports_the_same_at_a_second_reconcile() -> None:
     first = next_scheduled(scheduled(last=NOW), [], NOW).status
     assert first.conditions[0].last_transition_time == NOW
     test = scheduled(last=NOW).model_copy(update={"status": first})

@@ -35,21 +35,21 @@ class Server:
         self.refuses: Callable[[str, Kind, str], HeadraceError | None] = lambda *_: None
         """What it answers instead to a verb on a kind and a name."""
 
-    def _look_at(self, verb: str, kind: Kind, name: str) -> None:
+    def _check(self, verb: str, kind: Kind, name: str) -> None:
         if error := self.refuses(verb, kind, name):
             raise error
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
-        self._look_at("get", kind, name)
+        self._check("get", kind, name)
         return deepcopy(self.objects.get((kind, name)))
 
     async def list(self, kind: Kind, namespace: str, *, labels: str = "") -> Objects:
-        self._look_at("list", kind, "")
+        self._check("list", kind, "")
         return [deepcopy(one) for (of, _), one in self.objects.items() if of is kind]
 
     async def create(self, object: Object) -> Object:
         kind, name = kind_of(object), object["metadata"]["name"]
-        self._look_at("create", kind, name)
+        self._check("create", kind, name)
         if (kind, name) in self.objects:
             raise Conflict(f"{name} already exists")
         made = deepcopy(object)
@@ -59,7 +59,7 @@ class Server:
 
     async def apply(self, object: Object, *, manager: str, subresource: str = "") -> Object:
         kind, name = kind_of(object), object["metadata"]["name"]
-        self._look_at(f"apply {subresource}".strip(), kind, name)
+        self._check(f"apply {subresource}".strip(), kind, name)
         if subresource:
             self.objects[kind, name]["status"] = deepcopy(object["status"])
         else:
@@ -67,7 +67,7 @@ class Server:
         return self.objects[kind, name]
 
     async def delete(self, kind: Kind, namespace: str, name: str) -> bool:
-        self._look_at("delete", kind, name)
+        self._check("delete", kind, name)
         return self.objects.pop((kind, name), None) is not None
 
 
@@ -104,7 +104,7 @@ class Carried:
             client, EventRecorder(client, "operator"), Images("spark"), None, "operator"
         )
 
-    def look(self) -> float | None:
+    def reconcile(self) -> float | None:
         return asyncio.run(self._reconciler.reconcile(("kafka", "nightly")))
 
     @property
@@ -136,10 +136,10 @@ def test_a_conflict_is_no_job_unless_there_is_one() -> None:
     it = Carried(a_test())
     it.refuse("create", JOB, Conflict("the object has been modified: resourcequotas many"))
     with pytest.raises(Conflict, match="resourcequotas"):
-        it.look()
+        it.reconcile()
     assert (it.jobs, it.status) == (set(), {})
     it.refuse_nothing()
-    it.look()
+    it.reconcile()
     assert it.jobs == {"nightly-probe"}
     assert (it.status["phase"], it.ready["message"]) == ("Pending", "starting the probe")
 
@@ -151,17 +151,17 @@ def test_a_conflict_is_no_scheduled_run_unless_there_is_one() -> None:
     it = Carried(a_test(schedule="0 0 1 1 *"))
     it.refuse("create", MIRROR_TEST, Conflict("the object has been modified: resourcequotas many"))
     with pytest.raises(Conflict, match="resourcequotas"):
-        it.look()
+        it.reconcile()
     assert (runs(it), it.status) == ([], {})
     it.refuse("apply status", MIRROR_TEST, Unavailable("is away"))
     with pytest.raises(Unavailable):
-        it.look()
+        it.reconcile()
     it.refuse_nothing()
-    it.look()
+    it.reconcile()
     (run,) = runs(it)
     it.server.objects[MIRROR_TEST, run]["status"] = {"phase": "Finished", "verdict": "Passed"}
     assert "lastScheduleTime" not in it.status
-    it.look()  # of that time it is still due, and was made by another look
+    it.reconcile()  # of that time it is still due, and was made by another look
     assert (runs(it), "lastScheduleTime" in it.status) == ([run], True)
 
 
@@ -185,25 +185,25 @@ def test_jobs_stay_until_the_verdict_is_written() -> None:
     it = Carried(a_test() | {"status": {"phase": "Running"}}, a_job("probe"))
     it.refuse("apply status", MIRROR_TEST, Unavailable("is away"))
     with pytest.raises(Unavailable):
-        it.look()
+        it.reconcile()
     assert (it.jobs, it.status) == ({"nightly-probe"}, {"phase": "Running"})
     it.refuse_nothing()
-    it.look()
+    it.reconcile()
     judged = it.status
     assert (judged["verdict"], judged["startTime"]) == ("Inconclusive", judged["completionTime"])
     it.refuse("delete", JOB, Forbidden("may not delete jobs"))
     with pytest.raises(Forbidden):
-        it.look()
+        it.reconcile()
     assert (it.jobs, it.status) == ({"nightly-probe"}, judged)
     it.refuse_nothing()
-    assert it.look() is None
+    assert it.reconcile() is None
     assert (it.jobs, it.status) == (set(), judged)
 
 
 def test_the_verifier_that_has_reported_ends_by_itself() -> None:
     finished = {"phase": "Finished", "verdict": "Passed", "report": "nightly-report"}
     it = Carried(a_test() | {"status": finished}, a_job("probe"), a_job("verify"))
-    it.look()
+    it.reconcile()
     assert it.jobs == {"nightly-verify"}
 
 
@@ -211,19 +211,19 @@ def test_a_test_that_is_over_goes_after_its_time_whatever_is_refused() -> None:
     over = {"phase": "Finished", "verdict": "Passed", "completionTime": MOMENT}
     it = Carried(a_test(ttlSecondsAfterFinished=60) | {"status": over}, a_job("probe"))
     it.refuse("list", JOB, Forbidden("may not list jobs"))
-    assert it.look() is None
+    assert it.reconcile() is None
     assert (MIRROR_TEST, "nightly") not in it.server.objects
 
 
 def test_what_was_refused_is_begun_with_the_spec_as_it_is_by_then() -> None:
     it = Carried(a_test(podTemplate={"nodeSelector": {"disk": "?"}}))
     it.refuse("create", JOB, Refused("nodeSelector: Invalid value"))
-    it.look()
+    it.reconcile()
     assert (it.ready["reason"], it.ready["message"]) == ("Refused", "nodeSelector: Invalid value")
     assert "startTime" not in it.status  # so that the API server lets its spec be changed
     it.object["spec"] = a_test(settleSeconds=7)["spec"]
     it.refuse_nothing()
-    it.look()
+    it.reconcile()
     assert (it.jobs, it.ready["reason"]) == ({"nightly-probe"}, "TestRunning")
     kept = json.loads(it.server.objects[CONFIG_MAP, "nightly-run"]["data"]["test.json"])
     assert (kept["spec"]["settleSeconds"], kept["spec"]["podTemplate"]["nodeSelector"]) == (7, {})
@@ -244,15 +244,15 @@ def test_what_becomes_of_the_flow_changes_nothing_for_a_test_under_way(
     topics: dict[str, Any],
 ) -> None:
     it = Carried(a_test(flowName="orders"), deepcopy(FLOW_OF_A_TEST))
-    it.look()
+    it.reconcile()
     kept = deepcopy(it.server.objects[CONFIG_MAP, "nightly-run"])
     it.server.objects[FLOW, "orders"]["spec"]["topics"] = topics
     it.server.objects[JOB, "nightly-probe"]["status"] = {"ready": 1}
-    it.look()
+    it.reconcile()
     assert (it.ready["message"], len(it.jobs)) == ("sending the load", 2)
     report = {"run": RUN, "verdict": "Passed", "reasons": ["all is well"]}
     it.server.objects[CONFIG_MAP, "nightly-report"]["data"] = {"report.json": json.dumps(report)}
-    it.look()
+    it.reconcile()
     assert it.status["verdict"] == "Passed"
     assert it.server.objects[CONFIG_MAP, "nightly-run"] == kept
 
@@ -260,7 +260,7 @@ def test_what_becomes_of_the_flow_changes_nothing_for_a_test_under_way(
 def test_a_test_under_way_whose_jobs_are_gone_ends_without_its_flow() -> None:
     flow = FLOW_OF_A_TEST | {"spec": {}}
     it = Carried(a_test(flowName="orders") | {"status": {"phase": "Running"}}, flow)
-    it.look()
+    it.reconcile()
     assert it.status["verdict"] == "Inconclusive"
 
 
@@ -272,5 +272,5 @@ def test_a_run_that_is_over_and_not_understood_keeps_no_schedule_from_the_next(
 ) -> None:
     run = of_test(MIRROR_TEST, "nightly-1", spec={"fromLater": True}, status=status)
     it = Carried(a_test(schedule="@yearly"), run)
-    it.look()
+    it.reconcile()
     assert it.ready["reason"] == reason

@@ -111,8 +111,8 @@ def test_heartbeats_have_the_time_of_each_side_and_nothing_that_only_copies_have
         (*task, "west"): 1_700_000_000.25,
         (*task, "east"): 1_700_000_001.5,
     }
-    said = {name for name, samples in found.items() if samples}
-    assert said == {"headrace_task_phase", "headrace_task_restarts_total"}
+    series = {name for name, samples in found.items() if samples}
+    assert series == {"headrace_task_phase", "headrace_task_restarts_total"}
 
 
 def test_a_driver_without_units_says_nothing_of_any() -> None:

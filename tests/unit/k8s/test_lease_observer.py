@@ -113,7 +113,7 @@ def test_a_lease_that_declares_no_duration_gets_that_of_its_flow() -> None:
     assert observer.expired == {A}
 
 
-def test_a_regained_sight_starts_anew() -> None:
+def test_a_watch_that_works_again_starts_from_the_beginning() -> None:
     observer = LeaseObserver()
     observer.observe(A, lease(0), 0)
     observer.observe(B, lease(0), 0)

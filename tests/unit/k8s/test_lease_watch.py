@@ -49,31 +49,31 @@ def lease(renewed: int, duration_s: int = 600) -> Object:
     }
 
 
-async def until(said: Callable[[], object]) -> None:
+async def until(holds: Callable[[], object]) -> None:
     async with asyncio.timeout(20):
-        while not said():
+        while not holds():
             await asyncio.sleep(0.01)
 
 
 def test_who_is_no_longer_sure_to_live_is_told_when_the_watch_breaks() -> None:
     async def main() -> None:
-        server, told = Leases(), list[bool]()
+        server, renewals = Leases(), list[bool]()
         watch = LeaseWatch(
-            cast(Client, server), "", on_change=lambda: told.append(watch.renewed(DRIVER))
+            cast(Client, server), "", on_change=lambda: renewals.append(watch.renewed(DRIVER))
         )
         running = asyncio.create_task(watch.run())
         await watch.synced.wait()
         await server.events.put(lease(1))
-        await until(lambda: told and told[-1])
+        await until(lambda: renewals and renewals[-1])
         server.gone = True
         await server.events.put(None)
-        await until(lambda: not told[-1])
+        await until(lambda: not renewals[-1])
         assert not watch.expired
-        heard = len(told)
+        before = len(renewals)
         server.gone = False
         await server.events.put(lease(2))
-        await until(lambda: told[-1])
-        assert len(told) == heard + 1, "told once, however long it saw nothing"
+        await until(lambda: renewals[-1])
+        assert len(renewals) == before + 1, "told once, however long it saw nothing"
         running.cancel()
 
     asyncio.run(main())

@@ -46,7 +46,7 @@ def port() -> int:
         return int(free.getsockname()[1])
 
 
-def test_probes_say_what_is_amiss(port: int) -> None:
+def test_probes_name_the_problems(port: int) -> None:
     async def test(get: Get) -> None:
         assert (await get("/healthz"))[::2] == (200, "ok\n")
         assert (await get("/readyz"))[::2] == (503, "no flow yet\nno Lease\n")

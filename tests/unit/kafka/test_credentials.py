@@ -121,7 +121,7 @@ def test_settings_are_checked_without_secrets() -> None:
 def test_a_client_is_made_anew_when_its_files_change(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(renewals, "_LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(renewals, "_POLL_INTERVAL_S", 0.0)
     access = cluster(folder, **FIELDS)
     made = iter(range(9))
     renewed = Renewed(access, lambda: next(made))

@@ -97,21 +97,21 @@ def test_unreadable_progress_ends_with_the_next_record_of_its_key(
 
 
 @pytest.mark.parametrize(
-    ("partitions", "config", "said"),
+    ("partitions", "config", "message"),
     [
         (8, {"cleanup.policy": "delete"}, "cleanup.policy=delete: .* set it to compact"),
         (1, {"cleanup.policy": "compact"}, "has 1 partitions, and must have 8"),
     ],
 )
 def test_a_progress_topic_of_another_shape_is_refused(
-    partitions: int, config: dict[str, str], said: str
+    partitions: int, config: dict[str, str], message: str
 ) -> None:
     kafka = FakeKafka("west")
     kafka.clusters["west"].create_topic(
         "headrace-progress.east.internal", partitions, config=config
     )
     west = ClusterAccess(ClusterSpec(alias="west", bootstrap_servers="127.0.0.1:1"))
-    with pytest.raises(Fatal, match=said):
+    with pytest.raises(Fatal, match=message):
         ProgressLog(west, "east", kafka.clients(), kafka.clock).start()
 
 

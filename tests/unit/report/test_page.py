@@ -103,7 +103,7 @@ def text_of(html: str) -> str:
 
 def test_it_says_verdict_numbers_faults_and_examples(html: str) -> None:
     text = text_of(html)
-    for said in (
+    for sentence in (
         "Failed",
         "3 messages are missing on the target (allowed: 0)",
         "the clocks differ",
@@ -117,7 +117,7 @@ def test_it_says_verdict_numbers_faults_and_examples(html: str) -> None:
         "t-0 &rarr; east.t-0 (8 partitions)",
         "headrace 1.2.3",
     ):
-        assert said in text
+        assert sentence in text
 
 
 def test_it_needs_nothing_but_itself(html: str) -> None:

@@ -26,13 +26,13 @@ def write(path: Path, fault: Fault) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("told", "believed"), [(None, PLAN), (DONE, DONE)])
+@pytest.mark.parametrize(("reported", "believed"), [(None, PLAN), (DONE, DONE)])
 def test_what_nobody_tells_of_a_step_is_in_the_plan(
-    told: Fault | None, believed: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reported: Fault | None, believed: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def read(cluster: Any, run: str, key: str) -> Any:
         assert (run, key) == ("r1", "faults")
-        return told and Faults(faults=(told,)).model_dump(mode="json", by_alias=True)
+        return reported and Faults(faults=(reported,)).model_dump(mode="json", by_alias=True)
 
     monkeypatch.setattr(journal, "read", read)
     plan = write(tmp_path / "plan.json", PLAN)

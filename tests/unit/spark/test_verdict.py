@@ -126,7 +126,7 @@ def test_messages_that_nobody_saw_arrive_are_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("evidence", "said"),
+    ("evidence", "reason"),
     [
         (replace(GOOD, counts=counts(acknowledged=0)), "acknowledged no message at all"),
         (replace(GOOD, manifest=manifest(errors=("no leader",))), "stopped early: no leader"),
@@ -140,10 +140,10 @@ def test_messages_that_nobody_saw_arrive_are_told() -> None:
         ),
     ],
 )
-def test_what_cannot_be_known_is_inconclusive(evidence: Evidence, said: str) -> None:
+def test_what_cannot_be_known_is_inconclusive(evidence: Evidence, reason: str) -> None:
     verdict, reasons, _ = judge(evidence)
     assert verdict is Verdict.INCONCLUSIVE
-    assert said in reasons[0]
+    assert reason in reasons[0]
 
 
 def test_failed_outweighs_inconclusive_and_both_are_said() -> None:

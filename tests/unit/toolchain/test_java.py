@@ -106,7 +106,7 @@ def test_no_java_at_all_is_a_sentence(
     monkeypatch.setattr(jre, "JAVA", tmp_path / "gone")
     with pytest.raises(Fatal) as caught:
         find_java()
-    said = str(caught.value)
-    assert said.startswith("no Java 17 or 21 was found: JAVA_HOME is not set; `java` on PATH is")
-    assert f"{on_path} is Java 11" in said
-    assert "pip install 'headrace[sandbox]'" in said
+    message = str(caught.value)
+    assert message.startswith("no Java 17 or 21 was found: JAVA_HOME is not set; `java` on PATH is")
+    assert f"{on_path} is Java 11" in message
+    assert "pip install 'headrace[sandbox]'" in message

@@ -66,8 +66,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundle: Path) -> Path:
 )
 def test_launcher_drops_the_flag_that_spark_passes(home: Path, flag: list[str]) -> None:
     given = ["-Xmx1g", *flag, "-cp", "a b:*", "Main", "", "it's", "$HOME"]
-    said = _arguments(home, *given)
-    assert said[2:] == ["-Xmx1g", "-cp", "a b:*", "Main", "", "it's", "$HOME"]
+    arguments = _arguments(home, *given)
+    assert arguments[2:] == ["-Xmx1g", "-cp", "a b:*", "Main", "", "it's", "$HOME"]
 
 
 def test_launcher_keeps_other_modules(home: Path) -> None:

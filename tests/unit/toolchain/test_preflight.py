@@ -50,9 +50,11 @@ def test_a_first_run_names_every_download(
     tmp_path: Path, lock: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert preflight.main(tmp_path / "no-stamp", lock) == 0
-    said = capsys.readouterr().out
-    assert "Downloads, once: up to 580 MB of Python packages (pip) and 48 MB of jars (Ivy)." in said
-    assert str(tmp_path / "state" / "headrace") in said
+    output = capsys.readouterr().out
+    assert (
+        "Downloads, once: up to 580 MB of Python packages (pip) and 48 MB of jars (Ivy)." in output
+    )
+    assert str(tmp_path / "state" / "headrace") in output
 
 
 def test_an_environment_older_than_its_lock_is_made_anew(
@@ -69,9 +71,9 @@ def test_with_everything_there_no_download_is_spoken_of(
 ) -> None:
     put_jars_in_place()
     assert preflight.main(stamp, lock) == 0
-    said = capsys.readouterr().out
-    assert "ownload" not in said
-    assert said.startswith("Needs: ")
+    output = capsys.readouterr().out
+    assert "ownload" not in output
+    assert output.startswith("Needs: ")
 
 
 def test_the_jars_it_misses_are_those_that_will_be_fetched() -> None:

@@ -11,10 +11,10 @@ def test_without_a_proxy_java_is_told_nothing() -> None:
 
 
 def test_proxies_of_both_schemes() -> None:
-    said = proxy_properties(
+    properties = proxy_properties(
         {"HTTPS_PROXY": "http://proxy.example:3128", "http_proxy": "other.example:80"}
     )
-    assert said == {
+    assert properties == {
         "http.proxyHost": "other.example",
         "http.proxyPort": "80",
         "https.proxyHost": "proxy.example",
@@ -23,20 +23,24 @@ def test_proxies_of_both_schemes() -> None:
 
 
 def test_small_letters_win_as_in_curl() -> None:
-    said = proxy_properties({"https_proxy": "http://small:1", "HTTPS_PROXY": "http://large:2"})
-    assert said["https.proxyHost"] == "small"
+    properties = proxy_properties(
+        {"https_proxy": "http://small:1", "HTTPS_PROXY": "http://large:2"}
+    )
+    assert properties["https.proxyHost"] == "small"
 
 
 def test_a_password_is_decoded_and_allowed_on_the_way_to_https() -> None:
-    said = proxy_properties({"HTTPS_PROXY": "http://me:p%40ss@proxy.example:3128"})
-    assert said["http.proxyUser"] == "me"
-    assert said["http.proxyPassword"] == "p@ss"
-    assert said["jdk.http.auth.tunneling.disabledSchemes"] == ""
+    properties = proxy_properties({"HTTPS_PROXY": "http://me:p%40ss@proxy.example:3128"})
+    assert properties["http.proxyUser"] == "me"
+    assert properties["http.proxyPassword"] == "p@ss"
+    assert properties["jdk.http.auth.tunneling.disabledSchemes"] == ""
 
 
 def test_names_without_a_proxy_cover_their_subdomains() -> None:
-    said = proxy_properties({"NO_PROXY": "localhost, .corp.example,*"})
-    assert said == {"http.nonProxyHosts": "localhost|*.localhost|corp.example|*.corp.example|*"}
+    properties = proxy_properties({"NO_PROXY": "localhost, .corp.example,*"})
+    assert properties == {
+        "http.nonProxyHosts": "localhost|*.localhost|corp.example|*.corp.example|*"
+    }
 
 
 @pytest.mark.parametrize("address", ["http://", "http://proxy:port", "://"])

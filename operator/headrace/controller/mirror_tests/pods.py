@@ -18,7 +18,7 @@ _STARTING = ("ContainerCreating", "PodInitializing")
 """Reasons to wait that pass by themselves."""
 _SIGNALS = 128
 """Exit codes above it are those of signals."""
-_SAID = "headrace: "
+_PREFIX = "headrace: "
 """Begins each sentence that a job says."""
 
 
@@ -129,16 +129,16 @@ def _problems(pod: Object, advice: _Advice) -> Iterator[PodProblem]:
 
 
 def _waits(name: str, image: str, waiting: Object, advice: _Advice) -> Iterator[PodProblem]:
-    reason, said = waiting.get("reason", ""), waiting.get("message", "")
+    reason, message = waiting.get("reason", ""), waiting.get("message", "")
     if reason in _IMAGE:
         yield PodProblem(
             Reason.IMAGE_NOT_PULLED,
-            f"pod {name} has no image: {image}: {said or reason}. Push it to where the nodes pull "
-            f"from, or name another: {advice.image}; for a registry that wants a login, name its "
-            "Secret in spec.podTemplate.imagePullSecrets",
+            f"pod {name} has no image: {image}: {message or reason}. Push it to where the nodes "
+            f"pull from, or name another: {advice.image}; for a registry that wants a login, name "
+            "its Secret in spec.podTemplate.imagePullSecrets",
         )
     elif reason and reason not in _STARTING:
-        yield PodProblem(Reason.POD_FAILED, f"pod {name} does not start: {reason}: {said}")
+        yield PodProblem(Reason.POD_FAILED, f"pod {name} does not start: {reason}: {message}")
 
 
 def _ended(name: str, ended: Object, memory: str) -> PodProblem:
@@ -147,8 +147,8 @@ def _ended(name: str, ended: Object, memory: str) -> PodProblem:
             Reason.OUT_OF_MEMORY, f"pod {name} took more memory than it may: {memory}"
         )
     lines = str(ended.get("message", "")).splitlines()
-    said = [line.removeprefix(_SAID) for line in lines if line.startswith(_SAID)]
-    why = said[-1] if said else f"look into its log (kubectl logs {name})"
+    messages = [line.removeprefix(_PREFIX) for line in lines if line.startswith(_PREFIX)]
+    why = messages[-1] if messages else f"look into its log (kubectl logs {name})"
     code = ended["exitCode"]
     killed = f"signal {code - _SIGNALS}" if code > _SIGNALS else f"exit code {code}"
     return PodProblem(Reason.POD_FAILED, f"pod {name} ended with {killed}: {why}")
@@ -158,8 +158,8 @@ def _containers(status: Object) -> list[Object]:
     return status.get("containerStatuses") or []
 
 
-def _sentence(said: Object) -> str:
-    return str(said.get("message") or said.get("reason", "")).strip(" .") + "."
+def _sentence(status: Object) -> str:
+    return str(status.get("message") or status.get("reason", "")).strip(" .") + "."
 
 
 def _asks_for(pod: Object) -> str:

@@ -208,10 +208,10 @@ class MirrorTestReconciler:
             return
         log.warning("test not understood", test=metadata["name"], namespace=metadata["namespace"])
         conditions = conditions_of(Readiness.stalled(Reason.INVALID_SPEC, why), None, _now())
-        said = MirrorTestStatus(
+        invalid = MirrorTestStatus(
             observed_generation=metadata.get("generation"), conditions=conditions
         )
-        await self._apply_status(metadata, status | _dumped(said))
+        await self._apply_status(metadata, status | _dumped(invalid))
 
     async def _write_status(self, test: MirrorTest, status: MirrorTestStatus) -> None:
         if test.status == status:

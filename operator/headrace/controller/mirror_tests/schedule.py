@@ -65,8 +65,8 @@ def next_scheduled(test: MirrorTest, runs: Iterable[MirrorTest], now: datetime) 
         again_s=max(1.0, (coming - now).total_seconds()),
     )
     if test.spec.suspend:
-        said = "spec.suspend is true: no further runs start"
-        suspended = Readiness.ready(Reason.SUSPENDED, said)
+        message = "spec.suspend is true: no further runs start"
+        suspended = Readiness.ready(Reason.SUSPENDED, message)
         return replace(calm, status=with_conditions(test, suspended, now))
     if not overdue or any(not _finished(run) for run in runs):
         return calm
@@ -119,14 +119,14 @@ def _readiness(runs: Iterable[MirrorTest], coming: datetime, *, overdue: bool) -
         if _finished(run):
             continue
         name, conditions = run.metadata.name, run.status.conditions if run.status else ()
-        said = condition(conditions, ConditionType.STALLED)
-        if said and said.status is ConditionStatus.TRUE:
-            message = f"no run starts before {name} has ended, and it is stalled: {said.message}"
-            return Readiness.stalled(said.reason, message)
-        said = condition(conditions, ConditionType.READY)
-        if said and (overdue or said.reason is Reason.WAITING_FOR_FLOW):
-            message = f"waits for run {name}: {said.message}"
-            return Readiness.reconciling(said.reason, message)
+        stalled = condition(conditions, ConditionType.STALLED)
+        if stalled and stalled.status is ConditionStatus.TRUE:
+            message = f"no run starts before {name} has ended, and it is stalled: {stalled.message}"
+            return Readiness.stalled(stalled.reason, message)
+        ready = condition(conditions, ConditionType.READY)
+        if ready and (overdue or ready.reason is Reason.WAITING_FOR_FLOW):
+            message = f"waits for run {name}: {ready.message}"
+            return Readiness.reconciling(ready.reason, message)
     message = f"the next run starts at {coming:%Y-%m-%dT%H:%M:%SZ}"
     return Readiness.ready(Reason.SCHEDULED, message)
 

@@ -75,10 +75,10 @@ class PlugIn:
             case ("answered", assignment):
                 violation = AssignmentUtils.find_violation(state, assignment)
                 child.line.send(violation.error if violation else AssignmentError.NONE)
-                heard = child.receive(limit)
+                last = child.receive(limit)
                 if violation:
                     return refuse(state, self._name, violation)
-                reason = f"assignor {self._name} {heard[1]}" if heard[0] == "failed" else ""
+                reason = f"assignor {self._name} {last[1]}" if last[0] == "failed" else ""
                 return Decision(assignment, reason=reason)
             case ("cannot decide", why):
                 return retry(state, self._name, why)
