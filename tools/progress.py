@@ -1,5 +1,6 @@
 """How far something is: on a terminal one line that changes, in a file a line now and then."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,8 @@ EVERY_S = 15.0
 def progress(console: Console, doing: str) -> Iterator[Callable[[str], None]]:
     """Show ``doing`` and for how long; call what it yields with how far it is.
 
-    Its end is a line too, unless the block raised.
+    A file gets its lines also while nothing is reported: Go links for a minute without a word, for
+    example. The end is a line too, unless the block raised.
     """
     began = time.monotonic()
 
@@ -26,13 +28,21 @@ def progress(console: Console, doing: str) -> Iterator[Callable[[str], None]]:
             yield lambda how_far: status.update(line(how_far))
     else:
         console.print(f"{doing} ...", soft_wrap=True, highlight=False)
-        last = began
+        latest, ended = "still working", threading.Event()
 
         def report(how_far: str) -> None:
-            nonlocal last
-            if time.monotonic() - last >= EVERY_S:
-                last = time.monotonic()
-                console.print(line(how_far), soft_wrap=True, highlight=False)
+            nonlocal latest
+            latest = how_far
 
-        yield report
+        def print_lines() -> None:
+            while not ended.wait(EVERY_S):
+                console.print(line(latest), soft_wrap=True, highlight=False)
+
+        printing = threading.Thread(target=print_lines, daemon=True)
+        printing.start()
+        try:
+            yield report
+        finally:
+            ended.set()
+            printing.join()
     console.print(line("done"), soft_wrap=True, highlight=False)

@@ -101,13 +101,13 @@ def _build(go: Path, module: Module, programs: Sequence[Program], console: Conso
     with progress(console, "go: modules") as report:
         total = _run(
             [go, "list", "-deps", *module.flags, *packages],
-            *(programs, lambda count: report(f"{count} packages found")),
+            *(programs, lambda count, fetched: report(_found(count, fetched))),
         )
     with progress(console, "go: compilation") as report:
         # -v names each package when it is compiled; those that Go's cache has are not named.
         _run(
             [go, "build", "-v", *module.flags, "-o", f"{scratch}{os.sep}", *packages],
-            *(programs, lambda count: report(f"{count} of {total} packages")),
+            *(programs, lambda count, _: report(f"{count} of {total} packages")),
         )
     for one in programs:
         path = one._path(go)
@@ -117,10 +117,12 @@ def _build(go: Path, module: Module, programs: Sequence[Program], console: Conso
 
 
 def _run(
-    command: Sequence[str | Path], programs: Sequence[Program], report: Callable[[int], None]
+    command: Sequence[str | Path], programs: Sequence[Program], report: Callable[[int, int], None]
 ) -> int:
-    """Run Go and report how many packages it printed; how many there were."""
-    last, count, folder = deque[str](maxlen=LAST_LINES), 0, programs[0].module.sources
+    """Run Go and report how many packages it printed, and how many modules it fetched; how many
+    packages there were."""
+    last, folder = deque[str](maxlen=LAST_LINES), programs[0].module.sources
+    count = fetched = 0
     with subprocess.Popen(
         command,
         cwd=folder,
@@ -133,8 +135,9 @@ def _run(
         assert process.stdout
         for line in process.stdout:
             last.append(line)
-            count += not line.startswith("go: ")  # such as: go: downloading ...
-            report(count)
+            fetched += line.startswith("go: downloading ")
+            count += not line.startswith("go: ")
+            report(count, fetched)
     if process.returncode:
         raise Fatal(
             f"{_names(programs)} could not be built: `{' '.join(map(str, command))}` in {folder} "
@@ -142,6 +145,11 @@ def _run(
             + "; ".join(dict.fromkeys(one.advice for one in programs))
         )
     return count
+
+
+def _found(packages: int, fetched: int) -> str:
+    """Go lists packages when it has fetched all modules: minutes later, the first time."""
+    return f"{packages} packages found" if packages else f"modules downloaded: {fetched}"
 
 
 def _names(programs: Sequence[Program]) -> str:

@@ -13,6 +13,7 @@ from cluster.component import POLL_INTERVAL_S, START_TIMEOUT_S
 from cluster.kubectl import KubectlError
 from cluster.program import Program, have_programs
 from cluster.real import Cluster, CommandError, Part, run
+from progress import progress
 from rich.console import Console
 
 from headrace.errors import GaveUp
@@ -48,7 +49,7 @@ class Kind(Cluster):
         kubeconfig = f"--kubeconfig={self.kubeconfig}"
         if not self._is_there():
             self.kubeconfig.parent.mkdir(parents=True, exist_ok=True)
-            with self._console.status(f"kind makes a cluster of {IMAGE}, which Docker fetches"):
+            with progress(self._console, f"kind: a cluster of {IMAGE}, which Docker fetches"):
                 create = ("create", "cluster", f"--name={NAME}", f"--image={IMAGE}")
                 run(self._kind, *create, "--wait=120s", kubeconfig)
         else:

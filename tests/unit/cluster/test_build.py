@@ -1,6 +1,7 @@
 """How the tests' programs are built, and what is said when they cannot be."""
 
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,3 +73,37 @@ def test_programs_of_one_module_are_built_at_once_and_once(
     assert CLUSTER.get().name == "cluster"
     assert NODE.get().name == "node"
     assert "the tests' API server, the tests' Kubernetes node" in output.getvalue()
+
+
+TAKES_LONG = """
+test "$1" = version && echo go version go1.25.0 linux/amd64 && exit
+shown() {{
+  n=0
+  until /bin/grep -q "$1" {shown} || test $n = 500; do n=$((n + 1)); /bin/sleep 0.02; done
+}}
+test "$1" = list && echo "go: downloading a v1" && shown "modules downloaded: 1" \\
+  && echo one && echo two && shown "2 packages found" && exit
+while test "$1" != -o; do shift; done
+echo one >&2 && shown "1 of 2 packages"
+/bin/mkdir -p "$2" && : > "$2/cluster"
+"""
+
+
+def test_a_file_shows_how_far_downloads_and_compilation_are(
+    put_on_path: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("progress.EVERY_S", 0.01)
+    shown = tmp_path / "shown"
+    put_on_path(TAKES_LONG.format(shown=shown))
+    with shown.open("w", buffering=1) as file:
+        have_programs((CLUSTER,), Console(file=file))
+    lines = [re.sub(r", \d+ s$", "", line) for line in shown.read_text().splitlines()]
+    assert list(dict.fromkeys(line for line in lines[1:] if "still" not in line)) == [
+        "go: modules ...",
+        "go: modules: modules downloaded: 1",
+        "go: modules: 2 packages found",
+        "go: modules: done",
+        "go: compilation ...",
+        "go: compilation: 1 of 2 packages",
+        "go: compilation: done",
+    ]
