@@ -1,16 +1,13 @@
-"""How tests wait, run side by side, and share servers."""
+"""How tests wait, run side by side, and share an API server."""
 
 import time
 from collections.abc import Callable
-from functools import partial
-from typing import Any
 
 import pytest
 from cluster.kubectl import KubectlError
 from cluster.rest import ApiError
 from confluent_kafka import KafkaException
 from hypothesis import settings
-from support.shared_servers import Facts, SharedServers, ask, new_folder
 from urllib3.exceptions import HTTPError
 
 from headrace.errors import Retriable
@@ -24,32 +21,7 @@ settings.register_profile("headrace", deadline=None)
 settings.load_profile("headrace")
 
 
-pytest_plugins = ["support.side_by_side"]
-
-SERVERS = pytest.StashKey[SharedServers]()
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput"):  # a worker of pytest-xdist has none of its own
-        config.stash[SERVERS] = SharedServers(lambda name: new_folder(config, name))
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
-    node.workerinput["servers"] = node.config.stash[SERVERS].address
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    if SERVERS in config.stash:
-        config.stash[SERVERS].close()
-
-
-@pytest.fixture(scope="session")
-def shared_server(pytestconfig: pytest.Config) -> Callable[[str], Facts]:
-    """``shared_server(name)``: where a server of this run is, as ``SharedServers.get`` has it."""
-    if SERVERS in pytestconfig.stash:
-        return pytestconfig.stash[SERVERS].get
-    return partial(ask, pytestconfig.workerinput["servers"])  # type: ignore[attr-defined]
+pytest_plugins = ["support.shared_api_server", "support.side_by_side"]
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from support.operators import Operator, Resources, give_rights, running_operator
 from support.programs import build_programs
 from support.prometheus import prometheus_binary
 from support.records import unique
-from support.shared_servers import CRDS, Facts, open_api_server
+from support.shared_api_server import CRDS, open_api_server
 
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
 
@@ -88,9 +88,9 @@ def no_cluster_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.fixture(scope="session")
-def shared_api_server(shared_server: Callable[[str], Facts]) -> ApiServer:
+def shared_api_server(pytestconfig: pytest.Config) -> ApiServer:
     """A Kubernetes API server with headrace's kinds, for all tests: it cannot be stopped."""
-    return open_api_server(shared_server("api-server"))
+    return open_api_server(pytestconfig)
 
 
 @pytest.fixture(scope="session")

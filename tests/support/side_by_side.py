@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.shared_servers import new_folder
+from support.shared_api_server import new_folder
 
 from headrace.host import write_whole
 

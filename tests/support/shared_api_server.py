@@ -1,0 +1,98 @@
+"""The API server that all workers of a run of the tests share.
+
+The process that the person started owns it: it starts it for the first test that needs it, and ends
+it with the run. It also ends with that process, whatever ends it.
+"""
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+from xmlrpc.client import Fault, ServerProxy
+from xmlrpc.server import SimpleXMLRPCServer
+
+import pytest
+from cluster.api_server import ApiServer, running_api_server
+from cluster.build import cluster_binary
+
+from headrace.errors import Fatal
+from headrace.sandbox.ports import HOST
+
+CRDS = Path(__file__).parents[2] / "crds"
+
+Place = tuple[str, str]
+"""The API server's folder and URL."""
+
+
+class SharedApiServer:
+    """In the process that owns it."""
+
+    def __init__(self, make_folder: Callable[[str], Path]) -> None:
+        """``make_folder`` makes a new folder of the run's under a name."""
+        self._make_folder = make_folder
+        self._running = ExitStack()
+        self._starting = threading.Lock()
+        self._place: Place | None = None
+
+    def place(self) -> Place:
+        """Where it is; started first when it does not run."""
+        with self._starting:
+            if self._place is None:
+                folder = self._make_folder("api-server")
+                server = self._running.enter_context(running_api_server(folder))
+                server.install_crds(CRDS)
+                self._place = str(folder), server.url
+            return self._place
+
+    @cached_property
+    def address(self) -> str:
+        """Where workers of pytest-xdist ask for ``place``; they are answered once this was read."""
+        answering = SimpleXMLRPCServer((HOST, 0), logRequests=False)
+        answering.register_function(self.place, "place")
+        threading.Thread(target=answering.serve_forever, daemon=True).start()
+        return f"http://{HOST}:{answering.server_address[1]}"
+
+    def close(self) -> None:
+        """End it."""
+        self._running.close()
+
+
+OWNED = pytest.StashKey[SharedApiServer]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.stash[OWNED] = SharedApiServer(lambda name: new_folder(config, name))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker where to ask."""
+    node.workerinput["api_server"] = node.config.stash[OWNED].address
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if OWNED in config.stash:
+        config.stash[OWNED].close()
+
+
+def open_api_server(config: pytest.Config) -> ApiServer:
+    """The run's API server, with headrace's kinds, for any process of the run."""
+    if OWNED in config.stash:
+        folder, url = config.stash[OWNED].place()
+    else:
+        owner = ServerProxy(config.workerinput["api_server"])  # type: ignore[attr-defined]
+        try:
+            folder, url = cast("list[str]", owner.place())
+        except Fault as why:
+            raise Fatal(f"the run's API server could not be started: {why.faultString}") from why
+    return ApiServer(cluster_binary(), Path(folder), url)
+
+
+def new_folder(config: pytest.Config, name: str) -> Path:
+    """A new folder of this run's, in any process of it."""
+    # A fixture cannot give it: the controller of pytest-xdist has none.
+    folder: Path = config._tmp_path_factory.mktemp(name)  # type: ignore[attr-defined]
+    return folder
