@@ -99,9 +99,9 @@ def test_a_wish_about_a_flow_is_its_spec(say: Say, resources: Resources) -> None
         {"topic": "payments"},
     ]
     assert "is paused as a whole" in say("resume", "orders", "payments/1", code=3)
-    said = say("resume", "orders", "payments")
-    assert "Still paused, by spec.pausedPartitions: orders/0-1." in said
-    assert "But spec.state is Stopped" in said
+    output = say("resume", "orders", "payments")
+    assert "Still paused, by spec.pausedPartitions: orders/0-1." in output
+    assert "But spec.state is Stopped" in output
     say("resume", "orders", "orders")
     assert not resources.flow("orders")["spec"].get("pausedPartitions")
     say("resume", "orders")

@@ -445,14 +445,14 @@ def test_a_log_that_the_broker_calls_truncated_is_lost_data_whatever_it_holds_no
 
 
 @pytest.mark.parametrize(
-    ("side", "message"),
+    ("side", "said"),
     [
         ("source", "what its old partition 0 held from offset 1 on is lost"),
         ("target", "the copies of orders-0 below source offset 1 are gone"),
     ],
 )
 def test_a_topic_that_is_created_again_under_a_running_task_is_lost_data(
-    scene: Scene, side: str, message: str
+    scene: Scene, side: str, said: str
 ) -> None:
     scene.source.append("orders", b"a")
     scene.start()
@@ -466,7 +466,7 @@ def test_a_topic_that_is_created_again_under_a_running_task_is_lost_data(
     scene.check_topics()
     assert scene.phase is TaskPhase.FAILED
     assert f"topic {topic} on" in scene.error
-    assert message in scene.error
+    assert said in scene.error
     (lost,) = scene.task.status.conditions
     assert lost.type is ConditionType.DATA_LOSS_DETECTED
 

@@ -33,12 +33,16 @@ def test_a_flow_and_its_partitions_are_paused_and_resumed() -> None:
         assert herder.flow("f").spec.state == "Stopped"
         assert herder.flow("f").metadata.generation == 2
         await ask("pause-partitions", partitions="orders/0-3", paused=True)
-        said = await ask("pause-partitions", partitions="payments", paused=True)
-        assert said == {"meant": 0, "paused": ["orders/0-3", "payments"], "state": "Stopped"}
-        said = await ask("pause-partitions", partitions="orders/1", paused=False)
-        assert said["paused"] == ["orders/0,2-3", "payments"]
+        answered = await ask("pause-partitions", partitions="payments", paused=True)
+        assert answered == {"meant": 0, "paused": ["orders/0-3", "payments"], "state": "Stopped"}
+        answered = await ask("pause-partitions", partitions="orders/1", paused=False)
+        assert answered["paused"] == ["orders/0,2-3", "payments"]
         with pytest.raises(InvalidSpec, match="'orders/x' is neither a topic nor some of its"):
             await ask("pause-partitions", partitions="orders/x", paused=True)
-        assert await ask("set-state", state="Running") == {**said, "meant": 0, "state": "Running"}
+        assert await ask("set-state", state="Running") == {
+            **answered,
+            "meant": 0,
+            "state": "Running",
+        }
 
     asyncio.run(scene())
