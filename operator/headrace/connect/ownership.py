@@ -16,7 +16,11 @@ class OwnershipLost(HeadraceError):
 
 
 class Ownership:
-    """Thread-safe: the unit claims and releases, its Worker reports."""
+    """Thread-safe: the unit claims and releases, its Worker reports.
+
+    One write is under way at a time, and takes seconds when the herder is away: ``update``,
+    ``check``, ``report`` and ``forget`` do not wait for it.
+    """
 
     def __init__(self, task: ReplicationTask, driver: DriverIdentity, herder: Herder) -> None:
         self.driver = driver
@@ -26,7 +30,10 @@ class Ownership:
         self._herder = herder
         self._task = task
         self._reported: ReplicationTaskStatus | None = None
-        self._writing = threading.RLock()
+        self._writing = threading.Lock()
+        """Held as long as a write takes."""
+        self._seeing = threading.Lock()
+        """Held while a version of the object takes the place of another."""
 
     @property
     def name(self) -> str:
@@ -40,47 +47,53 @@ class Ownership:
 
     def update(self, task: ReplicationTask) -> bool:
         """Receive a newer version of the object; whether its spec changed."""
-        with self._writing:
+        with self._seeing:
             # A version older than our own last write may arrive after it.
-            changed = (task.metadata.generation or 0) > (self._task.metadata.generation or 0)
+            changed = _generation(task) > _generation(self._task)
             if changed:
                 self._task = task
             return changed
 
     def check(self, task: ReplicationTask) -> None:
         """``OwnershipLost`` when this version of the object names a later owner."""
-        with self._writing:
-            owner = task.status
-            if owner.epoch > self.epoch > 0 and not self.released:
-                raise OwnershipLost(f"{owner.driver_name or 'no driver'} owns {self.name}")
+        owner = task.status
+        # A claim of ours may be seen before its answer arrives.
+        another = DriverIdentity(owner.driver_name, owner.driver_incarnation) != self.driver
+        if another and owner.epoch > self.epoch > 0 and not self.released:
+            raise OwnershipLost(f"{owner.driver_name or 'no driver'} owns {self.name}")
 
     def claim(self, above: int) -> None:
         """Become the owner, with an epoch higher than any known and than ``above``.
 
-        Raises ``OwnershipLost`` when another driver claimed it first.
+        Raises ``OwnershipLost`` when another driver claimed it first, or when it was released:
+        nobody would release it again.
         """
         with self._writing:
-            before = self.epoch
-            self.epoch = 1 + max(above, self._task.status.epoch, self.epoch)
-            try:
-                self._write(self._herder.claim, self._own(_lasting(self._task.status)))
-            except HeadraceError:
-                self.epoch = before  # not claimed: nothing may rest on it
-                raise
+            if self.released:
+                raise OwnershipLost(f"{self.name} was released")
+            epoch = 1 + max(above, self._task.status.epoch, self.epoch)
+            self._write(self._herder.claim, self._own(_lasting(self._task.status), epoch))
 
     def report(self, status: ReplicationTaskStatus) -> None:
-        """Report a status that changed; ``OwnershipLost`` when another driver owns the unit."""
-        with self._writing:
-            status = self._own(status)
+        """Report a status that changed; ``OwnershipLost`` when another driver owns the unit.
+
+        While another write is under way nothing is reported: call it again.
+        """
+        if not self._writing.acquire(blocking=False):
+            return
+        try:
+            status = self._own(status, self.epoch)
             changed = self.epoch and not self.released and status != self._reported
             if changed and self._write(self._herder.report, status):
                 self._reported = status
+        finally:
+            self._writing.release()
 
     def release(self) -> None:
         """Stop being the owner; the epoch stays in the object."""
         with self._writing:
-            if self.epoch and not self.released:
-                self.released = True
+            held, self.released = self.epoch and not self.released, True
+            if held:
                 left = _lasting(self._task.status).model_copy(update={"epoch": self.epoch})
                 self._write(self._herder.release, left)
 
@@ -98,22 +111,28 @@ class Ownership:
 
     def forget(self) -> None:
         """Write nothing more: another driver owns the unit."""
-        with self._writing:
-            self.released = True
+        self.released = True
 
-    def _own(self, status: ReplicationTaskStatus) -> ReplicationTaskStatus:
+    def _own(self, status: ReplicationTaskStatus, epoch: int) -> ReplicationTaskStatus:
         return status.model_copy(
             update={
                 "driver_name": self.driver.name,
                 "driver_incarnation": self.driver.incarnation,
-                "epoch": self.epoch,
+                "epoch": epoch,
             }
         )
+
+    def _see(self, task: ReplicationTask) -> None:
+        """After a write, or a conflict; a change of the spec may have been seen meanwhile."""
+        with self._seeing:
+            if _generation(task) >= _generation(self._task):
+                self._task = task
 
     def _write(self, verb: _Verb, status: ReplicationTaskStatus) -> bool:
         """One status write, unless it is put off (false); after a conflict it is repeated while the
         unit is still ours."""
         seen = self._task.status
+        claiming = verb == self._herder.claim
         while True:
             try:
                 written = verb(self._task, status)
@@ -124,16 +143,29 @@ class Ownership:
                 owner = (now.status.driver_incarnation, now.status.epoch)
                 # By a claim of ours whose answer was lost.
                 ours = now.status.driver_incarnation == self.driver.incarnation
-                claiming = verb == self._herder.claim
-                if not (ours and claiming) and owner != (seen.driver_incarnation, seen.epoch):
+                granted = ours and now.status.epoch > status.epoch
+                if (
+                    not (ours and claiming)
+                    and not granted
+                    and owner != (seen.driver_incarnation, seen.epoch)
+                ):
                     raise OwnershipLost(f"{now.status.driver_name} owns {self.name}") from conflict
-                self._task = now
+                self._see(now)
                 if claiming:
-                    self.epoch = max(self.epoch, now.status.epoch + 1)
-                    status = self._own(_lasting(now.status))
+                    epoch = max(status.epoch, now.status.epoch + 1)
+                    status = self._own(_lasting(now.status), epoch)
+                elif granted:
+                    self.epoch = now.status.epoch
+                    status = status.model_copy(update={"epoch": self.epoch})
             else:
-                self._task = written or self._task
+                if claiming:
+                    self.epoch = status.epoch  # not before: nothing may rest on it
+                self._see(written or self._task)
                 return written is not None
+
+
+def _generation(task: ReplicationTask) -> int:
+    return task.metadata.generation or 0
 
 
 def _lasting(status: ReplicationTaskStatus) -> ReplicationTaskStatus:

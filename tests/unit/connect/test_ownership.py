@@ -1,5 +1,6 @@
 """A driver's ownership of a unit: claimed, lost, transferred, reported when there is time."""
 
+import threading
 from typing import cast
 
 import pytest
@@ -16,6 +17,7 @@ from headrace.api import (
 )
 from headrace.connect import DriverIdentity, Herder
 from headrace.connect.ownership import Ownership, OwnershipLost
+from headrace.errors import Retriable
 from headrace.standalone.task_store import TaskStore
 
 ME, OTHER = DriverIdentity("me", "1"), DriverIdentity("other", "1")
@@ -107,3 +109,75 @@ def test_the_next_instance_goes_on_with_the_hold_of_one_that_failed(herder: Stor
     successor.release()
     assert herder.task.status.driver_name == ""
     assert successor.transfer().epoch == 0, "nothing is left to hand on"
+
+
+class SlowHerder(StoreHerder):
+    """A claim takes as long as the test wants."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.claiming, self.answered = threading.Event(), threading.Event()
+
+    def claim(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
+        written = super().claim(task, status)
+        self.claiming.set()
+        assert self.answered.wait(10)
+        return written
+
+
+def test_only_writes_wait_for_a_claim_that_is_under_way() -> None:
+    herder = SlowHerder()
+    ownership = herder.own(ME)
+    claim = threading.Thread(target=ownership.claim, args=(3,), daemon=True)
+    claim.start()
+    assert herder.claiming.wait(10)
+    herder.store.put("flow", TaskType.SOURCE_TASK)
+    changed = herder.task
+
+    def see() -> None:
+        assert ownership.update(changed)
+        ownership.check(changed)
+        ownership.report(RUNNING)
+
+    others = threading.Thread(target=see, daemon=True)
+    others.start()
+    others.join(5)
+    waits, epoch = others.is_alive(), ownership.epoch
+    herder.answered.set()
+    claim.join(10)
+    assert not waits, "for an answer of the herder that may take 12 s"
+    assert epoch == 0, "nothing may rest on a claim that is not granted"
+    assert ownership.epoch == 4
+    assert ownership.task.metadata.generation == changed.metadata.generation
+    assert herder.task.status.phase is None
+    ownership.report(RUNNING)
+    assert herder.task.status.phase is TaskPhase.RUNNING
+
+
+def test_a_claim_that_comes_after_the_release_is_none(herder: StoreHerder) -> None:
+    unclaimed, claimed = herder.own(ME), herder.own(ME)
+    unclaimed.release()
+    claimed.claim(above=0)
+    claimed.release()
+    for ownership in (unclaimed, claimed):
+        with pytest.raises(OwnershipLost, match="was released"):
+            ownership.claim(above=5)
+    assert herder.task.status.driver_name == ""
+
+
+def test_a_claim_whose_answer_was_lost_is_ours_all_the_same(
+    herder: StoreHerder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose_the_answer(task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
+        herder.store.write_status(task, status)
+        raise Retriable("no answer")
+
+    ownership = herder.own(ME)
+    ownership.claim(above=0)
+    monkeypatch.setattr(herder, "claim", lose_the_answer)
+    with pytest.raises(Retriable):
+        ownership.claim(above=5)
+    ownership.check(herder.task)
+    ownership.report(RUNNING)
+    assert (ownership.epoch, herder.task.status.epoch) == (6, 6)
+    assert herder.task.status.phase is TaskPhase.RUNNING
