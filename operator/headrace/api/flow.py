@@ -288,7 +288,11 @@ class ReplicationFlowSpec(Model):
     """How many of the batches that are copied whole are decoded and checked as well. Off needs
     quotes: YAML takes it for false."""
     start_from: StartFrom = StartFrom.EARLIEST
-    """Where a partition without progress begins."""
+    """Where a partition without progress begins. Latest: at the first record that is not older than
+    the flow (in headrace run: than that run), by the record's timestamp, else at the end. So a
+    topic that is made later is copied whole, unless it has records with older timestamps, as
+    restored and mirrored topics do: these are skipped. To have them copied, change to Earliest when
+    all present partitions have progress, which they keep."""
     start_timestamp: Timestamp | None = None
     """With startFrom Timestamp: the first record not older than this moment, in RFC 3339."""
     tasks: Tasks = Tasks()
