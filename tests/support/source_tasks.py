@@ -54,6 +54,8 @@ class ManualPool(Executor):
         """All that waits, and what follows from it."""
         while self.waiting:
             future, step = self.waiting.pop(0)
+            if not future.set_running_or_notify_cancel():
+                continue
             try:
                 future.set_result(step())
             except Exception as error:  # noqa: BLE001 - as any pool: whoever asks gets it

@@ -45,6 +45,13 @@ class BackgroundStep(Generic[T]):
         """Start a step, due or not. The outcome of one that is pending is dropped."""
         self._step = self._pool.submit(step)
 
+    def cancel(self) -> bool:
+        """Take a step back that has not begun; whether there was one."""
+        if self._step is None or not self._step.cancel():
+            return False
+        self._step = None
+        return True
+
     def take(self) -> T:
         """The outcome of the step that is done; raises what the step raised."""
         step, self._step = self._step, None

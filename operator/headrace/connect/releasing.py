@@ -11,6 +11,8 @@ from headrace.movers import Lane
 
 DRAIN_TIMEOUT_S = 2.5
 """With storing and release it fits into the 5 s that a graceful stop may take."""
+_SETTLING_TIMEOUT_S = DRAIN_TIMEOUT_S + 1.5
+"""A lane that is being settled is closed by then."""
 
 
 class Releasing:
@@ -37,18 +39,24 @@ class Releasing:
         """Whether the unit is being released: the task cannot come back."""
         return self._release is not None
 
-    def release(self, lane: Lane | None) -> bool:
+    def release(self, lane: Lane | None, settling: Lane | None) -> bool:
         """Free the lane's clients, then release the unit; whether both are done. Call it again
-        until they are. The loop must not use the lane any more."""
+        until they are. The loop must not use the lane any more.
+
+        ``settling``: a lane that another thread is about to close. Until then its client may send
+        again what the target did not answer, behind the records of the next owner.
+        """
         if self._release is None:
-            self._release = self._pool.submit(self._free_and_release, lane)
+            self._release = self._pool.submit(self._free_and_release, lane, settling)
         return self._release.done()
 
     def free(self, lane: Lane) -> None:
         """Free a lane's clients only."""
         self._pool.submit(lane.close)
 
-    def _free_and_release(self, lane: Lane | None) -> None:
+    def _free_and_release(self, lane: Lane | None, settling: Lane | None) -> None:
         if lane is not None:
             lane.close()
+        if settling is not None and not settling.closed.wait(_SETTLING_TIMEOUT_S):
+            self._log.warning("released while a lane is not closed: records may come twice")
         release(self._ownership, self._log)

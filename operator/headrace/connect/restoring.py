@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from headrace.api import StartFrom, TopicPartition
 from headrace.connect.context import FlowContext
-from headrace.connect.ownership import Ownership
+from headrace.connect.ownership import Ownership, OwnershipLost
 from headrace.errors import Fatal, Retriable
 from headrace.kafka import Position, Topic
 from headrace.replication import Progress, ProgressKey
@@ -124,7 +124,10 @@ def records(
     starts: Mapping[TopicPartition, Start],
     target_losses: Mapping[TopicPartition, str] = MappingProxyType({}),
 ) -> dict[ProgressKey, Progress]:
-    """What is to be stored of these partitions, under this ownership."""
+    """What is to be stored of these partitions, under this ownership: ``OwnershipLost`` after its
+    end, so that what hung in a pool stores nothing behind the next owner."""
+    if ownership.released:
+        raise OwnershipLost(f"{ownership.name} was released")
     owner = _owner(ownership)
     return {
         context.progress_key(at): Progress(
@@ -293,8 +296,9 @@ def _first_positions(
 ) -> dict[TopicPartition, int]:
     """Where partitions without progress begin.
 
-    ``Latest`` means: records since the flow was made. A topic that is found later has only such
-    records, so that it is copied from its beginning and nothing is missed in between.
+    ``Latest`` means: records since the flow was made, by their timestamps. A topic that is made
+    later is copied from its beginning, unless it has records with older timestamps: whether those
+    came after the flow cannot be told, as Kafka keeps no time of a topic's creation.
     """
     source, spec = context.source, context.spec
     if not partitions:

@@ -68,6 +68,8 @@ class SourceTask:
         self._failed_lag = FailedLag(context, self._life, check_pool)
         self._pausing = Pausing(context, check_pool)
         self._lane: Lane | None = None
+        self._settling: Lane | None = None
+        """The lane that the background step settles, or has settled."""
         self._stalls_seen = 0
         self._paused = False
         self._next_observation_s = 0.0
@@ -164,6 +166,7 @@ class SourceTask:
             self._restoring.back_off()
             return
         self._restoring.succeeded()
+        self._settling = None
         if not self._retries:
             self._life.recovered()
         if self._lane is None or self.phase is TaskPhase.RESTORING:
@@ -270,6 +273,7 @@ class SourceTask:
         if lane is not None:
             # Here: the pool may be busy, and another owner may have these partitions after a stall.
             lane.drop_unsent()
+            self._settling = lane
             # Also of partitions that leave: another task may have taken them already.
             owned = self.partitions | self._progress.starts.keys()
             self._restoring.start(
@@ -334,8 +338,11 @@ class SourceTask:
         """Store what is in flight; then free the clients, release the unit."""
         if not self._releasing.begun and not self._settled():
             return False
+        settling = self._settling
+        if settling and not settling.closed.is_set() and self._restoring.cancel():
+            self._lane = settling  # no thread was free to settle it
         lane, self._lane = self._lane, None
-        if not self._releasing.release(lane):
+        if not self._releasing.release(lane, settling):
             return False
         self._life.phase = TaskPhase.CLOSED
         return True
@@ -359,6 +366,8 @@ class SourceTask:
         late = self._releasing.late
         if self._restoring.running:
             return late
+        if self.phase is TaskPhase.SUSPENDED and not self._stored_settled() and not late:
+            return False
         lane = self._lane
         if lane is None or self.phase is TaskPhase.FAILED:
             return True
@@ -366,6 +375,19 @@ class SourceTask:
         if lane.in_flight and not late:
             return False
         return not (self.commit() or not self._stored()) or late
+
+    def _stored_settled(self) -> bool:
+        """Whether what closed lanes have acknowledged is stored; tries again when it was not."""
+        if self._settling is not None and self._restoring.done:
+            try:
+                self._restoring.take()
+                self._settling = None
+            except Retriable:
+                self._restoring.back_off()
+        if self._settling is not None and self._restoring.due:
+            owned = self.partitions | self._progress.starts.keys()
+            self._restoring.start(partial(store_settled, self._context, self._progress, owned))
+        return self._settling is None
 
     # Observe.
 
@@ -376,8 +398,6 @@ class SourceTask:
         if self._lane is None or now_s < self._next_observation_s:
             return False
         self._pausing.apply(self._lane, self.partitions)
-        if self._retries.keep(self.partitions - self._pausing.partitions):
-            self._life.recovered()
         self._topic_check.check(self._progress.starts)
         self._observe(self._lane)
         return True

@@ -105,8 +105,11 @@ class TaskProgress:
         return {
             at: start
             for at, start in self.acknowledged(lane).items()
-            if start.source_offset != self._starts[at].source_offset
+            if start.source_offset != self._starts[at].source_offset or self._overtaken(at)
         }
+
+    def _overtaken(self, at: TopicPartition) -> bool:
+        return self._context.progress.overtaken(self._context.progress_key(at))
 
     def acknowledged(self, lane: Lane) -> Starts:
         """Where each partition of a lane would go on now."""

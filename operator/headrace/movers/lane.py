@@ -4,6 +4,7 @@ Positions in, acknowledged positions out, problems per partition. A task knows n
 mover.
 """
 
+import threading
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -105,6 +106,11 @@ class Lane(Protocol):
 
     Calls raise ``Retriable`` or ``Fatal`` for what concerns more than one partition.
     """
+
+    @property
+    def closed(self) -> threading.Event:
+        """Set when ``close`` has ended; for any thread."""
+        ...
 
     @property
     def partitions(self) -> Set[TopicPartition]:

@@ -100,6 +100,7 @@ class ProgressLog:
         self._table: dict[ProgressKey, Progress] = {}
         self._unreadable: dict[ProgressKey, str] = {}
         """What was stored last and cannot be read, in sentences."""
+        self._overtaken: set[ProgressKey] = set()
         self._read: dict[int, int] = {}
         self.was_read = False
         """Whether it was once read to its end; it is followed since."""
@@ -143,6 +144,12 @@ class ProgressLog:
             if why := self._unreadable.get(key):
                 raise Fatal(why)
             return self._table.get(key)
+
+    def overtaken(self, key: ProgressKey) -> bool:
+        """Whether an earlier owner stored something behind the later one: compaction would keep
+        that, so that the owner has to store its progress again."""
+        with self._changed:
+            return key in self._overtaken
 
     def send(self, entries: Mapping[ProgressKey, Progress], timeout_s: float = ANSWER_S) -> Storing:
         """Store without waiting: the answer knows when every in-sync replica has it."""
@@ -274,9 +281,13 @@ class ProgressLog:
                 return
             if progress is None:
                 self._table.pop(key, None)
+                self._overtaken.discard(key)
             elif (known := self._table.get(key)) is None or progress.epoch >= known.epoch:
                 # A frozen owner that thaws may write after the next owner: epochs decide.
                 self._table[key] = progress
+                self._overtaken.discard(key)
+            else:
+                self._overtaken.add(key)
 
     def _advance(self, partition: int, offset: int) -> None:
         with self._changed:

@@ -1,5 +1,6 @@
 """The record mover: consume and produce, record by record, through librdkafka."""
 
+import threading
 from collections.abc import Callable, Mapping, Set
 from functools import partial
 
@@ -68,6 +69,8 @@ class RecordLane:
         """See ``Mover.lane``."""
         source, target = mover.source, mover.target
         self._mover, self._task, self._copied = mover, task, copied
+        self.closed = threading.Event()
+        """See ``Lane.closed``."""
         self._renewal = Renewal(source, target)
         self._consumer = mover.clients.consumer(
             source,
@@ -232,9 +235,12 @@ class RecordLane:
 
     def close(self) -> None:
         """See ``Lane.close``."""
-        self._producer.purge()
-        self._outcomes(1)
-        self._consumer.close()
+        try:
+            self._producer.purge()
+            self._outcomes(1)
+            self._consumer.close()
+        finally:
+            self.closed.set()
 
     def _outcomes(self, timeout_s: float) -> int:
         """Wait for the outcome of what was sent; how many are not known by then.
