@@ -425,6 +425,7 @@ GOOD = [
     flow(source=EAST | {"config": {"linger.ms": 5, "client.id": "x"}}),
     flow(onRecordError="DeadLetter", deadLetterTopic="..."),
     flow(tasks={"movementBudget": 0}, pausedPartitions=[{"topic": "a", "partitions": "0-3, 7"}]),
+    flow(state="Stopped", pausedPartitions=[{"topic": "orders"}]),
     flow(state=None, policy={"type": "Identity", "separator": None}),
     flow(startFrom="Timestamp", startTimestamp="2026-01-31T12:00:00.25+01:00"),
     flow(

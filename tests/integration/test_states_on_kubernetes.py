@@ -111,6 +111,32 @@ def test_running_paused_stopped_and_on(
     wait_until(lambda: count(spec(west), copy), within_s=LONG_S, until=partial(eq, 200))
     says("Running")
 
+    def pause(*items: dict[str, str]) -> None:
+        patch = json.dumps({"spec": {"pausedPartitions": items}})
+        resources.kubectl("patch", f"rflow/{name}", "--type=merge", "-p", patch)
+
+    def paused() -> str:
+        message: str = resources.condition(name, "PartitionsPaused").get("message", "")
+        return message
+
+    def held() -> set[tuple[str, int]]:
+        return {
+            (at, task["status"]["epoch"])
+            for at, task in resources.tasks(name).items()
+            if task["spec"]["type"] == "SourceTask"
+        }
+
+    before = held()
+    pause({"topic": topic, "partitions": "1"})
+    wait_until(paused, within_s=LONG_S, until=lambda message: f"{topic}/1" in message)
+    produce(spec(east), topic, numbered(100, 2, first=200))
+    wait_until(lambda: count(spec(west), copy), within_s=LONG_S, until=partial(eq, 250))
+    assert "1 of 2 partitions are paused" in resources.condition(name, "Ready")["message"]
+    pause()
+    wait_until(lambda: count(spec(west), copy), within_s=LONG_S, until=partial(eq, 300))
+    wait_until(paused, within_s=LONG_S, until=lambda message: not message)
+    assert held() == before, "no task was restarted"
+
     turn("Paused")
     wait_until(phases, within_s=LONG_S, until=partial(eq, {"Paused"}))
     wait_until(
@@ -120,7 +146,7 @@ def test_running_paused_stopped_and_on(
     )
     assert ready(resources, name) == ("True", "Running")
     assert len(kubelet.pods()) == 1
-    produce(spec(east), topic, numbered(100, 2, first=200))
+    produce(spec(east), topic, numbered(100, 2, first=300))
 
     turn("Stopped")
     says("Stopped")
@@ -128,10 +154,10 @@ def test_running_paused_stopped_and_on(
     assert resources.get("deployment", f"{name}-driver")["spec"]["replicas"] == 0
     assert not any(t.get("status", {}).get("driverName") for t in resources.tasks(name).values())
     # Nothing was copied since it paused.
-    assert count(spec(west), copy) == 200
+    assert count(spec(west), copy) == 300
 
     turn("Running")
     says("Running")
-    wait_until(lambda: count(spec(west), copy), within_s=LONG_S, until=partial(eq, 300))
+    wait_until(lambda: count(spec(west), copy), within_s=LONG_S, until=partial(eq, 400))
     found = compare(read(spec(east), topic), read(spec(west), copy))
     assert (found.missing, found.repeated, found.in_order) == (0, 0, True)
