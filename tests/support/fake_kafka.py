@@ -150,6 +150,12 @@ class FakeCluster:
         self.consumers: list[FakeConsumer] = []
         self.holds_back: Callable[[TopicPartition], bool] = lambda at: False
         """Partitions whose records stay in the producer until the test sends and reports them."""
+        self.refuses: Callable[[TopicPartition, FakeRecord], int] = lambda at, record: 0
+        """The code with which brokers refuse a record for good, and its batch with it; else 0."""
+        self.names_refused = False
+        """Whether they name the records of a refused batch that are the reason (KIP-467)."""
+        self.largest_bytes = 1 << 20
+        """A larger value is refused by the client."""
         self.overtaken: set[TopicPartition] = set()
         """Partitions of which a producer dropped a record that was to be sent again while a younger
         one was on its way: librdkafka goes on with the younger one."""
@@ -300,6 +306,8 @@ class FakeProducer:
     ) -> None:
         at = self._cluster.partition_of(topic, key or b"")
         at = at if partition is None else TopicPartition(topic, partition)
+        if len(value or b"") > self._cluster.largest_bytes:
+            raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
         timestamp_ms = timestamp or int(self._cluster.clock.time() * 1000)  # as librdkafka does
         record = FakeRecord(key, value, timestamp_ms, headers)
         self.queue.append(Produced(at, record, on_delivery))
@@ -311,8 +319,12 @@ class FakeProducer:
             self._unraised = None
             raise KafkaException(error)
         if not self._cluster.away:
-            for produced in [p for p in self.queue if not self._cluster.holds_back(p.at)]:
-                self.acknowledge(produced)
+            batches: dict[TopicPartition, list[Produced]] = {}
+            for produced in self.queue:
+                if not self._cluster.holds_back(produced.at):
+                    batches.setdefault(produced.at, []).append(produced)
+            for batch in batches.values():
+                self.answer(batch)
         served = 0
         while self._reports:
             self._reports.popleft()()
@@ -346,6 +358,22 @@ class FakeProducer:
         """Append it if that was not done; the next poll reports it."""
         self.append(produced)
         self._report(produced, None)
+
+    def answer(self, batch: list[Produced]) -> None:
+        """As a broker does: the batch is acknowledged, or refused for the sake of some record."""
+        cluster = self._cluster
+        batch = [one for one in batch if one in self.queue]  # a refusal may have purged them
+        new = [one for one in batch if one.offset is None]
+        codes = {one: cluster.refuses(one.at, one.record) for one in new}
+        refused = {one: code for one, code in codes.items() if code}
+        if not refused:
+            for produced in batch:
+                self.acknowledge(produced)
+        elif cluster.names_refused:
+            other = KafkaError._INVALID_DIFFERENT_RECORD
+            self.refuse_batch({one: refused.get(one, other) for one in new})
+        else:
+            self.refuse_batch(dict.fromkeys(new, next(iter(refused.values()))))
 
     def refuse(self, produced: Produced, code: int) -> None:
         """The next polls report an error."""

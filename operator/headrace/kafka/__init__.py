@@ -20,7 +20,14 @@ from headrace.kafka.clients import (
     unassign,
 )
 from headrace.kafka.credentials import Credentials, read_credentials
-from headrace.kafka.errors import AccessDenied, SecretMissing, translate, translated, words
+from headrace.kafka.errors import (
+    AccessDenied,
+    SecretMissing,
+    concerns_record,
+    translate,
+    translated,
+    words,
+)
 from headrace.kafka.renewal import Renewal, Renewed
 from headrace.kafka.security import MECHANISMS, protocol
 
@@ -43,6 +50,7 @@ __all__ = [
     "assign_more",
     "check_settings",
     "client_config",
+    "concerns_record",
     "fetched_end",
     "make_consumer",
     "make_producer",

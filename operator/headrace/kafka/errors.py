@@ -38,6 +38,10 @@ class TlsFailed(AccessDenied):
     reason = Reason.TLS_FAILED
 
 
+_DAMAGED = (
+    "the log is damaged there, or in a form that this client cannot read: compare with "
+    "kafka-dump-log on the partition's brokers"
+)
 # Only an administrator can correct these; sending again cannot.
 _FATAL = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the principal rights on this topic",
@@ -55,6 +59,14 @@ _FATAL = {
     KafkaError.INVALID_CONFIG: "change the setting that the broker names",
     KafkaError.INVALID_REPLICATION_FACTOR: "ask for no more replicas than there are brokers",
     KafkaError.INVALID_PARTITIONS: "the broker refuses this number of partitions",
+    KafkaError._BAD_MSG: _DAMAGED,
+    KafkaError._BAD_COMPRESSION: _DAMAGED,
+}
+_OF_A_RECORD = {
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.RECORD_LIST_TOO_LARGE,
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_TIMESTAMP,
 }
 _LOGIN = {
     KafkaError.SASL_AUTHENTICATION_FAILED,
@@ -100,6 +112,14 @@ def translated(tried: str) -> Iterator[None]:
         raise translate(error, tried) from error
     except BufferError as error:
         raise Retriable(f"could not {tried}: the producer's queue is full") from error
+
+
+def concerns_record(error: KafkaError) -> bool:
+    """Whether a record, or one that shares its batch, is refused for what it is.
+
+    Others of the same topic may be taken; no right and no setting of the cluster is the reason.
+    """
+    return error.code() in _OF_A_RECORD
 
 
 def words(error: KafkaError) -> str:

@@ -1,10 +1,12 @@
 """Copies records from partition to partition, keeping their progress on the target.
 
 A source task has a ``Lane`` of its flow's ``Mover``: ``lane`` is that interface, ``record`` the one
-mover so far. ``Clients`` is where both, and ``ProgressLog``, get their Kafka clients from.
+mover so far. ``Clients`` is where both, ``ProgressLog`` and ``DeadLetters`` get their Kafka clients
+from.
 """
 
 from headrace.movers.clients import KAFKA, Clients
+from headrace.movers.dead_letters import DeadLetters, context_headers
 from headrace.movers.in_flight_window import InFlightWindow
 from headrace.movers.lane import (
     Copied,
@@ -14,6 +16,8 @@ from headrace.movers.lane import (
     OffsetGone,
     Problem,
     Reached,
+    RecordRefused,
+    SourceRecord,
     TargetLoss,
 )
 from headrace.movers.progress_log import ProgressLog, Storing
@@ -24,6 +28,7 @@ __all__ = [
     "Clients",
     "Copied",
     "CopyFrom",
+    "DeadLetters",
     "InFlightWindow",
     "Lane",
     "Mover",
@@ -32,6 +37,9 @@ __all__ = [
     "ProgressLog",
     "Reached",
     "RecordMover",
+    "RecordRefused",
+    "SourceRecord",
     "Storing",
     "TargetLoss",
+    "context_headers",
 ]

@@ -3,7 +3,7 @@
 from collections import deque
 
 from headrace.api import TopicPartition
-from headrace.kafka import KafkaError, Message
+from headrace.kafka import KafkaError, Message, concerns_record
 from headrace.movers.lane import Copied
 
 _DROPPED = {
@@ -37,6 +37,7 @@ class InFlightWindow:
         "last_timestamp_ms",
         "leader_epoch",
         "lost_at",
+        "refused",
         "target_offset",
         "target_topic",
         "unexpected_offsets",
@@ -73,6 +74,9 @@ class InFlightWindow:
         """Why a record in flight was refused; nothing is acknowledged after that record."""
         self.error_at = position
         """Its source offset."""
+        self.refused: range | None = None
+        """Source offsets from the first to the last record that was refused for what it, or another
+        of its batch, is."""
         self.last_timestamp_ms: int | None = None
         self.bytes_in_flight = 0
         self.copied = copied or Copied()
@@ -98,12 +102,12 @@ class InFlightWindow:
         return len(self._pending)
 
     def rewind(self) -> None:
-        """Read again from what is acknowledged, and forget what was in flight."""
+        """Forget what was in flight, but for what was refused: it is read again from what is
+        acknowledged."""
         self._frontier = self.acknowledged
         self._pending.clear()
         self._early.clear()
         self.bytes_in_flight = 0
-        self.error = None
 
     @property
     def oldest_timestamp_ms(self) -> int | None:
@@ -125,7 +129,7 @@ class InFlightWindow:
         if error is not None:
             # What was dropped is still pending: nothing is acknowledged after it.
             if error.code() not in _DROPPED:
-                self._refused(offset, error)
+                self.refuse(offset, error)
             return
         self._early[offset] = message.offset()
         while self._pending and self._pending[0][0] in self._early:
@@ -136,10 +140,17 @@ class InFlightWindow:
             offset, timestamp_ms, size = self._pending.popleft()
             self._acknowledge(self._early.pop(offset), timestamp_ms, size)
 
-    def _refused(self, offset: int, error: KafkaError) -> None:
-        """A batch is refused as a whole; where the broker names a record of it, that counts."""
-        if self.error is None or self.error.code() == KafkaError._INVALID_DIFFERENT_RECORD:
+    def refuse(self, offset: int, error: KafkaError) -> None:
+        """A batch is refused as a whole; where the broker names records of it, these count."""
+        known = self.refused
+        if not concerns_record(error):
+            if self.error is None:
+                self.error, self.error_at = error, offset
+            return
+        if known is None or offset < known.start:
             self.error, self.error_at = error, offset
+        known = known or range(offset, offset + 1)
+        self.refused = range(min(known.start, offset), max(known.stop, offset + 1))
 
     def _acknowledge(self, target_offset: int | None, timestamp_ms: int, size: int) -> None:
         if target_offset is not None:

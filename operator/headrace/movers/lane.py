@@ -24,6 +24,10 @@ class Copied:
     restamped: int = 0
     """Records sent that had no timestamp, or 0: on the target they have the time of copying.
     Counted again when they are sent again."""
+    skipped: int = 0
+    """Records that the target refused, and that are not copied."""
+    dead_lettered: int = 0
+    """Records that the target refused, and that are on the dead-letter topic."""
 
 
 class CopyFrom(NamedTuple):
@@ -35,6 +39,8 @@ class CopyFrom(NamedTuple):
     """Of the last record before it; -1 when unknown."""
     target_offset: int = 0
     """What the target acknowledged before ends there: a record below it means that it lost some."""
+    suspects: range = range(0)
+    """Source offsets of records that are sent one at a time, as the target refuses some of them."""
 
 
 class Reached(NamedTuple):
@@ -92,13 +98,41 @@ class TargetLoss(Fatal):
         self.at, self.offset, self.expected = at, offset, expected
 
 
+class SourceRecord(NamedTuple):
+    """A record as the source has it."""
+
+    offset: int
+    timestamp_ms: int
+    """-1: none."""
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, str | bytes | None]]
+
+
+class RecordRefused(Fatal):
+    """The target takes no record with this content, or one of a batch: none of it is appended."""
+
+    def __init__(
+        self,
+        at: TopicPartition,
+        offsets: range,
+        code: str,
+        message: str,
+        record: SourceRecord | None,
+    ) -> None:
+        """``offsets``: of the source, from the first to the last that was refused; ``code``: the
+        error's name in the protocol; ``record``: the one that it is, if it was sent by itself."""
+        super().__init__(message)
+        self.at, self.offsets, self.code, self.record = at, offsets, code, record
+
+
 class Problem(NamedTuple):
     """Why a partition is not copied any further; its acknowledged position stays."""
 
     at: TopicPartition
     error: HeadraceError
-    """``OffsetGone``: of the source. ``TargetLoss``: of the target. ``Retriable``: a new lane may
-    do better. Else ``Fatal``."""
+    """``OffsetGone``: of the source. ``TargetLoss``: of the target. ``RecordRefused``: by the
+    target. ``Retriable``: a new lane may do better. Else ``Fatal``."""
 
 
 class Lane(Protocol):
@@ -171,8 +205,8 @@ class Lane(Protocol):
     def settle(self, timeout_s: float) -> None:
         """Drop what is not sent and wait for the outcome of what is: the last before ``close``.
 
-        Afterwards nothing is in flight and ``state`` is final. ``Retriable`` when the target does
-        not answer within ``timeout_s``.
+        Afterwards nothing is in flight, ``state`` and ``problems`` are final. ``Retriable`` when
+        the target does not answer within ``timeout_s``.
         """
         ...
 

@@ -14,6 +14,7 @@ from headrace.kafka import (
     Message,
     Renewal,
     assign_more,
+    concerns_record,
     fetched_end,
     translate,
     translated,
@@ -25,7 +26,17 @@ from headrace.logs import get_logger
 from headrace.movers.backpressure import Backpressure
 from headrace.movers.clients import Clients
 from headrace.movers.in_flight_window import InFlightWindow
-from headrace.movers.lane import Copied, CopyFrom, OffsetGone, Problem, Reached, TargetLoss
+from headrace.movers.lane import (
+    Copied,
+    CopyFrom,
+    OffsetGone,
+    Problem,
+    Reached,
+    RecordRefused,
+    SourceRecord,
+    TargetLoss,
+)
+from headrace.movers.one_by_one import OneByOne
 
 log = get_logger(__name__)
 
@@ -96,6 +107,7 @@ class RecordLane:
         their end on the source."""
         self._paused: dict[TopicPartition, int | None] = {}
         """Partitions that are not to be read for now, with their end on the source."""
+        self._one_by_one = OneByOne()
         self._leaving: frozenset[TopicPartition] = frozenset()
         self._problems: dict[TopicPartition, Problem] = {}
         self._restamped: set[TopicPartition] = set()
@@ -127,11 +139,13 @@ class RecordLane:
                 self._copied,
                 floor=position.target_offset,
             )
+            self._one_by_one.open(at, position.suspects)
         self._read(positions.keys())
 
     def leave(self, partitions: Set[TopicPartition]) -> None:
         """See ``Lane.leave``."""
         self._leaving |= partitions
+        self._one_by_one.drop(partitions)
 
     def keep(self, partitions: Set[TopicPartition]) -> None:
         """See ``Lane.keep``."""
@@ -145,6 +159,7 @@ class RecordLane:
         if begun := (partitions & self._windows.keys()) - self._paused.keys():
             ends = {at: self._end(at) for at in begun}
             self._stop_reading(begun)
+            self._one_by_one.drop(begun)
             self._paused |= ends
         if ended := self._paused.keys() - partitions:
             for at in ended:
@@ -159,6 +174,7 @@ class RecordLane:
             self._problems.pop(at, None)
             self._aside.pop(at, None)
             self._paused.pop(at, None)
+            self._one_by_one.close(at)
         self._leaving -= partitions
 
     def run_once(self) -> int:
@@ -173,11 +189,14 @@ class RecordLane:
         if self._stopped is not None or not self._has_room():
             return 0  # the next poll brings reports: they say why, or make room
         with translated(f"run {self._task.name}"):
+            moved = self._send_held()
             first = self._consumer.poll(0)
             if first is None:
-                return 0
+                return moved
             messages = [first, *self._consumer.consume(_BATCH_RECORDS, 0)]
-            return sum(self._handle(message) for message in messages)
+            moved += sum(self._take(message) for message in messages)
+            self._set_aside(self._one_by_one.held - self._aside.keys())
+            return moved
 
     def poll(self) -> None:
         """See ``Lane.poll``."""
@@ -273,6 +292,7 @@ class RecordLane:
     def _has_room(self) -> bool:
         """Whether more may be sent; sets partitions aside that take room from the others."""
         back = self._aside.keys() - self._leaving
+        back -= self._one_by_one.held
         if drained := {at for at in back if not self._windows[at].in_flight}:
             for at in drained:
                 del self._aside[at]
@@ -285,18 +305,35 @@ class RecordLane:
                 task=self._task.name,
                 partitions=[str(at) for at in sorted(stuck)],
             )
-            ends = {at: self._end(at) for at in stuck}
-            self._stop_reading(stuck)
-            self._aside |= ends
+            self._set_aside(stuck)
         return False
 
-    def _handle(self, message: Message) -> int:
+    def _set_aside(self, partitions: Set[TopicPartition]) -> None:
+        ends = {at: self._end(at) for at in partitions}
+        self._stop_reading(partitions)
+        self._aside |= ends
+
+    def _send_held(self) -> int:
+        windows = [self._windows[at] for at in self._one_by_one.held]
+        return sum(
+            self._handle(window, message)
+            for window in windows
+            for message in self._one_by_one.released(window)
+        )
+
+    def _take(self, message: Message) -> int:
         at = TopicPartition(message.topic() or "", message.partition() or 0)
         window = self._windows.get(at)
-        if window is None or at in self._leaving or at in self._problems:
+        if window is None or at in self._leaving:
             return 0
         if at in self._aside or at in self._paused:
             return 0  # it still lay in the consumer's queue
+        return 0 if self._one_by_one.hold(window, message) else self._handle(window, message)
+
+    def _handle(self, window: InFlightWindow, message: Message) -> int:
+        at = window.at
+        if at in self._problems or window.refused is not None:
+            return 0  # nothing of a partition may overtake its problem
         if (error := message.error()) is not None:
             self._handle_error(window, message, error)
             return 0
@@ -307,15 +344,23 @@ class RecordLane:
         if timestamp_ms <= 0:
             self._count_restamped(at, offset)
         key, value = message.key(), message.value()
-        self._producer.produce(
-            window.target_topic,
-            value,
-            key,
-            at.partition,
-            on_delivery=partial(window.delivered, offset),
-            timestamp=max(0, timestamp_ms),
-            headers=message.headers(),
-        )
+        self._one_by_one.sent(at, message)
+        try:
+            self._producer.produce(
+                window.target_topic,
+                value,
+                key,
+                at.partition,
+                on_delivery=partial(window.delivered, offset),
+                timestamp=max(0, timestamp_ms),
+                headers=message.headers(),
+            )
+        except KafkaException as refusal:
+            if not concerns_record(refusal.args[0]):
+                raise
+            window.passed(offset)  # all before it was sent
+            window.refuse(offset, refusal.args[0])
+            return 0
         window.sent(offset, timestamp_ms, len(key or b"") + len(value or b""))
         leader_epoch = message.leader_epoch()
         window.leader_epoch = -1 if leader_epoch is None else leader_epoch
@@ -338,22 +383,42 @@ class RecordLane:
         if error.code() == KafkaError._PARTITION_EOF:
             window.passed(message.offset() or 0)
             return
-        at, where = window.at, f"{window.at} of {self._mover.source.alias}"
+        at, alias = window.at, self._mover.source.alias
+        where = f"{at} of {alias}"
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             gone = OffsetGone(
                 at, window.position, f"{where}: {error.str()}", truncated=truncated(error)
             )
             self._problems[at] = Problem(at, gone)
             return
-        failure = translate(error, f"read {where}")
+        offset = message.offset() or 0
+        offset = offset if offset >= 0 else window.position
+        failure = translate(error, f"read {at} offset {offset} of {alias}")
         if isinstance(failure, Retriable):
             log.info("read failed, client retries", partition=str(at), reason=str(failure))
             return
         self._problems[at] = Problem(at, failure)
 
     def _refusal(self, window: InFlightWindow, error: KafkaError) -> HeadraceError:
-        return translate(
+        at, offset, mover = window.at, window.error_at, self._mover
+        failure = translate(
             error,
-            f"write {window.at} offset {window.error_at} of {self._mover.source.alias} "
-            f"to {window.target_topic} on {self._mover.target.alias}",
+            f"write {at} offset {offset} of {mover.source.alias} "
+            f"to {window.target_topic} on {mover.target.alias}",
         )
+        if window.refused is None:
+            return failure
+        message = self._one_by_one.alone(at, offset)
+        record = _source_record(message) if message is not None else None
+        return RecordRefused(at, window.refused, error.name(), str(failure), record)
+
+
+def _source_record(message: Message) -> SourceRecord:
+    headers = message.headers() or []
+    return SourceRecord(
+        message.offset() or 0,
+        message.timestamp()[1],
+        message.key(),
+        message.value(),
+        headers if isinstance(headers, list) else list(headers.items()),
+    )

@@ -73,7 +73,7 @@ def test_nothing_is_acknowledged_after_a_refused_record() -> None:
     assert window.error is TOO_LARGE
     window.rewind()
     assert (window.position, window.in_flight) == (10, 0)
-    assert window.error is None
+    assert (window.error, window.refused) == (TOO_LARGE, range(10, 11))
 
 
 def test_dropped_records_are_read_again_and_acknowledged_ones_are_not() -> None:

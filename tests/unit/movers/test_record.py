@@ -6,9 +6,9 @@ from support.fake_kafka import FakeKafka, FakeRecord
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.api.partitions import TopicPartition
 from headrace.assign import TaskId
-from headrace.errors import Retriable
+from headrace.errors import Fatal, Retriable
 from headrace.kafka import KafkaError
-from headrace.movers import Copied, CopyFrom, OffsetGone, RecordMover
+from headrace.movers import Copied, CopyFrom, OffsetGone, RecordMover, RecordRefused
 from headrace.movers import record as record_mover
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -143,3 +143,79 @@ def test_a_lane_is_not_settled_while_the_target_does_not_answer(scene: Scene) ->
     scene.lane.settle(2.5)
     assert (scene.lane.state()[P0].acknowledged, scene.lane.in_flight) == (1, 0)
     assert scene.copies() == [b"a"]
+
+
+def test_suspects_are_sent_one_at_a_time_and_what_follows_together(scene: Scene) -> None:
+    scene.source.append("orders", b"a", b"b", b"c", b"d", b"e")
+    scene.target.holds_back = lambda at: True
+    scene.lane.open({P0: CopyFrom(0, -1, suspects=range(1, 3))})
+    sent: list[list[bytes | None]] = []
+    for _ in range(4):
+        scene.turns()
+        queue = list(scene.target.producer.queue)
+        sent.append([produced.record.value for produced in queue])
+        assert scene.lane.state()[P0].acknowledged == sum(map(len, sent[:-1]))
+        for produced in queue:
+            scene.target.producer.acknowledge(produced)
+    scene.source.append("orders", b"f")
+    scene.target.holds_back = lambda at: False
+    scene.turns()
+    assert sent == [[b"a"], [b"b"], [b"c"], [b"d", b"e"]]
+    assert scene.copies() == [b"a", b"b", b"c", b"d", b"e", b"f"]
+
+
+@pytest.mark.parametrize("way", ["leave", "pause"])
+def test_a_partition_that_comes_back_loses_nothing_that_was_held_back(
+    scene: Scene, way: str
+) -> None:
+    scene.source.append("orders", b"a", b"b", b"c")
+    scene.target.holds_back = lambda at: True
+    scene.lane.open({P0: CopyFrom(0, -1, suspects=range(3))})
+    scene.turns()
+    if way == "leave":
+        scene.lane.leave({P0})
+        scene.turns()
+        scene.lane.keep({P0})
+    else:
+        scene.lane.pause({P0})
+        scene.turns()
+        scene.lane.pause(set())
+    scene.target.holds_back = lambda at: False
+    for _ in range(3):
+        scene.turns()
+    assert scene.copies() == [b"a", b"b", b"c"]
+    assert scene.lane.state()[P0].acknowledged == 3
+
+
+def test_a_record_that_is_refused_alone_is_told_with_its_bytes(scene: Scene) -> None:
+    scene.source.append("orders", b"a", b"bad", b"b")
+    scene.target.refuses = lambda at, record: (
+        KafkaError.INVALID_RECORD if record.value == b"bad" else 0
+    )
+    scene.lane.open({P0: BEGINNING})
+    scene.turns()
+    (problem,) = scene.lane.problems()
+    assert isinstance(problem.error, RecordRefused)
+    assert (problem.error.offsets, problem.error.record) == (range(3), None)
+    again = Scene()
+    again.source.append("orders", b"a", b"bad", b"b")
+    again.target.refuses = scene.target.refuses
+    again.lane.open({P0: CopyFrom(0, -1, suspects=range(3))})
+    again.turns()
+    (problem,) = again.lane.problems()
+    assert isinstance(problem.error, RecordRefused)
+    assert problem.error.record is not None
+    assert (problem.error.record.offset, problem.error.record.value) == (1, b"bad")
+    assert again.copies() == [b"a"]
+
+
+def test_a_damaged_batch_of_the_source_names_partition_and_offset(scene: Scene) -> None:
+    scene.source.append("orders", b"a")
+    scene.lane.open({P0: BEGINNING})
+    scene.turns()
+    scene.source.consumers[0].errors.append((P0, KafkaError(KafkaError._BAD_MSG)))
+    scene.turns()
+    (problem,) = scene.lane.problems()
+    assert isinstance(problem.error, Fatal)
+    assert "could not read orders-0 offset 1 of east" in str(problem.error)
+    assert "the log is damaged there" in str(problem.error)

@@ -1,0 +1,95 @@
+"""Records on a dead-letter topic, with Kafka Connect's headers.
+
+As ``org.apache.kafka.connect.runtime.errors.DeadLetterQueueReporter`` writes them (KIP-298): key,
+value and headers as they are, what is known of the error in headers of its own, as text. Where it
+names Java's classes, so does this: tools decide by them. The timestamp is that of the dead letter,
+as the topic could refuse the record's own, or delete it as too old; it is in a header.
+"""
+
+from collections.abc import Mapping
+
+from headrace.api import ClusterAccess
+from headrace.assign import TaskId
+from headrace.clock import Clock
+from headrace.errors import Retriable
+from headrace.kafka import KafkaException, Producer, Renewed, translated
+from headrace.logs import get_logger
+from headrace.movers.clients import Clients
+from headrace.movers.lane import RecordRefused, SourceRecord
+from headrace.movers.progress_log import Storing
+
+log = get_logger(__name__)
+
+PREFIX = "__connect.errors."
+TIMESTAMP_HEADER = "__headrace.errors.timestamp"
+_ANSWER_S = 5.0
+"""Its task waits for it."""
+_CLASS = "headrace.movers.record.RecordLane"
+_ERRORS = "org.apache.kafka.common.errors."
+_EXCEPTIONS = {
+    "MSG_SIZE_TOO_LARGE": f"{_ERRORS}RecordTooLargeException",
+    "RECORD_LIST_TOO_LARGE": f"{_ERRORS}RecordBatchTooLargeException",
+    "INVALID_TIMESTAMP": f"{_ERRORS}InvalidTimestampException",
+    "INVALID_RECORD": "org.apache.kafka.common.InvalidRecordException",
+}
+
+
+def context_headers(task: TaskId, refused: RecordRefused) -> dict[str, str]:
+    """Connect's headers; without frames, as a broker's refusal has none in this process."""
+    exception = _EXCEPTIONS.get(refused.code, refused.code)
+    return {
+        f"{PREFIX}topic": refused.at.topic,
+        f"{PREFIX}partition": str(refused.at.partition),
+        f"{PREFIX}offset": str(refused.offsets.start),
+        f"{PREFIX}connector.name": task.flow,
+        f"{PREFIX}task.id": str(task.index),
+        f"{PREFIX}stage": "KAFKA_PRODUCE",
+        f"{PREFIX}class.name": _CLASS,
+        f"{PREFIX}exception.class.name": exception,
+        f"{PREFIX}exception.message": str(refused),
+        f"{PREFIX}exception.stacktrace": f"{exception}: {refused}\n",
+    }
+
+
+class DeadLetters:
+    """Thread-safe. One producer for all tasks of a flow, made when it is first needed."""
+
+    def __init__(self, target: ClusterAccess, clients: Clients, clock: Clock) -> None:
+        self._target, self._clock = target, clock
+        # As Java's: any other producer that knows the topic puts a key into the same partition.
+        settings = {"partitioner": "murmur2_random", "linger.ms": 0}
+        self._producer = Renewed(target, lambda: clients.producer(target, settings))
+
+    def write(self, topic: str, record: SourceRecord, added: Mapping[str, str], of: str) -> None:
+        """Write a record and wait until every in-sync replica has it; ``of`` names the record.
+
+        ``added`` headers come behind its own; one that it has already stays as it is, as Connect
+        does it. Raises ``Fatal`` when the topic refuses it, else ``Retriable``: it may be there
+        all the same.
+        """
+        theirs = {name for name, _ in record.headers}
+        added = {**added, TIMESTAMP_HEADER: str(record.timestamp_ms)}
+        mine = [(name, text.encode()) for name, text in added.items() if name not in theirs]
+        tried = f"write {of} to dead-letter topic {topic} on {self._target.alias}"
+        producer = self._producer.get()
+        storing = Storing(lambda s: self._poll(producer, s), self._clock, tried, 1, _ANSWER_S)
+        with translated(tried):
+            producer.produce(
+                topic,
+                record.value,
+                record.key,
+                on_delivery=storing.delivered,
+                headers=[*record.headers, *mine],
+            )
+        try:
+            storing.wait()
+        except Retriable:
+            self._producer.discard(producer)  # with what it has queued
+            raise
+
+    def _poll(self, producer: Producer, timeout_s: float) -> None:
+        try:
+            producer.poll(timeout_s)
+        except KafkaException as error:
+            log.warning("producer of dead letters stopped: making another", why=str(error))
+            self._producer.discard(producer)

@@ -1,0 +1,79 @@
+"""Records that are sent one at a time: the one that the target refuses alone is the one it means.
+
+A broker refuses a batch as a whole, and names the record only sometimes (KIP-467).
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Set
+
+from headrace.api import TopicPartition
+from headrace.kafka import Message
+from headrace.movers.in_flight_window import InFlightWindow
+
+
+class OneByOne:
+    """Holds messages back until the records before them have their outcome. One thread calls it.
+
+    Only of partitions with suspects: while one of these is on its way, no other record is.
+    """
+
+    def __init__(self) -> None:
+        self._suspects: dict[TopicPartition, range] = {}
+        self._held: dict[TopicPartition, deque[Message]] = {}
+        self._alone: dict[TopicPartition, Message] = {}
+        """The record of each partition that was sent by itself last."""
+
+    @property
+    def held(self) -> Set[TopicPartition]:
+        """Partitions of which something is held back: read no more of these."""
+        return self._held.keys()
+
+    def open(self, at: TopicPartition, suspects: range) -> None:
+        """Send records with these source offsets one at a time."""
+        if suspects:
+            self._suspects[at] = suspects
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget what is held of these: it is not sent."""
+        for at in partitions:
+            self._held.pop(at, None)
+
+    def close(self, at: TopicPartition) -> None:
+        """Forget a partition."""
+        self.drop([at])
+        self._suspects.pop(at, None)
+        self._alone.pop(at, None)
+
+    def hold(self, window: InFlightWindow, message: Message) -> bool:
+        """Whether a message has to wait; it is kept then, also when it is no record."""
+        if window.at not in self._held and not self._waits(window, message):
+            return False
+        self._held.setdefault(window.at, deque()).append(message)
+        return True
+
+    def released(self, window: InFlightWindow) -> Iterator[Message]:
+        """Held messages whose turn it is: handle each before you take the next."""
+        held = self._held.get(window.at, deque())
+        while held and not self._waits(window, held[0]):
+            yield held.popleft()
+        if not held:
+            self.drop([window.at])
+
+    def sent(self, at: TopicPartition, message: Message) -> None:
+        """A record was handed to the producer, or is refused by it."""
+        if self._is_suspect(at, message.offset()):
+            self._alone[at] = message
+
+    def alone(self, at: TopicPartition, offset: int) -> Message | None:
+        """The record of this offset, if it was sent by itself."""
+        message = self._alone.get(at)
+        return message if message is not None and message.offset() == offset else None
+
+    def _waits(self, window: InFlightWindow, message: Message) -> bool:
+        if not window.in_flight:
+            return False
+        oldest = window.acknowledged
+        return any(self._is_suspect(window.at, offset) for offset in (oldest, message.offset()))
+
+    def _is_suspect(self, at: TopicPartition, offset: int | None) -> bool:
+        return offset in self._suspects.get(at, range(0))
