@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -15,7 +16,7 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 from support.flows import FlowRun, manifest, spec
-from support.records import count, make_topic, numbered, produce, read, unique
+from support.records import Record, count, make_topic, numbered, produce, read, unique
 
 from headrace.cli.main import main
 from headrace.sandbox import Cluster
@@ -73,6 +74,109 @@ def test_nothing_is_appended_behind_a_record_that_is_refused(
         wait_until(partial(count, spec(west), copy), within_s=120, until=lambda n: n >= 30_000)
         wait_until(run.ready, within_s=60)
     assert read(spec(west), copy)[0] == records
+
+
+HOUR_MS = str(3_600_000)
+TOO_LARGE, TOO_OLD = 700, 1_300
+"""Places in a load of 2,000 records."""
+
+
+def with_refused_records() -> list[Record]:
+    """2,000 records, of which a target refuses two: one for its size, one for its timestamp."""
+    records = numbered(2_000, 1)
+    records[TOO_LARGE] = records[TOO_LARGE]._replace(value=b"x" * 60_000)
+    records[TOO_OLD] = records[TOO_OLD]._replace(timestamp_ms=1_700_000_000_000)
+    return records
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"onRecordError": "Skip"},
+        {"onRecordError": "DeadLetter", "deadLetterTopic": "dead"},
+    ],
+    ids=["Skip", "DeadLetter"],
+)
+def test_refused_records_and_no_others_are_left_out(
+    east: Cluster,
+    west: Cluster,
+    tmp_path: Path,
+    wait_until: WaitUntil,
+    policy: dict[str, str],
+) -> None:
+    dead = policy.get("deadLetterTopic")
+    said = "0 skipped, 2 written" if dead else "2 skipped, 0 written"
+    topic = make_topic(spec(east), unique("left-out"), 1, **{"max.message.bytes": "10000000"})
+    copy = f"east.{topic}"
+    limits = {"max.message.bytes": "50000", "message.timestamp.before.max.ms": HOUR_MS}
+    make_topic(spec(west), copy, 1, **limits)
+    records = with_refused_records()
+    produce(spec(east), topic, records)
+
+    asked = {**ONE_TASK, **policy}
+    flow = manifest("left-out", east, west, topic, **asked)
+    flow["spec"]["target"]["config"] |= {"batch.size": "40000"}
+    with FlowRun(tmp_path, [flow]) as run:
+
+        def message() -> str:
+            return str(run.condition("RecordsLeftOut").get("message"))
+
+        wait_until(partial(count, spec(west), copy), within_s=120, until=lambda n: n >= 1_998)
+        wait_until(message, within_s=60, until=lambda now: said in now)
+        wait_until(run.ready, within_s=60)
+        (task,) = run.units()
+        assert f"{topic}-0 offset {TOO_OLD} of east" in message()
+        assert "INVALID_TIMESTAMP" in message()
+        print(yaml.safe_dump({"conditions": run.status()["conditions"], "task": task}))
+        tail = numbered(10, 1, first=2_000)
+        produce(spec(east), topic, tail)
+        wait_until(partial(count, spec(west), copy), within_s=60, until=lambda n: n >= 2_008)
+    kept = [r for n, r in enumerate(records) if n not in (TOO_LARGE, TOO_OLD)]
+    assert read(spec(west), copy)[0] == kept + tail
+    if dead:
+        letters = [letter for part in read(spec(west), dead).values() for letter in part]
+        lost = [records[TOO_LARGE], records[TOO_OLD]]
+        assert [(one.key, one.value) for one in letters] == [(r.key, r.value) for r in lost]
+        for letter, record in zip(letters, lost, strict=True):
+            own = len(record.headers)
+            assert letter.headers[:own] == record.headers
+            added = dict(letter.headers[own:])
+            assert added["__connect.errors.topic"] == topic.encode()
+            assert added["__headrace.errors.timestamp"] == b"%d" % record.timestamp_ms
+        classes = [dict(o.headers)["__connect.errors.exception.class.name"] for o in letters]
+        assert classes == [
+            b"org.apache.kafka.common.errors.RecordTooLargeException",
+            b"org.apache.kafka.common.errors.InvalidTimestampException",
+        ]
+
+
+def test_a_dead_letter_topic_that_refuses_the_record_too_fails_the_task_and_loses_nothing(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    topic = make_topic(spec(east), unique("both"), 1, **{"max.message.bytes": "10000000"})
+    copy, dead = f"east.{topic}", unique("small-dead")
+    for name in (copy, dead):
+        make_topic(spec(west), name, 1, **{"max.message.bytes": "50000"})
+    records = numbered(20, 1)
+    records[10] = records[10]._replace(value=b"x" * 60_000)
+    produce(spec(east), topic, records)
+    asked = {**ONE_TASK, "onRecordError": "DeadLetter", "deadLetterTopic": dead}
+
+    with FlowRun(tmp_path, [manifest("both", east, west, topic, **asked)]) as run:
+
+        def failure() -> str:
+            (task,) = run.units() or [{}]
+            return str(task.get("lastError", {}).get("message"))
+
+        wait_until(failure, within_s=60, until=lambda said: f"dead-letter topic {dead}" in said)
+        assert "or leave the record out with spec.onRecordError: Skip" in failure()
+        assert read(spec(west), copy)[0] == records[:10]
+        set_topic(west, dead, "max.message.bytes", "1000000")
+        assert main(["restart", run.units()[0]["name"]]) == 0
+        wait_until(partial(count, spec(west), copy), within_s=120, until=lambda n: n >= 19)
+        wait_until(run.ready, within_s=60)
+    assert read(spec(west), copy)[0] == records[:10] + records[11:]
+    assert [letter.value for letter in read(spec(west), dead)[0]] == [records[10].value]
 
 
 def test_a_partition_without_a_leader_does_not_hold_up_the_others(

@@ -7,12 +7,12 @@ and prints the seeds of those that lose, skip or reorder a record.
 import logging
 import random
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from itertools import count, takewhile
 
 import structlog
 from rich.progress import track
-from support.fake_kafka import MARKER, Produced
+from support.fake_kafka import MARKER, FakeKafka, FakeRecord, Produced
 from support.source_tasks import COPY, P0, P1, TOPIC, Scene
 
 from headrace.api import TaskPhase
@@ -21,6 +21,8 @@ from headrace.kafka import KafkaError
 from headrace.replication.progress import Progress, ProgressKey
 
 PARTITIONS = (P0, P1)
+DEAD = TopicPartition("dead", 0)
+POISON = b"poison"
 STEPS = 40
 RETRIABLE = (KafkaError.NOT_ENOUGH_REPLICAS, KafkaError._MSG_TIMED_OUT, KafkaError.UNKNOWN)
 
@@ -31,11 +33,22 @@ class Schedule:
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
         self._numbers = count()
-        self._scene = Scene()
+        self._poisonous = self._random.random() < 0.5
+        """Whether there are records that the target never takes, and a dead-letter topic."""
+        self._scene = self._make_scene()
         """Of the instance that lives."""
         self._withheld: set[TopicPartition] = set()
-        self._scene.target.holds_back = self._withheld.__contains__
+        target = self._scene.target
+        target.holds_back = self._withheld.__contains__
+        target.create_topic(DEAD.topic, 1)
+        target.refuses, target.names_refused = _refuses, self._random.random() < 0.5
         self._scene.start()
+
+    def _make_scene(self, kafka: FakeKafka | None = None) -> Scene:
+        scene = Scene(kafka=kafka)
+        if self._poisonous:
+            scene.change_spec(onRecordError="DeadLetter", deadLetterTopic=DEAD.topic)
+        return scene
 
     def run(self) -> None:
         """All steps, then what every flow comes to in the end: all is copied, all is stored."""
@@ -60,6 +73,7 @@ class Schedule:
             self._stall,
             self._wait,
             self._withhold_progress,
+            self._withhold_dead_letters,
             self._stop_a_producer,
             self._turn_target_off_or_on,
             self._lose_ownership,
@@ -73,7 +87,8 @@ class Schedule:
         if self._random.random() < 0.1:
             self._scene.source.write(at, MARKER)
         for _ in range(self._random.randint(1, 3)):
-            value = b"%d" % next(self._numbers)
+            poison = self._poisonous and self._random.random() < 0.15
+            value = (POISON if poison else b"") + b"%d" % next(self._numbers)
             self._scene.source.append(TOPIC, value, partition=at.partition)
 
     def _turn(self) -> None:
@@ -89,6 +104,9 @@ class Schedule:
         topic = self._scene.context.progress.topic
         self._withheld ^= {TopicPartition(topic, number) for number in range(8)}
 
+    def _withhold_dead_letters(self) -> None:
+        self._withheld ^= {DEAD}
+
     def _send(self) -> None:
         """Of one partition, the oldest records that are queued."""
         queued = [one for one in self._queue(self._random.randrange(2)) if one.queued]
@@ -100,6 +118,11 @@ class Schedule:
         queue = self._queue(self._random.randrange(2))
         sent = list(takewhile(lambda one: not one.queued, queue))
         appended = sent[: self._random.randint(0, len(sent))]
+        bad = next((n for n, one in enumerate(appended) if _refuses(one.at, one.record)), None)
+        if bad is not None:
+            first = self._random.randint(0, bad)
+            batch, appended = appended[first:], appended[:first]
+            self._scene.producer.answer(batch)
         for produced in appended:
             self._scene.producer.append(produced)
         for produced in self._random.sample(appended, self._random.randint(0, len(appended))):
@@ -152,7 +175,7 @@ class Schedule:
         self._scene.close()
         for producer in self._scene.target.producers:
             producer.queue.clear()
-        self._scene = Scene(kafka=self._scene.kafka)
+        self._scene = self._make_scene(self._scene.kafka)
         self._scene.task.activate()
 
     # What has to hold.
@@ -160,12 +183,27 @@ class Schedule:
     def _check(self) -> None:
         assert self._scene.phase is not TaskPhase.FAILED, self._scene.error
         for at in PARTITIONS:
-            expected = self._scene.source.records(TOPIC, at.partition)
+            expected, poison = self._expected(at)
             arrived = _in_order_of_arrival(self._scene.copies(at.partition))
             if not self._overtaken(at):
                 assert arrived == expected[: len(arrived)], f"{at}: {arrived} are not in order"
+            dead = self._dead_letters(poison)
+            assert dead == poison[: len(dead)], f"{at}: {dead} are not in order"
             below = [r.value for r in self._scene.log(at).entries[: self._stored(at)] if r]
-            assert set(below) <= set(arrived), f"{at}: stored at {self._stored(at)}, has {arrived}"
+            there = {*arrived, *dead}
+            assert set(below) <= there, f"{at}: stored at {self._stored(at)}, has {there}"
+        for record in self._scene.target.logs[DEAD].entries:
+            assert record
+            assert _is_poison(record.value), f"{record.value!r} is dead-lettered"
+
+    def _expected(self, at: TopicPartition) -> tuple[list[bytes | None], list[bytes | None]]:
+        """What is to be copied, and what is to be dead-lettered."""
+        values = self._scene.source.records(TOPIC, at.partition)
+        return [v for v in values if not _is_poison(v)], [v for v in values if _is_poison(v)]
+
+    def _dead_letters(self, of: Container[bytes | None]) -> list[bytes | None]:
+        values = self._scene.target.records(DEAD.topic)
+        return [value for value in _in_order_of_arrival(values) if value in of]
 
     def _calm_down(self) -> None:
         self._withheld.clear()
@@ -177,7 +215,8 @@ class Schedule:
             self._scene.commit()
         self._check()
         for at in PARTITIONS:
-            expected = self._scene.source.records(TOPIC, at.partition)
+            expected, poison = self._expected(at)
+            assert self._dead_letters(poison) == poison
             arrived = _in_order_of_arrival(self._scene.copies(at.partition))
             if self._overtaken(at):
                 arrived.sort(key=expected.index)
@@ -228,6 +267,16 @@ class Schedule:
         if not any("partitioner" not in producer.settings for producer in producers):
             return []
         return [one for one in self._scene.producer.queue if one.at == (COPY, partition)]
+
+
+def _is_poison(value: bytes | None) -> bool:
+    return (value or b"").startswith(POISON)
+
+
+def _refuses(at: TopicPartition, record: FakeRecord) -> int:
+    """Of the copies' brokers: a record that no lane may append."""
+    poison = at.topic == COPY and _is_poison(record.value)
+    return KafkaError.INVALID_RECORD if poison else 0
 
 
 def _in_order_of_arrival(values: Iterable[bytes | None]) -> list[bytes | None]:

@@ -118,6 +118,12 @@ class Scene:
     def close(self) -> None:
         self.context.close()
 
+    def change_spec(self, **fields: Any) -> None:
+        """Change fields of the flow's spec, as their owner does while it runs."""
+        document = self.context.flow.model_dump(by_alias=True, exclude_none=True, mode="json")
+        document["spec"] |= fields
+        self.context.change(ReplicationFlow.model_validate(document))
+
     # What the loop does.
 
     def guard(self, step: Callable[[], Any]) -> Any:

@@ -92,7 +92,7 @@ class OnDataLoss(StrEnum):
 
 
 class OnRecordError(StrEnum):
-    """What to do with a record that the target refuses."""
+    """What to do with a record that the target refuses for good."""
 
     FAIL = "Fail"
     DEAD_LETTER = "DeadLetter"
@@ -313,10 +313,12 @@ class ReplicationFlowSpec(Model):
     """When records were gone from the source before they were copied: Fail stops the task, Restart
     resumes at the earliest offset, Continue resumes after the gap."""
     on_record_error: OnRecordError = OnRecordError.FAIL
-    """When the target refuses a record: Fail stops the task, DeadLetter writes it to
-    deadLetterTopic, Skip skips it; both are counted."""
+    """When the target refuses a record for what it is (too large, its timestamp, a rule of the
+    broker): Fail stops the task, DeadLetter writes it to deadLetterTopic, Skip skips it; both are
+    counted."""
     dead_letter_topic: Topic | None = None
-    """With onRecordError DeadLetter: the target topic for refused records."""
+    """With onRecordError DeadLetter: the target topic for refused records, with Kafka Connect's
+    headers. Made with one partition if it is absent."""
     drivers: Annotated[Drivers, FILLED_IN_BY_SERVER] = Drivers()
     """The processes that copy the data."""
     state: FlowState = FlowState.RUNNING

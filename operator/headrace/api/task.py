@@ -109,6 +109,11 @@ class ReplicationTaskStatus(Model):
     """Age of the oldest of them."""
     bytes_per_second: Count | None = None
     """Bytes of keys and values copied a second."""
+    skipped_records: Count | None = None
+    """Records that the target refused and that were skipped, since the task exists."""
+    dead_lettered_records: Count | None = None
+    """Records that the target refused and that were written to the dead-letter topic, since the
+    task exists."""
     restarts: Count = 0
     """Restarts after errors."""
     last_error: TaskError | None = None

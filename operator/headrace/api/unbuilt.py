@@ -14,7 +14,6 @@ from headrace.api.flow import (
     Delivery,
     Mover,
     OnDataLoss,
-    OnRecordError,
     ReplicationFlow,
 )
 from headrace.api.load import MessageFormat
@@ -68,7 +67,6 @@ FLOW = (
     ),
     Part("offset_syncs.location", unless=("checkpoints.enabled", False)),
     Part("on_data_loss", built=(OnDataLoss.FAIL,)),
-    Part("on_record_error", built=(OnRecordError.FAIL,)),
 )
 
 TEST = (

@@ -14,7 +14,7 @@ from headrace.api import (
 from headrace.clock import Clock
 from headrace.connect.handover import DriverIdentity
 from headrace.connect.stall_detector import StallDetector
-from headrace.movers import KAFKA, Clients, Mover, ProgressLog, RecordMover
+from headrace.movers import KAFKA, Clients, DeadLetters, Mover, ProgressLog, RecordMover
 from headrace.replication import ProgressKey, TopicFilter, policy_for
 
 
@@ -44,6 +44,7 @@ class FlowContext:
         self.source = clients.admin(self.source_access)
         self.target = clients.admin(self.target_access)
         self.progress = ProgressLog(self.target_access, spec.source.alias, clients, clock)
+        self.dead_letters = DeadLetters(self.target_access, clients, clock)
         self.mover: Mover = RecordMover(
             self.source_access, self.target_access, self.policy.target_topic, clients, clock
         )

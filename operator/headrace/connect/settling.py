@@ -2,6 +2,7 @@
 
 from headrace.api import TopicPartition
 from headrace.connect.context import FlowContext
+from headrace.connect.record_errors import RecordErrors
 from headrace.connect.releasing import DRAIN_TIMEOUT_S
 from headrace.connect.restoring import (
     DataLoss,
@@ -21,8 +22,10 @@ from headrace.movers import Lane, OffsetGone, TargetLoss
 def settle(
     context: FlowContext,
     progress: TaskProgress,
+    record_errors: RecordErrors,
     lane: Lane,
     partitions: frozenset[TopicPartition],
+    *,
     failure: HeadraceError | None,
 ) -> Starts:
     """Drop what is queued, wait for the outcome of what was sent, store it; where to go on.
@@ -31,19 +34,22 @@ def settle(
     raised. Then the ``failure`` is raised, if there is one; an ``OffsetGone`` is explained by
     ``DataLoss``, or no failure when the offset is there after all. So is a ``TargetLoss``, which is
     stored: what is appended later hides it. ``Retriable`` while brokers do not answer: a restore
-    then goes on from what is ``progress.settled``. The lane is closed.
+    then goes on from what is ``progress.settled``. Records that were refused are answered when all
+    before them is stored. The lane is closed.
     """
     try:
         lane.settle(DRAIN_TIMEOUT_S)
     finally:
         progress.keep(lane)
+        record_errors.keep(lane)
         lane.close()
-    settled = store_settled(context, progress, partitions)
+    store_settled(context, progress, partitions)
+    record_errors.answer(progress)
     if isinstance(failure, OffsetGone):
         _explain_on_source(context, failure)
     elif failure is not None:
         raise failure
-    return settled
+    return progress.settled
 
 
 def store_settled(

@@ -16,6 +16,7 @@ from headrace.api import (
     TopicPartition,
     TopicPartitions,
 )
+from headrace.connect.dead_letter_topic import prepare_dead_letter_topic
 from headrace.connect.herder import TargetTaken, TaskConflict
 from headrace.connect.ownership import OwnershipLost
 from headrace.connect.threaded_unit import ThreadedUnit
@@ -112,6 +113,12 @@ class SourceConnector(ThreadedUnit):
         found = _Discovery(on_source)
         for topic, wanted in sorted(on_source.items()):
             target_topic = self.context.policy.target_topic(topic)
+            if target_topic == self.context.spec.dead_letter_topic:
+                found.problems[topic] = (
+                    f"{target_topic} is the copy of {topic} and spec.deadLetterTopic: {topic} is "
+                    "not replicated until one of them has another name"
+                )
+                continue
             existing = on_target.get(target_topic, 0)
             if existing < wanted:
                 try:
@@ -127,6 +134,8 @@ class SourceConnector(ThreadedUnit):
                 else:
                     existing = wanted
             found.partitions |= {TopicPartition(topic, n) for n in range(min(existing, wanted))}
+        if why := prepare_dead_letter_topic(self.context, on_target.keys()):
+            found.problems["the dead-letter topic"] = why
         return found
 
     def _grow(self, topic: str, existing: int, wanted: int) -> None:

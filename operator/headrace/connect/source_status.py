@@ -17,7 +17,9 @@ from headrace.clock import Clock
 from headrace.connect.lifecycle import LifeCycle
 from headrace.connect.rate import Rate
 from headrace.connect.restoring import DataLoss, Start
-from headrace.movers import Copied, Reached
+from headrace.movers import Copied, Reached, RecordRefused
+
+_LONGEST_MESSAGE = 2_000
 
 _LONGEST_MESSAGE = 1024
 """Of each task: a flow shows those of all."""
@@ -32,16 +34,51 @@ class SourceStatus:
         self._life, self._clock = life, clock
         self._rate = Rate()
         self._acknowledged_before = 0
+        self._left_out_before = (0, 0)
+        self._left_out: tuple[Condition, ...] = ()
 
     def take_over(self, before: ReplicationTaskStatus) -> None:
-        """Lost data and a lag are reported until records are copied again, by any instance."""
-        self._life.observe(lag_records=before.lag_records, lag_seconds=before.lag_seconds)
-        if lost := condition(before.conditions, ConditionType.DATA_LOSS_DETECTED):
-            self._life.observe(conditions=(lost,))
+        """Lost data and a lag are reported until records are copied again, by any instance; records
+        that were left out for as long as the task exists."""
+        self._left_out_before = (before.skipped_records or 0, before.dead_lettered_records or 0)
+        left_out = condition(before.conditions, ConditionType.RECORDS_LEFT_OUT)
+        self._left_out = (left_out,) if left_out else ()
+        lost = condition(before.conditions, ConditionType.DATA_LOSS_DETECTED)
+        self._life.observe(
+            lag_records=before.lag_records,
+            lag_seconds=before.lag_seconds,
+            skipped_records=before.skipped_records,
+            dead_lettered_records=before.dead_lettered_records,
+            conditions=(*((lost,) if lost else ()), *self._left_out),
+        )
 
     def lost_data(self, loss: DataLoss) -> None:
         """Report a loss as a condition, too."""
-        self._life.observe(conditions=(_lost_data(loss),))
+        self._life.observe(conditions=(_lost_data(loss), *self._left_out))
+
+    def left_out(self, refused: RecordRefused, dead_letter_topic: str | None) -> None:
+        """Count a record that is skipped (``None``) or dead-lettered; from any thread."""
+        if dead_letter_topic is None:
+            self.copied.skipped += 1
+        else:
+            self.copied.dead_lettered += 1
+        skipped, dead_lettered = self._left_out_so_far
+        self._left_out = (
+            Condition(
+                type=ConditionType.RECORDS_LEFT_OUT,
+                status=ConditionStatus.TRUE,
+                reason=Reason.RECORD_REFUSED,
+                message=f"records that the target refused: {skipped} skipped, {dead_lettered} "
+                f"written to a dead-letter topic; the last, {dead_letter_topic or 'skipped'}: "
+                f"{refused}"[:_LONGEST_MESSAGE],
+            ),
+        )
+
+    @property
+    def _left_out_so_far(self) -> tuple[int, int]:
+        """Skipped, dead-lettered; by all instances of the task."""
+        skipped, dead_lettered = self._left_out_before
+        return skipped + self.copied.skipped, dead_lettered + self.copied.dead_lettered
 
     def observe(
         self,
@@ -54,15 +91,19 @@ class SourceStatus:
         ``paused`` those that are not copied, as the user asks."""
         self._rate.count(self._clock.monotonic(), self.copied.bytes)
         wall_s = self._clock.time()
+        skipped, dead_lettered = self._left_out_so_far
         self._life.observe(
             partitions=TopicPartitions.pack(state),
             lag_records=sum(reached.lag_records for reached in state.values()),
             lag_seconds=int(max((reached.lag_s(wall_s) for reached in state.values()), default=0)),
             bytes_per_second=round(self._rate.per_second),
+            skipped_records=skipped or None,
+            dead_lettered_records=dead_lettered or None,
             conditions=(
                 *_caught_up(state, starts, wanted),
                 *_foreign_writer(state),
                 *_partitions_paused(paused & wanted, len(wanted)),
+                *self._left_out,
             ),
         )
 

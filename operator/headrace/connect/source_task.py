@@ -12,6 +12,7 @@ from headrace.connect.failed_lag import FailedLag
 from headrace.connect.lifecycle import LifeCycle
 from headrace.connect.ownership import Ownership
 from headrace.connect.pausing import Pausing
+from headrace.connect.record_errors import RecordErrors
 from headrace.connect.releasing import Releasing
 from headrace.connect.restoring import DataLoss, Starts, epoch_floor, restore
 from headrace.connect.retries import Retries
@@ -23,7 +24,7 @@ from headrace.connect.task_progress import TaskProgress
 from headrace.connect.topic_check import TopicCheck
 from headrace.errors import HeadraceError, Retriable
 from headrace.logs import get_logger
-from headrace.movers import Copied, CopyFrom, Lane, Problem
+from headrace.movers import Copied, Lane, Problem
 
 _OBSERVE_INTERVAL_S = 0.25
 
@@ -63,6 +64,7 @@ class SourceTask:
         self._restoring = BackgroundStep[Starts](restore_pool, context.clock)
         self._releasing = Releasing(ownership, release_pool, context.clock, self._log)
         self._retries = Retries(context.clock)
+        self._record_errors = RecordErrors(context, id, self._reported, self._log)
         self._standby = Standby(context, self._life, restore_pool)
         self._topic_check = TopicCheck(context, check_pool)
         self._failed_lag = FailedLag(context, self._life, check_pool)
@@ -174,17 +176,14 @@ class SourceTask:
             self._context.stall_detector.beat()
             self._stalls_seen = self._context.stall_detector.stalls
         self._lane = lane
+        for at, why in self._record_errors.take_not_written().items():
+            self._put_off(at, why, starts[at].source_offset)
         # Those that wait are stored: they are restored when their time comes.
         waiting = self._retries.waiting
         self._progress.forget(waiting & starts.keys() & self._progress.starts.keys())
         starts = {at: start for at, start in starts.items() if at not in waiting}
         self._progress.restored(starts)
-        lane.open(
-            {
-                at: CopyFrom(start.source_offset, start.leader_epoch, start.target_offset)
-                for at, start in starts.items()
-            }
-        )
+        lane.open({at: self._record_errors.copy_from(at, start) for at, start in starts.items()})
         self._pausing.apply(lane, self.partitions)
         self._observe(lane)  # first: a report of Running names the partitions, too
         if self.phase is TaskPhase.RESTORING:
@@ -250,6 +249,7 @@ class SourceTask:
 
     def _handle(self, lane: Lane, problems: list[Problem]) -> None:
         """The first that cannot be tried again is raised when the lane is settled."""
+        problems = self._record_errors.unanswered(problems)
         retriable = {at: error for at, error in problems if isinstance(error, Retriable)}
         fatal = (error for _, error in problems if not isinstance(error, Retriable))
         self._retry(lane, retriable, next(fatal, None))
@@ -263,9 +263,12 @@ class SourceTask:
         """With a new lane, which opens these partitions after their back-off."""
         state = lane.state()
         for at, error in errors.items():
-            self._life.retrying(error)
-            self._retries.failed(at, state[at].acknowledged)
+            self._put_off(at, error, state[at].acknowledged)
         self._renew_lane(failure)
+
+    def _put_off(self, at: TopicPartition, error: Retriable, acknowledged: int) -> None:
+        self._life.retrying(error)
+        self._retries.failed(at, acknowledged)
 
     def _renew_lane(self, failure: HeadraceError | None = None) -> None:
         """Settle the lane in the background; the next one goes on from there."""
@@ -276,9 +279,8 @@ class SourceTask:
             self._settling = lane
             # Also of partitions that leave: another task may have taken them already.
             owned = self.partitions | self._progress.starts.keys()
-            self._restoring.start(
-                partial(settle, self._context, self._progress, lane, owned, failure)
-            )
+            settling = partial(settle, self._context, self._progress, self._record_errors)
+            self._restoring.start(partial(settling, lane, owned, failure=failure))
 
     # Store.
 

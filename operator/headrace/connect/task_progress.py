@@ -100,6 +100,12 @@ class TaskProgress:
         """Store these and wait; ``Retriable`` when they are not acknowledged in time."""
         self._context.progress.write(records(self._context, self._ownership, starts, target_losses))
 
+    def leave_out(self, at: TopicPartition, offset: int) -> None:
+        """Store that what is settled goes on behind this record, and wait: it is not copied."""
+        after = self.settled[at]._replace(source_offset=offset + 1)
+        self.write({at: after}, {})
+        self.settled = {**self.settled, at: after}
+
     def unstored(self, lane: Lane) -> Starts:
         """What is acknowledged and not stored."""
         return {

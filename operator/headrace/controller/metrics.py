@@ -107,6 +107,7 @@ _CONDITIONS = (
     ConditionType.DATA_LOSS_DETECTED,
     ConditionType.FOREIGN_WRITER,
     ConditionType.PARTITIONS_PAUSED,
+    ConditionType.RECORDS_LEFT_OUT,
     ConditionType.ASSIGNMENT_FAILED,
     ConditionType.DRIVER_UNRESPONSIVE,
 )

@@ -44,6 +44,20 @@ RESTAMPED = Described(
     "began on this driver; counted again when they are sent again.",
     _TASK,
 )
+SKIPPED = Described(
+    "headrace_task_records_skipped_total",
+    "counter",
+    "Records that the target refused and that were skipped (`spec.onRecordError: Skip`), since the "
+    "task began on this driver.",
+    _TASK,
+)
+DEAD_LETTERED = Described(
+    "headrace_task_records_dead_lettered_total",
+    "counter",
+    "Records that the target refused and that were written to `spec.deadLetterTopic`, since the "
+    "task began on this driver.",
+    _TASK,
+)
 PARTITIONS = Described(
     "headrace_task_partitions", "gauge", "Partitions that a source task holds.", _TASK
 )
@@ -62,7 +76,8 @@ PHASE = Described(
 CONDITION = Described(
     "headrace_task_condition",
     "gauge",
-    "1 while the condition (DataLossDetected, ForeignWriter) of a source task is True, else 0.",
+    "1 while the condition (DataLossDetected, ForeignWriter, RecordsLeftOut) of a source task is "
+    "True, else 0.",
     (*_TASK, "condition"),
 )
 BEAT_S = Described(
@@ -78,13 +93,19 @@ METRICS: Sequence[Described] = (
     COPIED_RECORDS,
     COPIED_BYTES,
     RESTAMPED,
+    SKIPPED,
+    DEAD_LETTERED,
     PARTITIONS,
     RESTARTS,
     PHASE,
     CONDITION,
     BEAT_S,
 )
-_CONDITIONS = (ConditionType.DATA_LOSS_DETECTED, ConditionType.FOREIGN_WRITER)
+_CONDITIONS = (
+    ConditionType.DATA_LOSS_DETECTED,
+    ConditionType.FOREIGN_WRITER,
+    ConditionType.RECORDS_LEFT_OUT,
+)
 
 _Sample = tuple[Described, tuple[str, ...], float]
 """What is measured, the values of the labels behind ``type``, the value."""
@@ -120,6 +141,8 @@ def _samples(unit: UnitFigures) -> Iterator[_Sample]:
         yield COPIED_RECORDS, (), unit.copied.records
         yield COPIED_BYTES, (), unit.copied.bytes
         yield RESTAMPED, (), unit.copied.restamped
+        yield SKIPPED, (), unit.copied.skipped
+        yield DEAD_LETTERED, (), unit.copied.dead_lettered
     if unit.id.type == TaskType.SOURCE_TASK:
         yield from _of_source_task(unit)
 

@@ -26,6 +26,7 @@ _OBSERVED_BY_TASKS = (
     ConditionType.DATA_LOSS_DETECTED,
     ConditionType.FOREIGN_WRITER,
     ConditionType.PARTITIONS_PAUSED,
+    ConditionType.RECORDS_LEFT_OUT,
 )
 
 

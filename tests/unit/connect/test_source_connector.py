@@ -20,7 +20,7 @@ from headrace.api.partitions import TopicPartition
 from headrace.connect import DriverIdentity
 from headrace.connect.ownership import Ownership
 from headrace.connect.source_connector import SourceConnector
-from headrace.errors import Retriable
+from headrace.errors import Fatal, Retriable
 from headrace.replication import TopicFilter, policy_for
 from headrace.standalone.task_store import TaskStore
 
@@ -32,13 +32,16 @@ class FakeCluster:
         self.name = name
         self.there: dict[str, int] = {}
         self.ends: dict[TopicPartition, int] = {}
+        self.forbidden: set[str] = set()
         self.asked = 0
 
     def topics(self) -> dict[str, int]:
         self.asked += 1
         return dict(self.there)
 
-    def create_topic(self, name: str, partitions: int, factor: int) -> bool:
+    def create_topic(self, name: str, partitions: int, factor: int, config: object = None) -> bool:
+        if name in self.forbidden:
+            raise Fatal(f"could not create topic {name}: forbidden")
         self.there[name] = partitions
         return True
 
@@ -113,11 +116,13 @@ class Scene:
         self.asks_for(max=2, movementBudget=0.5)
         self.connector = self.start(epoch=1)
 
-    def asks_for(self, **tasks: object) -> None:
+    def asks_for(self, dead_letter_topic: str | None = None, **tasks: object) -> None:
         source = {"alias": "east", "bootstrapServers": "east:9092"}
         target = {"alias": "west", "bootstrapServers": "west:9092"}
         topics = {"include": ["orders.*"]}
         spec = {"source": source, "target": target, "topics": topics, "tasks": tasks}
+        if dead_letter_topic is not None:
+            spec |= {"onRecordError": "DeadLetter", "deadLetterTopic": dead_letter_topic}
         flow = {"metadata": {"name": "f"}, "spec": spec}
         self.context.spec = ReplicationFlow.model_validate(
             {"apiVersion": "headrace.dev/v1alpha1", "kind": "ReplicationFlow", **flow}
@@ -237,4 +242,34 @@ def test_a_partition_whose_leader_is_away_keeps_its_weight(scene: Scene) -> None
     scene.source.ends[away] = -1
     scene.run_once(10, p0=100)
     assert scene.connector._growth[away] == known[away]
+    assert scene.herder.split() == {0: [0, 2], 1: [1, 3]}
+
+
+def test_the_dead_letter_topic_is_made_when_it_is_absent(scene: Scene) -> None:
+    scene.asks_for(max=2, dead_letter_topic="dead")
+    scene.run_once(10)
+    assert scene.target.there == {"east.orders": 4, "dead": 1}
+    scene.target.there["dead"] = 3
+    scene.run_once(10)
+    assert scene.target.there["dead"] == 3
+
+
+def test_a_dead_letter_topic_that_cannot_be_made_is_a_condition_and_all_else_runs(
+    scene: Scene,
+) -> None:
+    scene.target.forbidden.add("dead")
+    scene.asks_for(max=2, dead_letter_topic="dead")
+    scene.run_once(10)
+    (ready,) = scene.connector.status.conditions
+    assert "could not create topic dead" in ready.message
+    assert "Create spec.deadLetterTopic yourself" in ready.message
+    assert scene.herder.split() == {0: [0, 2], 1: [1, 3]}
+
+
+def test_a_copy_is_no_dead_letter_topic(scene: Scene) -> None:
+    scene.source.there["orders2"] = 1
+    scene.asks_for(max=2, dead_letter_topic="east.orders2")
+    scene.run_once(10)
+    (ready,) = scene.connector.status.conditions
+    assert "east.orders2 is the copy of orders2 and spec.deadLetterTopic" in ready.message
     assert scene.herder.split() == {0: [0, 2], 1: [1, 3]}

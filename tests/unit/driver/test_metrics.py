@@ -44,7 +44,7 @@ def source_task(**status: object) -> UnitFigures:
     return UnitFigures(
         TaskId("orders", TaskType.SOURCE_TASK, 3),
         ReplicationTaskStatus(phase=TaskPhase.RUNNING).model_copy(update=status),
-        copied=Copied(records=12, bytes=3456, restamped=2),
+        copied=Copied(records=12, bytes=3456, restamped=2, skipped=3, dead_lettered=4),
     )
 
 
@@ -73,6 +73,8 @@ def test_a_task_that_copies_says_how_far_it_is() -> None:
         "copied_records_total": 12,
         "copied_bytes_total": 3456,
         "restamped_records_total": 2,
+        "records_skipped_total": 3,
+        "records_dead_lettered_total": 4,
         "partitions": 4,
         "restarts_total": 2,
     }
@@ -101,7 +103,11 @@ def test_conditions_count_when_they_are_true() -> None:
             )
         )
     )["headrace_task_condition"]
-    assert found == {(*SOURCE_TASK, "DataLossDetected"): 1, (*SOURCE_TASK, "ForeignWriter"): 0}
+    assert found == {
+        (*SOURCE_TASK, "DataLossDetected"): 1,
+        (*SOURCE_TASK, "ForeignWriter"): 0,
+        (*SOURCE_TASK, "RecordsLeftOut"): 0,
+    }
 
 
 def test_heartbeats_have_the_time_of_each_side_and_nothing_that_only_copies_have() -> None:

@@ -1,0 +1,105 @@
+"""What becomes of records that the target will never take: ``spec.onRecordError``."""
+
+from collections.abc import Iterable
+
+from structlog.typing import FilteringBoundLogger
+
+from headrace.api import OnRecordError, TopicPartition
+from headrace.assign import TaskId
+from headrace.connect.context import FlowContext
+from headrace.connect.restoring import Start
+from headrace.connect.source_status import SourceStatus
+from headrace.connect.task_progress import TaskProgress
+from headrace.errors import Fatal, HeadraceError, Retriable
+from headrace.movers import CopyFrom, Lane, Problem, RecordRefused, SourceRecord, context_headers
+
+
+class RecordErrors:
+    """Of one source task. A refused batch is copied again with its records one at a time; the one
+    that is refused alone is answered by the policy, and stored as done.
+
+    ``keep`` and ``answer`` run in the background, while the task has no lane; the rest on its loop.
+    """
+
+    def __init__(
+        self, context: FlowContext, task: TaskId, reported: SourceStatus, log: FilteringBoundLogger
+    ) -> None:
+        self._context, self._reported, self._log = context, reported, log
+        self._task = task
+        self._refused: dict[TopicPartition, RecordRefused] = {}
+        """Of the lane that was closed last."""
+        self._suspects: dict[TopicPartition, range] = {}
+        self._not_written: dict[TopicPartition, Retriable] = {}
+
+    def unanswered(self, problems: Iterable[Problem]) -> list[Problem]:
+        """Those that the policy does not answer."""
+        return [problem for problem in problems if not self._answers(problem.error)]
+
+    def copy_from(self, at: TopicPartition, start: Start) -> CopyFrom:
+        """Where to copy a partition from, with the records to send one at a time."""
+        suspects = self._suspects.get(at, range(0))
+        return CopyFrom(start.source_offset, start.leader_epoch, start.target_offset, suspects)
+
+    def keep(self, lane: Lane) -> None:
+        """Remember what the target refused of a lane that is settled."""
+        self._refused = {
+            at: error for at, error in lane.problems() if isinstance(error, RecordRefused)
+        }
+
+    def answer(self, progress: TaskProgress) -> None:
+        """Skip the records that were refused alone, or write them to the dead-letter topic; then
+        store that. ``Fatal`` when that topic refuses one, too: it is copied no further.
+        """
+        refused, self._refused = self._refused, {}
+        failure: Fatal | None = None
+        for at, error in sorted(refused.items()):
+            record = error.record
+            if not self._answers(error):
+                continue
+            if record is None or progress.settled[at].source_offset != record.offset:
+                self._suspects[at] = error.offsets
+                continue
+            try:
+                self._leave_out(progress, error, record)
+            except Retriable as why:
+                self._not_written[at] = why
+            except Fatal as why:
+                failure = failure or why
+        if failure is not None:
+            raise failure
+
+    def take_not_written(self) -> dict[TopicPartition, Retriable]:
+        """Partitions that wait for the dead-letter topic, each with its error; once."""
+        taken, self._not_written = self._not_written, {}
+        return taken
+
+    def _answers(self, error: HeadraceError) -> bool:
+        fails = self._context.spec.on_record_error is OnRecordError.FAIL
+        return isinstance(error, RecordRefused) and not fails
+
+    def _leave_out(
+        self, progress: TaskProgress, error: RecordRefused, record: SourceRecord
+    ) -> None:
+        topic = self._context.spec.dead_letter_topic
+        if topic is not None:
+            self._write_dead_letter(topic, error, record)
+        progress.leave_out(error.at, record.offset)
+        # Now: until it is stored it may be left out again.
+        self._reported.left_out(error, topic)
+        self._log.warning(
+            "record refused: skipped" if topic is None else "record refused: dead-lettered",
+            partition=str(error.at),
+            offset=record.offset,
+            why=str(error),
+        )
+
+    def _write_dead_letter(self, topic: str, error: RecordRefused, record: SourceRecord) -> None:
+        of = f"{error.at} offset {record.offset} of {self._context.source.name}"
+        headers = context_headers(self._task, error)
+        try:
+            self._context.dead_letters.write(topic, record, headers, of)
+        except Fatal as why:
+            raise Fatal(
+                f"{why}; the record was refused before: {error}. Correct either topic, or leave "
+                "the record out with spec.onRecordError: Skip; then restart the task"
+            ) from why
