@@ -40,7 +40,8 @@ class CopyFrom(NamedTuple):
     target_offset: int = 0
     """What the target acknowledged before ends there: a record below it means that it lost some."""
     suspects: range = range(0)
-    """Source offsets of records that are sent one at a time, as the target refuses some of them."""
+    """Source offsets of records that are sent one at a time, or by few, as the target refuses some
+    of them."""
 
 
 class Reached(NamedTuple):

@@ -1,20 +1,26 @@
 """Records that are sent one at a time: the one that the target refuses alone is the one it means.
 
-A broker refuses a batch as a whole, and names the record only sometimes (KIP-467).
+A broker refuses a batch as a whole, and names the record only sometimes (KIP-467). Of many suspects
+so few are on their way at a time that the next refusal leaves the square root of their number.
 """
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Set
+from math import isqrt
 
 from headrace.api import TopicPartition
 from headrace.kafka import Message
 from headrace.movers.in_flight_window import InFlightWindow
 
+_FEW = 64
+"""A refusal takes a new lane: about as long as so many records one after the other."""
+
 
 class OneByOne:
     """Holds messages back until the records before them have their outcome. One thread calls it.
 
-    Only of partitions with suspects: while one of these is on its way, no other record is.
+    Only of partitions with suspects: while one of these is on its way, no other record is, and if
+    they are few, none of them.
     """
 
     def __init__(self) -> None:
@@ -29,7 +35,7 @@ class OneByOne:
         return self._held.keys()
 
     def open(self, at: TopicPartition, suspects: range) -> None:
-        """Send records with these source offsets one at a time."""
+        """Send records with these source offsets one at a time, or by few."""
         if suspects:
             self._suspects[at] = suspects
 
@@ -61,7 +67,7 @@ class OneByOne:
 
     def sent(self, at: TopicPartition, message: Message) -> None:
         """A record was handed to the producer, or is refused by it."""
-        if self._is_suspect(at, message.offset()):
+        if self._is_suspect(at, message.offset()) and self._together(at) == 1:
             self._alone[at] = message
 
     def alone(self, at: TopicPartition, offset: int) -> Message | None:
@@ -72,8 +78,18 @@ class OneByOne:
     def _waits(self, window: InFlightWindow, message: Message) -> bool:
         if not window.in_flight:
             return False
-        oldest = window.acknowledged
-        return any(self._is_suspect(window.at, offset) for offset in (oldest, message.offset()))
+        oldest, this = (
+            self._is_suspect(window.at, offset)
+            for offset in (window.acknowledged, message.offset())
+        )
+        if oldest and this:
+            return window.in_flight >= self._together(window.at)
+        return oldest or this
+
+    def _together(self, at: TopicPartition) -> int:
+        """So many suspects may be on their way."""
+        suspects = len(self._suspects[at])
+        return 1 if suspects <= _FEW else isqrt(suspects)
 
     def _is_suspect(self, at: TopicPartition, offset: int | None) -> bool:
         return offset in self._suspects.get(at, range(0))

@@ -237,3 +237,19 @@ def test_what_was_left_out_is_reported_by_the_next_instance(scenes: Callable[...
     assert following.status.skipped_records == 2
     assert "2 skipped" in left_out(scene)
     assert following.copied.skipped == 1
+
+
+def test_a_refused_record_among_many_is_found_in_few_steps(scenes: Callable[..., Scene]) -> None:
+    scene = scenes("Skip")
+    values = [b"%d" % number for number in range(5_000)]
+    values[3_333] = POISON
+    scene.source.append(TOPIC, *values)
+    scene.start()
+    rounds = 0
+    while scene.position() != len(values) and rounds < 100:
+        scene.recover()
+        scene.commit()
+        rounds += 1
+    assert scene.copies() == values[:3_333] + values[3_334:]
+    assert scene.task.copied.skipped == 1
+    assert rounds < 50, "a batch of thousands is not sent record by record"
