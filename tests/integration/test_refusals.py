@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -125,9 +124,11 @@ def test_refused_records_and_no_others_are_left_out(
         wait_until(message, within_s=60, until=lambda now: said in now)
         wait_until(run.ready, within_s=60)
         (task,) = run.units()
+        assert (task.get("skippedRecords"), task.get("deadLetteredRecords")) == (
+            (None, 2) if dead else (2, None)
+        )
         assert f"{topic}-0 offset {TOO_OLD} of east" in message()
         assert "INVALID_TIMESTAMP" in message()
-        print(yaml.safe_dump({"conditions": run.status()["conditions"], "task": task}))
         tail = numbered(10, 1, first=2_000)
         produce(spec(east), topic, tail)
         wait_until(partial(count, spec(west), copy), within_s=60, until=lambda n: n >= 2_008)

@@ -63,13 +63,14 @@ class SourceStatus:
         else:
             self.copied.dead_lettered += 1
         skipped, dead_lettered = self._left_out_so_far
+        where = f"is in {dead_letter_topic}" if dead_letter_topic else "was skipped"
         self._left_out = (
             Condition(
                 type=ConditionType.RECORDS_LEFT_OUT,
                 status=ConditionStatus.TRUE,
                 reason=Reason.RECORD_REFUSED,
                 message=f"records that the target refused: {skipped} skipped, {dead_lettered} "
-                f"written to a dead-letter topic; the last, {dead_letter_topic or 'skipped'}: "
+                f"written to a dead-letter topic; the last {where}: "
                 f"{refused}"[:_LONGEST_MESSAGE],
             ),
         )

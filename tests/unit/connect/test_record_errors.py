@@ -116,7 +116,7 @@ def test_a_refused_record_is_written_to_the_dead_letter_topic_as_it_is(
         "__headrace.errors.timestamp": "77",
     }
     assert scene.task.status.dead_lettered_records == 1
-    assert "1 written to a dead-letter topic; the last, dead: " in left_out(scene)
+    assert "1 written to a dead-letter topic; the last is in dead: " in left_out(scene)
 
 
 def test_a_refused_record_fails_the_task_without_another_policy(
