@@ -32,8 +32,8 @@ def refuse_poison(code: int = TOO_LARGE, *topics: str) -> Callable[[TopicPartiti
 def scenes() -> Iterator[Callable[..., Scene]]:
     made: list[Scene] = []
 
-    def make(policy: str = "Skip", **kwargs: Any) -> Scene:
-        scene = Scene(**kwargs)
+    def make(policy: str, *partitions: TopicPartition) -> Scene:
+        scene = Scene(*partitions)
         made.append(scene)
         more = {"deadLetterTopic": DEAD} if policy == "DeadLetter" else {}
         scene.change_spec(onRecordError=policy, **more)
@@ -122,7 +122,7 @@ def test_a_refused_record_is_written_to_the_dead_letter_topic_as_it_is(
 def test_a_refused_record_fails_the_task_without_another_policy(
     scenes: Callable[..., Scene],
 ) -> None:
-    scene = scenes("Fail")
+    scene = scenes("Fail", P0)
     scene.source.append(TOPIC, b"a", POISON, b"b")
     scene.start()
     copy_all(scene)
@@ -138,7 +138,7 @@ def test_a_refused_record_fails_the_task_without_another_policy(
 def test_what_no_record_is_to_blame_for_fails_the_task_with_any_policy(
     scenes: Callable[..., Scene], code: int
 ) -> None:
-    scene = scenes("Skip")
+    scene = scenes("Skip", P0)
     scene.target.refuses = refuse_poison(code)
     scene.source.append(TOPIC, POISON)
     scene.start()
@@ -160,7 +160,7 @@ def test_a_record_that_the_client_refuses_is_skipped(scenes: Callable[..., Scene
 def test_a_record_that_the_dead_letter_topic_refuses_too_fails_the_task(
     scenes: Callable[..., Scene],
 ) -> None:
-    scene = scenes("DeadLetter")
+    scene = scenes("DeadLetter", P0)
     scene.target.refuses = refuse_poison(TOO_LARGE, COPY, DEAD)
     scene.source.append(TOPIC, b"a", POISON, b"b")
     scene.start()
