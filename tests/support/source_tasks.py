@@ -85,22 +85,27 @@ class StoreHerder:
 class Scene:
     """Topic ``orders`` with two partitions on ``east``, its copy on ``west``, one task."""
 
-    def __init__(self, *partitions: TopicPartition, kafka: FakeKafka | None = None) -> None:
-        """``kafka``: what an earlier scene has left."""
+    def __init__(
+        self, *partitions: TopicPartition, kafka: FakeKafka | None = None, driver: str = "me"
+    ) -> None:
+        """``kafka``: what an earlier scene has left, or has still."""
         self.kafka = kafka or FakeKafka("east", "west")
         self.clock = self.kafka.clock
         self.source, self.target = self.kafka.clusters["east"], self.kafka.clusters["west"]
         if kafka is None:
             self.source.create_topic(TOPIC, 2)
             self.target.create_topic(COPY, 2)
-        driver = DriverIdentity("me", "1")
+        self.driver = DriverIdentity(driver, f"{driver}-1")
         self.context = FlowContext(
-            FLOW, driver, clients=self.kafka.clients(), clock=self.kafka.clock
+            FLOW, self.driver, clients=self.kafka.clients(), clock=self.kafka.clock
         )
         self.herder = StoreHerder(partitions or (P0, P1))
-        self.ownership = Ownership(self.herder.task, driver, cast("Herder", self.herder))
+        self.ownership = self._own()
         self.restore_pool, self.release_pool, self.check_pool = (ManualPool() for _ in range(3))
         self.task = self.make_task(Role.ACTIVE, frozenset(partitions or (P0, P1)))
+
+    def _own(self) -> Ownership:
+        return Ownership(self.herder.task, self.driver, cast("Herder", self.herder))
 
     def make_task(self, role: Role, partitions: frozenset[TopicPartition]) -> SourceTask:
         return SourceTask(
@@ -180,6 +185,12 @@ class Scene:
         self.run_once()
         assert self.phase is TaskPhase.RUNNING, self.error
 
+    def restart(self) -> None:
+        """What the Worker does with a task that was closed: another instance."""
+        self.ownership = self._own()
+        self.task = self.make_task(Role.ACTIVE, self.task.partitions)
+        self.guard(self.task.activate)
+
     def settle(self) -> None:
         """Turns until all is acknowledged; then progress is stored."""
         for _ in range(5):
@@ -233,11 +244,16 @@ class Scene:
         progress = self._progress(at)
         return progress.source_offset if progress else None
 
-    def take_away(self, *partitions: TopicPartition) -> None:
-        """Another driver's task claims partitions in the progress topic."""
+    def take_away(self, *partitions: TopicPartition, epoch: int | None = None) -> None:
+        """Another driver's task claims partitions in the progress topic; by default with a higher
+        epoch."""
         for at in partitions:
             mine = self.stored(at)
-            theirs = dict(vars(mine), epoch=mine.epoch + 1, owner="f-source-task-0 on other/1")
+            theirs = dict(
+                vars(mine),
+                epoch=mine.epoch + 1 if epoch is None else epoch,
+                owner="f-source-task-0 on other/1",
+            )
             key = self.context.progress_key(at).encode()
             record = FakeRecord(key, Progress(**theirs).encode(), 0)
             self.target.write(self.target.partition_of(self.context.progress.topic, key), record)

@@ -35,7 +35,7 @@ class ReplicationFlowStatus(Model):
     """The metadata.generation that this status describes."""
     conditions: Conditions = ()
     """Ready, Reconciling, Stalled, DataLossDetected, ForeignWriter, PartitionsPaused,
-    RecordsLeftOut, TombstonesAtRisk, AssignmentFailed, DriverUnresponsive."""
+    RecordsLeftOut, PartitionContested, TombstonesAtRisk, AssignmentFailed, DriverUnresponsive."""
     topics: Count | None = None
     """Topics that are copied."""
     partitions: Count | None = None

@@ -12,6 +12,7 @@ from headrace.api import (
     TopicPartition,
 )
 from headrace.clock import Clock
+from headrace.connect.contested import Contested
 from headrace.connect.handover import DriverIdentity
 from headrace.connect.stall_detector import StallDetector
 from headrace.movers import KAFKA, Clients, DeadLetters, Mover, ProgressLog, RecordMover
@@ -50,6 +51,7 @@ class FlowContext:
         )
         self.stall_detector = StallDetector(clock)
         self._absent: set[str] = set()
+        self._contested: dict[str, Contested] = {}
 
     def change(self, flow: ReplicationFlow) -> None:
         """Follow a changed spec, but not its clusters and its policy: those need other clients."""
@@ -83,6 +85,13 @@ class FlowContext:
         return ProgressKey(
             self.source_cluster_id, at.topic, at.partition, self.policy.target_topic(at.topic)
         )
+
+    def contested(self, unit: str) -> Contested:
+        """What all instances of a unit on this driver know of those who took its partitions."""
+        if unit not in self._contested:
+            made = Contested(self.progress, self.progress_key, self.clock)
+            self._contested.setdefault(unit, made)
+        return self._contested[unit]
 
     def purge_progress(self) -> int:
         """Delete the progress of topics that the source does not have any more.

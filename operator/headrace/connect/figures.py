@@ -17,5 +17,7 @@ class UnitFigures:
     """What its next report would say."""
     copied: Copied | None = None
     """Of a source task."""
+    taken: int = 0
+    """See ``Contested.taken``."""
     beats: Mapping[str, float] = field(default_factory=dict)
     """Of a heartbeat task: see ``HeartbeatTask.beats``."""

@@ -27,6 +27,8 @@ class Ownership:
         self.epoch = 0
         """0 before the first claim."""
         self.released = False
+        self.handed_over = False
+        """Whether the last claim took the unit over from another driver, or from none."""
         self._herder = herder
         self._task = task
         self._reported: ReplicationTaskStatus | None = None
@@ -39,6 +41,13 @@ class Ownership:
     def name(self) -> str:
         """Of the unit."""
         return self._task.metadata.name
+
+    @property
+    def signature(self) -> str:
+        """The owner that progress names; of two flows of one name, the driver tells them apart."""
+        namespace = self._task.metadata.namespace
+        unit = f"{namespace}/{self.name}" if namespace else self.name
+        return f"{unit} on {self.driver.name}/{self.driver.incarnation}"
 
     @property
     def task(self) -> ReplicationTask:
@@ -134,8 +143,9 @@ class Ownership:
         seen = self._task.status
         claiming = verb == self._herder.claim
         while True:
+            task = self._task
             try:
-                written = verb(self._task, status)
+                written = verb(task, status)
             except TaskConflict as conflict:
                 now = conflict.current
                 if now is None:
@@ -160,6 +170,8 @@ class Ownership:
             else:
                 if claiming:
                     self.epoch = status.epoch  # not before: nothing may rest on it
+                    before = task.status.driver_incarnation
+                    self.handed_over = before != self.driver.incarnation
                 self._see(written or self._task)
                 return written is not None
 

@@ -94,7 +94,7 @@ def restore(
         for at, position in positions.items()
     }
     # A partition that comes from another task may carry a higher epoch than this unit's claim.
-    owner = _owner(ownership)
+    owner = ownership.signature
     highest = max((p.epoch for p in stored.values() if p.owner != owner), default=0)
     if highest >= ownership.epoch:
         ownership.claim(above=highest)
@@ -128,7 +128,7 @@ def records(
     end, so that what hung in a pool stores nothing behind the next owner."""
     if ownership.released:
         raise OwnershipLost(f"{ownership.name} was released")
-    owner = _owner(ownership)
+    owner = ownership.signature
     return {
         context.progress_key(at): Progress(
             source_topic_id=start.source_topic_id,
@@ -143,10 +143,6 @@ def records(
         )
         for at, start in starts.items()
     }
-
-
-def _owner(ownership: Ownership) -> str:
-    return f"{ownership.name} on {ownership.driver.name}/{ownership.driver.incarnation}"
 
 
 def check_source_range(

@@ -1,6 +1,6 @@
 """What a source task reports of its lane: lag, rate, conditions."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 
 from headrace.api import (
     Condition,
@@ -87,9 +87,10 @@ class SourceStatus:
         starts: Mapping[TopicPartition, Start],
         wanted: Set[TopicPartition],
         paused: Set[TopicPartition] = frozenset(),
+        more: Sequence[Condition] = (),
     ) -> None:
-        """Lag, rate and conditions; ``wanted`` are the partitions that the task is to hold,
-        ``paused`` those that are not copied, as the user asks."""
+        """Lag, rate and conditions, with ``more``; ``wanted`` are the partitions that the task is
+        to hold, ``paused`` those that are not copied, as the user asks."""
         self._rate.count(self._clock.monotonic(), self.copied.bytes)
         wall_s = self._clock.time()
         skipped, dead_lettered = self._left_out_so_far
@@ -105,6 +106,7 @@ class SourceStatus:
                 *_foreign_writer(state),
                 *_partitions_paused(paused & wanted, len(wanted)),
                 *self._left_out,
+                *more,
             ),
         )
 

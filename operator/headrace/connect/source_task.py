@@ -65,6 +65,7 @@ class SourceTask:
         self._releasing = Releasing(ownership, release_pool, context.clock, self._log)
         self._retries = Retries(context.clock)
         self._record_errors = RecordErrors(context, id, self._reported, self._log)
+        self._contested = context.contested(id.name)
         self._standby = Standby(context, self._life, restore_pool)
         self._topic_check = TopicCheck(context, check_pool)
         self._failed_lag = FailedLag(context, self._life, check_pool)
@@ -109,6 +110,7 @@ class SourceTask:
 
     def activate(self) -> None:
         """Claim, restore, run."""
+        self._contested.keep(self.partitions)
         self._reported.take_over(self.ownership.task.status)
         self.role = Role.ACTIVE
         if self.phase is TaskPhase.CREATED:
@@ -118,6 +120,7 @@ class SourceTask:
     def change(self, partitions: frozenset[TopicPartition]) -> None:
         """Those that stay are not touched; those that go are stored first."""
         self.partitions = partitions
+        self._contested.keep(partitions)
         if self._retries.keep(partitions):
             self._life.recovered()
 
@@ -135,7 +138,8 @@ class SourceTask:
             self._restore_missing()
         if self._lane is not None and self._opened - self.partitions:
             self._drop_drained(self._lane)
-        return self.phase is TaskPhase.RUNNING and self.partitions == self._opened
+        wanted = self.partitions - self._contested.given_way
+        return self.phase is TaskPhase.RUNNING and wanted == self._opened
 
     @property
     def _opened(self) -> Set[TopicPartition]:
@@ -144,7 +148,13 @@ class SourceTask:
     @property
     def _missing(self) -> Set[TopicPartition]:
         """What is to be opened now."""
-        return self.partitions - self._opened - self._retries.waiting
+        waiting = self._retries.waiting | self._contested.waiting
+        return self.partitions - self._opened - waiting
+
+    @property
+    def _owned(self) -> frozenset[TopicPartition]:
+        """Also those that leave: another task may have taken them already."""
+        return self.partitions.union(self._progress.starts) - self._contested.given_way
 
     def _restore_missing(self) -> None:
         if self._restoring.due:
@@ -153,8 +163,11 @@ class SourceTask:
     def _claim_and_restore(self, partitions: Set[TopicPartition]) -> Starts:
         if not self.ownership.epoch:
             self.ownership.claim(epoch_floor(self._context, partitions))
+            if self.ownership.handed_over:
+                self._contested.keep(frozenset())
         if self._progress.target_losses:
-            store_settled(self._context, self._progress, self.partitions)
+            store_settled(self._context, self._progress, self._owned)
+        partitions = self._contested.review(partitions, self.ownership.signature)
         if not partitions:
             return {}
         return restore(self._context, self.ownership, partitions, self._progress.settled)
@@ -183,6 +196,7 @@ class SourceTask:
         self._progress.forget(waiting & starts.keys() & self._progress.starts.keys())
         starts = {at: start for at, start in starts.items() if at not in waiting}
         self._progress.restored(starts)
+        self._contested.hold(starts.keys())
         lane.open({at: self._record_errors.copy_from(at, start) for at, start in starts.items()})
         self._pausing.apply(lane, self.partitions)
         self._observe(lane)  # first: a report of Running names the partitions, too
@@ -277,10 +291,8 @@ class SourceTask:
             # Here: the pool may be busy, and another owner may have these partitions after a stall.
             lane.drop_unsent()
             self._settling = lane
-            # Also of partitions that leave: another task may have taken them already.
-            owned = self.partitions | self._progress.starts.keys()
             settling = partial(settle, self._context, self._progress, self._record_errors)
-            self._restoring.start(partial(settling, lane, owned, failure=failure))
+            self._restoring.start(partial(settling, lane, self._owned, failure=failure))
 
     # Store.
 
@@ -293,9 +305,10 @@ class SourceTask:
         """Store what is acknowledged, without waiting for the target to have it."""
         if self._lane is None:
             return False
-        # Also of partitions that leave: another task may have taken them already.
-        self._progress.check_owner(self.partitions | self._progress.starts.keys())
-        return self._stored() and self._lane is not None and self._progress.commit(self._lane)
+        self._progress.check_owner(self._owned)
+        if not self._stored() or self._lane is None:
+            return False
+        return self._progress.commit(self._lane, self._contested.to_refresh())
 
     def _stored(self) -> bool:
         """Whether the target has what was stored last; a refusal makes the task store it again."""
@@ -387,8 +400,9 @@ class SourceTask:
             except Retriable:
                 self._restoring.back_off()
         if self._settling is not None and self._restoring.due:
-            owned = self.partitions | self._progress.starts.keys()
-            self._restoring.start(partial(store_settled, self._context, self._progress, owned))
+            self._restoring.start(
+                partial(store_settled, self._context, self._progress, self._owned)
+            )
         return self._settling is None
 
     # Observe.
@@ -415,8 +429,9 @@ class SourceTask:
         self._reported.observe(
             self._pausing.with_lag(state, all_paused=self.phase is TaskPhase.PAUSED),
             self._progress.starts,
-            self.partitions,
+            self.partitions - self._contested.heartbeats_left,
             self._pausing.partitions,
+            self._contested.conditions,
         )
         self._acknowledge_assignment(lane)
 
@@ -427,5 +442,6 @@ class SourceTask:
         """
         task = self.ownership.task
         assigned = TopicPartitions.unpack(task.spec.partitions)
-        if assigned == self.partitions == lane.partitions and not self._restoring.pending:
+        held = lane.partitions | self._contested.given_way
+        if assigned == self.partitions == held and not self._restoring.pending:
             self._life.observe(observed_generation=task.metadata.generation)

@@ -1,6 +1,6 @@
 """The progress of one source task: what is acknowledged is stored, one write at a time."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 from headrace.api import TopicPartition
 from headrace.connect.context import FlowContext
@@ -58,15 +58,22 @@ class TaskProgress:
         """``OwnershipLost`` when progress names a later owner of a partition."""
         for at in partitions:
             stored = self._context.progress.get(self._context.progress_key(at))
-            if stored is not None and stored.epoch > self._ownership.epoch:
+            if stored is None:
+                continue
+            # Two who claim at the same time, without a common herder, may choose the same epoch.
+            other = at in self._starts and stored.owner != self._ownership.signature
+            if stored.epoch >= self._ownership.epoch + (not other):
                 raise OwnershipLost(f"{stored.owner} took {at} with epoch {stored.epoch}")
 
-    def commit(self, lane: Lane) -> bool:
+    def commit(self, lane: Lane, refresh: Set[TopicPartition] = frozenset()) -> bool:
         """Store what is acknowledged, without waiting; whether there was anything to store.
+
+        ``refresh``: partitions to store also when nothing of them was moved.
 
         Call ``stored`` first: a write that is not answered yet must not be followed by another.
         """
         unstored = self.unstored(lane)
+        unstored |= {at: self._starts[at] for at in refresh & lane.partitions - unstored.keys()}
         if unstored:
             self._starts |= unstored
             self._storing = self._context.progress.send(

@@ -108,6 +108,7 @@ _CONDITIONS = (
     ConditionType.FOREIGN_WRITER,
     ConditionType.PARTITIONS_PAUSED,
     ConditionType.RECORDS_LEFT_OUT,
+    ConditionType.PARTITION_CONTESTED,
     ConditionType.ASSIGNMENT_FAILED,
     ConditionType.DRIVER_UNRESPONSIVE,
 )

@@ -58,6 +58,13 @@ DEAD_LETTERED = Described(
     "task began on this driver.",
     _TASK,
 )
+TAKEN = Described(
+    "headrace_task_partitions_taken_total",
+    "counter",
+    "How often another flow, or another run of this one, took a partition that this source task "
+    "held, since the task came to this driver.",
+    _TASK,
+)
 PARTITIONS = Described(
     "headrace_task_partitions", "gauge", "Partitions that a source task holds.", _TASK
 )
@@ -76,8 +83,8 @@ PHASE = Described(
 CONDITION = Described(
     "headrace_task_condition",
     "gauge",
-    "1 while the condition (DataLossDetected, ForeignWriter, RecordsLeftOut) of a source task is "
-    "True, else 0.",
+    "1 while the condition (DataLossDetected, ForeignWriter, RecordsLeftOut, PartitionContested) "
+    "of a source task is True, else 0.",
     (*_TASK, "condition"),
 )
 BEAT_S = Described(
@@ -95,6 +102,7 @@ METRICS: Sequence[Described] = (
     RESTAMPED,
     SKIPPED,
     DEAD_LETTERED,
+    TAKEN,
     PARTITIONS,
     RESTARTS,
     PHASE,
@@ -105,6 +113,7 @@ _CONDITIONS = (
     ConditionType.DATA_LOSS_DETECTED,
     ConditionType.FOREIGN_WRITER,
     ConditionType.RECORDS_LEFT_OUT,
+    ConditionType.PARTITION_CONTESTED,
 )
 
 _Sample = tuple[Described, tuple[str, ...], float]
@@ -149,6 +158,7 @@ def _samples(unit: UnitFigures) -> Iterator[_Sample]:
 
 def _of_source_task(unit: UnitFigures) -> Iterator[_Sample]:
     status = unit.status
+    yield TAKEN, (), unit.taken
     yield PARTITIONS, (), sum(len(topic.numbers) for topic in status.partitions)
     if status.lag_records is not None:  # else nothing was fetched yet
         yield LAG_RECORDS, (), status.lag_records

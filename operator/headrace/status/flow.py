@@ -27,6 +27,7 @@ _OBSERVED_BY_TASKS = (
     ConditionType.FOREIGN_WRITER,
     ConditionType.PARTITIONS_PAUSED,
     ConditionType.RECORDS_LEFT_OUT,
+    ConditionType.PARTITION_CONTESTED,
 )
 
 

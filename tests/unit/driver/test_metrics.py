@@ -45,6 +45,7 @@ def source_task(**status: object) -> UnitFigures:
         TaskId("orders", TaskType.SOURCE_TASK, 3),
         ReplicationTaskStatus(phase=TaskPhase.RUNNING).model_copy(update=status),
         copied=Copied(records=12, bytes=3456, restamped=2, skipped=3, dead_lettered=4),
+        taken=3,
     )
 
 
@@ -75,6 +76,7 @@ def test_a_task_that_copies_says_how_far_it_is() -> None:
         "restamped_records_total": 2,
         "records_skipped_total": 3,
         "records_dead_lettered_total": 4,
+        "partitions_taken_total": 3,
         "partitions": 4,
         "restarts_total": 2,
     }
@@ -107,6 +109,7 @@ def test_conditions_count_when_they_are_true() -> None:
         (*SOURCE_TASK, "DataLossDetected"): 1,
         (*SOURCE_TASK, "ForeignWriter"): 0,
         (*SOURCE_TASK, "RecordsLeftOut"): 0,
+        (*SOURCE_TASK, "PartitionContested"): 0,
     }
 
 

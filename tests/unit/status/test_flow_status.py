@@ -182,3 +182,23 @@ def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
     assert flow_status(later).conditions[0].last_transition_time == NOW
     lost = flow_status(replace(later, alive=0))
     assert lost.conditions[0].last_transition_time == NOW + timedelta(minutes=5)
+
+
+def test_contested_partitions_of_all_tasks_are_a_condition_of_the_flow() -> None:
+    def contested(index: int) -> ReplicationTask:
+        found = Condition(
+            type=ConditionType.PARTITION_CONTESTED,
+            status=ConditionStatus.TRUE,
+            reason=Reason.TAKEN_AGAIN,
+            message=f"orders-{index}",
+        )
+        return unit(TaskType.SOURCE_TASK, index=index, conditions=(found,))
+
+    tasks = [CONNECTOR, contested(0), contested(1)]
+    status = flow_status(FlowFacts(now=NOW, flow=FLOW, tasks=tasks, alive=1))
+    found = condition(status.conditions, ConditionType.PARTITION_CONTESTED)
+    assert found is not None
+    assert (found.reason, found.message) == (Reason.TAKEN_AGAIN, "orders-0; orders-1")
+    ready = condition(status.conditions, ConditionType.READY)
+    assert ready is not None
+    assert ready.status is ConditionStatus.TRUE
