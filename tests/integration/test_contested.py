@@ -1,0 +1,75 @@
+"""Two runs that copy the same partitions, and have no herder in common: one of both copies them."""
+
+from itertools import groupby
+from pathlib import Path
+
+from support.flows import FlowRun, manifest, spec
+from support.records import Load, compare, count, make_topic, read, unique
+from support.scenes import WaitUntil
+
+from headrace.replication import Progress, ProgressKey
+from headrace.sandbox import Cluster
+
+PER_SECOND = 500
+
+
+def owners(target: Cluster, flows: set[str]) -> dict[tuple[str, int], list[str]]:
+    """By partition, which of these flows had it, one after the other; as progress names them."""
+    stored: dict[tuple[str, int], list[str]] = {}
+    for records in read(spec(target), "headrace-progress.east.internal").values():
+        for record in records:
+            key = ProgressKey.decode(record.key or b"")
+            owner = Progress.decode(record.value).owner if record.value else ""
+            flow = next((flow for flow in flows if f"{flow}-source-task" in owner), None)
+            if flow is not None:
+                stored.setdefault((key.topic, key.partition), []).append(flow)
+    return {at: [flow for flow, _ in groupby(names)] for at, names in stored.items()}
+
+
+def test_of_two_runs_that_copy_one_topic_one_gives_way_and_both_are_named(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    topic = make_topic(spec(east), unique("contested"), 4)
+    names = [unique("one"), unique("other")]
+    flows = [manifest(name, east, west, topic) for name in names]
+    load = Load(spec(east), topic, 4, per_second=PER_SECOND)
+    with FlowRun(tmp_path, flows[:1]) as one, FlowRun(tmp_path, flows[1:]) as other, load:
+        runs = (one, other)
+
+        def contested() -> list[str]:
+            """What the runs say, the one that gave way first."""
+            found = [run.condition("PartitionContested").get("message", "") for run in runs]
+            return sorted(found, key=lambda said: "not copied by this task" not in said)
+
+        def given_way() -> int:
+            return sum(
+                unit["phase"] == "Running" and not unit.get("partitions")
+                for run in runs
+                for unit in run.units()
+            )
+
+        wait_until(contested, within_s=90, until=lambda said: "not copied by" in said[0])
+        wait_until(given_way, within_s=60, until=lambda tasks: tasks >= 1)
+        seen = count(spec(east), topic)
+        wait_until(
+            lambda: count(spec(east), topic),
+            within_s=120,
+            until=lambda n: n > seen + 40 * PER_SECOND,
+        )
+        message, _ = contested()
+        assert f"{topic}-" in message
+        assert any(f"default/{name}-source-task-" in message for name in names)
+        assert one.ready()
+        assert other.ready()
+        had = owners(west, set(names))
+        print({f"{name}-{number}": len(flows) for (name, number), flows in had.items()})
+    assert had.pop(("heartbeats", 0))
+    assert had.keys() == {(topic, number) for number in range(4)}
+    assert max(map(len, had.values())) <= 5
+    with FlowRun(tmp_path, flows[:1], "--until-caught-up") as rest:
+        assert rest.end(60) == 0, rest.output
+    result = compare(read(spec(east), topic), read(spec(west), f"east.{topic}"))
+    assert result.missing == 0
+    assert result.in_order
+    print(f"{result.repeated} repeated")
+    assert result.repeated < 10 * PER_SECOND
