@@ -57,7 +57,7 @@ def test_of_two_runs_that_copy_one_topic_one_gives_way_and_both_are_named(
             until=lambda n: n > seen + 40 * PER_SECOND,
         )
         message, _ = contested()
-        assert f"{topic}-" in message
+        assert f"{topic}/" in message
         assert any(f"default/{name}-source-task-" in message for name in names)
         assert one.ready()
         assert other.ready()

@@ -15,6 +15,7 @@ from headrace.api import (
     ConditionType,
     Reason,
     TopicPartition,
+    partitions_text,
 )
 from headrace.backoff import Backoff
 from headrace.clock import Clock
@@ -183,35 +184,31 @@ class Contested:
         found = []
         if theirs:
             found.append(
-                f"{_partitions(theirs)}: not copied by this task, {_owners(theirs)} took it again "
-                f"and has it until it stores nothing for {silence_s:.0f} s"
+                f"{partitions_text(theirs.keys())}: not copied by this task, {_owners(theirs)} "
+                f"took it again and has it until it stores nothing for {silence_s:.0f} s"
             )
         if ours:
             found.append(
-                f"{_partitions(ours)}: copied by this task, {_owners(ours)} took it again and again"
+                f"{partitions_text(ours.keys())}: copied by this task, {_owners(ours)} took it "
+                "again and again"
             )
         return (
             Condition(
                 type=ConditionType.PARTITION_CONTESTED,
                 status=ConditionStatus.TRUE,
                 reason=Reason.TAKEN_AGAIN,
-                message="; ".join([*found, _REMEDY]),
+                message="; ".join([_REMEDY, *found])[:_LONGEST_MESSAGE],
             ),
         )
 
 
-_NAMED = 5
+_LONGEST_MESSAGE = 1024
+"""Of each task: a flow shows those of all."""
 _REMEDY = (
     "another flow, or another run of this flow, copies the same topics to the same target: stop "
     "one of them, or narrow spec.topics of one"
 )
 
 
-def _partitions(contested: Mapping[TopicPartition, str]) -> str:
-    first = ", ".join(str(at) for at in sorted(contested)[:_NAMED])
-    more = len(contested) - _NAMED
-    return f"{first} and {more} more" if more > 0 else first
-
-
 def _owners(contested: Mapping[TopicPartition, str]) -> str:
-    return ", ".join(sorted(set(contested.values()))[:_NAMED])
+    return ", ".join(sorted(set(contested.values())))

@@ -120,7 +120,7 @@ def test_the_one_that_gives_way_names_partitions_and_owner(rivals: Any) -> None:
     found = contested(other)
     assert found is not None
     assert found.reason == "TakenAgain"
-    assert f"orders-0, orders-1: not copied by this task, default/f-source-task-0 on {name}/" in (
+    assert f"orders/0-1: not copied by this task, default/f-source-task-0 on {name}/" in (
         found.message
     )
     assert other.context.contested("f-source-task-0").taken == 4
