@@ -205,3 +205,19 @@ def test_two_claims_of_the_same_epoch_are_noticed(rivals: Any) -> None:
     two.first.take_away(P0, epoch=mine.epoch)
     two.first.commit()
     assert two.first.phase is TaskPhase.CLOSED
+
+
+def test_a_restart_by_hand_takes_the_partitions_back_at_once(rivals: Any) -> None:
+    two = rivals(P0, P1)
+    two.start(two.first)
+    two.start(two.second)
+    two.run(60, P0, P1)
+    (copier,) = two.copiers(P0)
+    other = two.second if copier is two.first else two.first
+    other.guard(other.task.suspend)
+    while not other.guard(other.task.close):
+        other.release_pool.run()
+    restart(other)
+    other.run_once()  # the claim came first
+    other.run_once()
+    assert held(other) == ALL
