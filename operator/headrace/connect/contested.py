@@ -1,7 +1,7 @@
 """Partitions that somebody else copies too: another flow, or another run of the same one.
 
 Both claim by the epochs in the progress topic, and no herder decides between them. Whoever loses a
-partition again gives way: it takes the partition back when the other has fallen silent.
+partition again gives way: it takes the partition back when the other stores nothing any more.
 """
 
 import threading
@@ -32,7 +32,7 @@ _WITHIN_S = 1200.0
 _FIRST_S, _LAST_S = 10.0, 300.0
 """A silence that is no pause between two commits (1 s apart), nor an election on the target."""
 _REFRESH_S = 2.0
-"""Less than half of the shortest silence: an owner without new records is not silent."""
+"""Less than half of the shortest silence: an owner without new records stores progress, too."""
 
 
 @dataclass
@@ -124,7 +124,7 @@ class Contested:
                 partitions=len(give_way),
                 first=str(at),
                 owner=others[at],
-                until_silent_s=round(self._silence_s),
+                until_idle_s=round(self._silence_s),
             )
 
     def _recent(self, contest: _Contest, now: float) -> list[float]:
@@ -145,13 +145,13 @@ class Contested:
 
     @property
     def waiting(self) -> frozenset[TopicPartition]:
-        """Those of them whose owner is not silent."""
+        """Those of them whose owner still stores progress."""
         now = self._clock.monotonic()
         with self._lock:
             return frozenset(
                 at
                 for at, one in self._contests.items()
-                if one.given_way and now - self._progress.heard(one.owner) < self._silence_s
+                if one.given_way and now - self._progress.stored_at(one.owner) < self._silence_s
             )
 
     def to_refresh(self) -> frozenset[TopicPartition]:

@@ -102,7 +102,7 @@ class ProgressLog:
         self._unreadable: dict[ProgressKey, str] = {}
         """What was stored last and cannot be read, in sentences."""
         self._overtaken: set[ProgressKey] = set()
-        self._heard: dict[str, float] = {}
+        self._stored_at: dict[str, float] = {}
         self._read: dict[int, int] = {}
         self.was_read = False
         """Whether it was once read to its end; it is followed since."""
@@ -153,10 +153,10 @@ class ProgressLog:
         with self._changed:
             return key in self._overtaken
 
-    def heard(self, owner: str) -> float:
+    def stored_at(self, owner: str) -> float:
         """When progress that this owner stored was read last, monotonic seconds."""
         with self._changed:
-            return self._heard.get(owner, -inf)
+            return self._stored_at.get(owner, -inf)
 
     def send(self, entries: Mapping[ProgressKey, Progress], timeout_s: float = ANSWER_S) -> Storing:
         """Store without waiting: the answer knows when every in-sync replica has it."""
@@ -293,7 +293,7 @@ class ProgressLog:
                 # A frozen owner that thaws may write after the next owner: epochs decide.
                 self._table[key] = progress
                 self._overtaken.discard(key)
-                self._heard[progress.owner] = self._clock.monotonic()
+                self._stored_at[progress.owner] = self._clock.monotonic()
             else:
                 self._overtaken.add(key)
 
