@@ -242,7 +242,7 @@ class Schedule:
         for _ in range(3):
             self._scene.recover()
             self._scene.commit()
-            assert self._scene.phase is TaskPhase.FAILED, f"{at} lost copies"
+            assert self._scene.stops(source), f"{at} lost copies"
             assert "gone from the target" in self._scene.error
             assert self._stored(source) == before, "progress went on behind a loss"
             self._die()

@@ -7,12 +7,15 @@ from typing import Any, cast
 from support.fake_kafka import FakeKafka, FakeLog, FakeProducer, FakeRecord
 
 from headrace.api import (
+    ConditionType,
+    OnDataLoss,
     ReplicationFlow,
     ReplicationTask,
     ReplicationTaskStatus,
     TaskPhase,
     TaskType,
     TopicPartitions,
+    condition,
 )
 from headrace.api.partitions import TopicPartition
 from headrace.assign import TaskId
@@ -106,6 +109,12 @@ class Scene:
 
     def _own(self) -> Ownership:
         return Ownership(self.herder.task, self.driver, cast("Herder", self.herder))
+
+    def on_data_loss(self, policy: OnDataLoss) -> None:
+        """Change the flow."""
+        flow = self.context.flow
+        spec = flow.spec.model_copy(update={"on_data_loss": policy})
+        self.context.change(flow.model_copy(update={"spec": spec}))
 
     def make_task(self, role: Role, partitions: frozenset[TopicPartition]) -> SourceTask:
         return SourceTask(
@@ -215,6 +224,18 @@ class Scene:
     def error(self) -> str:
         error = self.task.status.last_error
         return error.message if error else ""
+
+    def stops(self, at: TopicPartition) -> bool:
+        """Whether a partition waits for a person, by what is reported."""
+        ready = condition(self.task.status.conditions, ConditionType.READY)
+        stopped = ready is not None and f"{at} is not copied" in ready.message
+        return stopped or self.phase is TaskPhase.FAILED
+
+    @property
+    def lost_data(self) -> str:
+        """The message of the condition."""
+        lost = condition(self.task.status.conditions, ConditionType.DATA_LOSS_DETECTED)
+        return lost.message if lost else ""
 
     @property
     def producer(self) -> FakeProducer:

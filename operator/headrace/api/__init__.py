@@ -13,6 +13,7 @@ from headrace.api.flow import (
     Delivery,
     FlowState,
     Mover,
+    OnDataLoss,
     OnRecordError,
     Policy,
     ReplicationFlow,
@@ -42,6 +43,7 @@ from headrace.api.labels import (
 )
 from headrace.api.load import MIN_MESSAGE_BYTES, Load, MessageFormat
 from headrace.api.loader import InvalidManifest, Manifest, load
+from headrace.api.losses import LossAction, LossCause, LostOffsets
 from headrace.api.meta import (
     API_VERSION,
     Condition,
@@ -116,6 +118,9 @@ __all__ = [
     "Lag",
     "LatencyMs",
     "Load",
+    "LossAction",
+    "LossCause",
+    "LostOffsets",
     "Manifest",
     "MessageFormat",
     "MirrorTest",
@@ -127,6 +132,7 @@ __all__ = [
     "Model",
     "Mover",
     "ObjectMeta",
+    "OnDataLoss",
     "OnRecordError",
     "Partitioning",
     "PausedPartitions",

@@ -1,5 +1,10 @@
 """The status of a flow."""
 
+from typing import Annotated
+
+from pydantic import Field
+
+from headrace.api.losses import LostOffsets
 from headrace.api.meta import Conditions
 from headrace.api.model import Count, Model, Text
 
@@ -52,3 +57,5 @@ class ReplicationFlowStatus(Model):
     """Labels of the driver pods (scale subresource)."""
     replicas: Count | None = None
     """Driver pods there are (scale subresource)."""
+    losses: Annotated[tuple[LostOffsets, ...], Field(max_length=100)] = ()
+    """Lost records: those that stopped a partition, and others for a day; the latest hundred."""

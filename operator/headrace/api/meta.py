@@ -145,6 +145,8 @@ class Reason(StrEnum):
     dead-letter topic could not be made."""
     DATA_LOST = "DataLost"
     """The message names the offsets that are lost."""
+    PARTITION_STOPPED = "PartitionStopped"
+    """A partition is not copied, for an error that does not go away by itself; others are."""
     UNEXPECTED_OFFSET = "UnexpectedOffset"
     """An acknowledged offset was not the next one: another writer, or a late duplicate."""
     PAUSED_BY_SPEC = "PausedBySpec"

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from headrace.api.extensions import Rule
+from headrace.api.losses import LostOffsets
 from headrace.api.meta import API_VERSION, Conditions, ObjectMeta
 from headrace.api.model import Count, Model, Name, Text, Timestamp
 from headrace.api.partitions import TopicPartitions
@@ -122,6 +123,8 @@ class ReplicationTaskStatus(Model):
     """The metadata.generation that this status describes."""
     conditions: Conditions = ()
     """Observations about the unit."""
+    losses: Annotated[tuple[LostOffsets, ...], Field(max_length=100)] = ()
+    """Lost records of its partitions: those that stopped one, and others for a day."""
 
 
 _EPOCH: Final = "self.?status.epoch.orValue(0)"

@@ -39,7 +39,7 @@ class FlowContext:
         self.driver = driver
         spec = flow.spec
         self.policy = policy_for(spec.policy, spec.source.alias)
-        self.change(flow)
+        self._follow(flow)
         self.source_access = ClusterAccess(spec.source, "spec.source", secrets)
         self.target_access = ClusterAccess(spec.target, "spec.target", secrets)
         self.source = clients.admin(self.source_access)
@@ -54,7 +54,14 @@ class FlowContext:
         self._contested: dict[str, Contested] = {}
 
     def change(self, flow: ReplicationFlow) -> None:
-        """Follow a changed spec, but not its clusters and its policy: those need other clients."""
+        """Follow a changed spec, but not its clusters and its policy: those need other clients.
+
+        ``flow`` is replaced only then.
+        """
+        if flow.spec != self.flow.spec:
+            self._follow(flow)
+
+    def _follow(self, flow: ReplicationFlow) -> None:
         self.flow = flow
         self.pauses = Pauses.of(flow.spec.paused_partitions)
         topics, alias = flow.spec.topics, flow.spec.target.alias

@@ -29,7 +29,7 @@ class RecordErrors:
         self._refused: dict[TopicPartition, RecordRefused] = {}
         """Of the lane that was closed last."""
         self._suspects: dict[TopicPartition, range] = {}
-        self._not_written: dict[TopicPartition, Retriable] = {}
+        self._not_written: dict[TopicPartition, HeadraceError] = {}
 
     def unanswered(self, problems: Iterable[Problem]) -> list[Problem]:
         """Those that the policy does not answer."""
@@ -48,10 +48,9 @@ class RecordErrors:
 
     def answer(self, progress: TaskProgress) -> None:
         """Skip the records that were refused alone, or write them to the dead-letter topic; then
-        store that. ``Fatal`` when that topic refuses one, too: it is copied no further.
+        store that. Where that topic does not take one the partition is copied no further for now.
         """
         refused, self._refused = self._refused, {}
-        failure: Fatal | None = None
         for at, error in sorted(refused.items()):
             record = error.record
             if not self._answers(error):
@@ -61,15 +60,11 @@ class RecordErrors:
                 continue
             try:
                 self._leave_out(progress, error, record)
-            except Retriable as why:
+            except (Retriable, Fatal) as why:
                 self._not_written[at] = why
-            except Fatal as why:
-                failure = failure or why
-        if failure is not None:
-            raise failure
 
-    def take_not_written(self) -> dict[TopicPartition, Retriable]:
-        """Partitions that wait for the dead-letter topic, each with its error; once."""
+    def take_not_written(self) -> dict[TopicPartition, HeadraceError]:
+        """Partitions whose record the dead-letter topic did not take, each with its error; once."""
         taken, self._not_written = self._not_written, {}
         return taken
 

@@ -5,22 +5,21 @@ Everything here waits for brokers: it runs in a pool, not on the loop that moves
 
 from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
-from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from headrace.api import StartFrom, TopicPartition
 from headrace.connect.context import FlowContext
+from headrace.connect.losses import Found, find_loss, resolve, sentence
 from headrace.connect.ownership import Ownership, OwnershipLost
-from headrace.errors import Fatal, Retriable
+from headrace.errors import Retriable
 from headrace.kafka import Position, Topic
-from headrace.replication import Progress, ProgressKey
+from headrace.logs import get_logger
+from headrace.replication import Loss, Progress, ProgressKey
 
 T = TypeVar("T")
+log = get_logger(__name__)
+
 Offsets = dict[TopicPartition, int]
-
-
-class DataLoss(Fatal):
-    """Records are gone that were not copied, or copies are gone; the message says which."""
 
 
 class Start(NamedTuple):
@@ -34,6 +33,15 @@ class Start(NamedTuple):
     target_topic_id: str
     end: int
     """The last stable offset of the source when this was read."""
+    seen_end: int
+    """The highest end of the source's log that was seen since."""
+    loss: Loss | None = None
+    """What was lost last."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether the partition must not go on: its loss is unresolved."""
+        return self.loss is not None and self.loss.unresolved
 
 
 Starts = dict[TopicPartition, Start]
@@ -70,8 +78,9 @@ def restore(
     What this instance has ``settled`` counts, unless what is stored names another owner.
 
     Behind the claim of the unit. (The fence at the broker has its place before progress is read;
-    the record mover has none, so it resumes from the stored positions.) Raises ``DataLoss`` when
-    what is stored does not fit what the clusters hold, ``Retriable`` while brokers do not answer.
+    the record mover has none, so it resumes from the stored positions.) Where what is stored does
+    not fit what the clusters hold, ``spec.onDataLoss`` decides. Raises ``Retriable`` while brokers
+    do not answer.
     """
     with ThreadPoolExecutor(1) as restore_pool:
         reading = restore_pool.submit(context.progress.read_to_end)
@@ -80,19 +89,14 @@ def restore(
     stored = _stored(context, partitions, records(context, ownership, settled))
     # After progress: an owner that does not know yet that it is none may go on meanwhile.
     offsets = _offsets(context, partitions, stored.keys())
-    _check(context, stored, ids, offsets)
-    positions = {at: progress.source_offset for at, progress in stored.items()}
-    positions |= _first_positions(context, partitions - stored.keys())
-    starts = {
-        at: Start(
-            position,
-            stored[at].target_offset if at in stored else 0,
-            stored[at].leader_epoch if at in stored else -1,
-            *ids[at.topic],
-            offsets.stable_ends[at],
-        )
-        for at, position in positions.items()
-    }
+    starts = {}
+    for at, progress in stored.items():
+        found = Found(*ids[at.topic], offsets.starts[at], offsets.ends[at], offsets.target_ends[at])
+        resolved = _without_loss(context, at, progress, found)
+        starts[at] = _start(resolved, offsets.stable_ends[at])
+    for at, position in _first_positions(context, partitions - stored.keys()).items():
+        end = offsets.stable_ends[at]
+        starts[at] = Start(position, 0, -1, *ids[at.topic], end, end)
     # A partition that comes from another task may carry a higher epoch than this unit's claim.
     owner = ownership.signature
     highest = max((p.epoch for p in stored.values() if p.owner != owner), default=0)
@@ -100,6 +104,38 @@ def restore(
         ownership.claim(above=highest)
     context.progress.write(records(context, ownership, starts))
     return starts
+
+
+def _start(progress: Progress, stable_end: int) -> Start:
+    return Start(
+        progress.source_offset,
+        progress.target_offset,
+        progress.leader_epoch,
+        progress.source_topic_id,
+        progress.target_topic_id,
+        stable_end,
+        max(stable_end, progress.source_end),
+        progress.loss,
+    )
+
+
+def _without_loss(
+    context: FlowContext, at: TopicPartition, progress: Progress, found: Found
+) -> Progress:
+    """Where to go on, by the policy; one loss may hide another. Each is logged once."""
+    now_ms = int(context.clock.time() * 1000)
+    while (loss := find_loss(progress, found, now_ms)) is not None:
+        before, progress = (
+            progress,
+            resolve(progress, loss, found, context.spec.on_data_loss),
+        )
+        assert progress.loss is not None
+        if progress != before:
+            why = sentence(context, at, progress.loss)
+            log.error("data loss", flow=context.name, partition=str(at), why=why)
+        if progress.loss.unresolved:
+            break
+    return progress
 
 
 def _stored(
@@ -122,7 +158,6 @@ def records(
     context: FlowContext,
     ownership: Ownership,
     starts: Mapping[TopicPartition, Start],
-    target_losses: Mapping[TopicPartition, str] = MappingProxyType({}),
 ) -> dict[ProgressKey, Progress]:
     """What is to be stored of these partitions, under this ownership: ``OwnershipLost`` after its
     end, so that what hung in a pool stores nothing behind the next owner."""
@@ -139,27 +174,11 @@ def records(
             epoch=ownership.epoch,
             filter_generation=0,
             owner=owner,
-            target_loss=target_losses.get(at, ""),
+            source_end=start.seen_end,
+            loss=start.loss,
         )
         for at, start in starts.items()
     }
-
-
-def check_source_range(
-    context: FlowContext, at: TopicPartition, position: int, start: int, end: int
-) -> None:
-    """Raise ``DataLoss`` when ``position`` does not lie in what the source holds."""
-    where = f"{at} on {context.source.name}"
-    if position < start:
-        raise DataLoss(
-            f"{where} begins at offset {start}, the next to copy was {position}: offsets "
-            f"{position} to {start - 1} are lost (retention was shorter than the flow's pause)"
-        )
-    if position > end:
-        raise DataLoss(
-            f"{where} ends at offset {end}, but offsets up to {position - 1} were copied: the "
-            "source lost them and may write others in their place (an unclean election)"
-        )
 
 
 class _Offsets(NamedTuple):
@@ -223,68 +242,6 @@ def known_topic_ids(context: FlowContext, topics: Set[str]) -> dict[str, tuple[s
 
 def _id(topic: Topic | None) -> str:
     return topic.topic_id if topic else ""
-
-
-def _check(
-    context: FlowContext,
-    stored: Mapping[TopicPartition, Progress],
-    ids: Mapping[str, tuple[str, str]],
-    offsets: _Offsets,
-) -> None:
-    for at, progress in sorted(stored.items()):
-        _check_ids(context, at, progress, *ids[at.topic])
-        check_source_range(
-            context, at, progress.source_offset, offsets.starts[at], offsets.ends[at]
-        )
-        if progress.target_loss:
-            raise DataLoss(progress.target_loss)
-        end = offsets.target_ends[at]
-        if end < progress.target_offset:
-            raise lost_on_target(context, at, end, progress.target_offset)
-
-
-def lost_on_target(
-    context: FlowContext, at: TopicPartition, offset: int, expected: int
-) -> DataLoss:
-    """``offset``: the first that is known to be gone; ``expected``: behind the last."""
-    target = TopicPartition(context.policy.target_topic(at.topic), at.partition)
-    return DataLoss(
-        f"{target} on {context.target.name} went on at offset {offset}, but all below {expected} "
-        f"were acknowledged: offsets {offset} to {expected - 1} are gone from the target (an "
-        "unclean election, or the topic was truncated)"
-    )
-
-
-def _check_ids(
-    context: FlowContext, at: TopicPartition, progress: Progress, source_id: str, target_id: str
-) -> None:
-    if progress.source_topic_id != source_id:
-        raise created_again_on_source(context, at, progress.source_offset)
-    if progress.target_topic_id != target_id:
-        raise created_again_on_target(context, at, progress.source_offset)
-
-
-_REMEDY = (
-    "to copy it from its beginning under another name, or to go on with what is there, "
-    "is yours to decide: delete the target topic and its progress, or restore the topic"
-)
-
-
-def created_again_on_source(context: FlowContext, at: TopicPartition, position: int) -> DataLoss:
-    """``position``: the last that is known to be of the old topic."""
-    return DataLoss(
-        f"topic {at.topic} on {context.source.name} was deleted and created again: what its old "
-        f"partition {at.partition} held from offset {position} on is lost, as far as it was not "
-        f"copied before that was noticed; {_REMEDY}"
-    )
-
-
-def created_again_on_target(context: FlowContext, at: TopicPartition, position: int) -> DataLoss:
-    """``position``: the last whose copies are known to be of the old topic."""
-    return DataLoss(
-        f"topic {context.policy.target_topic(at.topic)} on {context.target.name} was deleted and "
-        f"created again: the copies of {at} below source offset {position} are gone; {_REMEDY}"
-    )
 
 
 def _first_positions(

@@ -1,4 +1,4 @@
-"""When partitions that failed retriably are tried again: each in its own time, the others go on."""
+"""When partitions that failed are tried again: each in its own time, the others go on."""
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
@@ -6,13 +6,17 @@ from dataclasses import dataclass
 from headrace.api import TopicPartition
 from headrace.backoff import Backoff
 from headrace.clock import Clock
-from headrace.movers import Reached
+from headrace.errors import Fatal, HeadraceError
+from headrace.movers import OffsetGone, Reached, TargetLoss
 
 _FIRST_S, _LAST_S = 0.2, 30.0
+_FIRST_STOPPED_S, _LAST_STOPPED_S = 60.0, 3600.0
+"""A person has to do something first; a new lane, which that takes, disturbs the others."""
 
 
 @dataclass
 class _Failing:
+    error: HeadraceError
     backoff: Backoff
     acknowledged: int
     not_before: float
@@ -33,17 +37,36 @@ class Retries:
         return bool(self._failing)
 
     @property
+    def failing(self) -> frozenset[TopicPartition]:
+        """All of them."""
+        return frozenset(self._failing)
+
+    @property
     def waiting(self) -> frozenset[TopicPartition]:
         """Those whose back-off is not over."""
         now = self._clock.monotonic()
         return frozenset(at for at, one in self._failing.items() if one.not_before > now)
 
-    def failed(self, at: TopicPartition, acknowledged: int) -> None:
+    @property
+    def stopped(self) -> dict[TopicPartition, HeadraceError]:
+        """Those that a person has to help, and why."""
+        return {at: one.error for at, one in self._failing.items() if _is_stop(one.error)}
+
+    def failed(self, at: TopicPartition, acknowledged: int, error: HeadraceError) -> None:
         """Put a partition off; ``acknowledged`` is how far it was copied."""
         known = self._failing.get(at)
-        if known is None or acknowledged > known.acknowledged:
-            known = self._failing[at] = _Failing(Backoff(_FIRST_S, _LAST_S), acknowledged, 0.0)
+        same = known is not None and _is_stop(known.error) == _is_stop(error)
+        if known is None or not same or acknowledged > known.acknowledged:
+            limits = (_FIRST_STOPPED_S, _LAST_STOPPED_S) if _is_stop(error) else (_FIRST_S, _LAST_S)
+            known = _Failing(error, Backoff(*limits), acknowledged, 0.0)
+        known.error = error
         known.not_before = self._clock.monotonic() + known.backoff.next_s()
+        self._failing[at] = known
+
+    def at_once(self) -> None:
+        """Try those that are stopped without waiting: a person did something."""
+        for at in self.stopped:
+            self._failing[at].not_before = 0.0
 
     def observe(self, state: Mapping[TopicPartition, Reached]) -> bool:
         """Forget those that were copied further since, or that have nothing to copy.
@@ -67,6 +90,11 @@ class Retries:
         for at in partitions:
             del self._failing[at]
         return bool(partitions) and not self._failing
+
+
+def _is_stop(error: HeadraceError) -> bool:
+    """Whether trying again cannot help; a loss that the lane noticed is first looked into."""
+    return isinstance(error, Fatal) and not isinstance(error, OffsetGone | TargetLoss)
 
 
 def _idle(reached: Reached) -> bool:

@@ -1,6 +1,7 @@
 """What a source task reports of its lane: lag, rate, conditions."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import NamedTuple
 
 from headrace.api import (
     Condition,
@@ -15,23 +16,48 @@ from headrace.api import (
 )
 from headrace.clock import Clock
 from headrace.connect.lifecycle import LifeCycle
+from headrace.connect.losses import DataLoss, lost_offsets
 from headrace.connect.rate import Rate
-from headrace.connect.restoring import DataLoss, Start
+from headrace.connect.restoring import Start
+from headrace.connect.unread_lag import UnreadLag
+from headrace.errors import HeadraceError
 from headrace.movers import Copied, Reached, RecordRefused
+from headrace.replication import Loss
 
-_LONGEST_MESSAGE = 2_000
-
+_SHOWN_S = 86_400
+"""So long a loss that the flow has dealt with is shown: a person sees it the next morning."""
 _LONGEST_MESSAGE = 1024
 """Of each task: a flow shows those of all."""
+_MOST_LOSSES = 100
+
+
+class Partitions(NamedTuple):
+    """What a task knows of its partitions."""
+
+    wanted: Set[TopicPartition]
+    """Those that it is to copy."""
+    reached: Mapping[TopicPartition, Reached]
+    """How far those are that it copies."""
+    starts: Mapping[TopicPartition, Start]
+    """Where these would go on."""
+    losses: Mapping[TopicPartition, Loss]
+    """The last loss of those that had one."""
+    stopped: Mapping[TopicPartition, HeadraceError]
+    """Why it does not copy these."""
+    paused: Set[TopicPartition] = frozenset()
+    """Those that it does not copy, as the user asks."""
 
 
 class SourceStatus:
     """Sets the fields of a task's status that come from what it copies."""
 
-    def __init__(self, life: LifeCycle, clock: Clock) -> None:
+    def __init__(
+        self, life: LifeCycle, clock: Clock, sentence: Callable[[TopicPartition, Loss], str]
+    ) -> None:
+        """``sentence`` puts a loss into words."""
         self.copied = Copied()
         """By all lanes that the task has had."""
-        self._life, self._clock = life, clock
+        self._life, self._clock, self._sentence = life, clock, sentence
         self._rate = Rate()
         self._acknowledged_before = 0
         self._left_out_before = (0, 0)
@@ -49,12 +75,13 @@ class SourceStatus:
             lag_seconds=before.lag_seconds,
             skipped_records=before.skipped_records,
             dead_lettered_records=before.dead_lettered_records,
+            losses=before.losses,
             conditions=(*((lost,) if lost else ()), *self._left_out),
         )
 
-    def lost_data(self, loss: DataLoss) -> None:
-        """Report a loss as a condition, too."""
-        self._life.observe(conditions=(_lost_data(loss), *self._left_out))
+    def lost(self, losses: Mapping[TopicPartition, Loss]) -> None:
+        """Report what was lost of a task that copies nothing."""
+        self._life.observe(conditions=(*self._losses(losses), *self._left_out))
 
     def left_out(self, refused: RecordRefused, dead_letter_topic: str | None) -> None:
         """Count a record that is skipped (``None``) or dead-lettered; from any thread."""
@@ -82,31 +109,52 @@ class SourceStatus:
         return skipped + self.copied.skipped, dead_lettered + self.copied.dead_lettered
 
     def observe(
-        self,
-        state: Mapping[TopicPartition, Reached],
-        starts: Mapping[TopicPartition, Start],
-        wanted: Set[TopicPartition],
-        paused: Set[TopicPartition] = frozenset(),
-        more: Sequence[Condition] = (),
+        self, partitions: Partitions, unread: UnreadLag, more: Sequence[Condition] = ()
     ) -> None:
-        """Lag, rate and conditions, with ``more``; ``wanted`` are the partitions that the task is
-        to hold, ``paused`` those that are not copied, as the user asks."""
+        """Lag, rate and conditions, with ``more``; ``unread`` is the lag of what is not copied."""
         self._rate.count(self._clock.monotonic(), self.copied.bytes)
+        reached = partitions.reached.values()
         wall_s = self._clock.time()
+        seconds = int(max((one.lag_s(wall_s) for one in reached), default=0))
+        losses = {at: loss for at, loss in partitions.losses.items() if at in partitions.wanted}
         skipped, dead_lettered = self._left_out_so_far
         self._life.observe(
-            partitions=TopicPartitions.pack(state),
-            lag_records=sum(reached.lag_records for reached in state.values()),
-            lag_seconds=int(max((reached.lag_s(wall_s) for reached in state.values()), default=0)),
+            partitions=TopicPartitions.pack(partitions.reached),
+            lag_records=sum(one.lag_records for one in reached) + unread.records,
+            lag_seconds=max(seconds, unread.seconds),
             bytes_per_second=round(self._rate.per_second),
             skipped_records=skipped or None,
             dead_lettered_records=dead_lettered or None,
             conditions=(
-                *_caught_up(state, starts, wanted),
-                *_foreign_writer(state),
-                *_partitions_paused(paused & wanted, len(wanted)),
+                *_caught_up(partitions),
+                *_foreign_writer(partitions.reached),
+                *_not_ready(partitions.stopped),
+                *_partitions_paused(partitions.paused & partitions.wanted, len(partitions.wanted)),
+                *self._losses(losses),
                 *self._left_out,
                 *more,
+            ),
+        )
+
+    def _losses(self, losses: Mapping[TopicPartition, Loss]) -> tuple[Condition, ...]:
+        since_ms = (self._clock.time() - _SHOWN_S) * 1000
+        shown = {
+            at: loss
+            for at, loss in sorted(losses.items())
+            if loss.unresolved or loss.time_ms > since_ms
+        }
+        listed = [lost_offsets(at, loss) for at, loss in shown.items()]
+        self._life.observe(losses=tuple(listed[:_MOST_LOSSES]))
+        if not shown:
+            return ()
+        return (
+            Condition(
+                type=ConditionType.DATA_LOSS_DETECTED,
+                status=ConditionStatus.TRUE,
+                reason=Reason.DATA_LOST,
+                message="; ".join(self._sentence(at, loss) for at, loss in shown.items())[
+                    :_LONGEST_MESSAGE
+                ],
             ),
         )
 
@@ -117,13 +165,10 @@ class SourceStatus:
         self._acknowledged_before = self.copied.records
 
 
-def _caught_up(
-    state: Mapping[TopicPartition, Reached],
-    starts: Mapping[TopicPartition, Start],
-    wanted: Set[TopicPartition],
-) -> tuple[Condition, ...]:
-    behind = not wanted <= state.keys() or any(
-        reached.acknowledged < starts[at].end for at, reached in state.items()
+def _caught_up(partitions: Partitions) -> tuple[Condition, ...]:
+    behind = not partitions.wanted <= partitions.reached.keys() or any(
+        reached.acknowledged < partitions.starts[at].end
+        for at, reached in partitions.reached.items()
     )
     status = ConditionStatus.FALSE if behind else ConditionStatus.TRUE
     reason = Reason.CATCHING_UP if behind else Reason.CAUGHT_UP
@@ -166,10 +211,16 @@ def _partitions_paused(paused: Set[TopicPartition], of: int) -> tuple[Condition,
     )
 
 
-def _lost_data(error: DataLoss) -> Condition:
-    return Condition(
-        type=ConditionType.DATA_LOSS_DETECTED,
-        status=ConditionStatus.TRUE,
-        reason=Reason.DATA_LOST,
-        message=str(error),
+def _not_ready(stopped: Mapping[TopicPartition, HeadraceError]) -> tuple[Condition, ...]:
+    if not stopped:
+        return ()
+    at, error = min(stopped.items(), key=lambda item: item[0])
+    others = f" (and {len(stopped) - 1} more partitions)" if len(stopped) > 1 else ""
+    return (
+        Condition(
+            type=ConditionType.READY,
+            status=ConditionStatus.FALSE,
+            reason=Reason.DATA_LOST if isinstance(error, DataLoss) else Reason.PARTITION_STOPPED,
+            message=f"{at} is not copied{others}: {error}"[:_LONGEST_MESSAGE],
+        ),
     )

@@ -8,23 +8,24 @@ from headrace.api import ReplicationTaskStatus, TaskPhase, TopicPartition, Topic
 from headrace.assign import TaskId
 from headrace.connect.background import BackgroundStep
 from headrace.connect.context import FlowContext
-from headrace.connect.failed_lag import FailedLag
 from headrace.connect.lifecycle import LifeCycle
+from headrace.connect.losses import DataLoss, sentence
 from headrace.connect.ownership import Ownership
 from headrace.connect.pausing import Pausing
 from headrace.connect.record_errors import RecordErrors
 from headrace.connect.releasing import Releasing
-from headrace.connect.restoring import DataLoss, Starts, epoch_floor, restore
+from headrace.connect.restoring import Starts, epoch_floor, restore
 from headrace.connect.retries import Retries
 from headrace.connect.settling import settle, store_settled
-from headrace.connect.source_status import SourceStatus
+from headrace.connect.source_status import Partitions, SourceStatus
 from headrace.connect.standby import Standby
 from headrace.connect.task import Role
 from headrace.connect.task_progress import TaskProgress
 from headrace.connect.topic_check import TopicCheck
+from headrace.connect.unread_lag import UnreadLag
 from headrace.errors import HeadraceError, Retriable
 from headrace.logs import get_logger
-from headrace.movers import Copied, Lane, Problem
+from headrace.movers import Copied, Lane, OffsetGone, TargetLoss
 
 _OBSERVE_INTERVAL_S = 0.25
 
@@ -59,7 +60,7 @@ class SourceTask:
         self._context, self._clock = context, context.clock
         self._log = get_logger(__name__).bind(flow=context.name, task=id.name)
         self._life = LifeCycle(ownership, self._log, context.clock, changed, restarts)
-        self._reported = SourceStatus(self._life, context.clock)
+        self._reported = SourceStatus(self._life, context.clock, partial(sentence, context))
         self._progress = TaskProgress(context, ownership)
         self._restoring = BackgroundStep[Starts](restore_pool, context.clock)
         self._releasing = Releasing(ownership, release_pool, context.clock, self._log)
@@ -68,13 +69,14 @@ class SourceTask:
         self._contested = context.contested(id.name)
         self._standby = Standby(context, self._life, restore_pool)
         self._topic_check = TopicCheck(context, check_pool)
-        self._failed_lag = FailedLag(context, self._life, check_pool)
         self._pausing = Pausing(context, check_pool)
+        self._unread_lag = UnreadLag(context, self._life, check_pool)
         self._lane: Lane | None = None
         self._settling: Lane | None = None
         """The lane that the background step settles, or has settled."""
         self._stalls_seen = 0
         self._paused = False
+        self._flow = context.flow
         self._next_observation_s = 0.0
         if role is Role.STANDBY:
             self._enter(TaskPhase.RESTORING)
@@ -106,6 +108,11 @@ class SourceTask:
         """Whether it releases its unit already."""
         return self._releasing.begun
 
+    def superseded(self, partitions: Set[TopicPartition]) -> bool:
+        """Of a task that failed: whether a person has changed its flow or its partitions since.
+        From any thread."""
+        return self._flow is not self._context.flow or self.partitions != partitions
+
     # Restore.
 
     def activate(self) -> None:
@@ -130,6 +137,9 @@ class SourceTask:
             return False
         if self.role is Role.STANDBY:
             return self._stand_by()
+        if self._flow is not self._context.flow:
+            self._flow = self._context.flow
+            self._retries.at_once()
         if self._restoring.done:
             self._open_restored()
         if self._lane is not None:
@@ -165,7 +175,7 @@ class SourceTask:
             self.ownership.claim(epoch_floor(self._context, partitions))
             if self.ownership.handed_over:
                 self._contested.keep(frozenset())
-        if self._progress.target_losses:
+        if self._progress.unstored_loss:
             store_settled(self._context, self._progress, self._owned)
         partitions = self._contested.review(partitions, self.ownership.signature)
         if not partitions:
@@ -182,29 +192,40 @@ class SourceTask:
             return
         self._restoring.succeeded()
         self._settling = None
-        if not self._retries:
-            self._life.recovered()
         if self._lane is None or self.phase is TaskPhase.RESTORING:
             # The claim is fresh: only a stall from now on matters.
             self._context.stall_detector.beat()
             self._stalls_seen = self._context.stall_detector.stalls
         self._lane = lane
-        for at, why in self._record_errors.take_not_written().items():
-            self._put_off(at, why, starts[at].source_offset)
-        # Those that wait are stored: they are restored when their time comes.
-        waiting = self._retries.waiting
-        self._progress.forget(waiting & starts.keys() & self._progress.starts.keys())
-        starts = {at: start for at, start in starts.items() if at not in waiting}
-        self._progress.restored(starts)
+        starts = self._without_waiting(starts)
         self._contested.hold(starts.keys())
         lane.open({at: self._record_errors.copy_from(at, start) for at, start in starts.items()})
         self._pausing.apply(lane, self.partitions)
+        if not self._retries:
+            self._life.recovered()
         self._observe(lane)  # first: a report of Running names the partitions, too
         if self.phase is TaskPhase.RESTORING:
             self._enter(TaskPhase.RUNNING)
             self.pause(self._paused)
         if starts:
             self._log.info("copying", partitions=len(starts), epoch=self.ownership.epoch)
+
+    def _without_waiting(self, starts: Starts) -> Starts:
+        """Those to be opened; raises the error of a task whose partitions are all stopped."""
+        positions = {**self._progress.settled, **starts}
+        for at, why in self._record_errors.take_not_written().items():
+            self._failed(at, positions[at].source_offset, why)
+        self._progress.restored(starts)
+        for at, start in starts.items():
+            if start.loss is not None and start.waits:
+                loss = DataLoss(sentence(self._context, at, start.loss))
+                self._failed(at, start.source_offset, loss)
+        # Those that wait are stored: they are restored when their time comes.
+        waiting = self._retries.waiting
+        self._progress.forget(waiting)
+        if self.partitions and self.partitions <= (stopped := self._retries.stopped).keys():
+            raise stopped[min(self.partitions)]
+        return {at: start for at, start in starts.items() if at not in waiting}
 
     def _make_lane(self) -> Lane:
         return self._context.mover.lane(self.id, self._broker_away, self._reported.copied)
@@ -255,36 +276,29 @@ class SourceTask:
             self._retry(lane, dict.fromkeys(lane.partitions, error))
             return 0
         if problems := lane.problems():
-            self._handle(lane, problems)
+            self._retry(lane, dict(self._record_errors.unanswered(problems)))
             return 0
         if moved:
             self._progress.moved()
         return moved
 
-    def _handle(self, lane: Lane, problems: list[Problem]) -> None:
-        """The first that cannot be tried again is raised when the lane is settled."""
-        problems = self._record_errors.unanswered(problems)
-        retriable = {at: error for at, error in problems if isinstance(error, Retriable)}
-        fatal = (error for _, error in problems if not isinstance(error, Retriable))
-        self._retry(lane, retriable, next(fatal, None))
-
-    def _retry(
-        self,
-        lane: Lane,
-        errors: Mapping[TopicPartition, Retriable],
-        failure: HeadraceError | None = None,
-    ) -> None:
+    def _retry(self, lane: Lane, errors: Mapping[TopicPartition, HeadraceError]) -> None:
         """With a new lane, which opens these partitions after their back-off."""
         state = lane.state()
         for at, error in errors.items():
-            self._put_off(at, error, state[at].acknowledged)
-        self._renew_lane(failure)
+            self._failed(at, state[at].acknowledged, error)
+        self._renew_lane()
 
-    def _put_off(self, at: TopicPartition, error: Retriable, acknowledged: int) -> None:
-        self._life.retrying(error)
-        self._retries.failed(at, acknowledged)
+    def _failed(self, at: TopicPartition, acknowledged: int, error: HeadraceError) -> None:
+        if isinstance(error, Retriable):
+            self._life.retrying(error)
+        elif not isinstance(error, OffsetGone | TargetLoss):  # which the restore looks into
+            if at not in self._retries.stopped:
+                self._log.error("partition stopped", partition=str(at), why=str(error))
+            self._life.note(error)
+        self._retries.failed(at, acknowledged, error)
 
-    def _renew_lane(self, failure: HeadraceError | None = None) -> None:
+    def _renew_lane(self) -> None:
         """Settle the lane in the background; the next one goes on from there."""
         lane, self._lane = self._lane, None
         if lane is not None:
@@ -292,7 +306,8 @@ class SourceTask:
             lane.drop_unsent()
             self._settling = lane
             settling = partial(settle, self._context, self._progress, self._record_errors)
-            self._restoring.start(partial(settling, lane, self._owned, failure=failure))
+            failed = self._retries.failing
+            self._restoring.start(partial(settling, lane, self._owned, failed))
 
     # Store.
 
@@ -367,8 +382,8 @@ class SourceTask:
 
     def fail(self, error: HeadraceError) -> None:
         """Keep the reason; a task that another driver owns is closed without one."""
-        if isinstance(error, DataLoss):
-            self._reported.lost_data(error)
+        self._reported.lost(self._progress.losses)
+        self._flow = self._context.flow
         lane, self._lane = self._lane, None
         if lane is not None:
             self._releasing.free(lane)
@@ -409,13 +424,21 @@ class SourceTask:
 
     def punctuate(self, now_s: float) -> bool:
         """Update lag, rate and conditions, four times a second; raises what a check finds."""
+        unread = self._unread_lag
         if self.phase is TaskPhase.FAILED:
-            return self._failed_lag.observe(self.partitions)
-        if self._lane is None or now_s < self._next_observation_s:
+            if reported := unread.observe(self.partitions):
+                self._life.observe(lag_records=unread.records, lag_seconds=unread.seconds)
+            return reported
+        lane = self._lane
+        if lane is None or now_s < self._next_observation_s:
             return False
-        self._pausing.apply(self._lane, self.partitions)
-        self._topic_check.check(self._progress.starts)
-        self._observe(self._lane)
+        self._pausing.apply(lane, self.partitions)
+        unread.observe(self.partitions - self._opened - self._contested.given_way)
+        self._observe(lane)
+        if losses := self._topic_check.check(self._progress.acknowledged(lane)):
+            self._progress.noticed(losses)
+            changed = Retriable("a topic was created again: looking for what is lost")
+            self._retry(lane, dict.fromkeys(losses, changed))
         return True
 
     def _observe(self, lane: Lane) -> None:
@@ -426,13 +449,16 @@ class SourceTask:
             self._life.recovered()
         if self.phase is TaskPhase.RUNNING and not (self._retries or self._progress.late):
             self._reported.forget_error()
-        self._reported.observe(
-            self._pausing.with_lag(state, all_paused=self.phase is TaskPhase.PAUSED),
-            self._progress.starts,
+        progress = self._progress
+        known = Partitions(
             self.partitions - self._contested.heartbeats_left,
+            self._pausing.with_lag(state, all_paused=self.phase is TaskPhase.PAUSED),
+            progress.starts,
+            progress.losses,
+            self._retries.stopped,
             self._pausing.partitions,
-            self._contested.conditions,
         )
+        self._reported.observe(known, self._unread_lag, self._contested.conditions)
         self._acknowledge_assignment(lane)
 
     def _acknowledge_assignment(self, lane: Lane) -> None:
@@ -442,6 +468,6 @@ class SourceTask:
         """
         task = self.ownership.task
         assigned = TopicPartitions.unpack(task.spec.partitions)
-        held = lane.partitions | self._contested.given_way
+        held = lane.partitions | self._contested.given_way | self._retries.stopped.keys()
         if assigned == self.partitions == held and not self._restoring.pending:
             self._life.observe(observed_generation=task.metadata.generation)

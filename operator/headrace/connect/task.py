@@ -1,5 +1,6 @@
 """What a TaskManager asks of a task (Kafka Streams' ``Task``)."""
 
+from collections.abc import Set
 from enum import StrEnum
 from typing import Protocol
 
@@ -53,6 +54,11 @@ class Task(Protocol):
     @property
     def leaving(self) -> bool:
         """Whether it releases the unit already: it cannot come back from that."""
+        ...
+
+    def superseded(self, partitions: Set[TopicPartition]) -> bool:
+        """Of a task that failed: whether a person has changed its flow or its partitions since.
+        From any thread."""
         ...
 
     def change(self, partitions: frozenset[TopicPartition]) -> None:

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Set
 
-from headrace.api import TopicPartition
+from headrace.api import LossCause, TopicPartition
 from headrace.connect.context import FlowContext
 from headrace.connect.ownership import Ownership, OwnershipLost
 from headrace.connect.restoring import Start, Starts, records
-from headrace.errors import Retriable
-from headrace.movers import Lane, Storing, TargetLoss
+from headrace.errors import HeadraceError, Retriable
+from headrace.movers import Lane, OffsetGone, Storing, TargetLoss
+from headrace.replication import Loss
 
 _SILENCE_S = 0.2
 _LONGEST_S = 60.0
@@ -23,9 +24,11 @@ class TaskProgress:
         self._starts: Starts = {}
         self._storing: Storing | None = None
         self.settled: Starts = {}
-        """What lanes that are closed have acknowledged, until it is stored."""
-        self.target_losses: dict[TopicPartition, TargetLoss] = {}
-        """What they found out. The task fails when it is stored."""
+        """What lanes that are closed have acknowledged and found out, until it is stored."""
+        self.losses: dict[TopicPartition, Loss] = {}
+        """The last of each partition that had one, as stored."""
+        self._noticed: dict[TopicPartition, Loss] = {}
+        """While a lane ran."""
         self._moved_at: float | None = None
         """When the last record was moved, of those that are not stored yet."""
 
@@ -35,14 +38,18 @@ class TaskProgress:
         return self._starts
 
     def restored(self, starts: Starts) -> None:
-        """These are stored by the restore."""
-        self._starts |= starts
+        """These are stored by the restore; of those with an unresolved loss none is opened."""
+        for at, start in starts.items():
+            self.losses.pop(at, None)
+            if start.loss is not None:
+                self.losses[at] = start.loss
+        self._starts |= {at: start for at, start in starts.items() if not start.waits}
         self.settled = {at: start for at, start in self.settled.items() if at not in starts}
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """These are not the task's any more."""
         for at in partitions:
-            del self._starts[at]
+            self._starts.pop(at, None)
 
     def moved(self) -> None:
         """Records were moved just now."""
@@ -96,21 +103,45 @@ class TaskProgress:
         """A sentence when the target has not answered for a while."""
         return self._storing.late if self._storing is not None else ""
 
+    @property
+    def unstored_loss(self) -> bool:
+        """Whether a loss is to be stored first: what is appended later would hide it."""
+        return any(start.waits for start in self.settled.values())
+
+    def noticed(self, losses: Mapping[TopicPartition, Loss]) -> None:
+        """These are stored when the lane is settled."""
+        self._noticed |= losses
+
     def keep(self, lane: Lane) -> None:
         """What a lane that is settled, as far as it could be, has acknowledged and found out."""
-        self.settled |= self.acknowledged(lane)
-        self.target_losses |= {
-            at: error for at, error in lane.problems() if isinstance(error, TargetLoss)
+        settled = self.acknowledged(lane)
+        for at, error in lane.problems():
+            if at not in self._noticed and (loss := self._loss(error, settled[at])):
+                self._noticed[at] = loss
+        losses, self._noticed = self._noticed, {}
+        self.settled |= {
+            at: start._replace(loss=losses.get(at, start.loss)) for at, start in settled.items()
         }
 
-    def write(self, starts: Starts, target_losses: Mapping[TopicPartition, str]) -> None:
+    def _loss(self, error: HeadraceError, settled: Start) -> Loss | None:
+        """Evidence that the clusters may not show any more when they are asked."""
+        now_ms = int(self._context.clock.time() * 1000)
+        if isinstance(error, TargetLoss):
+            return Loss(LossCause.TARGET_TRUNCATED, error.offset, error.expected - 1, now_ms)
+        if isinstance(error, OffsetGone) and error.diverged_at is not None:
+            last = settled.source_offset - 1
+            if error.diverged_at <= last:
+                return Loss(LossCause.SOURCE_DIVERGED, error.diverged_at, last, now_ms)
+        return None
+
+    def write(self, starts: Starts) -> None:
         """Store these and wait; ``Retriable`` when they are not acknowledged in time."""
-        self._context.progress.write(records(self._context, self._ownership, starts, target_losses))
+        self._context.progress.write(records(self._context, self._ownership, starts))
 
     def leave_out(self, at: TopicPartition, offset: int) -> None:
         """Store that what is settled goes on behind this record, and wait: it is not copied."""
         after = self.settled[at]._replace(source_offset=offset + 1)
-        self.write({at: after}, {})
+        self.write({at: after})
         self.settled = {**self.settled, at: after}
 
     def unstored(self, lane: Lane) -> Starts:
@@ -131,6 +162,7 @@ class TaskProgress:
                 source_offset=reached.acknowledged,
                 target_offset=reached.target_offset or self._starts[at].target_offset,
                 leader_epoch=max(reached.leader_epoch, self._starts[at].leader_epoch),
+                seen_end=max(reached.end or 0, self._starts[at].seen_end),
             )
             for at, reached in lane.state().items()
         }

@@ -226,7 +226,8 @@ class Worker:
         standby: dict[TaskId, frozenset[TopicPartition]],
     ) -> None:
         for task in self._tasks.tasks.values():
-            if task.phase is TaskPhase.CLOSED or self._restart_due(task.id, task):
+            changed = task.superseded(active.get(task.id, task.partitions))
+            if task.phase is TaskPhase.CLOSED or self._restart_due(task.id, task, at_once=changed):
                 self._tasks.restart(task.id)
         copies = {id: at for id, at in active.items() if id.type == TaskType.SOURCE_TASK}
         self._tasks.assign(copies, standby)
@@ -304,10 +305,11 @@ class Worker:
             return True
         return False
 
-    def _restart_due(self, id: TaskId, running: _Running) -> bool:
+    def _restart_due(self, id: TaskId, running: _Running, *, at_once: bool = False) -> bool:
         if running.phase is not TaskPhase.FAILED:
             return False
-        if not self._restarts.is_due(id, running.started_at, time.monotonic()):
+        due = self._restarts.is_due(id, running.started_at, time.monotonic())
+        if not (due or at_once):
             return False
         restarts = self._restarts.count(id)
         self._log.info("restarting failed unit", task=id.name, restarts=restarts)

@@ -13,10 +13,10 @@ from headrace.kafka.clients import (
     assign_more,
     check_settings,
     client_config,
+    diverged_at,
     fetched_end,
     make_consumer,
     make_producer,
-    truncated,
     unassign,
 )
 from headrace.kafka.credentials import Credentials, read_credentials
@@ -51,6 +51,7 @@ __all__ = [
     "check_settings",
     "client_config",
     "concerns_record",
+    "diverged_at",
     "fetched_end",
     "make_consumer",
     "make_producer",
@@ -58,7 +59,6 @@ __all__ = [
     "read_credentials",
     "translate",
     "translated",
-    "truncated",
     "unassign",
     "words",
 ]

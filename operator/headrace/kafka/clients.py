@@ -2,6 +2,7 @@
 defaults where those would hide a loss."""
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -142,12 +143,17 @@ def unassign(consumer: Consumer, partitions: Iterable[TopicPartition]) -> None:
     consumer.incremental_unassign([confluent_kafka.TopicPartition(*at) for at in partitions])
 
 
-def truncated(error: KafkaError) -> bool:
-    """Whether the partition lost records that were read: its log was truncated since.
+def diverged_at(error: KafkaError) -> int | None:
+    """From which offset on the partition holds other records than were read, where its log was
+    truncated since; 0 when the client does not tell. ``None`` for any other error.
 
-    librdkafka reports it under the code of a failed offset reset, as there is none of its own.
+    librdkafka reports it under the code of a failed offset reset, as there is none of its own, and
+    the offset in words only.
     """
-    return KafkaError(KafkaError._LOG_TRUNCATION).str() in error.str()
+    if KafkaError(KafkaError._LOG_TRUNCATION).str() not in error.str():
+        return None
+    end = re.search(r"broker end offset is (\d+)", error.str())
+    return int(end[1]) if end else 0
 
 
 def fetched_end(consumer: Consumer, at: TopicPartition) -> int | None:

@@ -81,13 +81,13 @@ class OffsetGone(Fatal):
     """The source no longer holds the offset that was to be copied next."""
 
     def __init__(
-        self, at: TopicPartition, offset: int, message: str, *, truncated: bool = False
+        self, at: TopicPartition, offset: int, message: str, *, diverged_at: int | None = None
     ) -> None:
-        """``truncated``: the broker said so, whatever the log holds at that offset now."""
+        """``diverged_at``: the log was truncated there, whatever it holds at ``offset`` now."""
         super().__init__(message)
         self.at = at
         self.offset = offset
-        self.truncated = truncated
+        self.diverged_at = diverged_at
 
 
 class TargetLoss(Fatal):

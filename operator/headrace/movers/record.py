@@ -15,10 +15,10 @@ from headrace.kafka import (
     Renewal,
     assign_more,
     concerns_record,
+    diverged_at,
     fetched_end,
     translate,
     translated,
-    truncated,
     unassign,
     words,
 )
@@ -387,7 +387,7 @@ class RecordLane:
         where = f"{at} of {alias}"
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             gone = OffsetGone(
-                at, window.position, f"{where}: {error.str()}", truncated=truncated(error)
+                at, window.position, f"{where}: {error.str()}", diverged_at=diverged_at(error)
             )
             self._problems[at] = Problem(at, gone)
             return

@@ -61,12 +61,15 @@ def pins_in_force(pins: Mapping[TaskId, DriverName], pool: DriverPool) -> dict[T
 def movable(
     tasks: Iterable[ReplicationTask], pool: DriverPool, pins: Mapping[TaskId, DriverName]
 ) -> list[ReplicationTask]:
-    """Units that the assignor decides on: not those that stay on a cordoned driver."""
+    """Units that the assignor decides on: not those that stay on a cordoned driver.
+
+    A pin moves one from there, but only to a driver that may have it now.
+    """
+    schedulable = {driver.name for driver in pool.schedulable}
     return [
         task
         for task in tasks
-        if task.spec.driver_name not in pool.cordoned
-        or pins.get(task_id(task), task.spec.driver_name) != task.spec.driver_name
+        if task.spec.driver_name not in pool.cordoned or pins.get(task_id(task)) in schedulable
     ]
 
 

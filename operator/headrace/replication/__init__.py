@@ -3,10 +3,11 @@
 from headrace.replication.filters import TopicFilter
 from headrace.replication.heartbeats import Heartbeat
 from headrace.replication.policies import ReplicationPolicy, policy_for
-from headrace.replication.progress import Progress, ProgressKey, progress_topic
+from headrace.replication.progress import Loss, Progress, ProgressKey, progress_topic
 
 __all__ = [
     "Heartbeat",
+    "Loss",
     "Progress",
     "ProgressKey",
     "ReplicationPolicy",

@@ -11,6 +11,8 @@ from typing import Any, Self, TypeVar
 
 from pydantic import TypeAdapter
 
+from headrace.api import LossAction, LossCause
+
 T = TypeVar("T")
 
 _VERSION = 1
@@ -41,6 +43,28 @@ class ProgressKey:
 
 
 @dataclass(frozen=True)
+class Loss:
+    """The last loss of records of one partition: it stays here, as what follows would hide it."""
+
+    cause: LossCause
+    first: int
+    """The first offset that is lost: of the source or of the target, as the cause says."""
+    last: int
+    """The last one; below ``first`` when none is known."""
+    time_ms: int
+    """When it was noticed, Unix time."""
+    lower_bound: bool = False
+    """Whether later offsets may be lost, too."""
+    action: LossAction = LossAction.STOPPED
+    """A partition that is stopped waits for a person."""
+
+    @property
+    def unresolved(self) -> bool:
+        """Whether the partition waits."""
+        return self.action is LossAction.STOPPED
+
+
+@dataclass(frozen=True)
 class Progress:
     """Where to resume, and who stored it."""
 
@@ -57,8 +81,10 @@ class Progress:
     filter_generation: int
     owner: str
     """Task and driver incarnation, for people and for fencing."""
-    target_loss: str = ""
-    """What the target lost of the copies, in a sentence; the partition then waits for a person."""
+    source_end: int = 0
+    """The highest end of the source's log that was seen; 0 when unknown."""
+    loss: Loss | None = None
+    """What was lost of it last."""
     version: int = _VERSION
 
     def encode(self) -> bytes:

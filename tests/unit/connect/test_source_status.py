@@ -4,12 +4,12 @@ import time
 from types import SimpleNamespace
 from typing import cast
 
-from headrace.api import ConditionType
+from headrace.api import ConditionType, LossCause, TopicPartition
 from headrace.connect.lifecycle import LifeCycle
 from headrace.connect.ownership import Ownership
-from headrace.connect.restoring import DataLoss
 from headrace.connect.source_status import SourceStatus
 from headrace.logs import get_logger
+from headrace.replication import Loss
 
 
 def life() -> LifeCycle:
@@ -17,11 +17,18 @@ def life() -> LifeCycle:
     return LifeCycle(ownership, get_logger(__name__), time, lambda: None)
 
 
+def reported(life: LifeCycle) -> SourceStatus:
+    return SourceStatus(
+        life, time, lambda at, loss: f"offsets {loss.first} to {loss.last} are lost"
+    )
+
+
 def test_lost_data_and_a_lag_stay_over_a_restart() -> None:
     failed, restarted = life(), life()
     failed.observe(lag_records=50, lag_seconds=7)
-    SourceStatus(failed, time).lost_data(DataLoss("offsets 100 to 149 are lost"))
-    SourceStatus(restarted, time).take_over(failed.status)
+    loss = Loss(LossCause.SOURCE_TRUNCATED, 100, 149, time_ms=0)
+    reported(failed).lost({TopicPartition("orders", 0): loss})
+    reported(restarted).take_over(failed.status)
     assert (restarted.status.lag_records, restarted.status.lag_seconds) == (50, 7)
     (lost,) = restarted.status.conditions
     assert (lost.type, lost.message) == (

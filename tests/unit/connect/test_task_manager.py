@@ -5,7 +5,7 @@ Real ones run in ``test_source_task`` and in the integration tests.
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 
 import pytest
 
@@ -45,6 +45,9 @@ class FakeTask:
     def activate(self) -> None:
         self.role = Role.ACTIVE
         self._enter(TaskPhase.RESTORING)
+
+    def superseded(self, partitions: Set[TopicPartition]) -> bool:
+        return False
 
     def change(self, partitions: frozenset[TopicPartition]) -> None:
         JOURNAL.append(f"change {self.id.index}")

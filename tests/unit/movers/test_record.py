@@ -103,7 +103,7 @@ def test_a_problem_is_its_partition_s_only(scene: Scene) -> None:
     (problem,) = scene.lane.problems()
     assert problem.at == P0
     assert isinstance(problem.error, OffsetGone)
-    assert (problem.error.offset, problem.error.truncated) == (0, False)
+    assert (problem.error.offset, problem.error.diverged_at) == (0, None)
     assert (scene.copies(0), scene.copies(1)) == ([], [b"b"])
     scene.lane.leave({P0})
     scene.lane.forget({P0})

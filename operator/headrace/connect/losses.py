@@ -1,0 +1,196 @@
+"""Loss of records: what is found in stored progress, in which words, and where a copy goes on."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from headrace.api import LossAction, LossCause, LostOffsets, OnDataLoss, TopicPartition
+from headrace.connect.context import FlowContext
+from headrace.errors import Fatal
+from headrace.replication import Loss, Progress
+
+_ON_TARGET = (LossCause.TARGET_TRUNCATED, LossCause.TARGET_RECREATED)
+
+
+class DataLoss(Fatal):
+    """Records are gone that were not copied, or copies are gone; the message says which."""
+
+
+class Found(NamedTuple):
+    """What both clusters hold of one partition."""
+
+    source_topic_id: str
+    target_topic_id: str
+    start: int
+    """The first offset on the source."""
+    end: int
+    """Behind its last offset on the source."""
+    target_end: int
+
+
+def find_loss(progress: Progress, found: Found, now_ms: int) -> Loss | None:
+    """The loss that makes going on from here impossible; one that was resolved is none."""
+    if progress.loss is not None and progress.loss.unresolved:
+        return _until_now(progress.loss, progress, found)
+    return _recreated(progress, found, now_ms) or _truncated_log(progress, found, now_ms)
+
+
+def _recreated(progress: Progress, found: Found, now_ms: int) -> Loss | None:
+    if progress.source_topic_id != found.source_topic_id:
+        return recreated_on_source(progress.source_offset, progress.source_end, now_ms)
+    if progress.target_topic_id != found.target_topic_id:
+        return recreated_on_target(progress.target_offset, now_ms)
+    return None
+
+
+def _truncated_log(progress: Progress, found: Found, now_ms: int) -> Loss | None:
+    position, target_offset = progress.source_offset, progress.target_offset
+    if position < found.start:
+        return Loss(LossCause.SOURCE_TRUNCATED, position, found.start - 1, now_ms)
+    if position > found.end:
+        return Loss(LossCause.SOURCE_DIVERGED, found.end, position - 1, now_ms)
+    if found.target_end < target_offset:
+        return Loss(LossCause.TARGET_TRUNCATED, found.target_end, target_offset - 1, now_ms)
+    return None
+
+
+def _until_now(loss: Loss, progress: Progress, found: Found) -> Loss:
+    """While the partition waited retention went on, or the topic was created again."""
+    position = progress.source_offset
+    if loss.cause is LossCause.TARGET_TRUNCATED:
+        if progress.target_topic_id != found.target_topic_id:
+            return recreated_on_target(loss.last + 1, loss.time_ms)
+    elif loss.cause in (LossCause.SOURCE_TRUNCATED, LossCause.SOURCE_DIVERGED):
+        if progress.source_topic_id != found.source_topic_id:
+            return recreated_on_source(position, progress.source_end, loss.time_ms)
+        if loss.cause is LossCause.SOURCE_TRUNCATED:
+            return replace(loss, last=max(loss.last, found.start - 1))
+    return loss
+
+
+def recreated_on_source(position: int, end: int, now_ms: int) -> Loss:
+    """``position``: the last that is known to be of the old topic; ``end``: as last seen."""
+    last = max(end, position) - 1
+    return Loss(LossCause.SOURCE_RECREATED, position, last, now_ms, lower_bound=True)
+
+
+def recreated_on_target(target_offset: int, now_ms: int) -> Loss:
+    """``target_offset``: the last that is known to be of the old topic."""
+    return Loss(LossCause.TARGET_RECREATED, 0, target_offset - 1, now_ms)
+
+
+def resolve(progress: Progress, loss: Loss, found: Found, policy: OnDataLoss) -> Progress:
+    """Where the copy goes on, by ``spec.onDataLoss``; with Fail it stays where it is.
+
+    Restart copies all there is again, from the earliest offset. Continue goes on behind what is
+    lost: at the start of a log that was truncated or created again, at the offset from which the
+    source differs from what was copied, or, when it is the target that lost copies, with the next
+    record.
+    """
+    if policy is OnDataLoss.FAIL:
+        return replace(progress, loss=replace(loss, action=LossAction.STOPPED))
+    on_target = loss.cause in _ON_TARGET
+    if policy is OnDataLoss.RESTART or loss.cause is LossCause.SOURCE_RECREATED:
+        position = found.start
+    elif on_target:
+        position = progress.source_offset
+    else:
+        position = max(loss.first, found.start)
+    restarted = policy is OnDataLoss.RESTART
+    action = LossAction.RESTARTED if restarted else LossAction.CONTINUED
+    same = position == progress.source_offset
+    resolved = replace(
+        progress,
+        source_offset=position,
+        leader_epoch=progress.leader_epoch if same else -1,
+        loss=replace(loss, action=action),
+    )
+    if on_target:
+        return replace(
+            resolved, target_topic_id=found.target_topic_id, target_offset=found.target_end
+        )
+    return replace(resolved, source_topic_id=found.source_topic_id, source_end=found.end)
+
+
+# For people.
+
+
+def sentence(context: FlowContext, at: TopicPartition, loss: Loss) -> str:
+    """What was lost, where and why, and what was or can be done."""
+    return f"{_WORDS[loss.cause](context, at, loss)}; {_OUTCOMES[loss.action]}"
+
+
+_OUTCOMES = {
+    LossAction.STOPPED: (
+        "the partition is stopped: set spec.onDataLoss to Restart (copy it again from the earliest "
+        "offset) or Continue (go on behind the loss), or exclude the topic"
+    ),
+    LossAction.RESTARTED: "copied again from the earliest offset (spec.onDataLoss: Restart)",
+    LossAction.CONTINUED: "gone on behind it (spec.onDataLoss: Continue)",
+}
+
+
+def _truncated(context: FlowContext, at: TopicPartition, loss: Loss) -> str:
+    return (
+        f"{at} on {context.source.name} begins at offset {loss.last + 1}, the next to copy was "
+        f"{loss.first}: offsets {loss.first} to {loss.last} are lost (retention was shorter than "
+        "the flow's pause)"
+    )
+
+
+def _diverged(context: FlowContext, at: TopicPartition, loss: Loss) -> str:
+    return (
+        f"{at} on {context.source.name} ended at offset {loss.first}, but offsets up to "
+        f"{loss.last} were copied: the source lost them and may write others in their place (an "
+        "unclean election)"
+    )
+
+
+def _recreated_on_source(context: FlowContext, at: TopicPartition, loss: Loss) -> str:
+    seen = f" (at least to offset {loss.last})" if loss.last >= loss.first else ""
+    return (
+        f"topic {at.topic} on {context.source.name} was deleted and created again: what its old "
+        f"partition {at.partition} held from offset {loss.first} on{seen} is lost, as far as it "
+        "was not copied before that was noticed"
+    )
+
+
+def _truncated_on_target(context: FlowContext, at: TopicPartition, loss: Loss) -> str:
+    target = TopicPartition(context.policy.target_topic(at.topic), at.partition)
+    return (
+        f"{target} on {context.target.name} went on at offset {loss.first}, but all below "
+        f"{loss.last + 1} were acknowledged: offsets {loss.first} to {loss.last} are gone from the "
+        "target (an unclean election, or the topic was truncated)"
+    )
+
+
+def _recreated_on_target(context: FlowContext, at: TopicPartition, loss: Loss) -> str:
+    offsets = f"its offsets 0 to {loss.last}, " if loss.last >= 0 else ""
+    return (
+        f"topic {context.policy.target_topic(at.topic)} on {context.target.name} was deleted and "
+        f"created again: {offsets}all copies of {at} until then, are gone"
+    )
+
+
+_WORDS: dict[LossCause, Callable[[FlowContext, TopicPartition, Loss], str]] = {
+    LossCause.SOURCE_TRUNCATED: _truncated,
+    LossCause.SOURCE_DIVERGED: _diverged,
+    LossCause.SOURCE_RECREATED: _recreated_on_source,
+    LossCause.TARGET_TRUNCATED: _truncated_on_target,
+    LossCause.TARGET_RECREATED: _recreated_on_target,
+}
+
+
+def lost_offsets(at: TopicPartition, loss: Loss) -> LostOffsets:
+    """The same, as data."""
+    return LostOffsets(
+        topic=at.topic,
+        partition=at.partition,
+        cause=loss.cause,
+        first_offset=loss.first,
+        last_offset=loss.last if loss.last >= loss.first else None,
+        lower_bound=loss.lower_bound,
+        action=loss.action,
+        time=datetime.fromtimestamp(loss.time_ms // 1000, UTC),
+    )
