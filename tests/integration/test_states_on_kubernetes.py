@@ -28,7 +28,6 @@ ASKED = {
     "delivery": ("ExactlyOnce", "spec.delivery: ExactlyOnce is not built yet; use AtLeastOnce"),
     "mover": ("Batch", "spec.mover: Batch is not built yet; use"),
     "acls": ({"sync": True}, "spec.acls.sync: true is not built yet; use false"),
-    "onDataLoss": ("Restart", "spec.onDataLoss: Restart is not built yet; use Fail"),
     "groups": ({"include": ["mine"]}, "spec.groups.include is not built yet; leave it out"),
 }
 """A field of a flow, a value of it that is not built, and what is said."""

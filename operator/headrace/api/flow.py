@@ -84,7 +84,8 @@ class Location(StrEnum):
 
 
 class OnDataLoss(StrEnum):
-    """What to do when records were gone from the source before they were copied."""
+    """What to do when records are gone: from the source before they were copied, or from the
+    target."""
 
     FAIL = "Fail"
     RESTART = "Restart"
@@ -310,11 +311,12 @@ class ReplicationFlowSpec(Model):
     offset_syncs: OffsetSyncs = OffsetSyncs()
     """Pairs of source and target offset, from which group positions are translated."""
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
-    """When records were gone from the source before they were copied: Fail stops the task, Restart
-    resumes at the earliest offset, Continue resumes after the gap."""
+    """When records are gone, from the source before they were copied or from the target: Fail stops
+    the partition, Restart copies it again from the earliest offset, Continue goes on behind what is
+    lost."""
     on_record_error: OnRecordError = OnRecordError.FAIL
     """When the target refuses a record for what it is (too large, its timestamp, a rule of the
-    broker): Fail stops the task, DeadLetter writes it to deadLetterTopic, Skip skips it; both are
+    broker): Fail stops the partition, DeadLetter writes it to deadLetterTopic, Skip skips it; both are
     counted."""
     dead_letter_topic: Topic | None = None
     """With onRecordError DeadLetter: the target topic for refused records, with Kafka Connect's

@@ -13,7 +13,6 @@ from headrace.api.flow import (
     BatchVerification,
     Delivery,
     Mover,
-    OnDataLoss,
     ReplicationFlow,
 )
 from headrace.api.load import MessageFormat
@@ -66,7 +65,6 @@ FLOW = (
         ),
     ),
     Part("offset_syncs.location", unless=("checkpoints.enabled", False)),
-    Part("on_data_loss", built=(OnDataLoss.FAIL,)),
 )
 
 TEST = (

@@ -42,13 +42,19 @@ def occurrences(before: Iterable[Condition], after: Iterable[Condition]) -> Iter
     before = list(before)
     for new in after:
         old = condition(before, new.type)
-        if old is not None and (old.status, old.reason) == (new.status, new.reason):
+        if old is not None and _same(old, new):
             continue
         if new.type is ConditionType.READY:
             warning = new.status is ConditionStatus.FALSE and _stalled(after)
             yield Occurrence(new.reason, new.message, warning)
         elif new.type not in (ConditionType.RECONCILING, ConditionType.STALLED):
             yield Occurrence(new.type, new.message, new.status is ConditionStatus.TRUE)
+
+
+def _same(old: Condition, new: Condition) -> bool:
+    """Another loss is another Event, while the condition stays as it is."""
+    another = new.type is ConditionType.DATA_LOSS_DETECTED and old.message != new.message
+    return (old.status, old.reason) == (new.status, new.reason) and not another
 
 
 class EventRecorder:

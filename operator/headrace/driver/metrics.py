@@ -1,5 +1,6 @@
 """A driver pod's metrics of its units: what its Worker would report, nothing else."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -87,6 +88,12 @@ CONDITION = Described(
     "of a source task is True, else 0.",
     (*_TASK, "condition"),
 )
+LOST_OFFSETS = Described(
+    "headrace_task_lost_offsets",
+    "gauge",
+    "Offsets in the ranges that the unit's status.losses lists.",
+    (*_TASK, "cause", "action"),
+)
 BEAT_S = Described(
     "headrace_heartbeat_timestamp_seconds",
     "gauge",
@@ -107,6 +114,7 @@ METRICS: Sequence[Described] = (
     RESTARTS,
     PHASE,
     CONDITION,
+    LOST_OFFSETS,
     BEAT_S,
 )
 _CONDITIONS = (
@@ -165,5 +173,11 @@ def _of_source_task(unit: UnitFigures) -> Iterator[_Sample]:
     if status.lag_seconds is not None:
         yield LAG_S, (), status.lag_seconds
     true = {one.type for one in status.conditions if one.status is ConditionStatus.TRUE}
+    lost = Counter[tuple[str, str]]()
+    for loss in status.losses:
+        last = loss.first_offset - 1 if loss.last_offset is None else loss.last_offset
+        lost[loss.cause, loss.action] += last + 1 - loss.first_offset
+    for labels, offsets in lost.items():
+        yield LOST_OFFSETS, labels, offsets
     for condition in _CONDITIONS:
         yield CONDITION, (condition.value,), condition in true

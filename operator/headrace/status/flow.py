@@ -9,6 +9,7 @@ from headrace.api import (
     ConditionStatus,
     ConditionType,
     Lag,
+    LostOffsets,
     Readiness,
     Reason,
     ReplicationFlowStatus,
@@ -22,6 +23,7 @@ from headrace.status.checks import judge
 from headrace.status.facts import FlowFacts
 
 _LONGEST_MESSAGE = 4096
+<<<<<<< HEAD
 _OBSERVED_BY_TASKS = (
     ConditionType.DATA_LOSS_DETECTED,
     ConditionType.FOREIGN_WRITER,
@@ -29,6 +31,9 @@ _OBSERVED_BY_TASKS = (
     ConditionType.RECORDS_LEFT_OUT,
     ConditionType.PARTITION_CONTESTED,
 )
+=======
+_MOST_LOSSES = 100
+>>>>>>> 3c7a396 (Losses in the flow's status, a metric and Events; the runbook says what each policy does)
 
 
 def flow_status(facts: FlowFacts) -> ReplicationFlowStatus:
@@ -60,6 +65,7 @@ def flow_status(facts: FlowFacts) -> ReplicationFlowStatus:
             seconds=max((task.status.lag_seconds or 0 for task in copying), default=0),
         ),
         bytes_per_second=sum(task.status.bytes_per_second or 0 for task in copying),
+        losses=_latest_losses(facts),
         drivers=facts.alive,
         replicas=facts.alive if pods is None else sum(not pod.ended for pod in pods),
         selector=facts.selector,
@@ -92,6 +98,16 @@ def _rounded(status: ReplicationFlowStatus) -> ReplicationFlowStatus:
             "bytes_per_second": (status.bytes_per_second or 0).bit_length(),
         }
     )
+
+
+def _latest_losses(facts: FlowFacts) -> tuple[LostOffsets, ...]:
+    """One a partition: a task that gave it up may still report an earlier one."""
+    losses = sorted(
+        (loss for task in facts.source_tasks for loss in task.status.losses),
+        key=lambda loss: loss.time,
+    )
+    latest = {(loss.topic, loss.partition): loss for loss in losses}
+    return tuple(latest.values())[-_MOST_LOSSES:]
 
 
 def _about_copies(facts: FlowFacts) -> Iterable[Condition]:

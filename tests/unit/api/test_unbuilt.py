@@ -85,7 +85,6 @@ def test_a_flow_that_asks_for_nothing_that_is_missing() -> None:
             {"offsetSyncs": {"location": "Source"}},
             "spec.offsetSyncs.location: Source is not built yet; leave it out",
         ),
-        ({"onDataLoss": "Restart"}, "spec.onDataLoss: Restart is not built yet; use Fail"),
     ],
 )
 def test_what_a_flow_is_refused_for(spec: dict[str, Any], sentence: str) -> None:

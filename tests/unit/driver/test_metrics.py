@@ -1,5 +1,7 @@
 """What a driver says at a scrape, given what its units would report."""
 
+from datetime import UTC, datetime
+
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -7,6 +9,9 @@ from headrace.api import (
     Condition,
     ConditionStatus,
     ConditionType,
+    LossAction,
+    LossCause,
+    LostOffsets,
     Reason,
     ReplicationTaskStatus,
     TaskPhase,
@@ -90,6 +95,23 @@ def test_one_phase_is_1_and_all_others_are_0() -> None:
 def test_a_lag_that_is_not_known_yet_is_not_said_to_be_none() -> None:
     found = scrape(source_task())
     assert found["headrace_task_lag_records"] == found["headrace_task_lag_seconds"] == {}
+
+
+def test_lost_offsets_count_by_cause_and_by_what_the_flow_did() -> None:
+    def loss(partition: int, last: int | None) -> LostOffsets:
+        return LostOffsets(
+            topic="orders",
+            partition=partition,
+            cause=LossCause.SOURCE_TRUNCATED,
+            first_offset=10,
+            last_offset=last,
+            action=LossAction.STOPPED,
+            time=datetime.now(UTC),
+        )
+
+    found = scrape(source_task(losses=(loss(0, 19), loss(1, 10), loss(2, None))))
+    labels = (*SOURCE_TASK, "SourceTruncated", "Stopped")
+    assert found["headrace_task_lost_offsets"] == {labels: 11}
 
 
 def test_conditions_count_when_they_are_true() -> None:

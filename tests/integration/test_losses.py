@@ -1,0 +1,105 @@
+"""Records that are gone from real brokers, and what ``spec.onDataLoss`` makes of it."""
+
+from collections.abc import Callable
+from functools import partial
+from operator import eq
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition as ConfluentPartition
+from confluent_kafka.admin import AdminClient
+from support.flows import FlowRun, manifest, spec
+from support.records import count, make_topic, numbered, produce, read, unique
+
+from headrace.kafka import Admin
+from headrace.sandbox import Cluster
+
+WaitUntil = Callable[..., Any]
+ONE_TASK = {"tasks": {"max": 1}, "drivers": {"replicas": 1}, "discovery": {"topicsSeconds": 2}}
+OLD, NEW = numbered(100, 1), numbered(50, 1, first=100)
+
+
+@pytest.fixture(autouse=True)
+def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control sockets of this test's own."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+def losses(run: FlowRun) -> list[dict[str, Any]]:
+    """All but their times."""
+    lost = run.status().get("losses", [])
+    return [{name: value for name, value in one.items() if name != "time"} for one in lost]
+
+
+def recreate(cluster: Cluster, topic: str, wait_until: WaitUntil) -> None:
+    """At once: a topic that discovery does not find is no loss, but a topic less."""
+    admin = Admin(spec(cluster))
+    admin.delete_topic(topic)
+    wait_until(lambda: admin.create_topic(topic, 1), within_s=60)
+
+
+@pytest.mark.parametrize("policy", ["Fail", "Restart", "Continue"])
+def test_retention_that_was_faster_than_the_flow(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil, policy: str
+) -> None:
+    lost, other = (make_topic(spec(east), unique(word), 1) for word in ("cut", "whole"))
+    flow = manifest("retention", east, west, lost, other, onDataLoss=policy, **ONE_TASK)
+    produce(spec(east), lost, OLD)
+    with FlowRun(tmp_path, [flow], "--until-caught-up") as run:
+        assert run.end(60) == 0, run.output
+    produce(spec(east), lost, NEW)
+    produce(spec(east), other, NEW)
+    admin = AdminClient({"bootstrap.servers": east.bootstrap_servers})
+    for future in admin.delete_records([ConfluentPartition(lost, 0, 120)]).values():
+        future.result()
+
+    with FlowRun(tmp_path, [flow]) as run:
+        (loss,) = wait_until(partial(losses, run), within_s=60)
+        action = {"Fail": "Stopped", "Restart": "Restarted", "Continue": "Continued"}[policy]
+        expected = {"topic": lost, "partition": 0, "cause": "SourceTruncated", "action": action}
+        assert loss == expected | {"firstOffset": 100, "lastOffset": 119}
+        assert "offsets 100 to 119 are lost" in run.condition("DataLossDetected")["message"]
+        # The others of its task go on, whatever becomes of this one.
+        wait_until(partial(count, spec(west), f"east.{other}"), within_s=60, until=partial(eq, 50))
+        if policy == "Fail":
+            assert run.condition("Ready")["status"] == "False"
+            assert run.condition("Ready")["reason"] == "DataLost"
+            assert count(spec(west), f"east.{lost}") == 100
+        else:
+            wait_until(run.ready, within_s=60)
+            copies = partial(read, spec(west), f"east.{lost}")
+            wait_until(copies, within_s=60, until=lambda found: found[0] == OLD + NEW[20:])
+
+
+@pytest.mark.parametrize("policy", ["Restart", "Continue"])
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_topic_that_is_created_again_while_the_flow_runs(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil, side: str, policy: str
+) -> None:
+    topic = make_topic(spec(east), unique("again"), 1)
+    copy = f"east.{topic}"
+    produce(spec(east), topic, OLD)
+    flow = manifest("again", east, west, topic, onDataLoss=policy, **ONE_TASK)
+    with FlowRun(tmp_path, [flow]) as run:
+        wait_until(partial(count, spec(west), copy), within_s=60, until=partial(eq, 100))
+        wait_until(run.ready, within_s=60)
+        cluster, name = (east, topic) if side == "source" else (west, copy)
+        recreate(cluster, name, wait_until)
+        (loss,) = wait_until(partial(losses, run), within_s=60)
+        if side == "source":
+            assert (loss["cause"], loss["firstOffset"]) == ("SourceRecreated", 100)
+            assert loss["lowerBound"]
+        else:
+            assert (loss["cause"], loss["firstOffset"]) == ("TargetRecreated", 0)
+            assert loss["lastOffset"] == 99
+        produce(spec(east), topic, NEW)
+        expected = {
+            ("source", "Restart"): OLD + NEW,
+            ("source", "Continue"): OLD + NEW,
+            ("target", "Restart"): OLD + NEW,
+            ("target", "Continue"): NEW,
+        }[side, policy]
+        copies = partial(read, spec(west), copy)
+        wait_until(copies, within_s=60, until=lambda found: found.get(0) == expected)
+        wait_until(run.ready, within_s=60)
