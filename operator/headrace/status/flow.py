@@ -23,7 +23,6 @@ from headrace.status.checks import judge
 from headrace.status.facts import FlowFacts
 
 _LONGEST_MESSAGE = 4096
-<<<<<<< HEAD
 _OBSERVED_BY_TASKS = (
     ConditionType.DATA_LOSS_DETECTED,
     ConditionType.FOREIGN_WRITER,
@@ -31,9 +30,7 @@ _OBSERVED_BY_TASKS = (
     ConditionType.RECORDS_LEFT_OUT,
     ConditionType.PARTITION_CONTESTED,
 )
-=======
 _MOST_LOSSES = 100
->>>>>>> 3c7a396 (Losses in the flow's status, a metric and Events; the runbook says what each policy does)
 
 
 def flow_status(facts: FlowFacts) -> ReplicationFlowStatus:
