@@ -97,18 +97,19 @@ def test_a_lag_that_is_not_known_yet_is_not_said_to_be_none() -> None:
     assert found["headrace_task_lag_records"] == found["headrace_task_lag_seconds"] == {}
 
 
-def test_lost_offsets_count_by_cause_and_by_what_the_flow_did() -> None:
-    def loss(partition: int, last: int | None) -> LostOffsets:
-        return LostOffsets(
-            topic="orders",
-            partition=partition,
-            cause=LossCause.SOURCE_TRUNCATED,
-            first_offset=10,
-            last_offset=last,
-            action=LossAction.STOPPED,
-            time=datetime.now(UTC),
-        )
+def loss(partition: int, last: int | None) -> LostOffsets:
+    return LostOffsets(
+        topic="orders",
+        partition=partition,
+        cause=LossCause.SOURCE_TRUNCATED,
+        first_offset=10,
+        last_offset=last,
+        action=LossAction.STOPPED,
+        time=datetime.now(UTC),
+    )
 
+
+def test_lost_offsets_count_by_cause_and_by_what_the_flow_did() -> None:
     found = scrape(source_task(losses=(loss(0, 19), loss(1, 10), loss(2, None))))
     labels = (*SOURCE_TASK, "SourceTruncated", "Stopped")
     assert found["headrace_task_lost_offsets"] == {labels: 11}
@@ -151,5 +152,7 @@ def test_a_driver_without_units_says_nothing_of_any() -> None:
 
 
 def test_every_metric_that_is_described_is_served() -> None:
-    found = scrape(source_task(lag_records=0, lag_seconds=0), heartbeat(west=1.0))
+    found = scrape(
+        source_task(lag_records=0, lag_seconds=0, losses=(loss(0, 1),)), heartbeat(west=1.0)
+    )
     assert [name for name, samples in found.items() if not samples] == []
