@@ -70,5 +70,5 @@ def test_no_record_at_a_time_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_time_out_of_our_own_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     # A driver that was frozen for longer than both time-outs finds its own expired first.
     monkeypatch.setattr("headrace.kafka.admin.GRACE_S", 0.0)
-    with pytest.raises(Retriable, match=r"could not read latest offsets of orders-0 on east .*time"):
+    with pytest.raises(Retriable, match=r"latest offsets of orders-0 on east .*time"):
         admin(monkeypatch).offsets([AT], Position.LATEST)
