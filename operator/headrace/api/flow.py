@@ -316,8 +316,8 @@ class ReplicationFlowSpec(Model):
     lost."""
     on_record_error: OnRecordError = OnRecordError.FAIL
     """When the target refuses a record for what it is (too large, its timestamp, a rule of the
-    broker): Fail stops the partition, DeadLetter writes it to deadLetterTopic, Skip skips it; both are
-    counted."""
+    broker): Fail stops the partition, DeadLetter writes it to deadLetterTopic, Skip skips it; both
+    are counted."""
     dead_letter_topic: Topic | None = None
     """With onRecordError DeadLetter: the target topic for refused records, with Kafka Connect's
     headers. Made with one partition if it is absent."""

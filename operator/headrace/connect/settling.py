@@ -17,6 +17,7 @@ def settle(
     record_errors: RecordErrors,
     lane: Lane,
     partitions: frozenset[TopicPartition],
+    *,
     failed: Set[TopicPartition],
 ) -> Starts:
     """Drop what is queued, wait for the outcome of what was sent, store it; where to go on.

@@ -307,7 +307,7 @@ class SourceTask:
             self._settling = lane
             settling = partial(settle, self._context, self._progress, self._record_errors)
             failed = self._retries.failing
-            self._restoring.start(partial(settling, lane, self._owned, failed))
+            self._restoring.start(partial(settling, lane, self._owned, failed=failed))
 
     # Store.
 
