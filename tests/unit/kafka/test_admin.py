@@ -41,11 +41,11 @@ class FakeAdminClient:
         return 0
 
 
-def admin(monkeypatch: pytest.MonkeyPatch, *offsets: int) -> Admin:
+def admin(monkeypatch: pytest.MonkeyPatch, *offsets: int, timeout_s: float = 0.3) -> Admin:
     client = FakeAdminClient(*offsets)
     monkeypatch.setattr("headrace.kafka.admin.construct", lambda *_: client)
     spec = ClusterSpec(alias="east", bootstrap_servers="127.0.0.1:1")
-    return Admin(ClusterAccess(spec), timeout_s=0.3)
+    return Admin(ClusterAccess(spec), timeout_s=timeout_s)
 
 
 @pytest.mark.parametrize("position", list(Position))
@@ -53,7 +53,7 @@ def test_an_offset_without_an_answer_is_asked_for_again(
     monkeypatch: pytest.MonkeyPatch, position: Position
 ) -> None:
     # A broker that does not answer in time leaves the client's mark in the result, and no error.
-    east = admin(monkeypatch, OFFSET_INVALID, OFFSET_INVALID, 42)
+    east = admin(monkeypatch, OFFSET_INVALID, OFFSET_INVALID, 42, timeout_s=60)
     assert east.offsets([AT], position) == {AT: 42}
 
 
