@@ -133,7 +133,8 @@ def test_refused_records_and_no_others_are_left_out(
         produce(spec(east), topic, tail)
         wait_until(partial(count, spec(west), copy), within_s=60, until=lambda n: n >= 2_008)
     kept = [r for n, r in enumerate(records) if n not in (TOO_LARGE, TOO_OLD)]
-    assert read(spec(west), copy)[0] == kept + tail
+    # A producer that a refusal stopped may leave a batch repeated, which was acknowledged last.
+    assert list(dict.fromkeys(read(spec(west), copy)[0])) == kept + tail
     if dead:
         letters = [letter for part in read(spec(west), dead).values() for letter in part]
         lost = [records[TOO_LARGE], records[TOO_OLD]]
