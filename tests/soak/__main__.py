@@ -27,17 +27,20 @@ from soak.drivers import DriverFaults, identity
 from soak.faults import FaultJournal
 from soak.hazards import Hazard
 from soak.load import NumberedLoad
-from soak.outcome import Outcome, Verdict
-from soak.reading import close_books
+from soak.outcome import BEHIND, Outcome, Verdict
+from soak.reading import close_books, ended_drivers, read_log
 from soak.samples import Sampler, thirds
 from soak.stage import PROGRESS, TOPICS, Stage, staged
 from soak.tables import show
+from support.flows import spec
+from support.records import count
 
 from headrace import logs
+from headrace.errors import HeadraceError
 from headrace.host import state_home
 
-CAUGHT_UP_S = 240.0
-"""After the last fault: a broker may have just been started, and a task wait for its back-off."""
+CAUGHT_UP_S = 120.0
+"""So long may nothing be copied: brokers have just been started, and tasks wait for a back-off."""
 MENDED_S = 200.0
 """Three starts of a broker, each as slow as it may be."""
 _CALM_LOOKS = 3
@@ -61,6 +64,7 @@ def main() -> int:
         # A socket's path has 107 bytes at most: not in a folder that may lie deep.
         with tempfile.TemporaryDirectory(prefix="soak-") as sockets:
             os.environ["XDG_RUNTIME_DIR"] = sockets
+            os.environ["PYTHONFAULTHANDLER"] = "1"  # a driver that crashes says where
             with _progress(console, options.minutes) as progress:
                 outcome = _soak(options, folder, progress)
     except KeyboardInterrupt:
@@ -84,7 +88,7 @@ def _soak(options: argparse.Namespace, folder: Path, progress: Progress) -> Outc
     with staged(folder, say) as stage:
         veteran = min(stage.run.drivers(), key=psutil.Process.create_time)
         say(f"the memory of {identity(veteran)} is watched")
-        load = NumberedLoad(stage.source, TOPICS, options.rate)
+        load = NumberedLoad(stage.source, TOPICS, options.rate, folder / "load.log")
         sampler, hazards = Sampler(veteran), _hazards(stage, journal, options.seed, veteran.pid)
         try:
             _run_for(options.minutes * 60, [load, sampler, *hazards], progress)
@@ -97,9 +101,11 @@ def _soak(options: argparse.Namespace, folder: Path, progress: Progress) -> Outc
         say("all is put right; the load ends")
         load.stop()
         problems = [hazard.problem for hazard in hazards if hazard.problem]
-        mirror = list(_come_to_rest(stage, veteran, say))
+        mirror = _come_to_rest(stage, say)
+        mirror += ended_drivers(read_log(stage.run.log), journal.faults)
         say(f"{sum(load.acknowledged.values()):,} records are looked for")
-        books = close_books(stage, load.acknowledged, journal.faults)
+        caught_up = not any(BEHIND in problem for problem in mirror)
+        books = close_books(stage, load.acknowledged, journal.faults, caught_up=caught_up)
     return Outcome(
         options.seed,
         options.minutes,
@@ -112,12 +118,16 @@ def _soak(options: argparse.Namespace, folder: Path, progress: Progress) -> Outc
 
 
 def _hazards(stage: Stage, journal: FaultJournal, seed: int, veteran: int) -> list[Hazard]:
-    decks = {
-        "source": BrokerFaults(stage.source, journal).deck(),
-        "target": BrokerFaults(stage.target, journal, PROGRESS).deck(),
-        "drivers": DriverFaults(stage, journal, veteran).deck(),
-    }
-    return [Hazard(name, seed, deck, _PAUSE_S) for name, deck in decks.items()]
+    source, target = (
+        BrokerFaults(stage.source, journal),
+        BrokerFaults(stage.target, journal, PROGRESS),
+    )
+    drivers = DriverFaults(stage, journal, veteran)
+    return [
+        Hazard("source", seed, source.deck(), _PAUSE_S, source.whole),
+        Hazard("target", seed, target.deck(), _PAUSE_S, target.whole),
+        Hazard("drivers", seed, drivers.deck(), _PAUSE_S, drivers.recovered),
+    ]
 
 
 def _run_for(
@@ -133,26 +143,27 @@ def _run_for(
     progress.update(task, completed=seconds)
 
 
-def _come_to_rest(stage: Stage, veteran: psutil.Process, say: Say) -> list[str]:
+def _come_to_rest(stage: Stage, say: Say) -> list[str]:
     """Wait until all is copied, and end the flow; what was not as it has to be."""
-    problems, deadline, calm = [], time.monotonic() + CAUGHT_UP_S, 0
-    began = time.monotonic()
-    while calm < _CALM_LOOKS and time.monotonic() < deadline:
+    problems: list[str] = []
+    began = moved_at = time.monotonic()
+    calm, copied = 0, 0
+    while calm < _CALM_LOOKS and time.monotonic() < moved_at + CAUGHT_UP_S:
         time.sleep(1)
         calm = calm + 1 if _caught_up(stage) else 0
+        if (now := _copied(stage)) > copied:
+            moved_at, copied = time.monotonic(), now
     if calm < _CALM_LOOKS:
         units = [
             f"{unit['name']} {unit.get('phase')}, lag {unit.get('lagRecords')}"
             for unit in stage.run.units()
         ]
         problems.append(
-            f"the flow did not catch up within {CAUGHT_UP_S:.0f} s: {'; '.join(units)}; Ready: "
+            f"{BEHIND}, and copied nothing for {CAUGHT_UP_S:.0f} s: {'; '.join(units)}; Ready: "
             f"{stage.run.condition('Ready')}"
         )
     else:
         say(f"caught up after {time.monotonic() - began:.0f} s")
-    if not veteran.is_running():
-        problems.append("a driver ended that nobody had killed")
     if (code := stage.run.stop(30)) != 0:
         problems.append(f"headrace run ended with code {code}")
     return problems
@@ -163,6 +174,13 @@ def _caught_up(stage: Stage) -> bool:
     return stage.run.ready() and all(
         unit.get("phase") == "Running" and unit.get("lagRecords", 0) == 0 for unit in units
     )
+
+
+def _copied(stage: Stage) -> int:
+    try:
+        return sum(count(spec(stage.target), f"{stage.source.name}.{topic}") for topic in TOPICS)
+    except HeadraceError:
+        return 0
 
 
 def _progress(console: Console, minutes: float) -> Progress:

@@ -110,6 +110,8 @@ class Account:
     repeats: Sequence[Repeat] = ()
     foreign: int = 0
     """Records on the target that the source has not."""
+    behind: int = 0
+    """Records at the end of the source that are not missing, but were not copied yet."""
 
     @property
     def missing_count(self) -> int:
@@ -130,15 +132,21 @@ def account(
     progress: Sequence[Stored],
     faults: Sequence[Fault],
     log: Sequence[Logged],
+    caught_up: bool = True,
 ) -> Account:
     """The account of one partition.
 
+    ``caught_up``: whether the flow said that it had copied all; else what lies behind the last copy
+    is not missing.
     ``source``: the offsets there are; ``target`` and ``progress`` in the order of their logs;
     arrivals with a negative source offset are of records that the source has not.
     """
     ours = [arrival for arrival in target if arrival.source_offset >= 0]
     firsts = _first_arrivals(ours)
-    missing = list(_ranges([offset for offset in source if offset not in firsts]))
+    absent = [offset for offset in source if offset not in firsts]
+    end = max(firsts, default=-1)
+    behind = [] if caught_up else [offset for offset in absent if offset > end]
+    missing = list(_ranges(absent[: len(absent) - len(behind)]))
     explain = _Explanation(name, ours, progress, faults, log)
     return Account(
         name,
@@ -152,6 +160,7 @@ def account(
             if firsts[arrival.source_offset] is not arrival
         ],
         len(target) - len(ours),
+        len(behind),
     )
 
 

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from soak.faults import FaultJournal, FaultKind
 from soak.hazards import Inflict
@@ -14,6 +15,7 @@ from headrace.errors import GaveUp
 from headrace.sandbox import Broker, Cluster
 
 KILLED_S, FROZEN_S, LEADERLESS_S, TWO_KILLED_S = (2, 10), (4, 20), (12, 25), (2, 8)
+_ASK_S = 10
 _STARTS = 3
 """A busy machine may take longer than a broker's own time for a start."""
 
@@ -37,6 +39,16 @@ class BrokerFaults:
         if self._progress:
             deck.append((FaultKind.PROGRESS_LEADER_KILLED, self._kill_progress_leader))
         return deck
+
+    def whole(self) -> bool:
+        """Whether every partition has all its replicas in sync."""
+        client = AdminClient({"bootstrap.servers": self._cluster.bootstrap_servers})
+        try:
+            topics = client.list_topics(timeout=_ASK_S).topics.values()
+        except KafkaException:
+            return False
+        partitions = [one for topic in topics for one in topic.partitions.values()]
+        return all(one.leader > 0 and len(one.isrs) == len(one.replicas) for one in partitions)
 
     def _kill(self, chance: random.Random, stop: threading.Event) -> None:
         broker = chance.choice(self._cluster.brokers)

@@ -2,15 +2,19 @@
 
 import random
 import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
 
 import psutil
+from confluent_kafka import KafkaException
 from soak.faults import FaultJournal, FaultKind
 from soak.hazards import Inflict
-from soak.stage import LEASE_S, Stage, certify
+from soak.stage import DRIVERS, LEASE_S, Stage, certify
 from support.security import change_password
 
 PAST_LEASE_S, WITHIN_LEASE_S = (LEASE_S + 3, LEASE_S + 9), (1.5, LEASE_S / 2)
+_CHANGED_S = 180.0
 _GRACE_S = 2.0
 """A driver that is on its way out is no victim."""
 
@@ -43,6 +47,10 @@ class DriverFaults:
             (FaultKind.DRIVER_FROZEN, self._freeze),
             (FaultKind.CERTIFICATE_CHANGED, self._change_certificate),
         ]
+
+    def recovered(self) -> bool:
+        """Whether all source tasks run, on as many drivers as there are to be."""
+        return len(self._stage.run.settled(DRIVERS)) > 0
 
     def _drivers(self, *, veteran: bool) -> dict[str, psutil.Process]:
         found = {identity(process): process for process in self._stage.run.drivers()}
@@ -88,7 +96,7 @@ class DriverFaults:
         self._passwords += 1
         source, password = self._stage.source, f"rotated-{self._passwords}"
         with self._journal.fault(FaultKind.PASSWORD_CHANGED, f"cluster {source.name}"):
-            change_password(source, password)
+            _until_done(lambda: change_password(source, password))
             stop.wait(chance.uniform(0, 3))
             content = {"password": password.encode()}
             self._stage.mounted.write(f"{source.name}-user", content)
@@ -97,3 +105,14 @@ class DriverFaults:
         stage, on = self._stage, f"cluster {self._stage.target.name}"
         with self._journal.fault(FaultKind.CERTIFICATE_CHANGED, on):
             certify(stage.mounted, stage.target, stage.authority)
+
+
+def _until_done(change: Callable[[], None]) -> None:
+    """Its brokers may be away, too, and a time-out says nothing of what they have done."""
+    deadline = time.monotonic() + _CHANGED_S
+    while True:
+        try:
+            return change()
+        except (KafkaException, TimeoutError):
+            if time.monotonic() > deadline:
+                raise

@@ -6,9 +6,13 @@ used up before it is shuffled again, so that a run of some minutes has had all o
 
 import random
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from soak.faults import FaultKind
+
+RECOVERY_S = 45.0
+"""Faults on faults, for ever, would only show that nothing is copied then."""
 
 Inflict = Callable[[random.Random, threading.Event], None]
 """Inflict a fault, wait, and put it right: also, and at once, when the event is set."""
@@ -23,8 +27,11 @@ class Hazard:
         seed: int,
         deck: Sequence[tuple[FaultKind, Inflict]],
         pause_s: tuple[float, float],
+        recovered: Callable[[], bool],
     ) -> None:
-        """``pause_s``: least and most between two faults."""
+        """``pause_s``: least and most between two faults. ``recovered``: whether what suffers is
+        whole again; waited for, but not for ever."""
+        self._recovered = recovered
         self._random = random.Random(f"{seed} {name}")
         self._name, self._deck, self._pause_s = name, deck, pause_s
         self._stop = threading.Event()
@@ -42,6 +49,14 @@ class Hazard:
     def join(self, timeout_s: float | None = None) -> None:
         self._thread.join(timeout_s)
 
+    def _await_recovery(self) -> bool:
+        """Whether to go on: not when the time is over."""
+        deadline = time.monotonic() + RECOVERY_S
+        while not self._recovered() and time.monotonic() < deadline:
+            if self._stop.wait(1):
+                return False
+        return not self._stop.is_set()
+
     def _run(self) -> None:
         drawn: str = "its start"
         try:
@@ -49,7 +64,8 @@ class Hazard:
                 deck = list(self._deck)
                 self._random.shuffle(deck)
                 for kind, inflict in deck:
-                    if self._stop.wait(self._random.uniform(*self._pause_s)):
+                    pause_s = self._random.uniform(*self._pause_s)
+                    if self._stop.wait(pause_s) or not self._await_recovery():
                         return
                     drawn = kind
                     inflict(random.Random(self._random.random()), self._stop)

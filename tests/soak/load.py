@@ -1,11 +1,13 @@
 """The load: numbered records, and which of them the source has acknowledged."""
 
 import itertools
+import logging
 import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
 from support.flows import spec
 from support.records import LINGER
@@ -14,7 +16,7 @@ from headrace.kafka import KafkaError, Message, make_producer
 from headrace.sandbox import Cluster
 
 _VALUE_BYTES = 200
-_FLUSH_S = 120
+_FLUSH_S = 90
 _QUEUED_MOST = 50_000
 
 
@@ -24,7 +26,14 @@ class NumberedLoad:
     The value of a record begins with its number in its partition.
     """
 
-    def __init__(self, cluster: Cluster, topics: Mapping[str, int], per_second: int) -> None:
+    def __init__(
+        self, cluster: Cluster, topics: Mapping[str, int], per_second: int, log: Path
+    ) -> None:
+        """``log`` takes what the client says of its connections and of its sequence numbers."""
+        self._log = logging.getLogger("soak.load")
+        self._log.propagate = False
+        self._log.setLevel(logging.DEBUG)
+        self._log.addHandler(logging.FileHandler(log))
         self._cluster, self._per_second = cluster, per_second
         self._partitions = [(name, n) for name, count in topics.items() for n in range(count)]
         self._stop = threading.Event()
@@ -50,7 +59,9 @@ class NumberedLoad:
             self.problem = f"the load ended: {error!r}"
 
     def _write(self) -> None:
-        producer = make_producer(spec(self._cluster), LINGER)
+        producer = make_producer(
+            spec(self._cluster), {**LINGER, "debug": "eos", "logger": self._log}
+        )
         turns = itertools.cycle(self._partitions)
         began, due = time.monotonic(), 0
         while not self._stop.wait(0.02):
@@ -69,8 +80,11 @@ class NumberedLoad:
                 )
                 self.sent[topic, partition] += 1
             due = wanted
-        if left := producer.flush(_FLUSH_S):
-            self.problem = f"the source did not acknowledge {left} records within {_FLUSH_S} s"
+        left = len(producer)
+        while left and (after := producer.flush(_FLUSH_S)) < left:
+            left = after
+        if left:
+            self.problem = f"the source acknowledged none of {left} records within {_FLUSH_S} s"
 
     def _delivered(self, at: tuple[str, int], error: KafkaError | None, _: Message) -> None:
         if error is not None:

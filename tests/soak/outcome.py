@@ -19,6 +19,9 @@ JUDGED_FROM_MINUTES = 6
 _EXAMPLES = 5
 
 
+BEHIND = "the flow did not catch up"
+
+
 class Verdict(StrEnum):
     """Of a soak."""
 
@@ -37,7 +40,7 @@ class Outcome:
     faults: Sequence[Fault]
     accounts: Sequence[Account]
     source_problems: Sequence[str]
-    """Why nothing is proved."""
+    """What the source lost, what its load did not do, which broker did not start again."""
     mirror_problems: Sequence[str]
     """What the mirror did besides: it did not catch up, it ended."""
     thirds: Sequence[Third]
@@ -50,6 +53,10 @@ class Outcome:
     @property
     def missing(self) -> int:
         return sum(one.missing_count for one in self.accounts)
+
+    @property
+    def behind(self) -> int:
+        return sum(one.behind for one in self.accounts)
 
     @property
     def reordered(self) -> int:
@@ -66,13 +73,25 @@ class Outcome:
     @property
     def verdict(self) -> Verdict:
         """Failed before Inconclusive: a loss is one, whatever else went wrong."""
-        if any(self.failures()):
+        if any(self._losses()):
             return Verdict.FAILED
-        return Verdict.INCONCLUSIVE if self.source_problems else Verdict.PASSED
+        if any(self.doubts()):
+            return Verdict.INCONCLUSIVE
+        return Verdict.FAILED if any(self.failures()) else Verdict.PASSED
 
     def failures(self) -> Iterator[str]:
         """Why it is not Passed: what was lost, where, and which faults were near."""
+        yield from self._losses()
         yield from self.mirror_problems
+        yield from self._growth()
+
+    def doubts(self) -> Iterator[str]:
+        """Why it proves nothing, though nothing was lost."""
+        yield from self.source_problems
+        if len(self.faults) < (least := int(self.minutes * LEAST_FAULTS_A_MINUTE)):
+            yield f"only {len(self.faults)} faults, at least {least} were to be"
+
+    def _losses(self) -> Iterator[str]:
         for one in self.accounts:
             yield from self._missing_from(one)
             if one.reordered:
@@ -92,9 +111,6 @@ class Outcome:
                 )
             if one.foreign:
                 yield f"{one.name}: {one.foreign} records on the target that the source has not"
-        if len(self.faults) < (least := int(self.minutes * LEAST_FAULTS_A_MINUTE)):
-            yield f"only {len(self.faults)} faults, at least {least} were to be"
-        yield from self._growth()
 
     def _missing_from(self, one: Account) -> Iterator[str]:
         for first, last in one.missing[:_EXAMPLES]:

@@ -20,8 +20,8 @@ from soak.accounts import (
     account,
 )
 from soak.evidence import write_evidence
-from soak.faults import Fault
-from soak.stage import PROGRESS, TOPICS, Stage
+from soak.faults import Fault, FaultKind
+from soak.stage import DRIVERS, PROGRESS, TOPICS, Stage
 from support.flows import spec
 
 from headrace.api.partitions import TopicPartition
@@ -57,6 +57,8 @@ def close_books(
     stage: Stage,
     acknowledged: Mapping[tuple[str, int], int],
     faults: Sequence[Fault],
+    *,
+    caught_up: bool,
 ) -> Books:
     """Read both clusters, and account for every record."""
     progress, log = _progress(stage.target), read_log(stage.run.log)
@@ -88,6 +90,7 @@ def close_books(
                     progress=stored,
                     faults=faults,
                     log=log,
+                    caught_up=caught_up,
                 )
             )
     return Books(accounts, problems)
@@ -122,6 +125,14 @@ def read_log(file: Path) -> list[Logged]:
     return list(logged(file.read_text(errors="replace").splitlines()))
 
 
+def ended_drivers(log: Sequence[Logged], faults: Sequence[Fault]) -> list[str]:
+    """A sentence when there were more drivers than kills account for; each has a new name."""
+    names = {line.driver for line in log if line.event == JOINED}
+    kills = sum(fault.kind is FaultKind.DRIVER_KILLED for fault in faults)
+    ended = len(names) - DRIVERS - kills
+    return [f"{ended} drivers ended that nobody had killed"] if ended > 0 else []
+
+
 def logged(lines: Sequence[str]) -> Iterator[Logged]:
     """Of tasks that renewed their lanes; of drivers that were lost or did not release a task."""
     for line in lines:
@@ -129,7 +140,7 @@ def logged(lines: Sequence[str]) -> Iterator[Logged]:
             key: quoted or plain for key, quoted, plain in _FIELD.findall(line) if quoted or plain
         }
         event, why = fields.get("event", ""), fields.get("why", "")
-        if event not in (*_TAKEN, *RENEWALS):
+        if event not in (JOINED, *_TAKEN, *RENEWALS):
             continue
         yield Logged(
             datetime.fromisoformat(fields["timestamp"]).timestamp(),
@@ -141,6 +152,7 @@ def logged(lines: Sequence[str]) -> Iterator[Logged]:
         )
 
 
+JOINED = "driver joined"
 _TAKEN = (LOST, UNIT_TAKEN, PARTITION_TAKEN)
 _FIELD = re.compile(r'(\w+)=(?:"((?:[^"\\]|\\.)*)"|(\S*))')
 

@@ -1,5 +1,6 @@
 """Two clusters of three brokers each, and a flow between them that logs in to both."""
 
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -66,10 +67,14 @@ def staged(folder: Path, say: Callable[[str], None]) -> Iterator[Stage]:
         flow = _manifest(source, target)
         options = ("--drivers", str(DRIVERS), "--secrets", str(mounted.folder))
         certify(mounted, target, authority)
-        with FlowRun(folder, [flow], *options) as run:
-            say(f"headrace run with {DRIVERS} drivers starts")
-            _wait_until_ready(run)
-            yield Stage(source, target, run, mounted, authority)
+        try:
+            with FlowRun(folder, [flow], *options) as run:
+                say(f"headrace run with {DRIVERS} drivers starts")
+                _wait_until_ready(run)
+                yield Stage(source, target, run, mounted, authority)
+        finally:
+            for broker in (*source.brokers, *target.brokers):
+                shutil.copy(broker.log, folder / f"{broker.cluster}-{broker.node_id}.log")
 
 
 def _manifest(source: Cluster, target: Cluster) -> dict[str, Any]:

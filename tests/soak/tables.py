@@ -21,6 +21,7 @@ def show(console: Console, outcome: Outcome) -> None:
         "faults": len(outcome.faults),
         "records": outcome.records,
         "missing": outcome.missing,
+        "not copied yet": outcome.behind,
         "reordered": outcome.reordered,
         "doubled": outcome.repeats,
         "doubled, unexplained": outcome.unexplained,
@@ -33,7 +34,7 @@ def show(console: Console, outcome: Outcome) -> None:
     console.print(table)
     if outcome.minutes < JUDGED_FROM_MINUTES:
         console.print(f"Memory and threads are judged from {JUDGED_FROM_MINUTES} minutes on.")
-    for sentence in (*outcome.failures(), *outcome.source_problems):
+    for sentence in (*outcome.failures(), *outcome.doubts()):
         console.print(f"- {sentence}", markup=False, soft_wrap=True)
     colour = _COLOURS[outcome.verdict]
     console.print(f"[bold {colour}]{outcome.verdict}[/]")

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import pytest
 from soak.accounts import LOST, PARTITION_TAKEN, Account, Arrival, Logged, Stored, account
 from soak.faults import Fault, FaultKind
-from soak.reading import logged
+from soak.reading import ended_drivers, logged
 
 A, B = "driver-1/aa", "driver-2/bb"
 
@@ -50,6 +50,12 @@ def test_what_is_missing_is_named_with_the_time_of_its_neighbours() -> None:
     assert found.missing == [(3, 5), (9, 9)]
     assert found.missing_at == {3: (1, 5), 9: (5, 5)}
     assert found.missing_count == 4
+
+
+def test_behind_the_last_copy_nothing_is_missing_from_a_flow_that_did_not_catch_up() -> None:
+    target = arrivals((1, [0, 1, 3, 4]))
+    found = account("t-0", range(10), target, progress=[], faults=[], log=[], caught_up=False)
+    assert (found.missing, found.behind) == ([(2, 2)], 5)
 
 
 def test_only_first_arrivals_have_an_order() -> None:
@@ -176,3 +182,9 @@ def test_lines_of_the_log() -> None:
     assert (retrying.task, retrying.event) == ("soak-source-task-0", "retrying")
     assert retrying.why.startswith("west did not acknowledge 3")
     assert (gone.driver, gone.at_s - retrying.at_s) == ("driver-1", 1.0)
+
+
+def test_drivers_that_ended_by_themselves() -> None:
+    log = [Logged(n, "driver joined", driver=f"driver-{n}") for n in (1, 2, 3, 2, 4)]
+    assert not ended_drivers(log, [KILLED])
+    assert ended_drivers(log, [FROZEN]) == ["1 drivers ended that nobody had killed"]
