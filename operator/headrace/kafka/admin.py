@@ -69,6 +69,8 @@ class Admin:
 
     @property
     def _client(self) -> AdminClient:
+        """Hold it until the answer is there: when Secrets have changed, another thread has it
+        replaced, and a client that nobody holds is destroyed with the requests on their way."""
         return self._renewed.get()
 
     def _make(self) -> AdminClient:
@@ -83,16 +85,16 @@ class Admin:
 
     def cluster_id(self) -> str:
         """The id that the cluster was formatted with: equal ids are one cluster."""
+        client = self._client
         tried = f"read the cluster id of {self.name}"
-        future = self._call(
-            tried, lambda: self._client.describe_cluster(request_timeout=self._timeout_s)
-        )
+        future = self._call(tried, lambda: client.describe_cluster(request_timeout=self._timeout_s))
         return str(self._result(tried, future).cluster_id)
 
     def topics(self) -> dict[str, int]:
         """Number of partitions by topic, of every topic, in one metadata request."""
+        client = self._client
         tried = f"list the topics of {self.name}"
-        metadata = self._call(tried, lambda: self._client.list_topics(timeout=self._timeout_s))
+        metadata = self._call(tried, lambda: client.list_topics(timeout=self._timeout_s))
         return {name: len(t.partitions) for name, t in metadata.topics.items() if not t.error}
 
     def describe(self, names: Iterable[str]) -> dict[str, Topic]:
@@ -100,10 +102,11 @@ class Admin:
         wanted = sorted(set(names))
         if not wanted:
             return {}
+        client = self._client
         tried = f"describe topics of {self.name}"
         futures = self._call(
             tried,
-            lambda: self._client.describe_topics(
+            lambda: client.describe_topics(
                 TopicCollection(wanted), request_timeout=self._timeout_s
             ),
         )
@@ -120,11 +123,12 @@ class Admin:
 
     def topic_config(self, name: str) -> dict[str, str]:
         """A topic's settings as they are in effect; ``Fatal`` without the right DescribeConfigs."""
+        client = self._client
         tried = f"read the settings of topic {name} of {self.name}"
         resource = ConfigResource(ResourceType.TOPIC, name)
         futures = self._call(
             tried,
-            lambda: self._client.describe_configs([resource], request_timeout=self._timeout_s),
+            lambda: client.describe_configs([resource], request_timeout=self._timeout_s),
         )
         return {key: one.value for key, one in self._result(tried, futures[resource]).items()}
 
@@ -136,27 +140,26 @@ class Admin:
         config: Mapping[str, str] | None = None,
     ) -> bool:
         """Make a topic; ``False`` when it was there already. -1 is the broker's default factor."""
+        client = self._client
         tried = f"create topic {name} with {partitions} partitions on {self.name}"
         new = NewTopic(name, partitions, replication_factor, config=dict(config or {}))
-        return self._created(
-            tried, name, lambda: self._client.create_topics([new], **self._timeouts())
-        )
+        return self._created(tried, name, lambda: client.create_topics([new], **self._timeouts()))
 
     def add_partitions(self, name: str, total: int) -> None:
         """Grow a topic to ``total`` partitions."""
+        client = self._client
         tried = f"grow topic {name} to {total} partitions on {self.name}"
         self._created(
             tried,
             name,
-            lambda: self._client.create_partitions(
-                [NewPartitions(name, total)], **self._timeouts()
-            ),
+            lambda: client.create_partitions([NewPartitions(name, total)], **self._timeouts()),
         )
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic (the sandbox and the tests do; a flow never does)."""
+        client = self._client
         tried = f"delete topic {name} on {self.name}"
-        futures = self._call(tried, lambda: self._client.delete_topics([name], **self._timeouts()))
+        futures = self._call(tried, lambda: client.delete_topics([name], **self._timeouts()))
         self._result(tried, futures[name])
 
     def offsets(
@@ -209,9 +212,10 @@ class Admin:
         found: dict[TopicPartition, int] = {}
         failed: Retriable | None = None
         if asked:
+            client = self._client
             futures = self._call(
                 f"{what} on {self.name}",
-                lambda: self._client.list_offsets(
+                lambda: client.list_offsets(
                     asked, isolation_level=isolation, request_timeout=self._timeout_s
                 ),
             )

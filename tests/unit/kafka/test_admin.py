@@ -1,5 +1,7 @@
 """What the client answers about offsets, and what it only seems to answer."""
 
+import gc
+import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any, NamedTuple
@@ -72,3 +74,29 @@ def test_a_time_out_of_our_own_is_tried_again(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("headrace.kafka.admin.GRACE_S", 0.0)
     with pytest.raises(Retriable, match=r"latest offsets of orders-0 on east .*time"):
         admin(monkeypatch).offsets([AT], Position.LATEST)
+
+
+class Interrupting(Future[Answer]):
+    """While somebody waits for it, the Secrets change and another thread asks for a client."""
+
+    def __init__(self, east: Admin, client: "weakref.ref[FakeAdminClient]") -> None:
+        super().__init__()
+        self._east, self._client = east, client
+
+    def result(self, timeout: float | None = None) -> Answer:
+        self._east.topics()
+        gc.collect()
+        assert self._client() is not None, "destroyed, with the request that is on its way"
+        return Answer(42)
+
+
+def test_a_client_is_kept_until_it_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Replaced(FakeAdminClient):
+        def list_offsets(self, asked: Any, **_: Any) -> Any:
+            return dict.fromkeys(asked, Interrupting(east, weakref.ref(self)))
+
+    monkeypatch.setattr("headrace.kafka.admin.construct", lambda *_: Replaced())
+    monkeypatch.setattr("headrace.kafka.renewal.Renewal.due", True)
+    spec = ClusterSpec(alias="east", bootstrap_servers="127.0.0.1:1")
+    east = Admin(ClusterAccess(spec), timeout_s=0.3)
+    assert east.offsets([AT], Position.LATEST) == {AT: 42}
