@@ -29,11 +29,11 @@ class RecordErrors:
         self._refused: dict[TopicPartition, RecordRefused] = {}
         """Of the lane that was closed last."""
         self._suspects: dict[TopicPartition, range] = {}
-        self._not_written: dict[TopicPartition, HeadraceError] = {}
+        self._not_answered: dict[TopicPartition, HeadraceError] = {}
 
-    def unanswered(self, problems: Iterable[Problem]) -> list[Problem]:
-        """Those that the policy does not answer."""
-        return [problem for problem in problems if not self._answers(problem.error)]
+    def others(self, problems: Iterable[Problem]) -> list[Problem]:
+        """Those that are no refused records, which ``answer`` decides on when all is settled."""
+        return [problem for problem in problems if not isinstance(problem.error, RecordRefused)]
 
     def copy_from(self, at: TopicPartition, start: Start) -> CopyFrom:
         """Where to copy a partition from, with the records to send one at a time."""
@@ -53,7 +53,8 @@ class RecordErrors:
         refused, self._refused = self._refused, {}
         for at, error in sorted(refused.items()):
             record = error.record
-            if not self._answers(error):
+            if self._context.spec.on_record_error is OnRecordError.FAIL:
+                self._not_answered[at] = error
                 continue
             if record is None or progress.settled[at].source_offset != record.offset:
                 self._suspects[at] = error.offsets
@@ -61,16 +62,12 @@ class RecordErrors:
             try:
                 self._leave_out(progress, error, record)
             except (Retriable, Fatal) as why:
-                self._not_written[at] = why
+                self._not_answered[at] = why
 
-    def take_not_written(self) -> dict[TopicPartition, HeadraceError]:
-        """Partitions whose record the dead-letter topic did not take, each with its error; once."""
-        taken, self._not_written = self._not_written, {}
+    def take_not_answered(self) -> dict[TopicPartition, HeadraceError]:
+        """Partitions that are not to go on behind their record, each with the error; once."""
+        taken, self._not_answered = self._not_answered, {}
         return taken
-
-    def _answers(self, error: HeadraceError) -> bool:
-        fails = self._context.spec.on_record_error is OnRecordError.FAIL
-        return isinstance(error, RecordRefused) and not fails
 
     def _leave_out(
         self, progress: TaskProgress, error: RecordRefused, record: SourceRecord

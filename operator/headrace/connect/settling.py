@@ -22,7 +22,8 @@ def settle(
 ) -> Starts:
     """Drop what is queued, wait for the outcome of what was sent, store it; where to go on.
 
-    Those that ``failed`` are stored, with what the lane found out, and left to a restore.
+    Those that ``failed`` or lost records are stored with what the lane found out, and left to a
+    restore.
     Another driver may own the partitions by now: progress then names it, and ``OwnershipLost`` is
     raised. ``Retriable`` while brokers do not answer: a restore then goes on from what is
     ``progress.settled``. Records that were refused are answered when all before them is stored. The
@@ -36,7 +37,9 @@ def settle(
         lane.close()
     store_settled(context, progress, partitions)
     record_errors.answer(progress)
-    return {at: start for at, start in progress.settled.items() if at not in failed}
+    return {
+        at: start for at, start in progress.settled.items() if at not in failed and not start.waits
+    }
 
 
 def store_settled(

@@ -213,7 +213,7 @@ class SourceTask:
     def _without_waiting(self, starts: Starts) -> Starts:
         """Those to be opened; raises the error of a task whose partitions are all stopped."""
         positions = {**self._progress.settled, **starts}
-        for at, why in self._record_errors.take_not_written().items():
+        for at, why in self._record_errors.take_not_answered().items():
             self._failed(at, positions[at].source_offset, why)
         self._progress.restored(starts)
         for at, start in starts.items():
@@ -276,7 +276,7 @@ class SourceTask:
             self._retry(lane, dict.fromkeys(lane.partitions, error))
             return 0
         if problems := lane.problems():
-            self._retry(lane, dict(self._record_errors.unanswered(problems)))
+            self._retry(lane, dict(self._record_errors.others(problems)))
             return 0
         if moved:
             self._progress.moved()

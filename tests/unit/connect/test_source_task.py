@@ -12,6 +12,7 @@ from support.source_tasks import COPY, P0, P1, Scene
 
 from headrace.api import TaskPhase, TopicPartitions
 from headrace.connect import Role
+from headrace.errors import Retriable
 from headrace.kafka import KafkaError
 
 
@@ -182,6 +183,29 @@ def test_a_producer_that_stops_for_good_is_replaced(scene: Scene) -> None:
     scene.recover()
     scene.settle()
     assert (scene.phase, scene.copies(), scene.error) == (TaskPhase.RUNNING, [b"a"], "")
+
+
+def test_a_refusal_that_is_reported_after_the_producer_stopped_is_the_reason(
+    scenes: Callable[..., Scene],
+) -> None:
+    scene = scenes(P0)
+    scene.source.append("orders", b"a", b"too large")
+    scene.start()
+    scene.hold_back()
+    scene.run_once()
+    taken, refused = scene.producer.queue
+    scene.producer.acknowledge(taken)
+    refused.in_flight = True
+    scene.producer.stop(KafkaError._FATAL)  # what follows cannot be produced ...
+    scene.source.append("orders", b"c")
+    lane = scene.task._lane
+    assert lane is not None
+    scene.guard(lambda: scene.task._retry(lane, {P0: Retriable("the producer stopped")}))
+    scene.producer.refuse(refused, KafkaError.MSG_SIZE_TOO_LARGE)  # ... and then the report comes
+    scene.recover()
+    assert scene.phase is TaskPhase.FAILED
+    assert "max.message.bytes" in scene.error
+    assert scene.position() == 1
 
 
 def test_a_record_that_will_never_be_taken_fails_the_task_behind_what_was(
