@@ -284,6 +284,8 @@ class FakeProducer:
         """Not reported yet, oldest first: those with an offset are on their way."""
         self._reports: deque[Callable[[], None]] = deque()
         self._stopped = False
+        self.raises_when_stopped = False
+        """Whether it was stopped between a poll and the next record: that one is not taken."""
         self._unraised: KafkaError | None = None
 
     @property
@@ -306,6 +308,8 @@ class FakeProducer:
     ) -> None:
         at = self._cluster.partition_of(topic, key or b"")
         at = at if partition is None else TopicPartition(topic, partition)
+        if self._stopped and self.raises_when_stopped:
+            raise KafkaException(KafkaError(KafkaError._FATAL))
         if len(value or b"") > self._cluster.largest_bytes:
             raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
         timestamp_ms = timestamp or int(self._cluster.clock.time() * 1000)  # as librdkafka does

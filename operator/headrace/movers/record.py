@@ -356,6 +356,8 @@ class RecordLane:
                 headers=message.headers(),
             )
         except KafkaException as refusal:
+            if refusal.args[0].code() == KafkaError._FATAL:
+                return 0  # it stopped just now: the next polls raise that, then bring the reports
             if not concerns_record(refusal.args[0]):
                 raise
             window.passed(offset)  # all before it was sent

@@ -1,7 +1,7 @@
 """What a record lane does; clusters are in memory, everything above the clients is real."""
 
 import pytest
-from support.fake_kafka import FakeKafka, FakeRecord
+from support.fake_kafka import FakeKafka, FakeMessage, FakeRecord
 
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.api.partitions import TopicPartition
@@ -219,3 +219,25 @@ def test_a_damaged_batch_of_the_source_names_partition_and_offset(scene: Scene) 
     assert isinstance(problem.error, Fatal)
     assert "could not read orders-0 offset 1 of east" in str(problem.error)
     assert "the log is damaged there" in str(problem.error)
+
+
+def test_a_producer_that_stops_between_two_records_is_asked_why(scene: Scene) -> None:
+    scene.target.holds_back = lambda at: True
+    scene.source.append("orders", b"a")
+    scene.lane.open({P0: BEGINNING})
+    scene.turns()
+    producer = scene.target.producer
+    consume = scene.source.consumers[0].consume
+
+    def stop_then_consume(number: int, timeout: float) -> list[FakeMessage]:
+        if producer.queue:
+            producer.raises_when_stopped = True
+            producer.refuse(producer.queue[0], KafkaError.INVALID_RECORD)
+        return consume(number, timeout)
+
+    scene.source.consumers[0].consume = stop_then_consume  # type: ignore[method-assign]
+    scene.source.append("orders", b"b", b"c")
+    scene.turns()
+    (problem,) = scene.lane.problems()
+    assert isinstance(problem.error, RecordRefused)
+    assert scene.lane.state()[P0].acknowledged == 0
