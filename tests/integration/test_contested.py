@@ -43,7 +43,7 @@ def test_of_two_runs_that_copy_one_topic_one_gives_way_and_both_are_named(
 
         def given_way() -> int:
             return sum(
-                unit["phase"] == "Running" and not unit.get("partitions")
+                unit.get("phase") == "Running" and not unit.get("partitions")
                 for run in runs
                 for unit in run.units()
             )
