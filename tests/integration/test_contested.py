@@ -1,5 +1,6 @@
 """Two runs that copy the same partitions, and have no herder in common: one of both copies them."""
 
+from contextlib import ExitStack
 from itertools import groupby
 from pathlib import Path
 
@@ -33,7 +34,10 @@ def test_of_two_runs_that_copy_one_topic_one_gives_way_and_both_are_named(
     names = [unique("one"), unique("other")]
     flows = [manifest(name, east, west, topic) for name in names]
     load = Load(spec(east), topic, 4, per_second=PER_SECOND)
-    with FlowRun(tmp_path, flows[:1]) as one, FlowRun(tmp_path, flows[1:]) as other, load:
+    with FlowRun(tmp_path, flows[:1]) as one, load, ExitStack() as later:
+        # Without a backlog: each change of owner repeats what was copied in a second.
+        wait_until(lambda: count(spec(west), f"east.{topic}"), within_s=60, until=PER_SECOND.__lt__)
+        other = later.enter_context(FlowRun(tmp_path, flows[1:]))
         runs = (one, other)
 
         def contested() -> list[str]:
@@ -65,7 +69,8 @@ def test_of_two_runs_that_copy_one_topic_one_gives_way_and_both_are_named(
         print({f"{name}-{number}": len(flows) for (name, number), flows in had.items()})
     assert had.pop(("heartbeats", 0))
     assert had.keys() == {(topic, number) for number in range(4)}
-    assert max(map(len, had.values())) <= 5
+    # Four, and what an owner stores late; without the back-off about one a second.
+    assert max(map(len, had.values())) <= 8
     with FlowRun(tmp_path, flows[:1], "--until-caught-up") as rest:
         assert rest.end(60) == 0, rest.output
     result = compare(read(spec(east), topic), read(spec(west), f"east.{topic}"))
