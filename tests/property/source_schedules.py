@@ -119,12 +119,12 @@ class Schedule:
         sent = list(takewhile(lambda one: not one.queued, queue))
         appended = sent[: self._random.randint(0, len(sent))]
         bad = next((n for n, one in enumerate(appended) if _refuses(one.at, one.record)), None)
-        if bad is not None:
-            first = self._random.randint(0, bad)
-            batch, appended = appended[first:], appended[:first]
-            self._scene.producer.answer(batch)
+        first = len(appended) if bad is None else self._random.randint(0, bad)
+        batch, appended = appended[first:], appended[:first]
         for produced in appended:
             self._scene.producer.append(produced)
+        if batch:
+            self._scene.producer.answer(batch)
         for produced in self._random.sample(appended, self._random.randint(0, len(appended))):
             self._scene.producer.acknowledge(produced)
 
