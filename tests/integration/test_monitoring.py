@@ -105,7 +105,7 @@ def watched(
     topic = make_topic(spec(east), name, PARTITIONS)
     narrow = make_topic(spec(east), f"{name}-narrow", 1)
     make_topic(spec(west), f"east.{narrow}", 1, **{"max.message.bytes": str(SMALL_BYTES)})
-    fields = {"tasks": {"max": PARTITIONS + 1}, "drivers": {"replicas": 2}}
+    fields = {"tasks": {"max": PARTITIONS + 2}, "drivers": {"replicas": 2}}
     resources.apply(manifest(name, east, west, topic, narrow, **fields))
     produce(spec(east), narrow, numbered(10, 1))
     with ExitStack() as running:
