@@ -100,7 +100,8 @@ def test_drivers_say_what_they_copied_and_the_operator_how_the_flow_is(
         assert seen.total("headrace_task_partitions", **copying) == PARTITIONS
         assert seen.total("headrace_task_phase", **copying, phase="Running") == PARTITIONS
         conditions = seen.values("headrace_task_condition", **copying)
-        assert conditions == [0] * 2 * PARTITIONS
+        assert len(conditions) >= PARTITIONS
+        assert not any(conditions)
         written_status = {"verb": "update", "kind": "ReplicationTask", "outcome": "Success"}
         assert seen.total("headrace_api_requests_total", **written_status) >= PARTITIONS
         (first,) = wait_until(beats, within_s=LONG_S)
