@@ -7,7 +7,7 @@ import pytest
 from cluster.kubectl import KubectlError
 from cluster.rest import ApiError
 from confluent_kafka import KafkaException
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from urllib3.exceptions import HTTPError
 
 from headrace.errors import Retriable
@@ -18,7 +18,9 @@ NO_ANSWER = (ApiError, HTTPError, KafkaException, KubectlError, Retriable)
 
 # A machine that others use too stands still now and then: how long an example takes is no finding.
 # The same examples in every run, so that a failure is the change's.
-settings.register_profile("headrace", deadline=None, derandomize=True)
+settings.register_profile(
+    "headrace", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("headrace")
 
 
