@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from headrace.api import (
     HEARTBEATS,
     Condition,
-    ConditionStatus,
     ConditionType,
     Reason,
     TopicPartition,
@@ -19,6 +18,7 @@ from headrace.api import (
 )
 from headrace.backoff import Backoff
 from headrace.clock import Clock
+from headrace.connect.observations import observation
 from headrace.logs import get_logger
 from headrace.movers import ProgressLog
 from headrace.replication import ProgressKey
@@ -193,17 +193,14 @@ class Contested:
                 "again and again"
             )
         return (
-            Condition(
-                type=ConditionType.PARTITION_CONTESTED,
-                status=ConditionStatus.TRUE,
-                reason=Reason.TAKEN_AGAIN,
-                message="; ".join([_REMEDY, *found])[:_LONGEST_MESSAGE],
+            observation(
+                ConditionType.PARTITION_CONTESTED,
+                Reason.TAKEN_AGAIN,
+                "; ".join([_REMEDY, *found]),
             ),
         )
 
 
-_LONGEST_MESSAGE = 1024
-"""Of each task: a flow shows those of all."""
 _REMEDY = (
     "another flow, or another run of this flow, copies the same topics to the same target: stop "
     "one of them, or narrow spec.topics of one"

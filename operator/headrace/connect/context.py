@@ -73,6 +73,11 @@ class FlowContext:
         return self.flow.spec
 
     @property
+    def now_ms(self) -> int:
+        """Unix time."""
+        return int(self.clock.time() * 1000)
+
+    @property
     def name(self) -> str:
         """The flow's name."""
         return self.flow.metadata.name

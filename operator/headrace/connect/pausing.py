@@ -52,7 +52,7 @@ class Pausing:
 
     def _waiting(self, at: TopicPartition, reached: Reached) -> Reached:
         """Its next record is not known: it waits since it was behind first."""
-        now_ms = int(self._context.clock.time() * 1000)
+        now_ms = self._context.now_ms
         ends = [end for end in (reached.end, self._ends.get(at)) if end is not None]
         reached = reached._replace(end=max(ends, default=None))
         if not reached.lag_records:

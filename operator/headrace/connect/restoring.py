@@ -123,12 +123,9 @@ def _without_loss(
     context: FlowContext, at: TopicPartition, progress: Progress, found: Found
 ) -> Progress:
     """Where to go on, by the policy; one loss may hide another. Each is logged once."""
-    now_ms = int(context.clock.time() * 1000)
+    now_ms = context.now_ms
     while (loss := find_loss(progress, found, now_ms)) is not None:
-        before, progress = (
-            progress,
-            resolve(progress, loss, found, context.spec.on_data_loss),
-        )
+        before, progress = progress, resolve(progress, loss, found, context.spec.on_data_loss)
         assert progress.loss is not None
         if progress != before:
             why = sentence(context, at, progress.loss)

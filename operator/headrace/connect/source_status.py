@@ -17,6 +17,7 @@ from headrace.api import (
 from headrace.clock import Clock
 from headrace.connect.lifecycle import LifeCycle
 from headrace.connect.losses import DataLoss, lost_offsets
+from headrace.connect.observations import observation
 from headrace.connect.rate import Rate
 from headrace.connect.restoring import Start
 from headrace.connect.unread_lag import UnreadLag
@@ -26,8 +27,6 @@ from headrace.replication import Loss
 
 _SHOWN_S = 86_400
 """So long a loss that the flow has dealt with is shown: a person sees it the next morning."""
-_LONGEST_MESSAGE = 1024
-"""Of each task: a flow shows those of all."""
 _MOST_LOSSES = 100
 
 
@@ -92,13 +91,11 @@ class SourceStatus:
         skipped, dead_lettered = self._left_out_so_far
         where = f"is in {dead_letter_topic}" if dead_letter_topic else "was skipped"
         self._left_out = (
-            Condition(
-                type=ConditionType.RECORDS_LEFT_OUT,
-                status=ConditionStatus.TRUE,
-                reason=Reason.RECORD_REFUSED,
-                message=f"records that the target refused: {skipped} skipped, {dead_lettered} "
-                f"written to a dead-letter topic; the last {where}: "
-                f"{refused}"[:_LONGEST_MESSAGE],
+            observation(
+                ConditionType.RECORDS_LEFT_OUT,
+                Reason.RECORD_REFUSED,
+                f"records that the target refused: {skipped} skipped, {dead_lettered} "
+                f"written to a dead-letter topic; the last {where}: {refused}",
             ),
         )
 
@@ -148,13 +145,10 @@ class SourceStatus:
         if not shown:
             return ()
         return (
-            Condition(
-                type=ConditionType.DATA_LOSS_DETECTED,
-                status=ConditionStatus.TRUE,
-                reason=Reason.DATA_LOST,
-                message="; ".join(self._sentence(at, loss) for at, loss in shown.items())[
-                    :_LONGEST_MESSAGE
-                ],
+            observation(
+                ConditionType.DATA_LOSS_DETECTED,
+                Reason.DATA_LOST,
+                "; ".join(self._sentence(at, loss) for at, loss in shown.items()),
             ),
         )
 
@@ -201,14 +195,7 @@ def _partitions_paused(paused: Set[TopicPartition], of: int) -> tuple[Condition,
         f"{len(paused)} of {of} partitions are paused by spec.pausedPartitions: "
         f"{partitions_text(paused)}"
     )
-    return (
-        Condition(
-            type=ConditionType.PARTITIONS_PAUSED,
-            status=ConditionStatus.TRUE,
-            reason=Reason.PAUSED_BY_SPEC,
-            message=message[:_LONGEST_MESSAGE],
-        ),
-    )
+    return (observation(ConditionType.PARTITIONS_PAUSED, Reason.PAUSED_BY_SPEC, message),)
 
 
 def _not_ready(stopped: Mapping[TopicPartition, HeadraceError]) -> tuple[Condition, ...]:
@@ -217,10 +204,10 @@ def _not_ready(stopped: Mapping[TopicPartition, HeadraceError]) -> tuple[Conditi
     at, error = min(stopped.items(), key=lambda item: item[0])
     others = f" (and {len(stopped) - 1} more partitions)" if len(stopped) > 1 else ""
     return (
-        Condition(
-            type=ConditionType.READY,
-            status=ConditionStatus.FALSE,
-            reason=Reason.DATA_LOST if isinstance(error, DataLoss) else Reason.PARTITION_STOPPED,
-            message=f"{at} is not copied{others}: {error}"[:_LONGEST_MESSAGE],
+        observation(
+            ConditionType.READY,
+            Reason.DATA_LOST if isinstance(error, DataLoss) else Reason.PARTITION_STOPPED,
+            f"{at} is not copied{others}: {error}",
+            ConditionStatus.FALSE,
         ),
     )

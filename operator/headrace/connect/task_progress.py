@@ -125,7 +125,7 @@ class TaskProgress:
 
     def _loss(self, error: HeadraceError, settled: Start) -> Loss | None:
         """Evidence that the clusters may not show any more when they are asked."""
-        now_ms = int(self._context.clock.time() * 1000)
+        now_ms = self._context.now_ms
         if isinstance(error, TargetLoss):
             return Loss(LossCause.TARGET_TRUNCATED, error.offset, error.expected - 1, now_ms)
         if isinstance(error, OffsetGone) and error.diverged_at is not None:

@@ -54,7 +54,7 @@ class TopicCheck:
         """An absent topic is none that was created again: discovery deals with it."""
         source_id, target_id = ids[at.topic]
         known_good = self._known_good.get(at, start)
-        now_ms = int(self._context.clock.time() * 1000)
+        now_ms = self._context.now_ms
         if source_id and source_id != start.source_topic_id:
             return recreated_on_source(known_good.source_offset, known_good.seen_end, now_ms)
         if target_id and target_id != start.target_topic_id:

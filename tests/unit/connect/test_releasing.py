@@ -1,12 +1,11 @@
 """A unit is released last: nothing of its old owner comes behind the records of the next one."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
-import pytest
 from support.fake_kafka import FakeRecord
 from support.source_tasks import P0, P1, Scene
 
@@ -15,24 +14,6 @@ from headrace.connect.releasing import Releasing
 from headrace.logs import get_logger
 from headrace.movers import Lane
 from headrace.replication.progress import Progress
-
-
-@pytest.fixture
-def scenes() -> Iterator[Callable[..., Scene]]:
-    made: list[Scene] = []
-
-    def make(*args: Any, **kwargs: Any) -> Scene:
-        made.append(Scene(*args, **kwargs))
-        return made[-1]
-
-    yield make
-    for scene in made:
-        scene.close()
-
-
-@pytest.fixture
-def scene(scenes: Callable[..., Scene]) -> Scene:
-    return scenes()
 
 
 def stall(scene: Scene) -> None:
