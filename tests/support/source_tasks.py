@@ -8,7 +8,6 @@ from support.fake_kafka import FakeKafka, FakeLog, FakeProducer, FakeRecord
 
 from headrace.api import (
     ConditionType,
-    OnDataLoss,
     ReplicationFlow,
     ReplicationTask,
     ReplicationTaskStatus,
@@ -109,12 +108,6 @@ class Scene:
 
     def _own(self) -> Ownership:
         return Ownership(self.herder.task, self.driver, cast("Herder", self.herder))
-
-    def on_data_loss(self, policy: OnDataLoss) -> None:
-        """Change the flow."""
-        flow = self.context.flow
-        spec = flow.spec.model_copy(update={"on_data_loss": policy})
-        self.context.change(flow.model_copy(update={"spec": spec}))
 
     def make_task(self, role: Role, partitions: frozenset[TopicPartition]) -> SourceTask:
         return SourceTask(

@@ -228,7 +228,7 @@ def test_a_changed_policy_takes_effect_at_once(scene: Scene) -> None:
     scene.log(P0).truncate(1)
     scene.recover()
     assert scene.stops(P0)
-    scene.on_data_loss(OnDataLoss.CONTINUE)
+    scene.change_spec(onDataLoss=OnDataLoss.CONTINUE)
     scene.source.append("orders", b"d")
     for _ in range(3):
         scene.run_once()
@@ -320,7 +320,7 @@ def test_a_loss_is_answered_by_policy(  # noqa: PLR0917
     running: bool,
 ) -> None:
     scene = scenes(P0)
-    scene.on_data_loss(policy)
+    scene.change_spec(onDataLoss=policy)
     scene.source.append("orders", *FIVE)
     scene.start()
     scene.settle()
@@ -332,7 +332,7 @@ def test_a_loss_is_answered_by_policy(  # noqa: PLR0917
     else:
         happens(scene)
         scene = scenes(P0, kafka=scene.kafka)
-        scene.on_data_loss(policy)
+        scene.change_spec(onDataLoss=policy)
         scene.task.activate()
         scene.recover()
     scene.settle()
@@ -356,7 +356,7 @@ def test_a_loss_that_was_answered_is_shown_for_a_while(
 ) -> None:
     monkeypatch.setattr("headrace.connect.source_status._SHOWN_S", 300)
     scene = scenes(P0)
-    scene.on_data_loss(OnDataLoss.CONTINUE)
+    scene.change_spec(onDataLoss=OnDataLoss.CONTINUE)
     scene.source.append("orders", b"a")
     scene.start()
     scene.settle()
