@@ -1,6 +1,6 @@
 """The Worker with its connectors, tasks, states; the Herder port that it needs."""
 
-from headrace.connect.figures import UnitFigures
+from headrace.connect.figures import Commits, UnitFigures
 from headrace.connect.handover import DriverIdentity, may_claim
 from headrace.connect.herder import Herder, TargetTaken, TaskConflict
 from headrace.connect.task import Role, Task
@@ -8,6 +8,7 @@ from headrace.connect.task_manager import TaskManager
 from headrace.connect.worker import Worker
 
 __all__ = [
+    "Commits",
     "DriverIdentity",
     "Herder",
     "Role",

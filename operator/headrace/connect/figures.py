@@ -1,11 +1,38 @@
 """What a driver can say of the units that it runs: what is reported, and what only grows."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from headrace.api import ReplicationTaskStatus
 from headrace.assign import TaskId
+from headrace.errors import HeadraceError
 from headrace.movers import Copied
+
+
+@dataclass
+class Commits:
+    """What came of storing progress, a claim's left out; it only grows. Any thread may read."""
+
+    succeeded: int = 0
+    failed: int = 0
+    """Refused, or not answered in time."""
+    last_at_s: float | None = None
+    """Unix time at which the last answer was taken of progress that is stored."""
+
+    def succeed(self, at_s: float) -> None:
+        """Count one that the target has acknowledged."""
+        self.succeeded += 1
+        self.last_at_s = at_s
+
+    @contextmanager
+    def counting_failure(self) -> Iterator[None]:
+        """Count the error that is raised."""
+        try:
+            yield
+        except HeadraceError:
+            self.failed += 1
+            raise
 
 
 @dataclass(frozen=True)
@@ -16,6 +43,8 @@ class UnitFigures:
     status: ReplicationTaskStatus
     """What its next report would say."""
     copied: Copied | None = None
+    """Of a source task."""
+    commits: Commits | None = None
     """Of a source task."""
     taken: int = 0
     """See ``Contested.taken``."""

@@ -8,6 +8,7 @@ from headrace.api import ReplicationTaskStatus, TaskPhase, TopicPartition, Topic
 from headrace.assign import TaskId
 from headrace.connect.background import BackgroundStep
 from headrace.connect.context import FlowContext
+from headrace.connect.figures import Commits
 from headrace.connect.lifecycle import LifeCycle
 from headrace.connect.losses import DataLoss, sentence
 from headrace.connect.ownership import Ownership
@@ -102,6 +103,11 @@ class SourceTask:
     def copied(self) -> Copied:
         """What it has copied."""
         return self._reported.copied
+
+    @property
+    def commits(self) -> Commits:
+        """How often it stored its progress."""
+        return self._progress.commits
 
     @property
     def leaving(self) -> bool:

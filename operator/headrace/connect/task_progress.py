@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Set
 
 from headrace.api import LossCause, TopicPartition
 from headrace.connect.context import FlowContext
+from headrace.connect.figures import Commits
 from headrace.connect.ownership import Ownership, OwnershipLost
 from headrace.connect.restoring import Start, Starts, records
 from headrace.errors import HeadraceError, Retriable
@@ -23,6 +24,8 @@ class TaskProgress:
         self._context, self._ownership = context, ownership
         self._starts: Starts = {}
         self._storing: Storing | None = None
+        """What the target has not answered yet."""
+        self.commits = Commits()
         self.settled: Starts = {}
         """What lanes that are closed have acknowledged and found out, until it is stored."""
         self.losses: dict[TopicPartition, Loss] = {}
@@ -83,20 +86,27 @@ class TaskProgress:
         unstored |= {at: self._starts[at] for at in refresh & lane.partitions - unstored.keys()}
         if unstored:
             self._starts |= unstored
-            self._storing = self._context.progress.send(
-                records(self._context, self._ownership, unstored), _LONGEST_S
-            )
+            entries = records(self._context, self._ownership, unstored)
+            with self.commits.counting_failure():
+                self._storing = self._context.progress.send(entries, _LONGEST_S)
         elif not lane.in_flight:
             self._moved_at = None
         return bool(unstored)
 
     def stored(self) -> bool:
         """Whether the target has what was stored last; raises ``Retriable`` once for a refusal."""
+        if (storing := self._storing) is None:
+            return True
         try:
-            return self._storing is None or self._storing.done()
+            with self.commits.counting_failure():
+                done = storing.done()
         except Retriable:
             self._storing = None
             raise
+        if done:
+            self._storing = None
+            self.commits.succeed(self._context.clock.time())
+        return done
 
     @property
     def late(self) -> str:
@@ -136,7 +146,11 @@ class TaskProgress:
 
     def write(self, starts: Starts) -> None:
         """Store these and wait; ``Retriable`` when they are not acknowledged in time."""
-        self._context.progress.write(records(self._context, self._ownership, starts))
+        entries = records(self._context, self._ownership, starts)
+        with self.commits.counting_failure():
+            self._context.progress.write(entries)
+        if entries:
+            self.commits.succeed(self._context.clock.time())
 
     def leave_out(self, at: TopicPartition, offset: int) -> None:
         """Store that what is settled goes on behind this record, and wait: it is not copied."""

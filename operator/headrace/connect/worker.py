@@ -143,6 +143,7 @@ class Worker:
                 id,
                 unit.status,
                 copied=unit.copied if isinstance(unit, SourceTask) else None,
+                commits=unit.commits if isinstance(unit, SourceTask) else None,
                 taken=self._context.contested(id.name).taken,
                 beats=dict(unit.beats) if isinstance(unit, HeartbeatTask) else {},
             )

@@ -59,6 +59,19 @@ DEAD_LETTERED = Described(
     "task began on this driver.",
     _TASK,
 )
+COMMITS = Described(
+    "headrace_task_commits_total",
+    "counter",
+    "How often the task stored its progress, by outcome: Success, or Failure (refused, or without "
+    "an answer in time; it is stored again), since it began on this driver.",
+    (*_TASK, "outcome"),
+)
+COMMIT_S = Described(
+    "headrace_task_commit_timestamp_seconds",
+    "gauge",
+    "When the target last acknowledged progress of a source task (Unix time), once it did.",
+    _TASK,
+)
 TAKEN = Described(
     "headrace_task_partitions_taken_total",
     "counter",
@@ -109,6 +122,8 @@ METRICS: Sequence[Described] = (
     RESTAMPED,
     SKIPPED,
     DEAD_LETTERED,
+    COMMITS,
+    COMMIT_S,
     TAKEN,
     PARTITIONS,
     RESTARTS,
@@ -160,6 +175,11 @@ def _samples(unit: UnitFigures) -> Iterator[_Sample]:
         yield RESTAMPED, (), unit.copied.restamped
         yield SKIPPED, (), unit.copied.skipped
         yield DEAD_LETTERED, (), unit.copied.dead_lettered
+    if unit.commits is not None:
+        yield COMMITS, ("Success",), unit.commits.succeeded
+        yield COMMITS, ("Failure",), unit.commits.failed
+        if unit.commits.last_at_s is not None:
+            yield COMMIT_S, (), unit.commits.last_at_s
     if unit.id.type == TaskType.SOURCE_TASK:
         yield from _of_source_task(unit)
 

@@ -496,6 +496,53 @@ def test_progress_that_is_refused_is_stored_again(scene: Scene) -> None:
     assert (scene.phase, scene.position(), scene.copies()) == (TaskPhase.RUNNING, 1, [b"a"])
 
 
+def commits(scene: Scene) -> tuple[int, int]:
+    """Succeeded, failed."""
+    return scene.task.commits.succeeded, scene.task.commits.failed
+
+
+def test_progress_that_is_stored_or_refused_is_counted(scene: Scene) -> None:
+    scene.source.append("orders", b"a")
+    scene.start()
+    assert (commits(scene), scene.task.commits.last_at_s) == ((0, 0), None)
+    scene.settle()
+    assert commits(scene) == (1, 0)
+    assert (stored_s := scene.task.commits.last_at_s) is not None
+    scene.settle()
+    assert commits(scene) == (1, 0), "there was nothing to store"
+    scene.source.append("orders", b"b")
+    scene.hold_back(scene.context.progress.topic)
+    scene.settle()
+    assert commits(scene) == (1, 0), "no answer yet"
+    scene.target.producers[0].refuse(
+        scene.target.producers[0].queue[0], KafkaError.NOT_ENOUGH_REPLICAS
+    )
+    scene.guard(scene.task.commit)
+    assert (commits(scene), scene.task.commits.last_at_s) == ((1, 1), stored_s)
+    scene.let_through()
+    scene.recover()
+    assert commits(scene) == (2, 1), "the new lane's settling stored it"
+    assert (scene.task.commits.last_at_s or 0) > stored_s
+
+
+def test_progress_that_is_not_answered_in_time_has_failed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scene.context.stall_detector, "beat", lambda: None)  # time flies
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.hold_back(scene.context.progress.topic)
+    scene.settle()
+    scene.clock.advance(30)
+    scene.settle()
+    assert commits(scene) == (0, 0)
+    scene.clock.advance(31)
+    scene.guard(scene.task.commit)
+    assert commits(scene) == (0, 1)
+    scene.restore_pool.run()  # settles the lane, which waits for an answer, too
+    assert commits(scene) == (0, 2)
+
+
 def test_progress_without_an_answer_is_not_followed_by_more(scene: Scene) -> None:
     scene.source.append("orders", b"a")
     scene.start()

@@ -19,7 +19,7 @@ from headrace.api import (
     TopicPartitions,
 )
 from headrace.assign import TaskId
-from headrace.connect import UnitFigures
+from headrace.connect import Commits, UnitFigures
 from headrace.driver.metrics import METRICS, DriverCollector
 from headrace.movers import Copied
 
@@ -50,6 +50,7 @@ def source_task(**status: object) -> UnitFigures:
         TaskId("orders", TaskType.SOURCE_TASK, 3),
         ReplicationTaskStatus(phase=TaskPhase.RUNNING).model_copy(update=status),
         copied=Copied(records=12, bytes=3456, restamped=2, skipped=3, dead_lettered=4),
+        commits=Commits(succeeded=7, failed=1, last_at_s=1_700_000_000.5),
         taken=3,
     )
 
@@ -81,10 +82,16 @@ def test_a_task_that_copies_says_how_far_it_is() -> None:
         "restamped_records_total": 2,
         "records_skipped_total": 3,
         "records_dead_lettered_total": 4,
+        "commit_timestamp_seconds": 1_700_000_000.5,
         "partitions_taken_total": 3,
         "partitions": 4,
         "restarts_total": 2,
     }
+
+
+def test_commits_count_by_outcome() -> None:
+    commits = scrape(source_task())["headrace_task_commits_total"]
+    assert commits == {(*SOURCE_TASK, "Success"): 7, (*SOURCE_TASK, "Failure"): 1}
 
 
 def test_one_phase_is_1_and_all_others_are_0() -> None:
