@@ -10,7 +10,9 @@ from headrace.assign.state import TaskInfo
 class Allowance:
     """A share of each flow's tasks, and that only when a balance round is due.
 
-    Tasks that nobody runs yet and tasks that are on the move anyway are free; pinned ones stay.
+    Tasks that nobody runs yet and tasks that are on the move anyway are free; pinned ones stay. A
+    round that has moved nothing may swap two tasks, however small the share: where the counts are
+    even, nothing but a swap can even the weights.
     """
 
     def __init__(self, draft: DraftAssignment, due: bool) -> None:
@@ -34,7 +36,7 @@ class Allowance:
     @property
     def is_used_up(self) -> bool:
         """Whether no task may move that is not free."""
-        return not any(self._left.values())
+        return not any(left > 0 for left in self._left.values())
 
     @property
     def is_empty(self) -> bool:
@@ -61,7 +63,8 @@ class Allowance:
         """Whether two tasks may move together."""
         if one.id.flow != other.id.flow or self._is_free(one) or self._is_free(other):
             return self.covers(one) and self.covers(other)
-        return self._left.get(one.id.flow, 0) > 1
+        left = self._left.get(one.id.flow, 0)
+        return left > 1 or (left == 1 and not self.spent)
 
     def spend(self, task: TaskInfo) -> bool:
         """A task is about to move; whether that costs anything."""

@@ -204,6 +204,19 @@ def test_beyond_ten_percent_two_tasks_are_swapped() -> None:
     assert sum(answer.owners[task] != "a" for task in held[0]) == 1
 
 
+def test_a_driver_that_runs_connectors_only_gets_a_task_for_one() -> None:
+    connectors = [*tasks(1, "SourceConnector"), *tasks(1, "HeartbeatConnector")]
+    copying = weighing(100, 100, 100, 100)
+    first, second = tasks(4)[:2], tasks(4)[2:]
+    there = [
+        DriverState(name, active=frozenset(active))
+        for name, active in zip("abc", (connectors, first, second), strict=True)
+    ]
+    answer = assign(ApplicationState.of([*plain(connectors), *copying], there))
+    assert all(driver.active & {*first, *second} for driver in answer.drivers.values())
+    assert [len(driver.active) for driver in answer.drivers.values()] == [2, 2, 2]
+
+
 def test_one_task_that_outweighs_all_others_makes_nobody_move() -> None:
     of = weighing(1000, *[1.0] * 11)
     answer = assign(ApplicationState.of(of, drivers("abc")))
