@@ -74,8 +74,8 @@ class FlowConfig:
 
     standbys: int = 0
     movement_budget: float = 0.1
-    """Largest share of the flow's tasks that one balance round moves; unless 0, at least one task, or
-    two that swap their drivers. Tasks without a driver never count."""
+    """Largest share of the flow's tasks that one balance round moves; unless 0, at least one task,
+    or two that swap their drivers. Tasks without a driver never count."""
 
 
 @dataclass(frozen=True)
