@@ -68,10 +68,17 @@ class FakeLog:
     start: int = 0
     entries: list[FakeRecord | None] = field(default_factory=list)
     leader_epoch: int = 0
+    open_from: int | None = None
+    """The first offset of the oldest transaction that is open."""
 
     @property
     def end(self) -> int:
         return self.start + len(self.entries)
+
+    @property
+    def stable_end(self) -> int:
+        """The last stable offset."""
+        return self.end if self.open_from is None else self.open_from
 
     def at(self, offset: int) -> FakeRecord | None:
         return self.entries[offset - self.start]
@@ -226,8 +233,8 @@ class FakeCluster:
         self, partitions: Iterable[TopicPartition], position: Position
     ) -> dict[TopicPartition, int]:
         self._answer()
-        earliest = position is Position.EARLIEST
-        return {at: self.logs[at].start if earliest else self.logs[at].end for at in partitions}
+        named = {Position.EARLIEST: "start", Position.LATEST: "end"}.get(position, "stable_end")
+        return {at: getattr(self.logs[at], named) for at in partitions}
 
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
@@ -235,8 +242,10 @@ class FakeCluster:
         self._answer()
         return {at: self.logs[at].first_since(timestamp_ms) for at in partitions}
 
-    def known_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return self.offsets(partitions, Position.LATEST)
+    def known_ends(
+        self, partitions: Iterable[TopicPartition], position: Position = Position.LATEST
+    ) -> dict[TopicPartition, int]:
+        return self.offsets(partitions, position)
 
     def partition_of(self, topic: str, key: bytes) -> TopicPartition:
         """Where any producer writes a record of this key."""
@@ -479,7 +488,7 @@ class FakeConsumer:
         if not log.start <= offset <= log.end:
             del self.positions[at]  # as librdkafka: it fetches no more of it
             return FakeMessage(at, offset, error=KafkaError(KafkaError._AUTO_OFFSET_RESET))
-        while offset < log.end:
+        while offset < log.stable_end:
             record = log.at(offset)
             offset += 1
             self.positions[at] = offset

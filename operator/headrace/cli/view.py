@@ -34,6 +34,7 @@ _ALARMS = (
     ConditionType.PARTITIONS_PAUSED,
     ConditionType.RECORDS_LEFT_OUT,
     ConditionType.PARTITION_CONTESTED,
+    ConditionType.TRANSACTION_HANGING,
     ConditionType.ASSIGNMENT_FAILED,
     ConditionType.DRIVER_UNRESPONSIVE,
 )

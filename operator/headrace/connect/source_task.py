@@ -9,6 +9,7 @@ from headrace.assign import TaskId
 from headrace.connect.background import BackgroundStep
 from headrace.connect.context import FlowContext
 from headrace.connect.figures import Commits
+from headrace.connect.hanging_transactions import HangingTransactions
 from headrace.connect.lifecycle import LifeCycle
 from headrace.connect.losses import DataLoss, sentence
 from headrace.connect.ownership import Ownership
@@ -71,6 +72,7 @@ class SourceTask:
         self._standby = Standby(context, self._life, restore_pool)
         self._topic_check = TopicCheck(context, check_pool)
         self._pausing = Pausing(context, check_pool)
+        self._transactions = HangingTransactions(context, check_pool)
         self._unread_lag = UnreadLag(context, self._life, check_pool)
         self._lane: Lane | None = None
         self._settling: Lane | None = None
@@ -440,6 +442,7 @@ class SourceTask:
             return False
         self._pausing.apply(lane, self.partitions)
         unread.observe(self.partitions - self._opened - self._contested.given_way)
+        self._transactions.observe(lane.state())
         self._observe(lane)
         if losses := self._topic_check.check(self._progress.acknowledged(lane)):
             self._progress.noticed(losses)
@@ -464,7 +467,8 @@ class SourceTask:
             self._retries.stopped,
             self._pausing.partitions,
         )
-        self._reported.observe(known, self._unread_lag, self._contested.conditions)
+        more = (*self._contested.conditions, *self._transactions.conditions)
+        self._reported.observe(known, self._unread_lag, more)
         self._acknowledge_assignment(lane)
 
     def _acknowledge_assignment(self, lane: Lane) -> None:

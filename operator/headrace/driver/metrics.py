@@ -97,8 +97,8 @@ PHASE = Described(
 CONDITION = Described(
     "headrace_task_condition",
     "gauge",
-    "1 while the condition (DataLossDetected, ForeignWriter, RecordsLeftOut, PartitionContested) "
-    "of a source task is True, else 0.",
+    "1 while the condition (DataLossDetected, ForeignWriter, RecordsLeftOut, PartitionContested, "
+    "TransactionHanging) of a source task is True, else 0.",
     (*_TASK, "condition"),
 )
 LOST_OFFSETS = Described(
@@ -137,6 +137,7 @@ _CONDITIONS = (
     ConditionType.FOREIGN_WRITER,
     ConditionType.RECORDS_LEFT_OUT,
     ConditionType.PARTITION_CONTESTED,
+    ConditionType.TRANSACTION_HANGING,
 )
 
 _Sample = tuple[Described, tuple[str, ...], float]

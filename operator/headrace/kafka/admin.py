@@ -171,10 +171,13 @@ class Admin:
         committed = position is Position.LAST_STABLE
         return self._list_offsets(partitions, spec, committed, f"read {position.value} offsets")
 
-    def known_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def known_ends(
+        self, partitions: Iterable[TopicPartition], position: Position = Position.LATEST
+    ) -> dict[TopicPartition, int]:
         """The end of each partition that answers now, asked for once; the others are left out."""
         spec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        return self._ask_offsets(partitions, spec, False, "read end offsets")[0]
+        committed = position is Position.LAST_STABLE
+        return self._ask_offsets(partitions, spec, committed, f"read {position.value} offsets")[0]
 
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int

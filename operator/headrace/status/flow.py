@@ -29,6 +29,7 @@ _OBSERVED_BY_TASKS = (
     ConditionType.PARTITIONS_PAUSED,
     ConditionType.RECORDS_LEFT_OUT,
     ConditionType.PARTITION_CONTESTED,
+    ConditionType.TRANSACTION_HANGING,
 )
 _MOST_LOSSES = 100
 

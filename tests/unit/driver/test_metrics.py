@@ -140,6 +140,7 @@ def test_conditions_count_when_they_are_true() -> None:
         (*SOURCE_TASK, "ForeignWriter"): 0,
         (*SOURCE_TASK, "RecordsLeftOut"): 0,
         (*SOURCE_TASK, "PartitionContested"): 0,
+        (*SOURCE_TASK, "TransactionHanging"): 0,
     }
 
 
