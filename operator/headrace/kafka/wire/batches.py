@@ -1,0 +1,130 @@
+"""Headers of record batches, read where they lie: no record is decompressed, nothing is copied.
+
+Format: Kafka's documentation, "Message Format". All that a broker may send is checked before use.
+"""
+
+import struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from headrace.kafka.wire.errors import CorruptBatch
+
+HEADER_BYTES = 61
+"""Of a batch of magic 2, before its records."""
+
+_LOG_OVERHEAD = 12  # base offset and length: before what the length counts
+_CHECKED_FROM = 21  # the checksum covers the attributes and all that follows
+_OLDEST_BYTES = 14  # a message of magic 0: checksum, magic, attributes, two lengths
+_START = struct.Struct(">qiib")
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+class Batch(NamedTuple):
+    """One record batch. Of magic 0 and 1 only ``base_offset``, ``length``, ``magic`` and ``data``
+    count: there it is a message, whose ``base_offset`` is that of its *last* record."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+    data: memoryview
+    """The batch, header included; valid as long as the response that it lies in."""
+
+    @property
+    def last_offset(self) -> int:
+        """Of its last record, also of one that compaction removed."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def codec(self) -> str:
+        """Compression of the records, in Kafka's names; ``unknown``: newer than this client."""
+        code = self.attributes & 0x07
+        return _CODECS[code] if code < len(_CODECS) else "unknown"
+
+    @property
+    def log_append_time(self) -> bool:
+        """Whether the broker stamped it; all its records have ``max_timestamp``."""
+        return bool(self.attributes & 0x08)
+
+    @property
+    def transactional(self) -> bool:
+        """Whether it is part of a transaction."""
+        return bool(self.attributes & 0x10)
+
+    @property
+    def control(self) -> bool:
+        """Whether it holds a transaction's marker, and no data."""
+        return bool(self.attributes & 0x20)
+
+    @property
+    def delete_horizon(self) -> bool:
+        """Whether the cleaner wrote a delete horizon in place of ``base_timestamp``."""
+        return bool(self.attributes & 0x40)
+
+    @property
+    def intact(self) -> bool:
+        """Whether the checksum fits; 30 us for 1 MiB."""
+        return crc32c(self.data[_CHECKED_FROM:]) == self.crc
+
+
+class Split(NamedTuple):
+    """Result of ``split_batches``."""
+
+    batches: list[Batch]
+    truncated_bytes: int
+    """Of a last batch that did not fit into the response: not an error, fetch it again."""
+
+
+def split_batches(records: memoryview) -> Split:
+    """The batches of one partition of a Fetch response.
+
+    Raises ``CorruptBatch`` for what no broker writes. Offsets ascend from batch to batch; a batch
+    has at most one record for each of its offsets, so that no count is trusted beyond its range.
+    """
+    batches: list[Batch] = []
+    place, end, next_offset = 0, len(records), 0
+    while end - place >= _START.size:
+        base_offset, length, epoch, magic = _START.unpack_from(records, place)
+        smallest = HEADER_BYTES - _LOG_OVERHEAD if magic == 2 else _OLDEST_BYTES
+        if not 0 <= magic <= 2:
+            raise CorruptBatch(f"{_at(base_offset, place)} has magic {magic}: Kafka has 0, 1, 2")
+        if length < smallest:
+            raise CorruptBatch(
+                f"{_at(base_offset, place)} says that {length} bytes follow: at least {smallest} do"
+            )
+        if base_offset < next_offset:
+            raise CorruptBatch(
+                f"{_at(base_offset, place)} follows one that ends with offset {next_offset - 1}"
+            )
+        size = _LOG_OVERHEAD + length
+        if size > end - place:
+            break
+        data = records[place : place + size]
+        if magic == 2:
+            batch = Batch._make((*_HEADER.unpack_from(records, place), data))
+            if not 0 <= batch.record_count <= batch.last_offset_delta + 1:
+                raise CorruptBatch(
+                    f"{_at(base_offset, place)} says {batch.record_count} records in "
+                    f"{batch.last_offset_delta + 1} offsets"
+                )
+        else:
+            batch = Batch(base_offset, length, epoch, magic, 0, 0, 0, -1, -1, -1, -1, -1, 0, data)
+        batches.append(batch)
+        next_offset = batch.last_offset + 1
+        place += size
+    return Split(batches, end - place)
+
+
+def _at(base_offset: int, place: int) -> str:
+    return f"the record batch with base offset {base_offset}, at byte {place} of the response,"

@@ -1,0 +1,61 @@
+"""What can go wrong between us and a broker, as our errors."""
+
+from confluent_kafka import KafkaError
+from kio.schema.errors import ErrorCode
+
+from headrace.errors import Fatal, HeadraceError, Retriable
+from headrace.kafka.errors import Unreachable, translate
+
+
+class ConnectionLost(Unreachable):
+    """A connection ended, or did not answer in time, before the response was read."""
+
+    def __init__(self, message: str, *, may_have_arrived: bool) -> None:
+        super().__init__(message)
+        self.may_have_arrived = may_have_arrived
+        """False: no byte of the request was sent. True: the broker may have carried it out."""
+
+
+class Garbled(Retriable):
+    """A response that breaks the protocol; its connection is closed."""
+
+
+class CorruptBatch(Retriable):
+    """Record batches that contradict themselves; fetching them again may help."""
+
+
+class UnsupportedBroker(Fatal):
+    """A broker that does not serve a version of a request that this client speaks."""
+
+
+class Refused(HeadraceError):
+    """A broker answered with an error code: ``RefusedForNow`` or ``RefusedForGood``."""
+
+    def __init__(self, message: str, code: ErrorCode) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class RefusedForNow(Refused, Retriable):
+    """The same request may be accepted later."""
+
+
+class RefusedForGood(Refused, Fatal):
+    """Somebody has to change something first."""
+
+
+def refusal(code: ErrorCode, tried: str) -> HeadraceError:
+    """The error for a broker's code; ``tried`` as for ``kafka.errors.translate``.
+
+    A failed login is ``AuthenticationFailed``, all others are ``Refused``.
+    """
+    error = translate(KafkaError(code.value), tried)
+    if isinstance(error, Fatal):
+        return RefusedForGood(str(error), code)
+    return RefusedForNow(str(error), code) if type(error) is Retriable else error
+
+
+def check(code: ErrorCode, tried: str) -> None:
+    """Raise the error for a code that is not 0."""
+    if code is not ErrorCode.none:
+        raise refusal(code, tried)

@@ -1,0 +1,112 @@
+"""Responses cut out of the stream of a connection, into buffers that are used again.
+
+Fresh memory costs more than the copy into it: the kernel clears each page at the first touch.
+"""
+
+import struct
+
+from headrace.kafka.wire.errors import Garbled
+
+MAX_RESPONSE_BYTES = 128 << 20
+"""Above what a broker sends: its requests end at 104,857,600 bytes (``socket.request.max.bytes``),
+a Fetch response at the ``max_bytes`` that we asked for, plus one batch."""
+
+_SIZE = struct.Struct(">i")
+_SMALL_BYTES = 1 << 14  # not worth keeping
+
+
+class Buffers:
+    """Buffers of responses, kept for the next ones. Not thread-safe."""
+
+    def __init__(self, keep_bytes: int = 64 << 20) -> None:
+        self._keep_bytes = keep_bytes
+        self._kept: list[bytearray] = []
+
+    @property
+    def kept_bytes(self) -> int:
+        """How much memory lies here for the next responses."""
+        return sum(map(len, self._kept))
+
+    def take(self, size: int) -> bytearray:
+        """A buffer of at least that size; its content is undefined."""
+        if size > _SMALL_BYTES:
+            fitting = [buffer for buffer in self._kept if len(buffer) >= size]
+            if fitting:
+                best = min(fitting, key=len)
+                self._kept = [buffer for buffer in self._kept if buffer is not best]
+                return best
+            size = 1 << (size - 1).bit_length()  # so that responses of like sizes share buffers
+        return bytearray(size)
+
+    def give(self, buffer: bytearray) -> None:
+        """Take it back, unless enough is kept."""
+        if len(buffer) > _SMALL_BYTES and self.kept_bytes + len(buffer) <= self._keep_bytes:
+            self._kept.append(buffer)
+
+
+class Frame:
+    """One response. Its ``view`` must not be used after ``release``."""
+
+    __slots__ = ("_buffer", "_buffers", "view")
+
+    def __init__(self, buffers: Buffers, buffer: bytearray, size: int) -> None:
+        self._buffers = buffers
+        self._buffer: bytearray | None = buffer
+        self.view = memoryview(buffer)[:size]
+
+    def release(self) -> None:
+        """Give the buffer back; a second time does nothing."""
+        if self._buffer is not None:
+            buffer, self._buffer = self._buffer, None
+            self.view = memoryview(b"")
+            self._buffers.give(buffer)
+
+
+class FrameReader:
+    """``target`` is where the next bytes of the stream belong; ``received`` says how many came."""
+
+    def __init__(self, buffers: Buffers, limit_bytes: int = MAX_RESPONSE_BYTES) -> None:
+        self._buffers = buffers
+        self._limit_bytes = limit_bytes
+        self._prefix = bytearray(_SIZE.size)
+        self._frame: Frame | None = None
+        self._target = memoryview(self._prefix)
+
+    @property
+    def target(self) -> memoryview:
+        """Never empty."""
+        return self._target
+
+    @property
+    def inside(self) -> bool:
+        """Whether a response has begun and not ended."""
+        return self._frame is not None or len(self._target) < _SIZE.size
+
+    def received(self, count: int) -> Frame | None:
+        """``count`` bytes were written to ``target``; the response that they complete, if any.
+
+        Raises ``Garbled`` for a size that no response has: not a byte of memory is taken for it.
+        """
+        self._target = self._target[count:]
+        if self._target:
+            return None
+        if self._frame is None:
+            (size,) = _SIZE.unpack(self._prefix)
+            if not 4 <= size <= self._limit_bytes:
+                raise Garbled(
+                    f"a response claims {size} bytes, of at most {self._limit_bytes}: is this a "
+                    "listener of Kafka, with the same encryption as ours?"
+                )
+            self._frame = Frame(self._buffers, self._buffers.take(size), size)
+            self._target = self._frame.view
+            return None
+        frame, self._frame = self._frame, None
+        self._target = memoryview(self._prefix)
+        return frame
+
+    def discard(self) -> None:
+        """The connection has ended: give back what was begun."""
+        if self._frame is not None:
+            self._frame.release()
+            self._frame = None
+        self._target = memoryview(self._prefix)

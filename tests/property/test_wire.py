@@ -1,0 +1,309 @@
+"""What is framed by hand agrees with kio; and no bytes do harm, whoever sends them."""
+
+import uuid
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
+from kio.schema.fetch.v13 import request as fetch_request
+from kio.schema.fetch.v13 import response as fetch_response
+from kio.schema.list_offsets.v7 import ListOffsetsRequest, ListOffsetsResponse
+from kio.schema.produce.v9 import request as produce_request
+from kio.schema.types import BrokerId, ProducerId, TopicName, TransactionalId
+from kio.serial import entity_reader
+from kio.static.primitive import Records, i8, i16, i32, i32Timedelta, i64
+from support.batches import encoded, record_batch
+
+from headrace.kafka.wire.batches import split_batches
+from headrace.kafka.wire.errors import CorruptBatch, Garbled
+from headrace.kafka.wire.fetch import Session, Wanted, fetch_call
+from headrace.kafka.wire.frames import Buffers, Frame
+from headrace.kafka.wire.produce import produce_call
+from headrace.kafka.wire.protocol import call
+from headrace.kafka.wire.varints import read_uvarint, uvarint
+
+i16s, i32s, i64s = (st.integers(-(2**bits), 2**bits - 1) for bits in (15, 31, 63))
+records = st.binary(max_size=300)
+topics = st.text(min_size=1, max_size=200)
+
+
+def frame(content: bytes) -> Frame:
+    buffer = bytearray(content)
+    return Frame(Buffers(), buffer, len(buffer))
+
+
+def milliseconds(number: int) -> i32Timedelta:
+    return i32Timedelta.parse(timedelta(milliseconds=number))
+
+
+aborted = st.builds(
+    lambda producer_id, first: fetch_response.AbortedTransaction(
+        producer_id=ProducerId(producer_id), first_offset=i64(first)
+    ),
+    i64s,
+    i64s,
+)
+partitions = st.builds(
+    lambda index, code, offsets, aborted, replica, content, end, leader: (
+        fetch_response.PartitionData(
+            partition_index=i32(index),
+            error_code=code,
+            high_watermark=i64(offsets[0]),
+            last_stable_offset=i64(offsets[1]),
+            log_start_offset=i64(offsets[2]),
+            diverging_epoch=fetch_response.EpochEndOffset(
+                epoch=i32(end[0]), end_offset=i64(end[1])
+            ),
+            current_leader=fetch_response.LeaderIdAndEpoch(
+                leader_id=BrokerId(leader[0]), leader_epoch=i32(leader[1])
+            ),
+            aborted_transactions=aborted,
+            preferred_read_replica=BrokerId(replica),
+            records=None if content is None else Records(content),
+        )
+    ),
+    i32s,
+    st.sampled_from(ErrorCode),
+    st.tuples(i64s, i64s, i64s),
+    st.none() | st.lists(aborted, max_size=3).map(tuple),
+    i32s,
+    st.none() | records,
+    st.just((-1, -1)) | st.tuples(i32s, i64s),
+    st.just((-1, -1)) | st.tuples(i32s, i32s),
+)
+responses = st.builds(
+    lambda throttle, code, session, topics: fetch_response.FetchResponse(
+        throttle_time=milliseconds(throttle),
+        error_code=code,
+        session_id=i32(session),
+        responses=tuple(
+            fetch_response.FetchableTopicResponse(topic_id=topic, partitions=tuple(partitions))
+            for topic, partitions in topics
+        ),
+    ),
+    st.integers(0, 2**31 - 1),
+    st.sampled_from(ErrorCode),
+    i32s,
+    st.lists(st.tuples(st.uuids(), st.lists(partitions, max_size=4)), max_size=3),
+)
+
+
+@given(st.integers(0, 2**32 - 1), st.binary(max_size=3))
+def test_varints_come_back(number: int, after: bytes) -> None:
+    assert read_uvarint(memoryview(uvarint(number) + after), 0) == (number, len(uvarint(number)))
+
+
+@given(responses)
+def test_a_fetch_response_is_read_as_kio_reads_it(response: fetch_response.FetchResponse) -> None:
+    read = fetch_call([]).read(frame(b"head" + encoded(response)), 4)
+
+    assert (read.error, read.session_id) == (response.error_code, response.session_id)
+    assert timedelta(milliseconds=read.throttle_ms) == response.throttle_time
+    expected = [(topic.topic_id, one) for topic in response.responses for one in topic.partitions]
+    assert len(read.partitions) == len(expected)
+    for fetched, (topic_id, one) in zip(read.partitions, expected, strict=True):
+        nil = uuid.UUID(int=0)
+        assert (fetched.topic_id, fetched.partition) == (topic_id or nil, one.partition_index)
+        assert fetched.error == one.error_code
+        assert fetched.high_watermark == one.high_watermark
+        assert fetched.last_stable_offset == one.last_stable_offset
+        assert fetched.log_start_offset == one.log_start_offset
+        assert list(fetched.aborted) == [
+            (each.producer_id, each.first_offset) for each in one.aborted_transactions or ()
+        ]
+        assert fetched.preferred_replica == one.preferred_read_replica
+        assert bytes(fetched.records) == (one.records or b"")
+        end, leader = one.diverging_epoch, one.current_leader
+        assert (fetched.diverging or (-1, -1)) == (end.epoch, end.end_offset)
+        assert (fetched.leader or (-1, -1)) == (leader.leader_id, leader.leader_epoch)
+
+
+wanted = st.builds(Wanted, st.uuids(), i32s, i64s, i32s, i32s, i32s)
+
+
+@given(
+    st.lists(wanted, max_size=5),
+    st.builds(
+        Session, i32s, i32s, st.lists(st.tuples(st.uuids(), st.lists(i32s, max_size=3)), max_size=2)
+    ),
+    st.integers(0, 1),
+    st.text(max_size=5),
+)
+def test_a_fetch_request_is_read_by_kio(
+    wanted: list[Wanted], session: Session, isolation: int, rack: str
+) -> None:
+    call = fetch_call(
+        wanted, max_wait_ms=7, min_bytes=8, max_bytes=9, isolation=isolation, session=session,
+        rack=rack,
+    )  # fmt: skip
+    grouped: dict[uuid.UUID, list[Wanted]] = {}
+    for one in wanted:
+        grouped.setdefault(one.topic_id, []).append(one)
+
+    request = fetch_request.FetchRequest(
+        max_wait=milliseconds(7),
+        min_bytes=i32(8),
+        max_bytes=i32(9),
+        isolation_level=i8(isolation),
+        session_id=i32(session.id),
+        session_epoch=i32(session.epoch),
+        topics=tuple(
+            fetch_request.FetchTopic(
+                topic_id=topic_id,
+                partitions=tuple(
+                    fetch_request.FetchPartition(
+                        partition=i32(one.partition),
+                        current_leader_epoch=i32(one.leader_epoch),
+                        fetch_offset=i64(one.offset),
+                        last_fetched_epoch=i32(one.last_fetched_epoch),
+                        partition_max_bytes=i32(one.max_bytes),
+                    )
+                    for one in group
+                ),
+            )
+            for topic_id, group in grouped.items()
+        ),
+        forgotten_topics_data=tuple(
+            fetch_request.ForgottenTopic(topic_id=topic_id, partitions=tuple(map(i32, indexes)))
+            for topic_id, indexes in session.forgotten
+        ),
+        rack_id=rack,
+    )
+
+    assert b"".join(call.body) == encoded(request)
+
+
+@given(
+    st.dictionaries(topics, st.dictionaries(i32s, records, max_size=3), max_size=3),
+    st.none() | topics,
+    st.integers(0, 2**31 - 1),
+)
+def test_a_produce_request_is_read_by_kio(
+    batches: dict[str, dict[int, bytes]], transactional_id: str | None, timeout_ms: int
+) -> None:
+    call = produce_call(batches, timeout_ms=timeout_ms, transactional_id=transactional_id)
+
+    request = produce_request.ProduceRequest(
+        transactional_id=None if transactional_id is None else TransactionalId(transactional_id),
+        acks=i16(-1),
+        timeout=milliseconds(timeout_ms),
+        topic_data=tuple(
+            produce_request.TopicProduceData(
+                name=TopicName(topic),
+                partition_data=tuple(
+                    produce_request.PartitionProduceData(index=i32(index), records=Records(batch))
+                    for index, batch in partitions.items()
+                ),
+            )
+            for topic, partitions in batches.items()
+        ),
+    )
+
+    assert b"".join(call.body) == encoded(request)
+
+
+LOG = bytes(
+    record_batch([b"a", b"b"])
+    + record_batch([b"c"], base_offset=2, attributes=0x30)
+    + record_batch([b"d" * 100], base_offset=3)
+)
+A_PARTITION = fetch_response.PartitionData(
+    partition_index=i32(0),
+    error_code=ErrorCode.none,
+    high_watermark=i64(4),
+    current_leader=fetch_response.LeaderIdAndEpoch(leader_id=BrokerId(1), leader_epoch=i32(5)),
+    aborted_transactions=(
+        fetch_response.AbortedTransaction(producer_id=ProducerId(1), first_offset=i64(0)),
+    ),
+    records=Records(LOG),
+)
+A_RESPONSE = encoded(
+    fetch_response.FetchResponse(
+        throttle_time=milliseconds(0),
+        error_code=ErrorCode.none,
+        responses=(
+            fetch_response.FetchableTopicResponse(
+                topic_id=uuid.UUID(int=7), partitions=(A_PARTITION,)
+            ),
+        ),
+    )
+)
+A_LIST = call(
+    ListOffsetsRequest(replica_id=BrokerId(-1), isolation_level=i8(0), topics=()),
+    ListOffsetsResponse,
+)
+
+
+def harmed(content: bytes) -> st.SearchStrategy[bytes]:
+    """Cut off, with bytes changed, or made up."""
+
+    def change(changes: list[tuple[int, int]]) -> bytes:
+        changed = bytearray(content)
+        for place, value in changes:
+            changed[place] = value
+        return bytes(changed)
+
+    places = st.tuples(st.integers(0, len(content) - 1), st.integers(0, 255))
+    return (
+        st.integers(0, len(content)).map(lambda end: content[:end])
+        | st.lists(places, min_size=1, max_size=8).map(change)
+        | st.binary(max_size=400)
+    )
+
+
+@given(harmed(A_RESPONSE))
+def test_a_harmed_fetch_response_is_read_or_garbled(content: bytes) -> None:
+    try:
+        response = fetch_call([]).read(frame(content), 0)
+    except Garbled:
+        return
+    assert sum(len(one.records) for one in response.partitions) <= len(content)
+
+
+def test_each_cut_of_a_fetch_response_is_garbled() -> None:
+    for end in range(len(A_RESPONSE)):
+        with pytest.raises(Garbled):
+            fetch_call([]).read(frame(A_RESPONSE[:end]), 0)
+
+
+@given(harmed(LOG))
+def test_harmed_batches_are_split_or_refused(content: bytes) -> None:
+    try:
+        batches, truncated = split_batches(memoryview(content))
+    except CorruptBatch:
+        return
+    assert b"".join(batch.data for batch in batches) == content[: len(content) - truncated]
+    offsets = [offset for one in batches for offset in (one.base_offset, one.last_offset)]
+    assert offsets == sorted(offsets)
+    changed = [one for one in batches if one.magic == 2 and one.data.tobytes() not in LOG]
+    for batch in changed:  # what the checksum covers is caught by it
+        outside = batch.data[:17].tobytes() + LOG[17:]
+        assert not batch.intact or batch.data[17:].tobytes() in LOG or outside == LOG
+
+
+readers: list[Callable[[Frame], Any]] = [
+    lambda given: A_LIST.read(given, 0),
+    lambda given: produce_call({}).read(given, 0),
+    lambda given: fetch_call([]).read(given, 0),
+]
+
+
+@given(st.sampled_from(readers), st.binary(max_size=200))
+def test_made_up_responses_are_read_or_garbled(
+    read: Callable[[Frame], Any], content: bytes
+) -> None:
+    try:
+        read(frame(content))
+    except Garbled:
+        return
+
+
+def test_kio_reads_what_it_wrote() -> None:
+    read, size = entity_reader(fetch_response.FetchResponse)(A_RESPONSE, 0)
+
+    assert size == len(A_RESPONSE)
+    assert read.responses[0].partitions[0].records == LOG

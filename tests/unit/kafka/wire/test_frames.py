@@ -1,0 +1,83 @@
+"""Responses are cut out of a stream of bytes, in whatever pieces they come."""
+
+import struct
+
+import pytest
+
+from headrace.kafka.wire.errors import Garbled
+from headrace.kafka.wire.frames import Buffers, Frame, FrameReader
+
+
+def feed(reader: FrameReader, stream: bytes, piece: int) -> list[Frame]:
+    """What a stream holds that comes in pieces of at most ``piece`` bytes."""
+    found = []
+    while stream:
+        count = min(piece, len(reader.target), len(stream))
+        reader.target[:count] = stream[:count]
+        stream = stream[count:]
+        if frame := reader.received(count):
+            found.append(frame)
+    return found
+
+
+def framed(*contents: bytes) -> bytes:
+    return b"".join(struct.pack(">i", len(content)) + content for content in contents)
+
+
+@pytest.mark.parametrize("piece", [1, 3, 1000])
+def test_frames_come_out_whole(piece: int) -> None:
+    reader = FrameReader(Buffers())
+
+    found = feed(reader, framed(b"first", b"second one"), piece)
+
+    assert [bytes(frame.view) for frame in found] == [b"first", b"second one"]
+    assert not reader.inside
+
+
+@pytest.mark.parametrize("size", [-1, 0, 3, 1001, 2**31 - 1, int.from_bytes(b"HTTP", "big")])
+def test_a_size_that_no_response_has_is_refused(size: int) -> None:
+    reader = FrameReader(Buffers(), limit_bytes=1000)
+
+    with pytest.raises(Garbled, match=f"claims {size} bytes"):
+        feed(reader, struct.pack(">i", size), 4)
+
+
+def test_a_frame_that_has_begun_is_known() -> None:
+    reader = FrameReader(Buffers())
+
+    assert not reader.inside
+    feed(reader, b"\0\0", 2)
+    assert reader.inside
+    feed(reader, b"\0\4", 2)
+    assert reader.inside
+    feed(reader, b"abcd", 4)
+    assert not reader.inside
+
+
+def test_buffers_are_used_again_and_bounded() -> None:
+    buffers = Buffers(keep_bytes=1 << 18)
+    reader = FrameReader(buffers)
+    content = framed(b"x" * 100_000)
+
+    (first,) = feed(reader, content, 1 << 20)
+    first.release()
+    first.release()
+    kept = buffers.kept_bytes
+    (second,) = feed(reader, content, 1 << 20)
+
+    assert (kept, buffers.kept_bytes) == (1 << 17, 0)
+    frames = [second, *feed(reader, content * 5, 1 << 20)]
+    for frame in frames:
+        frame.release()
+    assert buffers.kept_bytes <= 1 << 18
+
+
+def test_a_frame_that_never_ends_gives_its_buffer_back() -> None:
+    buffers = Buffers()
+    reader = FrameReader(buffers)
+    feed(reader, framed(b"x" * 100_000)[:-1], 1 << 20)
+
+    reader.discard()
+
+    assert buffers.kept_bytes == 1 << 17
+    assert not reader.inside
