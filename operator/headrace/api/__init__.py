@@ -34,6 +34,7 @@ from headrace.api.labels import (
     MOVE_ANNOTATION,
     OPERATOR_MANAGER,
     PAUSE_ANNOTATION,
+    RESET_ANNOTATION,
     RESTART_ANNOTATION,
     TARGET_LABEL,
     TOPICS_ANNOTATION,
@@ -72,6 +73,7 @@ from headrace.api.model import Model
 from headrace.api.partitions import TopicPartition, TopicPartitions
 from headrace.api.pauses import PausedPartitions, Pauses, partitions_text
 from headrace.api.ranges import format_ranges, parse_ranges
+from headrace.api.resets import Resets, time_text
 from headrace.api.secret import Secret
 from headrace.api.task import (
     ReplicationTask,
@@ -99,6 +101,7 @@ __all__ = [
     "MOVE_ANNOTATION",
     "OPERATOR_MANAGER",
     "PAUSE_ANNOTATION",
+    "RESET_ANNOTATION",
     "RESTART_ANNOTATION",
     "TARGET_LABEL",
     "TOPICS_ANNOTATION",
@@ -146,6 +149,7 @@ __all__ = [
     "ReplicationTask",
     "ReplicationTaskSpec",
     "ReplicationTaskStatus",
+    "Resets",
     "Secret",
     "SecretUse",
     "StartFrom",
@@ -167,5 +171,6 @@ __all__ = [
     "parse_ranges",
     "partitions_text",
     "standby_label",
+    "time_text",
     "unbuilt",
 ]

@@ -40,8 +40,8 @@ class ReplicationFlowStatus(Model):
     """The metadata.generation that this status describes."""
     conditions: Conditions = ()
     """Ready, Reconciling, Stalled, DataLossDetected, ForeignWriter, PartitionsPaused,
-    RecordsLeftOut, PartitionContested, TransactionHanging, TombstonesAtRisk, AssignmentFailed,
-    DriverUnresponsive."""
+    PartitionsReset, RecordsLeftOut, PartitionContested, TransactionHanging, TombstonesAtRisk,
+    AssignmentFailed, DriverUnresponsive."""
     topics: Count | None = None
     """Topics that are copied."""
     partitions: Count | None = None

@@ -83,6 +83,9 @@ class ConditionType(StrEnum):
     """A live driver did not release units in time: they were taken from it."""
     PARTITIONS_PAUSED = "PartitionsPaused"
     """Partitions of the source are not copied, as spec.pausedPartitions asks."""
+    PARTITIONS_RESET = "PartitionsReset"
+    """Partitions were copied again from spec.startFrom on, as the annotation headrace.dev/reset
+    asks; False when it asks for something that cannot be."""
     CAUGHT_UP = "CaughtUp"
     """A task: all records that were on the source when it began are on the target."""
 
@@ -153,6 +156,10 @@ class Reason(StrEnum):
     """An acknowledged offset was not the next one: another writer, or a late duplicate."""
     PAUSED_BY_SPEC = "PausedBySpec"
     """The message names the partitions that spec.pausedPartitions keeps from being copied."""
+    RESET_BY_ANNOTATION = "ResetByAnnotation"
+    """The message names the partitions that were reset."""
+    INVALID_RESET = "InvalidReset"
+    """The annotation headrace.dev/reset cannot be read, or names nothing that the flow copies."""
     RECORD_REFUSED = "RecordRefused"
     """The message names the last record, and why the target refuses it."""
     TRANSACTION_OPEN = "TransactionOpen"

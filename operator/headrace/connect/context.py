@@ -5,18 +5,24 @@ from functools import cached_property
 from pathlib import Path
 
 from headrace.api import (
+    RESET_ANNOTATION,
     ClusterAccess,
     Pauses,
     ReplicationFlow,
     ReplicationFlowSpec,
+    Resets,
     TopicPartition,
 )
 from headrace.clock import Clock
 from headrace.connect.contested import Contested
 from headrace.connect.handover import DriverIdentity
 from headrace.connect.stall_detector import StallDetector
+from headrace.errors import InvalidSpec
+from headrace.logs import get_logger
 from headrace.movers import KAFKA, Clients, DeadLetters, Mover, ProgressLog, RecordMover
 from headrace.replication import ProgressKey, TopicFilter, policy_for
+
+log = get_logger(__name__)
 
 
 class FlowContext:
@@ -55,15 +61,17 @@ class FlowContext:
 
     def change(self, flow: ReplicationFlow) -> None:
         """Follow a changed spec, but not its clusters and its policy: those need other clients.
+        The annotation that resets partitions counts, too.
 
         ``flow`` is replaced only then.
         """
-        if flow.spec != self.flow.spec:
+        if _followed(flow) != _followed(self.flow):
             self._follow(flow)
 
     def _follow(self, flow: ReplicationFlow) -> None:
         self.flow = flow
         self.pauses = Pauses.of(flow.spec.paused_partitions)
+        self.resets = _resets(flow)
         topics, alias = flow.spec.topics, flow.spec.target.alias
         self.topics = TopicFilter(topics.include, topics.exclude, self.policy, alias)
 
@@ -121,3 +129,16 @@ class FlowContext:
     def close(self) -> None:
         """Stop following progress."""
         self.progress.close()
+
+
+def _followed(flow: ReplicationFlow) -> tuple[ReplicationFlowSpec, str]:
+    return flow.spec, flow.metadata.annotations.get(RESET_ANNOTATION, "")
+
+
+def _resets(flow: ReplicationFlow) -> Resets:
+    """An annotation that cannot be read resets nothing, and stops nothing."""
+    try:
+        return Resets.asked(flow.metadata)
+    except InvalidSpec as error:
+        log.error("reset ignored", flow=flow.metadata.name, why=str(error))
+        return Resets({})

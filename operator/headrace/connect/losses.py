@@ -124,7 +124,8 @@ def sentence(context: FlowContext, at: TopicPartition, loss: Loss) -> str:
 _OUTCOMES = {
     LossAction.STOPPED: (
         "the partition is stopped: set spec.onDataLoss to Restart (copy it again from the earliest "
-        "offset) or Continue (go on behind the loss), or exclude the topic"
+        "offset) or Continue (go on behind the loss), reset the partition (`headrace reset`), or "
+        "exclude the topic"
     ),
     LossAction.RESTARTED: "copied again from the earliest offset (spec.onDataLoss: Restart)",
     LossAction.CONTINUED: "gone on behind it (spec.onDataLoss: Continue)",

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
-from headrace.api import StartFrom, TopicPartition
+from headrace.api import TopicPartition
 from headrace.connect.context import FlowContext
+from headrace.connect.first_positions import first_positions
 from headrace.connect.losses import Found, find_loss, resolve, sentence
 from headrace.connect.ownership import Ownership, OwnershipLost
 from headrace.errors import Retriable
@@ -37,6 +38,8 @@ class Start(NamedTuple):
     """The highest end of the source's log that was seen since."""
     loss: Loss | None = None
     """What was lost last."""
+    reset_ms: int = 0
+    """The last reset, which need not be repeated."""
 
     @property
     def waits(self) -> bool:
@@ -79,9 +82,11 @@ def restore(
 
     Behind the claim of the unit. (The fence at the broker has its place before progress is read;
     the record mover has none, so it resumes from the stored positions.) Where what is stored does
-    not fit what the clusters hold, ``spec.onDataLoss`` decides. Raises ``Retriable`` while brokers
-    do not answer.
+    not fit what the clusters hold, ``spec.onDataLoss`` decides; where a reset is asked for that
+    progress does not have yet, nothing that is stored counts. Raises ``Retriable`` while brokers do
+    not answer.
     """
+    resets = context.resets
     with ThreadPoolExecutor(1) as restore_pool:
         reading = restore_pool.submit(context.progress.read_to_end)
         ids = _topic_ids(context, {at.topic for at in partitions})
@@ -89,14 +94,22 @@ def restore(
     stored = _stored(context, partitions, records(context, ownership, settled))
     # After progress: an owner that does not know yet that it is none may go on meanwhile.
     offsets = _offsets(context, partitions, stored.keys())
+    again = {at for at, known in stored.items() if resets.time_ms(at) > known.reset_ms}
     starts = {}
-    for at, progress in stored.items():
+    for at in stored.keys() - again:
+        progress = stored[at]
         found = Found(*ids[at.topic], offsets.starts[at], offsets.ends[at], offsets.target_ends[at])
         resolved = _without_loss(context, at, progress, found)
         starts[at] = _start(resolved, offsets.stable_ends[at])
-    for at, position in _first_positions(context, partitions - stored.keys()).items():
+    for at, position in first_positions(context, partitions - stored.keys() | again).items():
         end = offsets.stable_ends[at]
-        starts[at] = Start(position, 0, -1, *ids[at.topic], end, end)
+        acknowledged = offsets.target_ends.get(at, 0)  # nothing of what a reset repeats is lost
+        starts[at] = Start(
+            position, acknowledged, -1, *ids[at.topic], end, end, reset_ms=resets.time_ms(at)
+        )
+    for at in sorted(again):
+        before, after = stored[at].source_offset, starts[at].source_offset
+        log.warning("reset", flow=context.name, partition=str(at), before=before, after=after)
     # A partition that comes from another task may carry a higher epoch than this unit's claim.
     owner = ownership.signature
     highest = max((p.epoch for p in stored.values() if p.owner != owner), default=0)
@@ -116,6 +129,7 @@ def _start(progress: Progress, stable_end: int) -> Start:
         stable_end,
         max(stable_end, progress.source_end),
         progress.loss,
+        progress.reset_ms,
     )
 
 
@@ -173,6 +187,7 @@ def records(
             owner=owner,
             source_end=start.seen_end,
             loss=start.loss,
+            reset_ms=start.reset_ms,
         )
         for at, start in starts.items()
     }
@@ -239,24 +254,3 @@ def known_topic_ids(context: FlowContext, topics: Set[str]) -> dict[str, tuple[s
 
 def _id(topic: Topic | None) -> str:
     return topic.topic_id if topic else ""
-
-
-def _first_positions(
-    context: FlowContext, partitions: Set[TopicPartition]
-) -> dict[TopicPartition, int]:
-    """Where partitions without progress begin.
-
-    ``Latest`` means: records since the flow was made, by their timestamps. A topic that is made
-    later is copied from its beginning, unless it has records with older timestamps: whether those
-    came after the flow cannot be told, as Kafka keeps no time of a topic's creation.
-    """
-    source, spec = context.source, context.spec
-    if not partitions:
-        return {}
-    if spec.start_from is StartFrom.EARLIEST:
-        return source.offsets(partitions, Position.EARLIEST)
-    # Ends first: a record that comes between the two requests is then found, or is above the end.
-    ends = source.offsets(partitions, Position.LATEST)
-    moment = spec.start_timestamp or context.flow.metadata.creation_timestamp
-    found = source.offsets_at(partitions, int(moment.timestamp() * 1000)) if moment else {}
-    return {at: ends[at] if found.get(at, -1) < 0 else found[at] for at in partitions}

@@ -73,6 +73,9 @@ class Retries:
 
         Returns whether these were the last.
         """
+        for at in state.keys() & self._failing.keys():  # one that is reset begins further back
+            failing = self._failing[at]
+            failing.acknowledged = min(failing.acknowledged, state[at].acknowledged)
         return self._forget(
             {
                 at

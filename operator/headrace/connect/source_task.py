@@ -16,6 +16,7 @@ from headrace.connect.ownership import Ownership
 from headrace.connect.pausing import Pausing
 from headrace.connect.record_errors import RecordErrors
 from headrace.connect.releasing import Releasing
+from headrace.connect.resets import resets_done
 from headrace.connect.restoring import Starts, epoch_floor, restore
 from headrace.connect.retries import Retries
 from headrace.connect.settling import settle, store_settled
@@ -151,10 +152,10 @@ class SourceTask:
         if self._restoring.done:
             self._open_restored()
         if self._lane is not None:
-            self._lane.keep(self.partitions)
+            self._lane.keep(self._kept)
         if not self._restoring.pending and self._missing:
             self._restore_missing()
-        if self._lane is not None and self._opened - self.partitions:
+        if self._lane is not None and self._opened - self._kept:
             self._drop_drained(self._lane)
         wanted = self.partitions - self._contested.given_way
         return self.phase is TaskPhase.RUNNING and wanted == self._opened
@@ -162,6 +163,11 @@ class SourceTask:
     @property
     def _opened(self) -> Set[TopicPartition]:
         return self._lane.partitions if self._lane is not None else frozenset()
+
+    @property
+    def _kept(self) -> Set[TopicPartition]:
+        """What goes on as it is: a partition that is reset is closed, then restored."""
+        return self.partitions - self._progress.resetting
 
     @property
     def _missing(self) -> Set[TopicPartition]:
@@ -242,8 +248,8 @@ class SourceTask:
         self._life.note(Retriable(f"{message}; trying again"))
 
     def _drop_drained(self, lane: Lane) -> None:
-        """Close partitions that are not wanted any more, once their progress is stored."""
-        leaving = lane.partitions - self.partitions
+        """Close partitions that are not to go on, once their progress is stored."""
+        leaving = lane.partitions - self._kept
         lane.leave(leaving)
         state = lane.state()
         if any(state[at].in_flight for at in leaving):
@@ -467,7 +473,8 @@ class SourceTask:
             self._retries.stopped,
             self._pausing.partitions,
         )
-        more = (*self._contested.conditions, *self._transactions.conditions)
+        reset = resets_done(self._context.resets, progress.starts)
+        more = (*self._contested.conditions, *self._transactions.conditions, *reset)
         self._reported.observe(known, self._unread_lag, more)
         self._acknowledge_assignment(lane)
 

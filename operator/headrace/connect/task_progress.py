@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Set
 
-from headrace.api import LossCause, TopicPartition
+from headrace.api import LossCause, Resets, TopicPartition
 from headrace.connect.context import FlowContext
 from headrace.connect.figures import Commits
 from headrace.connect.ownership import Ownership, OwnershipLost
@@ -32,6 +32,8 @@ class TaskProgress:
         """The last of each partition that had one, as stored."""
         self._noticed: dict[TopicPartition, Loss] = {}
         """While a lane ran."""
+        self._resetting: frozenset[TopicPartition] = frozenset()
+        self._resetting_by: Resets | None = None
         self._moved_at: float | None = None
         """When the last record was moved, of those that are not stored yet."""
 
@@ -48,11 +50,24 @@ class TaskProgress:
                 self.losses[at] = start.loss
         self._starts |= {at: start for at, start in starts.items() if not start.waits}
         self.settled = {at: start for at, start in self.settled.items() if at not in starts}
+        self._resetting_by = None
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """These are not the task's any more."""
         for at in partitions:
             self._starts.pop(at, None)
+        self._resetting_by = None
+
+    @property
+    def resetting(self) -> frozenset[TopicPartition]:
+        """Those that go on from where they were, and are to be reset: restored again."""
+        resets = self._context.resets
+        if self._resetting_by is not resets:
+            self._resetting = frozenset(
+                at for at, start in self._starts.items() if resets.time_ms(at) > start.reset_ms
+            )
+            self._resetting_by = resets
+        return self._resetting
 
     def moved(self) -> None:
         """Records were moved just now."""

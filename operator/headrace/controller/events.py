@@ -10,6 +10,7 @@ from headrace.api import (
     ConditionStatus,
     ConditionType,
     MirrorTest,
+    Reason,
     ReplicationFlow,
     ReplicationTask,
     condition,
@@ -48,12 +49,14 @@ def occurrences(before: Iterable[Condition], after: Iterable[Condition]) -> Iter
             warning = new.status is ConditionStatus.FALSE and _stalled(after)
             yield Occurrence(new.reason, new.message, warning)
         elif new.type not in (ConditionType.RECONCILING, ConditionType.STALLED):
-            yield Occurrence(new.type, new.message, new.status is ConditionStatus.TRUE)
+            wrong = new.status is ConditionStatus.TRUE or new.reason is Reason.INVALID_RESET
+            yield Occurrence(new.type, new.message, wrong)
 
 
 def _same(old: Condition, new: Condition) -> bool:
-    """Another loss is another Event, while the condition stays as it is."""
-    another = new.type is ConditionType.DATA_LOSS_DETECTED and old.message != new.message
+    """Another loss or reset is another Event, while the condition stays as it is."""
+    counted = (ConditionType.DATA_LOSS_DETECTED, ConditionType.PARTITIONS_RESET)
+    another = new.type in counted and old.message != new.message
     return (old.status, old.reason) == (new.status, new.reason) and not another
 
 

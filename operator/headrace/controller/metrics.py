@@ -107,6 +107,7 @@ _CONDITIONS = (
     ConditionType.DATA_LOSS_DETECTED,
     ConditionType.FOREIGN_WRITER,
     ConditionType.PARTITIONS_PAUSED,
+    ConditionType.PARTITIONS_RESET,
     ConditionType.RECORDS_LEFT_OUT,
     ConditionType.PARTITION_CONTESTED,
     ConditionType.TRANSACTION_HANGING,

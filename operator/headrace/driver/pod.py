@@ -12,6 +12,7 @@ from headrace.api import (
     DRIVER_COMPONENT,
     DRIVER_MANAGER,
     FLOW_LABEL,
+    RESET_ANNOTATION,
     RESTART_ANNOTATION,
     ReplicationFlow,
     ReplicationTask,
@@ -103,7 +104,8 @@ class PodDriver:
         )
         self._units = DriverUnits(client, pod.namespace, pod.name, self._wake.set)
         self._background: list[asyncio.Task[None]] = []
-        self._generation = 0
+        self._seen: tuple[int, str] | None = None
+        """What the Worker follows: the spec's generation, and the resets that are asked for."""
         self._flow: ReplicationFlow | None = None
         """As last understood."""
         self._worker: Worker | None = None
@@ -150,9 +152,9 @@ class PodDriver:
             self._log.info("the flow was deleted")  # and, perhaps, created again: for new pods
             self._stop()
             return
-        if object is None or object["metadata"]["generation"] == self._generation:
+        if object is None or (seen := _followed(object)) == self._seen:
             return
-        self._generation = object["metadata"]["generation"]
+        self._seen = seen
         try:
             flow = parse(ReplicationFlow, object)
         except InvalidSpec as error:
@@ -262,6 +264,11 @@ class PodDriver:
         if self._lease is not None and not self._lease.held:
             problems.append("its Lease was not renewed in time")
         return problems + [str(error) for error in (self._flows.error, self._units.error) if error]
+
+
+def _followed(flow: Object) -> tuple[int, str]:
+    metadata = flow["metadata"]
+    return metadata["generation"], metadata.get("annotations", {}).get(RESET_ANNOTATION, "")
 
 
 def _request(task: ReplicationTask) -> tuple[str | None, str]:

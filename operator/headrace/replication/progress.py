@@ -85,6 +85,8 @@ class Progress:
     """The highest end of the source's log that was seen; 0 when unknown."""
     loss: Loss | None = None
     """What was lost of it last."""
+    reset_ms: int = 0
+    """The time of the last reset that was carried out, as the user gave it: Unix time."""
     version: int = _VERSION
 
     def encode(self) -> bytes:

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable
 from datetime import datetime
+from itertools import chain
 
 from headrace.api import (
     HEARTBEATS,
+    RESET_ANNOTATION,
     Condition,
     ConditionStatus,
     ConditionType,
@@ -13,12 +15,14 @@ from headrace.api import (
     Readiness,
     Reason,
     ReplicationFlowStatus,
+    Resets,
     TaskCounts,
     TaskPhase,
     TopicPartitions,
     condition,
     conditions_of,
 )
+from headrace.errors import InvalidSpec
 from headrace.status.checks import judge
 from headrace.status.facts import FlowFacts
 
@@ -43,7 +47,12 @@ def flow_status(facts: FlowFacts) -> ReplicationFlowStatus:
         for at in TopicPartitions.unpack(task.spec.partitions)
         if at.topic != HEARTBEATS
     ]
-    others = [*_about_copies(facts), *_about_placement(facts), *_about_drivers(facts)]
+    others = [
+        *_about_copies(facts),
+        *_about_resets(facts),
+        *_about_placement(facts),
+        *_about_drivers(facts),
+    ]
     phases = [task.status.phase for task in facts.tasks if not task.spec.type.is_connector]
     pods = facts.pods
     return ReplicationFlowStatus(
@@ -115,6 +124,28 @@ def _about_copies(facts: FlowFacts) -> Iterable[Condition]:
         if found:
             messages = "; ".join(dict.fromkeys(c.message for c in found))
             yield found[0].model_copy(update={"message": messages[:_LONGEST_MESSAGE]})
+
+
+def _about_resets(facts: FlowFacts) -> Iterable[Condition]:
+    """Which partitions were reset, and what a person has to correct."""
+    type = ConditionType.PARTITIONS_RESET
+    found = [c for t in facts.source_tasks if (c := condition(t.status.conditions, type))]
+    messages = [c.message for c in found]
+    try:
+        copied = (TopicPartitions.unpack(task.spec.partitions) for task in facts.source_tasks)
+        absent = Resets.asked(facts.flow.metadata).absent(chain.from_iterable(copied))
+    except InvalidSpec as error:
+        found, messages = [], [str(error)]
+    else:
+        if absent.times and facts.source_tasks:
+            messages.append(f"{RESET_ANNOTATION} names what the flow does not copy (yet): {absent}")
+    if messages:
+        yield Condition(
+            type=type,
+            status=ConditionStatus.TRUE if found else ConditionStatus.FALSE,
+            reason=Reason.RESET_BY_ANNOTATION if found else Reason.INVALID_RESET,
+            message="; ".join(messages)[:_LONGEST_MESSAGE],
+        )
 
 
 def _about_placement(facts: FlowFacts) -> Iterable[Condition]:

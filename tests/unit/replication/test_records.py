@@ -59,6 +59,14 @@ def test_progress_of_a_later_version_is_refused_with_a_sentence() -> None:
         Progress.decode(b"{}")
 
 
+def test_progress_of_an_older_headrace_was_never_reset_and_one_of_a_newer_is_read() -> None:
+    without = PROGRESS.encode().replace(b'"reset_ms":0,', b"")
+    assert without != PROGRESS.encode()
+    assert Progress.decode(without) == PROGRESS
+    # What a driver before a roll-back has stored: fields that are not known are left out.
+    assert Progress.decode(PROGRESS.encode().replace(b'"epoch"', b'"new":1,"epoch"')) == PROGRESS
+
+
 @pytest.mark.parametrize(
     "data",
     [

@@ -202,3 +202,54 @@ def test_contested_partitions_of_all_tasks_are_a_condition_of_the_flow() -> None
     ready = condition(status.conditions, ConditionType.READY)
     assert ready is not None
     assert ready.status is ConditionStatus.TRUE
+
+
+def reset_condition(annotation: str, *done: str) -> Condition | None:
+    metadata = FLOW.metadata.model_copy(update={"annotations": {"headrace.dev/reset": annotation}})
+    tasks = [
+        unit(
+            TaskType.SOURCE_TASK,
+            index=index,
+            conditions=(
+                Condition(
+                    type=ConditionType.PARTITIONS_RESET,
+                    status=ConditionStatus.TRUE,
+                    reason=Reason.RESET_BY_ANNOTATION,
+                    message=message,
+                ),
+            ),
+        )
+        for index, message in enumerate(done)
+    ]
+    tasks = [CONNECTOR, *(tasks or [unit(TaskType.SOURCE_TASK)])]
+    flow = FLOW.model_copy(update={"metadata": metadata})
+    status = flow_status(FlowFacts(now=NOW, flow=flow, tasks=tasks, alive=1))
+    return condition(status.conditions, ConditionType.PARTITIONS_RESET)
+
+
+AT = "2026-01-31T18:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "done", "status", "said"),
+    [
+        (f"orders/3@{AT}", ["3 is done"], "True", "3 is done"),
+        (f"orders@{AT}", ["3 is done", "7 is done"], "True", "3 is done; 7 is done"),
+        (f"orders/3@{AT} order@{AT}", ["3 is done"], "True", "(yet): order@2026-01-31T18:00:00Z"),
+        (f"orders/4@{AT}", [], "False", "(yet): orders/4@2026-01-31T18:00:00Z"),
+        ("orders/3", [], "False", "resets nothing: 'orders/3' is not of the form"),
+    ],
+)
+def test_what_was_reset_and_what_cannot_be_is_a_condition(
+    annotation: str, done: list[str], status: str, said: str
+) -> None:
+    found = reset_condition(annotation, *done)
+    assert found is not None
+    assert (found.status, said in found.message) == (status, True)
+    reason = Reason.RESET_BY_ANNOTATION if done else Reason.INVALID_RESET
+    assert found.reason is reason
+
+
+def test_a_reset_that_is_not_done_yet_is_no_condition() -> None:
+    assert reset_condition(f"orders/3@{AT}") is None
+    assert reset_condition("") is None

@@ -1,0 +1,47 @@
+"""Which changes of its flow's object a driver in a pod follows; no API server is asked."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+from headrace.api import ReplicationFlow, Resets
+from headrace.driver.pod import Pod, PodDriver
+from headrace.k8s import Client
+
+FLOW: dict[str, Any] = {
+    "apiVersion": "headrace.dev/v1alpha1",
+    "kind": "ReplicationFlow",
+    "metadata": {"name": "orders", "namespace": "shop", "uid": "u", "generation": 1},
+    "spec": {
+        "source": {"alias": "east", "bootstrapServers": "127.0.0.1:1"},
+        "target": {"alias": "west", "bootstrapServers": "127.0.0.1:2"},
+        "topics": {"include": ["orders"]},
+    },
+}
+
+
+def test_an_annotation_counts_though_it_is_not_of_the_spec() -> None:
+    pod = Pod("orders", "shop", "orders-0", None, "127.0.0.1", 0, None, 1.0)
+    followed: list[ReplicationFlow] = []
+
+    async def scene() -> None:
+        driver = PodDriver(cast("Client", SimpleNamespace(on_request=None)), pod)
+        found = {"orders": FLOW}
+        parts = {
+            "_flows": found,
+            "_worker": SimpleNamespace(change_flow=followed.append),
+            "_lease": SimpleNamespace(duration_s=0),
+        }
+        for name, part in parts.items():
+            setattr(driver, name, part)
+        async with asyncio.TaskGroup() as tasks:
+            for annotations in ({}, {"other": "1"}, reset := {"headrace.dev/reset": ASKED}, reset):
+                metadata = {**FLOW["metadata"], "annotations": annotations}
+                found["orders"] = {**FLOW, "metadata": metadata}
+                await driver._update_flow(tasks)
+
+    asyncio.run(scene())
+    assert [str(Resets.asked(flow.metadata)) for flow in followed] == ["", ASKED]
+
+
+ASKED = "orders/3@2026-01-31T18:00:00Z"
