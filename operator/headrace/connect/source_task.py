@@ -1,25 +1,21 @@
 """A source task: copies the partitions of its share, and keeps their progress."""
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Set
 from concurrent.futures import Executor
 from functools import partial
 
 from headrace.api import ReplicationTaskStatus, TaskPhase, TopicPartition, TopicPartitions
 from headrace.assign import TaskId
-from headrace.connect.background import BackgroundStep
 from headrace.connect.context import FlowContext
+from headrace.connect.copying import Copying
 from headrace.connect.figures import Commits
 from headrace.connect.hanging_transactions import HangingTransactions
 from headrace.connect.lifecycle import LifeCycle
-from headrace.connect.losses import DataLoss, sentence
+from headrace.connect.losses import sentence
 from headrace.connect.ownership import Ownership
 from headrace.connect.pausing import Pausing
-from headrace.connect.record_errors import RecordErrors
 from headrace.connect.releasing import Releasing
 from headrace.connect.resets import resets_done
-from headrace.connect.restoring import Starts, epoch_floor, restore
-from headrace.connect.retries import Retries
-from headrace.connect.settling import settle, store_settled
 from headrace.connect.source_status import Partitions, SourceStatus
 from headrace.connect.standby import Standby
 from headrace.connect.task import Role
@@ -28,7 +24,7 @@ from headrace.connect.topic_check import TopicCheck
 from headrace.connect.unread_lag import UnreadLag
 from headrace.errors import HeadraceError, Retriable
 from headrace.logs import get_logger
-from headrace.movers import Copied, Lane, OffsetGone, TargetLoss
+from headrace.movers import Copied, Lane
 
 _OBSERVE_INTERVAL_S = 0.25
 
@@ -38,8 +34,8 @@ _RESTORED = (TaskPhase.RESTORING, TaskPhase.RUNNING, TaskPhase.PAUSED)
 class SourceTask:
     """See ``Task``. Positions come from progress, else from ``startFrom``.
 
-    Decides what is to happen next; what takes time is in the background steps: ``restoring``
-    before it runs, ``settling`` when it needs a new lane, ``releasing`` at its end.
+    Its life, its reports and what it stores; ``Copying`` restores partitions and has the lane,
+    ``Releasing`` frees all at the end.
     """
 
     def __init__(
@@ -58,27 +54,31 @@ class SourceTask:
     ) -> None:
         """A hanging ``restore_pool`` must not hold up the ``release_pool``, and checks hold up
         neither: three of them. ``changed`` is called when there is something new to report."""
-        self.id, self.role, self.partitions = id, role, partitions
+        self.id, self.role = id, role
         self.ownership = ownership
         self._context, self._clock = context, context.clock
         self._log = get_logger(__name__).bind(flow=context.name, task=id.name)
         self._life = LifeCycle(ownership, self._log, context.clock, changed, restarts)
         self._reported = SourceStatus(self._life, context.clock, partial(sentence, context))
         self._progress = TaskProgress(context, ownership)
-        self._restoring = BackgroundStep[Starts](restore_pool, context.clock)
         self._releasing = Releasing(ownership, release_pool, context.clock, self._log)
-        self._retries = Retries(context.clock)
-        self._record_errors = RecordErrors(context, id, self._reported, self._log)
         self._contested = context.contested(id.name)
+        self._copying = Copying(
+            id,
+            context,
+            self._life,
+            progress=self._progress,
+            contested=self._contested,
+            reported=self._reported,
+            pool=restore_pool,
+            log=self._log,
+        )
+        self._copying.partitions = partitions
         self._standby = Standby(context, self._life, restore_pool)
         self._topic_check = TopicCheck(context, check_pool)
         self._pausing = Pausing(context, check_pool)
         self._transactions = HangingTransactions(context, check_pool)
         self._unread_lag = UnreadLag(context, self._life, check_pool)
-        self._lane: Lane | None = None
-        self._settling: Lane | None = None
-        """The lane that the background step settles, or has settled."""
-        self._stalls_seen = 0
         self._paused = False
         self._flow = context.flow
         self._next_observation_s = 0.0
@@ -86,6 +86,11 @@ class SourceTask:
             self._enter(TaskPhase.RESTORING)
 
     # What is reported.
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """What it is to copy."""
+        return self._copying.partitions
 
     @property
     def phase(self) -> TaskPhase:
@@ -131,13 +136,13 @@ class SourceTask:
         self.role = Role.ACTIVE
         if self.phase is TaskPhase.CREATED:
             self._enter(TaskPhase.RESTORING)
-        self._restore_missing()
+        self._copying.restore_missing()
 
     def change(self, partitions: frozenset[TopicPartition]) -> None:
         """Those that stay are not touched; those that go are stored first."""
-        self.partitions = partitions
+        self._copying.partitions = partitions
         self._contested.keep(partitions)
-        if self._retries.keep(partitions):
+        if self._copying.retries.keep(partitions):
             self._life.recovered()
 
     def advance(self) -> bool:
@@ -146,110 +151,33 @@ class SourceTask:
             return False
         if self.role is Role.STANDBY:
             return self._stand_by()
+        copying = self._copying
         if self._flow is not self._context.flow:
             self._flow = self._context.flow
-            self._retries.at_once()
-        if self._restoring.done:
-            self._open_restored()
-        if self._lane is not None:
-            self._lane.keep(self._kept)
-        if not self._restoring.pending and self._missing:
-            self._restore_missing()
-        if self._lane is not None and self._opened - self._kept:
-            self._drop_drained(self._lane)
+            copying.retries.at_once()
+        if copying.open_restored(claimed=self.phase is TaskPhase.RESTORING):
+            self._begin()
+        if (lane := copying.lane) is not None:
+            lane.keep(copying.kept)
+        copying.restore_missing()
+        if lane is not None and lane.partitions - copying.kept:
+            self._drop_drained(lane)
         wanted = self.partitions - self._contested.given_way
-        return self.phase is TaskPhase.RUNNING and wanted == self._opened
+        return self.phase is TaskPhase.RUNNING and wanted == copying.opened
 
-    @property
-    def _opened(self) -> Set[TopicPartition]:
-        return self._lane.partitions if self._lane is not None else frozenset()
-
-    @property
-    def _kept(self) -> Set[TopicPartition]:
-        """What goes on as it is: a partition that is reset is closed, then restored."""
-        return self.partitions - self._progress.resetting
-
-    @property
-    def _missing(self) -> Set[TopicPartition]:
-        """What is to be opened now."""
-        waiting = self._retries.waiting | self._contested.waiting
-        return self.partitions - self._opened - waiting
-
-    @property
-    def _owned(self) -> frozenset[TopicPartition]:
-        """Also those that leave: another task may have taken them already."""
-        return self.partitions.union(self._progress.starts) - self._contested.given_way
-
-    def _restore_missing(self) -> None:
-        if self._restoring.due:
-            self._restoring.start(partial(self._claim_and_restore, self._missing))
-
-    def _claim_and_restore(self, partitions: Set[TopicPartition]) -> Starts:
-        if not self.ownership.epoch:
-            self.ownership.claim(epoch_floor(self._context, partitions))
-            if self.ownership.handed_over:
-                self._contested.keep(frozenset())
-        if self._progress.unstored_loss:
-            store_settled(self._context, self._progress, self._owned)
-        partitions = self._contested.review(partitions, self.ownership.signature)
-        if not partitions:
-            return {}
-        return restore(self._context, self.ownership, partitions, self._progress.settled)
-
-    def _open_restored(self) -> None:
-        try:
-            starts = self._restoring.take()
-            lane = self._lane or self._make_lane()
-        except Retriable as error:
-            self._life.retrying(error)
-            self._restoring.back_off()
-            return
-        self._restoring.succeeded()
-        self._settling = None
-        if self._lane is None or self.phase is TaskPhase.RESTORING:
-            # The claim is fresh: only a stall from now on matters.
-            self._context.stall_detector.beat()
-            self._stalls_seen = self._context.stall_detector.stalls
-        self._lane = lane
-        starts = self._without_waiting(starts)
-        self._contested.hold(starts.keys())
-        lane.open({at: self._record_errors.copy_from(at, start) for at, start in starts.items()})
+    def _begin(self) -> None:
+        """Go on with what was opened."""
+        lane = self._copying.lane
+        assert lane is not None
         self._pausing.apply(lane, self.partitions)
-        if not self._retries:
-            self._life.recovered()
         self._observe(lane)  # first: a report of Running names the partitions, too
         if self.phase is TaskPhase.RESTORING:
             self._enter(TaskPhase.RUNNING)
             self.pause(self._paused)
-        if starts:
-            self._log.info("copying", partitions=len(starts), epoch=self.ownership.epoch)
-
-    def _without_waiting(self, starts: Starts) -> Starts:
-        """Those to be opened; raises the error of a task whose partitions are all stopped."""
-        positions = {**self._progress.settled, **starts}
-        for at, why in self._record_errors.take_not_answered().items():
-            self._failed(at, positions[at].source_offset, why)
-        self._progress.restored(starts)
-        for at, start in starts.items():
-            if start.loss is not None and start.waits:
-                loss = DataLoss(sentence(self._context, at, start.loss))
-                self._failed(at, start.source_offset, loss)
-        # Those that wait are stored: they are restored when their time comes.
-        waiting = self._retries.waiting
-        self._progress.forget(waiting)
-        if self.partitions and self.partitions <= (stopped := self._retries.stopped).keys():
-            raise stopped[min(self.partitions)]
-        return {at: start for at, start in starts.items() if at not in waiting}
-
-    def _make_lane(self) -> Lane:
-        return self._context.mover.lane(self.id, self._broker_away, self._reported.copied)
-
-    def _broker_away(self, message: str) -> None:
-        self._life.note(Retriable(f"{message}; trying again"))
 
     def _drop_drained(self, lane: Lane) -> None:
         """Close partitions that are not to go on, once their progress is stored."""
-        leaving = lane.partitions - self._kept
+        leaving = lane.partitions - self._copying.kept
         lane.leave(leaving)
         state = lane.state()
         if any(state[at].in_flight for at in leaving):
@@ -264,64 +192,15 @@ class SourceTask:
 
     def _stand_by(self) -> bool:
         """Have clients and what they need before they are needed; whether that is so."""
-        if self._lane is None and self._standby.due:
-            self._lane = self._make_lane()  # its clients connect by themselves
+        if self._standby.due:
+            self._copying.warm_up()
         return self._standby.advance(self.partitions)
 
     # Run.
 
     def process(self) -> int:
         """Move what is there."""
-        lane = self._lane
-        if lane is None:
-            return 0
-        self._context.stall_detector.beat()
-        if self._stalls_seen != self._context.stall_detector.stalls:
-            self._log.warning("stalled: checking the claim")
-            self._renew_lane()
-            return 0
-        if lane.outdated:
-            self._log.info("secrets changed: new clients")
-            self._renew_lane()
-            return 0
-        try:
-            moved = lane.run_once()
-        except Retriable as error:
-            self._retry(lane, dict.fromkeys(lane.partitions, error))
-            return 0
-        if problems := lane.problems():
-            self._retry(lane, dict(self._record_errors.others(problems)))
-            return 0
-        if moved:
-            self._progress.moved()
-        return moved
-
-    def _retry(self, lane: Lane, errors: Mapping[TopicPartition, HeadraceError]) -> None:
-        """With a new lane, which opens these partitions after their back-off."""
-        state = lane.state()
-        for at, error in errors.items():
-            self._failed(at, state[at].acknowledged, error)
-        self._renew_lane()
-
-    def _failed(self, at: TopicPartition, acknowledged: int, error: HeadraceError) -> None:
-        if isinstance(error, Retriable):
-            self._life.retrying(error)
-        elif not isinstance(error, OffsetGone | TargetLoss):  # which the restore looks into
-            if at not in self._retries.stopped:
-                self._log.error("partition stopped", partition=str(at), why=str(error))
-            self._life.note(error)
-        self._retries.failed(at, acknowledged, error)
-
-    def _renew_lane(self) -> None:
-        """Settle the lane in the background; the next one goes on from there."""
-        lane, self._lane = self._lane, None
-        if lane is not None:
-            # Here: the pool may be busy, and another owner may have these partitions after a stall.
-            lane.drop_unsent()
-            self._settling = lane
-            settling = partial(settle, self._context, self._progress, self._record_errors)
-            failed = self._retries.failing
-            self._restoring.start(partial(settling, lane, self._owned, failed=failed))
+        return self._copying.run_once()
 
     # Store.
 
@@ -332,12 +211,12 @@ class SourceTask:
 
     def commit(self) -> bool:
         """Store what is acknowledged, without waiting for the target to have it."""
-        if self._lane is None:
+        if self._copying.lane is None:
             return False
-        self._progress.check_owner(self._owned)
-        if not self._stored() or self._lane is None:
+        self._progress.check_owner(self._copying.owned)
+        if not self._stored() or (lane := self._copying.lane) is None:
             return False
-        return self._progress.commit(self._lane, self._contested.to_refresh())
+        return self._progress.commit(lane, self._contested.to_refresh())
 
     def _stored(self) -> bool:
         """Whether the target has what was stored last; a refusal makes the task store it again."""
@@ -350,8 +229,7 @@ class SourceTask:
                 self._life.retrying(Retriable(late))
             return stored
         except Retriable as error:
-            if (lane := self._lane) is not None:
-                self._retry(lane, dict.fromkeys(lane.partitions, error))
+            self._copying.retry_all(error)
             return False
 
     # Pause.
@@ -371,7 +249,7 @@ class SourceTask:
 
     def resume(self) -> None:
         """It is assigned again: nothing to restore."""
-        if not self._opened:
+        if not self._copying.opened:
             self._enter(TaskPhase.RESTORING)
         else:
             self._enter(TaskPhase.PAUSED if self._paused else TaskPhase.RUNNING)
@@ -382,11 +260,7 @@ class SourceTask:
         """Store what is in flight; then free the clients, release the unit."""
         if not self._releasing.begun and not self._settled():
             return False
-        settling = self._settling
-        if settling and not settling.closed.is_set() and self._restoring.cancel():
-            self._lane = settling  # no thread was free to settle it
-        lane, self._lane = self._lane, None
-        if not self._releasing.release(lane, settling):
+        if not self._releasing.release(*self._copying.end()):
             return False
         self._life.phase = TaskPhase.CLOSED
         return True
@@ -398,7 +272,7 @@ class SourceTask:
         """Keep the reason; a task that another driver owns is closed without one."""
         self._reported.lost(self._progress.losses)
         self._flow = self._context.flow
-        lane, self._lane = self._lane, None
+        lane, self._copying.lane = self._copying.lane, None
         if lane is not None:
             self._releasing.free(lane)
         self._life.end(error)
@@ -408,31 +282,18 @@ class SourceTask:
         if self.role is Role.STANDBY:
             return True
         late = self._releasing.late
-        if self._restoring.running:
+        if self._copying.at_work:
             return late
-        if self.phase is TaskPhase.SUSPENDED and not self._stored_settled() and not late:
+        settled = self.phase is not TaskPhase.SUSPENDED or self._copying.settled_is_stored()
+        if not settled and not late:
             return False
-        lane = self._lane
+        lane = self._copying.lane
         if lane is None or self.phase is TaskPhase.FAILED:
             return True
         lane.poll()
         if lane.in_flight and not late:
             return False
         return not (self.commit() or not self._stored()) or late
-
-    def _stored_settled(self) -> bool:
-        """Whether what closed lanes have acknowledged is stored; tries again when it was not."""
-        if self._settling is not None and self._restoring.done:
-            try:
-                self._restoring.take()
-                self._settling = None
-            except Retriable:
-                self._restoring.back_off()
-        if self._settling is not None and self._restoring.due:
-            self._restoring.start(
-                partial(store_settled, self._context, self._progress, self._owned)
-            )
-        return self._settling is None
 
     # Observe.
 
@@ -443,26 +304,27 @@ class SourceTask:
             if reported := unread.observe(self.partitions):
                 self._life.observe(lag_records=unread.records, lag_seconds=unread.seconds)
             return reported
-        lane = self._lane
+        lane = self._copying.lane
         if lane is None or now_s < self._next_observation_s:
             return False
         self._pausing.apply(lane, self.partitions)
-        unread.observe(self.partitions - self._opened - self._contested.given_way)
+        unread.observe(self.partitions - self._copying.opened - self._contested.given_way)
         self._transactions.observe(lane.state())
         self._observe(lane)
         if losses := self._topic_check.check(self._progress.acknowledged(lane)):
             self._progress.noticed(losses)
             changed = Retriable("a topic was created again: looking for what is lost")
-            self._retry(lane, dict.fromkeys(losses, changed))
+            self._copying.retry(dict.fromkeys(losses, changed))
         return True
 
     def _observe(self, lane: Lane) -> None:
         self._next_observation_s = self._clock.monotonic() + _OBSERVE_INTERVAL_S
         lane.poll()
         state = lane.state()
-        if self._retries.observe(state):
+        retries = self._copying.retries
+        if retries.observe(state):
             self._life.recovered()
-        if self.phase is TaskPhase.RUNNING and not (self._retries or self._progress.late):
+        if self.phase is TaskPhase.RUNNING and not (retries or self._progress.late):
             self._reported.forget_error()
         progress = self._progress
         known = Partitions(
@@ -470,7 +332,7 @@ class SourceTask:
             self._pausing.with_lag(state, all_paused=self.phase is TaskPhase.PAUSED),
             progress.starts,
             progress.losses,
-            self._retries.stopped,
+            retries.stopped,
             self._pausing.partitions,
         )
         reset = resets_done(self._context.resets, progress.starts)
@@ -485,6 +347,6 @@ class SourceTask:
         """
         task = self.ownership.task
         assigned = TopicPartitions.unpack(task.spec.partitions)
-        held = lane.partitions | self._contested.given_way | self._retries.stopped.keys()
-        if assigned == self.partitions == held and not self._restoring.pending:
+        held = lane.partitions | self._contested.given_way | self._copying.retries.stopped.keys()
+        if assigned == self.partitions == held and not self._copying.restoring:
             self._life.observe(observed_generation=task.metadata.generation)

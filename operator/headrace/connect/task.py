@@ -26,10 +26,12 @@ class Task(Protocol):
 
     id: TaskId
     role: Role
-    partitions: frozenset[TopicPartition]
-    """What it is to copy."""
-
     ownership: Ownership
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """What it is to copy."""
+        ...
 
     @property
     def phase(self) -> TaskPhase:

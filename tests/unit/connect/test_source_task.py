@@ -198,9 +198,8 @@ def test_a_refusal_that_is_reported_after_the_producer_stopped_is_the_reason(
     refused.in_flight = True
     scene.producer.stop(KafkaError._FATAL)  # what follows cannot be produced ...
     scene.source.append("orders", b"c")
-    lane = scene.task._lane
-    assert lane is not None
-    scene.guard(lambda: scene.task._retry(lane, {P0: Retriable("the producer stopped")}))
+    stopped = Retriable("the producer stopped")
+    scene.guard(lambda: scene.task._copying.retry_all(stopped))
     scene.producer.refuse(refused, KafkaError.MSG_SIZE_TOO_LARGE)  # ... and then the report comes
     scene.recover()
     assert scene.phase is TaskPhase.FAILED

@@ -1,0 +1,242 @@
+"""The lane of a source task: partitions are opened on it once they are restored, and it is renewed
+after an error, a stall or a change of secrets."""
+
+from collections.abc import Mapping, Set
+from concurrent.futures import Executor
+from functools import partial
+
+from structlog.typing import FilteringBoundLogger
+
+from headrace.api import TopicPartition
+from headrace.assign import TaskId
+from headrace.connect.background import BackgroundStep
+from headrace.connect.contested import Contested
+from headrace.connect.context import FlowContext
+from headrace.connect.lifecycle import LifeCycle
+from headrace.connect.losses import DataLoss, sentence
+from headrace.connect.record_errors import RecordErrors
+from headrace.connect.restoring import Starts, epoch_floor, restore
+from headrace.connect.retries import Retries
+from headrace.connect.settling import settle, store_settled
+from headrace.connect.source_status import SourceStatus
+from headrace.connect.task_progress import TaskProgress
+from headrace.errors import HeadraceError, Retriable
+from headrace.movers import Lane, OffsetGone, TargetLoss
+
+
+class Copying:
+    """Restoring and settling wait for brokers: they run in a pool. All else is for the loop that
+    moves data, which must not wait."""
+
+    def __init__(
+        self,
+        id: TaskId,
+        context: FlowContext,
+        life: LifeCycle,
+        *,
+        progress: TaskProgress,
+        contested: Contested,
+        reported: SourceStatus,
+        pool: Executor,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self.partitions: frozenset[TopicPartition] = frozenset()
+        """What is to be copied."""
+        self.lane: Lane | None = None
+        self.retries = Retries(context.clock)
+        self._id, self._context, self._life, self._log = id, context, life, log
+        self._ownership = life.ownership
+        self._progress, self._contested, self._reported = progress, contested, reported
+        self._record_errors = RecordErrors(context, id, reported, log)
+        self._restoring = BackgroundStep[Starts](pool, context.clock)
+        self._settling: Lane | None = None
+        """The lane that the background step settles, or has settled."""
+        self._stalls_seen = 0
+
+    # What is open.
+
+    @property
+    def opened(self) -> Set[TopicPartition]:
+        """The partitions that the lane has."""
+        return self.lane.partitions if self.lane is not None else frozenset()
+
+    @property
+    def kept(self) -> Set[TopicPartition]:
+        """What goes on as it is: a partition that is reset is closed, then restored."""
+        return self.partitions - self._progress.resetting
+
+    @property
+    def owned(self) -> frozenset[TopicPartition]:
+        """Also those that leave: another task may have taken them already."""
+        return self.partitions.union(self._progress.starts) - self._contested.given_way
+
+    @property
+    def restoring(self) -> bool:
+        """Whether a restore, or the settling of a lane, has an outcome to come or to be taken."""
+        return self._restoring.pending
+
+    @property
+    def at_work(self) -> bool:
+        """Whether one of them is not done yet."""
+        return self._restoring.running
+
+    # Restore and open.
+
+    def restore_missing(self) -> None:
+        """Claim the unit if need be, and restore what is not open and need not wait."""
+        if not self._restoring.due:
+            return
+        waiting = self.retries.waiting | self._contested.waiting
+        missing = self.partitions - self.opened - waiting
+        if missing or not self._ownership.epoch:
+            self._restoring.start(partial(self._claim_and_restore, missing))
+
+    def _claim_and_restore(self, partitions: Set[TopicPartition]) -> Starts:
+        if not self._ownership.epoch:
+            self._ownership.claim(epoch_floor(self._context, partitions))
+            if self._ownership.handed_over:
+                self._contested.keep(frozenset())
+        if self._progress.unstored_loss:
+            store_settled(self._context, self._progress, self.owned)
+        partitions = self._contested.review(partitions, self._ownership.signature)
+        if not partitions:
+            return {}
+        return restore(self._context, self._ownership, partitions, self._progress.settled)
+
+    def open_restored(self, *, claimed: bool) -> bool:
+        """Open what is restored; whether there was something. ``claimed``: for the first time since
+        the unit was claimed. Raises the error of a task whose partitions are all stopped."""
+        if not self._restoring.done:
+            return False
+        try:
+            starts = self._restoring.take()
+            lane = self.lane or self._make_lane()
+        except Retriable as error:
+            self._life.retrying(error)
+            self._restoring.back_off()
+            return False
+        self._restoring.succeeded()
+        self._settling = None
+        if self.lane is None or claimed:
+            # The claim is fresh: only a stall from now on matters.
+            self._context.stall_detector.beat()
+            self._stalls_seen = self._context.stall_detector.stalls
+        self.lane = lane
+        starts = self._without_waiting(starts)
+        self._contested.hold(starts.keys())
+        lane.open({at: self._record_errors.copy_from(at, start) for at, start in starts.items()})
+        if not self.retries:
+            self._life.recovered()
+        if starts:
+            self._log.info("copying", partitions=len(starts), epoch=self._ownership.epoch)
+        return True
+
+    def _without_waiting(self, starts: Starts) -> Starts:
+        positions = {**self._progress.settled, **starts}
+        for at, why in self._record_errors.take_not_answered().items():
+            self._failed(at, positions[at].source_offset, why)
+        self._progress.restored(starts)
+        for at, start in starts.items():
+            if start.loss is not None and start.waits:
+                loss = DataLoss(sentence(self._context, at, start.loss))
+                self._failed(at, start.source_offset, loss)
+        # Those that wait are stored: they are restored when their time comes.
+        waiting = self.retries.waiting
+        self._progress.forget(waiting)
+        if self.partitions and self.partitions <= (stopped := self.retries.stopped).keys():
+            raise stopped[min(self.partitions)]
+        return {at: start for at, start in starts.items() if at not in waiting}
+
+    def warm_up(self) -> None:
+        """Have a lane before it is needed: its clients connect by themselves."""
+        if self.lane is None:
+            self.lane = self._make_lane()
+
+    def _make_lane(self) -> Lane:
+        return self._context.mover.lane(self._id, self._broker_away, self._reported.copied)
+
+    def _broker_away(self, message: str) -> None:
+        self._life.note(Retriable(f"{message}; trying again"))
+
+    # Copy.
+
+    def run_once(self) -> int:
+        """Move what is there, and renew the lane where that is due; how many records moved."""
+        lane = self.lane
+        if lane is None:
+            return 0
+        self._context.stall_detector.beat()
+        if self._stalls_seen != self._context.stall_detector.stalls:
+            self._log.warning("stalled: checking the claim")
+            self._renew()
+            return 0
+        if lane.outdated:
+            self._log.info("secrets changed: new clients")
+            self._renew()
+            return 0
+        try:
+            moved = lane.run_once()
+        except Retriable as error:
+            self.retry_all(error)
+            return 0
+        if problems := lane.problems():
+            self.retry(dict(self._record_errors.others(problems)))
+            return 0
+        if moved:
+            self._progress.moved()
+        return moved
+
+    def retry_all(self, error: Retriable) -> None:
+        """``retry`` with all partitions that are open."""
+        self.retry(dict.fromkeys(self.opened, error))
+
+    def retry(self, errors: Mapping[TopicPartition, HeadraceError]) -> None:
+        """With a new lane, which opens these partitions after their back-off."""
+        if self.lane is None:
+            return
+        state = self.lane.state()
+        for at, error in errors.items():
+            self._failed(at, state[at].acknowledged, error)
+        self._renew()
+
+    def _failed(self, at: TopicPartition, acknowledged: int, error: HeadraceError) -> None:
+        if isinstance(error, Retriable):
+            self._life.retrying(error)
+        elif not isinstance(error, OffsetGone | TargetLoss):  # which the restore looks into
+            if at not in self.retries.stopped:
+                self._log.error("partition stopped", partition=str(at), why=str(error))
+            self._life.note(error)
+        self.retries.failed(at, acknowledged, error)
+
+    def _renew(self) -> None:
+        """Settle the lane in the background; the next one goes on from there."""
+        lane, self.lane = self.lane, None
+        assert lane is not None
+        # Here: the pool may be busy, and another owner may have these partitions after a stall.
+        lane.drop_unsent()
+        self._settling = lane
+        settling = partial(settle, self._context, self._progress, self._record_errors)
+        failed = self.retries.failing
+        self._restoring.start(partial(settling, lane, self.owned, failed=failed))
+
+    # End.
+
+    def settled_is_stored(self) -> bool:
+        """Whether what closed lanes have acknowledged is stored; tries again when it was not."""
+        if self._settling is not None and self._restoring.done:
+            try:
+                self._restoring.take()
+                self._settling = None
+            except Retriable:
+                self._restoring.back_off()
+        if self._settling is not None and self._restoring.due:
+            self._restoring.start(partial(store_settled, self._context, self._progress, self.owned))
+        return self._settling is None
+
+    def end(self) -> tuple[Lane | None, Lane | None]:
+        """The lane to be closed, and the one that the pool is about to close; it has none then."""
+        settling = self._settling
+        if settling and not settling.closed.is_set() and self._restoring.cancel():
+            self.lane = settling  # no thread was free to settle it
+        lane, self.lane = self.lane, None
+        return lane, settling
