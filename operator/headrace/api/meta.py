@@ -164,6 +164,8 @@ class Reason(StrEnum):
     """The message names the last record, and why the target refuses it."""
     TRANSACTION_OPEN = "TransactionOpen"
     """The message names partitions, the offset from which on they wait, and since when."""
+    PROGRESS_TOO_OLD = "ProgressTooOld"
+    """The message names partitions, and since when they were not copied."""
     TAKEN_AGAIN = "TakenAgain"
     """The message names partitions that another owner took repeatedly, and that owner."""
     CATCHING_UP = "CatchingUp"

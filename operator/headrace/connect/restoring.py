@@ -5,6 +5,7 @@ Everything here waits for brokers: it runs in a pool, not on the loop that moves
 
 from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from headrace.api import TopicPartition
@@ -12,6 +13,7 @@ from headrace.connect.context import FlowContext
 from headrace.connect.first_positions import first_positions
 from headrace.connect.losses import Found, find_loss, resolve, sentence
 from headrace.connect.ownership import Ownership, OwnershipLost
+from headrace.connect.tombstones import not_copied_since
 from headrace.errors import Retriable
 from headrace.kafka import Position, Topic
 from headrace.logs import get_logger
@@ -40,6 +42,8 @@ class Start(NamedTuple):
     """What was lost last."""
     reset_ms: int = 0
     """The last reset, which need not be repeated."""
+    tombstones_since_ms: int = 0
+    """See ``Progress``."""
 
     @property
     def waits(self) -> bool:
@@ -95,9 +99,12 @@ def restore(
     # After progress: an owner that does not know yet that it is none may go on meanwhile.
     offsets = _offsets(context, partitions, stored.keys())
     again = {at for at, known in stored.items() if resets.time_ms(at) > known.reset_ms}
+    since_ms = not_copied_since(context, stored, offsets.stable_ends)
     starts = {}
     for at in stored.keys() - again:
         progress = stored[at]
+        if at in since_ms:
+            progress = replace(progress, tombstones_since_ms=since_ms[at])
         found = Found(*ids[at.topic], offsets.starts[at], offsets.ends[at], offsets.target_ends[at])
         resolved = _without_loss(context, at, progress, found)
         starts[at] = _start(resolved, offsets.stable_ends[at])
@@ -130,6 +137,7 @@ def _start(progress: Progress, stable_end: int) -> Start:
         max(stable_end, progress.source_end),
         progress.loss,
         progress.reset_ms,
+        progress.tombstones_since_ms,
     )
 
 
@@ -188,6 +196,7 @@ def records(
             source_end=start.seen_end,
             loss=start.loss,
             reset_ms=start.reset_ms,
+            tombstones_since_ms=start.tombstones_since_ms,
         )
         for at, start in starts.items()
     }

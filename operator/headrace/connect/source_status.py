@@ -1,6 +1,7 @@
 """What a source task reports of its lane: lag, rate, conditions."""
 
 from collections.abc import Callable, Mapping, Sequence, Set
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from headrace.api import (
@@ -128,6 +129,7 @@ class SourceStatus:
                 *_not_ready(partitions.stopped),
                 *_partitions_paused(partitions.paused & partitions.wanted, len(partitions.wanted)),
                 *self._losses(losses),
+                *_tombstones_at_risk(partitions.starts),
                 *self._left_out,
                 *more,
             ),
@@ -196,6 +198,22 @@ def _partitions_paused(paused: Set[TopicPartition], of: int) -> tuple[Condition,
         f"{partitions_text(paused)}"
     )
     return (observation(ConditionType.PARTITIONS_PAUSED, Reason.PAUSED_BY_SPEC, message),)
+
+
+def _tombstones_at_risk(starts: Mapping[TopicPartition, Start]) -> tuple[Condition, ...]:
+    since = {
+        at: datetime.fromtimestamp(starts[at].tombstones_since_ms // 1000, UTC)
+        for at in sorted(at for at in starts if starts[at].tombstones_since_ms)
+    }
+    if not since:
+        return ()
+    each = [f"{at} (not copied from {time:%Y-%m-%dT%H:%M:%SZ} on)" for at, time in since.items()]
+    message = (
+        "partitions were not copied for longer than their topic's delete.retention.ms: the source "
+        "may have dropped deletions meanwhile, and the target still have those records. Compare "
+        f"the topics, or copy them again into empty ones, and reset them: {', '.join(each)}"
+    )
+    return (observation(ConditionType.TOMBSTONES_AT_RISK, Reason.PROGRESS_TOO_OLD, message),)
 
 
 def _not_ready(stopped: Mapping[TopicPartition, HeadraceError]) -> tuple[Condition, ...]:

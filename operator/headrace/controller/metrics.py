@@ -111,6 +111,7 @@ _CONDITIONS = (
     ConditionType.RECORDS_LEFT_OUT,
     ConditionType.PARTITION_CONTESTED,
     ConditionType.TRANSACTION_HANGING,
+    ConditionType.TOMBSTONES_AT_RISK,
     ConditionType.ASSIGNMENT_FAILED,
     ConditionType.DRIVER_UNRESPONSIVE,
 )

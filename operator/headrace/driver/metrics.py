@@ -98,7 +98,7 @@ CONDITION = Described(
     "headrace_task_condition",
     "gauge",
     "1 while the condition (DataLossDetected, ForeignWriter, RecordsLeftOut, PartitionContested, "
-    "TransactionHanging) of a source task is True, else 0.",
+    "TransactionHanging, TombstonesAtRisk) of a source task is True, else 0.",
     (*_TASK, "condition"),
 )
 LOST_OFFSETS = Described(
@@ -138,6 +138,7 @@ _CONDITIONS = (
     ConditionType.RECORDS_LEFT_OUT,
     ConditionType.PARTITION_CONTESTED,
     ConditionType.TRANSACTION_HANGING,
+    ConditionType.TOMBSTONES_AT_RISK,
 )
 
 _Sample = tuple[Described, tuple[str, ...], float]

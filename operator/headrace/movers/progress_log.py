@@ -103,6 +103,7 @@ class ProgressLog:
         """What was stored last and cannot be read, in sentences."""
         self._overtaken: set[ProgressKey] = set()
         self._stored_at: dict[str, float] = {}
+        self._stored_ms: dict[ProgressKey, int] = {}
         self._read: dict[int, int] = {}
         self.was_read = False
         """Whether it was once read to its end; it is followed since."""
@@ -157,6 +158,11 @@ class ProgressLog:
         """When progress that this owner stored was read last, monotonic seconds."""
         with self._changed:
             return self._stored_at.get(owner, -inf)
+
+    def stored_ms(self, key: ProgressKey) -> int:
+        """When the progress of this partition was stored, Unix time; -1 when that is not known."""
+        with self._changed:
+            return self._stored_ms.get(key, -1)
 
     def send(self, entries: Mapping[ProgressKey, Progress], timeout_s: float = ANSWER_S) -> Storing:
         """Store without waiting: the answer knows when every in-sync replica has it."""
@@ -269,10 +275,10 @@ class ProgressLog:
             log.error("unreadable progress key", topic=self.topic, offset=offset, why=str(error))
         else:
             where = f"record {offset} of {TopicPartition(self.topic, partition)}"
-            self._note(key, message.value(), where)
+            self._note(key, message.value(), message.timestamp()[1], where)
         self._advance(partition, offset + 1)
 
-    def _note(self, key: ProgressKey, value: bytes | None, where: str) -> None:
+    def _note(self, key: ProgressKey, value: bytes | None, time_ms: int, where: str) -> None:
         with self._changed:
             self._unreadable.pop(key, None)
             try:
@@ -292,6 +298,7 @@ class ProgressLog:
             elif (known := self._table.get(key)) is None or progress.epoch >= known.epoch:
                 # A frozen owner that thaws may write after the next owner: epochs decide.
                 self._table[key] = progress
+                self._stored_ms[key] = time_ms
                 self._overtaken.discard(key)
                 self._stored_at[progress.owner] = self._clock.monotonic()
             else:

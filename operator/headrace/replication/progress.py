@@ -87,6 +87,9 @@ class Progress:
     """What was lost of it last."""
     reset_ms: int = 0
     """The time of the last reset that was carried out, as the user gave it: Unix time."""
+    tombstones_since_ms: int = 0
+    """Since when nothing was copied, when that was for longer than the source keeps tombstones
+    (Unix time); 0: never since the last reset."""
     version: int = _VERSION
 
     def encode(self) -> bytes:

@@ -34,6 +34,7 @@ _OBSERVED_BY_TASKS = (
     ConditionType.RECORDS_LEFT_OUT,
     ConditionType.PARTITION_CONTESTED,
     ConditionType.TRANSACTION_HANGING,
+    ConditionType.TOMBSTONES_AT_RISK,
 )
 _MOST_LOSSES = 100
 

@@ -1,19 +1,10 @@
 """Transactions that stay open on the source, as a task reports them."""
 
-from collections.abc import Iterator
-
 import pytest
 from support.source_tasks import COPY, P0, P1, TOPIC, Scene
 
 from headrace.api import ConditionType, TopicPartition, condition
 from headrace.kafka import Position
-
-
-@pytest.fixture
-def scene() -> Iterator[Scene]:
-    scene = Scene()
-    yield scene
-    scene.close()
 
 
 def begin(scene: Scene) -> None:

@@ -141,6 +141,7 @@ def test_conditions_count_when_they_are_true() -> None:
         (*SOURCE_TASK, "RecordsLeftOut"): 0,
         (*SOURCE_TASK, "PartitionContested"): 0,
         (*SOURCE_TASK, "TransactionHanging"): 0,
+        (*SOURCE_TASK, "TombstonesAtRisk"): 0,
     }
 
 
