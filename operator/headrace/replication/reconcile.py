@@ -1,0 +1,217 @@
+"""Where a copy resumes behind a fence: the target's log tells what progress does not yet. Pure.
+
+An owner that is killed has appended records that it did not store in progress: the *tail*. Whoever
+takes over compares the tail with the source, record by record. Where both agree, nothing is copied
+twice; where they do not, the copy resumes at the stored position, and says why.
+
+Every offset of both tails is accounted for. It is a record, or it holds no data of the reader (a
+marker of a transaction, an aborted record), or it is a hole that compaction left.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class Record(NamedTuple):
+    """A record of one partition, of the source or of the target."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    timestamp_ms: int = 0
+    producer_id: int = -1
+    """Of its batch; only that of the target's records counts."""
+
+    @property
+    def last(self) -> int:
+        """The last offset that it takes."""
+        return self.offset
+
+
+class Dropped(NamedTuple):
+    """Offsets that a reader of committed records does not see: aborted ones, others' markers."""
+
+    offset: int
+    last: int
+
+
+class Marker(NamedTuple):
+    """A transaction's marker on the target: behind it, older epochs of its id append nothing."""
+
+    offset: int
+    producer_id: int
+    producer_epoch: int
+
+    @property
+    def last(self) -> int:
+        """The last offset that it takes."""
+        return self.offset
+
+
+class Stored(NamedTuple):
+    """What progress says of a partition."""
+
+    source_offset: int
+    """The next one to copy."""
+    target_offset: int
+    """All the target's records below it are accounted for."""
+    writers: frozenset[int]
+    """Producer ids of the owners that may have appended since."""
+
+
+class Outcome(StrEnum):
+    """Why a copy resumes where it does. Only after ``Agrees`` nothing is doubled."""
+
+    AGREES = "Agrees"
+    UNFENCED = "Unfenced"
+    """A writer has no fence that was read back, so it may append more."""
+    FILTER_CHANGED = "FilterChanged"
+    """The tail was copied under another filter."""
+    FOREIGN_RECORD = "ForeignRecord"
+    """A record of the tail is by none of the writers."""
+    TARGET_HOLES = "TargetHoles"
+    """The target does not hold its whole tail any more."""
+    SOURCE_HOLES = "SourceHoles"
+    """A record of the tail differs from the one behind a hole of the source: one is gone there."""
+    SOURCE_ENDS = "SourceEnds"
+    """The tail has more records than the source."""
+    DISAGREES = "Disagrees"
+    """A record of the tail differs from that of the source."""
+
+
+class Accounts(NamedTuple):
+    """What the offsets of one side were that were read."""
+
+    records: int
+    dropped: int
+    """Markers and aborted records."""
+    holes: int
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Where the copy of one partition goes on, and why."""
+
+    outcome: Outcome
+    source_offset: int
+    """The next one to copy."""
+    target_offset: int
+    """The first one behind all fences; the stored one where a fence is missing."""
+    source: Accounts
+    """From the stored position to the last record that was compared."""
+    target: Accounts
+    """From the stored position to the last fence."""
+    copied: int = 0
+    """Records of the tail that are not copied again."""
+    last_pair: tuple[int, int] | None = None
+    """Source and target offset of the last one of them."""
+    at: int = -1
+    """The target's offset at which the tail was found different; -1: nowhere."""
+    unfenced: frozenset[int] = frozenset()
+    """Producer ids that may append more."""
+
+    @property
+    def doubled_at_most(self) -> int:
+        """Records that may be on the target twice, those of writers without a fence aside."""
+        return self.target.records - self.copied
+
+
+def reconcile(
+    stored: Stored,
+    target: Iterable[Record | Dropped | Marker],
+    source: Iterable[Record | Dropped],
+    fences: Mapping[int, int],
+    *,
+    compare_timestamps: bool = True,
+    same_filter: bool = True,
+) -> Resume:
+    """Compare the tail with the source.
+
+    ``target``: what its log holds from ``stored.target_offset`` on, *below the high watermark*:
+    what lies above may be lost by an election, a fence too. It is read to the last fence.
+    ``source``: the same of its committed records, from ``stored.source_offset`` on. It is read no
+    further than the tail is long, in step with it, so that both may be streams.
+    ``fences``: the epoch of our marker, by producer id. A later epoch is as good: the broker
+    refuses the older ones all the same. ``compare_timestamps``: False where the target's are those
+    of its appends. Raises ``ValueError`` when offsets do not ascend.
+    """
+    tail, original = _Reader(target, stored.target_offset), _Reader(source, stored.source_offset)
+    missing = dict(fences)
+    outcome = Outcome.AGREES if same_filter else Outcome.FILTER_CHANGED
+    copied, last_pair, at = 0, None, -1
+    for entry in tail if missing else ():
+        if isinstance(entry, Marker):
+            if entry.producer_epoch >= missing.get(entry.producer_id, entry.producer_epoch + 1):
+                del missing[entry.producer_id]
+            if not missing:
+                break
+        elif isinstance(entry, Record) and outcome is Outcome.AGREES:
+            if tail.holes:
+                outcome = Outcome.TARGET_HOLES
+            elif entry.producer_id not in stored.writers:
+                outcome = Outcome.FOREIGN_RECORD
+            else:
+                outcome = _compare(entry, original, compare_timestamps)
+            if outcome is Outcome.AGREES:
+                copied, last_pair = copied + 1, (original.next - 1, entry.offset)
+            else:
+                at = entry.offset
+    if outcome is Outcome.AGREES and tail.holes:
+        outcome = Outcome.TARGET_HOLES  # in front of a fence, behind all records
+    unfenced = stored.writers.difference(fences).union(missing)
+    if unfenced or not fences:
+        outcome = Outcome.UNFENCED
+    agrees = outcome is Outcome.AGREES
+    return Resume(
+        outcome=outcome,
+        source_offset=last_pair[0] + 1 if agrees and last_pair else stored.source_offset,
+        target_offset=tail.next if outcome is not Outcome.UNFENCED else stored.target_offset,
+        source=original.accounts,
+        target=tail.accounts,
+        copied=copied if agrees else 0,
+        last_pair=last_pair if agrees else None,
+        at=at,
+        unfenced=unfenced,
+    )
+
+
+def _compare(copy: Record, original: "_Reader", compare_timestamps: bool) -> Outcome:
+    """A record of the tail with the next one of the source."""
+    holes = original.holes
+    wanted = next((entry for entry in original if isinstance(entry, Record)), None)
+    if wanted is None:
+        return Outcome.SOURCE_ENDS
+    same = (copy.key, copy.value, copy.headers) == (wanted.key, wanted.value, wanted.headers)
+    if same and (copy.timestamp_ms == wanted.timestamp_ms or not compare_timestamps):
+        return Outcome.AGREES
+    return Outcome.SOURCE_HOLES if original.holes > holes else Outcome.DISAGREES
+
+
+class _Reader:
+    """One side: accounts for each offset up to ``next``."""
+
+    def __init__(self, entries: Iterable[Record | Dropped | Marker], offset: int) -> None:
+        self._entries = iter(entries)
+        self.next = offset
+        self.holes = self._records = self._dropped = 0
+
+    def __iter__(self) -> Iterator[Record | Dropped | Marker]:
+        for entry in self._entries:
+            if not self.next <= entry.offset <= entry.last:
+                raise ValueError(f"{entry} follows offset {self.next - 1}")
+            self.holes += entry.offset - self.next
+            if isinstance(entry, Record):
+                self._records += 1
+            else:
+                self._dropped += entry.last + 1 - entry.offset
+            self.next = entry.last + 1
+            yield entry
+
+    @property
+    def accounts(self) -> Accounts:
+        return Accounts(self._records, self._dropped, self.holes)
