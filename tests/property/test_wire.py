@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v13 import request as fetch_request
 from kio.schema.fetch.v13 import response as fetch_response
@@ -23,7 +24,8 @@ from headrace.kafka.wire.errors import CorruptBatch, Garbled
 from headrace.kafka.wire.fetch import Session, Wanted, fetch_call
 from headrace.kafka.wire.frames import Buffers, Frame
 from headrace.kafka.wire.produce import produce_call
-from headrace.kafka.wire.protocol import call
+from headrace.kafka.wire.protocol import SPOKEN, call
+from headrace.kafka.wire.schemas import read_message
 from headrace.kafka.wire.varints import read_uvarint, uvarint
 
 i16s, i32s, i64s = (st.integers(-(2**bits), 2**bits - 1) for bits in (15, 31, 63))
@@ -302,8 +304,42 @@ def test_made_up_responses_are_read_or_garbled(
         return
 
 
-def test_kio_reads_what_it_wrote() -> None:
-    read, size = entity_reader(fetch_response.FetchResponse)(A_RESPONSE, 0)
+def test_a_message_of_kio_is_read_from_a_buffer() -> None:
+    response = ListOffsetsResponse(throttle_time=milliseconds(7), topics=())
 
-    assert size == len(A_RESPONSE)
-    assert read.responses[0].partitions[0].records == LOG
+    assert A_LIST.read(frame(encoded(response)), 0) == response
+
+
+HEADERS = [
+    load_response_schema(i16(key), i16(version)).__header_schema__
+    for key, version in SPOKEN.items()
+]
+SCHEMAS: list[Any] = [
+    *(load_response_schema(i16(key), i16(version)) for key, version in SPOKEN.items() if key != 1),
+    *dict.fromkeys(HEADERS),
+]
+messages = st.sampled_from(SCHEMAS).flatmap(st.from_type)
+
+
+@given(messages)
+def test_messages_are_read_as_kio_reads_them(message: Any) -> None:
+    content = encoded(message)
+
+    assert read_message(type(message), memoryview(content), 0) == (message, len(content))
+    assert entity_reader(type(message))(content, 0) == (message, len(content))
+
+
+@given(messages.flatmap(lambda one: st.tuples(st.just(type(one)), harmed(encoded(one)))))
+def test_harmed_messages_are_read_or_refused(harm: tuple[type, bytes]) -> None:
+    schema, content = harm
+    try:
+        _, end = read_message(schema, memoryview(content), 0)
+    except ValueError:
+        return
+    assert end <= len(content)
+
+
+def test_a_hostile_length_is_refused() -> None:
+    for content in (b"\0\0\0\0\xff\xff\xff\xff\x0f", b"\0\0\0\0\xff\xff\xff\xff\xff\x0f"):
+        with pytest.raises(Garbled):
+            A_LIST.read(frame(content), 0)

@@ -16,8 +16,11 @@ class ConnectionLost(Unreachable):
         """False: no byte of the request was sent. True: the broker may have carried it out."""
 
 
-class Garbled(Retriable):
+class Garbled(ConnectionLost):
     """A response that breaks the protocol; its connection is closed."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, may_have_arrived=True)
 
 
 class CorruptBatch(Retriable):

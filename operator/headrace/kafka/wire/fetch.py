@@ -14,6 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.kafka.wire.errors import Garbled
 from headrace.kafka.wire.protocol import FETCH, Call, Released
+from headrace.kafka.wire.schemas import error_code
 from headrace.kafka.wire.varints import read_uvarint, uvarint
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
@@ -151,7 +152,7 @@ def parse_response(frame: Released, place: int) -> FetchResponse:
     _, place = _tags(view, place)
     if place != len(view):
         raise ValueError(f"{len(view) - place} bytes too many")
-    return FetchResponse(throttle_ms, ErrorCode(code), session_id, partitions, frame)
+    return FetchResponse(throttle_ms, error_code(code), session_id, partitions, frame)
 
 
 def _partition(view: memoryview, place: int, topic_id: UUID) -> tuple[Fetched, int]:
@@ -168,7 +169,7 @@ def _partition(view: memoryview, place: int, topic_id: UUID) -> tuple[Fetched, i
     tags, place = _tags(view, place)
     diverging = _DIVERGING.unpack_from(tags[0]) if 0 in tags else None
     leader = _LEADER.unpack_from(tags[1]) if 1 in tags else None
-    error = ErrorCode(code)
+    error = error_code(code)
     return Fetched(
         topic_id, partition, error, high, stable, start, aborted, preferred, records,
         None if diverging == (-1, -1) else diverging, None if leader == (-1, -1) else leader,

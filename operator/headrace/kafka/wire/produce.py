@@ -8,14 +8,12 @@ import struct
 from collections.abc import Mapping
 
 from kio.schema.produce.v9 import ProduceResponse
-from kio.serial import entity_reader
 
-from headrace.kafka.wire.protocol import PRODUCE, Buffer, Call, Released, read_message
+from headrace.kafka.wire.protocol import PRODUCE, Buffer, Call, Released, read_whole
 from headrace.kafka.wire.varints import uvarint
 
 _ACKS_TIMEOUT = struct.Struct(">hi")
 _INDEX = struct.Struct(">i")
-_READ_RESPONSE = entity_reader(ProduceResponse)
 
 
 def produce_call(
@@ -55,6 +53,6 @@ def _string(text: str | None) -> bytes:
 
 def _read(frame: Released, place: int) -> ProduceResponse:
     try:
-        return read_message(_READ_RESPONSE, frame.view, place, "produce")
+        return read_whole(ProduceResponse, frame.view, place, "produce")
     finally:
         frame.release()

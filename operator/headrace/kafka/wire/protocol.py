@@ -1,4 +1,4 @@
-"""Requests and responses as bytes. The schemas are kio's.
+"""Requests and responses as bytes. The schemas and the writer are kio's.
 
 Each request is spoken in one version: the newest that brokers of Kafka 3.3 already served, which
 those of 4.3 still serve. One version means one code path, tested against all of them; later ones
@@ -10,6 +10,7 @@ import io
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from kio.index import load_request_schema, load_response_schema
@@ -27,11 +28,11 @@ from kio.schema.offset_for_leader_epoch.v4 import OffsetForLeaderEpochResponse
 from kio.schema.produce.v9 import ProduceResponse
 from kio.schema.sasl_authenticate.v2 import SaslAuthenticateResponse
 from kio.schema.sasl_handshake.v1 import SaslHandshakeResponse
-from kio.serial import entity_reader, entity_writer
-from kio.serial.errors import SerialError
+from kio.serial import entity_writer
 from kio.static.primitive import i16, i32
 
 from headrace.kafka.wire.errors import Garbled
+from headrace.kafka.wire.schemas import read_message
 
 A = TypeVar("A")
 Buffer = bytes | bytearray | memoryview
@@ -107,31 +108,33 @@ def call(request: Any, response: type[A]) -> Call[A]:
         raise TypeError(f"{type(request).__name__} v{version} is not answered by {response}")
     buffer = io.BytesIO()
     entity_writer(type(request))(buffer, request)
-    reader = cast("Callable[[memoryview, int], tuple[A, int]]", entity_reader(cast(Any, response)))
 
     def read(frame: Released, place: int) -> A:
         try:
-            return read_message(reader, frame.view, place, api_name(key))
+            return read_whole(response, frame.view, place, api_name(key))
         finally:
             frame.release()
 
     return Call(key, version, (buffer.getvalue(),), read)
 
 
-def read_message(
-    reader: Callable[[memoryview, int], tuple[A, int]], view: memoryview, place: int, name: str
-) -> A:
-    """Read a message that ends with ``view``; ``Garbled`` for anything else.
-
-    ``OverflowError``, ``MemoryError``: lengths and counts that no response can have.
-    """
+def read_whole(schema: type[A], view: memoryview, place: int, name: str) -> A:
+    """Read a message that ends with ``view``; ``Garbled`` for anything else."""
     try:
-        message, size = reader(view, place)
-    except (SerialError, ValueError, TypeError, OverflowError, MemoryError) as error:
+        message, end = read_message(schema, view, place)
+    except ValueError as error:
         raise Garbled(f"a response to {name} cannot be read: {error}") from error
-    if place + size != len(view):
-        raise Garbled(f"a response to {name} has {len(view) - place - size} bytes too many")
-    return message
+    if end != len(view):
+        raise Garbled(f"a response to {name} has {len(view) - end} bytes too many")
+    return cast(A, message)
+
+
+def throttle_ms(answer: Any) -> int:
+    """For how long the broker wants no further request, as its response says."""
+    if (own := getattr(answer, "throttle_ms", None)) is not None:
+        return int(own)
+    delay: timedelta = getattr(answer, "throttle_time", timedelta())
+    return int(delay.total_seconds() * 1000)
 
 
 class Headers:
@@ -140,7 +143,7 @@ class Headers:
     def __init__(self, client_id: str) -> None:
         self._client_id = client_id
         self._requests: dict[tuple[int, int], bytes] = {}
-        self._readers: dict[tuple[int, int], Any] = {}
+        self._responses: dict[tuple[int, int], type] = {}
 
     def request(self, call: Call[Any], correlation_id: int) -> bytes:
         """Size and header of a request, to be sent before its body."""
@@ -153,19 +156,19 @@ class Headers:
     def response(self, call: Call[Any], view: memoryview, correlation_id: int) -> int:
         """Where the body begins; ``Garbled`` when this is not the response to that request."""
         kind = call.api_key, call.version
-        if (reader := self._readers.get(kind)) is None:
-            schema = load_response_schema(i16(call.api_key), i16(call.version))
-            reader = self._readers[kind] = entity_reader(cast(Any, schema.__header_schema__))
+        if (schema := self._responses.get(kind)) is None:
+            answer = load_response_schema(i16(call.api_key), i16(call.version))
+            schema = self._responses[kind] = cast(type, answer.__header_schema__)
         try:
-            header, size = reader(view, 0)
-        except (SerialError, ValueError, OverflowError) as error:
+            header, place = read_message(schema, view, 0)
+        except ValueError as error:
             raise Garbled(f"a response to {call.name} has no readable header: {error}") from error
         if header.correlation_id != correlation_id:
             raise Garbled(
                 f"a response to {call.name} has correlation id {header.correlation_id} instead of "
                 f"{correlation_id}"
             )
-        return int(size)
+        return place
 
     def _header(self, kind: tuple[int, int]) -> bytes:
         schema: Any = load_request_schema(*map(i16, kind))

@@ -1,0 +1,250 @@
+"""A connection to one broker: requests in order, answered in order, several at a time."""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeVar
+
+from headrace.errors import HeadraceError
+from headrace.kafka.wire.errors import ConnectionLost, Garbled
+from headrace.kafka.wire.frames import Buffers, FrameReader
+from headrace.kafka.wire.loop import READ, WRITE, Loop, Timer
+from headrace.kafka.wire.protocol import Call, Headers, throttle_ms
+from headrace.kafka.wire.replies import Reply
+from headrace.kafka.wire.transport import MOST_BUFFERS, Transport
+
+A = TypeVar("A")
+_READS_AT_ONCE = 64  # then other connections get their turn
+
+
+@dataclass(slots=True)
+class _Request:
+    call: Call[Any]
+    reply: Reply[Any]
+    deadline_s: float
+    correlation_id: int = -1
+
+
+class Connection:
+    """An open one. A request without an answer in time ends the connection, as in Kafka's own
+    client: nothing after it could be told apart. Whoever opened it logs in (``session.py``)."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        transport: Transport,
+        server: str,
+        *,
+        headers: Headers,
+        buffers: Buffers,
+        request_timeout_s: float = 30.0,
+        max_in_flight: int = 5,
+        closed: Callable[["Connection"], None] = lambda _: None,
+    ) -> None:
+        """``server`` is for messages; ``max_in_flight``: an idempotent producer's sequences are
+        safe with five at most."""
+        self.server = server
+        self.closed_by: HeadraceError | None = None
+        """Why it ended; ``None``: it is open."""
+        self._loop, self._transport, self._headers = loop, transport, headers
+        self._reader = FrameReader(buffers)
+        self._request_timeout_s, self._max_in_flight = request_timeout_s, max_in_flight
+        self._closed = closed
+        self._waiting: deque[_Request] = deque()
+        self._in_flight: deque[_Request] = deque()
+        self._out: deque[memoryview] = deque()
+        self._held = False
+        self._throttled_until_s = 0.0
+        self._correlation_id = 0
+        self._drained: Reply[None] | None = None
+        self._deadline: Timer | None = None
+        self._armed_for_s = math.inf
+        self._events = READ
+        loop.watch(transport.sock, READ, self._ready)
+
+    @property
+    def load(self) -> int:
+        """How many requests have no answer yet."""
+        return len(self._waiting) + len(self._in_flight)
+
+    def send(
+        self, call: Call[A], *, timeout_s: float | None = None, during_login: bool = False
+    ) -> Reply[A]:
+        """Send it when its turn comes. The reply fails with ``ConnectionLost``, ``Garbled``, or
+        what ended the connection."""
+        reply: Reply[A] = Reply()
+        if self.closed_by is not None:
+            reply.fail(self._lost(str(self.closed_by), call, arrived=False))
+            return reply
+        timeout_s = self._request_timeout_s if timeout_s is None else timeout_s
+        request = _Request(call, reply, self._loop.now_s() + timeout_s)
+        if during_login:
+            self._begin(request)
+        else:
+            self._waiting.append(request)
+        self._arm()
+        self._pump()
+        return reply
+
+    def hold(self) -> Reply[None]:
+        """Begin no further request but those of a login; answered when all begun are answered."""
+        self._held = True
+        self._drained = Reply()
+        self._check_drained()
+        return self._drained
+
+    def go_on(self) -> None:
+        """After ``hold``."""
+        self._held = False
+        self._pump()
+
+    def throttle(self, delay_ms: int) -> None:
+        """Begin no request for so long: the broker said so (KIP-219)."""
+        if delay_ms > 0:
+            until_s = self._loop.now_s() + delay_ms / 1000
+            self._throttled_until_s = max(self._throttled_until_s, until_s)
+            self._loop.call_later(delay_ms / 1000, self._pump)
+
+    def close(self, why: HeadraceError | None = None) -> None:
+        """End it: what is unanswered fails."""
+        if self.closed_by is not None:
+            return
+        self.closed_by = why or ConnectionLost(
+            f"the connection to {self.server} was closed by us", may_have_arrived=False
+        )
+        self._loop.forget(self._transport.sock)
+        self._transport.sock.close()
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._reader.discard()
+        self._out.clear()
+        begun, waiting = self._in_flight, self._waiting
+        self._in_flight, self._waiting = deque(), deque()
+        self._closed(self)
+        for requests, arrived in ((begun, True), (waiting, False)):
+            for request in requests:
+                request.reply.fail(self._lost(str(self.closed_by), request.call, arrived=arrived))
+        if self._drained is not None:
+            self._drained.fail(self.closed_by)
+
+    def _lost(self, why: str, call: Call[Any], *, arrived: bool) -> HeadraceError:
+        if isinstance(self.closed_by, Garbled) and arrived:
+            return self.closed_by
+        if isinstance(self.closed_by, ConnectionLost) or self.closed_by is None:
+            return ConnectionLost(f"{call.name}: {why}", may_have_arrived=arrived)
+        return self.closed_by  # a login that failed: say that
+
+    def _ready(self, events: int) -> None:
+        try:
+            # TLS may have to write before it can read, and the other way round: try both.
+            if events & READ or self._transport.wants:
+                self._receive()
+            if self.closed_by is None:
+                self._flush()
+        except OSError as error:
+            self._end(f"broke: {error}")
+        except Garbled as error:
+            self.close(Garbled(f"{self.server}: {error}"))
+
+    def _receive(self) -> None:
+        for _ in range(_READS_AT_ONCE):
+            if (count := self._transport.receive(self._reader.target)) is None:
+                return
+            if count == 0:
+                self._end("was closed by the broker" + " in mid-response" * self._reader.inside)
+                return
+            if (frame := self._reader.received(count)) is not None:
+                if not self._in_flight:
+                    frame.release()
+                    raise Garbled("a response came to no request")
+                self._answer(self._in_flight[0], frame)
+                if self.closed_by is not None:
+                    return
+        self._loop.call_from_thread(lambda: self._ready(READ) if self.closed_by is None else None)
+
+    def _answer(self, request: _Request, frame: Any) -> None:
+        try:
+            place = self._headers.response(request.call, frame.view, request.correlation_id)
+        except Garbled:
+            frame.release()
+            raise
+        answer = request.call.read(frame, place)
+        self._in_flight.popleft()
+        self.throttle(throttle_ms(answer))
+        request.reply.succeed(answer)
+        if self.closed_by is None:
+            self._check_drained()
+            self._pump()
+
+    def _pump(self) -> None:
+        """Begin what may begin now."""
+        if self.closed_by is not None:
+            return
+        while (
+            self._waiting
+            and not self._held
+            and len(self._in_flight) < self._max_in_flight
+            and self._loop.now_s() >= self._throttled_until_s
+        ):
+            self._begin(self._waiting.popleft())
+        if self._out:
+            try:
+                self._flush()
+            except OSError as error:
+                self._end(f"broke: {error}")
+
+    def _begin(self, request: _Request) -> None:
+        self._correlation_id = request.correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        self._in_flight.append(request)
+        self._out.append(memoryview(self._headers.request(request.call, request.correlation_id)))
+        self._out.extend(memoryview(part) for part in request.call.body if len(part))
+
+    def _flush(self) -> None:
+        while self._out:
+            if (sent := self._transport.send(list(islice(self._out, MOST_BUFFERS)))) is None:
+                break
+            while sent:
+                part = self._out.popleft()
+                if sent < len(part):
+                    self._out.appendleft(part[sent:])
+                    break
+                sent -= len(part)
+        events = READ | (WRITE if self._out or self._transport.wants == WRITE else 0)
+        if events != self._events:
+            self._events = events
+            self._loop.watch(self._transport.sock, events, self._ready)
+
+    def _arm(self) -> None:
+        """One timer, for the request whose time is over first."""
+        soonest_s = min((request.deadline_s for request in self._oldest()), default=math.inf)
+        if soonest_s < self._armed_for_s:
+            if self._deadline is not None:
+                self._deadline.cancel()
+            self._armed_for_s = soonest_s
+            delay_s = max(0.0, soonest_s - self._loop.now_s())
+            self._deadline = self._loop.call_later(delay_s, self._overdue)
+
+    def _overdue(self) -> None:
+        self._deadline, self._armed_for_s = None, math.inf
+        now_s = self._loop.now_s()
+        if self._in_flight and self._in_flight[0].deadline_s <= now_s:
+            self._end(f"gave no answer to {self._in_flight[0].call.name} in time")
+            return
+        while self._waiting and self._waiting[0].deadline_s <= now_s:
+            late = self._waiting.popleft()
+            why = f"the request could not be sent to {self.server} in time"
+            late.reply.fail(self._lost(why, late.call, arrived=False))
+        self._arm()
+
+    def _oldest(self) -> Iterable[_Request]:
+        return [queue[0] for queue in (self._in_flight, self._waiting) if queue]
+
+    def _check_drained(self) -> None:
+        if self._drained is not None and not self._in_flight:
+            self._drained.succeed(None)
+
+    def _end(self, how: str) -> None:
+        why = f"the connection to {self.server} {how}"
+        self.close(ConnectionLost(why, may_have_arrived=True))

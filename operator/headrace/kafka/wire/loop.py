@@ -1,0 +1,160 @@
+"""One readiness loop: sockets, timers, a wake-up from other threads. One thread runs it."""
+
+import heapq
+import itertools
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from headrace.clock import Clock
+from headrace.errors import GaveUp
+from headrace.kafka.wire.replies import Reply
+
+T = TypeVar("T")
+READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+_LONGEST_REST_S = 60.0
+
+
+class Timer:
+    """A call that is to come; ``cancel`` it when it is not wanted any more."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self.call: Callable[[], None] | None = call
+
+    def cancel(self) -> None:
+        """It will not be called."""
+        self.call = None
+
+
+class Loop:
+    """``run_once`` does what is due. All but ``wake`` and ``call_from_thread`` belong to the thread
+    that runs it."""
+
+    def __init__(self, clock: Clock = time) -> None:
+        self._clock = clock
+        self._selector = selectors.DefaultSelector()
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._number = itertools.count()
+        self._calls: deque[Callable[[], None]] = deque()
+        self._woken = threading.Event()
+        self._waking, self._wake_up = socket.socketpair()
+        for end in (self._waking, self._wake_up):
+            end.setblocking(False)
+        self._selector.register(self._waking, READ, self._clear)
+        self._threads: ThreadPoolExecutor | None = None
+
+    def now_s(self) -> float:
+        """The clock that deadlines are given in."""
+        return self._clock.monotonic()
+
+    def watch(self, sock: socket.socket, events: int, ready: Callable[[int], None]) -> None:
+        """Call ``ready`` with the events that have come; a second time: changes them."""
+        if sock in self._selector.get_map():
+            self._selector.modify(sock, events, ready)
+        else:
+            self._selector.register(sock, events, ready)
+
+    def forget(self, sock: socket.socket) -> None:
+        """Watch it no more: before it is closed."""
+        if sock.fileno() >= 0 and sock in self._selector.get_map():
+            self._selector.unregister(sock)
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> Timer:
+        """Call it once, in ``delay_s``."""
+        timer = Timer(call)
+        heapq.heappush(self._timers, (self.now_s() + delay_s, next(self._number), timer))
+        return timer
+
+    def call_from_thread(self, call: Callable[[], None]) -> None:
+        """Call it in the loop's thread; from any thread."""
+        self._calls.append(call)
+        self.wake()
+
+    def wake(self) -> None:
+        """End the rest of ``run_once``; from any thread."""
+        if not self._woken.is_set():
+            self._woken.set()
+            try:
+                self._wake_up.send(b"\0")
+            except BlockingIOError:
+                pass  # it is full of wake-ups
+            except OSError:
+                pass  # the loop is closed
+
+    def sleep(self, delay_s: float) -> Reply[None]:
+        """Answered in ``delay_s``."""
+        reply: Reply[None] = Reply()
+        self.call_later(delay_s, lambda: reply.succeed(None))
+        return reply
+
+    def in_thread(self, work: Callable[[], T]) -> Reply[T]:
+        """Do what may block, a look-up of a name, in the one thread that the loop has for it."""
+        reply: Reply[T] = Reply()
+
+        def run() -> None:
+            try:
+                result = work()
+            except Exception as error:  # noqa: BLE001  # whoever waits gets it
+                failed = error
+                self.call_from_thread(lambda: reply.fail(failed))
+            else:
+                self.call_from_thread(lambda: reply.succeed(result))
+
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(1, thread_name_prefix="headrace-wire-names")
+        self._threads.submit(run)
+        return reply
+
+    def run_once(self, timeout_s: float) -> int:
+        """Wait for events, at most so long, and handle them; how many there were."""
+        if self._calls:
+            timeout_s = 0
+        elif self._timers:
+            timeout_s = min(timeout_s, self._timers[0][0] - self.now_s())
+        events = self._selector.select(max(0.0, min(timeout_s, _LONGEST_REST_S)))
+        for key, mask in events:
+            if key.fileobj in self._selector.get_map():  # else an earlier one has closed it
+                key.data(mask)
+        done = len(events)
+        for _ in range(len(self._calls)):
+            self._calls.popleft()()
+            done += 1
+        while self._timers and self._timers[0][0] <= self.now_s():
+            _, _, timer = heapq.heappop(self._timers)
+            if (call := timer.call) is not None:
+                call()
+                done += 1
+        return done
+
+    def wait(self, reply: Reply[T], timeout_s: float) -> T:
+        """Run until the reply is there; ``GaveUp`` when that takes longer."""
+        deadline = self.now_s() + timeout_s
+        while not reply.done:
+            if (left_s := deadline - self.now_s()) <= 0:
+                raise GaveUp(f"no answer within {timeout_s:g} s")
+            self.run_once(left_s)
+        return reply.result()
+
+    def close(self) -> None:
+        """Release what the loop holds; the connections are their owners' to close."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+        self._selector.close()
+        self._waking.close()
+        self._wake_up.close()
+
+    def _clear(self, _: int) -> None:
+        try:
+            while self._waking.recv(4096):
+                pass
+        except BlockingIOError:
+            pass
+        # Last: who saw it set has already added the call, which this round of run_once makes.
+        self._woken.clear()

@@ -1,0 +1,148 @@
+"""From an address to a connection that requests can be sent on: TCP, TLS, versions, login."""
+
+import ipaddress
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.errors import GaveUp, HeadraceError
+from headrace.kafka.errors import TlsFailed, Unreachable
+from headrace.kafka.wire.connection import Connection
+from headrace.kafka.wire.frames import Buffers
+from headrace.kafka.wire.loop import WRITE, Loop
+from headrace.kafka.wire.protocol import Headers
+from headrace.kafka.wire.replies import Reply
+from headrace.kafka.wire.security import Security
+from headrace.kafka.wire.session import begin_session
+from headrace.kafka.wire.transport import Encrypted, Plain, Transport
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Of all connections of a client."""
+
+    client_id: str = "headrace"
+    connect_timeout_s: float = 10.0
+    """For TCP, TLS and login together: Kafka's ``socket.connection.setup.timeout.ms``."""
+    request_timeout_s: float = 30.0
+    """Kafka's ``request.timeout.ms``."""
+    max_in_flight: int = 5
+    """Requests without an answer, a connection; the most with which sequences are safe."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Opener:
+    """Opens connections of one cluster, on one loop."""
+
+    def __init__(
+        self, loop: Loop, security: Security, buffers: Buffers, settings: Settings
+    ) -> None:
+        self._loop, self._security, self._settings = loop, security, settings
+        self._buffers, self._headers = buffers, Headers(settings.client_id)
+
+    async def open(
+        self, server: Server, closed: Callable[[Connection], None] = lambda _: None
+    ) -> Connection:
+        """Raises ``Unreachable``, ``AccessDenied`` and ``UnsupportedBroker``."""
+        deadline_s = self._loop.now_s() + self._settings.connect_timeout_s
+        context = self._security.context()
+        last: HeadraceError = Unreachable(f"{server} has no address")
+        for family, address in await self._addresses(server):
+            sock = socket.socket(family, socket.SOCK_STREAM)
+            try:
+                transport = await self._connect(sock, address, server, context, deadline_s)
+            except HeadraceError as error:
+                sock.close()
+                last = error
+                continue
+            connection = Connection(
+                self._loop,
+                transport,
+                str(server),
+                headers=self._headers,
+                buffers=self._buffers,
+                request_timeout_s=self._settings.request_timeout_s,
+                max_in_flight=self._settings.max_in_flight,
+                closed=closed,
+            )
+            left_s = deadline_s - self._loop.now_s()
+            try:
+                await begin_session(self._loop, connection, self._security, max(left_s, 0.0))
+            except HeadraceError as error:
+                connection.close(error)
+                raise
+            return connection
+        raise last
+
+    async def _addresses(self, server: Server) -> list[tuple[int, Any]]:
+        with suppress(ValueError):  # no name: nothing to look up
+            ip = ipaddress.ip_address(server.host)
+            family = socket.AF_INET6 if ip.version == 6 else socket.AF_INET
+            return [(family, (server.host, server.port))]
+        try:
+            found = await self._loop.in_thread(
+                lambda: socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)
+            )
+        except OSError as error:
+            raise Unreachable(f"the name {server.host} cannot be resolved: {error}") from error
+        return [(family, address) for family, _, _, _, address in found]
+
+    async def _connect(
+        self,
+        sock: socket.socket,
+        address: Any,
+        server: Server,
+        context: ssl.SSLContext | None,
+        deadline_s: float,
+    ) -> Transport:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        try:
+            with suppress(BlockingIOError):
+                sock.connect(address)
+            await self._ready(sock, WRITE, deadline_s)
+            if code := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                raise OSError(code, os.strerror(code))
+        except (OSError, GaveUp) as error:
+            raise Unreachable(f"{server} cannot be reached: {error}") from error
+        if context is None:
+            return Plain(sock)
+        try:
+            transport = Encrypted(sock, context, server.host)
+            while not transport.shake_hands():
+                await self._ready(transport.sock, transport.wants, deadline_s)
+        except ssl.SSLCertVerificationError as error:
+            why = error.verify_message.rstrip(".")
+            raise TlsFailed(f"the certificate of {server} is refused: {why}") from error
+        except (OSError, ValueError, GaveUp) as error:
+            raise TlsFailed(f"no encrypted connection to {server}: {error}") from error
+        return transport
+
+    async def _ready(self, sock: socket.socket, event: int, deadline_s: float) -> None:
+        """Wait for it; raises ``GaveUp``."""
+        come: Reply[None] = Reply()
+        late = self._loop.call_later(
+            max(0.0, deadline_s - self._loop.now_s()),
+            lambda: come.fail(GaveUp(f"no answer in {self._settings.connect_timeout_s:g} s")),
+        )
+        self._loop.watch(sock, event, lambda _: come.succeed(None))
+        try:
+            await come
+        finally:
+            late.cancel()
+            self._loop.forget(sock)

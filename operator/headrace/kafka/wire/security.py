@@ -1,0 +1,83 @@
+"""TLS and login of a cluster, from its manifest and the files as they are at each connection."""
+
+import ssl
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.api import AuthenticationType, ClusterAccess
+from headrace.errors import InvalidSpec
+from headrace.kafka.credentials import Credentials, read_credentials
+from headrace.kafka.security import MECHANISMS, unusable_files
+
+
+@dataclass(frozen=True, repr=False)
+class Login:
+    """What SASL needs. Never to be logged or stored."""
+
+    mechanism: str
+    """Kafka's name of it."""
+    username: str = ""
+    password: str = ""
+    """Or the token of OAUTHBEARER."""
+
+
+class Security:
+    """Reads Secrets at each connection, so that a changed one needs no restart."""
+
+    def __init__(self, cluster: ClusterAccess, token: Callable[[], str] | None = None) -> None:
+        """``token`` gives the current one for ``type: OAuthBearer``; it must not block."""
+        self._cluster = cluster
+        self._token = token
+        self._known: tuple[str, ssl.SSLContext] | None = None
+
+    def context(self) -> ssl.SSLContext | None:
+        """For the next connection; ``None``: plain text. Raises ``SecretMissing``, ``TlsFailed``.
+
+        The same one while the files are, so that TLS sessions can be resumed.
+        """
+        if self._cluster.spec.tls is None:
+            return None
+        credentials = read_credentials(self._cluster)
+        if self._known is None or self._known[0] != credentials.digest:
+            self._known = credentials.digest, _context(self._cluster, credentials)
+        return self._known[1]
+
+    def login(self) -> Login | None:
+        """For the next login; ``None``: there is none. Raises ``SecretMissing``."""
+        if (wanted := self._cluster.spec.authentication) is None:
+            return None
+        if wanted.type is AuthenticationType.OAUTH_BEARER:
+            if self._token is None:
+                raise InvalidSpec(
+                    f"{self._cluster.field}.authentication: type OAuthBearer has no source of "
+                    "tokens here; use ScramSha512"
+                )
+            return Login("OAUTHBEARER", password=self._token())
+        password = read_credentials(self._cluster).password
+        return Login(MECHANISMS[wanted.type], wanted.username or "", password)
+
+
+def _context(cluster: ClusterAccess, credentials: Credentials) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cadata=credentials.trusted or None)
+    except (ssl.SSLError, ValueError) as error:
+        raise unusable_files(cluster, f"ssl.ca.pem: {error}") from None
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # librdkafka is not that strict
+    if credentials.certificate:
+        # The module reads them from files only; these are gone before anything else runs.
+        with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+            certificate, key = Path(folder, "tls.crt"), Path(folder, "tls.key")
+            for file, content in (
+                (certificate, credentials.certificate),
+                (key, credentials.private_key),
+            ):
+                file.touch(mode=0o600)
+                file.write_text(content)
+            try:
+                context.load_cert_chain(certificate, key, password="")  # encrypted: refused
+            except (ssl.SSLError, ValueError) as error:
+                named = "ssl.key.pem" if "KEY" in str(error) else "ssl.certificate.pem"
+                raise unusable_files(cluster, f"{named}: {error}") from None
+    return context

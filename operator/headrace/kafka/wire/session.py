@@ -1,0 +1,142 @@
+"""What a new connection begins with: the broker's versions, a login, and the login's renewal."""
+
+import random
+
+from kio.schema.api_versions.v3 import ApiVersionsRequest, ApiVersionsResponse
+from kio.schema.errors import ErrorCode
+from kio.schema.sasl_authenticate.v2 import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kio.schema.sasl_handshake.v1 import SaslHandshakeRequest, SaslHandshakeResponse
+
+from headrace.errors import HeadraceError
+from headrace.kafka.errors import AuthenticationFailed
+from headrace.kafka.wire.connection import Connection
+from headrace.kafka.wire.errors import Garbled, UnsupportedBroker
+from headrace.kafka.wire.loop import Loop
+from headrace.kafka.wire.protocol import SPOKEN, Call, Released, api_name, call
+from headrace.kafka.wire.replies import start
+from headrace.kafka.wire.sasl import exchange
+from headrace.kafka.wire.security import Login, Security
+
+_OLD = "headrace needs brokers of Kafka 3.3 or newer"
+_UNSUPPORTED_VERSION = ErrorCode.unsupported_version.value.to_bytes(2, "big")
+_LOGIN_REQUESTS = {SaslHandshakeRequest.__api_key__, SaslAuthenticateRequest.__api_key__}
+
+
+async def begin_session(
+    loop: Loop, connection: Connection, security: Security, timeout_s: float
+) -> None:
+    """Raises ``UnsupportedBroker``, ``AccessDenied``, ``ConnectionLost``."""
+    connection.hold()
+    await _check_versions(connection, timeout_s)
+    if (login := security.login()) is not None:
+        lifetime_s = await _log_in(connection, login, timeout_s)
+        _renew_later(loop, connection, security, lifetime_s, timeout_s)
+    connection.go_on()
+
+
+async def _check_versions(connection: Connection, timeout_s: float) -> None:
+    request = ApiVersionsRequest(client_software_name="headrace", client_software_version="0.1")
+    try:
+        response = await connection.send(
+            _readable_of_old(call(request, ApiVersionsResponse)),
+            timeout_s=timeout_s,
+            during_login=True,
+        )
+    except Garbled as error:
+        raise UnsupportedBroker(
+            f"{connection.server} does not answer as Kafka does: {error}"
+        ) from None
+    if response is None:
+        raise UnsupportedBroker(f"{connection.server} is too old; {_OLD}")
+    if response.error_code is not ErrorCode.none:
+        raise UnsupportedBroker(
+            f"{connection.server} does not tell its versions: {response.error_code.name}"
+        )
+    served: dict[int, tuple[int, int]] = {
+        api.api_key: (api.min_version, api.max_version) for api in response.api_keys
+    }
+    for key, version in sorted(SPOKEN.items()):
+        if key not in served:
+            if key in _LOGIN_REQUESTS:
+                continue  # a listener without login
+            raise UnsupportedBroker(f"{connection.server} does not serve {api_name(key)}; {_OLD}")
+        least, most = served[key]
+        if not least <= version <= most:
+            advice = _OLD if version > most else "a newer headrace is needed for it"
+            raise UnsupportedBroker(
+                f"{connection.server} serves {api_name(key)} in versions {least} to {most}, "
+                f"this client speaks {version}; {advice}"
+            )
+
+
+def _readable_of_old(asked: Call[ApiVersionsResponse]) -> Call[ApiVersionsResponse | None]:
+    """``None`` for a broker that does not know our version: it answers in version 0 (KIP-511)."""
+
+    def read(frame: Released, place: int) -> ApiVersionsResponse | None:
+        if bytes(frame.view[place : place + 2]) == _UNSUPPORTED_VERSION:
+            frame.release()
+            return None
+        return asked.read(frame, place)
+
+    return Call(asked.api_key, asked.version, asked.body, read)
+
+
+async def _log_in(connection: Connection, login: Login, timeout_s: float) -> float:
+    """How long the broker takes the login for good, in seconds; 0: for as long as it is open."""
+    server = connection.server
+    hello = SaslHandshakeRequest(mechanism=login.mechanism)
+    offered = await connection.send(
+        call(hello, SaslHandshakeResponse), timeout_s=timeout_s, during_login=True
+    )
+    if offered.error_code is ErrorCode.unsupported_sasl_mechanism:
+        raise AuthenticationFailed(
+            f"{server} does not take {login.mechanism}, but {', '.join(offered.mechanisms)}"
+        )
+    if offered.error_code is not ErrorCode.none:
+        raise AuthenticationFailed(
+            f"{server} takes no login ({offered.error_code.name}): does its listener want one?"
+        )
+    messages = exchange(login)
+    message = next(messages)
+    while True:
+        answer = await connection.send(
+            call(SaslAuthenticateRequest(auth_bytes=message), SaslAuthenticateResponse),
+            timeout_s=timeout_s,
+            during_login=True,
+        )
+        if answer.error_code is not ErrorCode.none:
+            reason = answer.error_message or answer.error_code.name
+            raise AuthenticationFailed(
+                f"{server} refuses the login of {login.username!r}: {reason}"
+            )
+        try:
+            message = messages.send(answer.auth_bytes)
+        except StopIteration:
+            return answer.session_lifetime.total_seconds()
+
+
+def _renew_later(
+    loop: Loop, connection: Connection, security: Security, lifetime_s: float, timeout_s: float
+) -> None:
+    """Log in again before the broker ends the session (KIP-368), at 85 to 95 % of it, as Kafka's
+    client does: not all at once."""
+    if lifetime_s > 0:
+        delay_s = lifetime_s * random.uniform(0.85, 0.95)
+
+        def due() -> None:
+            start(_renew(loop, connection, security, timeout_s))
+
+        loop.call_later(delay_s, due)
+
+
+async def _renew(loop: Loop, connection: Connection, security: Security, timeout_s: float) -> None:
+    if connection.closed_by is not None:
+        return
+    try:
+        await connection.hold()
+        if (login := security.login()) is not None:
+            lifetime_s = await _log_in(connection, login, timeout_s)
+            _renew_later(loop, connection, security, lifetime_s, timeout_s)
+        connection.go_on()
+    except HeadraceError as error:
+        connection.close(error)

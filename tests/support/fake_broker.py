@@ -1,0 +1,191 @@
+"""A broker for unit tests: a real socket on loopback, answering from a script."""
+
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, cast
+
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.api_versions.v3 import response as versions
+from kio.schema.end_txn.v3 import EndTxnRequest, EndTxnResponse
+from kio.schema.errors import ErrorCode
+from kio.schema.types import ProducerId, TransactionalId
+from kio.serial import entity_reader
+from kio.static.primitive import i16, i32, i32Timedelta
+from support.batches import encoded
+
+from headrace.api import ClusterAccess, ClusterSpec
+from headrace.kafka.wire.connection import Connection
+from headrace.kafka.wire.frames import Buffers
+from headrace.kafka.wire.loop import Loop
+from headrace.kafka.wire.opening import Opener, Server, Settings
+from headrace.kafka.wire.protocol import SPOKEN, Call, call
+from headrace.kafka.wire.replies import start
+from headrace.kafka.wire.security import Security
+
+NOT_THROTTLED = i32Timedelta.parse(timedelta())
+
+
+@dataclass(frozen=True)
+class Raw:
+    """Sent as it is, instead of a response; then the connection is closed, if so wanted."""
+
+    content: bytes
+    close: bool = False
+
+
+@dataclass(frozen=True)
+class Request:
+    """What came, as the script sees it."""
+
+    api_key: int
+    correlation_id: int
+    message: Any
+    body: bytes
+
+
+class Silence:
+    """No answer."""
+
+
+WITHIN_S = 20.0
+"""For what takes milliseconds on a quiet machine."""
+END_TXN = 26
+ACCEPTED = EndTxnResponse(throttle_time=NOT_THROTTLED, error_code=ErrorCode.none)
+
+
+def end_txn(name: str = "tx") -> Call[EndTxnResponse]:
+    """A request that needs no preparation."""
+    request = EndTxnRequest(
+        transactional_id=TransactionalId(name),
+        producer_id=ProducerId(1),
+        producer_epoch=i16(0),
+        committed=False,
+    )
+    return call(request, EndTxnResponse)
+
+
+Answer = Any  # a message of kio's, its bytes, Raw or Silence
+Script = Mapping[int, Callable[[Request], Answer]]
+
+
+def served(changed: Mapping[int, tuple[int, int]] = {}) -> versions.ApiVersionsResponse:
+    """The versions of a broker that suits this client, or almost."""
+    ranges = {key: (version, version) for key, version in SPOKEN.items()} | dict(changed)
+    return versions.ApiVersionsResponse(
+        error_code=ErrorCode.none,
+        api_keys=tuple(
+            versions.ApiVersion(api_key=i16(key), min_version=i16(least), max_version=i16(most))
+            for key, (least, most) in ranges.items()
+        ),
+        throttle_time=NOT_THROTTLED,
+    )
+
+
+def framed(request: Request, answer: Any, correlation_id: int | None = None) -> bytes:
+    """A response with its header, as the broker sends it."""
+    version = i16(SPOKEN[request.api_key])
+    schema: Any = load_response_schema(i16(request.api_key), version)
+    number = request.correlation_id if correlation_id is None else correlation_id
+    header = encoded(schema.__header_schema__(correlation_id=i32(number)))
+    content = header + (answer if isinstance(answer, bytes) else encoded(answer))
+    return struct.pack(">i", len(content)) + content
+
+
+class FakeBroker:
+    """Serves until it is closed; ``seen`` grows with each request but those for its versions."""
+
+    def __init__(self, script: Script, context: ssl.SSLContext | None = None) -> None:
+        self.script = {18: lambda _: served(), **script}
+        self.seen: list[Request] = []
+        self.connections = 0
+        self.came = threading.Condition()
+        self._context = context
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._open: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """End the listener and all connections."""
+        for sock in (self._listener, *self._open):
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
+
+    def drop(self) -> None:
+        """End the connections, and take new ones."""
+        while self._open:
+            sock = self._open.pop()
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def requests(self, api_key: int) -> list[Any]:
+        """Those of one kind that came so far."""
+        return [request.message for request in self.seen if request.api_key == api_key]
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            self._open.append(sock)
+            threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        try:
+            if self._context is not None:
+                sock = self._context.wrap_socket(sock, server_side=True)
+                self._open.append(sock)
+            with sock, sock.makefile("rb") as stream:
+                while prefix := stream.read(4):
+                    (size,) = struct.unpack(">i", prefix)
+                    content = stream.read(size)
+                    if len(content) < size or not self._answer(sock, content):
+                        return
+        except (OSError, ValueError, struct.error):
+            return  # the client has gone, or the test is over
+
+    def _answer(self, sock: socket.socket, content: bytes) -> bool:
+        request = _parsed(content)
+        if request.api_key != 18:
+            with self.came:
+                self.seen.append(request)
+                self.came.notify_all()
+        answer = self.script[request.api_key](request)
+        if isinstance(answer, Silence):
+            return True
+        if isinstance(answer, Raw):
+            sock.sendall(answer.content)
+            return not answer.close
+        sock.sendall(framed(request, answer))
+        return True
+
+
+def _parsed(content: bytes) -> Request:
+    key, version = struct.unpack_from(">hh", content)
+    schema: Any = load_request_schema(i16(key), i16(version))
+    header, place = entity_reader(schema.__header_schema__)(content, 0)
+    message, size = entity_reader(cast(Any, schema))(content, place)
+    assert place + size == len(content), "the request is longer than its schema"
+    return Request(key, header.correlation_id, message, content[place:])
+
+
+Serve = Callable[..., FakeBroker]
+
+
+def connect(
+    loop: Loop, broker: FakeBroker, access: ClusterAccess | None = None, **settings: Any
+) -> Connection:
+    """A connection to it, open and logged in."""
+    spec = ClusterSpec(alias="east", bootstrap_servers=f"127.0.0.1:{broker.port}")
+    security = Security(access or ClusterAccess(spec), token=lambda: "a token")
+    opener = Opener(loop, security, Buffers(), Settings(**settings))
+    return loop.wait(start(opener.open(Server("127.0.0.1", broker.port))), WITHIN_S)

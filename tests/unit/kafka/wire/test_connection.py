@@ -1,0 +1,220 @@
+"""What a connection makes of brokers that answer, answer wrongly, late, in part, or not at all."""
+
+import struct
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from kio.schema.end_txn.v3 import EndTxnResponse
+from kio.schema.errors import ErrorCode
+from kio.static.primitive import i32Timedelta
+from support.fake_broker import (
+    ACCEPTED,
+    END_TXN,
+    WITHIN_S,
+    Raw,
+    Request,
+    Serve,
+    Silence,
+    connect,
+    end_txn,
+    framed,
+    served,
+)
+
+from headrace.api import ClusterAccess, ClusterSpec
+from headrace.kafka.errors import Unreachable
+from headrace.kafka.wire.errors import ConnectionLost, Garbled, UnsupportedBroker
+from headrace.kafka.wire.frames import Buffers
+from headrace.kafka.wire.loop import Loop
+from headrace.kafka.wire.opening import Opener, Server, Settings
+from headrace.kafka.wire.replies import start
+from headrace.kafka.wire.security import Security
+
+
+def test_requests_are_answered_in_their_order(loop: Loop, serve: Serve) -> None:
+    broker = serve({END_TXN: lambda _: ACCEPTED})
+    connection = connect(loop, broker, max_in_flight=3)
+    order: list[int] = []
+
+    replies = [connection.send(end_txn(str(number))) for number in range(20)]
+    for number, reply in enumerate(replies):
+        reply.then(lambda _, number=number: order.append(number))  # type: ignore[misc]
+
+    assert loop.wait(replies[-1], WITHIN_S) == ACCEPTED
+    assert order == list(range(20))
+    names = [message.transactional_id for message in broker.requests(END_TXN)]
+    assert names == [str(number) for number in range(20)]
+    assert connection.load == 0
+
+
+def test_no_more_requests_are_begun_than_may_be_in_flight(loop: Loop, serve: Serve) -> None:
+    broker = serve({END_TXN: lambda _: Silence()})
+    connection = connect(loop, broker, max_in_flight=2)
+
+    for number in range(5):
+        connection.send(end_txn(str(number)))
+    with broker.came:
+        assert broker.came.wait_for(lambda: len(broker.seen) == 2, WITHIN_S)
+    loop.run_once(0)
+
+    assert len(broker.seen) == 2
+    assert connection.load == 5
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda request: Raw(framed(request, ACCEPTED, 99)), "correlation id 99"),
+        (lambda request: Raw(struct.pack(">i", 2**31 - 1)), "claims 2147483647 bytes"),
+        (lambda request: Raw(struct.pack(">i", -5)), "claims -5 bytes"),
+        (lambda request: Raw(framed(request, b"\0")), "cannot be read"),
+        (lambda request: Raw(framed(request, b"\0" * 40)), "bytes too many"),
+        (lambda request: Raw(b"HTTP/1.1 400 Bad Request"), "claims 1213486160 bytes"),
+    ],
+)
+def test_an_answer_that_breaks_the_protocol_ends_the_connection(
+    loop: Loop, serve: Serve, answer: Callable[[Request], Raw], said: str
+) -> None:
+    connection = connect(loop, serve({END_TXN: answer}))
+    first, second = connection.send(end_txn()), connection.send(end_txn())
+
+    with pytest.raises(Garbled, match=said) as raised:
+        loop.wait(first, WITHIN_S)
+
+    assert f"{connection.server}: " in str(raised.value)
+    assert raised.value.may_have_arrived
+    assert isinstance(connection.closed_by, Garbled)
+    with pytest.raises(ConnectionLost):
+        second.result()
+    with pytest.raises(ConnectionLost) as later:
+        connection.send(end_txn()).result()
+    assert not later.value.may_have_arrived
+
+
+@pytest.mark.parametrize("cut", [1, 4, 6, 9])
+def test_a_connection_that_ends_in_a_response_is_lost(loop: Loop, serve: Serve, cut: int) -> None:
+    broker = serve({END_TXN: lambda request: Raw(framed(request, ACCEPTED)[:cut], close=True)})
+    connection = connect(loop, broker, max_in_flight=1)
+    begun, waiting = connection.send(end_txn()), connection.send(end_txn())
+
+    with pytest.raises(ConnectionLost, match="in mid-response") as raised:
+        loop.wait(begun, WITHIN_S)
+
+    assert raised.value.may_have_arrived
+    with pytest.raises(ConnectionLost) as unsent:
+        waiting.result()
+    assert not unsent.value.may_have_arrived
+
+
+def test_a_silent_broker_is_given_up(loop: Loop, serve: Serve) -> None:
+    connection = connect(loop, serve({END_TXN: lambda _: Silence()}), max_in_flight=1)
+    begun = connection.send(end_txn(), timeout_s=0.05)
+    waiting = connection.send(end_txn(), timeout_s=30)
+
+    with pytest.raises(ConnectionLost, match="no answer to end_txn in time") as raised:
+        loop.wait(begun, WITHIN_S)
+
+    assert raised.value.may_have_arrived
+    with pytest.raises(ConnectionLost):
+        waiting.result()
+    assert connection.closed_by is not None
+
+
+def test_a_request_whose_turn_never_comes_fails_alone(loop: Loop, serve: Serve) -> None:
+    connection = connect(loop, serve({END_TXN: lambda _: Silence()}), max_in_flight=1)
+    begun = connection.send(end_txn(), timeout_s=30)
+    waiting = connection.send(end_txn(), timeout_s=0.05)
+
+    with pytest.raises(ConnectionLost, match="could not be sent") as raised:
+        loop.wait(waiting, WITHIN_S)
+
+    assert not raised.value.may_have_arrived
+    assert connection.closed_by is None
+    assert not begun.done
+
+
+def test_a_throttle_time_is_obeyed(loop: Loop, serve: Serve) -> None:
+    throttled = EndTxnResponse(
+        throttle_time=i32Timedelta.parse(timedelta(seconds=0.3)), error_code=ErrorCode.none
+    )
+    arrivals: list[float] = []
+
+    def answer(_: Request) -> EndTxnResponse:
+        arrivals.append(time.monotonic())
+        return throttled if len(arrivals) == 1 else ACCEPTED
+
+    connection = connect(loop, serve({END_TXN: answer}))
+    loop.wait(connection.send(end_txn()), WITHIN_S)
+    answered_s = time.monotonic()
+
+    loop.wait(connection.send(end_txn()), WITHIN_S)
+
+    assert arrivals[1] - answered_s > 0.25, "0.3 s, less what the loop took to return"
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (
+            {1: (4, 11)},
+            r"serves fetch in versions 4 to 11, .* 13; headrace needs brokers of Kafka 3.3",
+        ),
+        ({0: (20, 25)}, r"serves produce in versions 20 to 25, .* a newer headrace"),
+    ],
+)
+def test_a_broker_of_other_versions_is_refused(
+    loop: Loop, serve: Serve, changed: dict[int, tuple[int, int]], said: str
+) -> None:
+    with pytest.raises(UnsupportedBroker, match=said):
+        connect(loop, serve({18: lambda _: served(changed)}))
+
+
+def test_a_broker_that_lacks_a_request_is_refused(loop: Loop, serve: Serve) -> None:
+    whole = served()
+    lacking = tuple(api for api in whole.api_keys if api.api_key != 61)
+    answer = type(whole)(
+        error_code=ErrorCode.none, api_keys=lacking, throttle_time=whole.throttle_time
+    )
+    with pytest.raises(UnsupportedBroker, match="does not serve describe_producers"):
+        connect(loop, serve({18: lambda _: answer}))
+
+
+def test_a_broker_that_answers_in_version_0_is_too_old(loop: Loop, serve: Serve) -> None:
+    old = b"\0\x23" + struct.pack(">ihhh", 1, 18, 0, 2)
+
+    with pytest.raises(UnsupportedBroker, match=r"is too old; .* 3\.3 or newer"):
+        connect(loop, serve({18: lambda _: old}))
+
+
+def test_a_listener_that_never_answers_is_unreachable(loop: Loop, serve: Serve) -> None:
+    with pytest.raises(Unreachable, match="no answer to api_versions in time"):
+        connect(loop, serve({18: lambda _: Silence()}), connect_timeout_s=0.2)
+
+
+def test_a_closed_port_is_unreachable(loop: Loop, serve: Serve) -> None:
+    broker = serve({})
+    broker.close()
+
+    with pytest.raises(Unreachable, match=rf"127.0.0.1:{broker.port} cannot be reached"):
+        connect(loop, broker)
+
+
+def test_a_name_without_an_address_is_unreachable(loop: Loop) -> None:
+    spec = ClusterSpec(alias="east", bootstrap_servers="broker.invalid:9092")
+    opener = Opener(loop, Security(ClusterAccess(spec)), Buffers(), Settings())
+
+    with pytest.raises(Unreachable, match=r"the name broker\.invalid cannot be resolved"):
+        loop.wait(start(opener.open(Server("broker.invalid", 9092))), WITHIN_S)
+
+
+def test_closing_fails_what_is_unanswered(loop: Loop, serve: Serve) -> None:
+    connection = connect(loop, serve({END_TXN: lambda _: Silence()}))
+    reply = connection.send(end_txn())
+
+    connection.close()
+
+    with pytest.raises(ConnectionLost, match="closed by us") as raised:
+        reply.result()
+    assert raised.value.may_have_arrived
