@@ -164,6 +164,7 @@ def _progress(target: Cluster) -> dict[tuple[str, int], list[Stored]]:
         if entry.value:
             key, progress = ProgressKey.decode(entry.key), Progress.decode(entry.value)
             task, _, driver = progress.owner.partition(" on ")
+            task = task.rpartition("/")[2]  # without its namespace, as in the log
             stored = Stored(entry.at_s, task, driver, progress.epoch, progress.source_offset)
             history[key.topic, key.partition].append(stored)
     return history

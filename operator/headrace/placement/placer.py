@@ -83,7 +83,8 @@ class Placer:
         from the tasks): not one that is lost, or leaving. ``pins`` hold as long as their
         driver is among them; others are balanced around them, but not in the round that moves one.
         With ``balance`` false only units without a driver get a new one, whatever the assignor
-        says.
+        says. Nor does a unit with an error move for balance: what it has copied and cannot store
+        now would be copied again.
 
         May block for seconds: a plug-in is asked in a process. ``now_ms`` may be of any clock that
         goes on steadily.
@@ -103,7 +104,7 @@ class Placer:
                 drivers=there,
                 flows=flow_configs(group, list(there.values())),
                 now_ms=now_ms,
-                pinned=_pinned(there, pins or {}, balance),
+                pinned=_pinned(there, pins or {}, balance) | _with_errors(theirs, there),
             )
             decision = self._ask(name, state, _has_moves_by_hand(theirs, there, pins or {}))
             placements |= _placements(state, decision.assignment)
@@ -188,6 +189,13 @@ def _overrules(state: ApplicationState, answer: TaskAssignment) -> bool:
     return any(
         driver.active & state.pinned - given[name].active for name, driver in state.drivers.items()
     )
+
+
+def _with_errors(
+    tasks: Iterable[ReplicationTask], drivers: Mapping[DriverName, DriverState]
+) -> frozenset[TaskId]:
+    run = frozenset[TaskId]().union(*(driver.active for driver in drivers.values()))
+    return run & {task_id(task) for task in tasks if task.status.last_error is not None}
 
 
 def _placements(state: ApplicationState, answer: TaskAssignment) -> dict[TaskId, Placement]:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 
 import pytest
 
@@ -11,6 +12,7 @@ from headrace.api import (
     ReplicationTask,
     ReplicationTaskSpec,
     ReplicationTaskStatus,
+    TaskError,
     TaskType,
 )
 from headrace.assign import (
@@ -164,6 +166,21 @@ def test_a_round_without_balance_moves_only_what_has_no_driver(
     assert schedule.placements[task(6)].driver
     assert schedule.follow_up_ms is not None
     assert schedule.follow_up_ms >= 1_000  # who is overruled is not asked again at once
+
+
+def test_a_unit_with_an_error_does_not_move_for_balance_but_does_when_its_driver_is_gone(
+    scheduler: Placer,
+) -> None:
+    error = TaskError(reason="Unreachable", message="no broker", time=datetime.now(UTC))
+    with_error = ReplicationTaskStatus(last_error=error)
+    copying = [
+        one.model_copy(update={"status": with_error}) if one.spec.index < 3 else one
+        for one in units(*"aaaa")
+    ]
+    after = scheduler.decide([flow()], copying, drivers("ab"), 0)
+    assert moved(copying, after) == {task(3)}
+    after = scheduler.decide([flow()], copying, drivers("bc"), 0)
+    assert counts(after) == {"b": 2, "c": 2}
 
 
 @pytest.mark.parametrize("assignor", ["sticky", "cooperative", "round-robin"])
