@@ -4,6 +4,7 @@ import asyncio
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from headrace.standalone.fleet import DriverProcess, Fleet
@@ -55,3 +56,28 @@ def test_a_driver_that_froze_and_then_ended_is_lost_once_and_replaced() -> None:
             await fleet.stop(5)
 
     asyncio.run(scene())
+
+
+def test_the_log_of_a_driver_that_aborts_has_its_stacks(tmp_path: Path) -> None:
+    log = tmp_path / "drivers.log"
+
+    async def scene() -> None:
+        events = Recorder()
+        fleet = Fleet(
+            1,
+            3.0,
+            log,
+            on_joined=events.joined.append,
+            on_left=events.left.append,
+            on_call=events.called,
+        )
+        await fleet.start()
+        try:
+            await eventually(lambda: events.joined)
+            events.joined[0].process.send_signal(signal.SIGABRT)
+            await eventually(lambda: events.left)
+        finally:
+            await fleet.stop(5)
+
+    asyncio.run(scene())
+    assert "Fatal Python error: Aborted" in log.read_text()

@@ -70,6 +70,8 @@ class FakeLog:
     leader_epoch: int = 0
     open_from: int | None = None
     """The first offset of the oldest transaction that is open."""
+    unreadable_at: int | None = None
+    """Where clients stop reading without an error."""
 
     @property
     def end(self) -> int:
@@ -489,6 +491,8 @@ class FakeConsumer:
             del self.positions[at]  # as librdkafka: it fetches no more of it
             return FakeMessage(at, offset, error=KafkaError(KafkaError._AUTO_OFFSET_RESET))
         while offset < log.stable_end:
+            if offset == log.unreadable_at:
+                return None
             record = log.at(offset)
             offset += 1
             self.positions[at] = offset

@@ -1,5 +1,6 @@
 """``headrace driver``: one driver process, started by the herder or as a pod."""
 
+import faulthandler
 import socket
 import uuid
 from pathlib import Path
@@ -35,6 +36,7 @@ def command(
 ) -> None:
     """Host the units that are assigned: with --link by a herder, with --flow by the operator."""
     logs.configure()
+    faulthandler.enable(2)  # a client library that aborts leaves the threads' stacks in the log
     if (link is None) == (pod["flow"] is None):
         raise click.UsageError("give one of --link (standalone) and --flow (as a pod)")
     if link is None:

@@ -7,7 +7,7 @@ from functools import partial
 
 from structlog.typing import FilteringBoundLogger
 
-from headrace.api import TopicPartition
+from headrace.api import TopicPartition, partitions_text
 from headrace.assign import TaskId
 from headrace.connect.background import BackgroundStep
 from headrace.connect.contested import Contested
@@ -128,7 +128,9 @@ class Copying:
         if not self.retries:
             self._life.recovered()
         if starts:
-            self._log.info("copying", partitions=len(starts), epoch=self._ownership.epoch)
+            self._log.info(
+                "copying", partitions=partitions_text(starts.keys()), epoch=self._ownership.epoch
+            )
         return True
 
     def _without_waiting(self, starts: Starts) -> Starts:

@@ -1,6 +1,6 @@
 """A source task: copies the partitions of its share, and keeps their progress."""
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from concurrent.futures import Executor
 from functools import partial
 
@@ -9,7 +9,6 @@ from headrace.assign import TaskId
 from headrace.connect.context import FlowContext
 from headrace.connect.copying import Copying
 from headrace.connect.figures import Commits
-from headrace.connect.hanging_transactions import HangingTransactions
 from headrace.connect.lifecycle import LifeCycle
 from headrace.connect.losses import sentence
 from headrace.connect.ownership import Ownership
@@ -18,13 +17,14 @@ from headrace.connect.releasing import Releasing
 from headrace.connect.resets import resets_done
 from headrace.connect.source_status import Partitions, SourceStatus
 from headrace.connect.standby import Standby
+from headrace.connect.stuck_positions import StuckPositions
 from headrace.connect.task import Role
 from headrace.connect.task_progress import TaskProgress
 from headrace.connect.topic_check import TopicCheck
 from headrace.connect.unread_lag import UnreadLag
 from headrace.errors import HeadraceError, Retriable
 from headrace.logs import get_logger
-from headrace.movers import Copied, Lane
+from headrace.movers import Copied, Lane, Reached
 
 _OBSERVE_INTERVAL_S = 0.25
 
@@ -77,7 +77,7 @@ class SourceTask:
         self._standby = Standby(context, self._life, restore_pool)
         self._topic_check = TopicCheck(context, check_pool)
         self._pausing = Pausing(context, check_pool)
-        self._transactions = HangingTransactions(context, check_pool)
+        self._stuck = StuckPositions(context, check_pool)
         self._unread_lag = UnreadLag(context, self._life, check_pool)
         self._paused = False
         self._flow = context.flow
@@ -309,13 +309,22 @@ class SourceTask:
             return False
         self._pausing.apply(lane, self.partitions)
         unread.observe(self.partitions - self._copying.opened - self._contested.given_way)
-        self._transactions.observe(lane.state())
+        not_read = self._stuck.observe(self._read(lane))
         self._observe(lane)
         if losses := self._topic_check.check(self._progress.acknowledged(lane)):
             self._progress.noticed(losses)
             changed = Retriable("a topic was created again: looking for what is lost")
             self._copying.retry(dict.fromkeys(losses, changed))
+        elif not_read:
+            self._copying.retry(not_read)
         return True
+
+    def _read(self, lane: Lane) -> Mapping[TopicPartition, Reached]:
+        """The state of what is not paused."""
+        if self.phase is not TaskPhase.RUNNING:
+            return {}
+        paused = self._pausing.partitions
+        return {at: reached for at, reached in lane.state().items() if at not in paused}
 
     def _observe(self, lane: Lane) -> None:
         self._next_observation_s = self._clock.monotonic() + _OBSERVE_INTERVAL_S
@@ -336,7 +345,7 @@ class SourceTask:
             self._pausing.partitions,
         )
         reset = resets_done(self._context.resets, progress.starts)
-        more = (*self._contested.conditions, *self._transactions.conditions, *reset)
+        more = (*self._contested.conditions, *self._stuck.conditions, *reset)
         self._reported.observe(known, self._unread_lag, more)
         self._acknowledge_assignment(lane)
 

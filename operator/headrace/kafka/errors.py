@@ -61,6 +61,7 @@ _FATAL = {
     KafkaError.INVALID_PARTITIONS: "the broker refuses this number of partitions",
     KafkaError._BAD_MSG: _DAMAGED,
     KafkaError._BAD_COMPRESSION: _DAMAGED,
+    KafkaError._NOT_IMPLEMENTED: _DAMAGED,  # a codec or format: the client goes on behind it
 }
 _OF_A_RECORD = {
     KafkaError.MSG_SIZE_TOO_LARGE,

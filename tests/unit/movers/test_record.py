@@ -209,12 +209,17 @@ def test_a_record_that_is_refused_alone_is_told_with_its_bytes(scene: Scene) -> 
     assert again.copies() == [b"a"]
 
 
-def test_a_damaged_batch_of_the_source_names_partition_and_offset(scene: Scene) -> None:
+@pytest.mark.parametrize(
+    "code", [KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._NOT_IMPLEMENTED]
+)
+def test_a_damaged_batch_of_the_source_names_partition_and_offset(scene: Scene, code: int) -> None:
     scene.source.append("orders", b"a")
     scene.lane.open({P0: BEGINNING})
     scene.turns()
-    scene.source.consumers[0].errors.append((P0, KafkaError(KafkaError._BAD_MSG)))
+    scene.source.consumers[0].errors.append((P0, KafkaError(code)))
+    scene.source.append("orders", b"behind it")
     scene.turns()
+    assert scene.copies() == [b"a"]
     (problem,) = scene.lane.problems()
     assert isinstance(problem.error, Fatal)
     assert "could not read orders-0 offset 1 of east" in str(problem.error)

@@ -1,4 +1,4 @@
-"""Transactions of the source that stay open: nothing behind their first record can be copied."""
+"""Why a position does not move though there is more behind it, and nothing is on its way."""
 
 from collections.abc import Mapping
 from concurrent.futures import Executor
@@ -10,7 +10,7 @@ from headrace.api import Condition, ConditionType, Reason, TopicPartition
 from headrace.connect.background import BackgroundStep
 from headrace.connect.context import FlowContext
 from headrace.connect.observations import observation
-from headrace.errors import HeadraceError
+from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import Position
 from headrace.movers import Reached
 
@@ -21,6 +21,7 @@ _LONGEST_S = 70.0
 _INTERVAL_S = 30.0
 
 Offsets = Mapping[TopicPartition, int]
+State = Mapping[TopicPartition, Reached]
 
 
 class _Wait(NamedTuple):
@@ -33,12 +34,13 @@ class _Wait(NamedTuple):
     since: datetime
 
 
-class HangingTransactions:
+class StuckPositions:
     """Asks the source for its last stable offsets, but only where a position has not moved for
     ``_LONGEST_S`` though there is more behind it. One thread calls it.
 
     A position is never above the last stable offset, which never falls: if that is still at the
-    position then it was there all the time, and the same transaction is open since.
+    position then it was there all the time, and the same transaction is open since. If it is above,
+    then the client had something to read, and did not read it.
     """
 
     def __init__(self, context: FlowContext, pool: Executor) -> None:
@@ -49,9 +51,12 @@ class HangingTransactions:
         self._waits: dict[TopicPartition, _Wait] = {}
         self._stable_ends: Offsets = {}
         """Of those that were waiting for long when the source was asked."""
+        self._unread: dict[TopicPartition, int] = {}
+        """Positions from which nothing could be read."""
 
-    def observe(self, state: Mapping[TopicPartition, Reached]) -> None:
-        """Update the conditions, by what the lane fetched; ask when that is due."""
+    def observe(self, state: State) -> Mapping[TopicPartition, HeadraceError]:
+        """Update the conditions, by what the lane fetched; ask when that is due. ``state``: of
+        those that are to be copied. What cannot be read is returned: it has to be opened again."""
         clock = self._context.clock
         now_s = clock.monotonic()
         starts = _Wait(0, now_s, datetime.fromtimestamp(int(clock.time()), UTC))
@@ -66,17 +71,35 @@ class HangingTransactions:
         if long and self._asking.due:
             ask = self._context.source.known_ends
             self._asking.start(partial(ask, long, Position.LAST_STABLE))
-        if self._asking.done:
+        if answered := self._asking.done:
             self._asking.put_off(_INTERVAL_S)
             try:
                 self._stable_ends = self._asking.take()
             except HeadraceError:  # brokers that are away are reported where needed
-                return
-        self.conditions = self._found(
-            {at: state[at] for at in sorted(long) if self._stable_ends.get(at) == behind[at]}
+                return {}
+        stable = {at: self._stable_ends[at] for at in sorted(long & self._stable_ends.keys())}
+        self.conditions = self._hanging(
+            {at: state[at] for at, end in stable.items() if end == behind[at]}
+        )
+        # What the target has not answered yet may be why nothing more is read, of any partition.
+        if not answered or any(one.in_flight for one in state.values()):
+            return {}
+        return {at: self._not_read(at, end) for at, end in stable.items() if end > behind[at]}
+
+    def _not_read(self, at: TopicPartition, end: int) -> HeadraceError:
+        """Another client may do better, once."""
+        offset = self._waits.pop(at).offset
+        again = self._unread.get(at) == offset
+        self._unread[at] = offset
+        kind = Fatal if again else Retriable
+        return kind(
+            f"could not read {at} offset {offset} of {self._context.source.name}: the client "
+            f"returned nothing for {_LONGEST_S:.0f} s, though committed records go on to offset "
+            f"{end - 1}; its log may be damaged there, or in a form that this client cannot read: "
+            "compare with kafka-dump-log on the partition's brokers"
         )
 
-    def _found(self, hanging: Mapping[TopicPartition, Reached]) -> tuple[Condition, ...]:
+    def _hanging(self, hanging: State) -> tuple[Condition, ...]:
         if not hanging:
             return ()
         each = [
