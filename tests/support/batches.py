@@ -24,7 +24,7 @@ def record_batch(
     records = tuple(
         Record(
             attributes=i8(0),
-            timestamp=TZAwareMicros.parse(datetime(2025, 1, 1, tzinfo=UTC)),
+            timestamp=TZAwareMicros.parse(datetime.now(UTC)),  # retention leaves it
             offset=i64(place),
             key=None,
             value=value,

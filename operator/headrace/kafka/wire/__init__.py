@@ -1,2 +1,86 @@
-"""A client of Kafka's protocol for what replication needs and librdkafka cannot do: record batches
-as they are, fences with a producer epoch of one's own, a log's end as its leader knows it."""
+"""A client of Kafka's protocol, for what replication needs and librdkafka cannot do: record batches
+as they are, fences by a producer epoch of one's own, a log's end as its leader knows it.
+
+One thread runs a ``Loop``, which all clusters of a process share. A ``Cluster`` is the view of one,
+with a connection to each broker that is needed. What takes several requests is a coroutine: run it
+with ``loop.wait(start(coroutine), timeout_s)``, or ``start(coroutine).then(...)`` without waiting.
+"""
+
+from headrace.kafka.wire.batches import Batch, split_batches
+from headrace.kafka.wire.cluster import Cluster
+from headrace.kafka.wire.connection import Connection
+from headrace.kafka.wire.errors import (
+    ConnectionLost,
+    CorruptBatch,
+    Garbled,
+    Refused,
+    UnsupportedBroker,
+    refusal,
+)
+from headrace.kafka.wire.fetch import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    Fetched,
+    FetchResponse,
+    Session,
+    Wanted,
+    fetch_call,
+)
+from headrace.kafka.wire.frames import Buffers
+from headrace.kafka.wire.leaders import Answers
+from headrace.kafka.wire.loop import Loop
+from headrace.kafka.wire.offsets import (
+    EARLIEST,
+    LATEST,
+    EpochEnd,
+    Listed,
+    describe_producers,
+    epoch_ends,
+    list_offsets,
+    log_ends,
+)
+from headrace.kafka.wire.opening import Settings
+from headrace.kafka.wire.produce import produce_call
+from headrace.kafka.wire.replies import Reply, start
+from headrace.kafka.wire.transactions import ProducerIdentity, Transactions
+from headrace.kafka.wire.view import Leadership, View, led_by
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "READ_COMMITTED",
+    "READ_UNCOMMITTED",
+    "Answers",
+    "Batch",
+    "Buffers",
+    "Cluster",
+    "Connection",
+    "ConnectionLost",
+    "CorruptBatch",
+    "EpochEnd",
+    "FetchResponse",
+    "Fetched",
+    "Garbled",
+    "Leadership",
+    "Listed",
+    "Loop",
+    "ProducerIdentity",
+    "Refused",
+    "Reply",
+    "Session",
+    "Settings",
+    "Transactions",
+    "UnsupportedBroker",
+    "View",
+    "Wanted",
+    "describe_producers",
+    "epoch_ends",
+    "fetch_call",
+    "led_by",
+    "list_offsets",
+    "log_ends",
+    "produce_call",
+    "refusal",
+    "split_batches",
+    "start",
+]

@@ -29,7 +29,7 @@ class _Request:
 
 class Connection:
     """An open one. A request without an answer in time ends the connection, as in Kafka's own
-    client: nothing after it could be told apart. Whoever opened it logs in (``session.py``)."""
+    client: no later response could be matched. Whoever opened it logs in (``session.py``)."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Connection:
         self._pump()
 
     def throttle(self, delay_ms: int) -> None:
-        """Begin no request for so long: the broker said so (KIP-219)."""
+        """Begin no request for so long: the broker asks for it (KIP-219)."""
         if delay_ms > 0:
             until_s = self._loop.now_s() + delay_ms / 1000
             self._throttled_until_s = max(self._throttled_until_s, until_s)

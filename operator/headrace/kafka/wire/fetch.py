@@ -8,6 +8,7 @@ here they stay where they were received. The tests compare each message with kio
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -24,11 +25,11 @@ _WANTED = struct.Struct(">iiqiqib")
 _INDEX = struct.Struct(">i")
 _ANSWERED = struct.Struct(">ihi")
 _PARTITION = struct.Struct(">ihqqq")
+_NO_TAGS: dict[int, memoryview] = {}
 _LEADER, _DIVERGING = struct.Struct(">ii"), struct.Struct(">iq")
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """A partition to fetch, from an offset on."""
 
     topic_id: UUID
@@ -39,7 +40,7 @@ class Wanted:
     leader_epoch: int = -1
     """The current one, so that an old leader refuses; -1: not known."""
     last_fetched_epoch: int = -1
-    """Of the record before ``offset``: the broker then tells a divergence (KIP-595)."""
+    """Of the record before ``offset``: the broker then reports a divergence (KIP-595)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,7 @@ class Session:
 NO_SESSION = Session()
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
+class Fetched(NamedTuple):
     """What came of one partition."""
 
     topic_id: UUID
@@ -169,7 +169,7 @@ def _partition(view: memoryview, place: int, topic_id: UUID) -> tuple[Fetched, i
     tags, place = _tags(view, place)
     diverging = _DIVERGING.unpack_from(tags[0]) if 0 in tags else None
     leader = _LEADER.unpack_from(tags[1]) if 1 in tags else None
-    error = error_code(code)
+    error = error_code(code) if code else ErrorCode.none
     return Fetched(
         topic_id, partition, error, high, stable, start, aborted, preferred, records,
         None if diverging == (-1, -1) else diverging, None if leader == (-1, -1) else leader,
@@ -185,6 +185,8 @@ def _count(view: memoryview, place: int, least_bytes: int) -> tuple[int, int]:
 
 
 def _tags(view: memoryview, place: int) -> tuple[dict[int, memoryview], int]:
+    if not view[place]:
+        return _NO_TAGS, place + 1
     count, place = read_uvarint(view, place)
     found: dict[int, memoryview] = {}
     for _ in range(count):

@@ -28,6 +28,11 @@ class Reply(Generic[T]):
         """Whether it has arrived."""
         return self._result is not _PENDING or self._error is not None
 
+    @property
+    def error(self) -> BaseException | None:
+        """What ``result`` would raise; ``None`` before the outcome, too."""
+        return self._error
+
     def result(self) -> T:
         """The result; raises the error, or ``GaveUp`` when nothing has arrived."""
         if self._error is not None:

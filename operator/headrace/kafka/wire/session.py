@@ -50,7 +50,7 @@ async def _check_versions(connection: Connection, timeout_s: float) -> None:
         raise UnsupportedBroker(f"{connection.server} is too old; {_OLD}")
     if response.error_code is not ErrorCode.none:
         raise UnsupportedBroker(
-            f"{connection.server} does not tell its versions: {response.error_code.name}"
+            f"{connection.server} does not report its versions: {response.error_code.name}"
         )
     served: dict[int, tuple[int, int]] = {
         api.api_key: (api.min_version, api.max_version) for api in response.api_keys

@@ -87,7 +87,7 @@ class Encrypted:
         return True
 
     def receive(self, into: memoryview) -> int | None:
-        """As ``Transport`` says. TLS may hold decrypted bytes that no readiness tells of: read
+        """As ``Transport`` says. TLS may hold decrypted bytes that the selector does not know: read
         until ``None``."""
         try:
             count = self.sock.recv_into(into)

@@ -1,0 +1,160 @@
+"""A cluster as a client sees it: its view, and one connection to each broker that is needed."""
+
+import random
+from collections.abc import Callable, Iterable
+
+from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
+from kio.schema.metadata.v12.response import MetadataResponse
+from kio.schema.types import TopicName
+
+from headrace.api import ClusterAccess
+from headrace.backoff import Backoff
+from headrace.errors import HeadraceError
+from headrace.kafka.errors import AccessDenied, Unreachable
+from headrace.kafka.wire.connection import Connection
+from headrace.kafka.wire.errors import UnsupportedBroker
+from headrace.kafka.wire.frames import Buffers
+from headrace.kafka.wire.loop import Loop
+from headrace.kafka.wire.opening import Opener, Server, Settings
+from headrace.kafka.wire.protocol import call
+from headrace.kafka.wire.replies import Reply, start
+from headrace.kafka.wire.security import Security
+from headrace.kafka.wire.view import View, updated
+
+_Key = tuple[Server, str]
+
+
+class Cluster:
+    """Of one loop, used by its thread alone. Connections are opened when they are asked for."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        access: ClusterAccess,
+        settings: Settings = Settings(),  # noqa: B008  # it is frozen
+        *,
+        buffers: Buffers | None = None,
+        token: Callable[[], str] | None = None,
+    ) -> None:
+        """``token`` gives the current one for ``type: OAuthBearer``. ``buffers`` may be shared by
+        all clusters of a loop."""
+        self.loop = loop
+        self.view = View()
+        """What is known; ``refresh`` replaces it."""
+        self.name = access.name
+        """For messages."""
+        self._opener = Opener(loop, Security(access, token), buffers or Buffers(), settings)
+        self._bootstrap = [_server(one) for one in access.bootstrap_servers.split(",")]
+        self._connections: dict[_Key, Reply[Connection]] = {}
+        self._resting: dict[Server, tuple[Backoff, float]] = {}
+        self._closed = False
+
+    async def refresh(self, topics: Iterable[str] | None = ()) -> View:
+        """Ask a broker for the brokers and these topics; ``None``: all. Creates none.
+
+        A topic that does not exist is in the view with its error. Raises ``Unreachable``,
+        ``AccessDenied``, ``UnsupportedBroker``.
+        """
+        asked = None if topics is None else sorted(set(topics))
+        wanted = (
+            None
+            if asked is None
+            else tuple(MetadataRequestTopic(topic_id=None, name=TopicName(one)) for one in asked)
+        )
+        request = MetadataRequest(
+            topics=wanted,
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        )
+        connection = await self.any_connection()
+        response = await connection.send(call(request, MetadataResponse))
+        self.view = updated(self.view, response, asked)
+        self._drop_unused()
+        return self.view
+
+    async def connection(self, node: int, purpose: str = "") -> Connection:
+        """To a broker of the view. ``purpose``: a Fetch that waits for data holds up what is sent
+        on its connection after it, so that others want one of their own."""
+        broker = self.view.brokers.get(node)
+        if broker is None:
+            raise Unreachable(f"broker {node} of {self.name} is not among the live ones")
+        return await self._connect(broker.server, purpose)
+
+    async def any_connection(self) -> Connection:
+        """To whichever broker answers: an open one first, then the known ones and the bootstrap
+        servers at random, those that failed lately last."""
+        for reply in self._connections.values():
+            if reply.done and not reply.error:
+                return reply.result()
+        known = [broker.server for broker in self.view.brokers.values()]
+        candidates = list(dict.fromkeys([*_shuffled(known), *_shuffled(self._bootstrap)]))
+        candidates.sort(key=lambda server: self._resting.get(server, (None, 0.0))[1])
+        failures: list[HeadraceError] = []
+        for server in candidates:
+            try:
+                return await self._connect(server, "")
+            except HeadraceError as error:
+                failures.append(error)
+        raise _worst(self.name, failures)
+
+    def close(self) -> None:
+        """Close all connections: what is unanswered fails."""
+        self._closed = True
+        for reply in list(self._connections.values()):
+            if reply.done and not reply.error:
+                reply.result().close()
+        self._connections.clear()
+
+    async def _connect(self, server: Server, purpose: str) -> Connection:
+        key = server, purpose
+        if (reply := self._connections.get(key)) is None:
+            reply = self._connections[key] = start(self._open(key))
+            reply.then(lambda done: self._forget(key, done) if done.error else None)
+        return await reply
+
+    async def _open(self, key: _Key) -> Connection:
+        server, _ = key
+        backoff, until_s = self._resting.get(server) or (Backoff(0.1, 5.0), 0.0)
+        if (rest_s := until_s - self.loop.now_s()) > 0:
+            await self.loop.sleep(rest_s)
+        if self._closed:
+            raise Unreachable(f"the client of {self.name} is closed")
+        try:
+            connection = await self._opener.open(server, closed=lambda _: self._forget(key))
+        except HeadraceError:
+            self._resting[server] = backoff, self.loop.now_s() + backoff.next_s()
+            raise
+        self._resting.pop(server, None)
+        return connection
+
+    def _forget(self, key: _Key, reply: Reply[Connection] | None = None) -> None:
+        if reply is None or self._connections.get(key) is reply:
+            self._connections.pop(key, None)
+
+    def _drop_unused(self) -> None:
+        """Connections to brokers that are gone, or have moved."""
+        live = {broker.server for broker in self.view.brokers.values()} | set(self._bootstrap)
+        for (server, _), reply in list(self._connections.items()):
+            if server not in live and reply.done and not reply.error:
+                reply.result().close()
+
+
+def _server(written: str) -> Server:
+    host, _, port = written.strip().rpartition(":")
+    return Server(host.strip("[]"), int(port))
+
+
+def _shuffled(servers: Iterable[Server]) -> list[Server]:
+    """So that not all clients ask the same broker."""
+    listed = list(servers)
+    random.shuffle(listed)
+    return listed
+
+
+def _worst(name: str, failures: list[HeadraceError]) -> HeadraceError:
+    """What says most: a refused login rather than a broker that is away."""
+    for kind in (AccessDenied, UnsupportedBroker):
+        if found := next((one for one in failures if isinstance(one, kind)), None):
+            return found
+    reasons = "; ".join(dict.fromkeys(map(str, failures)))
+    return Unreachable(f"no broker of {name} answers: {reasons}")

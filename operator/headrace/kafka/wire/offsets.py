@@ -1,0 +1,192 @@
+"""What leaders know of their partitions' offsets and producers. All of it is read-only."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from kio.schema.describe_producers.v0.request import DescribeProducersRequest, TopicRequest
+from kio.schema.describe_producers.v0.response import DescribeProducersResponse, ProducerState
+from kio.schema.list_offsets.v7.request import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from kio.schema.list_offsets.v7.response import ListOffsetsResponse
+from kio.schema.offset_for_leader_epoch.v4.request import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from kio.schema.offset_for_leader_epoch.v4.response import OffsetForLeaderEpochResponse
+from kio.schema.types import BrokerId, TopicName
+from kio.static.primitive import i8, i32, i64
+
+from headrace.api import TopicPartition
+from headrace.kafka.wire.cluster import Cluster
+from headrace.kafka.wire.leaders import Answers, Group, Results, ask_leaders
+from headrace.kafka.wire.protocol import Call, call
+
+EARLIEST, LATEST = -2, -1
+TIMEOUT_S = 30.0
+_CONSUMER = BrokerId(-1)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An offset that ListOffsets found; -1: there is none."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnd:
+    """Where a leader epoch ends in the leader's log: the first offset of the next one, or the log's
+    end. Epoch -1: the leader knows none that is as old."""
+
+    leader_epoch: int
+    end_offset: int
+
+
+async def list_offsets(
+    cluster: Cluster,
+    partitions: Iterable[TopicPartition],
+    timestamp_ms: int,
+    *,
+    read_committed: bool = False,
+    timeout_s: float = TIMEOUT_S,
+) -> Answers[Listed]:
+    """The first offset at or after a time, or ``EARLIEST``, or ``LATEST``: the high watermark, or
+    the last stable offset where committed records are read."""
+
+    def request(group: Group) -> Call[ListOffsetsResponse]:
+        topics = tuple(
+            ListOffsetsTopic(
+                name=TopicName(topic),
+                partitions=tuple(
+                    ListOffsetsPartition(
+                        partition_index=i32(at.partition),
+                        current_leader_epoch=i32(led.epoch),
+                        timestamp=i64(timestamp_ms),
+                    )
+                    for at, led in those
+                ),
+            )
+            for topic, those in by_topic(group)
+        )
+        asked = ListOffsetsRequest(
+            replica_id=_CONSUMER, isolation_level=i8(read_committed), topics=topics
+        )
+        return call(asked, ListOffsetsResponse)
+
+    def results(response: ListOffsetsResponse) -> Results[Listed]:
+        for topic in response.topics:
+            for one in topic.partitions:
+                listed = Listed(one.offset, one.timestamp, one.leader_epoch)
+                yield TopicPartition(topic.name, one.partition_index), one.error_code, listed
+
+    return await ask_leaders(
+        cluster,
+        partitions,
+        f"list offsets of {cluster.name}:",
+        request,
+        results,
+        timeout_s=timeout_s,
+    )
+
+
+async def epoch_ends(
+    cluster: Cluster, epochs: Mapping[TopicPartition, int], *, timeout_s: float = TIMEOUT_S
+) -> Answers[EpochEnd]:
+    """Where the log of a leader ends that epoch (KIP-320): an end below what was read of it is a
+    divergence."""
+    return await _epoch_ends(cluster, epochs, epochs, timeout_s)
+
+
+async def log_ends(
+    cluster: Cluster, partitions: Iterable[TopicPartition], *, timeout_s: float = TIMEOUT_S
+) -> Answers[EpochEnd]:
+    """The end of each leader's log, records included that followers do not have yet.
+
+    The high watermark, which ``list_offsets`` returns, may lie below: what is between becomes
+    visible later. Asked with the current epoch, so that neither a follower nor an old leader
+    answers.
+    """
+    return await _epoch_ends(cluster, partitions, {}, timeout_s)
+
+
+async def _epoch_ends(
+    cluster: Cluster,
+    partitions: Iterable[TopicPartition],
+    epochs: Mapping[TopicPartition, int],
+    timeout_s: float,
+) -> Answers[EpochEnd]:
+    def request(group: Group) -> Call[OffsetForLeaderEpochResponse]:
+        topics = tuple(
+            OffsetForLeaderTopic(
+                topic=TopicName(topic),
+                partitions=tuple(
+                    OffsetForLeaderPartition(
+                        partition=i32(at.partition),
+                        current_leader_epoch=i32(led.epoch),
+                        leader_epoch=i32(epochs.get(at, led.epoch)),
+                    )
+                    for at, led in those
+                ),
+            )
+            for topic, those in by_topic(group)
+        )
+        asked = OffsetForLeaderEpochRequest(replica_id=_CONSUMER, topics=topics)
+        return call(asked, OffsetForLeaderEpochResponse)
+
+    def results(response: OffsetForLeaderEpochResponse) -> Results[EpochEnd]:
+        for topic in response.topics:
+            for one in topic.partitions:
+                end = EpochEnd(one.leader_epoch, one.end_offset)
+                yield TopicPartition(topic.topic, one.partition), one.error_code, end
+
+    return await ask_leaders(
+        cluster, partitions, f"find the log's end in {cluster.name}:", request, results,
+        timeout_s=timeout_s,
+    )  # fmt: skip
+
+
+async def describe_producers(
+    cluster: Cluster, partitions: Iterable[TopicPartition], *, timeout_s: float = TIMEOUT_S
+) -> Answers[tuple[ProducerState, ...]]:
+    """Producers with state in the leader's log: epoch, last sequence, open transaction. It takes
+    the right to read the topic."""
+
+    def request(group: Group) -> Call[DescribeProducersResponse]:
+        topics = tuple(
+            TopicRequest(
+                name=TopicName(topic),
+                partition_indexes=tuple(i32(at.partition) for at, _ in those),
+            )
+            for topic, those in by_topic(group)
+        )
+        return call(DescribeProducersRequest(topics=topics), DescribeProducersResponse)
+
+    def results(response: DescribeProducersResponse) -> Results[tuple[ProducerState, ...]]:
+        for topic in response.topics:
+            for one in topic.partitions:
+                at = TopicPartition(topic.name, one.partition_index)
+                yield at, one.error_code, one.active_producers
+
+    return await ask_leaders(
+        cluster, partitions, f"describe producers of {cluster.name}:", request, results,
+        timeout_s=timeout_s,
+    )  # fmt: skip
+
+
+def by_topic(
+    group: Sequence[tuple[TopicPartition, T]],
+) -> Iterator[tuple[str, list[tuple[TopicPartition, T]]]]:
+    """The entries of each topic together."""
+    topics: dict[str, list[tuple[TopicPartition, T]]] = {}
+    for at, one in group:
+        topics.setdefault(at.topic, []).append((at, one))
+    yield from topics.items()

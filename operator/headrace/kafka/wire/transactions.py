@@ -1,0 +1,213 @@
+"""A transactional id at its coordinator: identities, markers, commits. No data goes through here.
+
+Answers of a coordinator are promises: a marker is there once it is read in the partition.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+from kio.schema.add_partitions_to_txn.v3.request import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from kio.schema.add_partitions_to_txn.v3.response import AddPartitionsToTxnResponse
+from kio.schema.describe_transactions.v0.request import DescribeTransactionsRequest
+from kio.schema.describe_transactions.v0.response import (
+    DescribeTransactionsResponse,
+    TransactionState,
+)
+from kio.schema.end_txn.v3.request import EndTxnRequest
+from kio.schema.end_txn.v3.response import EndTxnResponse
+from kio.schema.errors import ErrorCode
+from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
+from kio.schema.find_coordinator.v4.response import FindCoordinatorResponse
+from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
+from kio.schema.init_producer_id.v4.response import InitProducerIdResponse
+from kio.schema.types import ProducerId, TopicName, TransactionalId
+from kio.static.primitive import i8, i16, i32, i32Timedelta
+
+from headrace.api import TopicPartition
+from headrace.backoff import Backoff
+from headrace.errors import HeadraceError, Retriable
+from headrace.kafka.errors import AccessDenied, Unreachable
+from headrace.kafka.wire.cluster import Cluster
+from headrace.kafka.wire.errors import ConnectionLost, Refused, UnsupportedBroker, check
+from headrace.kafka.wire.offsets import by_topic
+from headrace.kafka.wire.protocol import Call, call
+
+T = TypeVar("T")
+TIMEOUT_S = 30.0
+_TRANSACTION = i8(1)  # the kind of coordinator
+# Nothing was done: a coordinator that moves or loads, or one that still completes what was before.
+_NOTHING_DONE = {
+    ErrorCode.coordinator_load_in_progress,
+    ErrorCode.coordinator_not_available,
+    ErrorCode.not_coordinator,
+    ErrorCode.concurrent_transactions,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdentity:
+    """What a batch carries, and what a broker compares."""
+
+    producer_id: int
+    epoch: int
+
+
+class Transactions:
+    """Of one transactional id. Its methods raise ``Refused`` with the coordinator's code (47 or 90:
+    another owner has a higher epoch), ``ConnectionLost`` where it is not known whether a request
+    was carried out, and ``Retriable`` when no coordinator was found in time."""
+
+    def __init__(self, cluster: Cluster, transactional_id: str) -> None:
+        self._cluster = cluster
+        self._id = TransactionalId(transactional_id)
+        self._coordinator = -1
+
+    async def init_producer_id(
+        self,
+        *,
+        timeout_ms: int = 60_000,
+        current: ProducerIdentity | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> ProducerIdentity:
+        """A higher epoch; an open transaction of the id is aborted. Fences calls to the
+        coordinator, and no data: a marker does.
+
+        With ``current`` only its owner gets one (KIP-360); an id that has expired silently comes
+        back with another ``producer_id``: compare. ``timeout_ms`` is that of transactions.
+        """
+        request = InitProducerIdRequest(
+            transactional_id=self._id,
+            transaction_timeout=i32Timedelta.parse(timedelta(milliseconds=timeout_ms)),
+            producer_id=ProducerId(-1 if current is None else current.producer_id),
+            producer_epoch=i16(-1 if current is None else current.epoch),
+        )
+        response = await self._send(
+            "get a producer epoch",
+            call(request, InitProducerIdResponse),
+            lambda answer: [answer.error_code],
+            timeout_s,
+        )
+        return ProducerIdentity(response.producer_id, response.producer_epoch)
+
+    async def add_partitions(
+        self,
+        identity: ProducerIdentity,
+        partitions: Iterable[TopicPartition],
+        *,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        """The transaction's end will write a marker into these, be there data or not. If one is
+        refused, none is added."""
+        topics = tuple(
+            AddPartitionsToTxnTopic(
+                name=TopicName(topic), partitions=tuple(i32(at.partition) for at, _ in those)
+            )
+            for topic, those in by_topic([(at, None) for at in partitions])
+        )
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self._id,
+            v3_and_below_producer_id=ProducerId(identity.producer_id),
+            v3_and_below_producer_epoch=i16(identity.epoch),
+            v3_and_below_topics=topics,
+        )
+        await self._send(
+            "add partitions to the transaction",
+            call(request, AddPartitionsToTxnResponse),
+            _codes_of_partitions,
+            timeout_s,
+        )
+
+    async def end(
+        self, identity: ProducerIdentity, *, commit: bool, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        """Commit or abort. The markers are written after the answer, to partitions that have a
+        leader then."""
+        request = EndTxnRequest(
+            transactional_id=self._id,
+            producer_id=ProducerId(identity.producer_id),
+            producer_epoch=i16(identity.epoch),
+            committed=commit,
+        )
+        await self._send(
+            "commit the transaction" if commit else "abort the transaction",
+            call(request, EndTxnResponse),
+            lambda answer: [answer.error_code],
+            timeout_s,
+        )
+
+    async def describe(self, *, timeout_s: float = TIMEOUT_S) -> TransactionState:
+        """State, identity and partitions, as the coordinator has them."""
+        request = DescribeTransactionsRequest(transactional_ids=(self._id,))
+        response = await self._send(
+            "describe the transaction",
+            call(request, DescribeTransactionsResponse),
+            lambda answer: [one.error_code for one in answer.transaction_states],
+            timeout_s,
+        )
+        return response.transaction_states[0]
+
+    async def _send(
+        self,
+        tried: str,
+        request: Call[T],
+        codes: Callable[[T], Iterable[ErrorCode]],
+        timeout_s: float,
+    ) -> T:
+        """Send it to the coordinator, again where nothing was done the last time."""
+        loop, backoff = self._cluster.loop, Backoff(0.02, 1.0)
+        deadline_s = loop.now_s() + timeout_s
+        tried = f"{tried} of {self._id} on {self._cluster.name}"
+        while True:
+            try:
+                connection = await self._cluster.connection(await self._find(), "transactions")
+                response = await connection.send(request)
+                for code in codes(response):
+                    check(code, tried)
+            except HeadraceError as error:
+                last = error
+            else:
+                return response
+            if not _nothing_done(last) or loop.now_s() >= deadline_s:
+                raise last
+            if not isinstance(last, Refused) or last.code is not ErrorCode.concurrent_transactions:
+                self._coordinator = -1
+            await loop.sleep(backoff.next_s())
+
+    async def _find(self) -> int:
+        if self._coordinator not in self._cluster.view.brokers:
+            request = FindCoordinatorRequest(key_type=_TRANSACTION, coordinator_keys=(self._id,))
+            try:
+                await self._cluster.refresh()
+                connection = await self._cluster.any_connection()
+                response = await connection.send(call(request, FindCoordinatorResponse))
+            except ConnectionLost as error:
+                raise Unreachable(str(error)) from error  # a question: nothing was done
+            for found in response.coordinators:
+                check(found.error_code, f"find the coordinator of {self._id}")
+                self._coordinator = found.node_id
+        return self._coordinator
+
+
+def _codes_of_partitions(answer: AddPartitionsToTxnResponse) -> list[ErrorCode]:
+    """Those that say why, before those of partitions that were not attempted for it."""
+    codes = [
+        one.partition_error_code
+        for topic in answer.results_by_topic_v3_and_below
+        for one in topic.results_by_partition
+    ]
+    return sorted(codes, key=lambda code: code is ErrorCode.operation_not_attempted)
+
+
+def _nothing_done(error: HeadraceError) -> bool:
+    if isinstance(error, Refused):
+        return error.code in _NOTHING_DONE
+    if isinstance(error, AccessDenied | UnsupportedBroker):
+        return False
+    return isinstance(error, Retriable) and not (
+        isinstance(error, ConnectionLost) and error.may_have_arrived
+    )

@@ -1,0 +1,103 @@
+"""What the brokers say of the cluster: brokers, topics by name and id, leaders and their epochs."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+from kio.schema.metadata.v12 import MetadataResponse
+from kio.schema.metadata.v12.response import MetadataResponseTopic
+
+from headrace.api import TopicPartition
+from headrace.kafka.wire.opening import Server
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """One that is alive."""
+
+    server: Server
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """Of one partition."""
+
+    leader: int
+    """Node; -1: none."""
+    epoch: int
+    replicas: tuple[int, ...] = ()
+    in_sync: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """One topic, or why it is not known."""
+
+    name: str
+    id: UUID | None
+    error: ErrorCode
+    partitions: Mapping[int, Leadership]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The latest of all responses; it does not change."""
+
+    cluster_id: str | None = None
+    brokers: Mapping[int, Broker] = field(default_factory=dict)
+    topics: Mapping[str, TopicView] = field(default_factory=dict)
+
+    def leadership(self, at: TopicPartition) -> Leadership | None:
+        """``None``: not known, or without a leader that is alive."""
+        topic = self.topics.get(at.topic)
+        found = None if topic is None else topic.partitions.get(at.partition)
+        return found if found is not None and found.leader in self.brokers else None
+
+    def topic_name(self, topic_id: UUID) -> str | None:
+        """The topic with that id."""
+        return next((one.name for one in self.topics.values() if one.id == topic_id), None)
+
+
+def updated(view: View, response: MetadataResponse, asked: Iterable[str] | None) -> View:
+    """With what a response says. ``None``: it was asked for all topics, so others are gone.
+
+    A leadership with a lower epoch than the known one comes from a broker that lags behind: it is
+    passed over, unless the topic is another one (KIP-320).
+    """
+    brokers: dict[int, Broker] = {
+        broker.node_id: Broker(Server(broker.host, broker.port), broker.rack)
+        for broker in response.brokers
+    }
+    gone = set(view.topics) if asked is None else set(asked)
+    topics = {name: one for name, one in view.topics.items() if name not in gone}
+    for reported in response.topics:
+        if reported.name is not None:
+            topics[reported.name] = _topic(reported, view.topics.get(reported.name))
+    return View(response.cluster_id, MappingProxyType(brokers), MappingProxyType(topics))
+
+
+def _topic(reported: MetadataResponseTopic, known: TopicView | None) -> TopicView:
+    same = known is not None and known.id == reported.topic_id
+    partitions: dict[int, Leadership] = {}
+    for one in reported.partitions:
+        new = Leadership(one.leader_id, one.leader_epoch, one.replica_nodes, one.isr_nodes)
+        old = known.partitions.get(one.partition_index, new) if known and same else new
+        partitions[one.partition_index] = old if old.epoch > new.epoch else new
+    name = reported.name or ""
+    return TopicView(name, reported.topic_id, reported.error_code, MappingProxyType(partitions))
+
+
+def led_by(view: View, at: TopicPartition, leader: int, epoch: int) -> View:
+    """With a leader that a response to Fetch named (KIP-951), if its epoch is newer."""
+    topic = view.topics.get(at.topic)
+    if topic is None or at.partition not in topic.partitions:
+        return view
+    known = topic.partitions[at.partition]
+    if known.epoch >= epoch:
+        return view
+    changed = {**topic.partitions, at.partition: replace(known, leader=leader, epoch=epoch)}
+    topics = {**view.topics, at.topic: replace(topic, partitions=MappingProxyType(changed))}
+    return replace(view, topics=MappingProxyType(topics))

@@ -1,0 +1,394 @@
+"""Clusters whose brokers come, go and hand over leadership; requests find the right one."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kio.schema.errors import ErrorCode
+from kio.schema.find_coordinator.v4 import response as coordinators
+from kio.schema.init_producer_id.v4 import InitProducerIdResponse
+from kio.schema.metadata.v12 import response as metadata
+from kio.schema.offset_for_leader_epoch.v4 import response as epochs
+from kio.schema.types import BrokerId, ProducerId, TopicName
+from kio.static.primitive import i16, i32, i64
+from support.fake_broker import (
+    ACCEPTED,
+    END_TXN,
+    NOT_THROTTLED,
+    WITHIN_S,
+    FakeBroker,
+    Raw,
+    Serve,
+    Silence,
+)
+
+from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
+from headrace.kafka.errors import Unreachable
+from headrace.kafka.wire.cluster import Cluster
+from headrace.kafka.wire.errors import ConnectionLost, Refused, RefusedForGood, UnsupportedBroker
+from headrace.kafka.wire.loop import Loop
+from headrace.kafka.wire.offsets import EpochEnd, log_ends
+from headrace.kafka.wire.opening import Server, Settings
+from headrace.kafka.wire.replies import start
+from headrace.kafka.wire.transactions import ProducerIdentity, Transactions
+from headrace.kafka.wire.view import View, led_by, updated
+
+METADATA, FIND_COORDINATOR, INIT_PRODUCER_ID, LEADER_EPOCH = 3, 10, 22, 23
+TOPIC_ID = UUID(int=7)
+AT = TopicPartition("orders", 0)
+Told = dict[int, tuple[int, int]]
+"""Leader and epoch of each partition."""
+
+
+def metadata_of(
+    brokers: dict[int, int],
+    partitions: Told,
+    topic_id: UUID = TOPIC_ID,
+    topic: str = "orders",
+    code: ErrorCode = ErrorCode.none,
+) -> metadata.MetadataResponse:
+    return metadata.MetadataResponse(
+        throttle_time=NOT_THROTTLED,
+        brokers=tuple(
+            metadata.MetadataResponseBroker(
+                node_id=BrokerId(node), host="127.0.0.1", port=i32(port)
+            )
+            for node, port in brokers.items()
+        ),
+        cluster_id="east-id",
+        topics=(
+            metadata.MetadataResponseTopic(
+                error_code=code,
+                name=TopicName(topic),
+                topic_id=topic_id,
+                partitions=tuple(
+                    metadata.MetadataResponsePartition(
+                        error_code=ErrorCode.none,
+                        partition_index=i32(partition),
+                        leader_id=BrokerId(leader),
+                        leader_epoch=i32(epoch),
+                        replica_nodes=(),
+                        isr_nodes=(),
+                        offline_replicas=(),
+                    )
+                    for partition, (leader, epoch) in partitions.items()
+                ),
+            ),
+        ),
+    )
+
+
+def end_of(code: ErrorCode, epoch: int = 0, end: int = -1, partition: int = 0) -> Any:
+    return epochs.OffsetForLeaderEpochResponse(
+        throttle_time=NOT_THROTTLED,
+        topics=(
+            epochs.OffsetForLeaderTopicResult(
+                topic=TopicName("orders"),
+                partitions=(
+                    epochs.EpochEndOffset(
+                        error_code=code,
+                        partition=i32(partition),
+                        leader_epoch=i32(epoch),
+                        end_offset=i64(end),
+                    ),
+                ),
+            ),
+        ),
+    )
+
+
+class Two:
+    """Brokers 1 and 2, which tell the same: ``led`` and ``live`` may change."""
+
+    def __init__(self, serve: Serve) -> None:
+        self.led: Told = {0: (1, 4)}
+        self.live: dict[int, int] = {}
+        tell = {METADATA: lambda _: metadata_of(self.live, self.led)}
+        self.first, self.second = serve(tell), serve(tell)
+        self.live = {1: self.first.port, 2: self.second.port}
+
+
+@pytest.fixture
+def two(serve: Serve) -> Two:
+    return Two(serve)
+
+
+Client = Callable[..., Cluster]
+
+
+@pytest.fixture
+def client(loop: Loop) -> Iterator[Client]:
+    made: list[Cluster] = []
+
+    def make(*brokers: FakeBroker, **settings: Any) -> Cluster:
+        servers = ",".join(f"127.0.0.1:{broker.port}" for broker in brokers)
+        spec = ClusterSpec(alias="east", bootstrap_servers=servers)
+        made.append(Cluster(loop, ClusterAccess(spec), Settings(**settings)))
+        return made[-1]
+
+    yield make
+    for cluster in made:
+        cluster.close()
+
+
+def run(cluster: Cluster, coroutine: Any) -> Any:
+    return cluster.loop.wait(start(coroutine), WITHIN_S)
+
+
+def test_the_view_comes_from_whichever_bootstrap_server_lives(two: Two, client: Client) -> None:
+    two.first.close()
+
+    view = run(cluster := client(two.first, two.second), cluster.refresh(["orders"]))
+
+    assert view.cluster_id == "east-id"
+    assert view.brokers[2].server == Server("127.0.0.1", two.second.port)
+    assert view.topics["orders"].id == TOPIC_ID
+    assert view.topic_name(TOPIC_ID) == "orders"
+    (asked,) = two.second.requests(METADATA)
+    assert [topic.name for topic in asked.topics] == ["orders"]
+    assert not asked.allow_auto_topic_creation
+
+
+def test_a_cluster_without_a_broker_says_what_each_said(two: Two, client: Client) -> None:
+    two.first.close()
+    two.second.close()
+    cluster = client(two.first, two.second)
+
+    with pytest.raises(Unreachable, match="no broker of east") as raised:
+        run(cluster, cluster.refresh())
+
+    assert str(two.first.port) in str(raised.value)
+    assert str(two.second.port) in str(raised.value)
+
+
+def test_known_brokers_replace_a_dead_bootstrap_server(two: Two, client: Client) -> None:
+    cluster = client(two.first)
+    run(cluster, cluster.refresh())
+    two.first.close()
+    two.live = {2: two.second.port}
+    while cluster.loop.run_once(0.01):
+        pass  # the connection's end is seen
+
+    view = None
+    while view is None:
+        with suppress(ConnectionLost):
+            view = run(cluster, cluster.refresh())
+
+    assert list(view.brokers) == [2]
+    assert two.second.requests(METADATA)
+
+
+def test_a_new_broker_is_found_and_a_moved_one_too(two: Two, client: Client, serve: Serve) -> None:
+    cluster = client(two.first)
+    run(cluster, cluster.refresh())
+    moved = serve({END_TXN: lambda _: ACCEPTED})
+    two.live = {1: two.first.port, 2: moved.port, 3: two.second.port}
+    run(cluster, cluster.refresh())
+
+    run(cluster, cluster.connection(2))
+    run(cluster, cluster.connection(3))
+
+    assert (moved.connections, two.second.connections) == (1, 1)
+    with pytest.raises(Unreachable, match="is not among the live ones"):
+        run(cluster, cluster.connection(9))
+
+
+def test_one_connection_serves_all_of_one_purpose(two: Two, client: Client) -> None:
+    cluster = client(two.first)
+    run(cluster, cluster.refresh())
+
+    opened = [start(cluster.connection(2)) for _ in range(3)]
+    other = start(cluster.connection(2, "fetch"))
+    connections = {id(cluster.loop.wait(one, WITHIN_S)) for one in opened}
+    cluster.loop.wait(other, WITHIN_S)
+
+    assert len(connections) == 1
+    assert two.second.connections == 2
+
+
+def test_a_moved_leader_is_found(two: Two, client: Client) -> None:
+    def moves(_: Any) -> Any:
+        two.led = {0: (2, 5)}
+        return end_of(ErrorCode.not_leader_or_follower)
+
+    two.first.script[LEADER_EPOCH] = moves
+    two.second.script[LEADER_EPOCH] = lambda _: end_of(ErrorCode.none, 5, 42)
+    cluster = client(two.first)
+
+    ends = run(cluster, log_ends(cluster, [AT])).all()
+
+    assert ends == {AT: EpochEnd(5, 42)}
+    (asked,) = two.second.requests(LEADER_EPOCH)
+    partition = asked.topics[0].partitions[0]
+    assert (partition.current_leader_epoch, partition.leader_epoch) == (5, 5)
+
+
+def test_a_leader_that_dies_in_mid_response_is_replaced(two: Two, client: Client) -> None:
+    def dies(_: Any) -> Raw:
+        two.led, two.live = {0: (2, 5)}, {2: two.second.port}
+        return Raw(b"\0\0", close=True)
+
+    two.first.script[LEADER_EPOCH] = dies
+    two.second.script[LEADER_EPOCH] = lambda _: end_of(ErrorCode.none, 5, 42)
+    cluster = client(two.first, two.second)
+
+    assert run(cluster, log_ends(cluster, [AT])).all() == {AT: EpochEnd(5, 42)}
+
+
+def test_a_partition_without_a_leader_holds_up_no_other(two: Two, client: Client) -> None:
+    two.led = {0: (1, 4), 1: (-1, 4), 2: (9, 4)}
+    two.first.script[LEADER_EPOCH] = lambda _: end_of(ErrorCode.none, 4, 42)
+    cluster = client(two.first)
+    wanted = [TopicPartition("orders", partition) for partition in (0, 1, 2)]
+
+    answers = run(cluster, log_ends(cluster, wanted, timeout_s=0.3))
+
+    assert answers.found == {AT: EpochEnd(4, 42)}
+    assert set(answers.failed) == set(wanted[1:])
+    assert "has no leader" in str(answers.failed[wanted[1]])
+
+
+def test_a_right_that_is_missing_is_said_at_once(two: Two, client: Client) -> None:
+    two.first.script[LEADER_EPOCH] = lambda _: end_of(ErrorCode.topic_authorization_failed)
+    cluster = client(two.first)
+
+    answers = run(cluster, log_ends(cluster, [AT]))
+
+    with pytest.raises(RefusedForGood, match=r"log's end in east .* orders-0: .*grant"):
+        answers.all()
+    assert len(two.first.requests(LEADER_EPOCH)) == 1
+
+
+def test_a_topic_that_may_not_be_described_is_said_at_once(two: Two, client: Client) -> None:
+    denied = metadata_of({1: two.first.port}, {}, code=ErrorCode.topic_authorization_failed)
+    two.first.script[METADATA] = lambda _: denied
+    cluster = client(two.first)
+
+    with pytest.raises(RefusedForGood, match=r"orders-0: .*grant"):
+        run(cluster, log_ends(cluster, [AT])).all()
+
+
+def test_a_broker_that_is_too_old_ends_the_attempt(serve: Serve, client: Client) -> None:
+    old = serve({18: lambda _: b"\0\x23\0\0\0\0"})
+    cluster = client(old)
+
+    with pytest.raises(UnsupportedBroker, match="is too old"):
+        run(cluster, log_ends(cluster, [AT]))
+
+
+@pytest.fixture
+def coordinator(two: Two) -> FakeBroker:
+    """Broker 2, which is named as coordinator."""
+    found = coordinators.Coordinator(
+        key="tx",
+        node_id=BrokerId(2),
+        host="127.0.0.1",
+        port=i32(two.second.port),
+        error_code=ErrorCode.none,
+        error_message=None,
+    )
+    answer = coordinators.FindCoordinatorResponse(
+        throttle_time=NOT_THROTTLED, coordinators=(found,)
+    )
+    for broker in (two.first, two.second):
+        broker.script[FIND_COORDINATOR] = lambda _: answer
+    return two.second
+
+
+def identity_of(code: ErrorCode, producer_id: int = -1, epoch: int = -1) -> Any:
+    return InitProducerIdResponse(
+        throttle_time=NOT_THROTTLED,
+        error_code=code,
+        producer_id=ProducerId(producer_id),
+        producer_epoch=i16(epoch),
+    )
+
+
+def test_a_coordinator_that_loads_is_asked_again(
+    two: Two, coordinator: FakeBroker, client: Client
+) -> None:
+    answers = iter(
+        [
+            identity_of(ErrorCode.coordinator_load_in_progress),
+            identity_of(ErrorCode.concurrent_transactions),
+            identity_of(ErrorCode.not_coordinator),
+            identity_of(ErrorCode.none, 12, 3),
+        ]
+    )
+    coordinator.script[INIT_PRODUCER_ID] = lambda _: next(answers)
+    cluster = client(two.first)
+
+    identity = run(cluster, Transactions(cluster, "tx").init_producer_id())
+
+    assert identity == ProducerIdentity(12, 3)
+    assert len(coordinator.requests(INIT_PRODUCER_ID)) == 4
+
+
+def test_a_fenced_owner_is_told_so(two: Two, coordinator: FakeBroker, client: Client) -> None:
+    coordinator.script[END_TXN] = lambda _: type(ACCEPTED)(
+        throttle_time=NOT_THROTTLED, error_code=ErrorCode.producer_fenced
+    )
+    cluster = client(two.first)
+
+    with pytest.raises(Refused, match="could not abort the transaction of tx on east") as raised:
+        run(cluster, Transactions(cluster, "tx").end(ProducerIdentity(12, 3), commit=False))
+
+    assert raised.value.code is ErrorCode.producer_fenced
+    assert len(coordinator.requests(END_TXN)) == 1
+
+
+def test_an_end_that_may_have_arrived_is_not_sent_again(
+    two: Two, coordinator: FakeBroker, client: Client
+) -> None:
+    coordinator.script[END_TXN] = lambda _: Raw(b"", close=True)
+    cluster = client(two.first)
+
+    with pytest.raises(ConnectionLost) as raised:
+        run(cluster, Transactions(cluster, "tx").end(ProducerIdentity(12, 3), commit=True))
+
+    assert raised.value.may_have_arrived
+    assert len(coordinator.requests(END_TXN)) == 1
+
+
+def test_closing_fails_what_waits(two: Two, coordinator: FakeBroker, client: Client) -> None:
+    coordinator.script[END_TXN] = lambda _: Silence()
+    cluster = client(two.first)
+    ending = start(Transactions(cluster, "tx").end(ProducerIdentity(12, 3), commit=True))
+    while not coordinator.requests(END_TXN):
+        cluster.loop.run_once(0.01)
+
+    cluster.close()
+
+    with pytest.raises(ConnectionLost, match="closed by us"):
+        cluster.loop.wait(ending, WITHIN_S)
+
+
+def test_a_broker_that_lags_behind_does_not_turn_back_an_epoch() -> None:
+    new = updated(View(), metadata_of({1: 1, 2: 2}, {0: (2, 5)}), ["orders"])
+
+    lagging = updated(new, metadata_of({1: 1, 2: 2}, {0: (1, 4)}), ["orders"])
+    made_again = updated(new, metadata_of({1: 1, 2: 2}, {0: (1, 0)}, UUID(int=8)), ["orders"])
+
+    assert [view.topics["orders"].partitions[0].epoch for view in (lagging, made_again)] == [5, 0]
+
+
+def test_what_was_asked_for_and_not_told_is_gone() -> None:
+    both = updated(View(), metadata_of({1: 1}, {0: (1, 1)}), ["orders"])
+    both = updated(both, metadata_of({1: 1}, {0: (1, 1)}, topic="bills"), ["bills"])
+
+    assert set(both.topics) == {"orders", "bills"}
+    assert set(updated(both, metadata_of({1: 1}, {0: (1, 1)}), None).topics) == {"orders"}
+
+
+def test_a_leader_that_a_response_names_is_taken_if_it_is_newer() -> None:
+    view = updated(View(), metadata_of({1: 1, 2: 2}, {0: (1, 4)}), ["orders"])
+
+    newer, older = led_by(view, AT, 2, 5), led_by(view, AT, 2, 4)
+
+    leadership = newer.leadership(AT)
+    assert leadership
+    assert (leadership.leader, leadership.epoch) == (2, 5)
+    assert older is view
+    assert led_by(view, TopicPartition("bills", 0), 2, 9) is view
