@@ -83,8 +83,8 @@ class Cluster:
     async def any_connection(self) -> Connection:
         """To whichever broker answers: an open one first, then the known ones and the bootstrap
         servers at random, those that failed lately last."""
-        for reply in self._connections.values():
-            if reply.done and not reply.error:
+        for (_, purpose), reply in self._connections.items():
+            if not purpose and reply.done and not reply.error:
                 return reply.result()
         known = [broker.server for broker in self.view.brokers.values()]
         candidates = list(dict.fromkeys([*_shuffled(known), *_shuffled(self._bootstrap)]))
@@ -125,6 +125,8 @@ class Cluster:
             self._resting[server] = backoff, self.loop.now_s() + backoff.next_s()
             raise
         self._resting.pop(server, None)
+        if self._closed:
+            connection.close()
         return connection
 
     def _forget(self, key: _Key, reply: Reply[Connection] | None = None) -> None:

@@ -122,16 +122,17 @@ class Opener:
             raise Unreachable(f"{server} cannot be reached: {error}") from error
         if context is None:
             return Plain(sock)
+        encrypted = Encrypted(sock, context, server.host)  # the socket is its own from here on
         try:
-            transport = Encrypted(sock, context, server.host)
-            while not transport.shake_hands():
-                await self._ready(transport.sock, transport.wants, deadline_s)
-        except ssl.SSLCertVerificationError as error:
-            why = error.verify_message.rstrip(".")
-            raise TlsFailed(f"the certificate of {server} is refused: {why}") from error
-        except (OSError, ValueError, GaveUp) as error:
+            while not encrypted.shake_hands():
+                await self._ready(encrypted.sock, encrypted.wants, deadline_s)
+        except (OSError, GaveUp) as error:
+            encrypted.sock.close()
+            if isinstance(error, ssl.SSLCertVerificationError):
+                why = error.verify_message.rstrip(".")
+                raise TlsFailed(f"the certificate of {server} is refused: {why}") from error
             raise TlsFailed(f"no encrypted connection to {server}: {error}") from error
-        return transport
+        return encrypted
 
     async def _ready(self, sock: socket.socket, event: int, deadline_s: float) -> None:
         """Wait for it; raises ``GaveUp``."""

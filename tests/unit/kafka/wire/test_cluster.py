@@ -208,6 +208,25 @@ def test_one_connection_serves_all_of_one_purpose(two: Two, client: Client) -> N
     assert two.second.connections == 2
 
 
+def test_a_connection_with_a_purpose_is_for_nothing_else(two: Two, client: Client) -> None:
+    cluster = client(two.first)
+    run(cluster, cluster.refresh())
+    fetching = run(cluster, cluster.connection(1, "fetch"))
+    run(cluster, cluster.any_connection()).close()
+
+    assert run(cluster, cluster.any_connection()) is not fetching
+
+
+def test_what_opens_while_the_client_closes_is_closed(two: Two, client: Client, loop: Loop) -> None:
+    cluster = client(two.first)
+    opening = start(cluster.any_connection())
+    cluster.close()
+
+    connection = loop.wait(opening, WITHIN_S)
+
+    assert connection.closed_by is not None
+
+
 def test_a_moved_leader_is_found(two: Two, client: Client) -> None:
     def moves(_: Any) -> Any:
         two.led = {0: (2, 5)}

@@ -123,7 +123,9 @@ def test_a_silent_broker_is_given_up(loop: Loop, serve: Serve) -> None:
 
 
 def test_a_request_whose_turn_never_comes_fails_alone(loop: Loop, serve: Serve) -> None:
-    connection = connect(loop, serve({END_TXN: lambda _: Silence()}), max_in_flight=1)
+    # No timer of the connection's opening may end the wait: it is due in 60 s.
+    broker = serve({END_TXN: lambda _: Silence()})
+    connection = connect(loop, broker, max_in_flight=1, connect_timeout_s=60.0)
     begun = connection.send(end_txn(), timeout_s=30)
     waiting = connection.send(end_txn(), timeout_s=0.05)
 
