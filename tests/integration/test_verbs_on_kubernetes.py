@@ -109,6 +109,21 @@ def test_a_wish_about_a_flow_is_its_spec(say: Say, resources: Resources) -> None
     assert resources.flow("orders")["spec"]["drivers"] == {"replicas": 4}
 
 
+def test_a_reset_is_an_annotation_of_the_flow(say: Say, resources: Resources) -> None:
+    before = resources.flow("orders")
+    assert say("reset", "orders", "orders/1-2").startswith("orders/1-2 of orders: reset.")
+    say("reset", "orders", "orders/2")
+    after = resources.flow("orders")
+    (first, second) = after["metadata"]["annotations"]["headrace.dev/reset"].split()
+    assert (first.split("@")[0], second.split("@")[0]) == ("orders/1", "orders/2")
+    assert first.split("@")[1] < second.split("@")[1]
+    assert after["spec"] == before["spec"]
+    assert after["metadata"]["generation"] == before["metadata"]["generation"]
+    assert "of orders it copies 0-3" in say("reset", "orders", "orders/4", code=3)
+    assert "does not copy topic order; it copies orders" in say("reset", "orders", "order", code=3)
+    assert "there is no ReplicationFlow nothing" in say("reset", "nothing", "orders", code=3)
+
+
 def test_what_is_not_there_is_said(say: Say, resources: Resources) -> None:
     assert "no flow has a task nothing-0; there are: orders" in say("describe", "nothing-0", code=3)
     assert "flow orders has no task orders-nothing; it has orders-source-task-0" in say(

@@ -1,9 +1,10 @@
 """The flows of a Kubernetes namespace: the API server is asked what a ``headrace run`` is.
 
-Commands write ``spec`` and the two annotations that operator and drivers act on, nothing else.
+Commands write ``spec`` and the three annotations that operator and drivers act on, nothing else.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -12,12 +13,14 @@ from typing import Any, TypeVar
 from headrace.api import (
     FLOW_LABEL,
     MOVE_ANNOTATION,
+    RESET_ANNOTATION,
     RESTART_ANNOTATION,
     ReplicationFlow,
     ReplicationTask,
     label_value,
 )
 from headrace.control.pauses import answer_pauses, change_pauses
+from headrace.control.resets import answer_resets, change_resets
 from headrace.control.task_rows import as_json, find_task, held_task, task_row
 from headrace.errors import InvalidSpec
 from headrace.k8s import FLOW, TASK, Client, Conflict, connect_as_kubectl, parse
@@ -96,6 +99,21 @@ class ClusterFlows:
                 await self._patch(flow, {"metadata": version, "spec": spec})
                 return answer_pauses(await self._flow(flow), await self._tasks(flow), partitions)
 
+    async def _reset(self, flow: str, partitions: str, dry_run: bool) -> Answer:
+        while True:
+            known = await self._flow(flow)
+            answered = answer_resets(known, await self._tasks(flow), partitions)
+            resets = change_resets(known, partitions, int(time.time() * 1000))
+            if dry_run:
+                return answered
+            metadata = {
+                "resourceVersion": known.metadata.resource_version,
+                "annotations": {RESET_ANNOTATION: str(resets)},
+            }
+            with suppress(Conflict):
+                await self._patch(flow, {"metadata": metadata})
+                return answered
+
     async def _scale(self, flow: str, drivers: int) -> Answer:
         before = (await self._flow(flow)).spec.drivers.replicas
         await self._patch_spec(flow, {"drivers": {"replicas": drivers}})
@@ -131,5 +149,6 @@ _VERBS: dict[str, Callable[..., Coroutine[Any, Any, Answer]]] = {
     "move": ClusterFlows._move,
     "set-state": ClusterFlows._set_state,
     "pause-partitions": ClusterFlows._pause_partitions,
+    "reset": ClusterFlows._reset,
     "scale": ClusterFlows._scale,
 }

@@ -23,6 +23,7 @@ COMMANDS = {
     "move": "move a task to another driver",
     "pause": "let a flow rest",
     "resume": "go on with a paused flow",
+    "reset": "copy partitions again from the start",
     "scale": "change the number of drivers of a run",
     "verify": "run a mirror test and give a verdict",
     "report": "open the report of a mirror test of a cluster",

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from headrace import logs
-from headrace.api import Manifest, ReplicationFlow, load, unbuilt
+from headrace.api import Manifest, ReplicationFlow, Resets, load, unbuilt
 from headrace.cli.exits import Exit
 from headrace.cli.secrets_folder import secrets_folder, secrets_option
 from headrace.cli.view import farewell, show
@@ -103,8 +103,9 @@ def _flows(manifest: Manifest, files: Sequence[Path]) -> list[ReplicationFlow]:
         refused += [f"flow {flow.metadata.name}: {sentence}" for sentence in asked.refused]
         try:
             check_assignor(flow.spec.tasks.assignor)
-        except InvalidSpec as unknown:
-            refused.append(f"flow {flow.metadata.name}: {unknown}")
+            Resets.asked(flow.metadata)
+        except InvalidSpec as wrong:
+            refused.append(f"flow {flow.metadata.name}: {wrong}")
         if asked.warning:
             click.echo(f"headrace: flow {flow.metadata.name}: {asked.warning}", err=True)
     if refused:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from headrace.api import InvalidManifest, MirrorTest, ReplicationFlow, load, unbuilt
+from headrace.api import InvalidManifest, MirrorTest, ReplicationFlow, Resets, load, unbuilt
 from headrace.cli.exits import Exit
 from headrace.errors import InvalidSpec
 from headrace.placement import check_assignor
@@ -28,8 +28,9 @@ def command(files: tuple[Path, ...]) -> Exit:
         if isinstance(found, ReplicationFlow):
             try:
                 check_assignor(found.spec.tasks.assignor)
-            except InvalidSpec as unknown:
-                click.echo(f"{found.kind} {found.metadata.name}: {unknown}")
+                Resets.asked(found.metadata)
+            except InvalidSpec as wrong:
+                click.echo(f"{found.kind} {found.metadata.name}: {wrong}")
                 end = Exit.USAGE
                 continue
         click.echo(f"{found.kind} {found.metadata.name}: valid")

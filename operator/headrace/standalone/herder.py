@@ -54,6 +54,7 @@ class StandaloneHerder:
         ``secrets``: the folder of Secrets that they read."""
         self._flows = {flow.metadata.name: _made_now(flow) for flow in flows}
         self._lease_s = float(min(f.spec.drivers.lease_seconds for f in self._flows.values()))
+        self.secrets = secrets
         self._store = TaskStore()
         self._fleet = Fleet(
             drivers,
@@ -154,10 +155,20 @@ class StandaloneHerder:
         spec = known.spec.model_copy(update=fields)
         generation = (known.metadata.generation or 0) + 1
         metadata = known.metadata.model_copy(update={"generation": generation})
-        self._flows[flow] = known.model_copy(update={"spec": spec, "metadata": metadata})
+        self._change(known.model_copy(update={"spec": spec, "metadata": metadata}))
+        self._placement.request()
+
+    def annotate(self, flow: str, annotation: str, value: str) -> None:
+        """Set an annotation of a flow that drivers follow while they run."""
+        known = self._flows[flow]
+        annotations = {**known.metadata.annotations, annotation: value}
+        metadata = known.metadata.model_copy(update={"annotations": annotations})
+        self._change(known.model_copy(update={"metadata": metadata}))
+
+    def _change(self, flow: ReplicationFlow) -> None:
+        self._flows[flow.metadata.name] = flow
         for driver in self._fleet.alive():
             self._send_flows(driver)
-        self._placement.request()
 
     def scale(self, drivers: int) -> int:
         """Run ``drivers`` drivers from now on; returns how many were to run before."""

@@ -1,10 +1,12 @@
 """Answers the verbs of commands, which arrive over a flow's control socket."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
-from headrace.api import FlowState
+from headrace.api import RESET_ANNOTATION, FlowState
 from headrace.control.pauses import answer_pauses, change_pauses
+from headrace.control.resets import answer_resets, change_resets
 from headrace.control.task_rows import as_json, find_task, held_task, task_row
 from headrace.errors import InvalidSpec
 from headrace.standalone.herder import StandaloneHerder
@@ -57,6 +59,14 @@ def _pause_partitions(herder: StandaloneHerder, flow: str, partitions: str, paus
     return answer_pauses(herder.flow(flow), herder.tasks(flow), partitions)
 
 
+def _reset(herder: StandaloneHerder, flow: str, partitions: str, dry_run: bool) -> Answer:
+    answered = answer_resets(herder.flow(flow), herder.tasks(flow), partitions)
+    resets = change_resets(herder.flow(flow), partitions, int(time.time() * 1000))
+    if not dry_run:
+        herder.annotate(flow, RESET_ANNOTATION, str(resets))
+    return {**answered, "secrets": str(herder.secrets) if herder.secrets else None}
+
+
 def _scale(herder: StandaloneHerder, flow: str, drivers: int) -> Answer:
     return {"before": herder.scale(drivers)}
 
@@ -73,6 +83,7 @@ _VERBS: dict[str, Callable[..., Answer]] = {
     "move": _move,
     "set-state": _set_state,
     "pause-partitions": _pause_partitions,
+    "reset": _reset,
     "scale": _scale,
     "kill-driver": _kill_driver,
 }

@@ -62,6 +62,20 @@ def test_an_assignor_that_is_not_here_ends_with_3(
     )
 
 
+def test_a_reset_that_cannot_be_read_ends_with_3(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "flow.yaml"
+    annotated = 'metadata: {name: orders, annotations: {headrace.dev/reset: "orders/3"}}'
+    assert "metadata: {name: orders}" in FLOW
+    file.write_text(FLOW.replace("metadata: {name: orders}", annotated))
+    said = "the annotation headrace.dev/reset resets nothing: 'orders/3' is not of the form"
+    assert main(["validate", str(file)]) == Exit.USAGE
+    assert capsys.readouterr().out.startswith(f"ReplicationFlow orders: {said}")
+    assert main(["run", str(file)]) == Exit.USAGE
+    assert f"flow orders: {said}" in capsys.readouterr().err
+
+
 def test_no_file_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate"]) == Exit.USAGE
     assert "Missing argument 'FILES...'" in capsys.readouterr().err

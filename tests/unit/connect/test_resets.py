@@ -7,6 +7,7 @@ from support.source_tasks import COPY, P0, P1, TOPIC, Scene
 
 from headrace.api import RESET_ANNOTATION, ConditionType, TaskPhase, condition
 from headrace.api.partitions import TopicPartition
+from headrace.connect.reset_preview import Preview, preview_reset
 
 FIRST, SECOND = "2026-01-31T18:00:00Z", "2026-01-31T18:00:01Z"
 P0_COPY = TopicPartition(COPY, 0)
@@ -200,3 +201,26 @@ def test_an_annotation_that_cannot_be_read_resets_nothing(scene: Scene) -> None:
     reset(scene, "orders/0")
     scene.settle()
     assert (scene.phase, scene.error, scene.copies()) == (TaskPhase.RUNNING, "", [b"a"])
+
+
+def test_a_preview_says_what_would_be_copied_again_and_writes_nothing(scene: Scene) -> None:
+    scene.source.append(TOPIC, b"a", b"b", b"c")
+    both = {P0, P1}
+    assert preview_reset(scene.context, both) == {
+        P0: Preview(None, 0, 3, 0),
+        P1: Preview(None, 0, 0, 0),
+    }
+    assert not scene.target.describe([scene.context.progress.topic])
+    scene.start()
+    scene.settle()
+    scene.source.append(TOPIC, b"d")
+    scene.log(P0).delete_before(1)
+    before = scene.stored(P0)
+    assert preview_reset(scene.context, both) == {
+        P0: Preview(3, 1, 4, 2),
+        P1: Preview(0, 0, 0, 0),
+    }
+    assert scene.stored(P0) == before
+    scene.source.recreate_topic(TOPIC)
+    scene.source.append(TOPIC, b"n")
+    assert preview_reset(scene.context, {P0}) == {P0: Preview(3, 0, 1, 0)}

@@ -1,11 +1,12 @@
 """What commands change of a flow on this machine; no driver runs."""
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
 
-from headrace.api import ReplicationFlow
+from headrace.api import ReplicationFlow, Resets, TaskType, TopicPartition, TopicPartitions
 from headrace.errors import InvalidSpec
 from headrace.standalone import StandaloneHerder
 from headrace.standalone.verbs import answer
@@ -44,5 +45,36 @@ def test_a_flow_and_its_partitions_are_paused_and_resumed() -> None:
             "meant": 0,
             "state": "Running",
         }
+
+    asyncio.run(scene())
+
+
+def test_a_reset_is_an_annotation_that_drivers_receive_and_no_change_of_the_spec() -> None:
+    async def scene() -> None:
+        herder = StandaloneHerder([FLOW], 0)
+        at = TopicPartition("orders", 3)
+        herder._store.put("f", TaskType.SOURCE_TASK, 0, TopicPartitions.pack([at]))
+
+        async def ask(partitions: str, dry_run: bool = False) -> dict[str, Any]:
+            asked = {"partitions": partitions, "dry_run": dry_run}
+            return await answer(herder, "f", "reset", asked)
+
+        def asked_ms() -> int:
+            return Resets.asked(herder.flow("f").metadata).time_ms(at)
+
+        answered = await ask("orders", dry_run=True)
+        assert answered["partitions"] == [{"topic": "orders", "partitions": "3"}]
+        assert (asked_ms(), answered["secrets"]) == (0, None)
+        await ask("orders/3")
+        first_ms = asked_ms()
+        assert abs(first_ms - time.time() * 1000) < 60_000
+        await ask("orders")
+        assert asked_ms() > first_ms, "in the same second, too"
+        assert (herder.flow("f").spec, herder.flow("f").metadata.generation) == (FLOW.spec, 1)
+        with pytest.raises(InvalidSpec, match="does not copy topic order; it copies orders"):
+            await ask("order")
+        herder.annotate("f", "headrace.dev/reset", "orders")
+        with pytest.raises(InvalidSpec, match="'orders' is not of the form"):
+            await ask("orders")
 
     asyncio.run(scene())
