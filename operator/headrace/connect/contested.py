@@ -21,7 +21,7 @@ from headrace.clock import Clock
 from headrace.connect.observations import observation
 from headrace.logs import get_logger
 from headrace.movers import ProgressLog
-from headrace.replication import ProgressKey
+from headrace.replication import Progress
 
 log = get_logger(__name__)
 
@@ -52,9 +52,12 @@ class Contested:
     """
 
     def __init__(
-        self, progress: ProgressLog, key: Callable[[TopicPartition], ProgressKey], clock: Clock
+        self,
+        progress: ProgressLog,
+        stored: Callable[[TopicPartition], Progress | None],
+        clock: Clock,
     ) -> None:
-        self._progress, self._key, self._clock = progress, key, clock
+        self._progress, self._stored, self._clock = progress, stored, clock
         self._contests: dict[TopicPartition, _Contest] = {}
         self._held: set[TopicPartition] = set()
         self._backoff = Backoff(_FIRST_S, _LAST_S)
@@ -90,7 +93,7 @@ class Contested:
         if not known:
             return partitions
         self._progress.read_to_end()
-        stored = {at: self._progress.get(self._key(at)) for at in known}
+        stored = {at: self._stored(at) for at in known}
         others = {at: one.owner for at, one in stored.items() if one and one.owner != owner}
         with self._lock:
             self._take(others)

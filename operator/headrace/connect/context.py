@@ -20,7 +20,7 @@ from headrace.connect.stall_detector import StallDetector
 from headrace.errors import InvalidSpec
 from headrace.logs import get_logger
 from headrace.movers import KAFKA, Clients, DeadLetters, Mover, ProgressLog, RecordMover
-from headrace.replication import ProgressKey, TopicFilter, policy_for
+from headrace.replication import Progress, ProgressKey, TopicFilter, policy_for
 
 log = get_logger(__name__)
 
@@ -106,10 +106,14 @@ class FlowContext:
             self.source_cluster_id, at.topic, at.partition, self.policy.target_topic(at.topic)
         )
 
+    def stored(self, at: TopicPartition) -> Progress | None:
+        """The progress of a partition; ``Fatal`` when it cannot be read and was not reset since."""
+        return self.progress.get(self.progress_key(at), self.resets.time_ms(at))
+
     def contested(self, unit: str) -> Contested:
         """What all instances of a unit on this driver know of those who took its partitions."""
         if unit not in self._contested:
-            made = Contested(self.progress, self.progress_key, self.clock)
+            made = Contested(self.progress, self.stored, self.clock)
             self._contested.setdefault(unit, made)
         return self._contested[unit]
 

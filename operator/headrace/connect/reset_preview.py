@@ -26,8 +26,7 @@ class Preview(NamedTuple):
 def preview_reset(
     context: FlowContext, partitions: Set[TopicPartition]
 ) -> dict[TopicPartition, Preview]:
-    """Raises ``Retriable`` while brokers do not answer, ``Fatal`` for progress of another
-    version."""
+    """Raises ``Retriable`` while brokers do not answer. Progress that cannot be read is none."""
     starts = first_positions(context, partitions)
     ends = context.source.offsets(partitions, Position.LATEST)
     ids = known_topic_ids(context, {at.topic for at in partitions})
@@ -57,5 +56,6 @@ def _stored(
         return {}  # to follow it would make it
     progress.start()
     progress.read_to_end()
-    found = {at: progress.get(context.progress_key(at)) for at in partitions}
+    now_ms = context.now_ms
+    found = {at: progress.get(context.progress_key(at), now_ms) for at in partitions}
     return {at: known for at, known in found.items() if known is not None}

@@ -63,7 +63,7 @@ def epoch_floor(context: FlowContext, partitions: Iterable[TopicPartition]) -> i
     context.progress.start()
     if not context.progress.was_read:
         context.progress.read_to_end()
-    stored = (context.progress.get(context.progress_key(at)) for at in partitions)
+    stored = map(context.stored, partitions)
     return max((progress.epoch for progress in stored if progress), default=0)
 
 
@@ -166,7 +166,7 @@ def _stored(
     stored = {}
     for at in partitions:
         key = context.progress_key(at)
-        if (progress := context.progress.get(key)) is not None:
+        if (progress := context.stored(at)) is not None:
             mine = settled.get(key, progress)
             same_owner = (mine.owner, mine.epoch) == (progress.owner, progress.epoch)
             stored[at] = mine if same_owner else progress

@@ -82,7 +82,7 @@ class TaskProgress:
     def check_owner(self, partitions: Iterable[TopicPartition]) -> None:
         """``OwnershipLost`` when progress names a later owner of a partition."""
         for at in partitions:
-            stored = self._context.progress.get(self._context.progress_key(at))
+            stored = self._context.stored(at)
             if stored is None:
                 continue
             # Two who claim at the same time, without a common herder, may choose the same epoch.

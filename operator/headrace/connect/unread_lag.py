@@ -52,7 +52,7 @@ def _lag_records(context: FlowContext, partitions: Set[TopicPartition]) -> int:
     """Records on the source after the positions that are stored."""
     context.progress.read_to_end()
     ends = context.source.known_ends(partitions)
-    stored = {at: context.progress.get(context.progress_key(at)) for at in ends}
+    stored = {at: context.stored(at) for at in ends}
     return sum(
         max(0, ends[at] - progress.source_offset) for at, progress in stored.items() if progress
     )

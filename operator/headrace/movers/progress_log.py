@@ -99,8 +99,8 @@ class ProgressLog:
         settings = {"partitioner": "murmur2", "linger.ms": 0}
         self._producer = Renewed(target, lambda: clients.producer(target, settings))
         self._table: dict[ProgressKey, Progress] = {}
-        self._unreadable: dict[ProgressKey, str] = {}
-        """What was stored last and cannot be read, in sentences."""
+        self._unreadable: dict[ProgressKey, tuple[int, str]] = {}
+        """What was stored last and cannot be read: when, Unix time in ms, and a sentence."""
         self._overtaken: set[ProgressKey] = set()
         self._stored_at: dict[str, float] = {}
         self._stored_ms: dict[ProgressKey, int] = {}
@@ -138,13 +138,15 @@ class ProgressLog:
                 )
             self.was_read = True
 
-    def get(self, key: ProgressKey) -> Progress | None:
+    def get(self, key: ProgressKey, reset_ms: int = 0) -> Progress | None:
         """What was stored last for this partition.
 
-        Raises ``Fatal`` when that cannot be read: taken for none, all would be copied again.
+        Raises ``Fatal`` when that cannot be read: taken for none, all would be copied again. Where
+        a person asked for that later, by ``reset_ms``, it is what could be read before.
         """
         with self._changed:
-            if why := self._unreadable.get(key):
+            written_ms, why = self._unreadable.get(key, (0, ""))
+            if why and reset_ms <= written_ms:
                 raise Fatal(why)
             return self._table.get(key)
 
@@ -284,13 +286,13 @@ class ProgressLog:
             try:
                 progress = Progress.decode(value) if value is not None else None
             except ValueError as error:
-                self._unreadable[key] = (
+                why = (
                     f"the progress of {key.topic}-{key.partition}, {where} on {self._admin.name}, "
                     f"cannot be read ({error}): run the version of headrace that wrote it, or "
-                    "write a tombstone for its key, and the partition is copied from "
-                    "spec.startFrom on"
+                    "reset the partition (`headrace reset`): it is copied from spec.startFrom on"
                 )
-                log.error("unreadable progress", why=self._unreadable[key])
+                self._unreadable[key] = time_ms, why
+                log.error("unreadable progress", why=why)
                 return
             if progress is None:
                 self._table.pop(key, None)

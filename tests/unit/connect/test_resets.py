@@ -1,8 +1,10 @@
 """Partitions that a user resets: they are copied again from ``spec.startFrom``, once."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
+from support.fake_kafka import FakeRecord
 from support.source_tasks import COPY, P0, P1, TOPIC, Scene
 
 from headrace.api import RESET_ANNOTATION, ConditionType, TaskPhase, condition
@@ -201,6 +203,34 @@ def test_an_annotation_that_cannot_be_read_resets_nothing(scene: Scene) -> None:
     reset(scene, "orders/0")
     scene.settle()
     assert (scene.phase, scene.error, scene.copies()) == (TaskPhase.RUNNING, "", [b"a"])
+
+
+def test_progress_that_cannot_be_read_is_remedied_by_a_later_reset_only(
+    scene: Scene, scenes: Callable[..., Scene]
+) -> None:
+    scene.source.append(TOPIC, b"a")
+    scene.start()
+    scene.settle()
+    key, later = scene.context.progress_key(P0).encode(), replace(scene.stored(P0), version=9)
+    written_ms = scene.context.now_ms
+    at = scene.target.partition_of(scene.context.progress.topic, key)
+    scene.target.write(at, FakeRecord(key, later.encode(), written_ms))
+
+    following = scenes(kafka=scene.kafka)
+    reset(following, "orders/0@2020-01-01T00:00:00Z")
+    following.guard(following.task.activate)
+    following.recover()
+    assert following.phase is TaskPhase.FAILED
+    assert "reset the partition (`headrace reset`)" in following.error
+    assert preview_reset(following.context, {P0})[P0].repeated == 1
+    reset(following, f"orders/0@{FIRST}")
+    assert following.task.superseded(following.task.partitions)
+    following.restart()
+    following.recover()
+    following.settle()
+    assert (following.phase, following.error) == (TaskPhase.RUNNING, "")
+    assert following.copies() == [b"a", b"a"]
+    assert following.stored(P0).source_offset == 1
 
 
 def test_a_preview_says_what_would_be_copied_again_and_writes_nothing(scene: Scene) -> None:
