@@ -1,0 +1,171 @@
+"""The take-over of one partition at the target, request by request. Pure: the mover carries it out.
+
+A marker of an empty transaction closes a partition to the earlier epochs of its producer id. It
+closes the partition when it is *read there*, below the high watermark, and not when the coordinator
+answers: brokers lose markers of partitions that have no leader at that moment. Progress is read
+behind its own partition's marker, the tail behind the data partition's; only then the claim is
+written, and the partition opened.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import ClassVar, NamedTuple
+
+from headrace.replication.reconcile import Marker, Outcome, Resume, Stored
+
+
+class Stage(StrEnum):
+    """What is to be done next, in this order."""
+
+    IDENTIFY = "InitProducerId"
+    ADD = "AddPartitionsToTxn"
+    END = "EndTxn"
+    PROGRESS = "read progress"
+    TAIL = "reconcile the tail"
+    CLAIM = "write the claim"
+    OPEN = "open"
+    REPLACED = "replaced"
+    """Another owner has fenced this one: the end."""
+
+
+class Identity(NamedTuple):
+    """What a producer signs its batches with."""
+
+    producer_id: int
+    producer_epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.producer_id}:{self.producer_epoch}"
+
+
+class Claim(NamedTuple):
+    """The part of a progress record that a take-over reads, and writes."""
+
+    epoch: int
+    """Of the task; every owner has a higher one."""
+    source_offset: int
+    target_offset: int
+    writer: int
+    """The owner's producer id; -1: none that could be fenced."""
+    unfenced: frozenset[int] = frozenset()
+    """Ids of earlier owners that may append more. They stay here: a take-over that fences only the
+    last owner would promise that nothing is doubled, while these are still alive. Whoever knows
+    that their processes have ended, and their requests timed out, leaves them out."""
+
+
+@dataclass(frozen=True)
+class TakeOver:
+    """One partition's, on its way to be opened; every answer makes the next one.
+
+    Those of a task that are opened together share the first three requests, for one transaction. A
+    partition without a leader is left out, and taken over when it has one again: opened partitions
+    keep the epoch that they were opened with.
+    """
+
+    ORDER: ClassVar[tuple[Stage, ...]] = (
+        Stage.IDENTIFY,
+        Stage.ADD,
+        Stage.END,
+        Stage.PROGRESS,
+        Stage.TAIL,
+        Stage.CLAIM,
+        Stage.OPEN,
+    )
+
+    epoch: int
+    """Of the task, by the claim of the unit."""
+    stage: Stage = Stage.IDENTIFY
+    identities: tuple[Identity, ...] = ()
+    """Of our own transactional id, then of the earlier owners' other ones. InitProducerId is sent
+    with the identity that is here, so that a later owner is not replaced in turn."""
+    progress: Claim | None = None
+    resume: Resume | None = None
+
+    @property
+    def own(self) -> Identity:
+        """What the partition is written with."""
+        return self.identities[0]
+
+    @property
+    def fences(self) -> dict[int, int]:
+        """The epoch of the marker that is awaited, by producer id."""
+        return dict(self.identities)
+
+    @property
+    def stored(self) -> Stored:
+        """What to reconcile from; once progress is read."""
+        assert self.progress is not None
+        stored = self.progress
+        writers = stored.unfenced | {stored.writer}
+        return Stored(stored.source_offset, stored.target_offset, writers)
+
+    @property
+    def claim(self) -> Claim:
+        """What to write, with our own identity; once the tail is reconciled."""
+        assert self.resume is not None
+        resume = self.resume
+        return Claim(
+            self.epoch,
+            resume.source_offset,
+            resume.target_offset,
+            self.own.producer_id,
+            resume.unfenced,
+        )
+
+    @property
+    def nothing_doubled(self) -> bool:
+        """Whether this take-over promises that no record is on the target twice."""
+        return self.resume is not None and self.resume.outcome is Outcome.AGREES
+
+    def identified(self, *identities: Identity) -> "TakeOver":
+        """InitProducerId answered: a changed producer id fences nothing, which progress tells."""
+        return self._next(identities=identities)
+
+    def added(self) -> "TakeOver":
+        """AddPartitionsToTxn answered, for the data partition and that of its progress."""
+        return self._next()
+
+    def ended(self) -> "TakeOver":
+        """EndTxn answered: markers are on their way, or are lost."""
+        return self._next()
+
+    def progress_read(self, progress: Claim, markers: Collection[Marker]) -> "TakeOver":
+        """The last progress, and the markers of its partition; all below the high watermark.
+
+        Progress with a later epoch is a later owner's, also where the ids differ: its fence stops
+        only those with its own id.
+        """
+        if progress.epoch > self.epoch:
+            return self.replaced()
+        if not self._closed_by(markers):
+            return self.fence_absent()
+        return self._next(progress=progress)
+
+    def reconciled(self, resume: Resume) -> "TakeOver":
+        """The tail was read, as far as there is one."""
+        if resume.unfenced & self.fences.keys():
+            return self.fence_absent()
+        return self._next(resume=resume)
+
+    def fence_absent(self) -> "TakeOver":
+        """A marker is not where it should be: fence again, unless another owner has."""
+        return replace(self, stage=Stage.IDENTIFY, progress=None, resume=None)
+
+    def claimed(self) -> "TakeOver":
+        """The claim was acknowledged."""
+        return self._next()
+
+    def replaced(self) -> "TakeOver":
+        """A broker knows a later epoch: error 47."""
+        return replace(self, stage=Stage.REPLACED)
+
+    def _closed_by(self, markers: Collection[Marker]) -> bool:
+        return all(
+            any(marker.producer_id == id_ and marker.producer_epoch >= epoch for marker in markers)
+            for id_, epoch in self.identities
+        )
+
+    def _next(self, **learnt: object) -> "TakeOver":
+        following = self.ORDER[self.ORDER.index(self.stage) + 1]
+        return replace(self, stage=following, **learnt)  # type: ignore[arg-type]
