@@ -65,6 +65,15 @@ class Loss:
 
 
 @dataclass(frozen=True)
+class Writer:
+    """The producer of the owner: what a fence of the next one has to close the partition to."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True)
 class Progress:
     """Where to resume, and who stored it."""
 
@@ -90,7 +99,13 @@ class Progress:
     tombstones_since_ms: int = 0
     """Since when nothing was copied, when that was for longer than the source keeps tombstones
     (Unix time); 0: never since the last reset."""
+    writer: Writer | None = None
+    """None: an owner that cannot be fenced, as one with the record mover."""
+    unfenced: tuple[int, ...] = ()
+    """Producer ids of earlier owners that were not fenced, and may append more."""
     version: int = _VERSION
+    """Rises only when an older headrace must not read it: that one leaves out fields that it does
+    not know, and an older driver writes without them, so that a roll-back loses no position."""
 
     def encode(self) -> bytes:
         """JSON."""

@@ -10,8 +10,9 @@ written, and the partition opened.
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
+from headrace.replication.progress import Progress
 from headrace.replication.reconcile import Marker, Outcome, Resume, Stored
 
 
@@ -52,6 +53,13 @@ class Claim(NamedTuple):
     """Ids of earlier owners that may append more. They stay here: a take-over that fences only the
     last owner would promise that nothing is doubled, while these are still alive. Whoever knows
     that their processes have ended, and their requests timed out, leaves them out."""
+
+    @classmethod
+    def of(cls, progress: Progress) -> Self:
+        """What progress says of it; a headrace without fences leaves a writer behind as well."""
+        writer = progress.writer.producer_id if progress.writer else -1
+        unfenced = frozenset(progress.unfenced)
+        return cls(progress.epoch, progress.source_offset, progress.target_offset, writer, unfenced)
 
 
 @dataclass(frozen=True)

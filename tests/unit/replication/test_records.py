@@ -1,11 +1,12 @@
 """Records on the wire: MirrorMaker 2's bytes, and our own progress."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from headrace.replication.heartbeats import Heartbeat
-from headrace.replication.progress import Progress, ProgressKey, progress_topic
+from headrace.replication.progress import Progress, ProgressKey, Writer, progress_topic
 
 PROGRESS = Progress(
     source_topic_id="s",
@@ -65,6 +66,30 @@ def test_progress_of_an_older_headrace_was_never_reset_and_one_of_a_newer_is_rea
     assert Progress.decode(without) == PROGRESS
     # What a driver before a roll-back has stored: fields that are not known are left out.
     assert Progress.decode(PROGRESS.encode().replace(b'"epoch"', b'"new":1,"epoch"')) == PROGRESS
+
+
+FENCED = replace(PROGRESS, writer=Writer("orders-source-task-0", 4000, 2), unfenced=(-1, 17))
+
+
+def test_progress_names_the_producer_of_its_owner() -> None:
+    assert Progress.decode(FENCED.encode()) == FENCED
+    assert json.loads(FENCED.encode())["writer"] == {
+        "transactional_id": "orders-source-task-0",
+        "producer_id": 4000,
+        "producer_epoch": 2,
+    }
+
+
+def test_progress_of_a_headrace_without_fences_names_no_producer() -> None:
+    """It is read; and that headrace reads what is stored now, positions being all that it needs."""
+    older = {
+        name: value
+        for name, value in json.loads(PROGRESS.encode()).items()
+        if name not in {"writer", "unfenced"}
+    }
+    assert Progress.decode(json.dumps(older).encode()) == PROGRESS
+    newer = json.loads(FENCED.encode())
+    assert {name: newer[name] for name in older} == older, "among them the version that is checked"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,10 @@
 """A take-over, answer by answer; tests/property/test_fencing.py has every order of two."""
 
+from dataclasses import replace
+
+import pytest
+
+from headrace.replication.progress import Progress, Writer
 from headrace.replication.reconcile import Dropped, Marker, Outcome, Record, reconcile
 from headrace.replication.take_over import Claim, Identity, Stage, TakeOver
 
@@ -14,6 +19,23 @@ def fenced(*identities: Identity) -> TakeOver:
 
 def reading_tail(progress: Claim = PROGRESS, *identities: Identity) -> TakeOver:
     return fenced(*identities).progress_read(progress, MARKERS)
+
+
+@pytest.mark.parametrize(
+    ("writer", "wanted"),
+    [(Writer("task", 7, 3), PROGRESS), (None, PROGRESS._replace(writer=-1))],
+)
+def test_a_claim_of_progress(writer: Writer | None, wanted: Claim) -> None:
+    progress = Progress("s", 100, 0, "t", 500, epoch=2, filter_generation=0, owner="task")
+    assert Claim.of(replace(progress, writer=writer)) == wanted
+    left = Claim.of(replace(progress, writer=writer, unfenced=(6, 5)))
+    assert left == wanted._replace(unfenced=frozenset({5, 6}))
+
+
+def test_an_owner_without_a_producer_of_its_own_is_not_fenced() -> None:
+    taking = reading_tail(PROGRESS._replace(writer=-1))
+    resume = reconcile(taking.stored, [Marker(500, 7, 4)], [], taking.fences)
+    assert (resume.outcome, resume.unfenced) == (Outcome.UNFENCED, frozenset({-1}))
 
 
 def test_stages_in_order() -> None:
