@@ -54,6 +54,15 @@ def test_pages_name_make_targets_and_files_that_exist(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+def test_the_tests_that_show_the_faults_exist() -> None:
+    """By the names of their files or functions."""
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "faults.md").read_text()))
+    files = list((ROOT / "tests").rglob("test_*.py"))
+    found = {name for file in files for name in re.findall(r"def (test_\w+)", file.read_text())}
+    assert len(named) > 50
+    assert named - found - {file.stem for file in files} == set()
+
+
 def test_the_files_that_a_contributor_is_sent_to_exist() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     files = set(re.findall(r"`((?:operator|docs|charts|tests|spark-jobs)/[\w./-]+)`", text))
