@@ -17,11 +17,14 @@ CLOCK_S = 0.05
 THAW_S = 10.0
 """So long after a thaw may requests arrive that the driver had queued when it was frozen."""
 RENEWAL_S = 60.0
-"""So long after a renewal may what it reads again arrive: brokers may be away meanwhile."""
+"""So long after a task copies again may what it reads again arrive: brokers may be away."""
 
 LOST = "driver lost"
 UNIT_TAKEN = "driver did not release its unit in time, the unit is taken"
 PARTITION_TAKEN = "partition taken from a task that did not release it in time"
+STOPPED = "stopped: not ours any more"
+"""A task from which one partition was taken stops with all that it has."""
+COPYING = "copying"
 RETRYING = "retrying"
 RENEWALS = (RETRYING, "stalled: checking the claim", "secrets changed: new clients")
 """Events of the log. A task that renews its lane drops what waits to be sent again, too: what of
@@ -247,11 +250,11 @@ class _Explanation:
         before = take_over.before
         name = before.driver.partition("/")[0]
         for line in self._log:
-            if line.event not in (LOST, UNIT_TAKEN, PARTITION_TAKEN):
+            if line.event not in (LOST, UNIT_TAKEN, PARTITION_TAKEN, STOPPED):
                 continue
-            meant = line.task == before.task if line.task else True
-            meant &= line.partition == self._name if line.partition else line.driver == name
-            if meant and _soon(line, take_over.at_s):
+            meant = line.task in ("", before.task)
+            meant &= line.partition == self._name if line.partition else line.driver in ("", name)
+            if meant and take_over.since_s - CLOCK_S <= line.at_s <= take_over.at_s + CLOCK_S:
                 return f"logged of {name}: {line.event}"
         return ""
 
@@ -279,7 +282,7 @@ class _Explanation:
     def _renewal(self, arrival: Arrival) -> str:
         """A line of the owner's log that names a renewal, behind whose position this lies."""
         for line in reversed(self._log):
-            if line.event not in RENEWALS or not _soon(line, arrival.at_s):
+            if line.event not in RENEWALS or not self._soon(line, arrival.at_s):
                 continue
             if (arrival.source_offset, line.at_s) in self._used:
                 continue
@@ -294,9 +297,17 @@ class _Explanation:
                 return f"{line.task} logged: {line.event}{said}"
         return ""
 
-
-def _soon(line: Logged, at_s: float) -> bool:
-    return line.at_s - CLOCK_S <= at_s <= line.at_s + RENEWAL_S
+    def _soon(self, line: Logged, at_s: float) -> bool:
+        """Whether that is soon after the task copied again, as that line made it."""
+        resumed_s = next(
+            (
+                one.at_s
+                for one in self._log
+                if one.event == COPYING and one.task == line.task and one.at_s >= line.at_s
+            ),
+            line.at_s,
+        )
+        return line.at_s - CLOCK_S <= at_s <= resumed_s + RENEWAL_S
 
 
 def _range(take_over: TakeOver) -> str:

@@ -9,9 +9,11 @@ from datetime import datetime
 from pathlib import Path
 
 from soak.accounts import (
+    COPYING,
     LOST,
     PARTITION_TAKEN,
     RENEWALS,
+    STOPPED,
     UNIT_TAKEN,
     Account,
     Arrival,
@@ -140,7 +142,7 @@ def logged(lines: Sequence[str]) -> Iterator[Logged]:
             key: quoted or plain for key, quoted, plain in _FIELD.findall(line) if quoted or plain
         }
         event, why = fields.get("event", ""), fields.get("why", "")
-        if event not in (JOINED, *_TAKEN, *RENEWALS):
+        if event not in (JOINED, COPYING, *_TAKEN, *RENEWALS):
             continue
         yield Logged(
             datetime.fromisoformat(fields["timestamp"]).timestamp(),
@@ -153,7 +155,7 @@ def logged(lines: Sequence[str]) -> Iterator[Logged]:
 
 
 JOINED = "driver joined"
-_TAKEN = (LOST, UNIT_TAKEN, PARTITION_TAKEN)
+_TAKEN = (LOST, UNIT_TAKEN, PARTITION_TAKEN, STOPPED)
 _FIELD = re.compile(r'(\w+)=(?:"((?:[^"\\]|\\.)*)"|(\S*))')
 
 

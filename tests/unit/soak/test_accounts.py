@@ -3,7 +3,16 @@
 from collections.abc import Iterable, Sequence
 
 import pytest
-from soak.accounts import LOST, PARTITION_TAKEN, Account, Arrival, Logged, Stored, account
+from soak.accounts import (
+    LOST,
+    PARTITION_TAKEN,
+    STOPPED,
+    Account,
+    Arrival,
+    Logged,
+    Stored,
+    account,
+)
 from soak.faults import Fault, FaultKind
 from soak.reading import ended_drivers, logged
 
@@ -155,6 +164,23 @@ def test_a_lane_whose_outcome_the_task_did_not_know() -> None:
         assert len(judged(target, progress, log=[other]).unexplained) == 2
 
 
+def test_a_lane_that_was_renewed_while_brokers_were_away_for_long() -> None:
+    target = arrivals((3, range(6)), (205, range(4, 10)))
+    renewed, copying = (
+        Logged(at_s, event, "soak-source-task-0")
+        for at_s, event in ((5, "secrets changed: new clients"), (204, "copying"))
+    )
+    assert not judged(target, [stored(2, A, 1, 3)], log=[renewed, copying]).unexplained
+    assert len(judged(target, [stored(2, A, 1, 3)], log=[renewed]).unexplained) == 2
+
+
+def test_a_task_that_lost_one_partition_stops_with_all() -> None:
+    target = arrivals((3, range(6)), (12.5, range(3, 10)))
+    for task, unexplained in (("soak-source-task-0", 0), ("soak-source-task-1", 3)):
+        line = Logged(5, STOPPED, task, why="soak-source-task-1 on driver-2/bb took t-1")
+        assert len(judged(target, TAKEN_OVER, log=[line]).unexplained) == unexplained
+
+
 def test_a_driver_that_the_herder_took_for_lost() -> None:
     target = arrivals((3, range(6)), (12.5, range(3, 10)))
     line = Logged(11.9, LOST, driver="driver-1")
@@ -178,7 +204,8 @@ def test_lines_of_the_log() -> None:
         "timestamp=2026-11-23T14:43:38.5Z level=info event=split task=soak-source-connector-0",
         "no line of ours",
     ]
-    retrying, gone = logged(lines)
+    copying, retrying, gone = logged(lines)
+    assert (copying.task, copying.event) == ("soak-source-task-0", "copying")
     assert (retrying.task, retrying.event) == ("soak-source-task-0", "retrying")
     assert retrying.why.startswith("west did not acknowledge 3")
     assert (gone.driver, gone.at_s - retrying.at_s) == ("driver-1", 1.0)
