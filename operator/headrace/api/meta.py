@@ -125,6 +125,9 @@ class Reason(StrEnum):
     """The operator lacks a right; the message names it."""
     REFUSED = "Refused"
     """The API server refuses an object that the flow needs; the message is its own."""
+    NOT_APPLIED = "NotApplied"
+    """An object that the flow needs could not be applied three times in a row, and is tried again;
+    units are assigned all the same."""
     NAME_TAKEN = "NameTaken"
     """An object that the flow or the test needs is there already and belongs to somebody else."""
     RECONCILIATION_PAUSED = "ReconciliationPaused"

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -22,6 +23,7 @@ from headrace.controller.cluster_cache import ClusterCache
 from headrace.controller.drivers import Drivers, drivers_of
 from headrace.controller.events import Occurrence
 from headrace.controller.names import driver_selector
+from headrace.controller.provisioner import Provided, Provisioner
 from headrace.controller.queue import SOON_S
 from headrace.controller.resources import (
     CONNECTORS,
@@ -60,22 +62,29 @@ class _Outcome:
     """None while nothing is known of the flow: its status stays as it is."""
     again_s: float
     """When to reconcile again at the latest."""
+    error: HeadraceError | None = None
+    """What the flow needs could not be made: all else was done, and this is tried again."""
 
 
 class FlowReconciler:
     """Brings flows to where their specs want them. For one event loop."""
 
     def __init__(
-        self, cache: ClusterCache, children: Children, writes: FlowWrites, settings: Settings
+        self,
+        cache: ClusterCache,
+        children: Children,
+        writes: FlowWrites,
+        settings: Settings,
+        enqueue: Callable[[FlowName, float], None],
     ) -> None:
+        """``enqueue`` gets a flow, and within how many seconds to reconcile it."""
         self._cache, self._children = cache, children
-        self._writes, self._settings = writes, settings
+        self._writes, self._settings, self._enqueue = writes, settings, enqueue
+        self._provisioner = Provisioner(self._apply_children, children.verify, enqueue)
         self._assigners: dict[FlowName, Assigner] = {}
-        self._verified_s: dict[FlowName, float] = {}
 
     async def reconcile(self, name: FlowName) -> float | None:
         """Reconcile one flow once; in how many seconds to do so again, None when it is gone."""
-        await self._verify_periodically(name)
         self._cache.requeue_rivals(name)
         object = self._cache.flow_object(name)
         if object is None or "deletionTimestamp" in object["metadata"]:
@@ -92,7 +101,11 @@ class FlowReconciler:
         if outcome.status is None:
             return outcome.again_s
         known = await self._writes.status(object, flow, outcome.status)
-        return outcome.again_s if known else min(outcome.again_s, _RETRY_S)
+        again_s = outcome.again_s if known else min(outcome.again_s, _RETRY_S)
+        if outcome.error is not None:
+            self._enqueue(name, again_s)  # whichever is sooner: this, or the queue's next attempt
+            raise outcome.error
+        return again_s
 
     async def _outcome(self, flow: ReplicationFlow) -> _Outcome:
         if flow.metadata.annotations.get(PAUSE_ANNOTATION) == "true":
@@ -103,16 +116,17 @@ class FlowReconciler:
         return await self._make_and_assign(flow)
 
     async def _make_and_assign(self, flow: ReplicationFlow) -> _Outcome:
-        missing, blocked = unbuilt(flow), None
-        if not missing.refused:
-            blocked = await self._apply_children(flow) or self._invalid_unit(flow)
-        if flow.status is None and missing.warning:
-            await self._writes.post(flow, Occurrence("LeftOut", missing.warning))
         drivers = self._drivers(flow)
         taken = taken_target(flow, self._cache.flows(), self._cache.written)
         decided = await self._decide(flow, drivers, taken)
         all_written = await self._writes.assign(decided.assignments)
         await self._writes.answer(self._cache.tasks(flow), decided.moves)
+        missing, provided = unbuilt(flow), Provided()
+        if not missing.refused:
+            provided = await self._provisioner.provide(flow)
+        blocked = provided.readiness or self._invalid_unit(flow)
+        if flow.status is None and missing.warning:
+            await self._writes.post(flow, Occurrence("LeftOut", missing.warning))
         facts = FlowFacts(
             datetime.now(UTC),
             flow,
@@ -130,24 +144,21 @@ class FlowReconciler:
         status = await asyncio.to_thread(flow_status, facts)
         waiting = any(not task.spec.driver_name for task in facts.tasks)
         if not all_written or (drivers.wait_to_take and waiting):
-            return _Outcome(status, _INCOMPLETE_S)  # at the latest: a watch reports the change
-        if blocked is not None or drivers.silent:
-            return _Outcome(status, _RETRY_S)
-        return _Outcome(status, _follow_up_s(decided))
+            again_s = _INCOMPLETE_S  # at the latest: a watch reports the change
+        elif blocked is not None or drivers.silent:
+            again_s = _RETRY_S
+        else:
+            again_s = _follow_up_s(decided)
+        return _Outcome(status, again_s, provided.error)
 
     def close(self) -> None:
-        """End what plug-ins run."""
+        """End what plug-ins run, and what is on its way."""
+        self._provisioner.close()
         for assigner in self._assigners.values():
             assigner.close()
 
-    async def _verify_periodically(self, name: FlowName) -> None:
-        now_s = time.monotonic()
-        if now_s - self._verified_s.setdefault(name, now_s) > _RESYNC_S / 2:
-            self._verified_s[name] = now_s
-            await self._children.verify(*name)
-
     def _forget(self, name: FlowName) -> None:
-        self._verified_s.pop(name, None)
+        self._provisioner.forget(name)
         self._children.forget(*name)
         if (assigner := self._assigners.pop(name, None)) is not None:
             assigner.close()
@@ -158,26 +169,19 @@ class FlowReconciler:
         if error is not None and blocked_by(error):
             raise error
 
-    async def _apply_children(self, flow: ReplicationFlow) -> Readiness | None:
-        """What a person has to change first; units are assigned all the same."""
-        try:
-            for manifest in build_children(
-                flow, self._settings.driver_image, network_policy=self._settings.network_policy
-            ):
-                await self._children.apply(flow, manifest)
-            there = {task.metadata.name for task in self._cache.tasks(flow)}
-            for type in CONNECTORS:
-                connector = build_connector(flow, type)
-                if connector["metadata"]["name"] not in there:
-                    made = await self._children.create(flow, connector, CONNECTOR_MANAGER)
-                    self._cache.put_task(made)
-            if not self._settings.network_policy:
-                await self._children.remove(flow, NETWORK_POLICY)
-        except HeadraceError as error:
-            if (blocked := blocked_by(error)) is None:
-                raise
-            return blocked
-        return None
+    async def _apply_children(self, flow: ReplicationFlow) -> None:
+        for manifest in build_children(
+            flow, self._settings.driver_image, network_policy=self._settings.network_policy
+        ):
+            await self._children.apply(flow, manifest)
+        there = {task.metadata.name for task in self._cache.tasks(flow)}
+        for type in CONNECTORS:
+            connector = build_connector(flow, type)
+            if connector["metadata"]["name"] not in there:
+                made = await self._children.create(flow, connector, CONNECTOR_MANAGER)
+                self._cache.put_task(made)
+        if not self._settings.network_policy:
+            await self._children.remove(flow, NETWORK_POLICY)
 
     def _invalid_unit(self, flow: ReplicationFlow) -> Readiness | None:
         why = self._cache.invalid_unit(flow_name(flow))

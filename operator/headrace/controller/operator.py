@@ -19,6 +19,7 @@ from headrace.controller.queue import KeyQueue
 from headrace.controller.targets import FlowName
 from headrace.controller.writes import FlowWrites
 from headrace.k8s import (
+    ADMISSION_TIMEOUT_S,
     FLOW,
     MIRROR_TEST,
     Change,
@@ -68,6 +69,7 @@ async def run_operator(options: OperatorOptions) -> None:
     does must not write concurrently."""
     quiet_kopf()
     client = await connect("the operator")
+    client.write_timeout_s = ADMISSION_TIMEOUT_S
     election = LeaderElection(client, options.lease_namespace, options.lease, options.identity)
     registry = make_registry()
     client.on_request = RequestMetrics(registry)
@@ -106,7 +108,7 @@ async def _lead(client: Client, options: OperatorOptions, metrics: OperatorMetri
     children = Children(client)
     events = EventRecorder(client, options.identity)
     writes = FlowWrites(client, cache, events)
-    reconciler = FlowReconciler(cache, children, writes, options.flows)
+    reconciler = FlowReconciler(cache, children, writes, options.flows, queue.add)
     tests = MirrorTestReconciler(
         client, events, options.tests, options.chaos_role, options.identity
     )

@@ -8,7 +8,7 @@ copy of objects; ``lease`` keeps a Lease, ``lease_watch`` watches those of other
 ``serving`` answers the kubelet's probes and Prometheus, ``metrics`` describes what it reads.
 """
 
-from headrace.k8s.client import Client
+from headrace.k8s.client import ADMISSION_TIMEOUT_S, Client
 from headrace.k8s.connect import connect, connect_as_kubectl, connect_by_file
 from headrace.k8s.election import LeaderElection, LeadershipLost
 from headrace.k8s.errors import (
@@ -51,6 +51,7 @@ from headrace.k8s.retry import retried
 from headrace.k8s.serving import serve
 
 __all__ = [
+    "ADMISSION_TIMEOUT_S",
     "CONFIG_MAP",
     "DEPLOYMENT",
     "EVENT",

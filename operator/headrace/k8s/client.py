@@ -11,10 +11,13 @@ from kubernetes.aio.client import ApiClient
 
 from headrace.errors import HeadraceError
 from headrace.k8s.errors import NotFound, Unavailable, read_status, sentence, translate
-from headrace.k8s.kinds import Kind, Object, Objects, kind_of
+from headrace.k8s.kinds import EVENT, LEASE, Kind, Object, Objects, kind_of
 
 TIMEOUT_S = 5.0
 """Of a request: an API server that is well answers in milliseconds. Below a Lease's 6 s."""
+ADMISSION_TIMEOUT_S = 35.0
+"""Of a write that admission webhooks see: each of them may take 10 s by default, and 30 s at most.
+Who gives up before the API server does gets nothing written, though the webhook may be ignored."""
 _PAGE = 500
 """Objects a list request asks for at once, as client-go does."""
 _SILENCE_S = 75.0
@@ -38,6 +41,8 @@ class Client:
         self.who = who
         self.namespace = namespace
         """Where people mean when they name none: the namespace of their context."""
+        self.write_timeout_s = TIMEOUT_S
+        """Of writes, other than those of Leases and Events: these wait as long as reads."""
         self.on_request: RequestListener = lambda verb, kind, outcome, took_s: None
         """Called for every request; for a watch, when it is open."""
         api.user_agent = who.removeprefix("the ").replace(" ", "-")
@@ -222,7 +227,9 @@ class Client:
     ) -> Object:
         tried = sentence(self.who, verb, kind, namespace, name)
         path = kind.path(namespace, name, subresource)
-        timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
+        quick = method == "GET" or kind in (LEASE, EVENT)
+        limit_s = TIMEOUT_S if quick else self.write_timeout_s
+        timeout = aiohttp.ClientTimeout(total=limit_s, sock_connect=TIMEOUT_S)
         with self._trying(verb, kind, tried):
             async with await self._request(
                 method,

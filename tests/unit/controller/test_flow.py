@@ -1,0 +1,201 @@
+"""A reconcile of a flow on an API server in memory: units are placed whatever else fails."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from copy import deepcopy
+from typing import Any, cast
+
+import pytest
+
+from headrace.assign import TaskId
+from headrace.controller import provisioner
+from headrace.controller.children import Children
+from headrace.controller.cluster_cache import ClusterCache
+from headrace.controller.events import EventRecorder
+from headrace.controller.flow import FlowReconciler, Settings
+from headrace.controller.targets import FlowName
+from headrace.controller.writes import FlowWrites
+from headrace.errors import HeadraceError
+from headrace.k8s import DEPLOYMENT, LEASE, Client, Kind, Object, Objects, Unavailable
+from headrace.k8s.kinds import FLOW, POD, TASK, kind_of
+
+NAME = ("shop", "orders")
+UNIT = TaskId("orders", "SourceTask", 0).name
+HOOK = Unavailable('the API server answers 500: failed calling webhook "guard.example"')
+
+
+class Server:
+    """Keeps what is applied, of one namespace; its watches report the first renewal of Leases."""
+
+    def __init__(self, *objects: Object) -> None:
+        self.objects = {(kind_of(one), one["metadata"]["name"]): one for one in objects}
+        self.admit: Callable[[], Awaitable[None]] = _at_once
+        """What a webhook does with Deployments."""
+
+    async def list_versioned(self, kind: Kind, *_: Any, **__: Any) -> tuple[Objects, str]:
+        return [deepcopy(one) for (of, _), one in self.objects.items() if of is kind], "1"
+
+    async def list(self, kind: Kind, *_: Any, **__: Any) -> Objects:
+        return (await self.list_versioned(kind))[0]
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        return deepcopy(self.objects.get((kind, name)))
+
+    async def create(self, object: Object) -> Object:
+        return object
+
+    async def apply(self, object: Object, *, manager: str, subresource: str = "") -> Object:
+        kind, name = kind_of(object), object["metadata"]["name"]
+        if kind is DEPLOYMENT:
+            await self.admit()
+        there = self.objects.setdefault((kind, name), deepcopy(object))
+        part = subresource or "spec"
+        there[part] = there.get(part, {}) | deepcopy(object.get(part, {}))
+        version = int(there["metadata"].get("resourceVersion") or 0) + 1
+        there["metadata"]["resourceVersion"] = str(version)
+        return deepcopy(there)
+
+    async def watch(self, kind: Kind, *_: Any, **__: Any) -> AsyncIterator[tuple[str, Object]]:
+        yield "CONNECTED", {}
+        for (of, _), one in list(self.objects.items()):
+            if of is LEASE and kind is LEASE:
+                spec = one["spec"] | {"renewTime": "2026-01-01T00:00:02.000000Z"}
+                yield "MODIFIED", one | {"spec": spec}
+        await asyncio.Event().wait()
+
+
+async def _at_once() -> None:
+    pass
+
+
+async def _refused() -> None:
+    raise HOOK
+
+
+def object_of(kind: Kind, name: str, **more: Any) -> Object:
+    metadata = {"name": name, "namespace": "shop", "resourceVersion": "1"}
+    metadata |= more.pop("metadata", {})
+    return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **more}
+
+
+def a_flow_whose_driver_is_gone() -> Server:
+    """Of its two drivers ``a`` was lost with its unit; ``b`` is alive."""
+    labels = {"headrace.dev/flow": "orders", "app.kubernetes.io/component": "driver"}
+    owner = {"uid": "1", "kind": "ReplicationFlow", "name": "orders"}
+    return Server(
+        object_of(
+            FLOW,
+            "orders",
+            metadata={"uid": "1", "creationTimestamp": "2026-01-01T00:00:00Z", "generation": 1},
+            spec={
+                "source": {"alias": "east", "bootstrapServers": "e:9092"},
+                "target": {"alias": "west", "bootstrapServers": "w:9092"},
+                "topics": {"include": [".*"]},
+                "drivers": {"replicas": 1, "leaseSeconds": 600},
+            },
+        ),
+        object_of(
+            TASK,
+            UNIT,
+            metadata={"ownerReferences": [owner]},
+            spec={"flowName": "orders", "type": "SourceTask", "index": 0, "driverName": "a"},
+            status={"phase": "Running", "driverName": "a", "incarnation": "1"},
+        ),
+        object_of(POD, "b", metadata={"labels": labels}, status={"phase": "Running"}),
+        object_of(LEASE, "b", spec={"holderIdentity": "b/1", "leaseDurationSeconds": 600}),
+    )
+
+
+class Reconciled:
+    """The flow of a server, and what reconciles it."""
+
+    def __init__(self, server: Server) -> None:
+        client, self.server = cast(Client, server), server
+        self.queued: list[FlowName] = []
+        self.cache = ClusterCache(client, None, lambda *_: None)
+        self.reconciler = FlowReconciler(
+            self.cache,
+            Children(client),
+            FlowWrites(client, self.cache, EventRecorder(client, "operator")),
+            Settings("image"),
+            lambda name, _: self.queued.append(name),
+        )
+
+    async def reconcile(self) -> HeadraceError | None:
+        """Once; what it raises is for the queue to try again."""
+        try:
+            async with asyncio.timeout(20):
+                await self.reconciler.reconcile(NAME)
+        except HeadraceError as error:
+            return error
+        return None
+
+    @property
+    def driver(self) -> str:
+        found: str = self.server.objects[TASK, UNIT]["spec"]["driverName"]
+        return found
+
+    @property
+    def ready(self) -> tuple[str, str]:
+        """Reason and message of the condition Ready."""
+        conditions = self.server.objects[FLOW, "orders"]["status"]["conditions"]
+        ready = next(one for one in conditions if one["type"] == "Ready")
+        return ready["reason"], ready["message"]
+
+
+@asynccontextmanager
+async def operated(server: Server) -> AsyncIterator[Reconciled]:
+    it = Reconciled(server)
+    watching = asyncio.create_task(it.cache.run())
+    async with asyncio.timeout(20):
+        while not (it.cache.is_complete and it.cache.leases(NAME)["b"].renewed):
+            await asyncio.sleep(0.01)
+    yield it
+    it.reconciler.close()
+    watching.cancel()
+
+
+def test_units_of_a_lost_driver_move_though_a_child_cannot_be_applied() -> None:
+    async def test() -> None:
+        server = a_flow_whose_driver_is_gone()
+        server.admit = _refused
+        async with operated(server) as it:
+            assert await it.reconcile() is HOOK, "the queue tries again"
+            assert it.driver == "b"
+            assert await it.reconcile() is HOOK
+            assert it.ready[0] != "NotApplied", "it may pass by itself"
+            assert await it.reconcile() is HOOK
+            reason, message = it.ready
+            assert reason == "NotApplied"
+            assert 'failed calling webhook "guard.example"' in message
+            server.admit = _at_once
+            assert await it.reconcile() is None
+            assert it.ready[0] != "NotApplied"
+            assert (DEPLOYMENT, "orders-driver") in server.objects
+
+    asyncio.run(test())
+
+
+def test_units_move_while_a_webhook_lets_the_operator_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provisioner, "_PATIENCE_S", 0.05)
+
+    async def test() -> None:
+        server, late = a_flow_whose_driver_is_gone(), asyncio.Event()
+
+        async def hangs() -> None:
+            await late.wait()
+            raise HOOK
+
+        server.admit = hangs
+        async with operated(server) as it:
+            assert await it.reconcile() is None
+            assert it.driver == "b"
+            assert it.queued == []
+            late.set()
+            async with asyncio.timeout(20):
+                while not it.queued:
+                    await asyncio.sleep(0.01)
+            assert await it.reconcile() is HOOK, "the failure of the attempt before"
+
+    asyncio.run(test())

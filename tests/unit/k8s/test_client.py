@@ -1,0 +1,57 @@
+"""What the client waits for."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+from kubernetes.aio.client import ApiClient, Configuration
+
+from headrace.k8s import DEPLOYMENT, LEASE, Client, Object, Unavailable, client
+
+
+def of(kind: str, api_version: str) -> Object:
+    metadata = {"name": "a", "namespace": "shop"}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata}
+
+
+@asynccontextmanager
+async def holding(until: asyncio.Event) -> AsyncIterator[Client]:
+    """An API server whose webhooks hold every write up."""
+
+    async def write(request: web.Request) -> web.Response:
+        await until.wait()
+        return web.json_response(await request.json())
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", write)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0]
+    found = Client(ApiClient(Configuration(host=f"http://{host}:{port}")), "the operator")
+    try:
+        yield found
+    finally:
+        await found.close()
+        await runner.cleanup()
+
+
+def test_a_write_waits_for_webhooks_but_a_lease_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "TIMEOUT_S", 1.0)
+
+    async def test() -> None:
+        answer = asyncio.Event()
+        async with holding(answer) as api:
+            api.write_timeout_s = 60.0
+            applied = asyncio.create_task(api.apply(of("Deployment", "apps/v1"), manager="m"))
+            with pytest.raises(Unavailable, match="did not answer in time"):
+                await api.replace(of(LEASE.name, LEASE.api_version))
+            with pytest.raises(Unavailable, match="did not answer in time"):
+                await api.get(DEPLOYMENT, "shop", "a")
+            answer.set()
+            assert (await applied)["kind"] == "Deployment"
+
+    asyncio.run(test())
