@@ -82,7 +82,7 @@ class TopologySpreadConstraint(Model):
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
     """What happens to a pod that fits nowhere."""
     label_selector: LabelSelector | None = None
-    """Which pods are counted."""
+    """Which pods are counted; absent: those of the same flow, or of the same run of a test."""
     min_domains: Annotated[Whole, Field(ge=1)] | None = None
     """Domains that there must be at least."""
     match_label_keys: Annotated[tuple[Text, ...], Field(max_length=100)] = ()
@@ -114,7 +114,8 @@ class PodTemplate(Model):
     topology_spread_constraints: Annotated[
         tuple[TopologySpreadConstraint, ...], Field(max_length=100)
     ] = ()
-    """How the pods are spread over zones or nodes."""
+    """How the pods are spread over zones or nodes. Empty: drivers over nodes and zones, where that
+    is possible (ScheduleAnyway)."""
     priority_class_name: Name | None = None
     """Kubernetes' priorityClassName."""
     image_pull_secrets: Annotated[tuple[LocalObjectReference, ...], Field(max_length=100)] = ()

@@ -87,6 +87,34 @@ def test_a_users_labels_do_not_take_the_pods_away_from_their_deployment() -> Non
     assert deployment["spec"]["selector"]["matchLabels"].items() <= labels.items()
 
 
+@pytest.mark.parametrize(
+    ("case", "keys"),
+    [
+        ("small", {"kubernetes.io/hostname", "topology.kubernetes.io/zone"}),
+        ("everything", {"topology.kubernetes.io/zone"}),
+    ],
+)
+def test_drivers_are_spread_and_a_constraint_counts_those_of_the_flow(
+    case: str, keys: set[str]
+) -> None:
+    deployment = build_deployment(read(case), IMAGE)
+    spread = deployment["spec"]["template"]["spec"]["topologySpreadConstraints"]
+    assert {one["topologyKey"] for one in spread} == keys
+    assert {one["whenUnsatisfiable"] for one in spread} == {"ScheduleAnyway"}
+    for constraint in spread:
+        assert constraint["labelSelector"] == deployment["spec"]["selector"]
+
+
+def test_a_constraint_that_selects_pods_stays_as_it_is() -> None:
+    flow = yaml.safe_load((GOLDEN / "everything" / "flow.yaml").read_text())
+    selector = {"matchLabels": {"team": "shop"}}
+    template = flow["spec"]["drivers"]["podTemplate"]
+    template["topologySpreadConstraints"][0]["labelSelector"] = selector
+    deployment = build_deployment(ReplicationFlow.model_validate(flow), IMAGE)
+    (one,) = deployment["spec"]["template"]["spec"]["topologySpreadConstraints"]
+    assert one["labelSelector"] == selector
+
+
 def test_scaling_and_stopping_make_no_new_template_and_a_new_image_does() -> None:
     flow = read("small")
     scaled = flow.spec.model_copy(

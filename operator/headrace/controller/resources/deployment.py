@@ -9,6 +9,7 @@ from headrace.controller.resources.metadata import build_metadata, driver_name
 from headrace.controller.resources.pods import (
     CONTAINER_SECURITY,
     POD_SECURITY,
+    SPREAD,
     as_wished,
     from_field,
 )
@@ -54,8 +55,9 @@ def build_pod_template(flow: ReplicationFlow, image: str) -> Object:
     """The pods, labelled with a hash of all that makes them what they are: clusters and policy
     too, which a driver takes from its flow once, when it starts."""
     wanted = flow.spec.drivers.pod_template
-    ours = {**flow_labels(flow.metadata.name), **driver_selector(flow.metadata.name)}
-    pod = as_wished(wanted, ours, _build_pod_spec(flow, image))
+    selector = driver_selector(flow.metadata.name)
+    ours = {**flow_labels(flow.metadata.name), **selector}
+    pod = as_wished(wanted, ours, _build_pod_spec(flow, image), selector=selector, spread=SPREAD)
     labels = pod["metadata"]["labels"]
     at_start = flow.spec.model_dump(
         mode="json", include={"source", "target", "policy"}, exclude_unset=True

@@ -1,5 +1,7 @@
 """What all pods that the operator has made have in common: Pod Security's ``restricted``."""
 
+from collections.abc import Iterable
+
 from headrace.api.pod import PodTemplate
 from headrace.k8s import Object
 
@@ -11,14 +13,37 @@ CONTAINER_SECURITY: Object = {
 }
 
 
-def as_wished(template: PodTemplate, labels: dict[str, str], spec: Object) -> Object:
-    """A pod of these ``labels`` and this ``spec``, with what ``template`` says beside them."""
+SPREAD: list[Object] = [
+    {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "ScheduleAnyway"}
+    for key in ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
+]
+"""Over nodes and zones where that is possible. A replacement is scheduled all the same."""
+
+
+def as_wished(
+    template: PodTemplate,
+    labels: dict[str, str],
+    spec: Object,
+    *,
+    selector: dict[str, str] | None = None,
+    spread: Iterable[Object] = (),
+) -> Object:
+    """A pod of these ``labels`` and this ``spec``, with what ``template`` says beside them.
+
+    ``spread`` are the topologySpreadConstraints without any in ``template``. One without a
+    labelSelector gets ``selector`` (absent: ``labels``): Kubernetes would count no pods at all.
+    """
     metadata: Object = {"labels": {**template.metadata.labels, **labels}}
     if template.metadata.annotations:
         metadata["annotations"] = dict(template.metadata.annotations)
     wishes = template.model_dump(
         mode="json", by_alias=True, exclude_defaults=True, exclude={"metadata"}
     )
+    if constraints := wishes.get("topologySpreadConstraints") or list(spread):
+        wishes["topologySpreadConstraints"] = [
+            {"labelSelector": {"matchLabels": dict(selector or labels)}} | one
+            for one in constraints
+        ]
     return {"metadata": metadata, "spec": {**wishes, **spec}}
 
 
