@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from headrace.api import OPERATOR_MANAGER, ReplicationFlow
 from headrace.controller.child_ownership import check_name
+from headrace.controller.names import POD_TEMPLATE_HASH, driver_selector
 from headrace.controller.resources.metadata import driver_name
 from headrace.k8s import (
     DEPLOYMENT,
     NETWORK_POLICY,
     POD_DISRUPTION_BUDGET,
+    REPLICA_SET,
     ROLE,
     ROLE_BINDING,
     SERVICE_ACCOUNT,
@@ -93,6 +95,19 @@ class Children:
         """Why the API server takes no more pods of a flow's drivers, in its words; or empty."""
         return self._refused.get(_child(flow, DEPLOYMENT), "")
 
+    async def newest_replica_set(self, flow: ReplicationFlow) -> str:
+        """Which label ``pod-template-hash`` the newest drivers of a flow have; empty while there
+        are none. By revision: ``kubectl rollout undo`` makes an old ReplicaSet the newest.
+
+        Raises as ``Client.list``.
+        """
+        labels = ",".join(f"{k}={v}" for k, v in driver_selector(flow.metadata.name).items())
+        found = await self._client.list(
+            REPLICA_SET, flow.metadata.namespace, labels=labels, metadata_only=True
+        )
+        newest = max(found, key=_revision, default=None)
+        return newest["metadata"]["labels"].get(POD_TEMPLATE_HASH, "") if newest else ""
+
     async def verify(self, namespace: str, flow: str) -> None:
         """Read all children of a flow: kopf reports no deletion of a time when it did not watch."""
         for name in [name for name in self._applied if name[1:] == (namespace, f"{flow}-driver")]:
@@ -106,6 +121,11 @@ class Children:
         prefix = (namespace, f"{flow}-driver")
         self._applied = {n: a for n, a in self._applied.items() if n[1:] != prefix}
         self._refused.pop((DEPLOYMENT.name, *prefix), None)
+
+
+def _revision(replica_set: Object) -> int:
+    annotations = replica_set["metadata"].get("annotations") or {}
+    return int(annotations.get("deployment.kubernetes.io/revision", 0))
 
 
 def _refused_pods(object: Object) -> str:

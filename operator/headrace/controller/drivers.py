@@ -17,7 +17,9 @@ class DriverPod:
 
     name: DriverName
     template: str
-    """Hash of the template it was made from."""
+    """Hash of the template it was made from, as the operator wrote it."""
+    replica_set: str = ""
+    """Hash of that template with what others added, which names its ReplicaSet."""
     terminating: bool = False
     """Whether it terminates: scaled down, rolled, evicted."""
     ended: bool = False
@@ -85,10 +87,24 @@ class Drivers:
         return lease.expired or lease.incarnation not in ("", incarnation)
 
 
+def is_ambiguous(pods: Iterable[DriverPod], newest: str) -> bool:
+    """Whether the operator's own hash does not tell which pods are the newest: somebody else
+    changed the template, as ``kubectl rollout restart`` does."""
+    return len({pod.replica_set for pod in pods if pod.template == newest}) > 1
+
+
 def drivers_of(
-    pods: Iterable[DriverPod], newest: str, leases: Mapping[DriverName, DriverLease]
+    pods: Iterable[DriverPod],
+    newest: str,
+    leases: Mapping[DriverName, DriverLease],
+    newest_replica_set: str = "",
 ) -> Drivers:
-    """The drivers of a flow; ``newest`` is the hash of the template that its pods shall have."""
+    """The drivers of a flow; ``newest`` is the hash of the template that its pods shall have, and
+    ``newest_replica_set`` tells those of that template apart (empty: they are all alike)."""
+
+    def is_newest(pod: DriverPod) -> bool:
+        return pod.template == newest and newest_replica_set in ("", pod.replica_set)
+
     there = {pod.name: pod for pod in pods}
     staying = [
         pod
@@ -97,12 +113,12 @@ def drivers_of(
     ]
     sure = [pod for pod in staying if leases.get(pod.name, _NONE).renewed]
     # While there is none of the newest template, an old one takes what would be unassigned.
-    schedulable = [pod for pod in sure if pod.template == newest] or sure
+    schedulable = [pod for pod in sure if is_newest(pod)] or sure
     names = {pod.name for pod in schedulable}
     return Drivers(
         schedulable=tuple(schedulable),
         cordoned=frozenset(pod.name for pod in staying if pod.name not in names),
-        rolling=any(pod.template != newest and not pod.ended for pod in there.values()),
+        rolling=any(not is_newest(pod) and not pod.ended for pod in there.values()),
         pods=there,
         leases=leases,
     )

@@ -20,7 +20,7 @@ from headrace.controller.assignment import AssignmentChanges, assignment_changes
 from headrace.controller.blocked import blocked_by
 from headrace.controller.children import Children
 from headrace.controller.cluster_cache import ClusterCache
-from headrace.controller.drivers import Drivers, drivers_of
+from headrace.controller.drivers import Drivers, drivers_of, is_ambiguous
 from headrace.controller.events import Occurrence
 from headrace.controller.names import driver_selector
 from headrace.controller.provisioner import Provided, Provisioner
@@ -36,8 +36,11 @@ from headrace.controller.targets import FlowName, flow_name, taken_target
 from headrace.controller.writes import FlowWrites
 from headrace.errors import HeadraceError
 from headrace.k8s import NETWORK_POLICY, Object
+from headrace.logs import get_logger
 from headrace.placement import Assigner, task_id
 from headrace.status import FlowFacts, TakenTarget, flow_status, status_without_units
+
+log = get_logger(__name__)
 
 _INCOMPLETE_S = 1.0
 """While the cache is incomplete or behind."""
@@ -116,7 +119,7 @@ class FlowReconciler:
         return await self._make_and_assign(flow)
 
     async def _make_and_assign(self, flow: ReplicationFlow) -> _Outcome:
-        drivers = self._drivers(flow)
+        drivers = await self._drivers(flow)
         taken = taken_target(flow, self._cache.flows(), self._cache.written)
         decided = await self._decide(flow, drivers, taken)
         all_written = await self._writes.assign(decided.assignments)
@@ -187,10 +190,16 @@ class FlowReconciler:
         why = self._cache.invalid_unit(flow_name(flow))
         return Readiness.stalled(Reason.INVALID_SPEC, why) if why else None
 
-    def _drivers(self, flow: ReplicationFlow) -> Drivers:
-        deployment = build_deployment(flow, self._settings.driver_image)
+    async def _drivers(self, flow: ReplicationFlow) -> Drivers:
+        newest = template_hash(build_deployment(flow, self._settings.driver_image))
+        replica_set = ""
+        if is_ambiguous(self._cache.pods(flow), newest):
+            try:
+                replica_set = await self._children.newest_replica_set(flow)
+            except HeadraceError as error:  # a lost driver's units do not wait for it
+                log.warning("takes all driver pods for the newest", why=str(error))
         leases = self._cache.leases(flow_name(flow))
-        return drivers_of(self._cache.pods(flow), template_hash(deployment), leases)
+        return drivers_of(self._cache.pods(flow), newest, leases, replica_set)
 
     async def _decide(
         self, flow: ReplicationFlow, drivers: Drivers, taken: TakenTarget | None

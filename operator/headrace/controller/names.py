@@ -10,6 +10,8 @@ driver for as long as there is that driver. On the object, as an operator that s
 still know it."""
 TEMPLATE: Final = "headrace.dev/template"
 """Label of a driver pod: hash of the template it was made from."""
+POD_TEMPLATE_HASH: Final = "pod-template-hash"
+"""Label of a driver pod and of its ReplicaSet: the Deployment controller's own hash."""
 ZONE: Final = "topology.kubernetes.io/zone"
 """Label of a pod, where the cluster copies it from the node: the rack of a driver."""
 

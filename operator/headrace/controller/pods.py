@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from headrace.controller.drivers import DriverPod
-from headrace.controller.names import TEMPLATE, ZONE
+from headrace.controller.names import POD_TEMPLATE_HASH, TEMPLATE, ZONE
 from headrace.k8s import Object
 
 _STARTING = ("ContainerCreating", "PodInitializing")
@@ -18,6 +18,7 @@ def driver_pod(pod: Object) -> DriverPod:
     return DriverPod(
         name=metadata["name"],
         template=labels.get(TEMPLATE, ""),
+        replica_set=labels.get(POD_TEMPLATE_HASH, ""),
         terminating="deletionTimestamp" in metadata,
         ended=status.get("phase") in ("Succeeded", "Failed"),
         rack=labels.get(ZONE),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headrace.controller.drivers import DriverLease, DriverPod, Drivers, drivers_of
+from headrace.controller.drivers import DriverLease, DriverPod, Drivers, drivers_of, is_ambiguous
 
 NEWEST, OLD = "new", "old"
 
@@ -83,6 +83,17 @@ def test_a_lease_that_expired_takes_the_driver_out_and_a_renewal_brings_it_back(
 def test_in_a_roll_out_units_go_to_the_newest_template_only() -> None:
     pods = [pod("a", OLD), pod("b", OLD), pod("c")]
     drivers = view(pods, a=seen(), b=seen(), c=seen())
+    assert drivers.rolling
+    assert taking(drivers) == {"c"}
+    assert drivers.cordoned == {"a", "b"}
+
+
+def test_in_a_restart_by_kubectl_units_go_to_the_newest_replica_set_only() -> None:
+    pods = [DriverPod("a", NEWEST, "1"), DriverPod("b", NEWEST, "1"), DriverPod("c", NEWEST, "2")]
+    assert is_ambiguous(pods, NEWEST)
+    assert not is_ambiguous([pods[0], pods[1], DriverPod("d", OLD, "3")], NEWEST)
+    leases = {name: seen() for name in "abc"}
+    drivers = drivers_of(pods, NEWEST, leases, "2")
     assert drivers.rolling
     assert taking(drivers) == {"c"}
     assert drivers.cordoned == {"a", "b"}

@@ -8,16 +8,19 @@ from typing import Any, cast
 
 import pytest
 
+from headrace.api import ReplicationFlow
 from headrace.assign import TaskId
 from headrace.controller import provisioner
 from headrace.controller.children import Children
 from headrace.controller.cluster_cache import ClusterCache
+from headrace.controller.drivers import DriverLease
 from headrace.controller.events import EventRecorder
 from headrace.controller.flow import FlowReconciler, Settings
+from headrace.controller.resources import build_deployment, template_hash
 from headrace.controller.targets import FlowName
 from headrace.controller.writes import FlowWrites
 from headrace.errors import HeadraceError
-from headrace.k8s import DEPLOYMENT, LEASE, Client, Kind, Object, Objects, Unavailable
+from headrace.k8s import DEPLOYMENT, LEASE, REPLICA_SET, Client, Kind, Object, Objects, Unavailable
 from headrace.k8s.kinds import FLOW, POD, TASK, kind_of
 
 NAME = ("shop", "orders")
@@ -73,28 +76,56 @@ async def _refused() -> None:
     raise HOOK
 
 
+def replica_set(name: str, revision: int) -> Object:
+    """As the Deployment controller makes it, with its pods' hash for a name."""
+    revisions = {"deployment.kubernetes.io/revision": str(revision)}
+    return object_of(
+        REPLICA_SET,
+        name,
+        metadata={"labels": {"pod-template-hash": name}, "annotations": revisions},
+    )
+
+
 def object_of(kind: Kind, name: str, **more: Any) -> Object:
     metadata = {"name": name, "namespace": "shop", "resourceVersion": "1"}
     metadata |= more.pop("metadata", {})
     return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **more}
 
 
-def a_flow_whose_driver_is_gone() -> Server:
-    """Of its two drivers ``a`` was lost with its unit; ``b`` is alive."""
-    labels = {"headrace.dev/flow": "orders", "app.kubernetes.io/component": "driver"}
+ORDERS = object_of(
+    FLOW,
+    "orders",
+    metadata={"uid": "1", "creationTimestamp": "2026-01-01T00:00:00Z", "generation": 1},
+    spec={
+        "source": {"alias": "east", "bootstrapServers": "e:9092"},
+        "target": {"alias": "west", "bootstrapServers": "w:9092"},
+        "topics": {"include": [".*"]},
+        "drivers": {"replicas": 1, "leaseSeconds": 600},
+    },
+)
+
+
+def a_driver(name: str, replica_set: str = "1") -> tuple[Object, Object]:
+    """A pod of the template that the operator makes now, and its Lease."""
+    template = template_hash(build_deployment(ReplicationFlow.model_validate(ORDERS), "image"))
+    labels = {
+        "headrace.dev/flow": "orders",
+        "app.kubernetes.io/component": "driver",
+        "headrace.dev/template": template,
+        "pod-template-hash": replica_set,
+    }
+    lease = {"holderIdentity": f"{name}/1", "leaseDurationSeconds": 600}
+    return (
+        object_of(POD, name, metadata={"labels": labels}, status={"phase": "Running"}),
+        object_of(LEASE, name, spec=lease),
+    )
+
+
+def a_flow_whose_driver_is_gone(*others: Object) -> Server:
+    """Driver ``a`` was lost with its unit; ``b`` is alive."""
     owner = {"uid": "1", "kind": "ReplicationFlow", "name": "orders"}
     return Server(
-        object_of(
-            FLOW,
-            "orders",
-            metadata={"uid": "1", "creationTimestamp": "2026-01-01T00:00:00Z", "generation": 1},
-            spec={
-                "source": {"alias": "east", "bootstrapServers": "e:9092"},
-                "target": {"alias": "west", "bootstrapServers": "w:9092"},
-                "topics": {"include": [".*"]},
-                "drivers": {"replicas": 1, "leaseSeconds": 600},
-            },
-        ),
+        deepcopy(ORDERS),
         object_of(
             TASK,
             UNIT,
@@ -102,8 +133,8 @@ def a_flow_whose_driver_is_gone() -> Server:
             spec={"flowName": "orders", "type": "SourceTask", "index": 0, "driverName": "a"},
             status={"phase": "Running", "driverName": "a", "incarnation": "1"},
         ),
-        object_of(POD, "b", metadata={"labels": labels}, status={"phase": "Running"}),
-        object_of(LEASE, "b", spec={"holderIdentity": "b/1", "leaseDurationSeconds": 600}),
+        *a_driver("b"),
+        *others,
     )
 
 
@@ -131,6 +162,10 @@ class Reconciled:
             return error
         return None
 
+    def leases(self) -> list[DriverLease]:
+        """Of all drivers."""
+        return list(self.cache.leases(NAME).values())
+
     @property
     def driver(self) -> str:
         found: str = self.server.objects[TASK, UNIT]["spec"]["driverName"]
@@ -149,7 +184,7 @@ async def operated(server: Server) -> AsyncIterator[Reconciled]:
     it = Reconciled(server)
     watching = asyncio.create_task(it.cache.run())
     async with asyncio.timeout(20):
-        while not (it.cache.is_complete and it.cache.leases(NAME)["b"].renewed):
+        while not (it.cache.is_complete and all(one.renewed for one in it.leases())):
             await asyncio.sleep(0.01)
     yield it
     it.reconciler.close()
@@ -197,5 +232,20 @@ def test_units_move_while_a_webhook_lets_the_operator_wait(monkeypatch: pytest.M
                 while not it.queued:
                     await asyncio.sleep(0.01)
             assert await it.reconcile() is HOOK, "the failure of the attempt before"
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("newest", ["b", "c"])
+def test_in_a_restart_by_kubectl_units_move_to_the_newest_pods_only(newest: str) -> None:
+    """The operator's hash of both is the same; `kubectl rollout undo` makes the older newest."""
+    revisions = {"b": (3, 2), "c": (1, 2)}[newest]
+
+    async def test() -> None:
+        sets = [replica_set(name, revision) for name, revision in zip("12", revisions, strict=True)]
+        server = a_flow_whose_driver_is_gone(*a_driver("c", "2"), *sets)
+        async with operated(server) as it:
+            await it.reconcile()
+            assert it.driver == newest
 
     asyncio.run(test())

@@ -10,13 +10,17 @@ from headrace.controller.pods import driver_pod
 
 METADATA: dict[str, Any] = {
     "name": "a",
-    "labels": {"headrace.dev/template": "t", "topology.kubernetes.io/zone": "north"},
+    "labels": {
+        "headrace.dev/template": "t",
+        "pod-template-hash": "5d4f",
+        "topology.kubernetes.io/zone": "north",
+    },
 }
 
 
 def test_a_pod_as_it_is() -> None:
     pod = driver_pod({"metadata": METADATA, "status": {"phase": "Running"}})
-    assert pod == DriverPod("a", "t", rack="north")
+    assert pod == DriverPod("a", "t", "5d4f", rack="north")
     assert driver_pod({"metadata": METADATA | {"deletionTimestamp": "now"}}).terminating
     assert driver_pod({"metadata": METADATA, "status": {"phase": "Failed"}}).ended
 
