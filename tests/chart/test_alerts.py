@@ -1,5 +1,6 @@
 """The chart's alerts, as promtool evaluates them."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from support.helm import render
+from support.helm import CHART, render
 from support.prometheus import promtool
 
 CASES = Path(__file__).with_name("alerts.yaml")
@@ -59,6 +60,21 @@ def test_thresholds_are_values() -> None:
     changed = alerts(*(f"--set=prometheusRule.{name}={value}" for name, value in values.items()))
     ends = {alert["expr"].split()[-1] for alert in changed}
     assert {str(value) for value in values.values()} <= ends
+
+
+def test_each_can_be_switched_off_and_have_another_severity() -> None:
+    name, other = "HeadraceFlowNotReady", "HeadraceNoDrivers"
+    before = {alert["alert"]: alert for alert in alerts()}
+    off = {alert["alert"] for alert in alerts(f"--set=prometheusRule.disabled={{{name}}}")}
+    assert off == set(before) - {name}
+    changed = {one["alert"]: one for one in alerts(f"--set=prometheusRule.severity.{other}=page")}
+    assert changed.pop(other)["labels"]["severity"] == "page"
+    assert changed == {alert: rule for alert, rule in before.items() if alert != other}
+
+
+def test_the_values_know_each_by_its_name() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert schema["definitions"]["alert"]["enum"] == [alert["alert"] for alert in alerts()]
 
 
 def test_each_has_its_place_in_the_runbook() -> None:

@@ -118,7 +118,7 @@ def test_drivers_say_what_they_copied_and_the_operator_how_the_flow_is(
         )
         assert metrics.values("headrace_operator_leader") == [1]
         assert metrics.values("headrace_flow_condition", **flow, condition="Ready") == [1]
-        assert metrics.values("headrace_flow_drivers", **flow) == [1]
+        assert metrics.values("headrace_flow_drivers_ready", **flow) == [1]
         assert (
             metrics.total("headrace_reconcile_duration_seconds_count", kind="ReplicationFlow") > 0
         )

@@ -74,6 +74,6 @@ app.kubernetes.io/component: operator
 {{- /* Where an alert's page is, if it is said where the runbook is: of prometheusRule and the alert. */}}
 {{- define "headrace.runbook" -}}
 {{- with (index . 0).runbookUrl }}
-            runbook_url: {{ printf "%s#%s" . (index $ 1 | lower) | quote }}
+      runbook_url: {{ printf "%s#%s" . (index $ 1 | lower) | quote }}
 {{- end }}
 {{- end }}

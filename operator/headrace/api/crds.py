@@ -88,6 +88,7 @@ FLOWS = Resource(
         _count("Lag", ".status.lag.records"),
         _count("Lag-Seconds", ".status.lag.seconds"),
         _count("Drivers", ".status.drivers"),
+        _count("Desired", ".spec.drivers.replicas"),
         AGE,
         Column("State", ".spec.state", wide=True),
         Column("Source", ".spec.source.alias", wide=True),

@@ -23,6 +23,11 @@ log = get_logger(__name__)
 
 Subject = ReplicationFlow | ReplicationTask | MirrorTest
 
+_WITHOUT_EVENTS = (
+    ConditionType.RECONCILING,
+    ConditionType.STALLED,
+    ConditionType.DRIVERS_AVAILABLE,  # each pod that comes or goes has Events of its own
+)
 _QUIET_S = 60.0
 """The same reason on the same object is not repeated before: a state may flap."""
 _NOTE_BYTES = 1000
@@ -48,7 +53,7 @@ def occurrences(before: Iterable[Condition], after: Iterable[Condition]) -> Iter
         if new.type is ConditionType.READY:
             warning = new.status is ConditionStatus.FALSE and _stalled(after)
             yield Occurrence(new.reason, new.message, warning)
-        elif new.type not in (ConditionType.RECONCILING, ConditionType.STALLED):
+        elif new.type not in _WITHOUT_EVENTS:
             wrong = new.status is ConditionStatus.TRUE or new.reason is Reason.INVALID_RESET
             yield Occurrence(new.type, new.message, wrong)
 

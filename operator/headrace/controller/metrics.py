@@ -8,7 +8,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from headrace.api import ConditionType, Verdict
+from headrace.api import ConditionType, FlowState, Verdict
+from headrace.api.drivers import Drivers
 from headrace.k8s import MIRROR_TEST, Described, Object
 
 _FLOW = ("namespace", "flow")
@@ -27,7 +28,13 @@ FLOW_TASKS = Described(
     "Tasks of the flow (connectors are none), by phase; Other: they begin or go.",
     (*_FLOW, "phase"),
 )
-FLOW_DRIVERS = Described("headrace_flow_drivers", "gauge", "Drivers that are alive.", _FLOW)
+DRIVERS_READY = Described("headrace_flow_drivers_ready", "gauge", "Drivers that are alive.", _FLOW)
+DRIVERS_DESIRED = Described(
+    "headrace_flow_drivers_desired",
+    "gauge",
+    "Drivers that the spec asks for; 0 of a flow that is stopped.",
+    _FLOW,
+)
 FLOW_LAG_RECORDS = Described(
     "headrace_flow_lag_records",
     "gauge",
@@ -88,7 +95,8 @@ RECONCILE_ERRORS = Described(
 _COLLECTED = (
     FLOW_CONDITION,
     FLOW_TASKS,
-    FLOW_DRIVERS,
+    DRIVERS_READY,
+    DRIVERS_DESIRED,
     FLOW_LAG_RECORDS,
     FLOW_LAG_S,
     TEST_VERDICT,
@@ -106,6 +114,7 @@ _CONDITIONS = (
     ConditionType.STALLED,
     ConditionType.DATA_LOSS_DETECTED,
     ConditionType.FOREIGN_WRITER,
+    ConditionType.DRIVERS_AVAILABLE,
     ConditionType.PARTITIONS_PAUSED,
     ConditionType.PARTITIONS_RESET,
     ConditionType.RECORDS_LEFT_OUT,
@@ -189,10 +198,19 @@ def _of_flow(flow: Object) -> Iterator[_Sample]:
         phases["Other"] = tasks.get("total", 0) - sum(phases.values())
         for phase, count in phases.items():
             yield FLOW_TASKS, (*name, phase), count
-    yield FLOW_DRIVERS, name, status.get("drivers", 0)
+    yield DRIVERS_READY, name, status.get("drivers", 0)
+    yield DRIVERS_DESIRED, name, _desired_drivers(flow.get("spec") or {})
     if (lag := status.get("lag")) is not None:
         yield FLOW_LAG_RECORDS, name, lag.get("records", 0)
         yield FLOW_LAG_S, name, lag.get("seconds", 0)
+
+
+def _desired_drivers(spec: Object) -> int:
+    if spec.get("state") == FlowState.STOPPED:
+        return 0
+    drivers: Object = spec.get("drivers") or {}
+    replicas: int = drivers.get("replicas", Drivers().replicas)
+    return replicas
 
 
 def _finished(tests: Iterable[Object]) -> dict[tuple[str, str], Object]:

@@ -10,6 +10,7 @@ from headrace.api import (
     Condition,
     ConditionStatus,
     ConditionType,
+    FlowState,
     Lag,
     LostOffsets,
     Readiness,
@@ -160,6 +161,16 @@ def _about_placement(facts: FlowFacts) -> Iterable[Condition]:
 
 
 def _about_drivers(facts: FlowFacts) -> Iterable[Condition]:
+    if facts.pods is not None:
+        stopped = facts.flow.spec.state is FlowState.STOPPED
+        desired = 0 if stopped else facts.flow.spec.drivers.replicas
+        enough = facts.alive >= desired
+        yield Condition(
+            type=ConditionType.DRIVERS_AVAILABLE,
+            status=ConditionStatus.TRUE if enough else ConditionStatus.FALSE,
+            reason=Reason.DRIVERS_ALIVE if enough else Reason.DRIVERS_MISSING,
+            message=f"{facts.alive} of {desired} drivers are alive",
+        )
     ours = {task.metadata.name for task in facts.tasks}
     named = {driver: sorted(ours & set(units)) for driver, units in sorted(facts.overdue.items())}
     late = [f"{driver} ({', '.join(units)})" for driver, units in named.items() if units]

@@ -73,7 +73,7 @@ def test_a_flow_says_what_its_status_has() -> None:
     assert found["headrace_flow_condition"]["shop", "orders", "Ready"] == 0
     phases = {key[2]: value for key, value in found["headrace_flow_tasks"].items()}
     assert phases == {"Running": 5, "Restoring": 0, "Paused": 0, "Failed": 2, "Other": 2}
-    assert found["headrace_flow_drivers"] == {("shop", "orders"): 2}
+    assert found["headrace_flow_drivers_ready"] == {("shop", "orders"): 2}
     assert found["headrace_flow_lag_records"] == {("shop", "orders"): 1024}
     assert found["headrace_flow_lag_seconds"] == {("shop", "orders"): 16}
 
@@ -81,8 +81,17 @@ def test_a_flow_says_what_its_status_has() -> None:
 def test_a_flow_of_which_nothing_was_said_yet_is_not_ready() -> None:
     found = seen(flow())
     assert found["headrace_flow_condition"]["shop", "orders", "Ready"] == 0
-    assert found["headrace_flow_drivers"] == {("shop", "orders"): 0}
+    assert found["headrace_flow_drivers_ready"] == {("shop", "orders"): 0}
     assert not found["headrace_flow_lag_records"]
+
+
+def test_a_flow_says_how_many_drivers_it_should_have() -> None:
+    def desired(spec: Object) -> float:
+        return seen(flow() | {"spec": spec})["headrace_flow_drivers_desired"]["shop", "orders"]
+
+    assert desired({"drivers": {"replicas": 7}}) == 7
+    assert desired({}) == 2
+    assert desired({"drivers": {"replicas": 7}, "state": "Stopped"}) == 0
 
 
 def test_a_test_that_ended_says_its_verdict_counts_and_latency() -> None:

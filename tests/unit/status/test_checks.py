@@ -185,3 +185,22 @@ def test_every_condition_and_reason_stands_on_the_page_with_what_to_do() -> None
     rows = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
     assert sorted(name for name, _, _ in rows) == sorted([*ConditionType, *Reason])
     assert all(why.strip() and what.strip() for _, why, what in rows)
+
+
+@pytest.mark.parametrize(
+    ("alive", "spec", "status", "message"),
+    [
+        (10, {"drivers": {"replicas": 10}}, YES, "10 of 10 drivers are alive"),
+        (1, {"drivers": {"replicas": 10}}, NO, "1 of 10 drivers are alive"),
+        (0, {"drivers": {"replicas": 10}}, NO, "0 of 10 drivers are alive"),
+        (0, {"drivers": {"replicas": 10}, "state": "Stopped"}, YES, "0 of 0 drivers are alive"),
+    ],
+)
+def test_one_driver_of_ten_is_not_the_same_as_ten(
+    alive: int, spec: dict[str, Any], status: ConditionStatus, message: str
+) -> None:
+    after = flow_status(replace(facts(**spec), alive=alive)).conditions
+    available = condition(after, ConditionType.DRIVERS_AVAILABLE)
+    assert available is not None
+    assert (available.status, available.message) == (status, message)
+    assert ConditionType.DRIVERS_AVAILABLE not in {one.reason for one in occurrences((), after)}
