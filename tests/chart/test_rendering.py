@@ -299,3 +299,18 @@ def test_no_template_is_left_out() -> None:
     makes_none = {"templates/_helpers.tpl", "templates/checks.yaml", "templates/NOTES.txt"}
     files = {f"templates/{file.name}" for file in (CHART / "templates").iterdir()}
     assert files - rendered == makes_none
+
+
+def test_pods_of_any_namespace_speak_for_their_own_only() -> None:
+    """Who may make pods may give them the labels of drivers."""
+    monitors = {
+        one["metadata"]["name"]: one["spec"]
+        for one in render("--set=podMonitor.enabled=true")
+        if one["kind"] == "PodMonitor"
+    }
+    (drivers,) = monitors["headrace-drivers"]["podMetricsEndpoints"]
+    assert monitors["headrace-drivers"]["namespaceSelector"] == {"any": True}
+    assert not drivers["honorLabels"]
+    (operator,) = monitors["headrace-operator"]["podMetricsEndpoints"]
+    assert operator["honorLabels"], "its series are of the flows' namespaces"
+    assert "namespaceSelector" not in monitors["headrace-operator"]
