@@ -48,5 +48,7 @@ class UnitFigures:
     """Of a source task."""
     taken: int = 0
     """See ``Contested.taken``."""
+    restarts: int = 0
+    """See ``Restarts.total``; that of the status begins again when the unit is stable."""
     beats: Mapping[str, float] = field(default_factory=dict)
     """Of a heartbeat task: see ``HeartbeatTask.beats``."""

@@ -22,15 +22,21 @@ class _Failures:
 
 
 class Restarts:
-    """Counts the restarts of each unit. Times are monotonic seconds. ``count`` is thread-safe."""
+    """Counts the restarts of each unit. Times are monotonic seconds. ``count`` and ``total`` are
+    thread-safe."""
 
     def __init__(self) -> None:
         self._failures: dict[TaskId, _Failures] = {}
+        self._totals: dict[TaskId, int] = {}
 
     def count(self, id: TaskId) -> int:
         """Restarts since the unit was last stable."""
         failures = self._failures.get(id)
         return failures.restarts if failures else 0
+
+    def total(self, id: TaskId) -> int:
+        """Restarts in this process, which only grow."""
+        return self._totals.get(id, 0)
 
     def forget(self, id: TaskId) -> None:
         """Somebody restarted it by hand: its count begins again."""
@@ -51,5 +57,6 @@ class Restarts:
         if now - failures.last_restart < restart_delay_s(failures.restarts):
             return False
         failures.restarts += 1
+        self._totals[id] = self.total(id) + 1
         failures.last_restart = now
         return True

@@ -145,6 +145,7 @@ class Worker:
                 copied=unit.copied if isinstance(unit, SourceTask) else None,
                 commits=unit.commits if isinstance(unit, SourceTask) else None,
                 taken=self._context.contested(id.name).taken,
+                restarts=self._restarts.total(id),
                 beats=dict(unit.beats) if isinstance(unit, HeartbeatTask) else {},
             )
             for id, unit in self._active()

@@ -85,7 +85,7 @@ PARTITIONS = Described(
 RESTARTS = Described(
     "headrace_task_restarts_total",
     "counter",
-    "Restarts after errors; reset once the unit ran for long.",
+    "Restarts after errors on this driver, since its process began.",
     _TASK,
 )
 PHASE = Described(
@@ -166,7 +166,7 @@ class DriverCollector(Collector):
 
 def _samples(unit: UnitFigures) -> Iterator[_Sample]:
     status = unit.status
-    yield RESTARTS, (), status.restarts
+    yield RESTARTS, (), unit.restarts
     for phase in TaskPhase:
         yield PHASE, (phase.value,), status.phase is phase
     for cluster, at_s in unit.beats.items():

@@ -34,7 +34,7 @@ def test_a_unit_that_ran_for_longer_than_it_would_wait_counts_from_the_start() -
     restarts = Restarts()
     started = fails_at_once(restarts, 9)
     assert restarts.is_due(UNIT, started, started + HOUR_S + 1)
-    assert restarts.count(UNIT) == 1
+    assert (restarts.count(UNIT), restarts.total(UNIT)) == (1, 10)
 
 
 def test_one_that_was_restarted_by_hand_counts_from_the_start() -> None:
@@ -42,4 +42,5 @@ def test_one_that_was_restarted_by_hand_counts_from_the_start() -> None:
     fails_at_once(restarts, 3)
     restarts.forget(UNIT)
     assert restarts.count(UNIT) == 0
+    assert restarts.total(UNIT) == 3, "a counter of a living process does not fall"
     assert restarts.is_due(UNIT, 5000.0, 5001.0)

@@ -52,6 +52,7 @@ def source_task(**status: object) -> UnitFigures:
         copied=Copied(records=12, bytes=3456, restamped=2, skipped=3, dead_lettered=4),
         commits=Commits(succeeded=7, failed=1, last_at_s=1_700_000_000.5),
         taken=3,
+        restarts=2,
     )
 
 
@@ -63,7 +64,6 @@ def heartbeat(**beats: float) -> UnitFigures:
 def test_a_task_that_copies_says_how_far_it_is() -> None:
     found = scrape(
         source_task(
-            restarts=2,
             lag_records=70,
             lag_seconds=5,
             partitions=(TopicPartitions(topic="a", partitions="0-3"),),
