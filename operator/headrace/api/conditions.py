@@ -51,8 +51,11 @@ def conditions_of(
     before: ReplicationFlowStatus | MirrorTestStatus | None,
     now: datetime,
     others: Iterable[Condition] = (),
+    *,
+    generation: int | None,
 ) -> tuple[Condition, ...]:
-    """Ready always, Reconciling or Stalled when true, and ``others``.
+    """Ready always, Reconciling or Stalled when true, and ``others``; all of them describe
+    ``generation`` of the object.
 
     ``before`` is the status so far: a condition whose status did not change since keeps its
     lastTransitionTime, all others get ``now``.
@@ -69,5 +72,6 @@ def conditions_of(
         old = condition(before.conditions, new.type) if before else None
         kept = old is not None and old.status is new.status
         since = old.last_transition_time if old is not None and kept else now
-        timed.append(new.model_copy(update={"last_transition_time": since}))
+        observed = {"last_transition_time": since, "observed_generation": generation}
+        timed.append(new.model_copy(update=observed))
     return tuple(timed)

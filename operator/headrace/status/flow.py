@@ -57,9 +57,12 @@ def flow_status(facts: FlowFacts) -> ReplicationFlowStatus:
     ]
     phases = [task.status.phase for task in facts.tasks if not task.spec.type.is_connector]
     pods = facts.pods
+    generation = facts.flow.metadata.generation
     return ReplicationFlowStatus(
-        observed_generation=facts.flow.metadata.generation,
-        conditions=conditions_of(judge(facts), facts.flow.status, facts.now, others),
+        observed_generation=generation,
+        conditions=conditions_of(
+            judge(facts), facts.flow.status, facts.now, others, generation=generation
+        ),
         topics=len({at.topic for at in partitions}),
         partitions=len(partitions),
         tasks=TaskCounts(
@@ -89,7 +92,7 @@ def status_without_units(
 ) -> ReplicationFlowStatus:
     """When the units cannot be, or need not be, observed: all figures stay as they were."""
     before = before or ReplicationFlowStatus()
-    conditions = conditions_of(readiness, before, now)
+    conditions = conditions_of(readiness, before, now, generation=generation)
     return before.model_copy(update={"observed_generation": generation, "conditions": conditions})
 
 

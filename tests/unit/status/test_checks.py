@@ -187,6 +187,14 @@ def test_every_condition_and_reason_stands_on_the_page_with_what_to_do() -> None
     assert all(why.strip() and what.strip() for _, why, what in rows)
 
 
+def test_every_condition_says_which_generation_it_describes() -> None:
+    status = flow_status(facts(POD, drivers={"replicas": 3}))
+    assert {one.type for one in status.conditions} >= {"Ready", "Reconciling", "DriversAvailable"}
+    assert {one.observed_generation for one in status.conditions} == {3}
+    stalled = status_without_units(BLOCKED, status, 4, NOW)
+    assert {one.observed_generation for one in stalled.conditions} == {4}
+
+
 @pytest.mark.parametrize(
     ("alive", "spec", "status", "message"),
     [

@@ -207,10 +207,12 @@ class MirrorTestReconciler:
         if status.get("verdict") or is_reported(object, why):
             return
         log.warning("test not understood", test=metadata["name"], namespace=metadata["namespace"])
-        conditions = conditions_of(Readiness.stalled(Reason.INVALID_SPEC, why), None, _now())
-        invalid = MirrorTestStatus(
-            observed_generation=metadata.get("generation"), conditions=conditions
+        stalled, generation = (
+            Readiness.stalled(Reason.INVALID_SPEC, why),
+            metadata.get("generation"),
         )
+        conditions = conditions_of(stalled, None, _now(), generation=generation)
+        invalid = MirrorTestStatus(observed_generation=generation, conditions=conditions)
         await self._apply_status(metadata, status | _dumped(invalid))
 
     async def _write_status(self, test: MirrorTest, status: MirrorTestStatus) -> None:

@@ -9,8 +9,5 @@ def with_conditions(test: MirrorTest, verdict: Readiness, now: datetime) -> Mirr
     """The status of ``test`` with the conditions of ``verdict``; the phase reached stays, as what
     was sent once must not be sent again."""
     generation, before = test.metadata.generation, test.status or MirrorTestStatus()
-    conditions = tuple(
-        condition.model_copy(update={"observed_generation": generation})
-        for condition in conditions_of(verdict, before, now)
-    )
+    conditions = conditions_of(verdict, before, now, generation=generation)
     return before.model_copy(update={"observed_generation": generation, "conditions": conditions})
