@@ -28,6 +28,14 @@ _WITHOUT_EVENTS = (
     ConditionType.STALLED,
     ConditionType.DRIVERS_AVAILABLE,  # each pod that comes or goes has Events of its own
 )
+_FAILURES = (
+    Reason.TASK_FAILED,
+    Reason.NOT_PLACED,
+    Reason.NOT_APPLIED,
+    Reason.SOURCE_UNREACHABLE,
+    Reason.TARGET_UNREACHABLE,
+)
+"""Warnings though the flow is not stalled: what failed is tried again."""
 _QUIET_S = 60.0
 """The same reason on the same object is not repeated before: a state may flap."""
 _NOTE_BYTES = 1000
@@ -51,7 +59,10 @@ def occurrences(before: Iterable[Condition], after: Iterable[Condition]) -> Iter
         if old is not None and _same(old, new):
             continue
         if new.type is ConditionType.READY:
-            warning = new.status is ConditionStatus.FALSE and _stalled(after)
+            was_ready = old is not None and old.status is ConditionStatus.TRUE
+            lost = new.reason is Reason.NO_DRIVERS and was_ready  # else they start
+            failed = lost or new.reason in _FAILURES or _stalled(after)
+            warning = new.status is ConditionStatus.FALSE and failed
             yield Occurrence(new.reason, new.message, warning)
         elif new.type not in _WITHOUT_EVENTS:
             wrong = new.status is ConditionStatus.TRUE or new.reason is Reason.INVALID_RESET

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.api import (
+    Condition,
     ConditionStatus,
     ConditionType,
     Reason,
@@ -212,3 +213,22 @@ def test_one_driver_of_ten_is_not_the_same_as_ten(
     assert available is not None
     assert (available.status, available.message) == (status, message)
     assert ConditionType.DRIVERS_AVAILABLE not in {one.reason for one in occurrences((), after)}
+
+
+@pytest.mark.parametrize(
+    ("before", "reason", "warning"),
+    [
+        (YES, Reason.TASK_FAILED, True),
+        (NO, Reason.NOT_APPLIED, True),
+        (YES, Reason.NO_DRIVERS, True),
+        (NO, Reason.NO_DRIVERS, False),  # they start
+        (NO, Reason.STARTING, False),
+        (YES, Reason.STOPPING, False),
+    ],
+)
+def test_an_event_of_a_failure_is_a_warning_though_it_is_tried_again(
+    before: ConditionStatus, reason: Reason, warning: bool
+) -> None:
+    old = Condition(type=ConditionType.READY, status=before, reason=Reason.RUNNING)
+    new = Condition(type=ConditionType.READY, status=NO, reason=reason)
+    assert [one.warning for one in occurrences([old], [new])] == [warning]
