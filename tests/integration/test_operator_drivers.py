@@ -24,7 +24,7 @@ PARTITIONS = 4
 OF_A_FLOW = (
     "rflow,rtask,deployments,replicasets,pods,sa,roles,rolebindings,poddisruptionbudgets,leases"
 )
-LONG_S = 120.0
+LONG_S = 240.0
 """For what takes seconds on an idle machine."""
 PATIENT = {"leaseSeconds": 60}
 """Drivers whose Lease outlives the start of a process, however busy the machine."""
