@@ -39,7 +39,12 @@ SOON = {
 """The chart's thresholds, made short."""
 SILENT_S = 25
 """Long enough for an alert about the other cluster, if its heartbeats waited for the frozen one."""
-WITHOUT_DATA = {"Restarts after errors", "What is wrong", "Requests that the API server refused"}
+WITHOUT_DATA = {
+    "Progress that was not stored",
+    "Restarts after errors",
+    "What is wrong",
+    "Requests that the API server refused",
+}
 """Panels that are empty while nothing is wrong."""
 ALL_THAT_FIRE = {
     "HeadraceFlowNotReady",
