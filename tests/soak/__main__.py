@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -89,7 +90,8 @@ def _soak(options: argparse.Namespace, folder: Path, progress: Progress) -> Outc
         veteran = min(stage.run.drivers(), key=psutil.Process.create_time)
         say(f"the memory of {identity(veteran)} is watched")
         load = NumberedLoad(stage.source, TOPICS, options.rate, folder / "load.log")
-        sampler, hazards = Sampler(veteran), _hazards(stage, journal, options.seed, veteran.pid)
+        sampler = Sampler(veteran, partial(_tasks_of, stage, identity(veteran).partition("/")[0]))
+        hazards = _hazards(stage, journal, options.seed, veteran.pid)
         try:
             _run_for(options.minutes * 60, [load, sampler, *hazards], progress)
         finally:
@@ -98,6 +100,7 @@ def _soak(options: argparse.Namespace, folder: Path, progress: Progress) -> Outc
             for hazard in hazards:
                 hazard.join(MENDED_S)
         sampler.stop()
+        sampler.save(folder / "memory.csv")
         say("all is put right; the load ends")
         load.stop()
         problems = [hazard.problem for hazard in hazards if hazard.problem]
@@ -115,6 +118,10 @@ def _soak(options: argparse.Namespace, folder: Path, progress: Progress) -> Outc
         mirror,
         thirds(sampler.samples),
     )
+
+
+def _tasks_of(stage: Stage, driver: str) -> int:
+    return sum(unit.get("driverName") == driver for unit in stage.run.units())
 
 
 def _hazards(stage: Stage, journal: FaultJournal, seed: int, veteran: int) -> list[Hazard]:

@@ -90,6 +90,8 @@ class Outcome:
         yield from self.source_problems
         if len(self.faults) < (least := int(self.minutes * LEAST_FAULTS_A_MINUTE)):
             yield f"only {len(self.faults)} faults, at least {least} were to be"
+        if self.minutes >= JUDGED_FROM_MINUTES and len(self.thirds) < 3:
+            yield "the driver had no number of tasks in all three thirds: its memory is not judged"
 
     def _losses(self) -> Iterator[str]:
         for one in self.accounts:

@@ -1,9 +1,12 @@
 """Memory and threads of one driver, over the time of a soak."""
 
+import csv
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
 from statistics import median
 
 import psutil
@@ -20,11 +23,13 @@ class Sample:
     rss: int
     """Bytes resident."""
     threads: int
+    tasks: int
+    """Source tasks that it has: each takes clients, with threads and buffers of their own."""
 
 
 @dataclass(frozen=True)
 class Third:
-    """Medians of a third of the time."""
+    """Medians of a third of the time, while it has as many tasks as in the others."""
 
     rss: float
     threads: float
@@ -33,8 +38,9 @@ class Third:
 class Sampler:
     """Takes samples of a process until ``stop``."""
 
-    def __init__(self, process: psutil.Process) -> None:
-        self._process = process
+    def __init__(self, process: psutil.Process, tasks: Callable[[], int]) -> None:
+        """``tasks`` are those that it has at the moment."""
+        self._process, self._tasks = process, tasks
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="samples", daemon=True)
         self.samples: list[Sample] = []
@@ -53,11 +59,19 @@ class Sampler:
                     memory, threads = self._process.memory_info().rss, self._process.num_threads()
             except psutil.NoSuchProcess:
                 return
-            self.samples.append(Sample(time.monotonic(), memory, threads))
+            if tasks := self._tasks():  # else the run did not answer
+                self.samples.append(Sample(time.monotonic(), memory, threads, tasks))
+
+    def save(self, file: Path) -> None:
+        """Write all samples as CSV."""
+        with file.open("w", newline="") as out:
+            writer = csv.writer(out)
+            writer.writerow([field.name for field in fields(Sample)])
+            writer.writerows(map(astuple, self.samples))
 
 
 def thirds(samples: Sequence[Sample]) -> list[Third]:
-    """The three thirds of the time; fewer when there is a third without samples."""
+    """The three thirds of the time; fewer when the driver had no number of tasks in all three."""
     if not samples:
         return []
     began, ended = samples[0].at_s, samples[-1].at_s
@@ -65,8 +79,11 @@ def thirds(samples: Sequence[Sample]) -> list[Third]:
     parts: list[list[Sample]] = [[], [], []]
     for sample in samples:
         parts[min(2, int((sample.at_s - began) / size_s))].append(sample)
+    often = [Counter(sample.tasks for sample in part) for part in parts]
+    usual = max({s.tasks for s in samples}, key=lambda tasks: min(one[tasks] for one in often))
+    alike = [[sample for sample in part if sample.tasks == usual] for part in parts]
     return [
         Third(median(s.rss for s in part), median(s.threads for s in part))
-        for part in parts
+        for part in alike
         if part
     ]

@@ -60,6 +60,7 @@ def test_without_its_load_or_its_brokers_nothing_is_proved_but_a_loss_is_one() -
     broken = replace(PASSED, source_problems=["a broker did not start"])
     assert broken.verdict is Verdict.INCONCLUSIVE
     assert replace(PASSED, faults=FAULTS[:19]).verdict is Verdict.INCONCLUSIVE
+    assert replace(PASSED, thirds=[CALM, CALM]).verdict is Verdict.INCONCLUSIVE
     behind = replace(broken, mirror_problems=["the flow did not catch up"])
     assert behind.verdict is Verdict.INCONCLUSIVE
     assert replace(broken, accounts=with_account(foreign=1).accounts).verdict is Verdict.FAILED
@@ -71,9 +72,18 @@ def test_short_runs_are_not_judged_by_their_memory() -> None:
 
 
 def test_thirds_are_of_time() -> None:
-    samples = [Sample(at_s, rss, rss) for at_s, rss in [(0, 1), (1, 3), (40, 5), (70, 7), (90, 9)]]
+    samples = [
+        Sample(at_s, rss, rss, 2) for at_s, rss in [(0, 1), (1, 3), (40, 5), (70, 7), (90, 9)]
+    ]
     assert thirds(samples) == [Third(2, 2), Third(5, 5), Third(8, 8)]
     assert thirds([]) == []
+
+
+def test_thirds_are_compared_while_the_driver_has_as_many_tasks() -> None:
+    measured = [(0, 10, 2), (1, 10, 3), (40, 11, 2), (70, 90, 3), (71, 90, 3), (90, 12, 2)]
+    samples = [Sample(at_s, rss, rss, tasks) for at_s, rss, tasks in measured]
+    assert thirds(samples) == [Third(10, 10), Third(11, 11), Third(12, 12)]
+    assert len(thirds(samples[:-1])) < 3
 
 
 def test_a_seed_draws_the_same_faults_again_and_all_of_the_deck_before_one_twice() -> None:
