@@ -220,8 +220,8 @@ def test_what_kubectl_get_shows(api_server: ApiServer, namespace: str, create: C
     )
     here = ("-n", namespace)
     assert table(api_server, *here, "rflow") == [
-        "NAME READY REASON TASKS RUNNING FAILED LAG LAG-SECONDS DRIVERS",
-        "orders False TaskFailed 3 2 1 40 5 2",
+        "NAME READY REASON TASKS RUNNING FAILED LAG LAG-SECONDS DRIVERS DESIRED",
+        "orders False TaskFailed 3 2 1 40 5 2 2",
     ]
     assert table(api_server, *here, "mtest") == [
         "NAME FLOW PHASE VERDICT ACKNOWLEDGED MISSING DUPLICATED P99-MS",
