@@ -3,7 +3,8 @@
 import asyncio
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +28,29 @@ async def eventually(holds: Callable[[], object]) -> None:
             await asyncio.sleep(0.02)
 
 
+@asynccontextmanager
+async def running_fleet(log: Path | None = None) -> AsyncIterator[tuple[Fleet, Recorder]]:
+    """A fleet of one driver, which has joined; ``log``: the file of all drivers."""
+    events = Recorder()
+    fleet = Fleet(
+        1,
+        3.0,
+        log,
+        on_joined=events.joined.append,
+        on_left=events.left.append,
+        on_call=events.called,
+    )
+    await fleet.start()
+    try:
+        await eventually(lambda: events.joined)
+        yield fleet, events
+    finally:
+        await fleet.stop(5)
+
+
 def test_a_driver_that_froze_and_then_ended_is_lost_once_and_replaced() -> None:
     async def scene() -> None:
-        events = Recorder()
-        fleet = Fleet(
-            1,
-            3.0,
-            None,
-            on_joined=events.joined.append,
-            on_left=events.left.append,
-            on_call=events.called,
-        )
-        await fleet.start()
-        try:
-            await eventually(lambda: events.joined)
+        async with running_fleet() as (fleet, events):
             first = events.joined[0]
             first.process.send_signal(signal.SIGSTOP)
             await eventually(lambda: time.monotonic() - (first.last_beat or 0) > 1)
@@ -52,8 +62,6 @@ def test_a_driver_that_froze_and_then_ended_is_lost_once_and_replaced() -> None:
             assert events.left == [first]
             fleet.ready()[0].kill()
             await eventually(lambda: len(events.left) == 2)
-        finally:
-            await fleet.stop(5)
 
     asyncio.run(scene())
 
@@ -62,22 +70,9 @@ def test_the_log_of_a_driver_that_aborts_has_its_stacks(tmp_path: Path) -> None:
     log = tmp_path / "drivers.log"
 
     async def scene() -> None:
-        events = Recorder()
-        fleet = Fleet(
-            1,
-            3.0,
-            log,
-            on_joined=events.joined.append,
-            on_left=events.left.append,
-            on_call=events.called,
-        )
-        await fleet.start()
-        try:
-            await eventually(lambda: events.joined)
+        async with running_fleet(log) as (_, events):
             events.joined[0].process.send_signal(signal.SIGABRT)
             await eventually(lambda: events.left)
-        finally:
-            await fleet.stop(5)
 
     asyncio.run(scene())
     assert "Fatal Python error: Aborted" in log.read_text()

@@ -25,6 +25,8 @@ PARTITION_TAKEN = "partition taken from a task that did not release it in time"
 STOPPED = "stopped: not ours any more"
 """A task from which one partition was taken stops with all that it has."""
 COPYING = "copying"
+TAKEN = (LOST, UNIT_TAKEN, PARTITION_TAKEN, STOPPED)
+"""Events of the log that name an owner from whom something was taken."""
 RETRYING = "retrying"
 RENEWALS = (RETRYING, "stalled: checking the claim", "secrets changed: new clients")
 """Events of the log. A task that renews its lane drops what waits to be sent again, too: what of
@@ -250,7 +252,7 @@ class _Explanation:
         before = take_over.before
         name = before.driver.partition("/")[0]
         for line in self._log:
-            if line.event not in (LOST, UNIT_TAKEN, PARTITION_TAKEN, STOPPED):
+            if line.event not in TAKEN:
                 continue
             meant = line.task in ("", before.task)
             meant &= line.partition == self._name if line.partition else line.driver in ("", name)

@@ -10,11 +10,9 @@ from pathlib import Path
 
 from soak.accounts import (
     COPYING,
-    LOST,
     PARTITION_TAKEN,
     RENEWALS,
-    STOPPED,
-    UNIT_TAKEN,
+    TAKEN,
     Account,
     Arrival,
     Logged,
@@ -142,7 +140,7 @@ def logged(lines: Sequence[str]) -> Iterator[Logged]:
             key: quoted or plain for key, quoted, plain in _FIELD.findall(line) if quoted or plain
         }
         event, why = fields.get("event", ""), fields.get("why", "")
-        if event not in (JOINED, COPYING, *_TAKEN, *RENEWALS):
+        if event not in (JOINED, COPYING, *TAKEN, *RENEWALS):
             continue
         yield Logged(
             datetime.fromisoformat(fields["timestamp"]).timestamp(),
@@ -155,7 +153,6 @@ def logged(lines: Sequence[str]) -> Iterator[Logged]:
 
 
 JOINED = "driver joined"
-_TAKEN = (LOST, UNIT_TAKEN, PARTITION_TAKEN, STOPPED)
 _FIELD = re.compile(r'(\w+)=(?:"((?:[^"\\]|\\.)*)"|(\S*))')
 
 

@@ -57,11 +57,11 @@ class SourceTask:
         self.id, self.role = id, role
         self.ownership = ownership
         self._context, self._clock = context, context.clock
-        self._log = get_logger(__name__).bind(flow=context.name, task=id.name)
-        self._life = LifeCycle(ownership, self._log, context.clock, changed, restarts)
+        log = get_logger(__name__).bind(flow=context.name, task=id.name)
+        self._life = LifeCycle(ownership, log, context.clock, changed, restarts)
         self._reported = SourceStatus(self._life, context.clock, partial(sentence, context))
         self._progress = TaskProgress(context, ownership)
-        self._releasing = Releasing(ownership, release_pool, context.clock, self._log)
+        self._releasing = Releasing(ownership, release_pool, context.clock, log)
         self._contested = context.contested(id.name)
         self._copying = Copying(
             id,
@@ -71,7 +71,7 @@ class SourceTask:
             contested=self._contested,
             reported=self._reported,
             pool=restore_pool,
-            log=self._log,
+            log=log,
         )
         self._copying.partitions = partitions
         self._standby = Standby(context, self._life, restore_pool)

@@ -166,18 +166,13 @@ class Admin:
         self, partitions: Iterable[TopicPartition], position: Position
     ) -> dict[TopicPartition, int]:
         """The named offset of each partition; waits out the moment after a topic was made."""
-        earliest = position is Position.EARLIEST
-        spec = OffsetSpec.earliest() if earliest else OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        committed = position is Position.LAST_STABLE
-        return self._list_offsets(partitions, spec, committed, f"read {position.value} offsets")
+        return self._list_offsets(partitions, *_question(position))
 
     def known_ends(
         self, partitions: Iterable[TopicPartition], position: Position = Position.LATEST
     ) -> dict[TopicPartition, int]:
         """The end of each partition that answers now, asked for once; the others are left out."""
-        spec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        committed = position is Position.LAST_STABLE
-        return self._ask_offsets(partitions, spec, committed, f"read {position.value} offsets")[0]
+        return self._ask_offsets(partitions, *_question(position))[0]
 
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
@@ -277,3 +272,10 @@ class Admin:
 def _code(error: Retriable) -> int | None:
     cause = error.__cause__
     return cause.args[0].code() if isinstance(cause, KafkaException) else None
+
+
+def _question(position: Position) -> tuple[OffsetSpec, bool, str]:
+    """What to list, whether of committed records, and what that tries."""
+    earliest = position is Position.EARLIEST
+    spec = OffsetSpec.earliest() if earliest else OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    return spec, position is Position.LAST_STABLE, f"read {position.value} offsets"

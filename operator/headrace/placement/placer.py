@@ -104,7 +104,7 @@ class Placer:
                 drivers=there,
                 flows=flow_configs(group, list(there.values())),
                 now_ms=now_ms,
-                pinned=_pinned(there, pins or {}, balance) | _with_errors(theirs, there),
+                pinned=_pinned(theirs, there, pins or {}, balance),
             )
             decision = self._ask(name, state, _has_moves_by_hand(theirs, there, pins or {}))
             placements |= _placements(state, decision.assignment)
@@ -177,10 +177,16 @@ def _has_moves_by_hand(
 
 
 def _pinned(
-    drivers: Mapping[DriverName, DriverState], pins: Mapping[TaskId, DriverName], balance: bool
+    tasks: Iterable[ReplicationTask],
+    drivers: Mapping[DriverName, DriverState],
+    pins: Mapping[TaskId, DriverName],
+    balance: bool,
 ) -> frozenset[TaskId]:
     run = frozenset[TaskId]().union(*(driver.active for driver in drivers.values()))
-    return frozenset(id for id in run if not balance or pins.get(id) in drivers)
+    if not balance:
+        return run
+    with_error = {task_id(task) for task in tasks if task.status.last_error is not None}
+    return frozenset(id for id in run if id in with_error or pins.get(id) in drivers)
 
 
 def _overrules(state: ApplicationState, answer: TaskAssignment) -> bool:
@@ -189,13 +195,6 @@ def _overrules(state: ApplicationState, answer: TaskAssignment) -> bool:
     return any(
         driver.active & state.pinned - given[name].active for name, driver in state.drivers.items()
     )
-
-
-def _with_errors(
-    tasks: Iterable[ReplicationTask], drivers: Mapping[DriverName, DriverState]
-) -> frozenset[TaskId]:
-    run = frozenset[TaskId]().union(*(driver.active for driver in drivers.values()))
-    return run & {task_id(task) for task in tasks if task.status.last_error is not None}
 
 
 def _placements(state: ApplicationState, answer: TaskAssignment) -> dict[TaskId, Placement]:
