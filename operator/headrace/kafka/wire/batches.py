@@ -73,6 +73,11 @@ class Batch(NamedTuple):
         return bool(self.attributes & 0x40)
 
     @property
+    def payload_bytes(self) -> int:
+        """Of its records, as they are: compressed, without the header. Magic 2 only."""
+        return len(self.data) - HEADER_BYTES
+
+    @property
     def intact(self) -> bool:
         """Whether the checksum fits; 30 us for 1 MiB."""
         return crc32c(self.data[_CHECKED_FROM:]) == self.crc
