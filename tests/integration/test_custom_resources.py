@@ -11,6 +11,7 @@ from support.manifests import Document, flow, mirror_test, path_of, task
 
 Change = Callable[..., Document]
 
+MOMENT = "2026-11-21T12:00:00Z"
 RUNNING = {"phase": "Running", "driverName": "a", "driverIncarnation": "a1", "epoch": 3}
 
 
@@ -58,7 +59,7 @@ def test_a_test_that_has_begun_stays_as_it_was(create: Change, change: Change, p
     change(made, {"spec": {"settleSeconds": 60}})
     change(made, {"status": {"phase": "Pending"}}, "/status")
     change(made, {"spec": {"settleSeconds": 90}})
-    begun = {"phase": phase, "startTime": "2026-11-21T12:00:00Z"}
+    begun = {"phase": phase, "startTime": MOMENT}
     change(made, {"status": begun}, "/status")
     for patch in ({"settleSeconds": 120}, {"schedule": "@daily"}, {"settleSeconds": None}):
         with pytest.raises(ApiError, match="is immutable once the test has begun: make another"):
@@ -141,7 +142,10 @@ def test_a_unit_is_held_released_and_claimed_again(create: Change, change: Chang
 def test_a_status_may_say_more_than_the_definitions_know(create: Change) -> None:
     """Of a newer operator, and of tools that keep conditions of their own."""
     condition = {"type": "example.com/Approved", "status": "True", "reason": "Sunny"}
-    made = create(flow(), {"conditions": [condition]})
+    with pytest.raises(ApiError, match=r"conditions\[0\].lastTransitionTime: Required value"):
+        create(flow(), {"conditions": [condition]})
+    condition |= {"lastTransitionTime": MOMENT}
+    made = create(flow(name="weather"), {"conditions": [condition]})
     assert made["status"]["conditions"] == [condition]
     assert create(task(), RUNNING | {"phase": "Pondering"})["status"]["phase"] == "Pondering"
 
@@ -156,7 +160,8 @@ def test_each_writer_applies_its_own_part(api_server: ApiServer, namespace: str)
         )
 
     def condition(type: str, **more: str) -> Document:
-        return {"type": type, "status": "True", "reason": "Running", **more}
+        now = {"lastTransitionTime": MOMENT}
+        return {"type": type, "status": "True", "reason": "Running", **now, **more}
 
     partitions = [{"topic": "orders", "partitions": "0-3"}]
     split = task(index=0, partitions=partitions, connectorEpoch=1)
@@ -190,6 +195,7 @@ def table(api_server: ApiServer, *what: str) -> list[str]:
 
 def test_what_kubectl_get_shows(api_server: ApiServer, namespace: str, create: Change) -> None:
     ready = {"type": "Ready", "status": "False", "reason": "TaskFailed", "message": "look"}
+    ready |= {"lastTransitionTime": MOMENT}
     tasks = {"total": 3, "running": 2, "restoring": 0, "paused": 0, "failed": 1}
     create(
         flow(),

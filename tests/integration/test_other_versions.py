@@ -16,6 +16,7 @@ from support.operators import Operator, Resources
 
 Wait = Callable[..., Any]
 CRDS = Path(__file__).parents[2] / "crds"
+MOMENT = "2026-11-21T12:00:00Z"
 SOON_S = 60
 
 
@@ -127,8 +128,9 @@ def test_a_status_of_a_newer_version_is_no_obstacle(
     resources.apply(flow("orders"))
     waits_for_drivers(resources, "orders", wait_until)
     unit = "rtask/orders-source-connector-0"
-    sunny = {"type": "Ready", "status": "True", "reason": "Sunny", "message": "of a newer version"}
-    weather = {"type": "WeatherWatched", "status": "True", "reason": "Sunny"}
+    sunny = {"status": "True", "reason": "Sunny", "lastTransitionTime": MOMENT}
+    weather = sunny | {"type": "WeatherWatched"}
+    sunny |= {"type": "Ready", "message": "of a newer version"}
 
     def write() -> bool:
         write_status(resources, "rflow/orders", mood="good", conditions=[sunny, weather])
@@ -162,6 +164,7 @@ def test_nonsense_in_a_status_is_put_right(
         until=lambda status: status["replicas"] == 2,
     )
     condition = {"status": "True", "reason": "Because", "message": "nonsense"}
+    condition |= {"lastTransitionTime": MOMENT}
     conditions = [condition | {"type": type} for type in ("Ready", "Stalled", "DataLossDetected")]
     nonsense = {"topics": 9999, "drivers": 77, "selector": "a=b", "observedGeneration": 55}
     write_status(resources, "rflow/orders", **nonsense, tasks={"failed": 3}, conditions=conditions)

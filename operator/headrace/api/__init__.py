@@ -8,7 +8,7 @@ docs/reference.md.
 
 from headrace.api.access import ClusterAccess
 from headrace.api.cluster import AuthenticationType, ClusterSpec, SecretUse, TargetClusterSpec
-from headrace.api.conditions import Readiness, condition, conditions_of
+from headrace.api.conditions import Readiness, condition, conditions_of, dated
 from headrace.api.flow import (
     Delivery,
     FlowState,
@@ -165,6 +165,7 @@ __all__ = [
     "Verdict",
     "condition",
     "conditions_of",
+    "dated",
     "format_ranges",
     "label_value",
     "load",

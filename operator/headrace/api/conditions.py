@@ -14,6 +14,27 @@ def condition(of: Iterable[Condition], type: ConditionType) -> Condition | None:
     return next((condition for condition in of if condition.type is type), None)
 
 
+def dated(
+    conditions: Iterable[Condition],
+    before: Iterable[Condition],
+    now: datetime,
+    generation: int | None,
+) -> tuple[Condition, ...]:
+    """With ``lastTransitionTime``, kept from ``before`` while the status is the same, else ``now``;
+    and the generation of the object that they describe, if it is known."""
+    known = {one.type: one for one in before}
+    made = []
+    for new in conditions:
+        old = known.get(new.type)
+        kept = old is not None and old.status is new.status
+        since = (old.last_transition_time if old is not None and kept else None) or now
+        update: dict[str, object] = {"last_transition_time": since}
+        if generation is not None:
+            update["observed_generation"] = generation
+        made.append(new.model_copy(update=update))
+    return tuple(made)
+
+
 @dataclass(frozen=True)
 class Readiness:
     """Whether an object is ready, and why. Made by one of the four constructors."""
@@ -67,11 +88,5 @@ def conditions_of(
         Condition(type=type, status=status, reason=readiness.reason, message=readiness.message)
         for type, status in wanted
     ]
-    timed = []
-    for new in (*conditions, *others):
-        old = condition(before.conditions, new.type) if before else None
-        kept = old is not None and old.status is new.status
-        since = old.last_transition_time if old is not None and kept else now
-        observed = {"last_transition_time": since, "observed_generation": generation}
-        timed.append(new.model_copy(update=observed))
-    return tuple(timed)
+    known = before.conditions if before else ()
+    return dated((*conditions, *others), known, now, generation)

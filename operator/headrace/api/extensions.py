@@ -13,6 +13,7 @@ from pydantic_core import CoreSchema
 
 RULES: Final = "x-kubernetes-validations"
 SERVER_DEFAULT: Final = "x-headrace-server-default"
+REQUIRED: Final = "x-headrace-required"
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,9 @@ BY_TYPE: Final = Extension(
     {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
 )
 """A list that is applied item by item: each may have a writer of its own."""
+REQUIRED_BY_SERVER: Final = Extension({REQUIRED: True})
+"""The API server refuses an object without it. It is optional in memory, where whoever writes the
+object fills it in last; and what an earlier version wrote without it can be read."""
 FILLED_IN_BY_SERVER: Final = Extension({SERVER_DEFAULT: True})
 """The API server writes the default into the object: something of Kubernetes' own reads it there.
 Other defaults are filled in on reading, so that what a user set stays known."""

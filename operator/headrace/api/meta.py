@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field, JsonValue
 
-from headrace.api.extensions import BY_TYPE
+from headrace.api.extensions import BY_TYPE, REQUIRED_BY_SERVER
 from headrace.api.model import Breach, Count, Label, Model, Name, Timestamp
 
 API_VERSION: Final = "headrace.dev/v1alpha1"
@@ -229,7 +229,7 @@ class Condition(Model):
     """One word for why, made for machines."""
     message: str = ""
     """A sentence for people: what is the matter, and what to do."""
-    last_transition_time: Timestamp | None = None
+    last_transition_time: Annotated[Timestamp | None, REQUIRED_BY_SERVER] = None
     """When the status last changed."""
     observed_generation: Count | None = None
     """The metadata.generation that the condition describes."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from headrace.api.extensions import RULES, SERVER_DEFAULT
+from headrace.api.extensions import REQUIRED, RULES, SERVER_DEFAULT
 from headrace.api.fields import Schema, resolve
 from headrace.api.model import Model
 
@@ -90,8 +90,9 @@ def _inside(schema: Schema, types: Types, in_status: bool) -> Schema:
                 name: _structural(field, types, in_status or name == "status")
                 for name, field in fields.items()
             }
-            required = {"required": schema["required"]} if schema.get("required") else {}
-            return {"properties": properties, **required}
+            marked = [name for name, field in fields.items() if REQUIRED in field]
+            required = [*schema.get("required", ()), *marked]
+            return {"properties": properties, **({"required": required} if required else {})}
         case {"additionalProperties": dict(value)}:
             values = _structural(value, types, in_status)
             if not values:  # as Kubernetes defines it: its own API server checks it later

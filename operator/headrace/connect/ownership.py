@@ -1,9 +1,18 @@
 """This driver's ownership of one unit: claims, reports and the release, written to its object."""
 
 import threading
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 
-from headrace.api import ConditionType, ReplicationTask, ReplicationTaskStatus, condition
+from headrace.api import (
+    ConditionType,
+    ReplicationTask,
+    ReplicationTaskStatus,
+    condition,
+    dated,
+)
+from headrace.clock import Clock
 from headrace.connect.handover import DriverIdentity
 from headrace.connect.herder import Herder, TaskConflict
 from headrace.errors import HeadraceError
@@ -22,14 +31,20 @@ class Ownership:
     ``check``, ``report`` and ``forget`` do not wait for it.
     """
 
-    def __init__(self, task: ReplicationTask, driver: DriverIdentity, herder: Herder) -> None:
+    def __init__(
+        self,
+        task: ReplicationTask,
+        driver: DriverIdentity,
+        herder: Herder,
+        clock: Clock = time,
+    ) -> None:
         self.driver = driver
         self.epoch = 0
         """0 before the first claim."""
         self.released = False
         self.handed_over = False
         """Whether the last claim took the unit over from another driver, or from none."""
-        self._herder = herder
+        self._herder, self._clock = herder, clock
         self._task = task
         self._reported: ReplicationTaskStatus | None = None
         self._writing = threading.Lock()
@@ -112,7 +127,7 @@ class Ownership:
         Nothing is released, so no claim is needed. This instance writes nothing more.
         """
         with self._writing:
-            following = Ownership(self._task, self.driver, self._herder)
+            following = Ownership(self._task, self.driver, self._herder, self._clock)
             if not self.released:
                 following.epoch = self.epoch
             self.released = True
@@ -131,6 +146,18 @@ class Ownership:
             }
         )
 
+    def _dated(
+        self, status: ReplicationTaskStatus, before: ReplicationTaskStatus
+    ) -> ReplicationTaskStatus:
+        """With the times of its conditions: at the write, so that a report that is put off stays
+        equal to itself."""
+        if not status.conditions:
+            return status
+        now = datetime.fromtimestamp(int(self._clock.time()), UTC)
+        generation = status.observed_generation
+        conditions = dated(status.conditions, before.conditions, now, generation)
+        return status.model_copy(update={"conditions": conditions})
+
     def _see(self, task: ReplicationTask) -> None:
         """After a write, or a conflict; a change of the spec may have been seen meanwhile."""
         with self._seeing:
@@ -145,7 +172,7 @@ class Ownership:
         while True:
             task = self._task
             try:
-                written = verb(task, status)
+                written = verb(task, self._dated(status, task.status))
             except TaskConflict as conflict:
                 now = conflict.current
                 if now is None:

@@ -1,6 +1,7 @@
 """A driver's ownership of a unit: claimed, lost, transferred, reported when there is time."""
 
 import threading
+from datetime import UTC, datetime
 from typing import cast
 
 import pytest
@@ -50,6 +51,17 @@ class StoreHerder:
         return Ownership(self.task, driver, cast("Herder", self))
 
 
+class OwnClock:
+    """Stands until a test sets it."""
+
+    now = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+    monotonic = time
+
+
 @pytest.fixture
 def herder() -> StoreHerder:
     return StoreHerder()
@@ -90,10 +102,43 @@ def test_lost_data_stays_lost_when_another_takes_the_unit(herder: StoreHerder) -
     first.claim(above=0)
     first.report(RUNNING.model_copy(update={"conditions": (lost, caught_up)}))
     first.release()
-    assert herder.task.status == ReplicationTaskStatus(epoch=1, conditions=(lost,))
+    (kept,) = herder.task.status.conditions
+    assert herder.task.status == ReplicationTaskStatus(epoch=1, conditions=(kept,))
+    assert (kept.type, kept.status) == (lost.type, lost.status)
     herder.own(OTHER).claim(above=0)
     assert herder.task.status.driver_name == "other"
-    assert herder.task.status.conditions == (lost,)
+    assert herder.task.status.conditions == (kept,)
+
+
+def test_the_time_of_a_condition_changes_with_its_status_only() -> None:
+    """A report that says the same as the last one is none, however late it is."""
+    herder, clock = StoreHerder(), OwnClock()
+
+    def report(status: ConditionStatus, message: str) -> Condition:
+        clock.now += 60
+        said = Condition(
+            type=ConditionType.READY, status=status, reason=Reason.RUNNING, message=message
+        )
+        ownership.report(
+            RUNNING.model_copy(update={"conditions": (said,), "observed_generation": 7})
+        )
+        return herder.task.status.conditions[0]
+
+    ownership = Ownership(herder.task, ME, cast("Herder", herder), clock)
+    ownership.claim(above=0)
+    first = report(ConditionStatus.TRUE, "one")
+    assert first.last_transition_time == datetime(1970, 1, 1, 0, 1, tzinfo=UTC)
+    assert first.observed_generation == 7
+    version = herder.task.metadata.resource_version
+    assert report(ConditionStatus.TRUE, "one") == first
+    assert herder.task.metadata.resource_version == version, "nothing was written"
+    other = report(ConditionStatus.TRUE, "two")
+    assert (other.message, other.last_transition_time) == ("two", first.last_transition_time)
+    ownership = ownership.transfer()
+    assert report(ConditionStatus.TRUE, "two").last_transition_time == first.last_transition_time
+    assert report(ConditionStatus.FALSE, "no").last_transition_time == datetime(
+        1970, 1, 1, 0, 5, tzinfo=UTC
+    )
 
 
 def test_the_next_instance_goes_on_with_the_hold_of_one_that_failed(herder: StoreHerder) -> None:
