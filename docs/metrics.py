@@ -10,15 +10,15 @@ from marks import between
 
 from headrace.controller import metrics as operator
 from headrace.driver import metrics as driver
-from headrace.k8s import metrics as both
-from headrace.k8s.metrics import Described
+from headrace.k8s import metrics as requests
+from headrace.telemetry import BUILD_INFO, Described
 
 PAGE = Path(__file__).with_suffix(".md")
 BEGIN, END = "<!-- metrics: written by docs/metrics.py -->", "<!-- metrics: end -->"
 SECTIONS: dict[str, Sequence[Described]] = {
     "Drivers": driver.METRICS,
     "Operator": operator.METRICS,
-    "Both": both.METRICS,
+    "Both": (BUILD_INFO, *requests.METRICS),
 }
 
 

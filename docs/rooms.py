@@ -25,7 +25,7 @@ def allowed() -> Arrows:
         "contracts"
     ]
     layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
-    rooms = [room for room in layers if "|" not in room]
+    rooms = [room for room in layers if ":" not in room]
     arrows = {room: set(rooms[place + 1 :]) for place, room in enumerate(rooms)}
     arrows["headrace_spark"] = set(rooms)
     for contract in contracts:

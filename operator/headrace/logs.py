@@ -7,33 +7,85 @@ INFO tells the story of a flow in a screenful. Bind the object once and keep the
 import logging
 import os
 import sys
-from typing import TextIO
+from typing import Any, TextIO
 
 import structlog
 
+from headrace.errors import InvalidSpec
 
-def configure(level: str | None = None, stream: TextIO | None = None) -> None:
-    """Write events from ``level`` on (default: ``HEADRACE_LOG_LEVEL``, else INFO) to ``stream``."""
-    name = (level or os.environ.get("HEADRACE_LOG_LEVEL") or "INFO").upper()
-    threshold = logging.getLevelNamesMapping().get(name, logging.INFO)
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+FORMATS = ("logfmt", "json")
+_NUMBERS = {
+    **{level.lower(): logging.getLevelNamesMapping()[level] for level in LEVELS},
+    "exception": logging.ERROR,
+    "critical": logging.CRITICAL,
+}
+"""By the method of a logger."""
+LEVEL_VARIABLE = "HEADRACE_LOG_LEVEL"
+
+
+class _Level:
+    """The level of the process. Loggers are bound once, so it is read at every event."""
+
+    configured = "INFO"
+    now = "INFO"
+    number = logging.INFO
+
+
+def configure(
+    level: str | None = None, stream: TextIO | None = None, format: str = "logfmt"
+) -> None:
+    """Write events from ``level`` on (default: ``HEADRACE_LOG_LEVEL``, else INFO) to ``stream``,
+    in one of ``FORMATS``. Raises ``InvalidSpec`` for a level that there is not."""
+    name = level or os.environ.get(LEVEL_VARIABLE) or "INFO"
+    _Level.configured = set_level(name)
     structlog.configure(
         processors=[
+            _drop_below_level,
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            structlog.processors.LogfmtRenderer(
-                key_order=["timestamp", "level", "event"], drop_missing=True
-            ),
+            _renderer(format),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         # The standard error of the moment: whoever swaps it (a test, a live view) gets the lines.
         logger_factory=lambda *_: structlog.PrintLogger(stream or sys.stderr),
         cache_logger_on_first_use=False,
     )
 
 
+def set_level(name: str) -> str:
+    """Log events from this level on; returns it in capitals. Raises ``InvalidSpec``."""
+    level = name.upper()
+    if level not in LEVELS:
+        raise InvalidSpec(f"{LEVEL_VARIABLE}: {name!r} is no level; use {', '.join(LEVELS)}")
+    _Level.now, _Level.number = level, logging.getLevelNamesMapping()[level]
+    return level
+
+
+def toggle_debug() -> str:
+    """Log everything, or what was configured if everything is logged; returns the level."""
+    return set_level(_Level.configured if _Level.now == "DEBUG" else "DEBUG")
+
+
 def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:
     """The logger of a module; ``name`` is its ``__name__``."""
     logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(module=name)
     return logger
+
+
+def _drop_below_level(
+    _: Any, method: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    if _NUMBERS.get(method, logging.ERROR) < _Level.number:
+        raise structlog.DropEvent
+    return event
+
+
+def _renderer(format: str) -> structlog.typing.Processor:
+    if format == "json":
+        return structlog.processors.JSONRenderer(default=str)
+    return structlog.processors.LogfmtRenderer(
+        key_order=["timestamp", "level", "event"], drop_missing=True
+    )

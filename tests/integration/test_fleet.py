@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from headrace.standalone.fleet import DriverProcess, Fleet
+from headrace.standalone.driver_process import DriverProcess
+from headrace.standalone.fleet import Fleet
 
 
 class Recorder:

@@ -1,7 +1,7 @@
 """Manifest files -> objects, or every mistake that is in them."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -34,6 +34,13 @@ class Manifest:
     flows: tuple[ReplicationFlow, ...] = ()
     tests: tuple[MirrorTest, ...] = ()
     secrets: tuple[Secret, ...] = ()
+    documents: Mapping[tuple[str, str, str], Document] = field(default_factory=dict)
+    """Where each is written, by kind, namespace and name."""
+
+    def mistake(self, found: Object, path: tuple[Key, ...], sentence: str) -> Mistake:
+        """``sentence`` with the place of the field at ``path``."""
+        document = self.documents[_identity(found)]
+        return Mistake(document.file, document.line(path), (), sentence)
 
     @property
     def objects(self) -> tuple[Object, ...]:
@@ -56,7 +63,7 @@ def load(paths: Sequence[Path]) -> Manifest:
     """
     mistakes: list[Mistake] = []
     objects: dict[tuple[str, str, str], Object] = {}
-    places: dict[tuple[str, str, str], str] = {}
+    written: dict[tuple[str, str, str], Document] = {}
     for file in dict.fromkeys(_files(paths, mistakes)):
         documents, wrong = read(file)
         for document in documents:
@@ -64,14 +71,15 @@ def load(paths: Sequence[Path]) -> Manifest:
             if isinstance(found, list):
                 wrong += found
                 continue
-            identity = (found.kind, found.metadata.namespace, found.metadata.name)
-            line = document.line(("metadata", "name"))
+            identity = _identity(found)
             if identity in objects:
-                allowed = f"is the name of another {found.kind}, in {places[identity]}"
+                other = written[identity]
+                place = f"{other.file}:{other.line(('metadata', 'name'))}"
+                allowed = f"is the name of another {found.kind}, in {place}"
                 wrong.append(_mistake(document, ("metadata", "name"), allowed, identity[-1]))
             else:
                 objects[identity] = found
-                places[identity] = f"{file}:{line}"
+                written[identity] = document
         mistakes += sorted(wrong, key=lambda mistake: mistake.line or 0)
     if mistakes:
         raise InvalidManifest(mistakes)
@@ -79,7 +87,17 @@ def load(paths: Sequence[Path]) -> Manifest:
         flows=tuple(found for found in objects.values() if isinstance(found, ReplicationFlow)),
         tests=tuple(found for found in objects.values() if isinstance(found, MirrorTest)),
         secrets=tuple(found for found in objects.values() if isinstance(found, Secret)),
+        documents=written,
     )
+
+
+def files_of(paths: Sequence[Path]) -> list[Path]:
+    """The files that ``load`` reads."""
+    return list(dict.fromkeys(_files(paths, [])))
+
+
+def _identity(found: Object) -> tuple[str, str, str]:
+    return found.kind, found.metadata.namespace, found.metadata.name
 
 
 def _files(paths: Sequence[Path], mistakes: list[Mistake]) -> Iterator[Path]:

@@ -6,7 +6,7 @@ schedule, spark ...) is neither: standalone has no use for it.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.api.cluster import AuthenticationType
 from headrace.api.flow import (
@@ -83,6 +83,8 @@ class Unbuilt:
     """A sentence for each value that was chosen and has to be changed."""
     warned: tuple[str, ...]
     """The defaults that are left out, as ``spec.checkpoints.enabled: true``."""
+    places: tuple[tuple[Key, ...], ...] = field(default=(), compare=False)
+    """The field of each of ``refused``."""
 
     @property
     def warning(self) -> str | None:
@@ -92,7 +94,7 @@ class Unbuilt:
 
 def unbuilt(subject: ReplicationFlow | MirrorTest) -> Unbuilt:
     """What ``subject`` asks for that this version does not do."""
-    refused: list[str] = []
+    refused: list[tuple[str, tuple[Key, ...]]] = []
     warned: list[str] = []
     for part in FLOW if isinstance(subject, ReplicationFlow) else TEST:
         if part.unless and _values(subject.spec, part.unless[0])[0].value == part.unless[1]:
@@ -103,21 +105,26 @@ def unbuilt(subject: ReplicationFlow | MirrorTest) -> Unbuilt:
             if asked.value == asked.default:
                 warned.append(f"{asked.where}: {_word(asked.value)}")
             else:
-                refused.append(_sentence(asked, part.built))
+                refused.append((_sentence(asked, part.built), asked.path))
             for detail in part.details:
                 refused += [
-                    _sentence(more)
+                    (_sentence(more), more.path)
                     for more in _values(subject.spec, detail)
                     if more.value != more.default
                 ]
-    return Unbuilt(tuple(refused), tuple(warned))
+    sentences, places = zip(*refused, strict=True) if refused else ((), ())
+    return Unbuilt(sentences, tuple(warned), places)
 
 
 @dataclass(frozen=True)
 class _Value:
-    where: str
+    path: tuple[Key, ...]
     value: object
     default: object
+
+    @property
+    def where(self) -> str:
+        return path_text(self.path)
 
 
 def _values(spec: Model, field: str) -> list[_Value]:
@@ -131,7 +138,7 @@ def _walk(model: Model, names: list[str], path: tuple[Key, ...]) -> Iterator[_Va
     value = getattr(model, name)
     here = (*path, info.alias or name)
     if not rest:
-        yield _Value(path_text(here), value, info.get_default(call_default_factory=True))
+        yield _Value(here, value, info.get_default(call_default_factory=True))
     elif isinstance(value, Model):
         yield from _walk(value, rest, here)
     elif isinstance(value, tuple):

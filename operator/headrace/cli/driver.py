@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from headrace import logs
+from headrace.cli.log_options import follow_signal, log_format_option
 from headrace.connect import DriverIdentity
 from headrace.driver import run_driver
 
@@ -31,11 +32,20 @@ from headrace.driver import run_driver
     default=20.0,
     help="Seconds to hand over after TERM, of the pod's grace period.",
 )
+@log_format_option
 def command(
-    name: str, link: int | None, incarnation: str, lease: float, secrets: Path | None, **pod: Any
+    *,
+    name: str,
+    link: int | None,
+    incarnation: str,
+    lease: float,
+    secrets: Path | None,
+    log_format: str,
+    **pod: Any,
 ) -> None:
     """Host the units that are assigned: with --link by a herder, with --flow by the operator."""
-    logs.configure()
+    logs.configure(format=log_format)
+    follow_signal()
     faulthandler.enable(2)  # a client library that aborts leaves the threads' stacks in the log
     if (link is None) == (pod["flow"] is None):
         raise click.UsageError("give one of --link (standalone) and --flow (as a pod)")

@@ -7,6 +7,7 @@ import socket
 import click
 
 from headrace import __version__, logs
+from headrace.cli.log_options import follow_signal, log_format_option
 from headrace.controller import LEASE, ChaosRole, Images, OperatorOptions, Settings, run_operator
 
 
@@ -52,6 +53,7 @@ from headrace.controller import LEASE, ChaosRole, Images, OperatorOptions, Setti
     help="Role of the Jobs that carry out spec.chaos: a ClusterRole; with --namespace a Role "
     "there. [default: tests with spec.chaos are refused]",
 )
+@log_format_option
 def command(
     *,
     namespace: str | None,
@@ -65,11 +67,13 @@ def command(
     spark_image: str,
     network_policy: bool,
     chaos_role: str | None,
+    log_format: str,
 ) -> None:
     """Reconcile flows and mirror tests. Finds the API server by KUBECONFIG, else as a pod."""
     if (namespace is None) is not all_namespaces:
         raise click.UsageError("give one of --namespace NAME and --all-namespaces")
-    logs.configure()
+    logs.configure(format=log_format)
+    follow_signal()
     options = OperatorOptions(
         identity=identity,
         namespace=namespace,

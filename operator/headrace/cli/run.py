@@ -4,8 +4,9 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,18 +14,25 @@ from typing import Any
 import click
 
 from headrace import logs
-from headrace.api import Manifest, ReplicationFlow, Resets, load, unbuilt
+from headrace.api import Manifest, ReplicationFlow, unbuilt
 from headrace.cli.exits import Exit
-from headrace.cli.secrets_folder import secrets_folder, secrets_option
+from headrace.cli.log_options import log_format_option
+from headrace.cli.secrets_folder import rewrite_secrets, secrets_folder, secrets_option
 from headrace.cli.view import farewell, show
-from headrace.connect.preflight import check_clients
 from headrace.control import control
 from headrace.control.catch_up import caught_up, progress_of, why_behind
 from headrace.errors import Fatal, GaveUp, InvalidSpec
 from headrace.host import state_home
-from headrace.placement import check_assignor
 from headrace.standalone import StandaloneHerder
+from headrace.standalone.manifest_files import ManifestFiles
+from headrace.standalone.pause_records import PauseRecords
+from headrace.standalone.reload import Reload, driver_count
 from headrace.standalone.verbs import answer
+
+log = logs.get_logger(__name__)
+
+_LOG_BYTES = 50 << 20
+"""A log file that is larger is put aside at the next start."""
 
 
 @click.command()
@@ -48,104 +56,181 @@ from headrace.standalone.verbs import answer
     metavar="SECONDS",
     help="With --until-caught-up: give up when nothing moved for so long.",
 )
-def command(
-    files: Sequence[Path],
-    drivers: int | None,
-    secrets: Path | None,
-    until_caught_up: bool,
-    timeout: float,
-) -> int:
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="Serve /metrics, /healthz and /readyz there; 0: any port.",
+)
+@click.option(
+    "--metrics-address",
+    default="127.0.0.1",
+    show_default=True,
+    help="Of which of this machine's addresses; 0.0.0.0: all.",
+)
+@log_format_option
+def command(files: Sequence[Path], **options: Any) -> int:
     """Run the ReplicationFlows in FILES until Ctrl-C.
 
     Data survives any end of this command, kill -9 included: the next run goes on where it stopped.
+    HUP reads FILES again; USR1 logs everything, and again not.
     """
-    manifest = load(files)
-    flows = _flows(manifest, files)
-    count = drivers or max([1, *(flow.spec.drivers.replicas for flow in flows)])
-    for flow in flows:
-        check_clients(flow)
-    log_file = _log_file(flows) if sys.stderr.isatty() else None
-    with ExitStack() as files_in_use:
-        folder = files_in_use.enter_context(secrets_folder(secrets, manifest.secrets))
-        stream = files_in_use.enter_context(log_file.open("a")) if log_file else None
-        logs.configure(stream=stream)
-        return _run_flows(flows, count, timeout if until_caught_up else None, log_file, folder)
+    return _run_files(ManifestFiles(files), Options(**options))
 
 
-def _run_flows(
-    flows: Sequence[ReplicationFlow],
-    drivers: int,
-    give_up_after_s: float | None,
-    log_file: Path | None,
-    secrets: Path | None,
-) -> int:
-    herder = StandaloneHerder(flows, drivers, log_file, secrets)
-    if log_file is not None:
-        click.echo(f"Logs: {log_file}", err=True)
-    return asyncio.run(_run(herder, [flow.metadata.name for flow in flows], give_up_after_s))
+@dataclass(frozen=True)
+class Options:
+    """Of the command line."""
+
+    drivers: int | None
+    secrets: Path | None
+    until_caught_up: bool
+    timeout: float
+    metrics_port: int | None
+    metrics_address: str
+    log_format: str
+
+
+def _run_files(files: ManifestFiles, options: Options) -> int:
+    manifest = files.read()
+    for flow in manifest.flows:
+        if warning := unbuilt(flow).warning:
+            click.echo(f"headrace: flow {flow.metadata.name}: {warning}", err=True)
+    log_file = _log_file(manifest.flows) if sys.stderr.isatty() else None
+    with ExitStack() as in_use:
+        secrets = in_use.enter_context(secrets_folder(options.secrets, manifest.secrets))
+        stream = in_use.enter_context(log_file.open("a")) if log_file else None
+        logs.configure(stream=stream, format=options.log_format)
+        pauses = PauseRecords(_runs_folder())
+        flows = [pauses.applied(flow) for flow in manifest.flows]
+        herder = StandaloneHerder(
+            flows,
+            options.drivers or driver_count(manifest.flows),
+            log_file,
+            secrets,
+            options.log_format,
+        )
+        if log_file is not None:
+            click.echo(f"Logs: {log_file}", err=True)
+
+        def write_secrets(read: Manifest) -> None:
+            rewrite_secrets(options.secrets, secrets, read.secrets)
+
+        running = _run(
+            herder,
+            files=files,
+            manifest=manifest,
+            pauses=pauses,
+            write_secrets=write_secrets,
+            options=options,
+        )
+        return asyncio.run(running)
 
 
 def _log_file(flows: Sequence[ReplicationFlow]) -> Path:
-    """Where logs go while the terminal shows the live view."""
-    path = state_home() / "runs" / f"{flows[0].metadata.name}.log"
+    """Where logs go while the terminal shows the live view; the last one is kept beside it."""
+    path = _runs_folder() / f"{flows[0].metadata.name}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size > _LOG_BYTES:
+        path.replace(path.with_suffix(".log.1"))
     return path
 
 
-def _flows(manifest: Manifest, files: Sequence[Path]) -> list[ReplicationFlow]:
-    """The flows to run; ``InvalidSpec`` for what is not built yet."""
-    flows = list(manifest.flows)
-    if not flows:
-        raise InvalidSpec(f"there is no ReplicationFlow in {', '.join(map(str, files))}")
-    refused = []
-    for flow in flows:
-        asked = unbuilt(flow)
-        refused += [f"flow {flow.metadata.name}: {sentence}" for sentence in asked.refused]
-        try:
-            check_assignor(flow.spec.tasks.assignor)
-            Resets.asked(flow.metadata)
-        except InvalidSpec as wrong:
-            refused.append(f"flow {flow.metadata.name}: {wrong}")
-        if asked.warning:
-            click.echo(f"headrace: flow {flow.metadata.name}: {asked.warning}", err=True)
-    if refused:
-        raise InvalidSpec("\n".join(refused))
-    return flows
+def _runs_folder() -> Path:
+    return state_home() / "runs"
 
 
-async def _run(herder: StandaloneHerder, flows: list[str], give_up_after_s: float | None) -> int:
-    stop = asyncio.Event()
+async def _run(
+    herder: StandaloneHerder,
+    *,
+    files: ManifestFiles,
+    manifest: Manifest,
+    pauses: PauseRecords,
+    write_secrets: Callable[[Manifest], None],
+    options: Options,
+) -> int:
+    stop, reload = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, reload.set)
+    loop.add_signal_handler(signal.SIGUSR1, lambda: herder.set_log_level(logs.toggle_debug()))
     async with AsyncExitStack() as sockets:
-        for flow in flows:
-            await sockets.enter_async_context(control.serve(flow, partial(answer, herder, flow)))
+
+        async def serve(flow: str) -> None:
+            handle = partial(answer, herder, flow)
+            await sockets.enter_async_context(control.serve(flow, handle))
+
+        declared = {flow.metadata.name: flow for flow in manifest.flows}
+        for flow in declared:
+            await serve(flow)
+        if options.metrics_port is not None:
+            await sockets.enter_async_context(_serve_metrics(herder, options))
+        reloading = Reload(
+            herder,
+            files,
+            declared,
+            pauses,
+            drivers=options.drivers,
+            write_secrets=write_secrets,
+            serve=serve,
+        )
         running = asyncio.create_task(herder.run(stop))
-        viewing = asyncio.create_task(show(herder, flows))
-        watching = asyncio.create_task(_watch(herder, flows, give_up_after_s))
+        viewing = asyncio.create_task(show(herder))
+        give_up_after_s = options.timeout if options.until_caught_up else None
+        watching = asyncio.create_task(_watch(herder, reloading, give_up_after_s))
+        following = asyncio.create_task(_follow(reload, reloading))
+        ends = {running, watching, following}
         try:
-            await asyncio.wait({running, watching}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             viewing.cancel()
             await asyncio.wait({viewing})
-            farewell(herder, flows)
+            farewell(herder)
             stop.set()
             await asyncio.wait({running})
         running.result()
-        if watching.done():
-            watching.result()
-        watching.cancel()
+        for end in (watching, following):
+            if end.done():
+                end.result()
+            end.cancel()
     return Exit.OK
 
 
-async def _watch(herder: StandaloneHerder, flows: list[str], give_up_after_s: float | None) -> None:
+async def _follow(asked: asyncio.Event, reload: Reload) -> None:
+    """Read the manifests again whenever that is asked for."""
+    while True:
+        await asked.wait()
+        asked.clear()
+        await reload.run_once()
+
+
+@asynccontextmanager
+async def _serve_metrics(herder: StandaloneHerder, options: Options) -> AsyncIterator[None]:
+    from headrace.standalone.metrics import run_registry  # noqa: PLC0415 - only with the option
+    from headrace.telemetry.serving import serve  # noqa: PLC0415
+
+    registry = run_registry(herder.measure, asyncio.get_running_loop())
+    async with serve(
+        options.metrics_address,
+        options.metrics_port or 0,
+        registry,
+        live=list,
+        ready=herder.not_ready,
+        option="--metrics-port or --metrics-address",
+    ) as port:
+        log.info("serves metrics", address=options.metrics_address, port=port)
+        yield
+
+
+async def _watch(herder: StandaloneHerder, reload: Reload, give_up_after_s: float | None) -> None:
     """Return when all is caught up, if that was asked for; raise what cannot go on."""
     last, since = None, time.monotonic()
     while True:
         await asyncio.sleep(0.2)
-        units = {flow: herder.tasks(flow) for flow in flows}
+        units = {flow: herder.tasks(flow) for flow in herder.flows()}
         for tasks in units.values():
-            _raise_mistakes(tasks, give_up_after_s is not None)
+            if not reload.happened:  # a bad edit ends nothing: its tasks fail, and say why
+                _raise_mistakes(tasks, give_up_after_s is not None)
         if give_up_after_s is None:
             continue
         if all(caught_up(tasks) for tasks in units.values()):
@@ -154,7 +239,7 @@ async def _watch(herder: StandaloneHerder, flows: list[str], give_up_after_s: fl
         if now != last:
             last, since = now, time.monotonic()
         elif time.monotonic() - since > give_up_after_s:
-            behind = [flow for flow in flows if not caught_up(units[flow])]
+            behind = [flow for flow in units if not caught_up(units[flow])]
             why = "; ".join(f"{flow}: {why_behind(units[flow])}" for flow in behind)
             raise GaveUp(f"not caught up, and nothing moved for {give_up_after_s:.0f} s: {why}")
 

@@ -32,12 +32,7 @@ def secrets_folder(given: Path | None, documents: Sequence[Secret]) -> Iterator[
 
     Raises ``InvalidSpec`` for both at once: nobody could say which of them counts.
     """
-    if given is not None and documents:
-        names = ", ".join(secret.metadata.name for secret in documents)
-        raise InvalidSpec(
-            f"the manifest holds Secret documents ({names}), and --secrets names a folder: leave "
-            "one of them out"
-        )
+    _refuse_both(given, documents)
     if given is not None or not documents:
         yield given.resolve() if given is not None else None
         return
@@ -45,15 +40,44 @@ def secrets_folder(given: Path | None, documents: Sequence[Secret]) -> Iterator[
     _delete_orphans(home)
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=home))
     try:
-        for secret in documents:
-            (folder / secret.metadata.name).mkdir(mode=0o700)
-            for key, value in secret.values.items():
-                file = folder / secret.metadata.name / key
-                file.touch(mode=0o600)
-                file.write_bytes(value)
+        _write(folder, documents)
         yield folder
     finally:
         shutil.rmtree(folder)
+
+
+def rewrite_secrets(given: Path | None, folder: Path | None, documents: Sequence[Secret]) -> None:
+    """Write changed ``documents`` into the ``folder`` that a run has; clients follow changes.
+
+    Raises ``InvalidSpec`` when the run was started with a folder of its user's, or with none.
+    """
+    _refuse_both(given, documents)
+    if documents and folder is None:
+        raise InvalidSpec("the manifests have Secret documents now: start the run again")
+    if given is None and folder is not None:
+        _write(folder, documents)
+
+
+def _refuse_both(given: Path | None, documents: Sequence[Secret]) -> None:
+    if given is not None and documents:
+        names = ", ".join(secret.metadata.name for secret in documents)
+        raise InvalidSpec(
+            f"the manifest holds Secret documents ({names}), and --secrets names a folder: leave "
+            "one of them out"
+        )
+
+
+def _write(folder: Path, documents: Sequence[Secret]) -> None:
+    for secret in documents:
+        (folder / secret.metadata.name).mkdir(mode=0o700, exist_ok=True)
+        for key, value in secret.values.items():
+            file = folder / secret.metadata.name / key
+            if file.exists() and file.read_bytes() == value:
+                continue
+            draft = folder / secret.metadata.name / f".{key}.new"
+            draft.touch(mode=0o600)
+            draft.write_bytes(value)
+            draft.replace(file)  # a client reads the old one or the new one, nothing between
 
 
 def _memory() -> Path:

@@ -41,35 +41,39 @@ _ALARMS = (
 )
 
 
-async def show(herder: StandaloneHerder, flows: list[str]) -> None:
+async def show(herder: StandaloneHerder) -> None:
     """Show until cancelled."""
     console = Console(stderr=True)
     if console.is_terminal:
-        await _show_table(console, herder, flows)
+        await _show_table(console, herder)
     else:
-        await _show_lines(console, herder, flows)
+        await _show_lines(console, herder)
 
 
-def farewell(herder: StandaloneHerder, flows: list[str]) -> None:
+def farewell(herder: StandaloneHerder) -> None:
     """A last line a flow: how it stands when it is asked to stop."""
-    for flow in flows:
+    for flow in herder.flows():
         status = herder.status(flow)
         click.echo(f"{flow}: stopping; {_readiness(status)}; {_summary(status)}", err=True)
 
 
-async def _show_table(console: Console, herder: StandaloneHerder, flows: list[str]) -> None:
+async def _show_table(console: Console, herder: StandaloneHerder) -> None:
     with Live(console=console, auto_refresh=False, transient=False) as live:
         while True:
-            parts = [_flow_table(flow, herder.status(flow), herder.tasks(flow)) for flow in flows]
-            live.update(Group(*parts), refresh=True)
+            parts = [
+                _flow_table(flow, herder.status(flow), herder.tasks(flow))
+                for flow in herder.flows()
+            ]
+            notices = [Text(notice, style="yellow") for notice in herder.notices()]
+            live.update(Group(*notices, *parts), refresh=True)
             await asyncio.sleep(_REFRESH_S)
 
 
-async def _show_lines(console: Console, herder: StandaloneHerder, flows: list[str]) -> None:
+async def _show_lines(console: Console, herder: StandaloneHerder) -> None:
     """A line a flow every few seconds, and at once when its readiness changes."""
     shown: dict[str, tuple[str, float]] = {}
     while True:
-        for flow in flows:
+        for flow in herder.flows():
             status = herder.status(flow)
             word = _readiness(status)
             last_word, at = shown.get(flow, ("", 0.0))

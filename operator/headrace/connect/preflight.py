@@ -1,10 +1,9 @@
 """What can be refused before anything starts."""
 
-from headrace.api import ReplicationFlow
+from headrace.api import ClusterSpec
 from headrace.kafka import check_settings
 
 
-def check_clients(flow: ReplicationFlow) -> None:
+def check_client(cluster: ClusterSpec) -> None:
     """Raise ``InvalidSpec`` for client settings that the client does not know; asks no broker."""
-    for cluster in (flow.spec.source, flow.spec.target):
-        check_settings(cluster)
+    check_settings(cluster)

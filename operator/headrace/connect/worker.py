@@ -115,6 +115,11 @@ class Worker:
             and time.monotonic() - self._reconciled_at < _RECONCILE_TIMEOUT_S
         )
 
+    @property
+    def namespace(self) -> str:
+        """The flow's."""
+        return self._context.flow.metadata.namespace
+
     def update(self, tasks: Iterable[ReplicationTask]) -> None:
         """All units of the flow that this driver is to run, stands by for, or owns."""
         self._assigned = {

@@ -101,9 +101,9 @@ async def serve(flow: str, handle: Handler) -> AsyncIterator[None]:
 
         async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             with suppress(ConnectionError):
-                line = await reader.readline()
-                writer.write(json.dumps(await _answered(handle, line)).encode() + b"\n")
-                await writer.drain()
+                if line := await reader.readline():  # else it is ``_answers``, which asks nothing
+                    writer.write(json.dumps(await _answered(handle, line)).encode() + b"\n")
+                    await writer.drain()
             writer.close()
 
         server = await asyncio.start_unix_server(serve_one, path, limit=_LINE_LIMIT)

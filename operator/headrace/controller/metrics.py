@@ -8,43 +8,13 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from headrace.api import ConditionType, FlowState, Verdict
-from headrace.api.drivers import Drivers
-from headrace.k8s import MIRROR_TEST, Described, Object
+from headrace.api import Verdict
+from headrace.k8s import MIRROR_TEST, Object
+from headrace.telemetry import FLOW_METRICS, Described, Sample, flow_samples
 
-_FLOW = ("namespace", "flow")
 _TEST = ("namespace", "test")
 _OF_TEST = "of a finished MirrorTest; runs of a schedule go by its name, and the last one counts."
 
-FLOW_CONDITION = Described(
-    "headrace_flow_condition",
-    "gauge",
-    "1 while the condition of the flow is True, else 0.",
-    (*_FLOW, "condition"),
-)
-FLOW_TASKS = Described(
-    "headrace_flow_tasks",
-    "gauge",
-    "Tasks of the flow (connectors are none), by phase; Other: they begin or go.",
-    (*_FLOW, "phase"),
-)
-DRIVERS_READY = Described("headrace_flow_drivers_ready", "gauge", "Drivers that are alive.", _FLOW)
-DRIVERS_DESIRED = Described(
-    "headrace_flow_drivers_desired",
-    "gauge",
-    "Drivers that the spec asks for; 0 of a flow that is stopped.",
-    _FLOW,
-)
-FLOW_LAG_RECORDS = Described(
-    "headrace_flow_lag_records",
-    "gauge",
-    "Records on the source that the target has not acknowledged, in the coarse steps of the "
-    "status; the drivers' metrics are exact.",
-    _FLOW,
-)
-FLOW_LAG_S = Described(
-    "headrace_flow_lag_seconds", "gauge", "Age of the oldest of them, in the same steps.", _FLOW
-)
 TEST_VERDICT = Described(
     "headrace_mirror_test_verdict",
     "gauge",
@@ -93,12 +63,7 @@ RECONCILE_ERRORS = Described(
     ("kind",),
 )
 _COLLECTED = (
-    FLOW_CONDITION,
-    FLOW_TASKS,
-    DRIVERS_READY,
-    DRIVERS_DESIRED,
-    FLOW_LAG_RECORDS,
-    FLOW_LAG_S,
+    *FLOW_METRICS,
     TEST_VERDICT,
     TEST_MESSAGES,
     TEST_LATENCY,
@@ -108,28 +73,8 @@ _COLLECTED = (
 )
 METRICS: Sequence[Described] = (*_COLLECTED, RECONCILE_S, RECONCILE_ERRORS)
 
-_CONDITIONS = (
-    ConditionType.READY,
-    ConditionType.RECONCILING,
-    ConditionType.STALLED,
-    ConditionType.DATA_LOSS_DETECTED,
-    ConditionType.FOREIGN_WRITER,
-    ConditionType.DRIVERS_AVAILABLE,
-    ConditionType.PARTITIONS_PAUSED,
-    ConditionType.PARTITIONS_RESET,
-    ConditionType.RECORDS_LEFT_OUT,
-    ConditionType.PARTITION_CONTESTED,
-    ConditionType.TRANSACTION_HANGING,
-    ConditionType.TOMBSTONES_AT_RISK,
-    ConditionType.ASSIGNMENT_FAILED,
-    ConditionType.DRIVER_UNRESPONSIVE,
-)
-_PHASES = ("Running", "Restoring", "Paused", "Failed")
 _OUTCOMES = ("acknowledged", "missing", "duplicated", "reordered", "corrupted", "alien")
 _QUANTILES = {"0.5": "p50", "0.99": "p99", "0.999": "p999", "1": "max"}
-
-_Sample = tuple[Described, tuple[str, ...], float]
-"""What is measured, the values of its labels, the value."""
 
 
 class OperatorMetrics(Collector):
@@ -176,41 +121,14 @@ class OperatorMetrics(Collector):
             families[metric].add_metric(labels, value)
         yield from families.values()
 
-    def _samples(self) -> Iterator[_Sample]:
+    def _samples(self) -> Iterator[Sample]:
         yield LEADS, (), self._leads()
         for kind, length in self._queues.items():
             yield QUEUE, (kind,), length()
         for flow in self._flows():
-            yield from _of_flow(flow)
+            yield from flow_samples(flow)
         for name, status in _finished(self._tests).items():
             yield from _of_test(name, status)
-
-
-def _of_flow(flow: Object) -> Iterator[_Sample]:
-    name = (flow["metadata"]["namespace"], flow["metadata"]["name"])
-    status = flow.get("status") or {}
-    conditions = status.get("conditions") or ()
-    true = {one["type"] for one in conditions if one["status"] == "True"}
-    for condition in _CONDITIONS:
-        yield FLOW_CONDITION, (*name, condition.value), condition in true
-    if (tasks := status.get("tasks")) is not None:
-        phases = {phase: tasks.get(phase.lower(), 0) for phase in _PHASES}
-        phases["Other"] = tasks.get("total", 0) - sum(phases.values())
-        for phase, count in phases.items():
-            yield FLOW_TASKS, (*name, phase), count
-    yield DRIVERS_READY, name, status.get("drivers", 0)
-    yield DRIVERS_DESIRED, name, _desired_drivers(flow.get("spec") or {})
-    if (lag := status.get("lag")) is not None:
-        yield FLOW_LAG_RECORDS, name, lag.get("records", 0)
-        yield FLOW_LAG_S, name, lag.get("seconds", 0)
-
-
-def _desired_drivers(spec: Object) -> int:
-    if spec.get("state") == FlowState.STOPPED:
-        return 0
-    drivers: Object = spec.get("drivers") or {}
-    replicas: int = drivers.get("replicas", Drivers().replicas)
-    return replicas
 
 
 def _finished(tests: Iterable[Object]) -> dict[tuple[str, str], Object]:
@@ -229,7 +147,7 @@ def _finished(tests: Iterable[Object]) -> dict[tuple[str, str], Object]:
     return ended
 
 
-def _of_test(name: tuple[str, str], status: Object) -> Iterator[_Sample]:
+def _of_test(name: tuple[str, str], status: Object) -> Iterator[Sample]:
     for verdict in Verdict:
         yield TEST_VERDICT, (*name, verdict.value), status["verdict"] == verdict
     if (counts := status.get("counts")) is not None:

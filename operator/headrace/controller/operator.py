@@ -31,10 +31,10 @@ from headrace.k8s import (
     Reflector,
     RequestMetrics,
     connect,
-    make_registry,
-    serve,
 )
 from headrace.logs import get_logger
+from headrace.telemetry import make_registry
+from headrace.telemetry.serving import serve
 
 log = get_logger(__name__)
 

@@ -1,8 +1,8 @@
 """The process of a driver, which hosts a Worker for each flow.
 
 ``process`` is the driver of ``headrace run``. ``pod`` is that of Kubernetes, with
-``driver_units``, the watches of its units, and ``metrics``, for Prometheus; it
-needs the extra ``operator``.
+``driver_units``, the watches of its units; it needs the extra ``operator``. ``metrics`` is what
+both measure.
 """
 
 from headrace.driver.process import run_driver

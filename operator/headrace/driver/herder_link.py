@@ -106,6 +106,10 @@ class HerderLink:
         """Tell the herder that this driver lives."""
         self._send({"call": "beat"})
 
+    def send_samples(self, request: int, samples: Sequence[Any]) -> None:
+        """What is measured now, as the event ``samples`` asked."""
+        self._send({"call": "samples", "request": request, "samples": samples})
+
     def _status_write(
         self, verb: str, task: ReplicationTask, status: ReplicationTaskStatus
     ) -> ReplicationTask:

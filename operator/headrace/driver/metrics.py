@@ -1,4 +1,4 @@
-"""A driver pod's metrics of its units: what its Worker would report, nothing else."""
+"""A driver's metrics of its units: what its Worker would report, nothing else."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -8,7 +8,7 @@ from prometheus_client.registry import Collector
 
 from headrace.api import ConditionStatus, ConditionType, TaskPhase, TaskType
 from headrace.connect import UnitFigures
-from headrace.k8s import Described
+from headrace.telemetry import Described, Sample
 
 _TASK = ("namespace", "flow", "task", "type")
 _LAG = "as last fetched; of source tasks."
@@ -141,9 +141,6 @@ _CONDITIONS = (
     ConditionType.TOMBSTONES_AT_RISK,
 )
 
-_Sample = tuple[Described, tuple[str, ...], float]
-"""What is measured, the values of the labels behind ``type``, the value."""
-
 
 class DriverCollector(Collector):
     """The units of one flow on one driver."""
@@ -157,14 +154,20 @@ class DriverCollector(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         """See ``Collector``."""
         families = {metric: metric.family() for metric in METRICS}
-        for unit in self._figures():
-            labels = (*self._labels, unit.id.name, unit.id.type)
-            for metric, more, value in _samples(unit):
-                families[metric].add_metric([*labels, *more], value)
+        for metric, labels, value in unit_samples(*self._labels, self._figures()):
+            families[metric].add_metric(labels, value)
         yield from families.values()
 
 
-def _samples(unit: UnitFigures) -> Iterator[_Sample]:
+def unit_samples(namespace: str, flow: str, figures: Iterable[UnitFigures]) -> Iterator[Sample]:
+    """What is measured of units; the labels are those that ``METRICS`` name."""
+    for unit in figures:
+        labels = (namespace, flow, unit.id.name, unit.id.type)
+        for metric, more, value in _samples(unit):
+            yield metric, (*labels, *more), value
+
+
+def _samples(unit: UnitFigures) -> Iterator[Sample]:
     status = unit.status
     yield RESTARTS, (), unit.restarts
     for phase in TaskPhase:
@@ -186,7 +189,7 @@ def _samples(unit: UnitFigures) -> Iterator[_Sample]:
         yield from _of_source_task(unit)
 
 
-def _of_source_task(unit: UnitFigures) -> Iterator[_Sample]:
+def _of_source_task(unit: UnitFigures) -> Iterator[Sample]:
     status = unit.status
     yield TAKEN, (), unit.taken
     yield PARTITIONS, (), sum(len(topic.numbers) for topic in status.partitions)

@@ -34,12 +34,12 @@ from headrace.k8s import (
     Reflector,
     RequestMetrics,
     connect,
-    make_registry,
     owner_reference,
     parse,
-    serve,
 )
 from headrace.logs import get_logger
+from headrace.telemetry import make_registry
+from headrace.telemetry.serving import serve
 
 log = get_logger(__name__)
 
@@ -122,8 +122,8 @@ class PodDriver:
                 self._pod.ip,
                 self._pod.port,
                 self._registry,
-                self._not_live,
-                self._not_ready,
+                live=self._not_live,
+                ready=self._not_ready,
             ),
             asyncio.TaskGroup() as tasks,
         ):

@@ -6,12 +6,15 @@ import signal
 import socket
 import threading
 from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from headrace import logs
 from headrace.api import ReplicationFlow, ReplicationTask
 from headrace.connect import DriverIdentity, Worker
 from headrace.driver.herder_link import HerderLink
+from headrace.driver.metrics import unit_samples
 from headrace.errors import Retriable
 from headrace.logs import get_logger
 
@@ -54,6 +57,10 @@ def run_driver(
             case "restart":
                 for worker in workers.values():
                     worker.restart(event["task"])
+            case "samples":
+                _answer_samples(link, event["id"], workers)
+            case "log-level":
+                logs.set_level(event["level"])
             case "stop":
                 break
             case "closed":
@@ -84,6 +91,16 @@ def _update_workers(documents: list[_Event], workers: dict[str, Worker]) -> None
         by_flow[task.spec.flow_name].append(task)
     for name, worker in workers.items():
         worker.update(by_flow[name])
+
+
+def _answer_samples(link: HerderLink, request: int, workers: dict[str, Worker]) -> None:
+    samples = [
+        (metric.name, labels, value)
+        for name, worker in workers.items()
+        for metric, labels, value in unit_samples(worker.namespace, name, worker.figures())
+    ]
+    with suppress(Retriable):  # the line is closed, which the reader reports
+        link.send_samples(request, samples)
 
 
 def _stop(workers: dict[str, Worker]) -> None:

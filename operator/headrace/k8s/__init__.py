@@ -4,8 +4,7 @@
 says in words what it refuses, ``kinds`` knows where it serves what. ``reflector`` keeps a local
 copy of objects; ``lease`` keeps a Lease, ``lease_watch`` watches those of others by the rules of
 ``lease_observer``, ``election`` chooses a leader by one. ``models`` turns objects into our types,
-``retry`` asks again.
-``serving`` answers the kubelet's probes and Prometheus, ``metrics`` describes what it reads.
+``retry`` asks again. ``metrics`` counts requests.
 """
 
 from headrace.k8s.client import ADMISSION_TIMEOUT_S, Client
@@ -45,11 +44,10 @@ from headrace.k8s.kinds import (
 from headrace.k8s.lease import LeaseKeeper, micro_time, read_lease
 from headrace.k8s.lease_observer import LeaseObserver, LeaseView
 from headrace.k8s.lease_watch import LeaseWatch
-from headrace.k8s.metrics import Described, RequestMetrics, make_registry
+from headrace.k8s.metrics import RequestMetrics
 from headrace.k8s.models import dump, is_owned, owner_reference, owns, parse
 from headrace.k8s.reflector import Change, ChangeType, Reflector, is_older
 from headrace.k8s.retry import retried
-from headrace.k8s.serving import serve
 
 __all__ = [
     "ADMISSION_TIMEOUT_S",
@@ -72,7 +70,6 @@ __all__ = [
     "ChangeType",
     "Client",
     "Conflict",
-    "Described",
     "Expired",
     "Forbidden",
     "Kind",
@@ -98,12 +95,10 @@ __all__ = [
     "is_older",
     "is_owned",
     "kind_of",
-    "make_registry",
     "micro_time",
     "owner_reference",
     "owns",
     "parse",
     "read_lease",
     "retried",
-    "serve",
 ]

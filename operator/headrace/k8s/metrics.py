@@ -1,39 +1,12 @@
-"""What Prometheus reads of a process: how a metric is described, and those that all have."""
+"""What is counted of the requests to the API server."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    ProcessCollector,
-    disable_created_metrics,
-)
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from headrace import __version__
 from headrace.k8s.kinds import Kind
+from headrace.telemetry import Described
 
-
-@dataclass(frozen=True)
-class Described:
-    """A metric as the documentation has it; names are those of Prometheus' conventions."""
-
-    name: str
-    type: str
-    """``gauge``, ``counter`` or ``histogram``."""
-    help: str
-    labels: tuple[str, ...] = ()
-
-    def family(self) -> GaugeMetricFamily | CounterMetricFamily:
-        """For a collector, which fills in what it finds at a scrape."""
-        family = CounterMetricFamily if self.type == "counter" else GaugeMetricFamily
-        return family(self.name, self.help, labels=self.labels)
-
-
-BUILD_INFO = Described("headrace_build_info", "gauge", "1, by the version that runs.", ("version",))
 REQUESTS = Described(
     "headrace_api_requests_total",
     "counter",
@@ -47,17 +20,7 @@ REQUEST_S = Described(
     "How long requests to the API server took; opening it, for a watch.",
     ("verb", "kind"),
 )
-METRICS: Sequence[Described] = (BUILD_INFO, REQUESTS, REQUEST_S)
-
-
-def make_registry() -> CollectorRegistry:
-    """One for the process: with its version, CPU, memory and open files."""
-    disable_created_metrics()  # type: ignore[no-untyped-call]
-    registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    build = Gauge(BUILD_INFO.name, BUILD_INFO.help, BUILD_INFO.labels, registry=registry)
-    build.labels(__version__).set(1)
-    return registry
+METRICS: Sequence[Described] = (REQUESTS, REQUEST_S)
 
 
 class RequestMetrics:

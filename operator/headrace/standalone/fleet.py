@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from headrace.backoff import Backoff
-from headrace.driver.herder_link import encode
 from headrace.host import spawn
 from headrace.logs import get_logger
+from headrace.standalone.driver_process import DriverProcess
 
 log = get_logger(__name__)
 
@@ -27,47 +27,7 @@ _MAX_RESPAWN_DELAY_S = 30.0
 _HEALTHY_S = 10.0
 """A driver that ran for so long did not fail at its start."""
 
-OnCall = Callable[["DriverProcess", str, Mapping[str, Any]], dict[str, Any]]
-
-
-class DriverProcess:
-    """One driver process and the socket to it."""
-
-    def __init__(
-        self,
-        name: str,
-        incarnation: str,
-        process: "subprocess.Popen[bytes]",
-        writer: asyncio.StreamWriter,
-    ) -> None:
-        self.name = name
-        self.incarnation = incarnation
-        self.process = process
-        self.leaving = False
-        """Whether it is to leave: it gets no unit, and is stopped when it holds none."""
-        self.last_beat: float | None = None
-        """Monotonic seconds; ``None`` before the first heartbeat, and when it is taken for lost."""
-        self.joined = False
-        """Whether it ever sent a heartbeat."""
-        self._writer = writer
-
-    @property
-    def pid(self) -> int:
-        """Process id."""
-        return self.process.pid
-
-    def send(self, message: Mapping[str, Any]) -> None:
-        """Queue a message; a line that is closed shows by its end, not here."""
-        if not self._writer.is_closing():
-            self._writer.write(encode(message))
-
-    def kill(self) -> None:
-        """Kill -9."""
-        self.process.kill()
-
-    def close(self) -> None:
-        """Close the socket: the driver stops."""
-        self._writer.close()
+OnCall = Callable[[DriverProcess, str, Mapping[str, Any]], dict[str, Any]]
 
 
 class Fleet:
@@ -84,9 +44,11 @@ class Fleet:
         on_joined: Callable[[DriverProcess], None],
         on_left: Callable[[DriverProcess], None],
         on_call: OnCall,
+        log_format: str = "logfmt",
     ) -> None:
         """``log_file`` takes what the drivers write; ``None``: our own standard error.
         ``secrets``: the folder of Secrets that they read."""
+        self._log_format = log_format
         self.size = size
         """How many there shall be."""
         self._log_file = log_file
@@ -120,6 +82,14 @@ class Fleet:
         for driver in staying[size:]:
             driver.leaving = True
         self.size = size
+
+    def roll(self) -> None:
+        """Replace all drivers: as many start, and the present ones leave, each when it has no unit
+        any more."""
+        for driver in self._drivers.values():
+            driver.leaving = True
+        for _ in range(self.size - self._starting):
+            self._keep(self._spawn_and_serve())
 
     async def start(self) -> None:
         """Start them all; ``failure`` then says when one could not be started any more."""
@@ -191,6 +161,7 @@ class Fleet:
         name, incarnation = f"driver-{next(self._numbers)}", uuid.uuid4().hex[:8]
         command = [sys.executable, "-m", "headrace", "driver", "--link", str(theirs.fileno())]
         command += ["--name", name, "--incarnation", incarnation, "--lease", str(self._lease_s)]
+        command += ["--log-format", self._log_format]
         if self._secrets is not None:
             command += ["--secrets", str(self._secrets)]
         # At our death it reads the end of the line and stops in order; a frozen one cannot, so the
@@ -217,7 +188,9 @@ class Fleet:
                 if not known:
                     driver.joined = True
                     self._on_joined(driver)
-                if message["call"] != "beat":
+                if message["call"] == "samples":
+                    driver.take_samples(message)
+                elif message["call"] != "beat":
                     answer = self._on_call(driver, message["call"], message)
                     driver.send({"id": message["id"], **answer})
 

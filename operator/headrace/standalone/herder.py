@@ -8,12 +8,15 @@ heartbeats who is alive, and has units placed (``placement_loop``). It carries n
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from headrace import logs
 from headrace.api import (
+    ConditionStatus,
+    ConditionType,
     FlowState,
     ReplicationFlow,
     ReplicationFlowStatus,
@@ -21,14 +24,17 @@ from headrace.api import (
     ReplicationTaskStatus,
     TaskType,
     TopicPartitions,
+    condition,
 )
 from headrace.connect import TargetTaken
-from headrace.control.task_rows import target_driver
+from headrace.control.task_rows import as_json, target_driver
 from headrace.driver.herder_link import answer_error, dump
 from headrace.errors import HeadraceError, InvalidSpec
 from headrace.logs import get_logger
 from headrace.placement import task_id
-from headrace.standalone.fleet import DriverProcess, Fleet
+from headrace.standalone.driver_process import DriverProcess
+from headrace.standalone.fleet import Fleet
+from headrace.standalone.metrics import Measured
 from headrace.standalone.placement_loop import PlacementLoop
 from headrace.standalone.task_store import TaskStore
 from headrace.status import FlowFacts, flow_status
@@ -36,6 +42,7 @@ from headrace.status import FlowFacts, flow_status
 log = get_logger(__name__)
 
 _CONNECTORS = (TaskType.SOURCE_CONNECTOR, TaskType.HEARTBEAT_CONNECTOR)
+_SAMPLES_TIMEOUT_S = 2.0
 _STOP_TIMEOUT_S = 4.5
 """Of the 5 s that a graceful stop may take."""
 
@@ -49,12 +56,17 @@ class StandaloneHerder:
         drivers: int,
         log_file: Path | None = None,
         secrets: Path | None = None,
+        log_format: str = "logfmt",
     ) -> None:
         """``log_file`` takes what the drivers log; ``None``: this process's standard error.
         ``secrets``: the folder of Secrets that they read."""
         self._flows = {flow.metadata.name: _made_now(flow) for flow in flows}
         self._lease_s = float(min(f.spec.drivers.lease_seconds for f in self._flows.values()))
         self.secrets = secrets
+        self.before_pause: Callable[[ReplicationFlow], None] = lambda flow: None
+        """Receives the flow as it is to be; what it raises keeps the flow as it is."""
+        self.notices: Callable[[], list[str]] = list
+        """What else a person should know of this run."""
         self._store = TaskStore()
         self._fleet = Fleet(
             drivers,
@@ -64,16 +76,18 @@ class StandaloneHerder:
             on_joined=self._driver_joined,
             on_left=self._driver_left,
             on_call=self._answer,
+            log_format=log_format,
         )
         self._placement = PlacementLoop(
             self._flows.values, self._store, self._fleet, self._send_all_units
         )
         self._writers: dict[tuple[str, str], str] = {}  # (target cluster id, topic) -> flow
+        self._log_level: str | None = None
+        """When it was changed since the start."""
         self._overdue: dict[str, set[str]] = defaultdict(set)
         """Units that were taken from a live driver that did not release them in time, by driver."""
         for name in self._flows:
-            for connector in _CONNECTORS:
-                self._store.put(name, connector)
+            self._make_connectors(name)
 
     # For the command line.
 
@@ -95,6 +109,14 @@ class StandaloneHerder:
         finally:
             self._placement.close()
             await self._fleet.stop(_STOP_TIMEOUT_S)
+
+    def flows(self) -> list[str]:
+        """The flows of this run, by name."""
+        return list(self._flows)
+
+    def find_flow(self, name: str) -> ReplicationFlow | None:
+        """A flow, if this run has it."""
+        return self._flows.get(name)
 
     def flow(self, name: str) -> ReplicationFlow:
         """A flow of this run."""
@@ -118,6 +140,47 @@ class StandaloneHerder:
         status = flow_status(facts)
         self._flows[name] = flow.model_copy(update={"status": status})
         return status
+
+    def not_ready(self) -> list[str]:
+        """A sentence for each flow that is not Ready."""
+        conditions = {
+            name: condition(self.status(name).conditions, ConditionType.READY)
+            for name in self._flows
+        }
+        return [
+            f"{name}: {ready.message if ready else 'unknown'}"
+            for name, ready in conditions.items()
+            if ready is None or ready.status is not ConditionStatus.TRUE
+        ]
+
+    async def measure(self) -> Measured:
+        """For a scrape; a driver that does not answer within two seconds is left out."""
+        drivers = self._fleet.alive()
+        answers = await asyncio.gather(*(driver.samples(_SAMPLES_TIMEOUT_S) for driver in drivers))
+        owners = {task.metadata.name: task.status.driver_name for task in self._store}
+        return Measured(
+            flows=tuple(map(self._as_measured, self._flows)),
+            # While a unit moves, its next owner measures it too.
+            samples={
+                driver.name: [one for one in samples if owners.get(one[1][2]) == driver.name]
+                for driver, samples in zip(drivers, answers, strict=True)
+            },
+            pids={driver.name: driver.pid for driver in drivers},
+        )
+
+    def _as_measured(self, name: str) -> dict[str, Any]:
+        flow = self._flows[name]
+        return {
+            "metadata": {"namespace": flow.metadata.namespace, "name": name},
+            "spec": {"state": flow.spec.state, "drivers": {"replicas": self._fleet.size}},
+            "status": as_json(self.status(name)),
+        }
+
+    def set_log_level(self, level: str) -> None:
+        """Of this process and its drivers."""
+        self._log_level = logs.set_level(level)
+        for driver in self._fleet.alive():
+            driver.send({"event": "log-level", "level": level})
 
     def kill_driver(self, flow: str) -> dict[str, Any]:
         """Kill -9 the driver that holds most source tasks of a flow, as a fault for a test."""
@@ -158,12 +221,34 @@ class StandaloneHerder:
         self._change(known.model_copy(update={"spec": spec, "metadata": metadata}))
         self._placement.request()
 
+    def pause(self, flow: str, **fields: Any) -> None:
+        """The same for what ``headrace pause`` changes, which is kept for the next run."""
+        known = self._flows[flow]
+        spec = known.spec.model_copy(update=fields)
+        self.before_pause(known.model_copy(update={"spec": spec}))
+        self.change_spec(flow, **fields)
+
     def annotate(self, flow: str, annotation: str, value: str) -> None:
         """Set an annotation of a flow that drivers follow while they run."""
         known = self._flows[flow]
         annotations = {**known.metadata.annotations, annotation: value}
         metadata = known.metadata.model_copy(update={"annotations": annotations})
         self._change(known.model_copy(update={"metadata": metadata}))
+
+    def add(self, flow: ReplicationFlow) -> None:
+        """Run one more flow."""
+        self._make_connectors(flow.metadata.name)
+        self._change(_made_now(flow))
+        self._placement.request()
+
+    def roll_drivers(self) -> None:
+        """Replace all drivers: of a flow's clusters and policy they read once."""
+        self._fleet.roll()
+        self._placement.await_drivers()
+
+    def _make_connectors(self, flow: str) -> None:
+        for connector in _CONNECTORS:
+            self._store.put(flow, connector)
 
     def _change(self, flow: ReplicationFlow) -> None:
         self._flows[flow.metadata.name] = flow
@@ -181,6 +266,8 @@ class StandaloneHerder:
 
     def _driver_joined(self, driver: DriverProcess) -> None:
         self._send_flows(driver)
+        if self._log_level is not None:
+            driver.send({"event": "log-level", "level": self._log_level})
         log.info("driver joined", driver=driver.name, pid=driver.pid)
         self._placement.driver_joined(driver)
 

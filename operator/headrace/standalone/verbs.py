@@ -25,6 +25,7 @@ def _status(herder: StandaloneHerder, flow: str) -> Answer:
     return {
         **as_json(herder.status(flow)),
         "units": [task_row(task) for task in herder.tasks(flow)],
+        **({"notices": notices} if (notices := herder.notices()) else {}),
     }
 
 
@@ -49,13 +50,13 @@ def _move(herder: StandaloneHerder, flow: str, task: str, driver: str) -> Answer
 
 
 def _set_state(herder: StandaloneHerder, flow: str, state: str) -> Answer:
-    herder.change_spec(flow, state=FlowState(state))
+    herder.pause(flow, state=FlowState(state))
     return answer_pauses(herder.flow(flow), herder.tasks(flow))
 
 
 def _pause_partitions(herder: StandaloneHerder, flow: str, partitions: str, paused: bool) -> Answer:
     items = change_pauses(herder.flow(flow), partitions, paused=paused)
-    herder.change_spec(flow, paused_partitions=items)
+    herder.pause(flow, paused_partitions=items)
     return answer_pauses(herder.flow(flow), herder.tasks(flow), partitions)
 
 

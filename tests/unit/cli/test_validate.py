@@ -1,11 +1,16 @@
 """``headrace validate``: what it prints, and what it ends with."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from headrace.cli.exits import Exit
 from headrace.cli.main import main
+from headrace.errors import InvalidSpec
+from headrace.standalone.manifest_files import ManifestFiles
 
 FLOW = """\
 apiVersion: headrace.dev/v1alpha1
@@ -31,49 +36,85 @@ def test_mistakes_end_with_3(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_valid_objects_end_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "flow.yaml"
     built = "  checkpoints: {enabled: false}\n  topicConfigs: {sync: false}\n"
-    file.write_text(
-        f"{FLOW}{built}  delivery: ExactlyOnce\n---\n"
-        "apiVersion: v1\nkind: Secret\nmetadata: {name: user}\n"
-    )
+    file.write_text(f"{FLOW}{built}---\napiVersion: v1\nkind: Secret\nmetadata: {{name: user}}\n")
     assert main(["validate", str(file)]) == Exit.OK.value == 0
     assert capsys.readouterr().out == (
         "ReplicationFlow orders: valid\n"
-        "  refused by headrace run and verify: "
-        "spec.delivery: ExactlyOnce is not built yet; use AtLeastOnce\n"
         "  warning: not built yet, left out: spec.batchVerification: Sampled\n"
         "Secret user: valid\n"
     )
 
 
-def test_an_assignor_that_is_not_here_ends_with_3(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "flow.yaml"
-    file.write_text(FLOW + "  tasks: {assignor: stikcy}\n")
-    assert main(["validate", str(file)]) == Exit.USAGE
-    assert capsys.readouterr().out.startswith(
-        "ReplicationFlow orders: spec.tasks.assignor: there is no assignor stikcy; known here are "
-        "cooperative, round-robin, sticky. A plug-in is a Python package"
-    )
-    assert main(["run", str(file)]) == Exit.USAGE
-    assert (
-        "flow orders: spec.tasks.assignor: there is no assignor stikcy; known here are cooperative,"
-        in capsys.readouterr().err
-    )
+TEST = """\
+---
+apiVersion: headrace.dev/v1alpha1
+kind: MirrorTest
+metadata: {name: test}
+spec:
+  flowName: orders
+  load: {messageFormat: Body}
+"""
+RESET = "metadata:\n  name: orders\n  annotations:\n    headrace.dev/reset: orders/3"
+BAD = {
+    "no YAML": ("a: [", ":1: is not YAML: "),
+    "nothing in it": ("", ": holds no document"),
+    "of no kind": (FLOW.replace("ReplicationFlow", "Flow"), ':2: kind: got "Flow", '),
+    "a number": (FLOW + "  tasks: {max: 0}\n", ":8: spec.tasks.max: got 0, must be at least 1"),
+    "unknown field": (FLOW + "  topic: orders\n", ":8: spec.topic: unknown field; did you mean "),
+    "a rule between fields": (FLOW + "  startFrom: Timestamp\n", ":4: spec.startTimestamp: "),
+    "one cluster": (FLOW.replace("west", "east"), ":6: spec.target"),
+    "twice": (f"{FLOW}---\n{FLOW}", ':11: metadata.name: got "orders", is the name of another '),
+    "not built": (
+        FLOW + "  delivery: ExactlyOnce\n",
+        ":8: spec.delivery: ExactlyOnce is not built yet; use AtLeastOnce",
+    ),
+    "not built, of a test": (FLOW + TEST, ":14: spec.load.messageFormat: Body is not built yet; "),
+    "no such assignor": (
+        FLOW + "  tasks:\n    max: 3\n    assignor: stikcy\n",
+        ":10: spec.tasks.assignor: there is no assignor stikcy; known here are cooperative, round",
+    ),
+    "no such setting": (
+        FLOW.replace("bootstrapServers: west:9092", "bootstrapServers: west, config: {linger: 5}"),
+        ":6: ",
+    ),
+    "no reset": (
+        FLOW.replace("metadata: {name: orders}", RESET),
+        ":6: the annotation headrace.dev/reset resets nothing: 'orders/3' is not of the form",
+    ),
+}
 
 
-def test_a_reset_that_cannot_be_read_ends_with_3(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("text", "line"), BAD.values(), ids=BAD.keys())
+def test_run_refuses_what_validate_refuses_with_the_same_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, line: str
 ) -> None:
     file = tmp_path / "flow.yaml"
-    annotated = 'metadata: {name: orders, annotations: {headrace.dev/reset: "orders/3"}}'
-    assert "metadata: {name: orders}" in FLOW
-    file.write_text(FLOW.replace("metadata: {name: orders}", annotated))
-    said = "the annotation headrace.dev/reset resets nothing: 'orders/3' is not of the form"
+    file.write_text(text)
     assert main(["validate", str(file)]) == Exit.USAGE
-    assert capsys.readouterr().out.startswith(f"ReplicationFlow orders: {said}")
+    validated = capsys.readouterr().out
+    assert validated.startswith(f"{file}{line}")
     assert main(["run", str(file)]) == Exit.USAGE
-    assert f"flow orders: {said}" in capsys.readouterr().err
+    assert capsys.readouterr().err == f"headrace: {validated}"
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["delivery", "mover", "state", "startFrom", "onDataLoss", "tasks"]),
+        st.sampled_from(["ExactlyOnce", "Batch", "Paused", "Latest", "Fail", 3, {"max": 2}]),
+    )
+)
+@settings(max_examples=50, deadline=None)
+def test_they_agree_on_whatever_is_written(fields: dict[str, object]) -> None:
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "flow.yaml"
+        file.write_text(FLOW + "".join(f"  {name}: {fields[name]}\n" for name in fields))
+        validated = main(["validate", str(file)])
+        try:
+            ManifestFiles([file]).read()
+        except InvalidSpec:
+            assert validated == Exit.USAGE
+        else:
+            assert validated == Exit.OK
 
 
 def test_no_file_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,9 +12,11 @@ from prometheus_client import CollectorRegistry
 
 from headrace import __version__
 from headrace.errors import InvalidSpec
-from headrace.k8s import Client, Conflict, RequestMetrics, Unavailable, make_registry, serve
+from headrace.k8s import Client, Conflict, RequestMetrics, Unavailable
 from headrace.k8s.kinds import FLOW
 from headrace.k8s.metrics import METRICS
+from headrace.telemetry import make_registry
+from headrace.telemetry.serving import serve
 
 Get = Callable[..., Awaitable[tuple[int, str, str]]]
 

@@ -1,4 +1,4 @@
-"""What a pod answers over HTTP: its kubelet's probes, and Prometheus."""
+"""A server of probes and metrics."""
 
 import asyncio
 import os
@@ -18,14 +18,20 @@ _Answer = Callable[[web.Request], Awaitable[web.Response]]
 
 @asynccontextmanager
 async def serve(
-    host: str | None, port: int, registry: CollectorRegistry, live: Check, ready: Check
+    host: str | None,
+    port: int,
+    registry: CollectorRegistry,
+    *,
+    live: Check,
+    ready: Check,
+    option: str = "--port",
 ) -> AsyncIterator[int]:
     """``/healthz`` and ``/readyz``: 200 without problems, else 503 and their list. ``/metrics``:
     what ``registry`` has, in the format that is asked for; it is collected on a thread.
 
     That an answer comes at all says that the event loop runs. ``host`` None: all addresses. Yields
     the port; with ``port`` 0 any, IPv4's when IPv6 has another. Raises ``InvalidSpec`` when the
-    address is not available.
+    address is not available, and names ``option``.
     """
     app = web.Application()
     app.router.add_get("/healthz", _health(live))
@@ -39,8 +45,7 @@ async def serve(
         await runner.cleanup()
         why = os.strerror(error.errno) if error.errno else str(error)
         raise InvalidSpec(
-            f"cannot serve health on {host or ''}:{port} ({why}): choose another --port"
-            + (" or --pod-ip" if host else "")
+            f"cannot serve health on {host or ''}:{port} ({why}): choose another {option}"
         ) from error
     try:
         yield int(min(runner.addresses, key=len)[1])

@@ -1,0 +1,133 @@
+"""Reads the manifests of a run again, and applies what changed as the operator would."""
+
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import datetime
+
+from headrace.api import RESET_ANNOTATION, FlowState, Manifest, ReplicationFlow
+from headrace.errors import HeadraceError, InvalidSpec
+from headrace.logs import get_logger
+from headrace.standalone.herder import StandaloneHerder
+from headrace.standalone.manifest_files import ManifestFiles
+from headrace.standalone.pause_records import PauseRecords
+
+log = get_logger(__name__)
+
+_READ_ONCE = {"source", "target", "policy"}
+"""Fields that drivers read when they start, as on Kubernetes: a change replaces the drivers."""
+
+
+class Reload:
+    """Keeps what the files said last. A file with a mistake changes nothing, in no flow."""
+
+    def __init__(
+        self,
+        herder: StandaloneHerder,
+        files: ManifestFiles,
+        declared: Mapping[str, ReplicationFlow],
+        pauses: PauseRecords,
+        *,
+        drivers: int | None,
+        write_secrets: Callable[[Manifest], None],
+        serve: Callable[[str], Awaitable[None]],
+    ) -> None:
+        """``drivers``: the number that was given, which no manifest changes. ``serve`` opens the
+        control socket of a flow that is new."""
+        self.happened = False
+        """Whether anything changed since the start."""
+        self._herder, self._files, self._pauses = herder, files, pauses
+        self._declared = dict(declared)
+        self._drivers, self._wanted = drivers, driver_count(declared.values())
+        self._write_secrets, self._serve = write_secrets, serve
+        self._problem = ""
+        herder.before_pause, herder.notices = self._record, self.notices
+
+    def notices(self) -> list[str]:
+        """What a person should know: a bad edit, files that were not read again."""
+        notices = [self._problem] if self._problem else []
+        if changed := self._files.changed():
+            files = ", ".join(map(str, changed))
+            notices.append(
+                f"{files} changed and was not read again: `kill -HUP {os.getpid()}` does that"
+            )
+        return notices
+
+    async def run_once(self) -> None:
+        """Read and apply."""
+        try:
+            manifest = self._files.read()
+            new = {flow.metadata.name: flow for flow in manifest.flows}
+            self._refuse(new)
+            self._write_secrets(manifest)
+        except (HeadraceError, OSError) as error:
+            at = datetime.now().astimezone().strftime("%H:%M:%S")
+            self._problem = f"manifests read at {at}, not applied, flows unchanged: {error}"
+            log.error("manifests not applied, flows unchanged", why=str(error))
+            return
+        self._problem = ""
+        self.happened = True
+        applied = [name for name, flow in new.items() if await self._apply(name, flow)]
+        for name in self._declared.keys() - new.keys():
+            self._herder.change_spec(name, state=FlowState.STOPPED)
+            applied.append(f"{name} (stopped: no file has it any more)")
+        self._declared = new
+        for name, flow in new.items():
+            self._keep_pauses(flow, self._herder.flow(name))
+        self._scale()
+        log.info("manifests read", changed=", ".join(applied) or "nothing")
+
+    def _refuse(self, new: Mapping[str, ReplicationFlow]) -> None:
+        for name, flow in new.items():
+            if (known := self._herder.find_flow(name)) is None:
+                continue
+            for side in ("source", "target"):
+                was, now = getattr(known.spec, side).alias, getattr(flow.spec, side).alias
+                if was != now:
+                    raise InvalidSpec(
+                        f"flow {name}: spec.{side}.alias: {was} -> {now}: it is immutable, topics "
+                        "and progress bear it; make another flow instead"
+                    )
+
+    async def _apply(self, name: str, flow: ReplicationFlow) -> bool:
+        known = self._herder.find_flow(name)
+        if known is None:
+            await self._serve(name)
+            self._herder.add(self._pauses.applied(flow))
+            return True
+        before = self._declared.get(name, known)  # it was removed, which stopped it
+        changed = {
+            field: value
+            for field in type(flow.spec).model_fields
+            if (value := getattr(flow.spec, field)) != getattr(before.spec, field)
+        }
+        if changed:
+            self._herder.change_spec(name, **changed)
+        reset = flow.metadata.annotations.get(RESET_ANNOTATION, "")
+        reset_changed = reset != before.metadata.annotations.get(RESET_ANNOTATION, "")
+        if reset_changed:
+            self._herder.annotate(name, RESET_ANNOTATION, reset)
+        if _READ_ONCE & changed.keys():
+            self._herder.roll_drivers()
+        return bool(changed) or reset_changed
+
+    def _scale(self) -> None:
+        wanted = driver_count(self._declared.values())
+        if self._drivers is None and wanted != self._wanted:
+            self._herder.scale(wanted)
+        self._wanted = wanted
+
+    def _keep_pauses(self, declared: ReplicationFlow, running: ReplicationFlow) -> None:
+        try:
+            self._pauses.record(declared, running)
+        except HeadraceError as error:
+            log.warning("pauses not recorded", why=str(error))
+
+    def _record(self, flow: ReplicationFlow) -> None:
+        declared = self._declared.get(flow.metadata.name)
+        if declared is not None:
+            self._pauses.record(declared, flow)
+
+
+def driver_count(flows: Iterable[ReplicationFlow]) -> int:
+    """How many drivers the flows of a run share: as many as the one that asks for most."""
+    return max([1, *(flow.spec.drivers.replicas for flow in flows)])

@@ -1,0 +1,44 @@
+"""What is logged, in which format, from which level on."""
+
+import json
+from collections.abc import Iterator
+from io import StringIO
+
+import pytest
+import structlog
+
+from headrace import logs
+from headrace.errors import InvalidSpec
+
+
+@pytest.fixture
+def stream() -> Iterator[StringIO]:
+    yield StringIO()
+    structlog.reset_defaults()
+
+
+def test_json_is_a_document_a_line(stream: StringIO) -> None:
+    logs.configure("INFO", stream, "json")
+    logs.get_logger("here").bind(flow="orders").warning("driver lost", units=3)
+    found = json.loads(stream.getvalue())
+    assert found.pop("timestamp")
+    expected = {"module": "here", "level": "warning", "event": "driver lost"}
+    assert found == {**expected, "flow": "orders", "units": 3}
+
+
+def test_a_level_that_there_is_not_is_refused() -> None:
+    with pytest.raises(InvalidSpec, match="HEADRACE_LOG_LEVEL: 'verbos' is no level; use DEBUG, "):
+        logs.configure("verbos")
+
+
+def test_the_level_changes_for_loggers_that_were_bound_before(stream: StringIO) -> None:
+    logs.configure("WARNING", stream)
+    log = logs.get_logger("here").bind(flow="orders")
+    log.info("one")
+    assert logs.toggle_debug() == "DEBUG"
+    log.debug("two")
+    assert logs.toggle_debug() == "WARNING"
+    log.info("three")
+    assert [line for line in ("one", "two", "three") if f"event={line} " in stream.getvalue()] == [
+        "two"
+    ]
