@@ -1,6 +1,8 @@
 """A flow whose drivers run in pods, as a person with kubectl sees it."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,11 +113,28 @@ class FlowInPods:
         """Have a unit moved."""
         self.kubectl("annotate", "--overwrite", f"rtask/{unit}", f"{MOVE_ANNOTATION}={driver}")
 
+    @contextmanager
+    def without_balance(self) -> Iterator[None]:
+        """Nothing moves for balance meanwhile, which else a change of rates does at any time."""
+        self.patch({"spec": {"tasks": {"movementBudget": 0}}})
+        yield
+        self.patch({"spec": {"tasks": {"movementBudget": None}}})
+
     def evict(self, pod: str) -> None:
         """As a drain of its node does. Raises KubectlError when no driver may be missed now."""
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/eviction"
         self.kubectl("create", "--raw", path, "-f", "-", input=eviction)
+
+    def patch(self, patch: Any) -> None:
+        """A merge patch, as ``kubectl patch`` sends it."""
+        self.kubectl(
+            "patch",
+            f"rflow/{self.name}",
+            "--type=merge",
+            "--patch-file=/dev/stdin",
+            input=patch,
+        )
 
     def _tasks(self) -> list[Any]:
         found: list[Any] = self.get("rtask", "-l", f"{FLOW_LABEL}={self.name}")["items"]

@@ -123,14 +123,17 @@ def test_one_verdict_covers_all_faults(
 ) -> None:
     test = MirrorTestInPods(cluster, flow.namespace, "faults")
     wait_until(lambda: steps_done(flow), within_s=STEPS_S, until=partial(eq, len(STEPS)))
-    drivers_are_rolled(flow, recoveries)
+    with flow.without_balance():
+        drivers_are_rolled(flow, recoveries)
     drivers_are_drained(flow, recoveries, wait_until)
     a_driver_runs_out_of_memory(flow, recoveries, wait_until)
     the_operator_is_killed(cluster, flow, recoveries, wait_until)
-    the_api_server_is_killed(cluster, flow, recoveries)
+    with flow.without_balance():
+        the_api_server_is_killed(cluster, flow, recoveries)
     a_driver_is_cut_off(cluster, flow, recoveries, wait_until)
-    the_chart_is_upgraded(cluster, flow, recoveries)
-    the_kubelet_stands_still(cluster, flow, recoveries)
+    with flow.without_balance():
+        the_chart_is_upgraded(cluster, flow, recoveries)
+        the_kubelet_stands_still(cluster, flow, recoveries)
     assert test.ready()["message"] == "sending the load", "it has to outlast the faults"
     wait_until(test.verdict, within_s=VERDICT_S)
     all_is_there(test, recoveries)
@@ -183,7 +186,7 @@ def steps_done(flow: FlowInPods) -> int:
 def drivers_are_rolled(flow: FlowInPods, recoveries: Recoveries) -> None:
     before, old = epochs_at_rest(flow), flow.pods()
     rolled = {"spec": {"drivers": {"podTemplate": {"metadata": {"annotations": {"rolled": "1"}}}}}}
-    flow.kubectl("patch", "rflow/mirror", "--type=merge", "--patch-file=/dev/stdin", input=rolled)
+    flow.patch(rolled)
     recoveries.measure(
         "drivers rolled", lambda: flow.settled(2) and not old.keys() & flow.pods().keys()
     )
@@ -335,7 +338,6 @@ def moves_a_unit(flow: FlowInPods, recoveries: Recoveries, fault: str) -> str:
             return False
         units = flow.units()
         if not moves:
-            # Of the driver that has most: else the operator evened it out again, some time later.
             load = Counter(unit.holder for unit in units.values())
             name = max(sorted(units), key=lambda name: load[units[name].holder])
             goal = max(flow.pods().keys() - {units[name].holder})
@@ -348,7 +350,7 @@ def moves_a_unit(flow: FlowInPods, recoveries: Recoveries, fault: str) -> str:
 
 
 def epochs_at_rest(flow: FlowInPods) -> dict[str, int]:
-    """Once nothing moves any more for balance."""
+    """Once no move is under way any more: begin within ``without_balance``."""
     before: dict[str, int] = {}
     while (now := flow.epochs()) != before:
         before = now
