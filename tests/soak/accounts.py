@@ -25,7 +25,9 @@ PARTITION_TAKEN = "partition taken from a task that did not release it in time"
 STOPPED = "stopped: not ours any more"
 """A task from which one partition was taken stops with all that it has."""
 COPYING = "copying"
-TAKEN = (LOST, UNIT_TAKEN, PARTITION_TAKEN, STOPPED)
+UNANSWERED = "released without an answer of the target: these records may come twice"
+"""A broker that was away may have taken what the owner before had sent it."""
+TAKEN = (LOST, UNIT_TAKEN, PARTITION_TAKEN, STOPPED, UNANSWERED)
 """Events of the log that name an owner from whom something was taken."""
 RETRYING = "retrying"
 RENEWALS = (RETRYING, "stalled: checking the claim", "secrets changed: new clients")

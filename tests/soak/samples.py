@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 
 import psutil
+from support.threads import CLIENT, threads_named
 
 EVERY_S = 2.0
 
@@ -23,6 +24,8 @@ class Sample:
     rss: int
     """Bytes resident."""
     threads: int
+    clients: int
+    """Of librdkafka: each has a thread of this name, and one for each broker."""
     tasks: int
     """Source tasks that it has: each takes clients, with threads and buffers of their own."""
 
@@ -57,10 +60,11 @@ class Sampler:
             try:
                 with self._process.oneshot():
                     memory, threads = self._process.memory_info().rss, self._process.num_threads()
+                clients = len(threads_named(CLIENT, self._process.pid))
             except psutil.NoSuchProcess:
                 return
             if tasks := self._tasks():  # else the run did not answer
-                self.samples.append(Sample(time.monotonic(), memory, threads, tasks))
+                self.samples.append(Sample(time.monotonic(), memory, threads, clients, tasks))
 
     def save(self, file: Path) -> None:
         """Write all samples as CSV."""

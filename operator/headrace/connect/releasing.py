@@ -47,6 +47,11 @@ class Releasing:
         again what the target did not answer, behind the records of the next owner.
         """
         if self._release is None:
+            if lane is not None and lane.in_flight:
+                self._log.warning(
+                    "released without an answer of the target: these records may come twice",
+                    records=lane.in_flight,
+                )
             self._release = self._pool.submit(self._free_and_release, lane, settling)
         return self._release.done()
 

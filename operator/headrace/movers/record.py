@@ -259,6 +259,9 @@ class RecordLane:
             self._outcomes(1)
             self._consumer.close()
         finally:
+            # Their threads and buffers go with the last reference, and an error that was raised
+            # here and is still reported refers to this lane.
+            del self._producer, self._consumer
             self.closed.set()
 
     def _outcomes(self, timeout_s: float) -> int:

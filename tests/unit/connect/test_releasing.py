@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import cast
 
+import pytest
 from support.fake_kafka import FakeRecord
 from support.source_tasks import P0, P1, Scene
 
@@ -85,6 +86,18 @@ def test_what_a_lane_acknowledged_is_stored_before_the_release_though_it_did_not
     assert scene.position() == 1
     scene.release_pool.run()
     assert scene.guard(scene.task.close)
+
+
+def test_what_the_target_did_not_answer_is_logged_at_the_release(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.source.append("orders", b"a", b"b")
+    scene.start()
+    scene.hold_back()
+    scene.run_once()
+    release(scene)
+    assert "released without an answer of the target" in capsys.readouterr().out
+    assert scene.position() == 0
 
 
 def test_a_restore_that_hangs_neither_claims_nor_stores_behind_the_release(

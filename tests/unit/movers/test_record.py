@@ -1,7 +1,10 @@
 """What a record lane does; clusters are in memory, everything above the clients is real."""
 
+import time
+
 import pytest
 from support.fake_kafka import FakeKafka, FakeMessage, FakeRecord
+from support.threads import CLIENT, threads_named
 
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.api.partitions import TopicPartition
@@ -10,6 +13,7 @@ from headrace.errors import Fatal, Retriable
 from headrace.kafka import KafkaError
 from headrace.movers import Copied, CopyFrom, OffsetGone, RecordMover, RecordRefused
 from headrace.movers import record as record_mover
+from headrace.movers.clients import Clients
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 BEGINNING = CopyFrom(0, -1)
@@ -246,3 +250,19 @@ def test_a_producer_that_stops_between_two_records_is_asked_why(scene: Scene) ->
     (problem,) = scene.lane.problems()
     assert isinstance(problem.error, RecordRefused)
     assert scene.lane.state()[P0].acknowledged == 0
+
+
+def test_a_closed_lane_frees_its_clients_though_something_refers_to_it() -> None:
+    """Real clients, of brokers that are away; an error that is kept refers to its frames."""
+    east, west = (
+        ClusterAccess(ClusterSpec(alias=alias, bootstrap_servers="127.0.0.1:1"))
+        for alias in ("east", "west")
+    )
+    before = threads_named(CLIENT)
+    mover = RecordMover(east, west, lambda topic: f"east.{topic}", Clients(), time)
+    lane = mover.lane(TaskId("f", "SourceTask", 0), lambda message: None, Copied())
+    while len(ours := threads_named(CLIENT) - before) < 2:
+        time.sleep(0.01)  # they take their name when they run
+    lane.close()
+    assert lane.closed.is_set()
+    assert not threads_named(CLIENT) & ours

@@ -73,7 +73,7 @@ def test_short_runs_are_not_judged_by_their_memory() -> None:
 
 def test_thirds_are_of_time() -> None:
     samples = [
-        Sample(at_s, rss, rss, 2) for at_s, rss in [(0, 1), (1, 3), (40, 5), (70, 7), (90, 9)]
+        Sample(at_s, rss, rss, 1, 2) for at_s, rss in [(0, 1), (1, 3), (40, 5), (70, 7), (90, 9)]
     ]
     assert thirds(samples) == [Third(2, 2), Third(5, 5), Third(8, 8)]
     assert thirds([]) == []
@@ -81,7 +81,7 @@ def test_thirds_are_of_time() -> None:
 
 def test_thirds_are_compared_while_the_driver_has_as_many_tasks() -> None:
     measured = [(0, 10, 2), (1, 10, 3), (40, 11, 2), (70, 90, 3), (71, 90, 3), (90, 12, 2)]
-    samples = [Sample(at_s, rss, rss, tasks) for at_s, rss, tasks in measured]
+    samples = [Sample(at_s, rss, rss, 1, tasks) for at_s, rss, tasks in measured]
     assert thirds(samples) == [Third(10, 10), Third(11, 11), Third(12, 12)]
     assert len(thirds(samples[:-1])) < 3
 

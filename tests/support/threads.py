@@ -1,0 +1,17 @@
+"""Threads of a process, by the names that the kernel knows."""
+
+from contextlib import suppress
+from pathlib import Path
+
+CLIENT = "rdk:main"
+"""Each client of librdkafka has one thread of this name."""
+
+
+def threads_named(name: str, pid: int | str = "self") -> set[str]:
+    """Ids of the threads that have this name now."""
+    found = set()
+    for comm in Path(f"/proc/{pid}/task").glob("*/comm"):
+        with suppress(OSError):  # it ended meanwhile
+            if comm.read_text().strip() == name:
+                found.add(comm.parent.name)
+    return found
