@@ -184,6 +184,9 @@ class TwoPhases(RuleBasedStateMachine):
         for at, task in following.taken.items():
             assert self._late(before.leaving[at].since_ms)
             self._fence(at, task)
+        for at, task in following.returned.items():
+            assert self._late(before.leaving[at].since_ms)
+            assert (before.leaving[at].task, self._task_of(following, at)) == (task, task)
         if before.resumed_ms is not None and self._late(before.resumed_ms):
             entered = set(chain.from_iterable(following.tasks.values()))
             for at in entered - set(chain.from_iterable(before.tasks.values())):

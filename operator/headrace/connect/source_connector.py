@@ -187,6 +187,13 @@ class SourceConnector(ThreadedUnit):
                 index=index,
                 driver=owners.get(index),
             )
+        for at, index in after.returned.items():
+            self.log.info(
+                "partition not moved for balance: its task did not release it in time",
+                partition=str(at),
+                index=index,
+                driver=owners.get(index),
+            )
         self._state = after
         return after.settled
 

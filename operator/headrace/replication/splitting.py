@@ -2,8 +2,9 @@
 
 A new partition goes to the lightest task and touches no other (MirrorMaker 2 re-deals all of them
 and stops the flow). A partition changes its task in two phases, so that it is never in two: it
-leaves the old one, and enters the lightest when the old one has acknowledged that or, past a
-deadline, is taken from it.
+leaves the old one, and enters the lightest when the old one has acknowledged that. Past a deadline
+it stays where it is if it was to move for balance: taken from an owner that waits for an answer of
+the target, what that has sent would be copied again. Else it is taken.
 """
 
 from collections.abc import Mapping, Set
@@ -51,6 +52,7 @@ class Leaving:
 
     task: int
     since_ms: int
+    for_balance: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,9 @@ class SplitState:
     leaving: Mapping[TopicPartition, Leaving] = field(default_factory=dict)
     taken: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Partitions that entered a task in this step, and the task that never released each."""
+    returned: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Partitions that were to move for balance, and the task that they entered again in this step,
+    as it did not release them."""
     last_balance_ms: int | None = None
     resumed_ms: int | None = None
     """When ``tasks`` was read back from the specs, by one who does not know what was leaving them;
@@ -119,7 +124,13 @@ def resplit(
     leaving = {at for at, task in owners.items() if at not in there or task >= config.max_tasks}
     released = {at for at, left in waiting.items() if _let_go(at, reports.get(left.task))}
     overdue_ms = now_ms - config.acknowledge_within_ms
-    taken = {at for at, left in waiting.items() if left.since_ms <= overdue_ms} - released
+    overdue = {at for at, left in waiting.items() if left.since_ms <= overdue_ms} - released
+    returned = {
+        at: left.task
+        for at, left in sorted(waiting.items())
+        if at in overdue & there and left.for_balance and left.task < config.max_tasks
+    }
+    taken = overdue - returned.keys()
     # Of an unknown partition, a task that has not acknowledged yet may have been told to copy it
     # by whoever split before.
     resuming = (
@@ -128,15 +139,16 @@ def resplit(
         and not all(task in reports and reports[task].acknowledged for task in state.tasks)
     )
     # Decisions: each keeps its task, else gets the lightest; then what leaves for balance.
-    for at in sorted(owners.keys() - leaving):
-        loads.put(at, owners[at])
+    kept_by = {at: owners[at] for at in owners.keys() - leaving} | returned
+    for at, task in sorted(kept_by.items()):
+        loads.put(at, task)
     loads.deal(there & (released | taken | (set() if resuming else unknown)))
-    on_its_way = {at: waiting[at] for at in waiting.keys() - released - taken}
+    on_its_way = {at: waiting[at] for at in waiting.keys() - released - overdue}
     on_its_way |= {at: Leaving(owners[at], now_ms) for at in leaving}
     last_ms = state.last_balance_ms
     if not on_its_way and not resuming and _may_balance(weights, last_ms, now_ms, config):
         moves = loads.relieve(owners.keys(), config.budget(len(there)), config.tolerance)
-        on_its_way = {at: Leaving(task, now_ms) for at, task in moves.items()}
+        on_its_way = {at: Leaving(task, now_ms, for_balance=True) for at, task in moves.items()}
         last_ms = now_ms if moves else last_ms
     # A task that is deleted could no longer report the release.
     kept = {left.task for left in on_its_way.values()} | (state.tasks.keys() if resuming else set())
@@ -145,6 +157,7 @@ def resplit(
         tasks=dict(sorted(tasks.items())),
         leaving=dict(sorted(on_its_way.items())),
         taken={at: waiting[at].task for at in sorted(taken & there)},
+        returned=returned,
         last_balance_ms=last_ms,
         resumed_ms=state.resumed_ms if resuming else None,
     )

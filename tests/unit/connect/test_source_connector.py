@@ -180,12 +180,22 @@ def test_a_split_that_somebody_else_changed_is_put_right(scene: Scene) -> None:
     assert scene.herder.split() == split
 
 
-def test_a_partition_that_is_never_released_is_taken(scene: Scene) -> None:
+def test_a_partition_that_is_not_released_for_balance_stays(scene: Scene) -> None:
     scene.run_once(10, p0=100, p2=100)
     scene.run_once(9.9)
     assert scene.herder.split() == {0: [2], 1: [1, 3]}
     scene.run_once(0.2)
-    assert scene.herder.split() == {0: [2], 1: [0, 1, 3]}
+    assert scene.herder.split() == {0: [0, 2], 1: [1, 3]}
+
+
+def test_a_partition_that_a_task_that_ends_never_releases_is_taken(scene: Scene) -> None:
+    scene.asks_for(max=1)
+    scene.run_once(10)
+    assert scene.herder.split() == {0: [0, 2], 1: []}
+    scene.run_once(9.9)
+    assert scene.herder.split() == {0: [0, 2], 1: []}
+    scene.run_once(0.2)
+    assert scene.herder.split() == {0: [0, 1, 2, 3]}
 
 
 def test_another_connector_goes_on_with_what_is_published(scene: Scene) -> None:

@@ -57,7 +57,7 @@ def test_a_move_has_two_phases() -> None:
     all_weights = weights(10, 10, 10, 10)
     leaving = resplit(all_weights, before, acknowledged(before.tasks), 5, config)
     assert leaving.tasks == {0: p(1, 2), 1: p(3)}
-    assert leaving.leaving == {TopicPartition("orders", 0): Leaving(0, 5)}
+    assert leaving.leaving == {TopicPartition("orders", 0): Leaving(0, 5, for_balance=True)}
     assert leaving.last_balance_ms == 5
 
     # Of the generation before, and one that still holds it.
@@ -82,6 +82,30 @@ def test_what_is_not_let_go_is_taken_after_a_deadline(reports: dict[int, TaskRep
     assert taken.tasks == {0: p(1, 2), 1: p(0, 3)}
     assert taken.taken == {at: 0}
     assert not resplit(weights(1, 1, 1, 1), taken, reports, 10_006, config).taken
+
+
+def test_what_is_not_released_for_balance_stays_where_it_is() -> None:
+    """Its owner may wait for an answer of the target: taken from it, records were copied again."""
+    config = SplitConfig(2, movement_budget=0.5)
+    late, all_weights = {0: TaskReport(False, p(0, 1, 2))}, weights(10, 10, 10, 10)
+    before = SplitState({0: p(0, 1, 2), 1: p(3)})
+    leaving = resplit(all_weights, before, acknowledged(before.tasks), 5, config)
+    assert resplit(all_weights, leaving, late, 10_004, config).tasks == {0: p(1, 2), 1: p(3)}
+    stays = resplit(all_weights, leaving, late, 10_005, config)
+    assert stays.tasks == before.tasks
+    assert stays.settled
+    assert (stays.taken, stays.returned) == ({}, {TopicPartition("orders", 0): 0})
+    again = resplit(all_weights, stays, acknowledged(stays.tasks), 5 + MINUTE_MS, config)
+    assert again.leaving, "a minute later it is tried again"
+
+
+def test_what_is_not_released_is_taken_from_a_task_that_is_to_end() -> None:
+    leaving = {TopicPartition("orders", 0): Leaving(1, 5, for_balance=True)}
+    state = SplitState({0: p(1), 1: frozenset()}, leaving)
+    late = {1: TaskReport(False, p(0))}
+    taken = resplit(weights(1, 1), state, late, 10_005, SplitConfig(1))
+    assert taken.tasks == {0: p(0, 1)}
+    assert taken.taken == {TopicPartition("orders", 0): 1}
 
 
 def test_moves_stay_within_the_budget_and_a_minute_apart() -> None:
