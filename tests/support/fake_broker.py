@@ -9,12 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, cast
+from uuid import UUID
 
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.api_versions.v3 import response as versions
 from kio.schema.end_txn.v3 import EndTxnRequest, EndTxnResponse
 from kio.schema.errors import ErrorCode
-from kio.schema.types import ProducerId, TransactionalId
+from kio.schema.metadata.v12 import response as metadata
+from kio.schema.types import BrokerId, ProducerId, TopicName, TransactionalId
 from kio.serial import entity_reader
 from kio.static.primitive import i16, i32, i32Timedelta
 from support.batches import encoded
@@ -176,6 +178,49 @@ def _parsed(content: bytes) -> Request:
     message, size = entity_reader(cast(Any, schema))(content, place)
     assert place + size == len(content), "the request is longer than its schema"
     return Request(key, header.correlation_id, message, content[place:])
+
+
+Told = dict[int, tuple[int, int]]
+"""Leader and epoch of each partition."""
+TOPIC_ID = UUID(int=7)
+
+
+def metadata_of(
+    brokers: dict[int, int],
+    partitions: Told,
+    topic_id: UUID = TOPIC_ID,
+    topic: str = "orders",
+    code: ErrorCode = ErrorCode.none,
+) -> metadata.MetadataResponse:
+    return metadata.MetadataResponse(
+        throttle_time=NOT_THROTTLED,
+        brokers=tuple(
+            metadata.MetadataResponseBroker(
+                node_id=BrokerId(node), host="127.0.0.1", port=i32(port)
+            )
+            for node, port in brokers.items()
+        ),
+        cluster_id="east-id",
+        topics=(
+            metadata.MetadataResponseTopic(
+                error_code=code,
+                name=TopicName(topic),
+                topic_id=topic_id,
+                partitions=tuple(
+                    metadata.MetadataResponsePartition(
+                        error_code=ErrorCode.none,
+                        partition_index=i32(partition),
+                        leader_id=BrokerId(leader),
+                        leader_epoch=i32(epoch),
+                        replica_nodes=(),
+                        isr_nodes=(),
+                        offline_replicas=(),
+                    )
+                    for partition, (leader, epoch) in partitions.items()
+                ),
+            ),
+        ),
+    )
 
 
 Serve = Callable[..., FakeBroker]

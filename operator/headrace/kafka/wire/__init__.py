@@ -9,11 +9,14 @@ with ``loop.wait(start(coroutine), timeout_s)``, or ``start(coroutine).then(...)
 from headrace.kafka.wire.batches import Batch, split_batches
 from headrace.kafka.wire.cluster import Cluster
 from headrace.kafka.wire.connection import Connection
+from headrace.kafka.wire.control import aborts
 from headrace.kafka.wire.errors import (
     ConnectionLost,
     CorruptBatch,
     Garbled,
     Refused,
+    RefusedForGood,
+    UnreadableBatch,
     UnsupportedBroker,
     refusal,
 )
@@ -40,9 +43,18 @@ from headrace.kafka.wire.offsets import (
     log_ends,
 )
 from headrace.kafka.wire.opening import Settings
-from headrace.kafka.wire.produce import produce_call
+from headrace.kafka.wire.outcomes import Answer, Outcome, answers
+from headrace.kafka.wire.produce import ProduceResponse, produce_call
+from headrace.kafka.wire.records import (
+    BatchWriter,
+    Decoded,
+    Stored,
+    decoded,
+    stored_records,
+)
 from headrace.kafka.wire.replies import Reply, start
-from headrace.kafka.wire.transactions import ProducerIdentity, Transactions
+from headrace.kafka.wire.stamp import Stamped, sequence_after, stamped
+from headrace.kafka.wire.transactions import ProducerIdentity, Transactions, idempotent_producer
 from headrace.kafka.wire.view import Leadership, View, led_by
 
 __all__ = [
@@ -50,13 +62,16 @@ __all__ = [
     "LATEST",
     "READ_COMMITTED",
     "READ_UNCOMMITTED",
+    "Answer",
     "Answers",
     "Batch",
+    "BatchWriter",
     "Buffers",
     "Cluster",
     "Connection",
     "ConnectionLost",
     "CorruptBatch",
+    "Decoded",
     "EpochEnd",
     "FetchResponse",
     "Fetched",
@@ -64,23 +79,36 @@ __all__ = [
     "Leadership",
     "Listed",
     "Loop",
+    "Outcome",
+    "ProduceResponse",
     "ProducerIdentity",
     "Refused",
+    "RefusedForGood",
     "Reply",
     "Session",
     "Settings",
+    "Stamped",
+    "Stored",
     "Transactions",
+    "UnreadableBatch",
     "UnsupportedBroker",
     "View",
     "Wanted",
+    "aborts",
+    "answers",
+    "decoded",
     "describe_producers",
     "epoch_ends",
     "fetch_call",
+    "idempotent_producer",
     "led_by",
     "list_offsets",
     "log_ends",
     "produce_call",
     "refusal",
+    "sequence_after",
     "split_batches",
+    "stamped",
     "start",
+    "stored_records",
 ]

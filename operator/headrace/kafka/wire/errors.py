@@ -27,6 +27,10 @@ class CorruptBatch(Retriable):
     """Record batches that contradict themselves; fetching them again may help."""
 
 
+class UnreadableBatch(Fatal):
+    """A record batch that this client cannot take apart; it may be all right."""
+
+
 class UnsupportedBroker(Fatal):
     """A broker that does not serve a version of a request that this client speaks."""
 

@@ -10,14 +10,17 @@ from collections.abc import Mapping
 from kio.schema.produce.v9 import ProduceResponse
 
 from headrace.kafka.wire.protocol import PRODUCE, Buffer, Call, Released, read_whole
+from headrace.kafka.wire.stamp import Stamped
 from headrace.kafka.wire.varints import uvarint
+
+__all__ = ["ProduceResponse", "produce_call"]
 
 _ACKS_TIMEOUT = struct.Struct(">hi")
 _INDEX = struct.Struct(">i")
 
 
 def produce_call(
-    batches: Mapping[str, Mapping[int, Buffer]],
+    batches: Mapping[str, Mapping[int, Buffer | Stamped]],
     *,
     timeout_ms: int = 30_000,
     transactional_id: str | None = None,
@@ -35,12 +38,17 @@ def produce_call(
     for topic, partitions in batches.items():
         text += _string(topic) + uvarint(len(partitions) + 1)
         for partition, batch in partitions.items():
-            text += _INDEX.pack(partition) + uvarint(len(batch) + 1)
-            parts += [bytes(text), batch]
+            size = batch.size if isinstance(batch, Stamped) else len(batch)
+            text += _INDEX.pack(partition) + uvarint(size + 1)
+            if isinstance(batch, Stamped):
+                text += batch.header
+                parts += [text, batch.records]
+            else:
+                parts += [text, batch]
             text = bytearray(b"\0")
         text += b"\0"
     text += b"\0"
-    parts.append(bytes(text))
+    parts.append(text)
     return Call(*PRODUCE, parts, _read)
 
 

@@ -193,6 +193,35 @@ class Transactions:
         return self._coordinator
 
 
+async def idempotent_producer(
+    cluster: Cluster, *, timeout_s: float = TIMEOUT_S
+) -> ProducerIdentity:
+    """A new producer id, without a transactional id: nobody fences it. Any broker gives one.
+
+    Raises ``Retriable`` when none did in time, ``Refused`` for want of rights, ``AccessDenied``.
+    """
+    request = InitProducerIdRequest(
+        transactional_id=None,
+        transaction_timeout=i32Timedelta.parse(timedelta(minutes=1)),
+        producer_id=ProducerId(-1),
+        producer_epoch=i16(-1),
+    )
+    loop, backoff = cluster.loop, Backoff(0.02, 1.0)
+    deadline_s = loop.now_s() + timeout_s
+    while True:
+        try:
+            connection = await cluster.any_connection()
+            response = await connection.send(call(request, InitProducerIdResponse))
+            check(response.error_code, f"get a producer id of {cluster.name}")
+            return ProducerIdentity(response.producer_id, response.producer_epoch)
+        except AccessDenied:
+            raise
+        except Retriable:
+            if loop.now_s() >= deadline_s:
+                raise
+        await loop.sleep(backoff.next_s())
+
+
 def _codes_of_partitions(answer: AddPartitionsToTxnResponse) -> list[ErrorCode]:
     """Those that say why, before those of partitions that were not attempted for it."""
     codes = [

@@ -1,4 +1,5 @@
-"""Unsigned variable-length integers, as in the flexible versions of the protocol (KIP-482)."""
+"""Integers of variable length: unsigned, as in the flexible versions of the protocol (KIP-482), and
+signed ones (zigzag), as in records."""
 
 
 def uvarint(number: int) -> bytes:
@@ -29,3 +30,29 @@ def read_uvarint(view: memoryview, place: int) -> tuple[int, int]:
         number |= (byte & 0x7F) << shift
         shift += 7
     return number, place
+
+
+def varint(number: int) -> bytes:
+    """A signed one, of at most 64 bits."""
+    zigzag = number << 1 if number >= 0 else (-number << 1) - 1
+    return bytes((zigzag,)) if zigzag < 0x80 else uvarint(zigzag)
+
+
+def read_varint(view: memoryview, place: int) -> tuple[int, int]:
+    """A signed number, and where the next one begins; ``IndexError`` at the end, ``ValueError`` for
+    more than 64 bits."""
+    number = view[place]
+    place += 1
+    if number >= 0x80:
+        number &= 0x7F
+        shift = 7
+        while True:
+            byte = view[place]
+            place += 1
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+            if shift > 63:
+                raise ValueError("a number of more than 64 bits")
+    return number >> 1 ^ -(number & 1), place

@@ -1,9 +1,11 @@
 """The batch mover: copies record batches as they are, without looking at a record.
 
-``Outgoing`` is what the source's half hands to the target's. All of a lane runs in one thread, that
-of its ``Loop``.
+``judged`` and ``rebuilt`` decide what becomes of a fetched batch. ``Outgoing`` is what the source's
+half hands to the target's, the ``Appender``. A lane runs in one thread, that of its ``Loop``.
 """
 
+from headrace.movers.batch.appender import Appender
+from headrace.movers.batch.gate import Judged, Passage, Why, judged
 from headrace.movers.batch.outgoing import (
     Acknowledged,
     BatchCorrupt,
@@ -12,12 +14,19 @@ from headrace.movers.batch.outgoing import (
     Indefinite,
     Outgoing,
 )
+from headrace.movers.batch.rebuild import rebuilt
 
 __all__ = [
     "Acknowledged",
+    "Appender",
     "BatchCorrupt",
     "BatchRefused",
     "Failed",
     "Indefinite",
+    "Judged",
     "Outgoing",
+    "Passage",
+    "Why",
+    "judged",
+    "rebuilt",
 ]

@@ -9,7 +9,6 @@ import pytest
 from kio.schema.errors import ErrorCode
 from kio.schema.find_coordinator.v4 import response as coordinators
 from kio.schema.init_producer_id.v4 import InitProducerIdResponse
-from kio.schema.metadata.v12 import response as metadata
 from kio.schema.offset_for_leader_epoch.v4 import response as epochs
 from kio.schema.types import BrokerId, ProducerId, TopicName
 from kio.static.primitive import i16, i32, i64
@@ -17,11 +16,14 @@ from support.fake_broker import (
     ACCEPTED,
     END_TXN,
     NOT_THROTTLED,
+    TOPIC_ID,
     WITHIN_S,
     FakeBroker,
     Raw,
     Serve,
     Silence,
+    Told,
+    metadata_of,
 )
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
@@ -36,48 +38,7 @@ from headrace.kafka.wire.transactions import ProducerIdentity, Transactions
 from headrace.kafka.wire.view import View, led_by, updated
 
 METADATA, FIND_COORDINATOR, INIT_PRODUCER_ID, LEADER_EPOCH = 3, 10, 22, 23
-TOPIC_ID = UUID(int=7)
 AT = TopicPartition("orders", 0)
-Told = dict[int, tuple[int, int]]
-"""Leader and epoch of each partition."""
-
-
-def metadata_of(
-    brokers: dict[int, int],
-    partitions: Told,
-    topic_id: UUID = TOPIC_ID,
-    topic: str = "orders",
-    code: ErrorCode = ErrorCode.none,
-) -> metadata.MetadataResponse:
-    return metadata.MetadataResponse(
-        throttle_time=NOT_THROTTLED,
-        brokers=tuple(
-            metadata.MetadataResponseBroker(
-                node_id=BrokerId(node), host="127.0.0.1", port=i32(port)
-            )
-            for node, port in brokers.items()
-        ),
-        cluster_id="east-id",
-        topics=(
-            metadata.MetadataResponseTopic(
-                error_code=code,
-                name=TopicName(topic),
-                topic_id=topic_id,
-                partitions=tuple(
-                    metadata.MetadataResponsePartition(
-                        error_code=ErrorCode.none,
-                        partition_index=i32(partition),
-                        leader_id=BrokerId(leader),
-                        leader_epoch=i32(epoch),
-                        replica_nodes=(),
-                        isr_nodes=(),
-                        offline_replicas=(),
-                    )
-                    for partition, (leader, epoch) in partitions.items()
-                ),
-            ),
-        ),
-    )
 
 
 def end_of(code: ErrorCode, epoch: int = 0, end: int = -1, partition: int = 0) -> Any:

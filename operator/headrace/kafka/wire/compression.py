@@ -1,0 +1,162 @@
+"""The codecs of record batches, with a bound on what comes out: a few bytes can claim gigabytes.
+
+cramjam has all of them but gzip in one wheel, and writes into a buffer of ours; gzip is Python's.
+"""
+
+import struct
+import zlib
+from collections.abc import Callable
+
+import cramjam
+
+from headrace.kafka.wire.errors import CorruptBatch, UnreadableBatch
+
+Content = bytes | bytearray | memoryview
+_XERIAL = b"\x82SNAPPY\0"
+_XERIAL_HEADER = _XERIAL + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_BYTES = 1 << 15
+# Version 1, independent blocks of at most 64 KiB, no checksums: all that Kafka's reader takes.
+# cramjam's own frames have blocks that depend on each other, which it refuses.
+_LZ4_HEADER = b"\x04\x22\x4d\x18\x60\x40\x82"
+_LZ4_BLOCK_BYTES = 1 << 16
+_LZ4_STORED = 1 << 31
+_BIG, _LITTLE = struct.Struct(">i"), struct.Struct("<I")
+
+
+def decompress(codec: str, content: Content, limit_bytes: int) -> Content:
+    """The records of a batch with that codec; ``none``: as they are.
+
+    Raises ``CorruptBatch``, and ``UnreadableBatch`` for more than ``limit_bytes`` and for a codec
+    that is not known.
+    """
+    if codec == "none":
+        return content
+    if (read := _READERS.get(codec)) is None:
+        raise UnreadableBatch("a record batch has a codec that this client does not know")
+    return read(content, limit_bytes)
+
+
+def compress(codec: str, content: Content) -> Content:
+    """As Kafka's own producer does, but for the level."""
+    return _WRITERS[codec](content) if codec != "none" else content
+
+
+def _too_large(limit_bytes: int) -> UnreadableBatch:
+    return UnreadableBatch(
+        f"a record batch has more than {limit_bytes} bytes of records when it is decompressed"
+    )
+
+
+def _gunzip(content: Content, limit_bytes: int) -> Content:
+    reader = zlib.decompressobj(wbits=31)
+    try:
+        result = reader.decompress(content, limit_bytes + 1)
+    except zlib.error as error:
+        raise CorruptBatch(f"a record batch cannot be decompressed: gzip: {error}") from None
+    if len(result) > limit_bytes:
+        raise _too_large(limit_bytes)
+    if not reader.eof:
+        raise CorruptBatch("a record batch cannot be decompressed: gzip: it ends too early")
+    return result
+
+
+def _growing(
+    name: str, into: Callable[[Content, bytearray], int]
+) -> Callable[[Content, int], Content]:
+    """For formats that do not say how large the result is: try, with four times as much each time.
+
+    What ends for want of room has written all that fits, so that the last attempt costs most.
+    """
+
+    def read(content: Content, limit_bytes: int) -> Content:
+        room = min(max(4 * len(content), 1 << 16), limit_bytes)
+        while True:
+            result = bytearray(room)
+            try:
+                size = into(content, result)
+            except cramjam.DecompressionError as error:
+                if "whole buffer" not in str(error):
+                    raise CorruptBatch(
+                        f"a record batch cannot be decompressed: {name}: {error}"
+                    ) from None
+            else:
+                return memoryview(result)[:size]
+            if room == limit_bytes:
+                raise _too_large(limit_bytes)
+            room = min(4 * room, limit_bytes)
+
+    return read
+
+
+def _unsnappy(content: Content, limit_bytes: int) -> Content:
+    """In the blocks of Xerial's library, as Java's producer has it, or as one, as others do."""
+    if bytes(content[: len(_XERIAL)]) != _XERIAL:
+        return _unsnappy_block(content, limit_bytes)
+    result = bytearray()
+    place = len(_XERIAL_HEADER)
+    while place < len(content):
+        if len(content) - place < _BIG.size:
+            raise CorruptBatch("a record batch cannot be decompressed: snappy: it ends too early")
+        (size,) = _BIG.unpack_from(content, place)
+        place += _BIG.size
+        if not 0 < size <= len(content) - place:
+            raise CorruptBatch(f"a record batch has a snappy block of {size} bytes")
+        result += _unsnappy_block(content[place : place + size], limit_bytes - len(result))
+        place += size
+    return result
+
+
+def _unsnappy_block(content: Content, limit_bytes: int) -> Content:
+    try:
+        size = cramjam.snappy.decompress_raw_len(content)
+        if size > limit_bytes:
+            raise _too_large(limit_bytes)
+        result = bytearray(size)
+        cramjam.snappy.decompress_raw_into(content, result)
+    except cramjam.DecompressionError as error:
+        raise CorruptBatch(f"a record batch cannot be decompressed: snappy: {error}") from None
+    return result
+
+
+def _gzip(content: Content) -> Content:
+    writer = zlib.compressobj(wbits=31)
+    return writer.compress(content) + writer.flush()
+
+
+def _snappy(content: Content) -> Content:
+    result = bytearray(_XERIAL_HEADER)
+    for start in range(0, len(content), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(content[start : start + _XERIAL_BLOCK_BYTES]))
+        result += _BIG.pack(len(block)) + block
+    return result
+
+
+def _lz4(content: Content) -> Content:
+    result = bytearray(_LZ4_HEADER)
+    for start in range(0, len(content), _LZ4_BLOCK_BYTES):
+        plain = content[start : start + _LZ4_BLOCK_BYTES]
+        block: Content = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+        if len(block) >= len(plain):
+            result += _LITTLE.pack(len(plain) | _LZ4_STORED)
+            result += plain
+        else:
+            result += _LITTLE.pack(len(block)) + block
+    return result + _LITTLE.pack(0)
+
+
+def _zstd(content: Content) -> Content:
+    return bytes(cramjam.zstd.compress(content))
+
+
+_READERS: dict[str, Callable[[Content, int], Content]] = {
+    "gzip": _gunzip,
+    "snappy": _unsnappy,
+    "lz4": _growing("lz4", cramjam.lz4.decompress_into),
+    "zstd": _growing("zstd", cramjam.zstd.decompress_into),
+}
+_WRITERS: dict[str, Callable[[Content], Content]] = {
+    "gzip": _gzip,
+    "snappy": _snappy,
+    "lz4": _lz4,
+    "zstd": _zstd,
+}

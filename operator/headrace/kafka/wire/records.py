@@ -1,0 +1,169 @@
+"""The records of a batch, and batches made of them.
+
+A record of magic 2 is passed on as it is but for its offset and timestamp, which count from those
+of its batch: key, value and headers are one piece of memory, ``content``.
+"""
+
+import struct
+from array import array
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from headrace.kafka.wire.batches import HEADER_BYTES, Batch, split_batches
+from headrace.kafka.wire.compression import Content, compress, decompress
+from headrace.kafka.wire.errors import CorruptBatch
+from headrace.kafka.wire.old_records import old_records
+from headrace.kafka.wire.varints import read_varint, varint
+
+LIMIT_BYTES = 128 << 20
+"""Of the decompressed records of a batch. Brokers take 1 MiB of compressed ones by default; a
+hundred times as much is text of one letter."""
+_LEAST_BYTES = 7  # of a record: length, attributes, two deltas, key, value, headers
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+_NO_HEADERS = b"\0"
+
+
+class Stored(NamedTuple):
+    """A record as it lies in a batch."""
+
+    offset: int
+    timestamp_ms: int
+    """-1: none."""
+    content: Content
+    """Key, value and headers, as magic 2 has them."""
+
+
+class Decoded(NamedTuple):
+    """A record, for people and comparisons."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def stored_records(batch: Batch, *, limit_bytes: int = LIMIT_BYTES) -> Iterator[Stored]:
+    """The records of a batch of any magic, in order; valid as long as its memory.
+
+    Takes at most ``limit_bytes`` of memory, and for messages of magic 0 and 1 twice as much. Raises
+    ``CorruptBatch`` and ``UnreadableBatch``, also after some records.
+    """
+    if batch.magic < 2:
+        for offset, timestamp_ms, key, value in old_records(batch, limit_bytes):
+            content = b"".join((_sized(key), _sized(value), _NO_HEADERS))
+            yield Stored(offset, timestamp_ms, content)
+        return
+    if not batch.intact:
+        raise CorruptBatch(f"the checksum of the batch at offset {batch.base_offset} is wrong")
+    plain = memoryview(decompress(batch.codec, batch.data[HEADER_BYTES:], limit_bytes))
+    if batch.record_count * _LEAST_BYTES > len(plain):
+        raise _damaged(batch, f"{batch.record_count} records in {len(plain)} bytes")
+    try:
+        yield from _records(batch, plain)
+    except (IndexError, ValueError) as error:
+        raise _damaged(batch, str(error)) from None
+
+
+def _records(batch: Batch, content: memoryview) -> Iterator[Stored]:
+    base_offset, base_timestamp = batch.base_offset, batch.base_timestamp
+    appended_ms = batch.max_timestamp if batch.log_append_time else None
+    last_delta, most, place = -1, batch.last_offset_delta, 0
+    for _ in range(batch.record_count):
+        length, start = read_varint(content, place)
+        end = start + length
+        if length < 1 or end > len(content):
+            raise ValueError(f"a record of {length} bytes at byte {place} of {len(content)}")
+        timestamp_delta, place = read_varint(content, start + 1)
+        delta, place = read_varint(content, place)
+        if not last_delta < delta <= most or place > end:
+            raise ValueError(f"offset {delta} follows {last_delta}, of {most}")
+        timestamp_ms = base_timestamp + timestamp_delta if appended_ms is None else appended_ms
+        yield Stored(base_offset + delta, timestamp_ms, content[place:end])
+        last_delta, place = delta, end
+    if place != len(content):
+        raise ValueError(f"{len(content) - place} bytes follow the last record")
+
+
+def decoded(record: Stored) -> Decoded:
+    """Raises ``CorruptBatch``."""
+    content = memoryview(record.content)
+    try:
+        key, place = _read_sized(content, 0)
+        value, place = _read_sized(content, place)
+        count, place = read_varint(content, place)
+        if not 0 <= count <= len(content):
+            raise ValueError(f"{count} headers")
+        headers = []
+        for _ in range(count):
+            name, place = _read_sized(content, place)
+            header, place = _read_sized(content, place)
+            headers.append(((name or b"").decode(errors="surrogateescape"), header))
+        if place != len(content):
+            raise ValueError(f"{len(content) - place} bytes too many")
+    except (IndexError, ValueError) as error:
+        raise CorruptBatch(f"the record at offset {record.offset}: {error}") from None
+    return Decoded(record.offset, record.timestamp_ms, key, value, tuple(headers))
+
+
+class BatchWriter:
+    """Puts records into one batch of magic 2, with offsets that follow each other."""
+
+    def __init__(self, codec: str = "none", *, leader_epoch: int = -1) -> None:
+        """``leader_epoch``: of the source, for whoever reads the batch before it is sent."""
+        self._codec, self._leader_epoch = codec, leader_epoch
+        self._content = bytearray()
+        self._base_timestamp = self._max_timestamp = -1
+        self.offsets = array("q")
+        """Of the source, of each record."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the batch, without compression."""
+        return HEADER_BYTES + len(self._content)
+
+    def add(self, record: Stored) -> None:
+        """Its content is copied."""
+        timestamp_ms = record.timestamp_ms
+        if not self.offsets:
+            self._base_timestamp = self._max_timestamp = timestamp_ms
+        elif timestamp_ms > self._max_timestamp:
+            self._max_timestamp = timestamp_ms
+        deltas = varint(timestamp_ms - self._base_timestamp) + varint(len(self.offsets))
+        self._content += varint(1 + len(deltas) + len(record.content)) + b"\0" + deltas
+        self._content += record.content
+        self.offsets.append(record.offset)
+
+    def finish(self) -> Batch:
+        """The batch, in memory of its own; ``base_offset`` is 0."""
+        content = compress(self._codec, self._content)
+        count = len(self.offsets)
+        data = bytearray(HEADER_BYTES) + content
+        attributes = _CODECS[self._codec]
+        _HEADER.pack_into(
+            data, 0, 0, len(data) - 12, self._leader_epoch, 2, 0, attributes, count - 1,
+            self._base_timestamp, self._max_timestamp, -1, -1, -1, count,
+        )  # fmt: skip
+        struct.pack_into(">I", data, 17, crc32c(memoryview(data)[21:]))
+        [batch] = split_batches(memoryview(data)).batches
+        return batch
+
+
+def _sized(content: Content | None) -> bytes:
+    return varint(-1) if content is None else varint(len(content)) + bytes(content)
+
+
+def _read_sized(content: memoryview, place: int) -> tuple[bytes | None, int]:
+    size, place = read_varint(content, place)
+    if size < 0:
+        return None, place
+    if size > len(content) - place:
+        raise ValueError(f"{size} bytes at byte {place} of {len(content)}")
+    return bytes(content[place : place + size]), place + size
+
+
+def _damaged(batch: Batch, why: str) -> CorruptBatch:
+    return CorruptBatch(f"the batch at offset {batch.base_offset} cannot be read: {why}")

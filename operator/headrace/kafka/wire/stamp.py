@@ -1,0 +1,49 @@
+"""The header of a stored batch, as that of a producer's: its records are not touched.
+
+What brokers ask of a producer's batch, and no broker leaves so: base offset 0 (else compressed ones
+are compressed again), no leader epoch, no bits of transactions and cleaning, a sequence.
+"""
+
+import struct
+from typing import NamedTuple
+
+from headrace.kafka.wire.batches import HEADER_BYTES, Batch
+from headrace.kafka.wire.checksums import changed
+from headrace.kafka.wire.transactions import ProducerIdentity
+
+MAX_SEQUENCE = 2**31 - 1
+_KEPT = 0x0F  # codec and type of timestamps; not: transactional, control, delete horizon
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_CHECKSUM, _CHECKSUM_AT = struct.Struct(">I"), 17
+_CHANGED = slice(21, 57)  # of what the checksum covers: attributes to sequence
+
+
+class Stamped(NamedTuple):
+    """A batch in two parts, which are sent one after the other."""
+
+    header: bytearray
+    records: memoryview
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return len(self.header) + len(self.records)
+
+
+def stamped(batch: Batch, producer: ProducerIdentity, sequence: int) -> Stamped:
+    """A batch of magic 2, for its target. Its checksum fits only if that of ``batch`` did."""
+    (_, length, _, magic, checksum, attributes, delta, base, newest, _, _, _, count, data) = batch
+    header = bytearray(
+        _HEADER.pack(
+            0, length, -1, magic, 0, attributes & _KEPT, delta, base, newest,
+            producer.producer_id, producer.epoch, sequence, count,
+        )
+    )  # fmt: skip
+    checksum = changed(checksum, data[_CHANGED], header[_CHANGED], len(data) - _CHANGED.stop)
+    _CHECKSUM.pack_into(header, _CHECKSUM_AT, checksum)
+    return Stamped(header, data[HEADER_BYTES:])
+
+
+def sequence_after(sequence: int, records: int) -> int:
+    """The one of the next batch; after the largest comes 0."""
+    return (sequence + records) & MAX_SEQUENCE

@@ -1,0 +1,331 @@
+"""Appends batches to a cluster: in order, each once for as long as the target knows the producer.
+
+An idempotent producer as Kafka's own: what may have been appended is sent again as the same bytes,
+with the same identity and sequence, until the target answers.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from headrace.api import TopicPartition
+from headrace.errors import HeadraceError, Retriable
+from headrace.kafka.wire import (
+    Answer,
+    Cluster,
+    CorruptBatch,
+    Loop,
+    Outcome,
+    ProduceResponse,
+    ProducerIdentity,
+    Reply,
+    answers,
+    refusal,
+    start,
+)
+from headrace.movers.batch.leader import Leader, Sent
+from headrace.movers.batch.outgoing import (
+    Acknowledged,
+    BatchCorrupt,
+    BatchRefused,
+    Failed,
+    Indefinite,
+    Outgoing,
+)
+from headrace.movers.batch.queue import Entry, PartitionQueue
+from headrace.movers.batch.rebuild import halves
+
+_SAID_FROM = 3
+"""So many failures of a partition in a row are told of: fewer are a leader that moves."""
+_LOOK_S = 0.1
+"""At least so long from one request for leaders to the next."""
+_MOST_DAMAGED = 3
+"""So often in a row an intact batch may be damaged on its way."""
+_numbers = itertools.count(1)
+
+
+class Appender:
+    """Of one producer identity; in the thread of its loop.
+
+    ``append`` takes batches, ``flush`` sends them; what is answered makes room for more by itself.
+    A partition without a leader, or on a broker that is away, holds up no other.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        cluster: Cluster,
+        identity: ProducerIdentity,
+        acknowledged: Acknowledged,
+        failed: Failed,
+        *,
+        waiting: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Partitions are those of ``cluster``, the target. ``waiting`` receives sentences about
+        what is tried again until it succeeds. Each partition's sequences begin with 0."""
+        self._loop, self._cluster, self._identity = loop, cluster, identity
+        self._acknowledged, self._failed, self._waiting = acknowledged, failed, waiting
+        self._purpose = f"append-{next(_numbers)}"
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._leaders: dict[int, Leader] = {}
+        self._lost: list[PartitionQueue] = []
+        """Partitions whose leader has to be asked for."""
+        self._looking = self._closed = False
+
+    @property
+    def pending(self) -> int:
+        """Batches that are not acknowledged, or still on the wire after their partition failed."""
+        return sum(max(len(queue), queue.on_wire) for queue in self._queues.values())
+
+    @property
+    def pending_bytes(self) -> int:
+        """Of all batches that are not acknowledged."""
+        return sum(queue.bytes for queue in self._queues.values())
+
+    def pending_bytes_of(self, at: TopicPartition) -> int:
+        """Of one partition."""
+        queue = self._queues.get(at)
+        return 0 if queue is None else queue.bytes
+
+    def append(self, at: TopicPartition, outgoing: Outgoing) -> None:
+        """Append it to this partition, after those before it. ``flush`` sends it.
+
+        After ``Failed`` of the partition, and after ``close``, it is released at once.
+        """
+        if (queue := self._queues.get(at)) is None:
+            queue = self._queues[at] = PartitionQueue(at)
+        if queue.failed or self._closed:
+            outgoing.release()
+            return
+        queue.add(outgoing, self._identity)
+        if not queue.listed:
+            self._enlist(queue)
+
+    def flush(self) -> None:
+        """Send what may be sent, without waiting."""
+        for leader in list(self._leaders.values()):
+            leader.pump()
+
+    def leave(self, partitions: Iterable[TopicPartition]) -> None:
+        """Drop what was never sent of these; the rest still comes to an end. ``append`` goes on
+        behind it."""
+        for at in partitions:
+            if (queue := self._queues.get(at)) is not None:
+                _release(queue.drop_untried())
+
+    def drop_unsent(self) -> None:
+        """Of all partitions. ``pending`` becomes 0 once the outcome of the rest is known."""
+        self.leave(list(self._queues))
+
+    def close(self) -> None:
+        """Drop all: what is in flight may be appended, or not. Closes its connections."""
+        self._closed = True
+        for queue in self._queues.values():
+            _release(queue.fail())
+        for leader in self._leaders.values():
+            leader.close()
+
+    # Where to
+
+    def _enlist(self, queue: PartitionQueue) -> None:
+        if queue.resting or queue.failed:
+            return
+        if queue.leader is None:
+            if queue in self._lost:
+                return
+            known = self._cluster.view.leadership(queue.at)
+            if known is None:
+                self._look_up(queue)
+                return
+            queue.leader = known.leader
+        self._leader(queue.leader).enlist(queue)
+
+    def _leader(self, node: int) -> Leader:
+        if (leader := self._leaders.get(node)) is None:
+            leader = self._leaders[node] = Leader(
+                self._cluster, node, self._purpose, self._answered, self._unreachable
+            )
+        return leader
+
+    def _look_up(self, queue: PartitionQueue) -> None:
+        self._lost.append(queue)
+        if not self._looking:
+            self._looking = True
+            start(self._find_leaders()).then(self._looked)
+
+    async def _find_leaders(self) -> None:
+        """One request at a time, for all partitions that are lost by then."""
+        while self._lost and not self._closed:
+            topics = {queue.at.topic for queue in self._lost}
+            error: HeadraceError | None = None
+            try:
+                await self._cluster.refresh(topics)
+            except HeadraceError as failure:
+                error = failure
+            asked = [queue for queue in self._lost if queue.at.topic in topics]
+            self._lost = [queue for queue in self._lost if queue.at.topic not in topics]
+            for queue in asked:
+                self._found(queue, error)
+            self.flush()
+            await self._loop.sleep(_LOOK_S)
+
+    def _looked(self, reply: Reply[None]) -> None:
+        self._looking = False
+        reply.result()
+
+    def _found(self, queue: PartitionQueue, error: HeadraceError | None) -> None:
+        if queue.failed:
+            return
+        if error is None and self._cluster.view.leadership(queue.at) is not None:
+            self._enlist(queue)
+            return
+        if error is None:
+            error = self._leaderless(queue.at)
+        if isinstance(error, Retriable):
+            self._rest(queue, error)
+        else:
+            self._fail(queue, error)
+
+    def _leaderless(self, at: TopicPartition) -> HeadraceError:
+        topic = self._cluster.view.topics.get(at.topic)
+        if topic is not None and topic.error.value:
+            return refusal(topic.error, f"append to {at} on {self._cluster.name}")
+        return Retriable(f"{at} on {self._cluster.name} has no leader")
+
+    def _rest(self, queue: PartitionQueue, why: HeadraceError) -> None:
+        """Wait, then ask for the leader, then send again."""
+        queue.leader, queue.resting = None, True
+        queue.failures += 1
+        if queue.failures >= _SAID_FROM:
+            self._waiting(str(why))
+        self._loop.call_later(queue.backoff.next_s(), partial(self._rested, queue))
+
+    def _rested(self, queue: PartitionQueue) -> None:
+        queue.resting = False
+        if not self._closed and not queue.failed:
+            self._look_up(queue)
+
+    def _unreachable(self, leader: Leader, error: HeadraceError) -> None:
+        for queue in leader.dismiss():
+            if not isinstance(error, Retriable):
+                self._fail(queue, error)
+            elif not queue.resting and not queue.failed:
+                self._rest(queue, error)
+
+    # What came of it
+
+    def _answered(self, sent: Sent, reply: Reply[ProduceResponse]) -> None:
+        error = reply.error
+        if error is not None:
+            if not isinstance(error, HeadraceError):
+                raise error
+            for queue, entry in sent:
+                self._again(queue, entry, error)
+            return
+        found = dict(answers(reply.result()))
+        for queue, entry in sent:
+            answer = found.get(queue.at)
+            if answer is None:
+                name = self._cluster.name
+                self._again(queue, entry, Retriable(f"{name} gave no answer for {queue.at}"))
+            elif answer.outcome is Outcome.APPENDED:
+                self._appended(queue, entry, answer.base_offset)
+            else:
+                self._not_appended(queue, entry, answer)
+
+    def _appended(self, queue: PartitionQueue, entry: Entry, base_offset: int) -> None:
+        if queue.failed:
+            self._late(queue, entry)
+            return
+        queue.appended(entry, base_offset)
+        while (first := queue.acknowledged()) is not None:
+            self._acknowledged(queue.at, first.outgoing, first.base_offset)
+            first.outgoing.release()
+        self._go_on(queue)
+
+    def _again(self, queue: PartitionQueue, entry: Entry, why: HeadraceError) -> None:
+        if queue.failed:
+            self._late(queue, entry)
+            return
+        queue.came_back(entry, why)
+        self._go_on(queue)
+
+    def _not_appended(self, queue: PartitionQueue, entry: Entry, answer: Answer) -> None:
+        at, outgoing, first = queue.at, entry.outgoing, queue.is_first(entry)
+        error = answer.error(
+            f"append source offsets {outgoing.first_offset} to {outgoing.next_offset - 1} "
+            f"to {at} on {self._cluster.name}"
+        )
+        damaged = answer.outcome is Outcome.CORRUPT and outgoing.batch.intact
+        if (
+            # What comes after one that has to be sent again gets its verdict after that one.
+            not first
+            or answer.outcome is Outcome.AGAIN
+            or (damaged and queue.failures < _MOST_DAMAGED)
+        ):
+            self._again(queue, entry, error)
+            return
+        if answer.outcome is Outcome.TOO_LARGE and outgoing.records > 1 and not queue.failed:
+            queue.came_back(entry, error)
+            queue.to_split = True
+            self._go_on(queue)
+            return
+        queue.came_back(entry, error)
+        offset = outgoing.first_offset
+        match answer.outcome:
+            case Outcome.OUT_OF_ORDER | Outcome.INDEFINITE:
+                error = Indefinite(at, offset, answer.name, str(error))
+            case Outcome.CORRUPT if not damaged:
+                error = BatchCorrupt(at, offset, f"{error}; the batch is damaged: fetch it again")
+            case Outcome.REFUSED | Outcome.TOO_LARGE | Outcome.CORRUPT:
+                refused = _source_offsets(outgoing, answer.refused)
+                error = BatchRefused(at, refused, answer.name, str(error))
+        self._fail(queue, error)
+
+    def _go_on(self, queue: PartitionQueue) -> None:
+        """After a response: send more, or once all have come back, what has to be sent again."""
+        if queue.failed or queue.resting:
+            return
+        if queue.again is None:
+            self._enlist(queue)
+        elif not queue.on_wire:
+            if queue.to_split:
+                queue.to_split = False
+                self._split(queue)
+            else:
+                self._rest(queue, queue.again)
+
+    def _split(self, queue: PartitionQueue) -> None:
+        if (entry := queue.next()) is None:
+            return
+        outgoing = entry.outgoing
+        try:
+            parts = halves(outgoing)
+        except CorruptBatch as error:
+            self._fail(queue, BatchCorrupt(queue.at, outgoing.first_offset, str(error)))
+            return
+        queue.replace(parts, self._identity)
+        outgoing.release()
+        self._enlist(queue)
+
+    def _fail(self, queue: PartitionQueue, error: HeadraceError) -> None:
+        if not queue.failed:
+            _release(queue.fail())
+            self._failed(queue.at, error)
+
+    def _late(self, queue: PartitionQueue, entry: Entry) -> None:
+        """An answer after its partition failed: nothing is sent from that memory any more."""
+        queue.on_wire -= 1
+        entry.outgoing.release()
+
+
+def _source_offsets(outgoing: Outgoing, named: Iterable[int]) -> range:
+    """From the first to the last record of those that the target names, else of the batch."""
+    indexes = [index for index in named if 0 <= index < outgoing.records]
+    first, last = (indexes[0], indexes[-1]) if indexes else (0, outgoing.records - 1)
+    return range(outgoing.source_offset(first), outgoing.source_offset(last) + 1)
+
+
+def _release(dropped: Iterable[Outgoing]) -> None:
+    for outgoing in dropped:
+        outgoing.release()

@@ -1,0 +1,100 @@
+"""Which fetched batches are copied as they are, which are rebuilt record by record, and why. Pure.
+
+The rules are those of the brokers' ``LogValidator``, and of Kafka's consumer for what is aborted.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from headrace.kafka.wire import Batch, aborts
+
+
+class Passage(StrEnum):
+    """What happens to a batch."""
+
+    COPY = "Copy"
+    """It is sent as it is."""
+    REBUILD = "Rebuild"
+    """Its records are put into a new one."""
+    SKIP = "Skip"
+    """It holds nothing to copy."""
+
+
+class Why(StrEnum):
+    """Why a batch is not copied as it is."""
+
+    OLD_FORMAT = "OldFormat"
+    """Messages of magic 0 or 1."""
+    STARTS_INSIDE = "StartsInside"
+    """Records before the start are not wanted."""
+    HOLES = "Holes"
+    """Compaction removed records: brokers take a batch only without."""
+    LOG_APPEND_TIME = "LogAppendTime"
+    """The source's broker stamped it: brokers refuse that of a producer."""
+    MARKER = "Marker"
+    """Of a transaction."""
+    ABORTED = "Aborted"
+    """Of a transaction that was aborted."""
+    EMPTY = "Empty"
+    """Compaction removed all records."""
+    BEFORE_START = "BeforeStart"
+    """Brokers send the whole batch, from a compressed set even those before it."""
+
+
+class Judged(NamedTuple):
+    """A batch, and what happens to it."""
+
+    batch: Batch
+    passage: Passage
+    why: Why | None
+    """``None``: it is copied as it is."""
+
+
+def judged(
+    batches: Iterable[Batch], *, start: int, aborted: Sequence[tuple[int, int]] = ()
+) -> Iterator[Judged]:
+    """Of one partition of a response, in order.
+
+    ``start`` is the first offset wanted. ``aborted`` are producer and first offset of aborted
+    transactions, as that response lists them: of read committed; none else. Raises
+    ``CorruptBatch``.
+    """
+    pending = sorted(aborted, key=lambda one: one[1], reverse=True)
+    aborting: set[int] = set()
+    for batch in batches:
+        if batch.magic < 2:
+            # The offset of a compressed set is that of its last message.
+            before = batch.base_offset < start
+            yield (
+                Judged(batch, Passage.SKIP, Why.BEFORE_START)
+                if before
+                else Judged(batch, Passage.REBUILD, Why.OLD_FORMAT)
+            )
+            continue
+        while pending and pending[-1][1] <= batch.last_offset:
+            aborting.add(pending.pop()[0])
+        if batch.attributes & 0x30:  # transactional or control
+            if batch.control:
+                if batch.producer_id in aborting and aborts(batch):
+                    aborting.discard(batch.producer_id)
+                yield Judged(batch, Passage.SKIP, Why.MARKER)
+                continue
+            if batch.producer_id in aborting:
+                yield Judged(batch, Passage.SKIP, Why.ABORTED)
+                continue
+        yield _of_data(batch, start)
+
+
+def _of_data(batch: Batch, start: int) -> Judged:
+    if batch.last_offset < start:
+        return Judged(batch, Passage.SKIP, Why.BEFORE_START)
+    if not batch.record_count:
+        return Judged(batch, Passage.SKIP, Why.EMPTY)
+    if batch.base_offset < start:
+        return Judged(batch, Passage.REBUILD, Why.STARTS_INSIDE)
+    if batch.record_count != batch.last_offset_delta + 1:
+        return Judged(batch, Passage.REBUILD, Why.HOLES)
+    if batch.log_append_time:
+        return Judged(batch, Passage.REBUILD, Why.LOG_APPEND_TIME)
+    return Judged(batch, Passage.COPY, None)

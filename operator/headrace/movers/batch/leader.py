@@ -1,0 +1,126 @@
+"""One broker of the target: its connection, and whose turn it is there."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from headrace.errors import HeadraceError
+from headrace.kafka.wire import (
+    Cluster,
+    Connection,
+    ProduceResponse,
+    Reply,
+    Stamped,
+    produce_call,
+    start,
+)
+from headrace.movers.batch.queue import IN_FLIGHT, Entry, PartitionQueue
+
+_REQUEST_BYTES = 4 << 20
+"""Of a request with several batches; one batch may be larger."""
+_TIMEOUT_MS = 20_000
+"""For the target's replicas; its answer then comes before we give the connection up."""
+_ANSWER_WITHIN_S = 30.0
+
+Sent = Sequence[tuple[PartitionQueue, Entry]]
+"""What is in one request: at most one batch of each partition."""
+
+
+class Leader:
+    """Sends what its partitions have, each one batch at a time, in turns."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        node: int,
+        purpose: str,
+        answered: Callable[[Sent, Reply[ProduceResponse]], None],
+        unreachable: Callable[["Leader", HeadraceError], None],
+    ) -> None:
+        """``purpose`` gives it a connection of its own (``Cluster.connection``). ``answered`` is
+        called for each request; ``unreachable`` when there is no connection to be had."""
+        self.node = node
+        self._cluster, self._purpose = cluster, purpose
+        self._answered, self._unreachable = answered, unreachable
+        self._turns: deque[PartitionQueue] = deque()
+        self._connection: Connection | None = None
+        self._opening = self._closed = False
+        self._in_flight = 0
+
+    def enlist(self, queue: PartitionQueue) -> None:
+        """It has something to send."""
+        if not queue.listed:
+            queue.listed = True
+            self._turns.append(queue)
+
+    def dismiss(self) -> list[PartitionQueue]:
+        """Forget whose turn it is: those."""
+        queues = list(self._turns)
+        for queue in queues:
+            queue.listed = False
+        self._turns.clear()
+        return queues
+
+    def pump(self) -> None:
+        """Send what may be sent, without waiting."""
+        while self._turns and self._in_flight < IN_FLIGHT:
+            if (connection := self._connected()) is None or not (sent := self._next()):
+                return
+            self._send(connection, sent)
+
+    def close(self) -> None:
+        """End the connection: what is in flight fails."""
+        self._closed = True
+        if self._connection is not None:
+            self._connection.close()
+
+    def _next(self) -> Sent:
+        sent: list[tuple[PartitionQueue, Entry]] = []
+        size = 0
+        for _ in range(len(self._turns)):
+            queue = self._turns[0]
+            entry = queue.next()
+            if entry is None:
+                self._turns.popleft().listed = False
+                continue
+            if sent and size + entry.size > _REQUEST_BYTES:
+                break
+            queue.sent(entry)
+            size += entry.size
+            sent.append((queue, entry))
+            self._turns.rotate(-1)
+        return sent
+
+    def _send(self, connection: Connection, sent: Sent) -> None:
+        batches: dict[str, dict[int, Stamped]] = {}
+        for queue, entry in sent:
+            batches.setdefault(queue.at.topic, {})[queue.at.partition] = entry.stamped
+        self._in_flight += 1
+        reply = connection.send(
+            produce_call(batches, timeout_ms=_TIMEOUT_MS), timeout_s=_ANSWER_WITHIN_S
+        )
+        reply.then(partial(self._came, sent))
+
+    def _came(self, sent: Sent, reply: Reply[ProduceResponse]) -> None:
+        self._in_flight -= 1
+        self._answered(sent, reply)
+        self.pump()
+
+    def _connected(self) -> Connection | None:
+        if self._connection is None or self._connection.closed_by is not None:
+            self._connection = None
+            if not self._opening and not self._closed:
+                self._opening = True
+                start(self._cluster.connection(self.node, self._purpose)).then(self._opened)
+        return self._connection
+
+    def _opened(self, reply: Reply[Connection]) -> None:
+        self._opening = False
+        if isinstance(reply.error, HeadraceError):
+            self._unreachable(self, reply.error)
+            return
+        self._connection = reply.result()
+        if self._closed:
+            self._connection.close()
+        else:
+            self.pump()

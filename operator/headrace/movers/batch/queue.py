@@ -1,0 +1,170 @@
+"""What is to be appended to one partition of the target, in order. Pure: it sends nothing."""
+
+from collections import deque
+from collections.abc import Sequence
+from enum import Enum, auto
+
+from headrace.api import TopicPartition
+from headrace.backoff import Backoff
+from headrace.errors import HeadraceError
+from headrace.kafka.wire import ProducerIdentity, Stamped, sequence_after, stamped
+from headrace.movers.batch.outgoing import Outgoing
+
+IN_FLIGHT = 5
+"""So many batches of a producer and partition a broker remembers: it answers one that comes again
+with its offset. From the first that is not acknowledged on, no more are sent."""
+
+
+class State(Enum):
+    """Of a batch."""
+
+    QUEUED = auto()
+    ON_WIRE = auto()
+    """Until its response, or the end of its connection."""
+    APPENDED = auto()
+    """One before it is not."""
+
+
+class Entry:
+    """A batch with its sequence; its bytes do not change."""
+
+    __slots__ = ("base_offset", "outgoing", "sequence", "size", "stamped", "state", "tried")
+
+    def __init__(self, outgoing: Outgoing, producer: ProducerIdentity, sequence: int) -> None:
+        self.outgoing, self.sequence = outgoing, sequence
+        self.stamped: Stamped = stamped(outgoing.batch, producer, sequence)
+        self.size = self.stamped.size
+        self.state = State.QUEUED
+        self.tried = False
+        """Whether it was ever sent: the target may have it."""
+        self.base_offset = -1
+
+
+class PartitionQueue:
+    """From ``add`` to the acknowledgement. One thread calls it."""
+
+    __slots__ = (
+        "_entries",
+        "_next",
+        "_sequence",
+        "again",
+        "at",
+        "backoff",
+        "bytes",
+        "failed",
+        "failures",
+        "leader",
+        "listed",
+        "on_wire",
+        "resting",
+        "to_split",
+    )
+
+    def __init__(self, at: TopicPartition) -> None:
+        self.at = at
+        self.leader: int | None = None
+        """Node that it is sent to; ``None``: not known."""
+        self.listed = False
+        """Whether it waits for its turn among those of its leader."""
+        self.resting = False
+        """Whether it waits before it is sent again."""
+        self.again: HeadraceError | None = None
+        """Why one has to be sent again: first, the others on the wire come back."""
+        self.to_split = False
+        """Whether the first one is too large."""
+        self.failed = False
+        self.failures = 0
+        """In a row."""
+        self.backoff = Backoff(0.05, 2.0)
+        self.on_wire = 0
+        self.bytes = 0
+        """Of all batches that are not acknowledged."""
+        self._entries: deque[Entry] = deque()
+        self._next = 0  # place of the next entry to look at, when one is to be sent
+        self._sequence = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, outgoing: Outgoing, producer: ProducerIdentity) -> None:
+        """Append it after all others."""
+        entry = Entry(outgoing, producer, self._sequence)
+        self._sequence = sequence_after(self._sequence, outgoing.records)
+        self._entries.append(entry)
+        self.bytes += entry.size
+
+    def next(self) -> Entry | None:
+        """What may be sent now."""
+        if self.resting or self.failed or (self.again is not None and self.on_wire):
+            return None
+        entries = self._entries
+        while self._next < len(entries) and entries[self._next].state is not State.QUEUED:
+            self._next += 1
+        return entries[self._next] if self._next < min(len(entries), IN_FLIGHT) else None
+
+    def sent(self, entry: Entry) -> None:
+        """It is on the wire: the one that ``next`` gave."""
+        entry.state, entry.tried = State.ON_WIRE, True
+        self.on_wire += 1
+        self.again = None
+
+    def appended(self, entry: Entry, base_offset: int) -> None:
+        """The target has it."""
+        entry.state, entry.base_offset = State.APPENDED, base_offset
+        self.on_wire -= 1
+        self.failures = 0
+        self.backoff.reset()
+
+    def acknowledged(self) -> Entry | None:
+        """The first one, if the target has it; it is forgotten."""
+        if not self._entries or self._entries[0].state is not State.APPENDED:
+            return None
+        self._next = max(0, self._next - 1)
+        self.bytes -= self._entries[0].size
+        return self._entries.popleft()
+
+    def came_back(self, entry: Entry, why: HeadraceError) -> None:
+        """It has to be sent again, as it is, before those after it."""
+        entry.state = State.QUEUED
+        self.on_wire -= 1
+        if self.again is None:
+            self.again = why
+        self._next = 0
+
+    def is_first(self, entry: Entry) -> bool:
+        """Whether all before it are acknowledged."""
+        return bool(self._entries) and self._entries[0] is entry
+
+    def replace(self, parts: Sequence[Outgoing], producer: ProducerIdentity) -> None:
+        """Put ``parts`` in place of the first one, which the target has not: they have its records,
+        so that the sequences of those after them stay."""
+        whole = self._entries.popleft()
+        self.bytes -= whole.size
+        sequence = whole.sequence
+        entries = []
+        for part in parts:
+            entries.append(Entry(part, producer, sequence))
+            sequence = sequence_after(sequence, part.records)
+            self.bytes += entries[-1].size
+        self._entries.extendleft(reversed(entries))
+        self._next, self.again = 0, None
+
+    def drop_untried(self) -> list[Outgoing]:
+        """Drop all that were never sent; what is added next follows what was."""
+        dropped: list[Outgoing] = []
+        while self._entries and not self._entries[-1].tried:
+            entry = self._entries.pop()
+            self._sequence = entry.sequence
+            self.bytes -= entry.size
+            dropped.append(entry.outgoing)
+        self._next = min(self._next, len(self._entries))
+        return dropped
+
+    def fail(self) -> list[Outgoing]:
+        """Drop all; those that are not on the wire are given back."""
+        self.failed = True
+        dropped = [one.outgoing for one in self._entries if one.state is not State.ON_WIRE]
+        self._entries.clear()
+        self.bytes = 0
+        self._next = 0
+        return dropped

@@ -1,0 +1,230 @@
+"""A cluster that batches are appended to, with the rules of brokers for producers' sequences."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+from kio.schema.produce.v9 import response as produce
+from kio.schema.types import TopicName
+from kio.static.primitive import i32, i64
+from support.batches import record_batch
+from support.fake_broker import (
+    NOT_THROTTLED,
+    WITHIN_S,
+    Answer,
+    FakeBroker,
+    Raw,
+    Request,
+    Serve,
+    Silence,
+    Told,
+    metadata_of,
+)
+
+from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
+from headrace.errors import HeadraceError
+from headrace.kafka.wire import (
+    Batch,
+    Cluster,
+    Loop,
+    ProducerIdentity,
+    decoded,
+    split_batches,
+    stored_records,
+)
+from headrace.movers.batch import Appender, Outgoing
+
+PRODUCE, METADATA = 0, 3
+TOPIC = "orders"
+IDENTITY = ProducerIdentity(77, 3)
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The connection ends instead of an answer."""
+
+    appended: bool
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An answer, and nothing is appended."""
+
+    code: ErrorCode
+    indexes: tuple[int, ...] = ()
+    reason: str | None = None
+
+
+Fault = Refusal | Lost | None
+"""``None``: the batch is treated as brokers do."""
+
+
+@dataclass
+class Log:
+    """Of one partition."""
+
+    values: list[bytes] = field(default_factory=list)
+    batches: list[Batch] = field(default_factory=list)
+    last_five: list[tuple[int, int, int]] = field(default_factory=list)
+    """Sequence, number of records, and target offset."""
+
+    def append(self, batch: Batch) -> tuple[ErrorCode, int]:
+        """As ``ProducerStateManager`` decides."""
+        for sequence, count, base_offset in self.last_five:
+            if (sequence, count) == (batch.base_sequence, batch.record_count):
+                return ErrorCode.none, base_offset
+        expected = sum(self.last_five[-1][:2]) if self.last_five else 0
+        if batch.base_sequence != expected:
+            late = batch.base_sequence < expected
+            code = "duplicate_sequence_number" if late else "out_of_order_sequence_number"
+            return ErrorCode[code], -1
+        base_offset = len(self.values)
+        self.values += [decoded(record).value or b"" for record in stored_records(batch)]
+        self.batches.append(batch)
+        entry = batch.base_sequence, batch.record_count, base_offset
+        self.last_five = [*self.last_five[-4:], entry]
+        return ErrorCode.none, base_offset
+
+
+class FakeTarget:
+    """Brokers 1 and 2; each partition of ``led`` has its log on both."""
+
+    def __init__(self, serve: Serve, partitions: int = 1) -> None:
+        self.led: Told = dict.fromkeys(range(partitions), (1, 4))
+        self.logs = {partition: Log() for partition in range(partitions)}
+        self.fault: Callable[[int, Batch], Fault] = lambda partition, batch: None
+        self.silent = False
+        """Whether requests to produce are not answered, and nothing is appended."""
+        self.sent: list[dict[int, bytes]] = []
+        """The batches of each request, by partition."""
+        self._lock = threading.Lock()
+        self.brokers: dict[int, FakeBroker] = {}
+        self.live: dict[int, int] = {}
+        for node in (1, 2):
+            self.brokers[node] = serve(
+                {
+                    METADATA: lambda _: metadata_of(self.live, self.led),
+                    PRODUCE: lambda request, node=node: self._produce(node, request),
+                }
+            )
+            self.live[node] = self.brokers[node].port
+
+    def cluster(self, loop: Loop) -> Cluster:
+        """A client of it."""
+        spec = ClusterSpec(
+            alias="west",
+            bootstrap_servers=",".join(f"127.0.0.1:{one.port}" for one in self.brokers.values()),
+        )
+        return Cluster(loop, ClusterAccess(spec))
+
+    def _produce(self, node: int, request: Request) -> Answer:
+        with self._lock:
+            [topic] = request.message.topic_data
+            self.sent.append({one.index: bytes(one.records) for one in topic.partition_data})
+            if self.silent:
+                return Silence()
+            answers = [self._append(node, one) for one in topic.partition_data]
+            if any(isinstance(one, Lost) for one in answers):
+                return Raw(b"", close=True)
+            return produce.ProduceResponse(
+                responses=(
+                    produce.TopicProduceResponse(
+                        name=TopicName(TOPIC), partition_responses=tuple(answers)
+                    ),
+                ),
+                throttle_time=NOT_THROTTLED,
+            )
+
+    def _append(self, node: int, data: Any) -> Any:
+        [batch] = split_batches(memoryview(bytearray(data.records))).batches
+        assert (batch.base_offset, batch.leader_epoch, batch.attributes & 0x70) == (0, -1, 0)
+        assert (batch.producer_id, batch.producer_epoch) == (77, 3)
+        code, base_offset, fault = ErrorCode.none, -1, self.fault(data.index, batch)
+        if self.led[data.index][0] != node:
+            code = ErrorCode.not_leader_or_follower
+        elif not batch.intact:
+            code = ErrorCode.corrupt_message
+        elif isinstance(fault, Refusal):
+            code = fault.code
+        elif fault != Lost(appended=False):
+            code, base_offset = self.logs[data.index].append(batch)
+        if isinstance(fault, Lost):
+            return fault
+        return produce.PartitionProduceResponse(
+            index=i32(data.index),
+            error_code=code,
+            base_offset=i64(base_offset),
+            record_errors=tuple(
+                produce.BatchIndexAndErrorMessage(batch_index=i32(index))
+                for index in (fault.indexes if isinstance(fault, Refusal) else ())
+            ),
+            error_message=fault.reason if isinstance(fault, Refusal) else None,
+        )
+
+
+class Appending:
+    """An appender to it, with what it has reported."""
+
+    def __init__(self, loop: Loop, target: FakeTarget) -> None:
+        self.loop, self.target = loop, target
+        self.acknowledged: dict[int, list[tuple[int, int, int]]] = {}
+        """First and next source offset, and target offset, by partition."""
+        self.failed: dict[int, HeadraceError] = {}
+        self.waiting: list[str] = []
+        self.made: list[int] = []
+        self.released: list[int] = []
+        self._next = dict.fromkeys(target.logs, 1000)
+        self.cluster = target.cluster(loop)
+        self.appender = Appender(
+            loop,
+            self.cluster,
+            IDENTITY,
+            self._acknowledge,
+            self._fail,
+            waiting=self.waiting.append,
+        )
+
+    def add(self, *values: bytes, partition: int = 0, content: bytearray | None = None) -> None:
+        """A batch with these values; source offsets begin at 1000."""
+        offset = self._next[partition]
+        content = content or record_batch(values, base_offset=offset, producer_id=5)
+        [batch] = split_batches(memoryview(content)).batches
+        number = len(self.made)
+        self.made.append(number)
+        self._next[partition] = batch.last_offset + 1
+        outgoing = Outgoing(
+            batch, batch.last_offset + 1, release=lambda: self.released.append(number)
+        )
+        self.appender.append(TopicPartition(TOPIC, partition), outgoing)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Run the loop."""
+        deadline_s = self.loop.now_s() + WITHIN_S
+        self.appender.flush()
+        while not condition():
+            assert self.loop.now_s() < deadline_s, (
+                self.acknowledged,
+                self.failed,
+                self.waiting,
+                self.appender.pending,
+            )
+            self.loop.run_once(0.2)
+
+    def until_done(self) -> None:
+        """All that was added is acknowledged, or its partition failed."""
+        self.until(lambda: not self.appender.pending)
+
+    def close(self) -> None:
+        """And its connections."""
+        self.appender.close()
+        self.cluster.close()
+
+    def _acknowledge(self, at: TopicPartition, outgoing: Outgoing, base_offset: int) -> None:
+        reported = (outgoing.first_offset, outgoing.next_offset, base_offset)
+        self.acknowledged.setdefault(at.partition, []).append(reported)
+
+    def _fail(self, at: TopicPartition, error: HeadraceError) -> None:
+        assert at.partition not in self.failed, "reported twice"
+        self.failed[at.partition] = error
