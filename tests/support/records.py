@@ -4,7 +4,7 @@ import itertools
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple, cast
 
@@ -50,9 +50,14 @@ def make_topic(cluster: ClusterAccess, name: str, partitions: int, **config: str
     return name
 
 
-def produce(cluster: ClusterAccess, topic: str, records: Iterable[Record]) -> None:
+def produce(
+    cluster: ClusterAccess,
+    topic: str,
+    records: Iterable[Record],
+    settings: Mapping[str, str] = {},
+) -> None:
     """Write these, and wait until all are acknowledged."""
-    producer = make_producer(cluster)
+    producer = make_producer(cluster, settings)
     failed = []
     for record in records:
         while len(producer) > 50_000:

@@ -47,16 +47,20 @@ def _too_large(limit_bytes: int) -> UnreadableBatch:
     )
 
 
+def _damaged(name: str, why: object) -> CorruptBatch:
+    return CorruptBatch(f"a record batch cannot be decompressed: {name}: {why}")
+
+
 def _gunzip(content: Content, limit_bytes: int) -> Content:
     reader = zlib.decompressobj(wbits=31)
     try:
         result = reader.decompress(content, limit_bytes + 1)
     except zlib.error as error:
-        raise CorruptBatch(f"a record batch cannot be decompressed: gzip: {error}") from None
+        raise _damaged("gzip", error) from None
     if len(result) > limit_bytes:
         raise _too_large(limit_bytes)
     if not reader.eof:
-        raise CorruptBatch("a record batch cannot be decompressed: gzip: it ends too early")
+        raise _damaged("gzip", "it ends too early")
     return result
 
 
@@ -76,9 +80,7 @@ def _growing(
                 size = into(content, result)
             except cramjam.DecompressionError as error:
                 if "whole buffer" not in str(error):
-                    raise CorruptBatch(
-                        f"a record batch cannot be decompressed: {name}: {error}"
-                    ) from None
+                    raise _damaged(name, error) from None
             else:
                 return memoryview(result)[:size]
             if room == limit_bytes:
@@ -96,26 +98,36 @@ def _unsnappy(content: Content, limit_bytes: int) -> Content:
     place = len(_XERIAL_HEADER)
     while place < len(content):
         if len(content) - place < _BIG.size:
-            raise CorruptBatch("a record batch cannot be decompressed: snappy: it ends too early")
+            raise _damaged("snappy", "it ends too early")
         (size,) = _BIG.unpack_from(content, place)
         place += _BIG.size
         if not 0 < size <= len(content) - place:
-            raise CorruptBatch(f"a record batch has a snappy block of {size} bytes")
-        result += _unsnappy_block(content[place : place + size], limit_bytes - len(result))
+            raise _damaged("snappy", f"it has a block of {size} bytes")
+        block = content[place : place + size]
+        if len(result) + _unsnappy_size(block) > limit_bytes:
+            raise _too_large(limit_bytes)
+        result += _unsnappy_block(block, limit_bytes)
         place += size
     return result
 
 
 def _unsnappy_block(content: Content, limit_bytes: int) -> Content:
+    if (size := _unsnappy_size(content)) > limit_bytes:
+        raise _too_large(limit_bytes)
+    result = bytearray(size)
     try:
-        size = cramjam.snappy.decompress_raw_len(content)
-        if size > limit_bytes:
-            raise _too_large(limit_bytes)
-        result = bytearray(size)
         cramjam.snappy.decompress_raw_into(content, result)
     except cramjam.DecompressionError as error:
-        raise CorruptBatch(f"a record batch cannot be decompressed: snappy: {error}") from None
+        raise _damaged("snappy", error) from None
     return result
+
+
+def _unsnappy_size(content: Content) -> int:
+    """As the block says; no memory is taken for it before it is compared with the limit."""
+    try:
+        return cramjam.snappy.decompress_raw_len(content)
+    except cramjam.DecompressionError as error:
+        raise _damaged("snappy", error) from None
 
 
 def _gzip(content: Content) -> Content:

@@ -27,7 +27,7 @@ _NO_HEADERS = b"\0"
 
 
 class Stored(NamedTuple):
-    """A record as it lies in a batch."""
+    """A record as a batch has it."""
 
     offset: int
     timestamp_ms: int

@@ -35,9 +35,9 @@ from headrace.movers.batch.outgoing import (
 from headrace.movers.batch.queue import Entry, PartitionQueue
 from headrace.movers.batch.rebuild import halves
 
-_SAID_FROM = 3
-"""So many failures of a partition in a row are told of: fewer are a leader that moves."""
-_LOOK_S = 0.1
+_REPORTED_FROM = 3
+"""So many failures of a partition in a row are reported: fewer are a leader that moves."""
+_SEARCH_S = 0.1
 """At least so long from one request for leaders to the next."""
 _MOST_DAMAGED = 3
 """So often in a row an intact batch may be damaged on its way."""
@@ -70,7 +70,7 @@ class Appender:
         self._leaders: dict[int, Leader] = {}
         self._lost: list[PartitionQueue] = []
         """Partitions whose leader has to be asked for."""
-        self._looking = self._closed = False
+        self._searching = self._closed = False
 
     @property
     def pending(self) -> int:
@@ -125,7 +125,7 @@ class Appender:
         for leader in self._leaders.values():
             leader.close()
 
-    # Where to
+    # Leaders
 
     def _enlist(self, queue: PartitionQueue) -> None:
         if queue.resting or queue.failed:
@@ -135,7 +135,7 @@ class Appender:
                 return
             known = self._cluster.view.leadership(queue.at)
             if known is None:
-                self._look_up(queue)
+                self._search(queue)
                 return
             queue.leader = known.leader
         self._leader(queue.leader).enlist(queue)
@@ -147,11 +147,11 @@ class Appender:
             )
         return leader
 
-    def _look_up(self, queue: PartitionQueue) -> None:
+    def _search(self, queue: PartitionQueue) -> None:
         self._lost.append(queue)
-        if not self._looking:
-            self._looking = True
-            start(self._find_leaders()).then(self._looked)
+        if not self._searching:
+            self._searching = True
+            start(self._find_leaders()).then(self._searched)
 
     async def _find_leaders(self) -> None:
         """One request at a time, for all partitions that are lost by then."""
@@ -167,10 +167,10 @@ class Appender:
             for queue in asked:
                 self._found(queue, error)
             self.flush()
-            await self._loop.sleep(_LOOK_S)
+            await self._loop.sleep(_SEARCH_S)
 
-    def _looked(self, reply: Reply[None]) -> None:
-        self._looking = False
+    def _searched(self, reply: Reply[None]) -> None:
+        self._searching = False
         reply.result()
 
     def _found(self, queue: PartitionQueue, error: HeadraceError | None) -> None:
@@ -196,14 +196,14 @@ class Appender:
         """Wait, then ask for the leader, then send again."""
         queue.leader, queue.resting = None, True
         queue.failures += 1
-        if queue.failures >= _SAID_FROM:
+        if queue.failures >= _REPORTED_FROM:
             self._waiting(str(why))
         self._loop.call_later(queue.backoff.next_s(), partial(self._rested, queue))
 
     def _rested(self, queue: PartitionQueue) -> None:
         queue.resting = False
         if not self._closed and not queue.failed:
-            self._look_up(queue)
+            self._search(queue)
 
     def _unreachable(self, leader: Leader, error: HeadraceError) -> None:
         for queue in leader.dismiss():
@@ -212,7 +212,7 @@ class Appender:
             elif not queue.resting and not queue.failed:
                 self._rest(queue, error)
 
-    # What came of it
+    # Answers
 
     def _answered(self, sent: Sent, reply: Reply[ProduceResponse]) -> None:
         error = reply.error

@@ -1,0 +1,211 @@
+"""Batches fetched and appended as they are, on a real broker: the same bytes but for their headers,
+in sequence over a restart of the broker; and rebuilt ones, of all codecs."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from support.records import Record, make_topic, numbered, produce, read, unique
+
+from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
+from headrace.errors import HeadraceError
+from headrace.kafka.wire import (
+    READ_COMMITTED,
+    Batch,
+    Cluster,
+    FetchResponse,
+    Loop,
+    ProducerIdentity,
+    Wanted,
+    fetch_call,
+    idempotent_producer,
+    log_ends,
+    split_batches,
+    start,
+)
+from headrace.movers.batch import Appender, Outgoing, Passage, judged, rebuilt
+from headrace.sandbox import Cluster as Brokers
+from headrace.sandbox import ClusterPlan, Sandbox
+
+pytestmark = pytest.mark.in_one_worker
+
+CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+"""The partition of each is its place here."""
+RECORDS = numbered(1_000, len(CODECS))
+WITHIN_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    home = tmp_path_factory.mktemp("sandboxes")
+    with Sandbox.start("append", [ClusterPlan("west")], home=home) as sandbox:
+        yield sandbox.cluster("west")
+
+
+@pytest.fixture(scope="module")
+def access(brokers: Brokers) -> ClusterAccess:
+    return ClusterAccess(ClusterSpec(alias="west", bootstrap_servers=brokers.bootstrap_servers))
+
+
+@pytest.fixture
+def cluster(access: ClusterAccess) -> Iterator[Cluster]:
+    loop = Loop()
+    with closing(loop), closing(Cluster(loop, access)) as cluster:
+        yield cluster
+
+
+class Copy:
+    """Batches of one topic on their way to another one."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster, self.loop = cluster, cluster.loop
+        self.offsets: dict[int, list[int]] = {}
+        self.failed: list[HeadraceError] = []
+        self.identity: ProducerIdentity = self.wait(idempotent_producer(cluster))
+        self.appender = Appender(
+            self.loop,
+            cluster,
+            self.identity,
+            lambda at, _, base_offset: self.offsets.setdefault(at.partition, []).append(
+                base_offset
+            ),
+            lambda _, error: self.failed.append(error),
+        )
+
+    def wait(self, coroutine: Any) -> Any:
+        return self.loop.wait(start(coroutine), WITHIN_S)
+
+    def fetched(self, topic: str) -> dict[int, list[Batch]]:
+        """All batches of each partition."""
+        ats = [TopicPartition(topic, partition) for partition in range(len(CODECS))]
+        ends = self.wait(log_ends(self.cluster, ats)).all()
+        topic_id = self.cluster.view.topics[topic].id
+        led = self.cluster.view.leadership(ats[0])
+        assert topic_id
+        assert led
+        connection = self.wait(self.cluster.connection(led.leader, "fetch"))
+        found: dict[int, list[Batch]] = {}
+        for at, end in ends.items():
+            offset = 0
+            while offset < end.end_offset:
+                wanted = Wanted(topic_id, at.partition, offset, 1 << 20)
+                call = fetch_call([wanted], isolation=READ_COMMITTED)
+                response: FetchResponse = self.loop.wait(connection.send(call), WITHIN_S)
+                [partition] = response.partitions
+                batches = split_batches(partition.records).batches
+                found.setdefault(at.partition, []).extend(batches)
+                offset = batches[-1].last_offset + 1
+        return found
+
+    def until_done(self) -> None:
+        self.appender.flush()
+        deadline_s = self.loop.now_s() + WITHIN_S
+        while self.appender.pending:
+            assert self.loop.now_s() < deadline_s, (self.offsets, self.failed)
+            self.loop.run_once(0.2)
+        assert not self.failed
+
+
+@pytest.fixture(scope="module")
+def source(access: ClusterAccess) -> str:
+    """A topic with a partition for each codec."""
+    topic = make_topic(access, unique("source"), len(CODECS))
+    for partition, codec in enumerate(CODECS):
+        mine = [one for one in RECORDS if one.partition == partition]
+        settings = {"compression.type": codec, "batch.num.messages": "50", "linger.ms": "50"}
+        produce(access, topic, mine, settings)
+    return topic
+
+
+def test_batches_are_copied_byte_by_byte_over_a_restart(
+    cluster: Cluster, access: ClusterAccess, brokers: Brokers, source: str
+) -> None:
+    target = make_topic(access, unique("target"), len(CODECS))
+    copy = Copy(cluster)
+    batches = copy.fetched(source)
+    assert {batches[place][0].codec for place in batches} == set(CODECS)
+    assert min(map(len, batches.values())) >= 4
+
+    def append(half: Callable[[int], range]) -> None:
+        for partition, found in batches.items():
+            chosen = [found[place] for place in half(len(found))]
+            for one in judged(chosen, start=0):
+                assert one.passage is Passage.COPY
+                outgoing = Outgoing(one.batch, one.batch.last_offset + 1, release=lambda: None)
+                copy.appender.append(TopicPartition(target, partition), outgoing)
+
+    append(lambda count: range(count // 2))
+    copy.until_done()
+    brokers.brokers[0].stop()
+    append(lambda count: range(count // 2, count))
+    copy.appender.flush()
+    brokers.brokers[0].start()
+    copy.until_done()
+
+    assert read(access, target) == read(access, source)
+    copies = copy.fetched(target)
+    for partition, found in batches.items():
+        sequence = 0
+        for before, after in zip(found, copies[partition], strict=True):
+            assert after.intact
+            assert after.data[61:] == before.data[61:]
+            assert after.data[8:12] == before.data[8:12]
+            assert after.data[21:43] == before.data[21:43]
+            assert after.base_offset == before.base_offset
+            assert (after.producer_id, after.producer_epoch) == (
+                copy.identity.producer_id,
+                copy.identity.epoch,
+            )
+            assert after.base_sequence == sequence
+            sequence += after.record_count
+        assert copy.offsets[partition] == [one.base_offset for one in found]
+
+
+def test_rebuilt_batches_are_read_by_others(
+    cluster: Cluster, access: ClusterAccess, source: str
+) -> None:
+    target = make_topic(access, unique("target"), len(CODECS))
+    copy = Copy(cluster)
+    for partition, found in copy.fetched(source).items():
+        new = rebuilt(found, start=3, release=lambda: None, most_records=70)
+        assert {one.batch.codec for one in new} == {CODECS[partition]}
+        for outgoing in new:
+            copy.appender.append(TopicPartition(target, partition), outgoing)
+    copy.until_done()
+
+    expected = {partition: records[3:] for partition, records in read(access, source).items()}
+    assert read(access, target) == expected
+
+
+def test_batches_that_are_too_large_are_split(
+    cluster: Cluster, access: ClusterAccess, source: str
+) -> None:
+    target = make_topic(access, unique("target"), len(CODECS), **{"max.message.bytes": "1000"})
+    copy = Copy(cluster)
+    for partition, found in copy.fetched(source).items():
+        for batch in found:
+            outgoing = Outgoing(batch, batch.last_offset + 1, release=lambda: None)
+            copy.appender.append(TopicPartition(target, partition), outgoing)
+    copy.until_done()
+
+    assert read(access, target) == read(access, source)
+    assert len(copy.offsets[0]) > len(copy.fetched(source)[0])
+
+
+def test_what_a_broker_stamped_keeps_its_time(cluster: Cluster, access: ClusterAccess) -> None:
+    stamped = make_topic(
+        access, unique("stamped"), len(CODECS), **{"message.timestamp.type": "LogAppendTime"}
+    )
+    produce(access, stamped, RECORDS[:50])
+    target = make_topic(access, unique("target"), len(CODECS))
+    copy = Copy(cluster)
+    for partition, found in copy.fetched(stamped).items():
+        for one in judged(found, start=0):
+            assert one.passage is Passage.REBUILD
+            for outgoing in rebuilt([one.batch], start=0, release=lambda: None):
+                copy.appender.append(TopicPartition(target, partition), outgoing)
+    copy.until_done()
+
+    there: dict[int, list[Record]] = read(access, target)
+    assert there == read(access, stamped)
