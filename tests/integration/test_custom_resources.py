@@ -65,6 +65,8 @@ def test_a_test_that_has_begun_stays_as_it_was(create: Change, change: Change, p
         with pytest.raises(ApiError, match="is immutable once the test has begun: make another"):
             change(made, {"spec": patch})
     change(made, {"metadata": {"labels": {"team": "a"}}})
+    for seconds in (60, None):
+        change(made, {"spec": {"ttlSecondsAfterFinished": seconds}})
 
 
 def test_a_schedule_can_be_changed_while_tests_run(create: Change, change: Change) -> None:

@@ -71,6 +71,26 @@ Cron = Annotated[
 ]
 
 
+TimeZone = Annotated[
+    Text,
+    Matching(
+        r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*",
+        "must be the name of a time zone, like Europe/Berlin or Etc/UTC",
+    ),
+]
+
+
+class ConcurrencyPolicy(StrEnum):
+    """What a schedule does when a run is due and the one before has not ended; as a CronJob's."""
+
+    ALLOW = "Allow"
+    """Start it beside the other."""
+    FORBID = "Forbid"
+    """Start it when the other has ended."""
+    REPLACE = "Replace"
+    """Delete the other."""
+
+
 class Budgets(Model):
     """What may go wrong before the verdict is Failed."""
 
@@ -83,6 +103,9 @@ class Budgets(Model):
     duplicated: Count | None = None
     """Messages that arrived again; absent: any number with AtLeastOnce (they are counted), none
     with ExactlyOnce."""
+    replayed: Count | None = None
+    """Messages of earlier runs that arrive again while this one runs; absent: any number (they are
+    counted). A mirror that was behind when the load began has some, too."""
     latency_p99_ms: Count | None = None
     """Milliseconds that 99 % of the messages may take at most; absent: any."""
     recovery_seconds: Count | None = None
@@ -200,9 +223,16 @@ class MirrorTestSpec(Model):
     chaos: Annotated[tuple[ChaosStep, ...], Field(max_length=100)] = ()
     """Faults that are injected, in this order."""
     schedule: Cron | None = None
-    """Run repeatedly, at these times (cron, UTC), one after the other; of runs that were
-    missed, only the latest is made up for. The test's name then has 43 characters at most.
+    """Run repeatedly, at these times (cron); of runs that were missed, only the latest is made up
+    for. The test's name then has 43 characters at most. Kubernetes only."""
+    time_zone: TimeZone | None = None
+    """Time zone of the schedule, by its name in the IANA database; absent: UTC. Kubernetes only."""
+    starting_deadline_seconds: Count | None = None
+    """Seconds that a scheduled run may start late; after that it is left out; absent: any.
     Kubernetes only."""
+    concurrency_policy: ConcurrencyPolicy = ConcurrencyPolicy.FORBID
+    """What happens to a scheduled run while the one before has not ended: it waits (Forbid), starts
+    all the same (Allow), or takes its place (Replace). Kubernetes only."""
     suspend: Flag = False
     """Start no further scheduled runs. Kubernetes only."""
     successful_tests_history_limit: Count = 3
@@ -210,8 +240,8 @@ class MirrorTestSpec(Model):
     failed_tests_history_limit: Count = 1
     """Other scheduled runs to keep. Kubernetes only."""
     ttl_seconds_after_finished: Count | None = None
-    """Seconds that the test is kept after its end; absent: until somebody deletes it. Kubernetes
-    only."""
+    """Seconds that the test is kept after its end; absent: until somebody deletes it. Editable at
+    any time. Kubernetes only."""
     spark: SparkSpec = SparkSpec()
     """The Spark jobs. Kubernetes only."""
     pod_template: PodTemplate = PodTemplate()
@@ -316,6 +346,15 @@ _SHORTER_NAME = (
 )
 
 
+# Not by optional values, whose comparison the API server takes to be boundless.
+_UNCHANGED = " && ".join(
+    f"has(self.spec.{info.alias}) == has(oldSelf.spec.{info.alias})"
+    f" && (!has(self.spec.{info.alias}) || self.spec.{info.alias} == oldSelf.spec.{info.alias})"
+    for name, info in MirrorTestSpec.model_fields.items()
+    if name != "ttl_seconds_after_finished"
+)
+
+
 class MirrorTest(Model):
     """Judges a mirror: sends a load, injects faults, compares the clusters."""
 
@@ -334,9 +373,10 @@ class MirrorTest(Model):
         # What is under way was begun with the old spec: from its first Job on, with which comes
         # startTime. A schedule only begins others.
         Rule(
-            "has(oldSelf.spec.schedule) || self.spec == oldSelf.spec"
-            " || !oldSelf.?status.startTime.hasValue()",
-            "is immutable once the test has begun: make another test instead",
+            "has(oldSelf.spec.schedule) || !oldSelf.?status.startTime.hasValue()"
+            f" || ({_UNCHANGED})",
+            "is immutable once the test has begun: make another test instead (only "
+            "ttlSecondsAfterFinished may change)",
             at="spec",
         ),
         Rule(

@@ -26,6 +26,7 @@ def test_defaults_are_those_of_the_design() -> None:
         "budgets": {"missing": 0, "reordered": 0, "corrupted": 0},
         "settleSeconds": 120,
         "chaos": [],
+        "concurrencyPolicy": "Forbid",
         "suspend": False,
         "successfulTestsHistoryLimit": 3,
         "failedTestsHistoryLimit": 1,

@@ -665,6 +665,41 @@ def test_runs_do_not_overlap_and_a_suspended_test_makes_none() -> None:
 
 
 @pytest.mark.parametrize(
+    ("policy", "starts", "deleted"),
+    [("Forbid", False, ()), ("Allow", True, ()), ("Replace", True, ("nightly-1",))],
+)
+def test_what_a_run_does_to_the_one_before_is_the_tests_to_say(
+    policy: str, starts: bool, deleted: tuple[str, ...]
+) -> None:
+    runs = [finished(0, Verdict.PASSED), finished(1, None)]
+    step = next_scheduled(scheduled(concurrencyPolicy=policy), runs, NOW)
+    assert (step.create is not None, step.delete) == (starts, deleted)
+    waits = message_of(step.status).startswith("waits for run nightly-1")
+    assert not (waits and starts)
+    assert "concurrencyPolicy" not in (step.create or {"spec": {}})["spec"]
+
+
+@pytest.mark.parametrize(("late_s", "starts"), [(300, True), (301, False)])
+def test_a_run_that_is_too_late_is_left_out(late_s: int, starts: bool) -> None:
+    test = scheduled(startingDeadlineSeconds=300)
+    step = next_scheduled(test, [], NOW + timedelta(seconds=late_s))
+    assert (step.create is not None) is starts
+    assert message_of(step.status) == "the next run starts at 2026-11-21T13:00:00Z"
+
+
+def test_a_schedule_has_a_time_zone() -> None:
+    """Berlin is two hours ahead of UTC in summer, one in winter."""
+    zoned = read(schedule="30 2 * * *", timeZone="Europe/Berlin")
+    for now, coming in (
+        (datetime(2026, 7, 1, 12, tzinfo=UTC), "2026-07-02T00:30:00Z"),
+        (datetime(2026, 12, 1, 12, tzinfo=UTC), "2026-12-02T01:30:00Z"),
+    ):
+        assert message_of(next_scheduled(zoned, [], now).status).endswith(coming)
+    with pytest.raises(InvalidSpec, match=r"spec.timeZone 'Europe/Berlim' names no time zone"):
+        next_scheduled(read(schedule="30 2 * * *", timeZone="Europe/Berlim"), [], NOW)
+
+
+@pytest.mark.parametrize(
     ("schedule", "why"),
     [
         ("99 * * * *", "out of range"),

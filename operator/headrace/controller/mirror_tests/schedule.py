@@ -4,12 +4,14 @@ Jobs."""
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from croniter import CroniterError, croniter
 
 from headrace.api import (
     API_VERSION,
+    ConcurrencyPolicy,
     ConditionStatus,
     ConditionType,
     MirrorTest,
@@ -25,6 +27,9 @@ from headrace.k8s import Object, owner_reference
 
 _OF_A_SCHEDULE = {
     "schedule",
+    "time_zone",
+    "starting_deadline_seconds",
+    "concurrency_policy",
     "suspend",
     "successful_tests_history_limit",
     "failed_tests_history_limit",
@@ -38,7 +43,7 @@ class Scheduled:
     status: MirrorTestStatus
     create: Object | None = None
     delete: tuple[str, ...] = ()
-    """Names of runs beyond the history limits, oldest first."""
+    """Names of runs beyond the history limits, oldest first, and of those that are replaced."""
     again_s: float = 60.0
     """Seconds until the next reconcile."""
 
@@ -47,31 +52,44 @@ def next_scheduled(test: MirrorTest, runs: Iterable[MirrorTest], now: datetime) 
     """Decide from the wall clock; a clock that jumped ahead makes one run, not all it passed, and
     none waits for a last run that is yet to come.
 
-    Runs of one test never overlap: one that is due waits for the one before, and of several that
-    were missed the latest is made up for (CronJob: ``concurrencyPolicy: Forbid``).
+    Of several runs that were missed the latest is made up for, unless it is later than
+    ``startingDeadlineSeconds``. What happens to one that is due while another has not ended is
+    ``concurrencyPolicy``.
 
     Raises ``InvalidSpec`` for a schedule that is none.
     """
+    spec = test.spec
     runs = sorted(runs, key=lambda run: (run.metadata.creation_timestamp or now, run.metadata.name))
-    due, coming = _moments(test.spec.schedule or "", now)
+    due, coming = _moments(spec.schedule or "", now.astimezone(_zone(spec.time_zone)))
     last = test.status.last_schedule_time if test.status else None
     if last is not None:
         last = min(last, now)
-    overdue = due > (last or test.metadata.creation_timestamp or now)
-    status = with_conditions(test, _readiness(runs, coming, overdue=overdue), now)
+    deadline_s = spec.starting_deadline_seconds
+    in_time = deadline_s is None or (now - due).total_seconds() <= deadline_s
+    overdue = in_time and due > (last or test.metadata.creation_timestamp or now)
+    one_by_one = spec.concurrency_policy is ConcurrencyPolicy.FORBID
+    before = runs if one_by_one else []
+    status = with_conditions(test, _readiness(before, coming, overdue=overdue), now)
     calm = Scheduled(
         status.model_copy(update={"last_schedule_time": last}),
         delete=_surplus(test, runs),
         again_s=max(1.0, (coming - now).total_seconds()),
     )
-    if test.spec.suspend:
+    if spec.suspend:
         message = "spec.suspend is true: no further runs start"
         suspended = Readiness.ready(Reason.SUSPENDED, message)
         return replace(calm, status=with_conditions(test, suspended, now))
-    if not overdue or any(not _finished(run) for run in runs):
+    under_way = tuple(run.metadata.name for run in runs if not _finished(run))
+    if not overdue or (under_way and one_by_one):
         return calm
+    replaced = under_way if spec.concurrency_policy is ConcurrencyPolicy.REPLACE else ()
     status = calm.status.model_copy(update={"last_schedule_time": due})
-    return replace(calm, status=status, create=build_scheduled(test, due))
+    return replace(
+        calm,
+        status=status,
+        create=build_scheduled(test, due),
+        delete=(*calm.delete, *replaced),
+    )
 
 
 def build_scheduled(test: MirrorTest, at: datetime) -> Object:
@@ -132,7 +150,7 @@ def _readiness(runs: Iterable[MirrorTest], coming: datetime, *, overdue: bool) -
 
 
 def _moments(schedule: str, now: datetime) -> tuple[datetime, datetime]:
-    """The last moment up to ``now``, and the next one."""
+    """The last moment up to ``now``, and the next one, in UTC; those of the zone of ``now``."""
     # croniter's own R is another time at every call.
     if re.search(r"(?i)(^|[\s,])r", schedule):
         raise _no_schedule(schedule, "R, a moment at random, is not known here")
@@ -140,9 +158,21 @@ def _moments(schedule: str, now: datetime) -> tuple[datetime, datetime]:
         coming = croniter(schedule, now).get_next(datetime)
         # Half a second on: get_prev leaves out a moment that is met exactly.
         due = croniter(schedule, now + timedelta(seconds=0.5)).get_prev(datetime)
-        return due, coming
+        return due.astimezone(UTC), coming.astimezone(UTC)
     except CroniterError as error:
         raise _no_schedule(schedule, str(error)) from error
+
+
+def _zone(name: str | None) -> tzinfo:
+    if name is None:
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise InvalidSpec(
+            f"spec.timeZone {name!r} names no time zone: write one of the IANA database, like "
+            "Europe/Berlin"
+        ) from error
 
 
 def _no_schedule(schedule: str, why: str) -> InvalidSpec:
