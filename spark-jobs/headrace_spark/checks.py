@@ -1,10 +1,11 @@
 """Exact comparison of what was acknowledged, what the source holds and what the target holds.
 
 Pure functions of DataFrames. ``acknowledged`` and ``refused`` have the columns of ``IDENTITY``;
-``source`` and ``target`` those of ``records.read``, without sentinels. The result is findings:
-``kind``, ``count`` (1, or how many copies are too many), ``topic`` (its name on the source),
-``partition``, ``offset``, ``producer``, ``seq``, ``differs`` (of a corrupted record: in what).
-Where all inputs are partitioned by ``IDENTITY``, only ``reordered`` shuffles anything.
+``source`` and ``target`` those of ``records.recognised``. End sentinels are records like all
+others. The result is findings: ``kind``, ``count`` (1, or how many copies are too many); where the
+record lies: ``found_in`` (the source's name of the topic), ``partition``, ``offset``; ``topic``
+(that it was sent to), ``producer``, ``seq``; ``differs`` (of a corrupted record: in what). Where
+all inputs are partitioned by ``IDENTITY``, only ``reordered`` shuffles anything.
 """
 
 from functools import reduce
@@ -18,9 +19,13 @@ from headrace.mirror_test import Kind
 IDENTITY = ["topic", "producer", "seq"]
 """One message, however many copies there are of it."""
 
-_FINDING = ["kind", "count", "topic", "partition", "offset", "producer", "seq", "differs"]
+PLACE = ["found_in", "partition", "offset"]
+"""One copy."""
+
+_FINDING = ["kind", "count", *PLACE, *IDENTITY, "differs"]
 
 _CONTENT = {
+    "topic": "found_in",
     "key": "key",
     "value": "value_hash",
     "headers": "headers_hash",
@@ -34,15 +39,18 @@ def compare(
     source: DataFrame,
     target: DataFrame,
     *,
+    run: str,
     keys: dict[str, int],
     preserved: bool,
 ) -> DataFrame:
     """All findings. ``keys``: number of keys by topic; ``preserved``: partitions must agree."""
+    own_source, own_target = source.where("own"), target.where("own")
     return (
-        ledger(acknowledged, refused, source, target)
-        .transform(wrong_entries)
-        .unionByName(corrupted(source, target, preserved))
-        .unionByName(reordered(target, keys))
+        ledger(acknowledged, refused, own_source, own_target)
+        .transform(wrong_entries, run)
+        .unionByName(corrupted(own_source, own_target, preserved))
+        .unionByName(reordered(own_target, refused, run, keys, preserved))
+        .unionByName(replayed(source, target))
     )
 
 
@@ -50,7 +58,8 @@ def ledger(
     acknowledged: DataFrame, refused: DataFrame, source: DataFrame, target: DataFrame
 ) -> DataFrame:
     """One row a message: whether it was ``acknowledged`` or ``refused``, how many copies are on the
-    ``source`` and on the ``target``, and one place on each (of the first copy, and of the last)."""
+    ``source`` and on the ``target``, and where: the first copy on the source; on the target the
+    first and the last, each a copy that is there (those in another topic come last)."""
     pages = {
         "acknowledged": acknowledged,
         "refused": refused,
@@ -59,12 +68,17 @@ def ledger(
     }
 
     def entries(page: str) -> DataFrame:
-        has_place = page in ("source", "target")
+        nowhere = F.struct(
+            F.lit(None).cast("boolean").alias("elsewhere"),
+            F.lit(None).cast("int").alias("partition"),
+            F.lit(None).cast("bigint").alias("offset"),
+            F.lit(None).cast("string").alias("found_in"),
+        )
+        place = F.struct(_elsewhere().alias("elsewhere"), "partition", "offset", "found_in")
         return pages[page].select(
             *IDENTITY,
             F.lit(page).alias("page"),
-            (F.col("partition") if has_place else F.lit(None).cast("int")).alias("partition"),
-            (F.col("offset") if has_place else F.lit(None).cast("bigint")).alias("offset"),
+            (place if page in ("source", "target") else nowhere).alias("place"),
         )
 
     def on(page: str, column: str) -> Column:
@@ -75,42 +89,47 @@ def ledger(
         .groupBy(*IDENTITY)
         .agg(
             *(F.count(on(page, "page")).alias(page) for page in pages),
-            F.min(on("source", "partition")).alias("source_partition"),
-            F.min(on("source", "offset")).alias("source_offset"),
-            F.max(on("target", "partition")).alias("target_partition"),
-            F.max(on("target", "offset")).alias("target_offset"),
+            F.min(on("source", "place")).alias("source_place"),
+            F.min(on("target", "place")).alias("first_place"),
+            F.max(on("target", "place")).alias("last_place"),
         )
     )
 
 
-def wrong_entries(ledger: DataFrame) -> DataFrame:
-    """Findings of the messages that are where they should not be, or not where they should."""
+def wrong_entries(ledger: DataFrame, run: str) -> DataFrame:
+    """Findings of the messages that are where they should not be, or not where they should.
+
+    A sentinel that is missing is no message: ``verifier`` reports it as a partition without end.
+    """
     acknowledged, refused = F.col("acknowledged") > 0, F.col("refused") > 0
     on_source, on_target = F.col("source") > 0, F.col("target") > 0
-    source_place = [F.col("source_partition"), F.col("source_offset")]
-    target_place = [F.col("target_partition"), F.col("target_offset")]
-    nowhere = [F.lit(None).cast("int"), F.lit(None).cast("bigint")]
+    is_message = F.col("producer") != run
+    source_place, first, last = (F.col(f"{which}_place") for which in ("source", "first", "last"))
+    # A copy that is certainly not the one that belongs there.
+    is_home = ~last["elsewhere"] & (last["partition"] == source_place["partition"])
+    extra = F.when(is_home & (first["partition"] != last["partition"]), first).otherwise(last)
     one = F.lit(1).cast("bigint")
 
-    def finding(kind: Kind, rule: Column, count: Column, place: list[Column]) -> Column:
+    def finding(kind: Kind, rule: Column, count: Column, place: Column) -> Column:
         return F.when(
             rule,
             F.struct(
                 F.lit(str(kind)).alias("kind"),
                 count.alias("count"),
-                place[0].alias("partition"),
-                place[1].alias("offset"),
+                *(place[name].alias(name) for name in PLACE),
             ),
         )
 
+    missing = acknowledged & on_source & ~on_target & is_message
     found = F.array(
-        finding(Kind.MISSING, acknowledged & on_source & ~on_target, one, source_place),
-        finding(Kind.DUPLICATED, F.col("target") > 1, F.col("target") - 1, target_place),
-        finding(Kind.ALIEN, on_target & ~(acknowledged | refused | on_source), one, target_place),
+        finding(Kind.MISSING, missing, one, source_place),
+        finding(Kind.DUPLICATED, F.col("target") > 1, F.col("target") - 1, extra),
+        finding(Kind.ALIEN, on_target & ~(acknowledged | refused | on_source), one, last),
+        finding(Kind.UNACKNOWLEDGED, on_source & refused, one, source_place),
         # Of a producer that the manifest does not know, too.
-        finding(Kind.UNACKNOWLEDGED, on_source & ~acknowledged, one, source_place),
-        # The source's failure, whatever the target has.
-        finding(Kind.SOURCE_LOST, acknowledged & ~on_source, one, nowhere),
+        finding(Kind.UNMANIFESTED, on_source & ~(acknowledged | refused), one, source_place),
+        # The source's failure, whatever the target has; it has no place there.
+        finding(Kind.SOURCE_LOST, acknowledged & ~on_source, one, source_place),
     )
     return (
         ledger.withColumn("found", F.explode(F.array_compact(found)))
@@ -134,35 +153,63 @@ def corrupted(source: DataFrame, target: DataFrame, preserved: bool) -> DataFram
         target.join(original, IDENTITY)
         .withColumn("differs", differs)
         .where("differs != ''")
-        .withColumns({"kind": F.lit(str(Kind.CORRUPTED)), "count": F.lit(1).cast("bigint")})
-        .select(_FINDING)
+        .transform(_findings, Kind.CORRUPTED)
     )
 
 
-def reordered(target: DataFrame, keys: dict[str, int]) -> DataFrame:
-    """Findings of first arrivals behind a later message of the same topic, producer and key.
+def reordered(
+    target: DataFrame, refused: DataFrame, run: str, keys: dict[str, int], preserved: bool
+) -> DataFrame:
+    """Findings of first arrivals behind a later message of the same topic, producer and key; where
+    partitions are preserved, also behind the sentinel of their partition.
 
     Judged in each partition of the target by itself: between partitions there is no order. The key
     is taken from the sequence number, so that a corrupted one does not look like a wrong order.
+    What was not acknowledged is not judged: it may have been written at any time.
     """
-    firsts = target.groupBy(*IDENTITY, "partition").agg(F.min("offset").alias("offset"))
+    at_home = target.where(~_elsewhere())
+    firsts = at_home.groupBy(*IDENTITY, "partition").agg(F.min("offset").alias("offset"))
     keys_of = F.create_map(*(F.lit(x) for x in chain(*keys.items())))
     before = (
         Window.partitionBy("topic", "partition", "producer", F.col("seq") % keys_of[F.col("topic")])
         .orderBy("offset")
         .rowsBetween(Window.unboundedPreceding, -1)
     )
+    ends = (
+        at_home.where((F.col("producer") == run) & (F.col("seq") == F.col("partition")))
+        .where(F.lit(preserved))
+        .groupBy("topic", "partition")
+        .agg(F.min("offset").alias("ended_at"))
+    )
     return (
-        firsts.withColumn("highest_before", F.max("seq").over(before))
-        .where("seq < highest_before")
-        .withColumns(
-            {
-                "kind": F.lit(str(Kind.REORDERED)),
-                "count": F.lit(1).cast("bigint"),
-                "differs": F.lit(""),
-            }
-        )
-        .select(_FINDING)
+        firsts.join(refused, IDENTITY, "left_anti")
+        .withColumn("highest_before", F.max("seq").over(before))
+        .join(F.broadcast(ends), ["topic", "partition"], "left")
+        .where(f"seq < highest_before or (offset > ended_at and producer != '{run}')")
+        .withColumns({"found_in": F.col("topic"), "differs": F.lit("")})
+        .transform(_findings, Kind.REORDERED)
+    )
+
+
+def replayed(source: DataFrame, target: DataFrame) -> DataFrame:
+    """Findings of the records of earlier runs that came to the target while this one ran, and did
+    not come to the source."""
+    return (
+        target.where("not own")
+        .join(source.where("not own"), IDENTITY, "left_anti")
+        .withColumn("differs", F.lit(""))
+        .transform(_findings, Kind.REPLAYED)
+    )
+
+
+def _elsewhere() -> Column:
+    """Whether a record lies in another topic than it was sent to."""
+    return F.col("found_in") != F.col("topic")
+
+
+def _findings(records: DataFrame, kind: Kind) -> DataFrame:
+    return records.withColumns({"kind": F.lit(str(kind)), "count": F.lit(1).cast("bigint")}).select(
+        _FINDING
     )
 
 

@@ -23,6 +23,7 @@ from headrace.api import Verdict, load
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec
 from headrace.kafka import journal
 from headrace.mirror_test import (
+    Acknowledged,
     Document,
     Fault,
     Faults,
@@ -134,10 +135,13 @@ def _run(arguments: argparse.Namespace) -> Run:
 
 
 def _produce(run: Run, arguments: argparse.Namespace) -> int:
-    with session("produce", run.name) as spark:
-        manifest = producer.produce(
-            spark, run, lambda acknowledged: _event("progress", acknowledged=acknowledged)
-        )
+    try:
+        with session("produce", run.name) as spark:
+            manifest = producer.produce(
+                spark, run, lambda acknowledged: _event("progress", acknowledged=acknowledged)
+            )
+    except GaveUp as gave_up:
+        raise GaveUp(f"{gave_up}{_how_far(run)}") from gave_up
     documents.write(arguments.out / documents.MANIFEST, manifest)
     _report(run, journal_keys.MANIFEST, manifest)
     _event("manifest", acknowledged=manifest.acknowledged)
@@ -249,9 +253,21 @@ def _manifest(run: Run, folder: Path) -> LoadManifest:
         raise GaveUp(
             f"there is no manifest of run {run.name}, neither in {path} nor in "
             f"{journal.TOPIC} of {run.source.alias}: the load did not end as it should, so nobody "
-            "knows what the target must have"
+            f"knows what the target must have{_how_far(run)}"
         )
     return manifest
+
+
+def _how_far(run: Run) -> str:
+    """How far the load came, as the end of a sentence; its producers write that to the journal."""
+    try:
+        reports = journal.read_all(run.source, run.name)
+    except HeadraceError:
+        return ""
+    acknowledged = Acknowledged()
+    for key, value in reports.items():
+        acknowledged.receive(key, value)
+    return f" (the load came to {acknowledged.total:,} acknowledged messages)"
 
 
 def _faults(run: Run, folder: Path, plan: Path | None) -> tuple[Fault, ...]:
@@ -270,11 +286,30 @@ def _report(run: Run, key: str, document: BaseModel) -> None:
 
 
 def _found(run: Run, kind: type[Document], path: Path, key: str) -> Document | None:
-    """The document of another job of this run: the file's, else the journal's."""
-    if (document := documents.read(path, kind)) is not None:
-        return document
-    reported = journal.read(run.source, run.name, key)
-    return None if reported is None else kind.model_validate(reported)
+    """The document of another job of this run: the file's, else the journal's. Raises ``GaveUp``
+    for one that is damaged in all places where it is."""
+    try:
+        if (document := documents.read(path, kind)) is not None:
+            return document
+    except GaveUp as damaged:
+        if (copy := _reported(run, kind, key)) is None:
+            raise
+        _say(f"{damaged}; the copy in {journal.TOPIC} of {run.source.alias} is taken")
+        return copy
+    return _reported(run, kind, key)
+
+
+def _reported(run: Run, kind: type[Document], key: str) -> Document | None:
+    """The journal's; raises ``GaveUp`` for one that is damaged."""
+    if (value := journal.read(run.source, run.name, key)) is None:
+        return None
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        raise GaveUp(
+            f"{run.name}/{key} in {journal.TOPIC} of {run.source.alias} cannot be read: "
+            f"{error.errors()[0]['msg']}"
+        ) from error
 
 
 def _versions() -> dict[str, str]:

@@ -2,23 +2,33 @@
 
 A producer sends a dense sequence 0, 1, 2 ... to every topic. The value is
 ``id;seq;timestamp;payload`` (timestamp in ms since 1970, UTC; cut to the size asked for) in both
-formats; ``Headers`` adds the headers ``id`` and ``seq``. The body is a second witness: a mirror
-that drops headers is then found corrupting records, not losing all of them.
+formats; ``Headers`` adds the headers ``id`` and ``seq``, and ``topic`` and ``partition`` of the
+source: messages of two topics would else be equal, and nobody could see them exchanged. The body is
+a second witness: a mirror that drops headers is then found corrupting records, not losing all of
+them. ``docs/mirror-tests.md`` describes the format.
 """
 
 import random
+import re
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
+from headrace.api import TopicPartition
 from headrace.kafka import Message as Record
+from headrace.mirror_test import FORMAT
 
 HEADER_ID = "id"
 HEADER_SEQ = "seq"
+HEADER_TOPIC = "topic"
+HEADER_PARTITION = "partition"
 HEADER_SENTINEL = "sentinel"
 """On the last record of a partition: the partition's number; ``id`` is then the run's."""
 
+_INDEX_AND_ATTEMPT = re.compile(rb"-\d+-\d+")
+"""What follows the run's name in a producer's id."""
 _STARTS = 8_192  # payloads that one producer can tell apart; beside them the prefix tells
 
 Headers = list[tuple[str, str | bytes | None]]
@@ -64,20 +74,26 @@ class Writer:
         # sending it. Seeded, so that a run can be repeated.
         self._noise = random.Random(producer).randbytes(size_bytes + _STARTS)
 
-    def message(self, seq: int, timestamp_ms: int) -> Message:
-        """The message with this number, sent at this time."""
+    def message(self, to: TopicPartition, seq: int, timestamp_ms: int) -> Message:
+        """The message with this number, sent to this partition at this time."""
         prefix = b"%b;%d;%d;" % (self._id, seq, timestamp_ms)
         start = seq % _STARTS
         value = (prefix + self._noise[start : start + self._size])[: self._size]
-        headers: Headers = [(HEADER_ID, self._id), (HEADER_SEQ, b"%d" % seq)]
+        headers: Headers = [(HEADER_ID, self._id), (HEADER_SEQ, b"%d" % seq), *_address(to)]
         return Message(value, headers, zlib.crc32(value))
 
 
-def sentinel(run: str, partition: int, timestamp_ms: int) -> Message:
+def sentinel(run: str, ends: TopicPartition, timestamp_ms: int) -> Message:
     """The last record of a partition: whoever sees it has seen all that was sent there."""
-    value = f"{run};{HEADER_SENTINEL}-{partition};{timestamp_ms};".encode()
-    headers: Headers = [(HEADER_ID, run.encode()), (HEADER_SENTINEL, b"%d" % partition)]
+    number = b"%d" % ends.partition
+    value = f"{run};{HEADER_SENTINEL}-{ends.partition};{timestamp_ms};{FORMAT}".encode()
+    headers: Headers = [(HEADER_ID, run.encode()), (HEADER_SENTINEL, number), *_address(ends)]
     return Message(value, headers, zlib.crc32(value))
+
+
+@lru_cache(maxsize=10_000)
+def _address(at: TopicPartition) -> Headers:
+    return [(HEADER_TOPIC, at.topic.encode()), (HEADER_PARTITION, b"%d" % at.partition)]
 
 
 class Sighting(NamedTuple):
@@ -87,6 +103,8 @@ class Sighting(NamedTuple):
     """When it was sent."""
     sentinel: int | None
     """Of an end sentinel: the source partition that it ends."""
+    topic: str | None = None
+    """Of an end sentinel: the source's topic; ``None`` without headers."""
 
 
 def recognise(record: Record, run: bytes) -> Sighting | None:
@@ -95,14 +113,30 @@ def recognise(record: Record, run: bytes) -> Sighting | None:
     value = record.value() or b""
     if value.startswith(run):
         fields = value.split(b";", 3)
-        if len(fields) == 4 and fields[2].isdigit():
+        if len(fields) == 4 and fields[2].isdigit() and is_of(run, fields[0]):
             _, dash, partition = fields[1].partition(b"-")
-            return Sighting(int(fields[2]), int(partition) if dash else None)
+            if not dash:
+                return Sighting(int(fields[2]), None)
+            return Sighting(int(fields[2]), int(partition), _topic(dict(record.headers() or ())))
     headers = dict(record.headers() or ())
     who, sentinel = headers.get(HEADER_ID), headers.get(HEADER_SENTINEL)
-    if not isinstance(who, bytes) or not who.startswith(run):
+    if not isinstance(who, bytes) or not is_of(run, who):
         return None
-    return Sighting(record.timestamp()[1], int(sentinel) if sentinel else None)
+    if not sentinel:
+        return Sighting(record.timestamp()[1], None)
+    return Sighting(record.timestamp()[1], int(sentinel), _topic(headers))
+
+
+def is_of(run: bytes, who: bytes) -> bool:
+    """Whether an id is the run's own, or that of one of its producers: ``r1``, ``r1-0-0``; not that
+    of another run, ``r10-0-0``."""
+    rest = who.removeprefix(run)
+    return who.startswith(run) and (not rest or _INDEX_AND_ATTEMPT.fullmatch(rest) is not None)
+
+
+def _topic(headers: dict[str, str | bytes | None]) -> str | None:
+    topic = headers.get(HEADER_TOPIC)
+    return topic.decode(errors="replace") if isinstance(topic, bytes) else None
 
 
 def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:

@@ -193,7 +193,9 @@ class _Watch:
         if sighting.sentinel is None:
             self._arrivals.add(sighting.timestamp_ms, time.time_ns() // 1_000_000)
         else:
-            self._seen.append((at.topic, sighting.sentinel))
+            # It has arrived, wherever it lies; a wrong place is the comparison's to find.
+            topic = self._run.topics.get(sighting.topic or "", at.topic)
+            self._seen.append((topic, sighting.sentinel))
 
     def _exchange(self) -> None:
         """Report new sentinels to the other consumers; receive theirs, and the load's progress."""

@@ -16,6 +16,7 @@ from threading import Event, Thread
 from pyspark import BarrierTaskContext
 from pyspark.sql import SparkSession
 
+from headrace.api import TopicPartition
 from headrace.errors import GaveUp
 from headrace.kafka import KafkaError, KafkaException, Message, journal, make_producer, translate
 from headrace.mirror_test import (
@@ -227,7 +228,7 @@ class _Load:
         """Hand one message to the client; ``False`` when that cannot be done any more."""
         partition = messages.partition_of(seq, topic.keys, topic.partitions)
         timestamp_ms = _now_ms()
-        message = self._writer.message(seq, timestamp_ms)
+        message = self._writer.message(TopicPartition(topic.name, partition), seq, timestamp_ms)
         on_delivery = partial(
             self._delivered,
             self._failed[number],
@@ -346,7 +347,7 @@ def _send_sentinels(run: Run, partitions: dict[str, int]) -> None:
     for topic, count in partitions.items():
         for partition in range(count):
             now_ms = _now_ms()
-            message = messages.sentinel(run.name, partition, now_ms)
+            message = messages.sentinel(run.name, TopicPartition(topic, partition), now_ms)
             producer.produce(
                 topic,
                 message.value,

@@ -5,7 +5,8 @@ record, whatever the size of the messages.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -13,7 +14,7 @@ from pyspark.sql import functions as F
 
 from headrace.api import ClusterAccess
 from headrace.mirror_test import LoadManifest, Stream
-from headrace_spark.messages import HEADER_ID, HEADER_SENTINEL, HEADER_SEQ
+from headrace_spark.messages import HEADER_ID, HEADER_SENTINEL, HEADER_SEQ, HEADER_TOPIC
 from headrace_spark.security import security_options
 
 Offsets = dict[str, tuple[int, ...]]
@@ -27,42 +28,60 @@ _CONSUMER = {
     "kafka.max.poll.records": "5000",
     "kafka.fetch.max.wait.ms": "10",
 }
-_HEADERS = 4  # places to look at: ours are the first two, unless a mirror put its own before them
+_HEADERS = 6  # places to look at: ours are the first four, unless a mirror put its own before them
 _BODY_BYTES = 64  # enough for id, number and time
 _CHUNK = 1_000_000  # sequence numbers that one row stands for: 8 MB when a task unfolds it
+_IDS = ("id", "first")  # of the headers, of the body
+_OF_ANY_RUN = "^[a-z0-9-]{1,20}-[0-9]+-[0-9]+$"
+"""Ids of producers (``messages.producer_id``)."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """What to read of a cluster."""
+
+    source_names: dict[str, str]
+    """The topics to read, and what each is called on the source."""
+    start: Offsets
+    end: Offsets
 
 
 def read(
-    spark: SparkSession,
-    cluster: ClusterAccess,
-    *,
-    source_names: dict[str, str],
-    start: Offsets,
-    end: Offsets,
-    run: str,
+    spark: SparkSession, cluster: ClusterAccess, wanted: Range, run: str, since_ms: int
 ) -> DataFrame:
-    """The committed records of a run between two offsets of each partition.
+    """The committed records between two offsets of each partition, as ``recognised`` has them.
 
-    ``source_names`` has the topics to read, and what each is called on the source. Fails when a
-    part of the range is gone. Columns: ``topic`` (its name on the source), ``producer``, ``seq``
-    (null when neither headers nor body tell it); ``sentinel`` (the source partition that this
-    record ends, else null); ``partition``, ``offset``; ``key``, ``value_hash``, ``headers_hash``,
-    ``timestamp_ms``; ``checksum`` (CRC-32 of the value).
+    Fails when a part of the range is gone.
     """
     records = (
         spark.read.format("kafka")
         .option("kafka.bootstrap.servers", cluster.bootstrap_servers)
         .options(**_CONSUMER, **security_options(cluster))
-        .option("subscribe", ",".join(source_names))
-        .option("startingOffsets", _as_json(start))
-        .option("endingOffsets", _as_json(end))
+        .option("subscribe", ",".join(wanted.source_names))
+        .option("startingOffsets", _as_json(wanted.start))
+        .option("endingOffsets", _as_json(wanted.end))
         .option("includeHeaders", "true")
         .option("failOnDataLoss", "true")
         .load()
     )
+    return recognised(records, wanted.source_names, run, since_ms)
+
+
+def recognised(
+    records: DataFrame, source_names: dict[str, str], run: str, since_ms: int
+) -> DataFrame:
+    """Of Spark's Kafka records those of a run, and those that earlier runs sent before ``since_ms``
+    (1970); all others are left out.
+
+    Columns: ``topic`` (on the source, that the record was sent to), ``producer``, ``seq`` (of an
+    end sentinel the run and the source's partition; null when neither headers nor body tell it);
+    ``own`` (whether it is of this run); ``found_in`` (the source's name of the topic where it
+    lies), ``partition``, ``offset``; ``key``, ``value_hash``, ``headers_hash``, ``timestamp_ms``;
+    ``checksum`` (CRC-32 of the value).
+    """
     names = F.create_map(*(F.lit(name) for name in chain(*source_names.items())))
     read = records.select(
-        names[F.col("topic")].alias("topic"),
+        names[F.col("topic")].alias("found_in"),
         "partition",
         "offset",
         "key",
@@ -72,43 +91,66 @@ def read(
         F.crc32("value").alias("checksum"),
         _header(HEADER_ID).alias("id"),
         _header(HEADER_SEQ).try_cast("bigint").alias("number"),
-        _header(HEADER_SENTINEL).try_cast("int").alias("end"),
+        _header(HEADER_SENTINEL).try_cast("bigint").alias("end"),
+        _header(HEADER_TOPIC).alias("sent_to"),
         F.substring("value", 1, _BODY_BYTES).alias("body"),
     )
-    return read.transform(_recognised, run).where("producer is not null")
+    return (
+        read.transform(_identified, run)
+        .where(F.col("own") | (F.col("producer").isNotNull() & (F.col("sent_ms") < since_ms)))
+        .drop("sent_ms")
+    )
 
 
-def _recognised(records: DataFrame, run: str) -> DataFrame:
-    """With ``producer``, ``seq`` and ``sentinel`` for what headers and body say.
+def _identified(records: DataFrame, run: str) -> DataFrame:
+    """With who sent what, as headers and body say.
 
     The headers decide; the body is taken apart only where they do not.
     """
-    known = F.col("id").startswith(run) & (F.col("number").isNotNull() | F.col("end").isNotNull())
-    body = F.split(F.when(~F.coalesce(known, F.lit(False)), F.col("body").cast("string")), ";")
+
+    def is_own(who: str) -> Column:
+        return F.coalesce(F.col(who).rlike(f"^{run}(-[0-9]+-[0-9]+)?$"), F.lit(False))
+
+    known = is_own("id") & (F.col("number").isNotNull() | F.col("end").isNotNull())
+    body = F.split(F.when(~known, F.col("body").cast("string")), ";")
     end_in_body = F.regexp_extract(F.col("second"), f"^{HEADER_SENTINEL}-([0-9]+)$", 1)
     return (
-        records.withColumns({"first": F.get(body, 0), "second": F.get(body, 1)})
+        records.withColumns(
+            {"first": F.get(body, 0), "second": F.get(body, 1), "third": F.get(body, 2)}
+        )
         .withColumns(
             {
-                "producer": F.when(F.col("id").startswith(run), F.col("id")).when(
-                    F.col("first").startswith(run), F.col("first")
+                "seq": F.coalesce(
+                    F.coalesce("end", end_in_body.try_cast("bigint")),
+                    F.coalesce("number", F.col("second").try_cast("bigint")),
                 ),
-                "seq": F.coalesce("number", F.col("second").try_cast("bigint")),
-                "sentinel": F.coalesce("end", end_in_body.try_cast("int")),
+                "sent_ms": F.coalesce(F.col("third").try_cast("bigint"), "timestamp_ms"),
             }
         )
-        .drop("id", "number", "end", "body", "first", "second")
+        .withColumn(
+            "producer",
+            F.when(is_own("id"), F.col("id"))
+            .when(is_own("first"), F.col("first"))
+            .when(
+                F.col("seq").isNotNull(),
+                F.coalesce(*(F.when(F.col(who).rlike(_OF_ANY_RUN), F.col(who)) for who in _IDS)),
+            ),
+        )
+        .withColumns({"own": is_own("producer"), "topic": F.coalesce("sent_to", "found_in")})
+        .drop("id", "number", "end", "sent_to", "body", "first", "second", "third")
     )
 
 
 def acknowledged(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
-    """Every acknowledged message: ``topic``, ``producer``, ``seq``."""
-    return _unfolded(spark, ((s, r) for s in manifest.streams for r in _between(s)))
+    """Every acknowledged message and sentinel: ``topic``, ``producer``, ``seq``."""
+    messages = ((s.topic, s.producer, r) for s in manifest.streams for r in _between(s))
+    sentinels = ((t.name, manifest.run, (0, t.partitions - 1)) for t in manifest.topics)
+    return _unfolded(spark, chain(messages, sentinels))
 
 
 def refused(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
     """Every message that was sent and not acknowledged: ``topic``, ``producer``, ``seq``."""
-    return _unfolded(spark, ((s, r) for s in manifest.streams for r in s.failed))
+    return _unfolded(spark, ((s.topic, s.producer, r) for s in manifest.streams for r in s.failed))
 
 
 def summaries(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
@@ -150,10 +192,10 @@ def _between(stream: Stream) -> Iterator[tuple[int, int]]:
         yield first, stream.sent - 1
 
 
-def _unfolded(spark: SparkSession, ranges: Iterator[tuple[Stream, tuple[int, int]]]) -> DataFrame:
+def _unfolded(spark: SparkSession, ranges: Iterable[tuple[str, str, tuple[int, int]]]) -> DataFrame:
     chunks = [
-        (stream.topic, stream.producer, at, min(at + _CHUNK - 1, last))
-        for stream, (first, last) in ranges
+        (topic, producer, at, min(at + _CHUNK - 1, last))
+        for topic, producer, (first, last) in ranges
         for at in range(first, last + 1, _CHUNK)
     ]
     schema = "topic string, producer string, first bigint, last bigint"

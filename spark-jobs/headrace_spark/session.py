@@ -6,9 +6,13 @@ mode and on a cluster.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+
+from headrace.errors import GaveUp
 
 _OURS = {
     # An action that runs twice sends or counts twice.
@@ -30,12 +34,42 @@ _OURS = {
 
 @contextmanager
 def session(job: str, run: str) -> Iterator[SparkSession]:
-    """A session for one job of one run."""
+    """A session for one job of one run. Raises ``GaveUp`` when its JVM does not start, or ends."""
     builder = SparkSession.builder.appName(f"headrace-{job}-{run}")
     for name, value in _OURS.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
     try:
+        spark = builder.getOrCreate()
+    except (PySparkException, Py4JError, OSError) as error:
+        raise GaveUp(f"Spark did not start: {' '.join(str(error).split())[:600]}") from error
+    with reporting_its_end(spark):
         yield spark
-    finally:
+
+
+@contextmanager
+def reporting_its_end(spark: SparkSession) -> Iterator[None]:
+    """Stop the session in the end; raise ``GaveUp`` where its JVM was killed: all that Python sees
+    of that are connections that break."""
+    try:
+        yield
         spark.stop()
+    except (Py4JError, OSError) as error:
+        if _answers(spark):
+            spark.stop()
+            raise
+        raise GaveUp(
+            "Spark's JVM ended while it worked: it was killed, or had no memory left"
+        ) from error
+    except BaseException:
+        with suppress(Py4JError, OSError):
+            spark.stop()
+        raise
+
+
+def _answers(spark: SparkSession) -> bool:
+    """Whether the JVM is there."""
+    try:
+        _ = spark.version
+    except (Py4JError, OSError):
+        return False
+    return True

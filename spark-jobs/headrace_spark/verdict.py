@@ -29,6 +29,7 @@ _WORDS = {  # the heaviest first
     Kind.CORRUPTED: "changed on the target",
     Kind.DUPLICATED: "repeated on the target",
     Kind.ALIEN: "on the target although nobody sent them",
+    Kind.REPLAYED: "of earlier runs, and came to the target while this one ran",
 }
 
 
@@ -108,6 +109,13 @@ def _load(evidence: Evidence) -> Iterator[Objection]:
         yield Objection(Verdict.INCONCLUSIVE, f"the load stopped early: {error}")
     if counts.acknowledged == 0:
         yield Objection(Verdict.INCONCLUSIVE, "the source acknowledged no message at all")
+    if counts.unmanifested:
+        yield Objection(
+            Verdict.INCONCLUSIVE,
+            f"{_messages(counts.unmanifested)} on the source under this run's name and not in its "
+            "manifest, which is therefore not complete"
+            f"{_for_example(evidence.examples.get(Kind.UNMANIFESTED, ()))}",
+        )
     if counts.unacknowledged:
         yield Objection(
             Verdict.PASSED,
@@ -190,8 +198,8 @@ def _rate(evidence: Evidence) -> Iterator[Objection]:
     if reached < RATE_REACHED * asked * topics:
         yield Objection(
             Verdict.PASSED,
-            f"the load reached {reached / topics:,.0f} messages/s a topic, not the {asked:,} "
-            "asked for: the producers or the source could not go faster",
+            f"the load reached {_rate_text(reached / topics)} messages/s a topic, not the "
+            f"{asked:,} asked for: the producers or the source could not go faster",
         )
 
 
@@ -210,6 +218,11 @@ def acknowledged_per_second(manifest: LoadManifest) -> float | None:
     """Rate of the whole load from its first message to the last acknowledgement."""
     took_ms = manifest.finished_ms - manifest.started_ms
     return manifest.acknowledged * 1000 / took_ms if took_ms > 0 else None
+
+
+def _rate_text(per_second: float) -> str:
+    """With as many digits as tell it from one 5 % higher."""
+    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
 
 
 def _messages(count: int) -> str:

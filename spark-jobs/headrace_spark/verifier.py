@@ -14,10 +14,11 @@ from pyspark.sql import functions as F
 from headrace.api import Partitioning, TopicPartition
 from headrace.kafka import Admin, Position, assign, journal, make_consumer
 from headrace.mirror_test import MAX_EXAMPLES, Counts, Example, Kind, LoadManifest, Run
-from headrace_spark import checks, messages, records, topics
+from headrace_spark import checks, examples, messages, ranges, records, topics
 
 _ROWS_A_PARTITION = 500_000  # of about 100 bytes: 50 MB of a task's memory, sorted in 1 s
-_ON_SOURCE = {Kind.MISSING, Kind.UNACKNOWLEDGED, Kind.SOURCE_LOST}
+_FIELDS = {kind: str(kind) for kind in Kind} | {Kind.SOURCE_LOST: "source_lost"}
+"""Of ``Counts``."""
 
 
 @dataclass(frozen=True)
@@ -83,15 +84,21 @@ def compare(spark: SparkSession, run: Run, manifest: LoadManifest) -> Comparison
         """Partitioned as every check wants it, and read only once."""
         return frame.repartition(slots, *checks.IDENTITY).persist()
 
-    source = laid_out(_read_source(spark, run, manifest)).where("sentinel is null")
-    on_target = laid_out(_read_target(spark, run, manifest))
-    target = on_target.where("sentinel is null")
+    since_ms = manifest.started_ms
+    on_source, on_target = ranges.of_source(run, manifest), ranges.of_target(run, manifest)
+    source = laid_out(records.read(spark, run.source, on_source, run.name, since_ms))
+    target = (
+        laid_out(records.read(spark, run.target, on_target, run.name, since_ms))
+        if on_target.source_names
+        else source.limit(0)
+    )
     acknowledged = laid_out(records.acknowledged(spark, manifest))
     findings = checks.compare(
         acknowledged,
         records.refused(spark, manifest),
         source,
         target,
+        run=run.name,
         keys={t.name: t.keys for t in manifest.topics},
         preserved=run.test.spec.partitioning is Partitioning.PRESERVED,
     ).persist()
@@ -105,11 +112,11 @@ def compare(spark: SparkSession, run: Run, manifest: LoadManifest) -> Comparison
         .collect()
     )
     seen = {
-        (row["topic"], row["sentinel"])
-        for row in on_target.where("sentinel is not null")
-        .select("topic", "sentinel")
+        (row["topic"], row["seq"])
+        for row in target.where(F.col("producer") == run.name)
+        .select("topic", "seq")
         .distinct()
-        .collect()  # one a partition at most
+        .collect()  # one a partition at most, and what somebody made up
     }
     expected = [(t.name, p) for t in manifest.topics for p in range(t.partitions)]
     open_sentinels = tuple(f"{name}-{p}" for name, p in expected if (name, p) not in seen)
@@ -117,17 +124,11 @@ def compare(spark: SparkSession, run: Run, manifest: LoadManifest) -> Comparison
         counts=Counts(
             planned=run.test.spec.load.messages,
             acknowledged=manifest.acknowledged,
-            missing=counted.get(Kind.MISSING, 0),
-            duplicated=counted.get(Kind.DUPLICATED, 0),
-            reordered=counted.get(Kind.REORDERED, 0),
-            corrupted=counted.get(Kind.CORRUPTED, 0),
-            alien=counted.get(Kind.ALIEN, 0),
-            unacknowledged=counted.get(Kind.UNACKNOWLEDGED, 0),
-            source_lost=counted.get(Kind.SOURCE_LOST, 0),
             sentinels=len(expected),
             sentinels_seen=len(expected) - len(open_sentinels),
+            **{_FIELDS[kind]: total for kind, total in counted.items()},
         ),
-        examples={kind: _examples(findings, kind, run) for kind in counted},
+        examples=examples.pick(findings, source, target, run) if counted else {},
         open_sentinels=open_sentinels,
         contradictions=tuple(
             f"producer {row['producer']} in {row['topic']}-{row['partition']}"
@@ -139,54 +140,4 @@ def compare(spark: SparkSession, run: Run, manifest: LoadManifest) -> Comparison
                 "select java_method('java.lang.System', 'getProperty', 'java.version')"
             ).collect()[0][0],
         },
-    )
-
-
-def _read_source(spark: SparkSession, run: Run, manifest: LoadManifest) -> DataFrame:
-    return records.read(
-        spark,
-        run.source,
-        source_names={t.name: t.name for t in manifest.topics},
-        start={t.name: t.start_offsets for t in manifest.topics},
-        end={t.name: t.end_offsets for t in manifest.topics},
-        run=run.name,
-    )
-
-
-def _read_target(spark: SparkSession, run: Run, manifest: LoadManifest) -> DataFrame:
-    """From where the target was before the load (a partition that was not there yet: from its
-    beginning) to where it is now. A topic that is not there holds nothing."""
-    there = topics.on_target(run)
-    if not there:
-        return _read_source(spark, run, manifest).limit(0)
-    source_names = {target: source for source, target in run.topics.items() if target in there}
-    known = {run.topics[t.name]: t.target_start_offsets for t in manifest.topics}
-    start = {name: known[name] + (0,) * (count - len(known[name])) for name, count in there.items()}
-    return records.read(
-        spark,
-        run.target,
-        source_names=source_names,
-        start=start,
-        end=topics.ends(run.target, there),
-        run=run.name,
-    )
-
-
-def _examples(findings: DataFrame, kind: Kind, run: Run) -> tuple[Example, ...]:
-    rows = (
-        findings.where(F.col("kind") == str(kind))
-        .orderBy("topic", "partition", "offset", "producer", "seq")
-        .limit(MAX_EXAMPLES)
-        .collect()
-    )
-    return tuple(
-        Example(
-            topic=row["topic"] if kind in _ON_SOURCE else run.topics[row["topic"]],
-            partition=row["partition"],
-            offset=row["offset"],
-            producer=row["producer"],
-            seq=row["seq"],
-            differs=row["differs"],
-        )
-        for row in rows
     )

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import pytest
@@ -18,9 +18,11 @@ import yaml
 from support.flows import FlowRun, manifest, spec
 from support.records import Record, make_topic, produce, read, unique
 
+from headrace.api import TopicPartition
 from headrace.mirror_test import Kind, Result
 from headrace.sandbox import Cluster
 from headrace.toolchain import JarSet, find_java, jars
+from headrace_spark import messages
 
 WaitUntil = Callable[..., Any]
 CLONE = Path(__file__).parents[2]
@@ -149,6 +151,38 @@ class Tampering:
         self.note("alien", forged)
         self.by_partition[partition].insert(0, forged)
 
+    def copy(self, partition: int, to: int) -> None:
+        """Once more, in another partition."""
+        place, _ = self.pair(partition)
+        record = self.by_partition[partition][place]
+        self.by_partition[to].insert(0, record._replace(partition=to))
+        self.note("duplicated", record)
+        self.note("corrupted", record)
+
+    def change_end(self, partition: int, **what: Any) -> None:
+        *_, end = self.by_partition[partition]
+        self.by_partition[partition][-1] = end._replace(**what)
+        self.done.setdefault("corrupted", set()).add(partition)
+
+    def exchange(self, partition: int, other: "Tampering") -> None:
+        """One record for that of another topic."""
+        place, _ = self.pair(partition)
+        for one in (self, other):
+            one.note("corrupted", one.by_partition[partition][place])
+        here, there = self.by_partition[partition], other.by_partition[partition]
+        here[place], there[place] = there[place], here[place]
+
+    def replay(self, topic: str, partition: int, count: int) -> None:
+        """Records that an earlier run sent to this topic."""
+        writer = messages.Writer("earlier-0-0", 100)
+        at = TopicPartition(topic, partition)
+        sent_ms = self.by_partition[partition][0].timestamp_ms - 60_000
+        for seq in range(count):
+            sent = writer.message(at, seq, sent_ms)
+            headers = tuple((name, cast("bytes", value)) for name, value in sent.headers)
+            old = Record(partition, b"0", sent.value, headers, sent_ms)
+            self.by_partition[partition].insert(seq, old)
+
     def cut(self, partition: int) -> None:
         """Lose the end: the last data record and the sentinel behind it."""
         *kept, last, _ = self.by_partition[partition]
@@ -172,24 +206,29 @@ def test_what_a_mirror_breaks_is_found_and_named(
 ) -> None:
     """Also: the scripts of an installed wheel, by spark-submit."""
     name = unique("tampered")
-    test, out = write(tmp_path, mirror_test(name, east, west, settle_s=1)), tmp_path / "out"
+    test = write(tmp_path, mirror_test(name, east, west, settle_s=1, topics=4))
+    out = tmp_path / "out"
 
     sent = spark_submit(installed, "produce", test, out)
     assert sent.returncode == 0, sent.stderr
     assert json.loads((out / "manifest.json").read_text())["run"] == "run-1"
 
-    first, second = f"{name}-0", f"{name}-1"
-    one, two = carry(east, west, first), carry(east, west, second)
+    names = [f"{name}-{number}" for number in range(4)]
+    all_topics = one, two, three, four = [carry(east, west, topic) for topic in names]
     one.drop(0)
     one.double(1)
     one.swap(2)
     two.change(0, value=b"something else")
     two.change(1, key=b"another key")
     two.change(2, headers=())
-    deliver(west, f"east.{first}", one)
     two.cut(0)
     two.forge(1)
-    deliver(west, f"east.{second}", two)
+    three.copy(1, to=0)
+    three.change_end(2, value=b"tampered with")
+    four.exchange(0, three)
+    four.replay(names[3], 2, count=200)
+    for topic, tampering in zip(names, all_topics, strict=True):
+        deliver(west, f"east.{topic}", tampering)
 
     judged = spark_submit(installed, "verify", test, out)
     assert judged.returncode == 1, judged.stderr
@@ -199,18 +238,32 @@ def test_what_a_mirror_breaks_is_found_and_named(
         for kind, examples in result.examples.items()
     }
     expected = {
-        kind: one.done.get(kind, set()) | two.done.get(kind, set())
-        for kind in one.done.keys() | two.done.keys()
+        kind: set[int]().union(*(t.done.get(kind, set()) for t in all_topics))
+        for kind in set[str]().union(*(t.done for t in all_topics))
     }
+    assert found.pop(Kind.REPLAYED) == set(range(10))
     assert found == expected
-    assert {e.differs for e in result.examples[Kind.CORRUPTED]} == {"value", "key", "headers"}
+    corrupted = result.examples[Kind.CORRUPTED]
+    differs = sorted(example.differs for example in corrupted)
+    assert differs == ["headers", "key", "partition", "topic", "topic", "value", "value"]
+    (key,) = (e for e in corrupted if e.differs == "key")
+    (change,) = key.changes
+    assert (change.what, change.found) == ("key", "another key")
+    assert change.expected in {"0", "1", "2"}
+    assert key.source is not None
+    assert (key.source.topic, key.source.partition) == (names[1], 1)
+    # The copy in partition 0, not a message that lies elsewhere.
+    (copy,) = (e for e in result.examples[Kind.DUPLICATED] if e.topic == f"east.{names[2]}")
+    assert (copy.partition, copy.offset) == (0, 0)
     counts = result.counts
     assert counts is not None
     assert counts.acknowledged == MESSAGES
-    assert (counts.missing, counts.duplicated, counts.reordered) == (2, 1, 1)
-    assert (counts.corrupted, counts.alien, counts.source_lost) == (3, 1, 0)
-    assert (counts.sentinels, counts.sentinels_seen) == (6, 5)
-    assert any(f"the last record of {second}-0 did not arrive" in r for r in result.reasons)
+    assert (counts.missing, counts.duplicated, counts.reordered) == (2, 2, 1)
+    assert (counts.corrupted, counts.alien, counts.source_lost) == (7, 1, 0)
+    assert (counts.replayed, counts.unmanifested, counts.unacknowledged) == (200, 0, 0)
+    assert (counts.sentinels, counts.sentinels_seen) == (12, 11)
+    assert any(f"the last record of {names[1]}-0 did not arrive" in r for r in result.reasons)
+    assert any(warning.startswith("200 messages are of earlier") for warning in result.warnings)
     assert result.versions["headrace"]
     assert "Failed" in (out / "report.html").read_text()
 
@@ -300,6 +353,8 @@ def test_a_killed_load_is_no_verdict(
     result = Result.model_validate_json((report / "report.json").read_text())
     assert result.verdict == "Inconclusive"
     assert "there is no manifest of run" in result.reasons[0]
+    assert "(the load came to " in result.reasons[0]
+    assert "produce: Spark's JVM ended while it worked" in errors
 
 
 def test_nothing_is_left_of_a_killed_verify(
@@ -364,7 +419,9 @@ def _jvm_of(script: str, of: int) -> psutil.Process | None:
         try:
             if any(word.endswith(script) for word in job.cmdline()):
                 for jvm in job.children():
-                    if jvm.name() == "java" and jvm.children(recursive=True):
+                    # Other programs it runs while it starts.
+                    family = (child.name() for child in jvm.children(recursive=True))
+                    if jvm.name() == "java" and any(name.startswith("python") for name in family):
                         return jvm
         except psutil.NoSuchProcess:
             continue

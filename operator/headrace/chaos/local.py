@@ -10,13 +10,14 @@ Ask = Callable[[str], dict[str, Any]]
 """Sends a command to the flow's control socket; raises ``HeadraceError`` without an answer."""
 
 
-def refused(steps: Sequence[ChaosStep]) -> Iterator[str]:
-    """Why the steps that need pods cannot be injected here, a sentence each."""
+def refused(steps: Sequence[ChaosStep]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Why the steps that need pods cannot be injected here: a field and a sentence for each."""
     for index, step in enumerate(steps):
         if step.action is not ChaosAction.KILL_DRIVER:
             yield (
+                ("spec", "chaos", index, "action"),
                 f"spec.chaos[{index}].action: {step.action} needs a flow that runs in pods; "
-                "use KillDriver, or apply the test to the flow's cluster with kubectl"
+                "use KillDriver, or apply the test to the flow's cluster with kubectl",
             )
 
 

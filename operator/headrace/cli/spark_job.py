@@ -5,6 +5,7 @@ import json
 import os
 import queue
 import shlex
+import signal
 import subprocess
 import sys
 import threading
@@ -62,7 +63,7 @@ class SparkJob:
             for line in self.log.read_text(errors="replace").splitlines()
             if line.startswith("headrace: ")
         ]
-        words = sentences[-1] if sentences else f"it ended with code {self._process.poll()}"
+        words = sentences[-1] if sentences else _ended(self._process.poll())
         return f"{self.name}: {words} (log: {self.log})"
 
     def end(self) -> None:
@@ -86,6 +87,12 @@ class SparkJob:
                 else:
                     log.write(line)
                     log.flush()
+
+
+def _ended(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"it was ended by signal {-code} ({signal.Signals(-code).name})"
+    return f"it ended with code {code}"
 
 
 def _script(name: str) -> Path:

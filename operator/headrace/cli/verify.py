@@ -1,6 +1,7 @@
 """``headrace verify``: a mirror test on this machine, from the manifest to the verdict."""
 
 import secrets
+import socket
 import time
 import traceback
 from pathlib import Path
@@ -101,9 +102,13 @@ def _the_test(manifest: Manifest, file: Path, name: str | None) -> MirrorTest:
     if len(tests) != 1:
         names = ", ".join(test.metadata.name for test in manifest.tests) or "none"
         raise InvalidSpec(f"{file} holds these MirrorTests: {names}; say which with --name")
-    if refused := [*unbuilt(tests[0]).refused, *cannot_break(tests[0].spec.chaos)]:
-        raise InvalidSpec("\n".join(refused))
-    return tests[0]
+    test = tests[0]
+    parts = unbuilt(test)
+    refused = [*zip(parts.places, parts.refused, strict=True), *cannot_break(test.spec.chaos)]
+    if refused:
+        mistakes = (manifest.mistake(test, place, sentence) for place, sentence in refused)
+        raise InvalidSpec("\n".join(map(str, mistakes)))
+    return test
 
 
 def _flow(test: MirrorTest) -> ReplicationFlow | None:
@@ -126,5 +131,18 @@ def _reach(cluster: ClusterAccess, timeout_s: float) -> str:
             return Admin(cluster, timeout_s=max(1.0, min(10.0, left_s))).cluster_id()
         except Retriable as error:
             if time.monotonic() > deadline:
-                raise GaveUp(f"{error}; gave up after {timeout_s:.0f} s") from error
+                words = f"{error}{_unresolved(cluster)}; gave up after {timeout_s:.0f} s"
+                raise GaveUp(words) from error
             time.sleep(0.5)
+
+
+def _unresolved(cluster: ClusterAccess) -> str:
+    """Which hosts of its addresses have no address, as the end of a sentence."""
+    hosts = []
+    for server in cluster.bootstrap_servers.split(","):
+        host = server.strip().rpartition(":")[0].strip("[]")
+        try:
+            socket.getaddrinfo(host, None)
+        except (OSError, UnicodeError):
+            hosts.append(host)
+    return f": {', '.join(hosts)} cannot be resolved to an address" if hosts else ""

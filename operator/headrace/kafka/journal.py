@@ -100,17 +100,22 @@ class Tail:
 
 def read(cluster: ClusterAccess, run: str, key: str, timeout_s: float = 30.0) -> Any:
     """The latest value of a key, or ``None``; raises ``GaveUp`` after ``timeout_s``."""
+    return read_all(cluster, run, timeout_s).get(key)
+
+
+def read_all(cluster: ClusterAccess, run: str, timeout_s: float = 30.0) -> dict[str, Any]:
+    """The latest value of each key of a run; raises ``GaveUp`` after ``timeout_s``."""
     if TOPIC not in Admin(cluster).topics():
-        return None
+        return {}
     tail = Tail(cluster, run, from_start=True)
     deadline = time.monotonic() + timeout_s
-    found = None
+    found = {}
     try:
         while not tail.at_end:
             if time.monotonic() > deadline:
                 raise GaveUp(f"could not read {TOPIC} of {cluster.alias} in {timeout_s:.0f} s")
-            for at, value in tail.poll(0.5):
-                found = value if at == key else found
+            for key, value in tail.poll(0.5):
+                found[key] = value
     finally:
         tail.close()
     return found

@@ -12,17 +12,25 @@ from headrace.mirror_test.bounded import bounded
 from headrace.mirror_test.documents import Document
 from headrace.mirror_test.faults import Fault, Faults, build_plan, read_plan
 from headrace.mirror_test.load import Acknowledged, LoadClock, LoadProgress, LoadTail
-from headrace.mirror_test.manifest import LoadedTopic, LoadManifest, PartitionSummary, Stream
+from headrace.mirror_test.manifest import (
+    FORMAT,
+    LoadedTopic,
+    LoadManifest,
+    PartitionSummary,
+    Stream,
+)
 from headrace.mirror_test.measured import Measured, Second, quantile, two_digits
 from headrace.mirror_test.resolve import resolve
 from headrace.mirror_test.result import (
     MAX_EXAMPLES,
     MAX_POINTS,
+    Change,
     Counts,
     Example,
     Kind,
     Latency,
     MirroredTopic,
+    Place,
     Point,
     Result,
     allowed_counts,
@@ -32,11 +40,13 @@ from headrace.mirror_test.stages import HEAP_MIB, JAVA_OPTIONS, Stage, deadline_
 from headrace.mirror_test.summary import latency, points
 
 __all__ = [
+    "FORMAT",
     "HEAP_MIB",
     "JAVA_OPTIONS",
     "MAX_EXAMPLES",
     "MAX_POINTS",
     "Acknowledged",
+    "Change",
     "Counts",
     "Document",
     "Example",
@@ -52,6 +62,7 @@ __all__ = [
     "Measured",
     "MirroredTopic",
     "PartitionSummary",
+    "Place",
     "Point",
     "Result",
     "Run",

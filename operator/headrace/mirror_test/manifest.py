@@ -1,12 +1,15 @@
 """What the source's brokers acknowledged: the truth that a mirror is judged by.
 
 Written beside the report and into the journal. A run without it cannot be judged: what was sent and
-not acknowledged may or may not be on the source.
+not acknowledged may or may not be on the source. ``docs/mirror-tests.md`` describes the format.
 """
 
 from typing import Literal
 
 from headrace.api import Model
+
+FORMAT: Literal[2] = 2
+"""Version of the manifest, and of the messages and sentinels that it describes."""
 
 
 class PartitionSummary(Model):
@@ -55,7 +58,7 @@ class LoadedTopic(Model):
 class LoadManifest(Model):
     """All streams of a run."""
 
-    version: Literal[1] = 1
+    version: Literal[2] = FORMAT
     run: str
     topics: tuple[LoadedTopic, ...]
     streams: tuple[Stream, ...]

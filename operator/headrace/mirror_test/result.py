@@ -31,8 +31,12 @@ class Kind(StrEnum):
     """A copy that differs from the source's record."""
     ALIEN = "alien"
     """On the target, of this run, known neither to the manifest nor to the source."""
+    REPLAYED = "replayed"
+    """Of an earlier run: it came to the target while this one ran, and not to the source."""
     UNACKNOWLEDGED = "unacknowledged"
-    """Written to the source without an acknowledgement: the mirror may carry it or not."""
+    """Sent and not acknowledged, and on the source all the same: the mirror may carry it or not."""
+    UNMANIFESTED = "unmanifested"
+    """On the source, of this run, and not in its manifest: nobody knows whether it was sent."""
     SOURCE_LOST = "sourceLost"
     """Acknowledged, and not on the source: no mirror can be blamed."""
 
@@ -46,7 +50,29 @@ def allowed_counts(budgets: Budgets) -> dict[Kind, int | None]:
         Kind.REORDERED: budgets.reordered,
         Kind.CORRUPTED: budgets.corrupted,
         Kind.ALIEN: 0,
+        Kind.REPLAYED: budgets.replayed,
     }
+
+
+class Place(Model):
+    """Where a record lies."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} offset {self.offset}"
+
+
+class Change(Model):
+    """One thing in which a record of the target is not as on the source."""
+
+    what: str
+    """``key``, ``value``, ``headers``, ``timestamp``, ``partition`` or ``topic``."""
+    expected: str
+    """As on the source; of the value its CRC-32, of the headers a hash."""
+    found: str
 
 
 class Example(Model):
@@ -58,10 +84,16 @@ class Example(Model):
     offset: int | None = None
     """Where it lies; absent: nowhere any more."""
     producer: str
+    """Of an end sentinel: the run."""
     seq: int | None
-    """Its number; absent: neither headers nor body tell it."""
+    """Its number; absent: neither headers nor body tell it. Of an end sentinel: the source's
+    partition."""
     differs: str = ""
     """Of a corrupted record: what is not as on the source, separated by commas."""
+    source: Place | None = None
+    """Where its original lies; absent: not on the source."""
+    changes: tuple[Change, ...] = ()
+    """Of a corrupted record: the same, with what was expected and found."""
 
 
 class Counts(MirrorTestCounts):
@@ -69,7 +101,9 @@ class Counts(MirrorTestCounts):
 
     planned: int | None = None
     """What the load was to send; absent: it was bounded by time."""
+    replayed: int = 0
     unacknowledged: int = 0
+    unmanifested: int = 0
     source_lost: int = 0
     sentinels: int = 0
     """Partitions of the source, each of which got an end sentinel."""

@@ -15,7 +15,9 @@ _GLOSSES = {
     Kind.REORDERED: "first arrived behind a later message of its topic, producer and key",
     Kind.CORRUPTED: "key, value, headers, timestamp or partition not as on the source",
     Kind.ALIEN: "on the target under this run's name, sent by nobody",
+    Kind.REPLAYED: "of an earlier run, came to the target while this one ran",
     Kind.UNACKNOWLEDGED: "on the source, its acknowledgement never came; the mirror may carry it",
+    Kind.UNMANIFESTED: "on the source under this run's name, not in its manifest",
     Kind.SOURCE_LOST: "acknowledged by the source and no longer there",
 }
 
@@ -63,6 +65,7 @@ def _lines(result: Result, counts: Counts) -> list[Line]:
     ]
     of_the_source = {
         Kind.UNACKNOWLEDGED: counts.unacknowledged,
+        Kind.UNMANIFESTED: counts.unmanifested,
         Kind.SOURCE_LOST: counts.source_lost,
     }
     return lines + [

@@ -92,6 +92,44 @@ def test_what_cannot_be_tested_is_refused(
     assert message in capsys.readouterr().err
 
 
+def test_a_refused_field_is_named_with_file_and_line(
+    tmp_path: Path, nobody: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    test = manifest(**clusters(nobody), load={"messageFormat": "Body"})
+    file = write(tmp_path, manifest("other", flowName="f"), test)
+    assert main(["verify", file, "--name", "t"]) == Exit.USAGE
+    line = next(
+        number
+        for number, text in enumerate(Path(file).read_text().splitlines(), 1)
+        if "messageFormat" in text
+    )
+    assert f"{file}:{line}: spec.load.messageFormat: Body is not built yet" in (
+        capsys.readouterr().err
+    )
+
+
+def test_a_step_that_needs_pods_is_named_with_file_and_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = [{"action": "KillDriver", "atPercent": 1}, {"atPercent": 2, "action": "RollDrivers"}]
+    file = write(tmp_path, manifest(flowName="f", chaos=steps))
+    assert main(["verify", file]) == Exit.USAGE
+    line = next(
+        number
+        for number, text in enumerate(Path(file).read_text().splitlines(), 1)
+        if "RollDrivers" in text
+    )
+    assert f"{file}:{line}: spec.chaos[1].action: RollDrivers" in capsys.readouterr().err
+
+
+def test_a_host_that_has_no_address_is_named(
+    tmp_path: Path, nobody: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path, manifest(**clusters(f"{nobody},kafka.invalid:9092")))
+    assert main(["verify", file, "--timeout", "1"]) == Exit.INCONCLUSIVE
+    assert "kafka.invalid cannot be resolved to an address; gave up" in capsys.readouterr().err
+
+
 def test_one_of_several_tests_has_to_be_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

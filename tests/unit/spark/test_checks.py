@@ -20,8 +20,9 @@ PRODUCERS = ("run-0-0", "run-1-0")
 SENT = 12
 
 SCHEMA = (
-    "topic string, producer string, seq bigint, partition int, offset bigint, key binary, "
-    "value_hash bigint, headers_hash bigint, timestamp_ms bigint, checksum bigint"
+    "topic string, producer string, seq bigint, own boolean, found_in string, partition int, "
+    "offset bigint, key binary, value_hash bigint, headers_hash bigint, timestamp_ms bigint, "
+    "checksum bigint"
 )
 
 Who = tuple[str, str, int | None]
@@ -33,6 +34,8 @@ class Record:
     topic: str
     producer: str
     seq: int | None
+    own: bool
+    found_in: str
     partition: int
     offset: int
     key: bytes | None
@@ -59,6 +62,8 @@ def source_of() -> list[Record]:
                         topic,
                         producer,
                         seq,
+                        True,
+                        topic,
                         partition,
                         ends[topic, partition],
                         b"%d" % messages.key_of(seq, partitions),
@@ -133,6 +138,10 @@ def adding(name: str, stranger: Record) -> Case:
 
 
 FIFTH = ("orders", "run-0-0", 5)
+OLD = [
+    replace(SOURCE[0], own=False, producer="earlier-0-0", seq=seq, offset=70 + seq)
+    for seq in range(3)
+]
 LOST_BY_SOURCE = lost(lambda r: r.who == FIFTH)
 
 CASES = [
@@ -178,6 +187,33 @@ CASES = [
         {Kind.DUPLICATED: {FIFTH}, Kind.CORRUPTED: {FIFTH}},
         differs="value",
     ),
+    Case(
+        "copied-to-a-smaller-partition",
+        [*SOURCE, replace(BY_WHO[FIFTH], partition=0, offset=50)],
+        {Kind.DUPLICATED: {FIFTH}, Kind.CORRUPTED: {FIFTH}},
+        differs="partition",
+    ),
+    Case(
+        "copied-to-a-larger-partition",
+        [*SOURCE, replace(BY_WHO[FIFTH], partition=3, offset=1)],
+        {Kind.DUPLICATED: {FIFTH}, Kind.CORRUPTED: {FIFTH}},
+        differs="partition",
+    ),
+    # Nothing but the topic differs: the bytes of the two are equal.
+    Case(
+        "exchanged-topics",
+        [replace(r, found_in="users" if r.topic == "orders" else "orders") for r in SOURCE],
+        {Kind.CORRUPTED: set(BY_WHO)},
+        differs="topic",
+    ),
+    Case(
+        "copied-to-another-topic",
+        [*SOURCE, replace(BY_WHO[FIFTH], found_in="users", partition=1, offset=0)],
+        {Kind.DUPLICATED: {FIFTH}, Kind.CORRUPTED: {FIFTH}},
+        differs="topic",
+    ),
+    Case("copied-from-an-earlier-run", [*SOURCE, *OLD], {Kind.REPLAYED: {r.who for r in OLD}}),
+    Case("earlier-run-still-under-way", [*SOURCE, *OLD], source=[*SOURCE, *OLD]),
     adding("producer", replace(SOURCE[0], producer="run-7-0", offset=70)),
     adding("number", replace(SOURCE[0], seq=SENT, offset=70)),
     adding("unreadable", replace(SOURCE[0], seq=None, offset=70)),
@@ -200,6 +236,13 @@ CASES = [
         SOURCE,
         source=lost(lambda r: r.who in UNSURE),
         refused=REFUSED,
+    ),
+    # The manifest's gaps are not the mirror's, either.
+    Case(
+        "not-in-the-manifest",
+        [*SOURCE, replace(SOURCE[0], producer="run-7-0", offset=70)],
+        {Kind.UNMANIFESTED: {("orders", "run-7-0", 0)}},
+        source=[*SOURCE, replace(SOURCE[0], producer="run-7-0", offset=70)],
     ),
     # The source's losses are not the mirror's.
     Case(
@@ -267,7 +310,7 @@ def manifest_of(cases: Iterable[Case]) -> LoadManifest:
 
 def frame(spark: SparkSession, records_of: dict[str, list[Record]]) -> DataFrame:
     rows = [
-        tuple(vars(replace(r, topic=f"{name}/{r.topic}")).values())
+        tuple(vars(replace(r, topic=f"{name}/{r.topic}", found_in=f"{name}/{r.found_in}")).values())
         for name, records in records_of.items()
         for r in records
     ]
@@ -279,6 +322,7 @@ class Finding:
     kind: Kind
     who: Who
     count: int
+    partition: int | None
     offset: int | None
     differs: str
 
@@ -293,6 +337,7 @@ def judge(spark: SparkSession, cases: list[Case], preserved: bool = True) -> Jud
         records.refused(spark, manifest),
         frame(spark, {case.name: case.source for case in cases}),
         frame(spark, {case.name: case.target for case in cases}),
+        run="run",
         keys={f"{case.name}/{topic}": n for case in cases for topic, n in PARTITIONS.items()},
         preserved=preserved,
     ).collect()
@@ -300,7 +345,8 @@ def judge(spark: SparkSession, cases: list[Case], preserved: bool = True) -> Jud
     for row in rows:
         name, topic = row.topic.split("/")
         who = (topic, row.producer, row.seq)
-        found[name].append(Finding(Kind(row.kind), who, row["count"], row.offset, row.differs))
+        finding = Finding(Kind(row.kind), who, row["count"], row.partition, row.offset, row.differs)
+        found[name].append(finding)
     return found
 
 
@@ -328,6 +374,20 @@ def test_a_finding_says_where_the_record_lies(judged: Judged) -> None:
     assert source_offsets == {who: BY_WHO[who].offset for who in source_offsets}
     assert [f.offset for f in judged["copied-three-times"]] == [51]
     assert [f.offset for f in judged["source-lost-after"]] == [None]
+
+
+@pytest.mark.parametrize(
+    ("case", "place"),
+    [
+        ("copied-to-a-smaller-partition", (0, 50)),
+        ("copied-to-a-larger-partition", (3, 1)),
+        ("copied-to-another-topic", (1, 0)),
+    ],
+)
+def test_a_copy_in_another_partition_is_named_where_it_lies(
+    judged: Judged, case: str, place: tuple[int, int]
+) -> None:
+    assert {(f.partition, f.offset) for f in judged[case]} == {place}
 
 
 def test_another_partition_is_no_corruption_where_none_was_promised(spark: SparkSession) -> None:

@@ -9,7 +9,7 @@ from support.manifests import mirror_test_of_another
 from headrace.api import ChaosAction, ChaosStep, MirrorTest
 from headrace.errors import GaveUp
 from headrace.kafka import journal
-from headrace.mirror_test import Fault, Faults, Run
+from headrace.mirror_test import Fault, Faults, LoadManifest, Run
 from headrace_spark import command
 
 KILL = ChaosStep(action=ChaosAction.KILL_DRIVER, at_percent=50)
@@ -43,6 +43,45 @@ def test_without_a_plan_they_are_in_the_folder(tmp_path: Path) -> None:
     assert command._faults(RUN, tmp_path, None) == ()
     write(tmp_path / "chaos.json", DONE)
     assert command._faults(RUN, tmp_path, None) == (DONE,)
+
+
+MANIFEST = LoadManifest(
+    run="r1", topics=(), streams=(), started_ms=1, finished_ms=2, acknowledged_per_second=()
+)
+
+
+def keep(monkeypatch: pytest.MonkeyPatch, **records: Any) -> None:
+    """What the journal has of the run."""
+    monkeypatch.setattr(journal, "read", lambda cluster, run, key: records.get(key))
+    monkeypatch.setattr(journal, "read_all", lambda cluster, run: records)
+
+
+def test_a_damaged_manifest_is_replaced_by_the_journals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(monkeypatch, manifest=MANIFEST.model_dump(mode="json", by_alias=True))
+    (tmp_path / "manifest.json").write_text('{"version": 2, "run": "r1", "topi')
+    assert command._manifest(RUN, tmp_path) == MANIFEST
+    assert "the copy in headrace-tests.internal of east is taken" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("copy", [{}, {"manifest": {"version": 1}}])
+def test_a_manifest_that_is_damaged_everywhere_is_said_to_be(
+    copy: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(monkeypatch, **copy)
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(GaveUp, match="cannot be read"):
+        command._manifest(RUN, tmp_path)
+
+
+def test_a_load_without_a_manifest_says_how_far_it_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    progress = {f"r1-{n}-0/progress": {"acknowledged": 1_000 + n} for n in range(2)}
+    keep(monkeypatch, **progress)
+    with pytest.raises(GaveUp, match=r"came to 2,001 acknowledged messages"):
+        command._manifest(RUN, tmp_path)
 
 
 def test_a_plan_that_is_lost_is_no_plan_of_nothing(tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ from typing import cast
 
 import pytest
 
+from headrace.api import TopicPartition
 from headrace.kafka import Message
 from headrace_spark import messages
 
 RUN = "261121-073012-1a2b"
+AT = TopicPartition("orders", 5)
 PRODUCER = messages.producer_id(RUN, 3, 0)
 
 
@@ -35,20 +37,25 @@ def recognise(record: Received) -> messages.Sighting | None:
 
 @pytest.mark.parametrize("size", [1, 40, 64, 100, 1024, 100_000])
 def test_a_message_has_the_size_asked_for_and_its_checksum(size: int) -> None:
-    message = messages.Writer(PRODUCER, size).message(5, 1_795_000_000_000)
+    message = messages.Writer(PRODUCER, size).message(AT, 5, 1_795_000_000_000)
     assert len(message.value) == size
     assert message.checksum == zlib.crc32(message.value)
-    assert message.headers == [("id", PRODUCER.encode()), ("seq", b"5")]
+    assert message.headers == [
+        ("id", PRODUCER.encode()),
+        ("seq", b"5"),
+        ("topic", b"orders"),
+        ("partition", b"5"),
+    ]
 
 
 def test_the_body_names_producer_number_and_time() -> None:
-    value = messages.Writer(PRODUCER, 200).message(12, 1_795_000_000_000).value
+    value = messages.Writer(PRODUCER, 200).message(AT, 12, 1_795_000_000_000).value
     assert value.split(b";", 3)[:3] == [PRODUCER.encode(), b"12", b"1795000000000"]
 
 
 def test_the_same_producer_writes_the_same_again_and_another_one_does_not() -> None:
     values = {
-        messages.Writer(who, 200).message(12, 0).value.split(b";", 3)[3]
+        messages.Writer(who, 200).message(AT, 12, 0).value.split(b";", 3)[3]
         for who in (PRODUCER, PRODUCER, messages.producer_id(RUN, 4, 0))
     }
     assert len(values) == 2
@@ -56,26 +63,35 @@ def test_the_same_producer_writes_the_same_again_and_another_one_does_not() -> N
 
 def test_no_two_values_of_a_producer_are_equal() -> None:
     writer = messages.Writer(PRODUCER, 64)
-    assert len({writer.message(seq, 0).value for seq in range(20_000)}) == 20_000
+    assert len({writer.message(AT, seq, 0).value for seq in range(20_000)}) == 20_000
 
 
 def test_a_message_is_recognised_by_its_body_whatever_the_target_stamped() -> None:
-    message = messages.Writer(PRODUCER, 100).message(12, 1_795_000_000_000)
+    message = messages.Writer(PRODUCER, 100).message(AT, 12, 1_795_000_000_000)
     sighting = messages.Sighting(1_795_000_000_000, None)
     assert recognise(Received(message.value, None)) == sighting
     assert recognise(Received(message.value, message.headers)) == sighting
 
 
 def test_a_message_too_short_for_a_body_is_recognised_by_its_headers() -> None:
-    message = messages.Writer(PRODUCER, 10).message(12, 1_795_000_000_000)
+    message = messages.Writer(PRODUCER, 10).message(AT, 12, 1_795_000_000_000)
     assert recognise(Received(message.value, message.headers)) == messages.Sighting(7, None)
     assert recognise(Received(message.value, None)) is None
 
 
 def test_a_sentinel_says_which_partition_it_ends() -> None:
-    sentinel = messages.sentinel(RUN, 5, 1_795_000_000_000)
+    sentinel = messages.sentinel(RUN, AT, 1_795_000_000_000)
     assert recognise(Received(sentinel.value)) == messages.Sighting(1_795_000_000_000, 5)
-    assert recognise(Received(b"", sentinel.headers)) == messages.Sighting(7, 5)
+    assert recognise(Received(b"", sentinel.headers)) == messages.Sighting(7, 5, "orders")
+
+
+def test_messages_of_two_topics_are_never_equal() -> None:
+    """Else nobody could see that a mirror exchanged the topics."""
+    writer = messages.Writer(PRODUCER, 100)
+    one, two = (writer.message(TopicPartition(topic, 0), 3, 7) for topic in ("t-0", "t-1"))
+    assert one != two
+    one, two = (messages.sentinel(RUN, TopicPartition(topic, 0), 7) for topic in ("t-0", "t-1"))
+    assert one != two
 
 
 @pytest.mark.parametrize(
@@ -85,6 +101,10 @@ def test_a_sentinel_says_which_partition_it_ends() -> None:
         Received(b"", []),
         Received(b"a stranger's;1;2;3", [("id", b"another-0-0")]),
         Received(b"x", [("id", None)]),
+        # Of runs whose names begin or end as ours does.
+        Received(f"{RUN}0-0-0;1;2;3".encode()),
+        Received(b"", [("id", f"{RUN}0-0-0".encode()), ("seq", b"1")]),
+        Received(f"{RUN}-1;sentinel-0;2;".encode()),
     ],
 )
 def test_a_strangers_record_is_not_recognised(record: Received) -> None:

@@ -92,6 +92,16 @@ def test_repetitions_are_free_unless_bounded() -> None:
     assert judge(bounded)[0] is Verdict.FAILED
 
 
+def test_records_of_earlier_runs_are_told_and_blamed_only_where_the_test_asks_for_it() -> None:
+    replayed = replace(GOOD, counts=counts(replayed=200))
+    verdict, _, warnings = judge(replayed)
+    assert verdict is Verdict.PASSED
+    assert warnings == (
+        "200 messages are of earlier runs, and came to the target while this one ran (allowed)",
+    )
+    assert judge(replace(replayed, run=run(budgets={"replayed": 199})))[0] is Verdict.FAILED
+
+
 def test_a_failure_names_a_record() -> None:
     example = Example(
         topic="east.t-0", partition=0, offset=12, producer="r-0-0", seq=11, differs="key, value"
@@ -131,6 +141,7 @@ def test_messages_that_nobody_saw_arrive_are_told() -> None:
         (replace(GOOD, counts=counts(acknowledged=0)), "acknowledged no message at all"),
         (replace(GOOD, manifest=manifest(errors=("no leader",))), "stopped early: no leader"),
         (replace(GOOD, counts=counts(source_lost=2)), "no mirror can be blamed"),
+        (replace(GOOD, counts=counts(unmanifested=2)), "not in its manifest"),
         (replace(GOOD, contradictions=("producer p in t-0",)), "by number and checksum"),
         (replace(GOOD, faults=(Fault(step=STEP, error="no driver"),)), "not done: no driver"),
         (replace(GOOD, measured=None, run=run(budgets={"latencyP99Ms": 1})), "was not measured"),
@@ -189,3 +200,9 @@ def test_a_rate_that_was_not_reached_is_a_warning() -> None:
     verdict, _, warnings = judge(replace(GOOD, run=run(load={"messagesPerSecond": 2_000})))
     assert verdict is Verdict.PASSED
     assert "reached 1,000 messages/s a topic, not the 2,000 asked for" in warnings[0]
+
+
+def test_a_low_rate_is_told_from_the_one_asked_for() -> None:
+    slow = manifest().model_copy(update={"finished_ms": 531_915})  # 1.88 messages a second
+    evidence = replace(GOOD, manifest=slow, run=run(load={"messagesPerSecond": 2}))
+    assert "reached 1.88 messages/s a topic, not the 2 asked for" in judge(evidence)[2][0]

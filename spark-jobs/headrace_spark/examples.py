@@ -1,0 +1,103 @@
+"""A few records of each class of findings, with all that is known of them.
+
+Findings are narrow, since there may be as many as records; only of those that are shown are both
+sides looked up again.
+"""
+
+from pyspark.sql import DataFrame, Row, SparkSession, Window
+from pyspark.sql import functions as F
+
+from headrace.mirror_test import MAX_EXAMPLES, Change, Example, Kind, Place, Run
+from headrace_spark import checks
+
+_ON_SOURCE = {Kind.MISSING, Kind.UNACKNOWLEDGED, Kind.UNMANIFESTED, Kind.SOURCE_LOST}
+_COPIES = 1_000
+"""Of the records shown, together."""
+_LETTERS = 80
+"""Of a key."""
+
+
+def pick(
+    findings: DataFrame, source: DataFrame, target: DataFrame, run: Run
+) -> dict[Kind, tuple[Example, ...]]:
+    """Up to ``MAX_EXAMPLES`` of each class, in the order of their places."""
+    order = ("topic", "found_in", "partition", "offset", "producer", "seq")
+    first = Window.partitionBy("kind").orderBy(*order)
+    rows = (
+        findings.withColumn("rank", F.row_number().over(first))
+        .where(F.col("rank") <= MAX_EXAMPLES)
+        .orderBy("kind", "rank")
+        .collect()
+    )
+    originals = {_identity(row): row for row in _copies(source, rows)}
+    copies = {_place(row): row for row in _copies(target, rows)}
+    found: dict[Kind, tuple[Example, ...]] = {}
+    for row in rows:
+        kind = Kind(row["kind"])
+        original = originals.get(_identity(row))
+        copy = None if kind in _ON_SOURCE else copies.get(_place(row))
+        found[kind] = (*found.get(kind, ()), _example(kind, row, original, copy, run))
+    return found
+
+
+def _copies(records: DataFrame, rows: list[Row]) -> list[Row]:
+    """All copies of the messages in ``rows``."""
+    spark: SparkSession = records.sparkSession
+    wanted = spark.createDataFrame(
+        sorted({_identity(row) for row in rows if row["seq"] is not None}),
+        "topic string, producer string, seq bigint",
+    )
+    return records.join(F.broadcast(wanted), checks.IDENTITY).limit(_COPIES).collect()
+
+
+def _example(kind: Kind, row: Row, original: Row | None, copy: Row | None, run: Run) -> Example:
+    found_in = row["found_in"] or row["topic"]
+    return Example(
+        topic=found_in if kind in _ON_SOURCE else run.topics[found_in],
+        partition=row["partition"],
+        offset=row["offset"],
+        producer=row["producer"],
+        seq=row["seq"],
+        differs=row["differs"],
+        source=original
+        and Place(
+            topic=original["found_in"],
+            partition=original["partition"],
+            offset=original["offset"],
+        ),
+        changes=tuple(
+            Change(what=what, expected=_shown(what, original, run), found=_shown(what, copy, run))
+            for what in row["differs"].split(", ")
+        )
+        if original and copy and row["differs"]
+        else (),
+    )
+
+
+def _identity(row: Row) -> tuple[object, ...]:
+    return tuple(row[name] for name in checks.IDENTITY)
+
+
+def _place(row: Row) -> tuple[object, ...]:
+    return tuple(row[name] for name in checks.PLACE)
+
+
+def _shown(what: str, record: Row, run: Run) -> str:
+    """One thing of a record, as one compares it by eye."""
+    match what:
+        case "topic":
+            return run.topics[record["found_in"]]
+        case "key":
+            key = record["key"]
+            return (
+                "none" if key is None else bytes(key[:_LETTERS]).decode(errors="backslashreplace")
+            )
+        case "value":
+            checksum = record["checksum"]
+            return "none" if checksum is None else f"CRC-32 {checksum:08x}"
+        case "headers":
+            return f"hash {record['headers_hash'] & (1 << 64) - 1:016x}"
+        case "timestamp":
+            return f"{record['timestamp_ms']} ms"
+        case _:
+            return str(record[what])

@@ -1,0 +1,226 @@
+"""Mutation tests of records as brokers keep them: bytes, headers, end sentinels.
+
+A case is a pair of topics of its own, so that one comparison judges all of them.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headrace.api import TopicPartition
+from headrace.mirror_test import Kind
+from headrace.mirror_test.manifest import LoadedTopic, LoadManifest, Stream
+from headrace_spark import checks, messages, records
+
+SCHEMA = (
+    "topic string, partition int, offset bigint, key binary, value binary, "
+    "headers array<struct<key: string, value: binary>>, timestamp timestamp"
+)
+TOPICS = ("orders", "users")
+PARTITIONS = 2
+SENT = 8
+NOW_MS = 1_795_000_000_000
+EARLIER_MS = NOW_MS - 60_000
+
+
+class Raw(NamedTuple):
+    """A record as Spark's Kafka source reads it."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, Any], ...]
+    timestamp_ms: int
+
+    @property
+    def is_sentinel(self) -> bool:
+        return any(name == messages.HEADER_SENTINEL for name, _ in self.headers)
+
+
+def raw(at: TopicPartition, offset: int, message: messages.Message, sent_ms: int = NOW_MS) -> Raw:
+    key = b"%d" % at.partition
+    return Raw(*at, offset, key, message.value, tuple(message.headers), sent_ms)
+
+
+def partition_of(at: TopicPartition, run: str = "run", sent_ms: int = NOW_MS) -> list[Raw]:
+    """A partition of the source: every message of one producer, then the sentinel."""
+    producer = f"{run}-0-0"
+    writer = messages.Writer(producer, 100)
+    laid = [
+        raw(at, offset, writer.message(at, seq, sent_ms), sent_ms)
+        for offset, seq in enumerate(range(at.partition, SENT, PARTITIONS))
+    ]
+    return [*laid, raw(at, len(laid), messages.sentinel(run, at, sent_ms), sent_ms)]
+
+
+Mutation = Callable[[list[Raw]], list[Raw]]
+"""What a mirror makes of the records of both topics."""
+
+
+def changing(rule: Callable[[Raw], bool], change: Callable[[Raw], Raw]) -> Mutation:
+    return lambda laid: [change(r) if rule(r) else r for r in laid]
+
+
+def first_end(record: Raw) -> bool:
+    """The sentinel of the first partition of the first topic."""
+    at_home = record.topic.endswith("orders") and record.partition == 0
+    return record.is_sentinel and at_home
+
+
+def third(record: Raw) -> bool:
+    return record.topic.endswith("orders") and (record.partition, record.offset) == (1, 2)
+
+
+def other(topic: str) -> str:
+    case, _, name = topic.partition("/")
+    return f"{case}/{TOPICS[1 - TOPICS.index(name)]}"
+
+
+def without(record: Raw, header: str) -> Raw:
+    return record._replace(headers=tuple(h for h in record.headers if h[0] != header))
+
+
+def tripled(laid: list[Raw]) -> list[Raw]:
+    copies = [r._replace(offset=50 + n) for r in laid if first_end(r) for n in range(2)]
+    return [*laid, *copies]
+
+
+def sentinel_first(laid: list[Raw]) -> list[Raw]:
+    """The end sentinel overtakes the last message of its partition."""
+    last = next(r.offset for r in laid if first_end(r))
+    place = {last: last - 1, last - 1: last}
+    return [
+        r._replace(offset=place.get(r.offset, r.offset))
+        if r.topic.endswith("orders") and r.partition == 0
+        else r
+        for r in laid
+    ]
+
+
+def replaying(laid: list[Raw]) -> list[Raw]:
+    topic = laid[0].topic
+    old = partition_of(TopicPartition(topic, 0), "earlier", EARLIER_MS)
+    return [*laid, *(r._replace(offset=r.offset + 50) for r in old)]
+
+
+def another_run(laid: list[Raw]) -> list[Raw]:
+    """It sends to the same topics at the same time; its name begins as ours does."""
+    topic = laid[0].topic
+    theirs = partition_of(TopicPartition(topic, 0), "run1", NOW_MS + 1)
+    return [*laid, *(r._replace(offset=r.offset + 50) for r in theirs)]
+
+
+Found = dict[Kind, tuple[int, set[str]]]
+"""How many, and what differs."""
+
+ALL = len(TOPICS) * (SENT + PARTITIONS)
+CASES: dict[str, tuple[Mutation, Found]] = {
+    "perfect": (lambda laid: laid, {}),
+    "topics-exchanged": (
+        changing(lambda _: True, lambda r: r._replace(topic=other(r.topic))),
+        {Kind.CORRUPTED: (ALL, {"topic"})},
+    ),
+    "message-without-a-header": (
+        changing(third, lambda r: without(r, messages.HEADER_TOPIC)),
+        {Kind.CORRUPTED: (1, {"headers"})},
+    ),
+    "message-without-headers": (
+        changing(third, lambda r: r._replace(headers=())),
+        {Kind.CORRUPTED: (1, {"headers"})},
+    ),
+    "message-with-a-byte-changed": (
+        changing(third, lambda r: r._replace(value=(r.value or b"")[:-1] + b"!")),
+        {Kind.CORRUPTED: (1, {"value"})},
+    ),
+    "sentinel-value": (
+        changing(first_end, lambda r: r._replace(value=b"")),
+        {Kind.CORRUPTED: (1, {"value"})},
+    ),
+    "sentinel-key": (
+        changing(first_end, lambda r: r._replace(key=b"other")),
+        {Kind.CORRUPTED: (1, {"key"})},
+    ),
+    "sentinel-timestamp": (
+        changing(first_end, lambda r: r._replace(timestamp_ms=1)),
+        {Kind.CORRUPTED: (1, {"timestamp"})},
+    ),
+    "sentinel-header": (
+        changing(first_end, lambda r: without(r, messages.HEADER_SENTINEL)),
+        {Kind.CORRUPTED: (1, {"headers"})},
+    ),
+    "sentinel-tripled": (tripled, {Kind.DUPLICATED: (2, {""})}),
+    "sentinel-in-another-partition": (
+        changing(first_end, lambda r: r._replace(partition=1, offset=50)),
+        {Kind.CORRUPTED: (1, {"partition"})},
+    ),
+    "sentinel-overtakes": (sentinel_first, {Kind.REORDERED: (1, {""})}),
+    # Its partition has no end; the verifier says so from the sentinels that it saw.
+    "sentinel-lost": (lambda laid: [r for r in laid if not first_end(r)], {}),
+    "earlier-run": (replaying, {Kind.REPLAYED: (SENT // 2, {""})}),
+    "another-run": (another_run, {}),
+}
+
+
+@pytest.fixture(scope="module")
+def judged(spark: SparkSession) -> dict[str, Found]:
+    names = {f"{case}/{topic}": f"{case}/{topic}" for case in CASES for topic in TOPICS}
+    source = {
+        case: [
+            record
+            for topic in TOPICS
+            for number in range(PARTITIONS)
+            for record in partition_of(TopicPartition(f"{case}/{topic}", number))
+        ]
+        for case in CASES
+    }
+    manifest = LoadManifest(
+        run="run",
+        topics=tuple(
+            LoadedTopic(
+                name=name,
+                keys=PARTITIONS,
+                start_offsets=(0,) * PARTITIONS,
+                end_offsets=(SENT // PARTITIONS + 1,) * PARTITIONS,
+                target_start_offsets=(),
+            )
+            for name in names
+        ),
+        streams=tuple(Stream(producer="run-0-0", topic=name, sent=SENT) for name in names),
+        started_ms=NOW_MS,
+        finished_ms=NOW_MS,
+        acknowledged_per_second=(),
+    )
+
+    def recognised(laid: list[Raw]) -> Any:
+        rows = [(*r[:5], [tuple(h) for h in r.headers], r.timestamp_ms / 1000) for r in laid]
+        schema = SCHEMA.replace("timestamp timestamp", "timestamp double")
+        kafka = spark.createDataFrame(rows, schema)
+        kafka = kafka.withColumn("timestamp", kafka.timestamp.cast("timestamp"))
+        return records.recognised(kafka, names, "run", NOW_MS).cache()
+
+    rows = checks.compare(
+        records.acknowledged(spark, manifest),
+        records.refused(spark, manifest),
+        recognised([r for laid in source.values() for r in laid]),
+        recognised([r for case, laid in source.items() for r in CASES[case][0](laid)]),
+        run="run",
+        keys=dict.fromkeys(names, PARTITIONS),
+        preserved=True,
+    ).collect()
+    found: dict[str, Found] = {case: {} for case in CASES}
+    for row in rows:
+        case = found[row.topic.partition("/")[0]]
+        count, differs = case.get(Kind(row.kind), (0, set()))
+        case[Kind(row.kind)] = count + row["count"], differs | {row.differs}
+    return found
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_done_to_a_record_is_found_and_nothing_else(
+    judged: dict[str, Found], case: str
+) -> None:
+    assert judged[case] == CASES[case][1]

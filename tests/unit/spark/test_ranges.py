@@ -1,0 +1,100 @@
+"""What is said of a log that has lost records of a test."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pytest
+from support.manifests import mirror_test_of_another
+
+from headrace.api import ClusterAccess, MirrorTest, TopicPartition
+from headrace.errors import GaveUp
+from headrace.kafka import Position
+from headrace.mirror_test import Run
+from headrace.mirror_test.manifest import LoadedTopic, LoadManifest
+from headrace_spark import ranges, topics
+
+RUN = Run(
+    name="r1", test=MirrorTest.model_validate(mirror_test_of_another("t", load={"topics": 1}))
+)
+MANIFEST = LoadManifest(
+    run="r1",
+    topics=(
+        LoadedTopic(
+            name="t-0",
+            keys=2,
+            start_offsets=(100, 0),
+            end_offsets=(200, 50),
+            target_start_offsets=(70, 0),
+        ),
+    ),
+    streams=(),
+    started_ms=1,
+    finished_ms=2,
+    acknowledged_per_second=(),
+)
+
+
+@dataclass
+class Cluster:
+    """Logs: the first offset and the end of each partition."""
+
+    logs: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+
+    def topics(self) -> dict[str, int]:
+        return {name: len(logs) for name, logs in self.logs.items()}
+
+    def offsets(self, of: Iterable[TopicPartition], position: Position) -> dict[object, int]:
+        side = 0 if position is Position.EARLIEST else 1
+        return {at: self.logs[at.topic][at.partition][side] for at in of}
+
+
+@pytest.fixture
+def clusters(monkeypatch: pytest.MonkeyPatch) -> dict[str, Cluster]:
+    there = {
+        "east": Cluster({"t-0": ((0, 200), (0, 50))}),
+        "west": Cluster({"east.t-0": ((0, 170), (0, 50))}),
+    }
+
+    def admin(cluster: ClusterAccess) -> Cluster:
+        return there[cluster.alias]
+
+    for module in (ranges, topics):
+        monkeypatch.setattr(module, "Admin", admin)
+    return there
+
+
+def test_the_ranges_of_logs_that_are_whole(clusters: dict[str, Cluster]) -> None:
+    source, target = ranges.of_source(RUN, MANIFEST), ranges.of_target(RUN, MANIFEST)
+    assert (source.start, source.end) == ({"t-0": (100, 0)}, {"t-0": (200, 50)})
+    assert (target.start, target.end) == ({"east.t-0": (70, 0)}, {"east.t-0": (170, 50)})
+    assert target.source_names == {"east.t-0": "t-0"}
+
+
+def test_a_topic_that_the_target_never_had_holds_nothing(clusters: dict[str, Cluster]) -> None:
+    new = MANIFEST.topics[0].model_copy(update={"target_start_offsets": ()})
+    manifest = MANIFEST.model_copy(update={"topics": (new,)})
+    clusters["west"].logs.clear()
+    assert ranges.of_target(RUN, manifest).source_names == {}
+
+
+@pytest.mark.parametrize(
+    ("alias", "logs", "said"),
+    [
+        ("east", {"t-0": ((120, 200), (0, 50))}, "t-0-0 begins at offset 120, and the test's"),
+        ("east", {"t-0": ((0, 10), (0, 50))}, "t-0-0 ends at offset 10 and had 200"),
+        ("east", {"t-0": ((0, 200),)}, "topic t-0 has 1 partitions and had 2: it was made again"),
+        ("east", {}, "topic t-0 is gone"),
+        ("west", {"east.t-0": ((90, 170), (0, 9))}, "east.t-0-0 begins at offset 90"),
+        ("west", {"east.t-0": ((0, 30), (0, 9))}, "east.t-0-0 ends at offset 30 and had 70"),
+        ("west", {}, "topic east.t-0 is gone"),
+    ],
+)
+def test_a_lost_range_is_said_with_cluster_topic_and_offset(
+    clusters: dict[str, Cluster],
+    alias: str,
+    logs: dict[str, tuple[tuple[int, int], ...]],
+    said: str,
+) -> None:
+    clusters[alias].logs = logs
+    with pytest.raises(GaveUp, match=f"{alias} has lost records of this test: {said}"):
+        (ranges.of_source if alias == "east" else ranges.of_target)(RUN, MANIFEST)
