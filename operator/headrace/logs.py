@@ -50,7 +50,7 @@ def configure(
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         # The standard error of the moment: whoever swaps it (a test, a live view) gets the lines.
-        logger_factory=lambda *_: structlog.PrintLogger(stream or sys.stderr),
+        logger_factory=lambda *_: _Lines(stream),
         cache_logger_on_first_use=False,
     )
 
@@ -67,6 +67,31 @@ def set_level(name: str) -> str:
 def toggle_debug() -> str:
     """Log everything, or what was configured if everything is logged; returns the level."""
     return set_level(_Level.configured if _Level.now == "DEBUG" else "DEBUG")
+
+
+def lost_lines() -> str:
+    """Why lines could not be written, and how many; empty when all were."""
+    return f"{_Lines.lost} lines of the log were lost: {_Lines.why}" if _Lines.lost else ""
+
+
+class _Lines:
+    """Writes lines. A full disk loses them, and ends nothing: who logs is in the midst of something
+    more important."""
+
+    lost, why = 0, ""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+
+    def msg(self, message: str) -> None:
+        """A line."""
+        try:
+            print(message, file=self._stream or sys.stderr, flush=True)
+        except OSError as error:
+            _Lines.lost, _Lines.why = _Lines.lost + 1, error.strerror or str(error)
+
+    log = debug = info = warn = warning = msg
+    fatal = failure = err = error = critical = exception = msg
 
 
 def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:

@@ -51,7 +51,7 @@ def test_until_caught_up_gives_up_on_an_unreachable_target(
     with FlowRun(tmp_path, [flow], "--until-caught-up", "--timeout", "20") as run:
         assert run.end(60) == 2
     assert "not caught up, and nothing moved for 20 s: hopeless: " in run.output
-    assert f"west ({NOBODY}): no broker answered" in run.output
+    assert f"west ({NOBODY}): {NOBODY} refuses connections" in run.output
 
 
 def test_a_source_that_is_the_target_ends_the_run(east: Cluster, tmp_path: Path) -> None:

@@ -42,3 +42,15 @@ def test_the_level_changes_for_loggers_that_were_bound_before(stream: StringIO) 
     assert [line for line in ("one", "two", "three") if f"event={line} " in stream.getvalue()] == [
         "two"
     ]
+
+
+def test_a_full_disk_loses_lines_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs._Lines, "lost", 0)
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
+        logs.configure("INFO", full)
+        logs.get_logger("here").info("one")
+        logs.get_logger("here").exception("two")
+        assert logs.lost_lines() == "2 lines of the log were lost: No space left on device"
+        with pytest.raises(OSError, match="No space left"):
+            full.close()
+    structlog.reset_defaults()

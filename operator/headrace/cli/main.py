@@ -5,6 +5,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 
 import click
 
@@ -93,6 +94,11 @@ def main(argv: Sequence[str] | None = None, name: str = "headrace") -> int:
     except HeadraceError as error:
         click.echo(f"headrace: {error}", err=True)
         return exit_for(error)
+    except OSError as error:
+        # A full disk, a file without rights: nothing that a report of ours could correct.
+        file = f"{error.filename}: " if error.filename else ""
+        _say(f"headrace: {file}{error.strerror or error}")
+        return Exit.FAILED
     except Exception as error:  # noqa: BLE001 - the last place that can make it a sentence
         # A defect of headrace: a developer gets the trace, a user gets a message.
         if os.environ.get("HEADRACE_LOG_LEVEL", "").upper() == "DEBUG":
@@ -104,6 +110,11 @@ def main(argv: Sequence[str] | None = None, name: str = "headrace") -> int:
         )
         return Exit.FAILED
     return int(result or 0)
+
+
+def _say(sentence: str) -> None:
+    with suppress(OSError):  # standard error itself may be what cannot be written
+        click.echo(sentence, err=True)
 
 
 def entry() -> None:

@@ -26,7 +26,7 @@ from confluent_kafka.admin import (
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.clients import client_config, construct
-from headrace.kafka.diagnosis import diagnose
+from headrace.kafka.diagnosis import diagnose, is_advertised
 from headrace.kafka.errors import translate
 from headrace.kafka.renewal import Renewed
 
@@ -34,6 +34,10 @@ T = TypeVar("T")
 
 GRACE_S = 5.0
 """The client's own time-outs come first, unless this process was frozen meanwhile."""
+_POLL_S = 0.2
+_BELIEVED_S = 1.0
+"""So long no broker can be reached before that is an answer: a name has several addresses, which
+are tried in turn, and the client tries a refused one again after 0.1 s."""
 
 
 class Topic(NamedTuple):
@@ -60,6 +64,11 @@ class Admin:
         self._timeout_s = timeout_s
         self._client_error: KafkaError | None = None
         """What the client last said of its connections, other than that there are none."""
+        self._all_down: KafkaError | None = None
+        """That no broker can be reached, as the client said since the last request began."""
+        self._served = False
+        """Whether the leader of a partition, or the controller, ever answered: then a broker that
+        cannot be reached is down, and its partitions get another leader."""
         self._renewed = Renewed(cluster, self._make)
 
     @property
@@ -80,7 +89,9 @@ class Admin:
         return construct(AdminClient, self._cluster, config)
 
     def _on_error(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._all_down = error
+        else:
             self._client_error = error
 
     def cluster_id(self) -> str:
@@ -230,6 +241,7 @@ class Admin:
         in the result, without an error. Taken for an offset it would read as a loss of all records.
         """
         offset: int = self._result(tried, future).offset
+        self._served = True
         if offset == OFFSET_INVALID:
             raise Retriable(f"could not {tried}: no answer from the partition's leader")
         return offset
@@ -239,6 +251,7 @@ class Admin:
     ) -> bool:
         try:
             self._result(tried, self._call(tried, call)[name])
+            self._served = True
         except Retriable as error:
             if _code(error) == KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
@@ -249,20 +262,39 @@ class Admin:
         return {"operation_timeout": self._timeout_s, "request_timeout": self._timeout_s}
 
     def _call(self, tried: str, call: Callable[[], T]) -> T:
-        self._client_error = None
+        self._client_error = self._all_down = None
         try:
             return call()
         except KafkaException as error:
             raise self._failed(error, tried) from error
 
     def _result(self, tried: str, future: "Future[T]") -> T:
-        try:
-            return future.result(timeout=self._timeout_s + GRACE_S)
-        except TimeoutError:
-            waited_s = self._timeout_s + GRACE_S
-            raise Retriable(f"could not {tried}: no answer in time ({waited_s:.0f} s)") from None
-        except KafkaException as error:
-            raise self._failed(error, tried) from error
+        waited_s = self._timeout_s + GRACE_S
+        began = time.monotonic()
+        while True:
+            try:
+                return future.result(timeout=min(_POLL_S, waited_s))
+            except TimeoutError:
+                passed_s = time.monotonic() - began
+                if passed_s >= waited_s:
+                    message = f"could not {tried}: no answer in time ({waited_s:.0f} s)"
+                    raise Retriable(message) from None
+                if passed_s >= _BELIEVED_S and (why := self._unreachable(tried)):
+                    raise why from None
+            except KafkaException as error:
+                raise self._failed(error, tried) from error
+
+    def _unreachable(self, tried: str) -> HeadraceError | None:
+        """Why nothing can answer, long before the client gives up."""
+        self._client.poll(0)
+        failed = self._all_down
+        if failed is None and not self._served and self._client_error is not None:
+            failed = (
+                self._client_error if is_advertised(self._cluster, self._client_error) else None
+            )
+        if failed is None:
+            return None
+        return diagnose(self._cluster, tried, translate(failed, tried), self._client_error)
 
     def _failed(self, error: KafkaException, tried: str) -> HeadraceError:
         self._client.poll(0)  # receive what happened meanwhile

@@ -4,8 +4,10 @@ librdkafka reports a wrong host name and an unknown authority with the same word
 a listener with TLS when the client has none: it only sees connections that end.
 """
 
+import re
 import socket
 import ssl
+from typing import NamedTuple
 
 from confluent_kafka import KafkaError
 
@@ -38,15 +40,89 @@ def diagnose(
         advice = _login_advice(cluster, client_error)
         return AuthenticationFailed(f"could not {tried}: {words(client_error)}; {advice}")
     if (server := _listening(cluster)) is None:
-        return failure
+        return Unreachable(f"could not {tried}: {_why_none_listens(cluster)}")
     if why := _tls_trouble(cluster, server, client_error):
         return TlsFailed(f"could not {tried}: {why}")
-    if cluster.spec.authentication is None and isinstance(failure, Unreachable):
-        return Unreachable(
-            f"could not {tried}: {_shown(server)} is open, and no broker answers there; where its "
-            f"listener wants a login, set {cluster.field}.authentication"
-        )
+    if isinstance(failure, Unreachable) and (why := _broker_trouble(cluster, server, client_error)):
+        return Unreachable(f"could not {tried}: {why}")
     return failure
+
+
+def is_advertised(cluster: ClusterAccess, client_error: KafkaError) -> bool:
+    """Whether the error is of a connection to a broker at the address that it gives itself."""
+    broker = _broker(client_error)
+    refused = client_error.code() in {KafkaError._RESOLVE, KafkaError._TRANSPORT}
+    return refused and broker is not None and broker.server not in _bootstrap(cluster)
+
+
+def _broker_trouble(
+    cluster: ClusterAccess, server: Server, client_error: KafkaError | None
+) -> str | None:
+    """A bootstrap server listens; what is the matter with the broker that was asked then?"""
+    if client_error is None or (broker := _broker(client_error)) is None:
+        if cluster.spec.authentication is not None:
+            return None
+        return (
+            f"{_shown(server)} is open, and no broker answers there; where its listener wants a "
+            f"login, set {cluster.field}.authentication"
+        )
+    if client_error.code() in {KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE}:
+        return (
+            f"broker {broker.id} ({broker.server}) accepts connections and does not answer: it is "
+            "frozen or overloaded, or the network drops what it sends; look at that broker"
+        )
+    if not is_advertised(cluster, client_error):
+        return None
+    return (
+        f"broker {broker.id} advertises {broker.server}, which cannot be reached from here "
+        f"({words(client_error)}), while a bootstrap server can; if that broker runs, correct its "
+        f"advertised.listeners, or name the listener meant for this network in {cluster.field}."
+        "bootstrapServers"
+    )
+
+
+class _Broker(NamedTuple):
+    server: str
+    id: str
+
+
+def _broker(client_error: KafkaError) -> _Broker | None:
+    """The one that an error names, as ``sasl_ssl://kafka-1:9093/1: Connect to ... failed``."""
+    found = re.match(r"(?:\w+://)?([^\s/]+:\d+)/(\d+): ", client_error.str())
+    return _Broker(found[1], found[2]) if found else None
+
+
+def _bootstrap(cluster: ClusterAccess) -> list[str]:
+    return [server.strip() for server in cluster.bootstrap_servers.split(",")]
+
+
+def _why_none_listens(cluster: ClusterAccess) -> str:
+    """A sentence for each bootstrap server."""
+    sentences = dict.fromkeys(map(_why_not, _bootstrap(cluster)))
+    advice = f"correct {cluster.field}.bootstrapServers, or start the brokers"
+    return "; ".join([*sentences, advice])
+
+
+def _why_not(server: str) -> str:
+    host = _address(server)[0]
+    try:
+        socket.create_connection(_address(server), _TIMEOUT_S).close()
+    except socket.gaierror as error:
+        return f"the name {host} does not resolve ({error.strerror})"
+    except TimeoutError:
+        return (
+            f"{server} does not answer within {_TIMEOUT_S:.0f} s (a firewall, or a wrong address)"
+        )
+    except ConnectionRefusedError:
+        return f"{server} refuses connections (no broker listens there)"
+    except OSError as error:
+        return f"{server} cannot be reached ({error.strerror})"
+    return f"{server} listens again"
+
+
+def _address(server: str) -> Server:
+    host, _, port = server.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def _tls_trouble(
@@ -96,9 +172,7 @@ def _shown(server: Server) -> str:
 
 def _listening(cluster: ClusterAccess) -> Server | None:
     """The first of the bootstrap servers that takes connections."""
-    for server in cluster.bootstrap_servers.split(","):
-        host, _, port = server.strip().rpartition(":")
-        address = host.strip("[]"), int(port)
+    for address in map(_address, _bootstrap(cluster)):
         try:
             socket.create_connection(address, _TIMEOUT_S).close()
         except OSError:

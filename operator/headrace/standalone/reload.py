@@ -6,7 +6,7 @@ from datetime import datetime
 
 from headrace.api import RESET_ANNOTATION, FlowState, Manifest, ReplicationFlow
 from headrace.errors import HeadraceError, InvalidSpec
-from headrace.logs import get_logger
+from headrace.logs import get_logger, lost_lines
 from headrace.standalone.herder import StandaloneHerder
 from headrace.standalone.manifest_files import ManifestFiles
 from headrace.standalone.pause_records import PauseRecords
@@ -44,7 +44,7 @@ class Reload:
 
     def notices(self) -> list[str]:
         """What a person should know: a bad edit, files that were not read again."""
-        notices = [self._problem] if self._problem else []
+        notices = [one for one in (self._problem, lost_lines()) if one]
         if changed := self._files.changed():
             files = ", ".join(map(str, changed))
             notices.append(

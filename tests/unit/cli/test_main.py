@@ -1,5 +1,6 @@
 """The command itself: exit codes, and what it says when something is missing."""
 
+import errno
 import sys
 
 import pytest
@@ -54,3 +55,14 @@ def test_a_fault_of_ours_is_a_sentence_and_no_trace(
     errors = capsys.readouterr().err
     assert errors.startswith("headrace: internal error, please report it: RuntimeError('oops')")
     assert "Traceback" not in errors
+
+
+def test_an_error_of_the_system_is_a_sentence_and_no_internal_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(**_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/var/lib/here")
+
+    monkeypatch.setattr("headrace.cli.main.group.main", full)
+    assert main(["status"]) == Exit.FAILED
+    assert capsys.readouterr().err == "headrace: /var/lib/here: No space left on device\n"
