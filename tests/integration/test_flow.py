@@ -331,7 +331,7 @@ def test_status_prints_the_status_as_yaml(
     with FlowRun(tmp_path, [manifest("shown", east, west, topic)]) as run:
         wait_until(run.settled, within_s=60)
         done = subprocess.run(
-            [sys.executable, "-m", "headrace", "status", "shown"],
+            [sys.executable, "-m", "headrace", "status", "shown", "-o", "yaml"],
             capture_output=True,
             text=True,
             check=True,

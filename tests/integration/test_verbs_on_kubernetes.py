@@ -71,7 +71,9 @@ def test_what_there_is(say: Say) -> None:
     rows = say("tasks").splitlines()
     assert rows[0].split()[:3] == ["TASK", "STATE", "DRIVER"]
     assert rows[1].split()[:4] == [TASK, "Running", "driver-1", "12"]
-    assert yaml.safe_load(say("status", "orders"))["status"]["units"][0]["name"] == TASK
+    shown = yaml.safe_load(say("status", "orders", "-o", "yaml"))
+    assert shown["status"]["units"][0]["name"] == TASK
+    assert say("status").splitlines()[0].split()[:3] == ["FLOW", "READY", "REASON"]
     assert yaml.safe_load(say("describe", TASK))["spec"]["driverName"] == "driver-1"
     assert TASK in say("tasks", name="kubectl headrace")
 
@@ -88,6 +90,7 @@ def test_a_wish_about_a_task_is_an_annotation(say: Say, resources: Resources) ->
 def test_a_wish_about_a_flow_is_its_spec(say: Say, resources: Resources) -> None:
     assert say("pause", "orders").startswith("orders is paused")
     assert resources.flow("orders")["spec"]["state"] == "Paused"
+    assert "orders is paused already" in say("pause", "orders", code=3)
     say("resume", "orders")
     assert resources.flow("orders")["spec"]["state"] == "Running"
     say("pause", "--stop", "orders")
@@ -106,6 +109,7 @@ def test_a_wish_about_a_flow_is_its_spec(say: Say, resources: Resources) -> None
     assert not resources.flow("orders")["spec"].get("pausedPartitions")
     say("resume", "orders")
     assert say("scale", "4") == "2 -> 4 drivers.\n"
+    assert "there are 4 drivers already" in say("scale", "4", code=3)
     assert resources.flow("orders")["spec"]["drivers"] == {"replicas": 4}
 
 

@@ -84,9 +84,9 @@ class ClusterFlows:
         return {"from": held.status.driver_name}
 
     async def _set_state(self, flow: str, state: str) -> Answer:
-        await self._flow(flow)  # for the sentence when there is none
+        before = await self._flow(flow)
         await self._patch_spec(flow, {"state": state})
-        return answer_pauses(await self._flow(flow), await self._tasks(flow))
+        return answer_pauses(before, await self._flow(flow), await self._tasks(flow))
 
     async def _pause_partitions(self, flow: str, partitions: str, paused: bool) -> Answer:
         while True:
@@ -97,7 +97,8 @@ class ClusterFlows:
             spec = {"pausedPartitions": [as_json(item) for item in items]}
             with suppress(Conflict):
                 await self._patch(flow, {"metadata": version, "spec": spec})
-                return answer_pauses(await self._flow(flow), await self._tasks(flow), partitions)
+                after = await self._flow(flow)
+                return answer_pauses(known, after, await self._tasks(flow), partitions)
 
     async def _reset(self, flow: str, partitions: str, dry_run: bool) -> Answer:
         while True:

@@ -1,11 +1,12 @@
 """Commands about flows that run, here or in a cluster: ``headrace tasks``, ``restart`` ..."""
 
+import json
+
 import click
 import yaml
-from rich.console import Console
-from rich.table import Table
 
-from headrace.cli.flows import Flows, of_flows
+from headrace.cli.flows import Answer, Flows, of_flows
+from headrace.cli.tables import show_flows, show_tasks
 from headrace.errors import InvalidSpec
 
 flow_argument = click.argument("flow", required=False)
@@ -15,17 +16,26 @@ partitions_argument = click.argument("partitions", metavar="[TOPIC[/PARTITIONS]]
 
 @click.command()
 @flow_argument
+@click.option(
+    "-o", "--output", type=click.Choice(["yaml", "json"]), help="All that is known, for programs."
+)
 @of_flows
-def status(flows: Flows, flow: str | None) -> None:
-    """Print the status of FLOW, or of all flows that there are, as YAML.
+def status(flows: Flows, flow: str | None, output: str | None) -> None:
+    """Show how FLOW is, or all flows that there are.
 
-    The fields are those of a ReplicationFlow's status; `units` lists its connectors and tasks.
+    With -o, the fields are those of a ReplicationFlow's status; `units` lists connectors and tasks.
     """
     documents = [
         {"metadata": {"name": name}, "status": flows.request(name, "status")}
         for name in ([flow] if flow else flows.names())
     ]
-    click.echo(yaml.safe_dump_all(documents, sort_keys=False), nl=False)
+    match output:
+        case "yaml":
+            click.echo(yaml.safe_dump_all(documents, sort_keys=False), nl=False)
+        case "json":
+            click.echo(json.dumps(documents, indent=2))
+        case _:
+            show_flows(documents)
 
 
 @click.command()
@@ -33,23 +43,8 @@ def status(flows: Flows, flow: str | None) -> None:
 @of_flows
 def tasks(flows: Flows, flow: str | None) -> None:
     """List the connectors and tasks of FLOW, or of all flows that there are."""
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
-    for column in ("TASK", "STATE", "DRIVER", "STANDBYS", "LAG RECORDS", "LAG S", "RESTARTS"):
-        table.add_column(column, no_wrap=True)
-    table.add_column("ERROR", overflow="fold")
-    for name in [flow] if flow else flows.names():
-        for unit in flows.request(name, "status")["units"]:
-            table.add_row(
-                unit["name"],
-                unit.get("phase", "-"),
-                unit["driverName"] or f"- (assigned to {unit['assignedTo'] or 'none'})",
-                ", ".join(unit["standbys"]),
-                *(str(unit.get(field, "")) for field in ("lagRecords", "lagSeconds", "restarts")),
-                unit.get("lastError", {}).get("message", ""),
-            )
-    console = Console(highlight=False)
-    # What is piped to a file or a program is not to be folded at some width.
-    (console if console.is_terminal else Console(highlight=False, width=1000)).print(table)
+    names = [flow] if flow else flows.names()
+    show_tasks(unit for name in names for unit in flows.request(name, "status")["units"])
 
 
 @click.command()
@@ -78,6 +73,8 @@ def restart(flows: Flows, task: str) -> None:
 def move(flows: Flows, task: str, driver: str) -> None:
     """Run TASK on DRIVER from now on, for as long as that driver lives."""
     answer = flows.request(_flow_of(flows, task), "move", task=task, driver=driver)
+    if answer["from"] == driver:
+        raise InvalidSpec(f"{task} is on {driver} already: nothing moves")
     click.echo(f"{task} moves from {answer['from']} to {driver}.")
 
 
@@ -93,12 +90,14 @@ def pause(flows: Flows, flow: str, partitions: str | None, stop: bool) -> None:
     (spec.pausedPartitions).
     """
     if partitions is None:
-        flows.request(flow, "set-state", state="Stopped" if stop else "Paused")
+        answer = flows.request(flow, "set-state", state="Stopped" if stop else "Paused")
+        _refuse_unchanged(answer, f"{flow} is {'stopped' if stop else 'paused'}")
         click.echo(f"{flow} is {'stopped' if stop else 'paused'} until `headrace resume`.")
         return
     if stop:
         raise InvalidSpec("--stop is for a whole flow: leave it out, or the partitions")
     answer = flows.request(flow, "pause-partitions", partitions=partitions, paused=True)
+    _refuse_unchanged(answer, f"{partitions} of {flow} is paused")
     click.echo(
         f"{partitions} of {flow} is paused until `headrace resume`: {answer['meant']} of its "
         "partitions now."
@@ -113,6 +112,9 @@ def resume(flows: Flows, flow: str, partitions: str | None) -> None:
     """Go on with a paused or stopped FLOW, or with TOPIC[/PARTITIONS] of it only."""
     if partitions is None:
         answer = flows.request(flow, "set-state", state="Running")
+        paused = ", ".join(answer["paused"])
+        but = f"; paused are {paused}: name them, to resume them" if paused else ""
+        _refuse_unchanged(answer, f"{flow} runs", but)
         click.echo(f"{flow} goes on.")
     else:
         answer = flows.request(flow, "pause-partitions", partitions=partitions, paused=False)
@@ -133,7 +135,14 @@ def scale(flows: Flows, drivers: int, flow: str | None) -> None:
     On one machine drivers are shared by the flows of a run. Only what must move moves.
     """
     answer = flows.request(flow or _the_only_one(flows), "scale", drivers=drivers)
+    if answer["before"] == drivers:
+        raise InvalidSpec(f"there are {drivers} drivers already: nothing is changed")
     click.echo(f"{answer['before']} -> {drivers} drivers.")
+
+
+def _refuse_unchanged(answer: Answer, what_is: str, but: str = "") -> None:
+    if not answer["changed"]:
+        raise InvalidSpec(f"{what_is} already: nothing is changed{but}")
 
 
 def _the_only_one(flows: Flows) -> str:

@@ -18,7 +18,7 @@ from headrace.api import Manifest, ReplicationFlow, unbuilt
 from headrace.cli.exits import Exit
 from headrace.cli.log_options import log_format_option
 from headrace.cli.secrets_folder import rewrite_secrets, secrets_folder, secrets_option
-from headrace.cli.view import farewell, show
+from headrace.cli.view import farewell, flow_views, show
 from headrace.control import control
 from headrace.control.catch_up import caught_up, progress_of, why_behind
 from headrace.errors import Fatal, GaveUp, InvalidSpec
@@ -174,20 +174,25 @@ async def _run(
             write_secrets=write_secrets,
             serve=serve,
         )
-        running = asyncio.create_task(herder.run(stop))
+        ended, began = asyncio.Event(), time.monotonic()
+        running = asyncio.create_task(herder.run(ended))
         viewing = asyncio.create_task(show(herder))
         give_up_after_s = options.timeout if options.until_caught_up else None
         watching = asyncio.create_task(_watch(herder, reloading, give_up_after_s))
         following = asyncio.create_task(_follow(reload, reloading))
-        ends = {running, watching, following}
+        stopping = asyncio.create_task(stop.wait())
+        ends: set[asyncio.Task[Any]] = {running, watching, following, stopping}
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             viewing.cancel()
             await asyncio.wait({viewing})
-            farewell(herder)
-            stop.set()
+            last = flow_views(herder)
+            ended.set()
             await asyncio.wait({running})
+            why = "as it was asked to" if stop.is_set() else "by itself"
+            farewell(last, time.monotonic() - began, why)
+            stopping.cancel()
         running.result()
         for end in (watching, following):
             if end.done():

@@ -1,131 +1,94 @@
-"""The live view of a run: a table on a terminal, plain lines elsewhere."""
+"""The live view of a run: a screen on a terminal, plain lines elsewhere."""
 
 import asyncio
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 
 import click
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
-from headrace.api import (
-    ConditionType,
-    ReplicationFlowStatus,
-    ReplicationTask,
-    TaskPhase,
-    TaskType,
-    condition,
-)
+from headrace.api import ReplicationFlowStatus
+from headrace.cli.screen import FlowView, behind, elapsed, rate, readiness, screen
 from headrace.standalone import StandaloneHerder
 
 _REFRESH_S = 0.5
 _PLAIN_INTERVAL_S = 5.0
-
-_COLOURS = {
-    TaskPhase.RUNNING: "green",
-    TaskPhase.RESTORING: "yellow",
-    TaskPhase.PAUSED: "cyan",
-    TaskPhase.FAILED: "red",
-}
-_ALARMS = (
-    ConditionType.DATA_LOSS_DETECTED,
-    ConditionType.FOREIGN_WRITER,
-    ConditionType.PARTITIONS_PAUSED,
-    ConditionType.RECORDS_LEFT_OUT,
-    ConditionType.PARTITION_CONTESTED,
-    ConditionType.TRANSACTION_HANGING,
-    ConditionType.TOMBSTONES_AT_RISK,
-    ConditionType.ASSIGNMENT_FAILED,
-    ConditionType.DRIVER_UNRESPONSIVE,
-)
 
 
 async def show(herder: StandaloneHerder) -> None:
     """Show until cancelled."""
     console = Console(stderr=True)
     if console.is_terminal:
-        await _show_table(console, herder)
+        await _show_screen(console, herder)
     else:
-        await _show_lines(console, herder)
+        await _show_lines(herder)
 
 
-def farewell(herder: StandaloneHerder) -> None:
-    """A last line a flow: how it stands when it is asked to stop."""
-    for flow in herder.flows():
-        status = herder.status(flow)
-        click.echo(f"{flow}: stopping; {_readiness(status)}; {_summary(status)}", err=True)
+def flow_views(herder: StandaloneHerder) -> list[FlowView]:
+    """All flows as they are now."""
+    return [FlowView(name, herder.status(name), herder.tasks(name)) for name in herder.flows()]
 
 
-async def _show_table(console: Console, herder: StandaloneHerder) -> None:
-    with Live(console=console, auto_refresh=False, transient=False) as live:
+def farewell(flows: Sequence[FlowView], elapsed_s: float, why: str) -> None:
+    """A last sentence for each flow, when all has ended: how it was when it was asked to stop."""
+    for flow in flows:
+        lag = flow.status.lag
+        left = behind(lag.records if lag else 0, lag.seconds if lag else 0)
+        state = "" if flow.ready else f"; it was {readiness(flow.status)}"
+        _say(
+            f"{flow.name}: stopped {why} after {elapsed(elapsed_s)}: {left}{state}; progress is on "
+            "the target, the next run resumes there"
+        )
+
+
+class LiveScreen:
+    """Renders to the size that the terminal has at that moment."""
+
+    def __init__(self, herder: StandaloneHerder) -> None:
+        self._herder = herder
+        self._began = time.monotonic()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = screen(
+            flow_views(self._herder),
+            self._herder.notices(),
+            time.monotonic() - self._began,
+            options.max_width,
+            options.height or console.height,
+        )
+        # The whole screen each time, so that a resize leaves nothing behind.
+        yield Text("\n", no_wrap=True).join(lines)
+
+
+async def _show_screen(console: Console, herder: StandaloneHerder) -> None:
+    shown = LiveScreen(herder)
+    with Live(shown, console=console, auto_refresh=False, screen=True) as live:
         while True:
-            parts = [
-                _flow_table(flow, herder.status(flow), herder.tasks(flow))
-                for flow in herder.flows()
-            ]
-            notices = [Text(notice, style="yellow") for notice in herder.notices()]
-            live.update(Group(*notices, *parts), refresh=True)
+            with suppress(OSError):
+                live.refresh()
             await asyncio.sleep(_REFRESH_S)
 
 
-async def _show_lines(console: Console, herder: StandaloneHerder) -> None:
+async def _show_lines(herder: StandaloneHerder) -> None:
     """A line a flow every few seconds, and at once when its readiness changes."""
     shown: dict[str, tuple[str, float]] = {}
     while True:
         for flow in herder.flows():
             status = herder.status(flow)
-            word = _readiness(status)
+            word = readiness(status)
             last_word, at = shown.get(flow, ("", 0.0))
             if word != last_word or time.monotonic() - at >= _PLAIN_INTERVAL_S:
                 shown[flow] = (word, time.monotonic())
-                console.print(f"{flow}: {word}; {_summary(status)}", soft_wrap=True, markup=False)
+                _say(f"{flow}: {word}; {_summary(status)}")
         await asyncio.sleep(_REFRESH_S)
 
 
-def _flow_table(flow: str, status: ReplicationFlowStatus, tasks: list[ReplicationTask]) -> Group:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name, justify in (
-        ("task", "left"),
-        ("state", "left"),
-        ("driver", "left"),
-        ("partitions", "right"),
-        ("lag records", "right"),
-        ("lag s", "right"),
-        ("rate", "right"),
-        ("error", "left"),
-    ):
-        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
-    for task in sorted(tasks, key=lambda t: (t.spec.type, t.spec.index)):
-        table.add_row(*_row(task))
-    title = Text.assemble((flow, "bold"), "  ", _readiness(status), style="")
-    return Group(title, Text(_summary(status), style="dim"), table, Text(""))
-
-
-def _row(task: ReplicationTask) -> tuple[Text | str, ...]:
-    status = task.status
-    phase = status.phase or TaskPhase.CREATED
-    copies = task.spec.type is TaskType.SOURCE_TASK
-    count = sum(len(packed.numbers) for packed in status.partitions)
-    return (
-        task.metadata.name,
-        Text(str(phase), style=_COLOURS.get(phase, "")),
-        status.driver_name or "-",
-        str(count) if copies else "",
-        f"{status.lag_records or 0:,}" if copies else "",
-        f"{status.lag_seconds or 0}" if copies else "",
-        _rate(status.bytes_per_second or 0) if copies else "",
-        Text(status.last_error.message if status.last_error else "", style="red"),
-    )
-
-
-def _readiness(status: ReplicationFlowStatus) -> str:
-    ready = condition(status.conditions, ConditionType.READY)
-    if ready is None:
-        return "unknown"
-    word = "Ready" if ready.status == "True" else "not Ready"
-    others = [f"{c.type}: {c.message}" for c in status.conditions if c.type in _ALARMS]
-    return "; ".join([f"{word} ({ready.reason}): {ready.message}", *others])
+def _say(line: str) -> None:
+    with suppress(OSError):  # a full disk behind standard error ends no flow
+        click.echo(line, err=True)
 
 
 def _summary(status: ReplicationFlowStatus) -> str:
@@ -134,9 +97,5 @@ def _summary(status: ReplicationFlowStatus) -> str:
         f"{status.topics or 0} topics, {status.partitions or 0} partitions, "
         f"{tasks.running if tasks else 0}/{tasks.total if tasks else 0} tasks running, "
         f"{status.drivers or 0} drivers, lag {lag.records if lag else 0:,} records "
-        f"{lag.seconds if lag else 0} s, {_rate(status.bytes_per_second or 0)}"
+        f"{lag.seconds if lag else 0} s, {rate(status.bytes_per_second)} MB/s"
     )
-
-
-def _rate(bytes_per_second: float) -> str:
-    return f"{bytes_per_second / 1e6:.1f} MB/s"

@@ -38,9 +38,13 @@ def change_pauses(
 
 
 def answer_pauses(
-    flow: ReplicationFlow, tasks: Iterable[ReplicationTask], partitions: str = ""
+    before: ReplicationFlow,
+    flow: ReplicationFlow,
+    tasks: Iterable[ReplicationTask],
+    partitions: str = "",
 ) -> Answer:
-    """For a person: how many partitions of the flow are meant, and what is paused now."""
+    """For a person: whether anything changed since ``before``, how many partitions of the flow are
+    meant, and what is paused now."""
     packed = [
         item
         for task in tasks
@@ -49,7 +53,12 @@ def answer_pauses(
     ]
     meant = Pauses.of([parse_partitions(partitions)] if partitions else [])
     return {
+        "changed": _paused(before) != _paused(flow),
         "meant": len(meant.among(TopicPartitions.unpack(packed))),
         "paused": [str(item) for item in flow.spec.paused_partitions],
         "state": str(flow.spec.state),
     }
+
+
+def _paused(flow: ReplicationFlow) -> tuple[str, tuple[PausedPartitions, ...]]:
+    return str(flow.spec.state), flow.spec.paused_partitions

@@ -50,14 +50,15 @@ def _move(herder: StandaloneHerder, flow: str, task: str, driver: str) -> Answer
 
 
 def _set_state(herder: StandaloneHerder, flow: str, state: str) -> Answer:
+    before = herder.flow(flow)
     herder.pause(flow, state=FlowState(state))
-    return answer_pauses(herder.flow(flow), herder.tasks(flow))
+    return answer_pauses(before, herder.flow(flow), herder.tasks(flow))
 
 
 def _pause_partitions(herder: StandaloneHerder, flow: str, partitions: str, paused: bool) -> Answer:
-    items = change_pauses(herder.flow(flow), partitions, paused=paused)
-    herder.pause(flow, paused_partitions=items)
-    return answer_pauses(herder.flow(flow), herder.tasks(flow), partitions)
+    before = herder.flow(flow)
+    herder.pause(flow, paused_partitions=change_pauses(before, partitions, paused=paused))
+    return answer_pauses(before, herder.flow(flow), herder.tasks(flow), partitions)
 
 
 def _reset(herder: StandaloneHerder, flow: str, partitions: str, dry_run: bool) -> Answer:

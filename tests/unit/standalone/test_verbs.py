@@ -35,7 +35,10 @@ def test_a_flow_and_its_partitions_are_paused_and_resumed() -> None:
         assert herder.flow("f").metadata.generation == 2
         await ask("pause-partitions", partitions="orders/0-3", paused=True)
         answered = await ask("pause-partitions", partitions="payments", paused=True)
-        assert answered == {"meant": 0, "paused": ["orders/0-3", "payments"], "state": "Stopped"}
+        paused = {"meant": 0, "paused": ["orders/0-3", "payments"], "state": "Stopped"}
+        assert answered == {"changed": True, **paused}
+        again = await ask("pause-partitions", partitions="payments", paused=True)
+        assert again == {"changed": False, **paused}
         answered = await ask("pause-partitions", partitions="orders/1", paused=False)
         assert answered["paused"] == ["orders/0,2-3", "payments"]
         with pytest.raises(InvalidSpec, match="'orders/x' is neither a topic nor some of its"):

@@ -1,0 +1,85 @@
+"""Tables of flows and of tasks, cut at the width of the terminal."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from headrace.cli.screen import rate
+
+_Json = Mapping[str, Any]
+_WIDEST = 5000
+
+
+def show_flows(documents: Sequence[_Json]) -> None:
+    """A line each; below, in full, what is wrong."""
+    table = _table("FLOW", "READY", "REASON", "BEHIND", "SECONDS", "MB/S", "TASKS", "DRIVERS")
+    sentences = []
+    for document in documents:
+        name, status = document["metadata"]["name"], document["status"]
+        conditions = {one["type"]: one for one in status.get("conditions", ())}
+        ready = conditions.get("Ready", {})
+        lag, tasks = status.get("lag", {}), status.get("tasks", {})
+        table.add_row(
+            name,
+            ready.get("status", "Unknown"),
+            ready.get("reason", ""),
+            f"{lag.get('records', 0):,}",
+            str(lag.get("seconds", 0)),
+            rate(status.get("bytesPerSecond")),
+            f"{tasks.get('running', 0)}/{tasks.get('total', 0)}",
+            str(status.get("drivers", 0)),
+        )
+        sentences += _sentences(name, ready, status)
+    _print(table)
+    for sentence in dict.fromkeys(sentences):
+        click.echo(sentence)
+
+
+def show_tasks(units: Iterable[_Json]) -> None:
+    """A line each, the error last: it gives way where there is no room for all."""
+    units = list(units)
+    standbys = ["STANDBYS"] if any(unit["standbys"] for unit in units) else []
+    table = _table(
+        "TASK", "STATE", "DRIVER", *standbys, "LAG RECORDS", "LAG S", "RESTARTS", "ERROR"
+    )
+    for unit in units:
+        table.add_row(
+            unit["name"],
+            unit.get("phase", "-"),
+            unit["driverName"] or f"- (assigned to {unit['assignedTo'] or 'none'})",
+            *([", ".join(unit["standbys"])] if standbys else []),
+            *(str(unit.get(field, "")) for field in ("lagRecords", "lagSeconds", "restarts")),
+            " ".join(unit.get("lastError", {}).get("message", "").split()),
+        )
+    _print(table)
+
+
+def _sentences(name: str, ready: _Json, status: _Json) -> list[str]:
+    found = [] if ready.get("status") == "True" else [f"{name}: {ready.get('message', 'unknown')}"]
+    for unit in status.get("units", ()):
+        if error := unit.get("lastError"):
+            found.append(f"{unit['name']}: {error['message']}")
+    return found + list(status.get("notices", ()))
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in columns:
+        table.add_column(column, no_wrap=True)
+    return table
+
+
+def _print(table: Table) -> None:
+    """Cut at the width of a terminal; what is piped to a file or a program is not cut."""
+    console = Console(highlight=False)
+    wide = Console(width=_WIDEST, highlight=False)
+    for line in wide.render_lines(table, pad=False):
+        text = Text.assemble(*((part.text, part.style or "") for part in line))
+        text.rstrip()
+        if console.is_terminal:
+            text.truncate(console.width, overflow="ellipsis")
+        console.print(text, soft_wrap=True)
