@@ -1,0 +1,47 @@
+"""What the pages print works as printed, as far as that needs no cluster."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from headrace.api import ReplicationFlow, unbuilt
+from headrace.api.loader import load
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FLOWS = [
+    pytest.param(block, id=f"{page.name}-{number}")
+    for page in PAGES
+    for number, block in enumerate(re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL))
+    if "kind: ReplicationFlow" in block
+]
+
+
+def test_there_are_manifests_on_the_pages() -> None:
+    assert len(FLOWS) >= 2
+
+
+@pytest.mark.parametrize("text", FLOWS)
+def test_a_manifest_of_a_page_is_valid(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "flow.yaml"
+    file.write_text(text)
+    for flow in load([file]).flows:
+        assert isinstance(flow, ReplicationFlow)
+        assert unbuilt(flow).refused == ()
+
+
+def test_headings_that_links_name_exist() -> None:
+    """The link checker of the tests of the repository looks at files only."""
+    absent = []
+    for page in PAGES:
+        for file, heading in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text()):
+            target = (page.parent / file) if file else page
+            if target.suffix == ".md" and heading not in _headings(target.read_text()):
+                absent.append(f"{page.name}: {file}#{heading}")
+    assert absent == []
+
+
+def _headings(text: str) -> set[str]:
+    titles = re.findall(r"(?m)^#+ (.*)$", text)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
