@@ -67,6 +67,20 @@ def test_a_driver_that_froze_and_then_ended_is_lost_once_and_replaced() -> None:
     asyncio.run(scene())
 
 
+def test_drivers_are_rolled_and_the_old_one_stays_until_it_is_stopped() -> None:
+    async def scene() -> None:
+        async with running_fleet() as (fleet, events):
+            (first,) = fleet.ready()
+            fleet.roll()
+            await eventually(lambda: [driver.name for driver in fleet.ready()] == ["driver-2"])
+            assert first in fleet.alive(), "it may still hold units"
+            first.send({"event": "stop"})
+            await eventually(lambda: events.left == [first])
+            assert [driver.name for driver in fleet.alive()] == ["driver-2"]
+
+    asyncio.run(scene())
+
+
 def test_the_log_of_a_driver_that_aborts_has_its_stacks(tmp_path: Path) -> None:
     log = tmp_path / "drivers.log"
 

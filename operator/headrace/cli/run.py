@@ -1,6 +1,7 @@
 """``headrace run``: the flows of some manifests, on this machine."""
 
 import asyncio
+import os
 import signal
 import sys
 import time
@@ -17,11 +18,10 @@ from headrace import logs
 from headrace.api import Manifest, ReplicationFlow, unbuilt
 from headrace.cli.exits import Exit
 from headrace.cli.log_options import log_format_option
+from headrace.cli.run_end import watch
 from headrace.cli.secrets_folder import rewrite_secrets, secrets_folder, secrets_option
 from headrace.cli.view import farewell, flow_views, show
 from headrace.control import control
-from headrace.control.catch_up import caught_up, progress_of, why_behind
-from headrace.errors import Fatal, GaveUp, InvalidSpec
 from headrace.host import state_home
 from headrace.standalone import StandaloneHerder
 from headrace.standalone.manifest_files import ManifestFiles
@@ -152,7 +152,13 @@ async def _run(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    loop.add_signal_handler(signal.SIGHUP, reload.set)
+    on_terminal = sys.stderr.isatty()
+
+    def hang_up() -> None:
+        closed = on_terminal and is_hung_up(sys.stderr.fileno())
+        (stop if closed else reload).set()
+
+    loop.add_signal_handler(signal.SIGHUP, hang_up)
     loop.add_signal_handler(signal.SIGUSR1, lambda: herder.set_log_level(logs.toggle_debug()))
     async with AsyncExitStack() as sockets:
 
@@ -178,7 +184,7 @@ async def _run(
         running = asyncio.create_task(herder.run(ended))
         viewing = asyncio.create_task(show(herder))
         give_up_after_s = options.timeout if options.until_caught_up else None
-        watching = asyncio.create_task(_watch(herder, reloading, give_up_after_s))
+        watching = asyncio.create_task(watch(herder, reloading, give_up_after_s))
         following = asyncio.create_task(_follow(reload, reloading))
         stopping = asyncio.create_task(stop.wait())
         ends: set[asyncio.Task[Any]] = {running, watching, following, stopping}
@@ -201,6 +207,15 @@ async def _run(
     return Exit.OK
 
 
+def is_hung_up(terminal: int) -> bool:
+    """Whether the terminal is gone, which sends HUP too: then the run ends, as it always did."""
+    try:
+        os.get_terminal_size(terminal)
+    except OSError:
+        return True
+    return False
+
+
 async def _follow(asked: asyncio.Event, reload: Reload) -> None:
     """Read the manifests again whenever that is asked for."""
     while True:
@@ -211,51 +226,17 @@ async def _follow(asked: asyncio.Event, reload: Reload) -> None:
 
 @asynccontextmanager
 async def _serve_metrics(herder: StandaloneHerder, options: Options) -> AsyncIterator[None]:
-    from headrace.standalone.metrics import run_registry  # noqa: PLC0415 - only with the option
+    from headrace.standalone.metrics import not_ready, run_registry  # noqa: PLC0415 - only with the option
     from headrace.telemetry.serving import serve  # noqa: PLC0415
 
-    registry = run_registry(herder.measure, asyncio.get_running_loop())
+    registry = run_registry(herder, asyncio.get_running_loop())
     async with serve(
         options.metrics_address,
         options.metrics_port or 0,
         registry,
         live=list,
-        ready=herder.not_ready,
+        ready=partial(not_ready, herder),
         option="--metrics-port or --metrics-address",
     ) as port:
         log.info("serves metrics", address=options.metrics_address, port=port)
         yield
-
-
-async def _watch(herder: StandaloneHerder, reload: Reload, give_up_after_s: float | None) -> None:
-    """Return when all is caught up, if that was asked for; raise what cannot go on."""
-    last, since = None, time.monotonic()
-    while True:
-        await asyncio.sleep(0.2)
-        units = {flow: herder.tasks(flow) for flow in herder.flows()}
-        for tasks in units.values():
-            if not reload.happened:  # a bad edit ends nothing: its tasks fail, and say why
-                _raise_mistakes(tasks, give_up_after_s is not None)
-        if give_up_after_s is None:
-            continue
-        if all(caught_up(tasks) for tasks in units.values()):
-            return
-        now = [progress_of(tasks) for tasks in units.values()]
-        if now != last:
-            last, since = now, time.monotonic()
-        elif time.monotonic() - since > give_up_after_s:
-            behind = [flow for flow in units if not caught_up(units[flow])]
-            why = "; ".join(f"{flow}: {why_behind(units[flow])}" for flow in behind)
-            raise GaveUp(f"not caught up, and nothing moved for {give_up_after_s:.0f} s: {why}")
-
-
-def _raise_mistakes(tasks: Sequence[Any], once: bool) -> None:
-    """A mistake in the manifest that only Kafka detects ends the run: no retry corrects it."""
-    for task in tasks:
-        error = task.status.last_error
-        if task.status.phase != "Failed" or error is None:
-            continue
-        if error.reason in ("InvalidSpec", "TargetTaken"):
-            raise InvalidSpec(error.message)
-        if once and task.status.restarts:
-            raise Fatal(f"{task.metadata.name} failed: {error.message}")

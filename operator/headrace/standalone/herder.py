@@ -7,7 +7,6 @@ heartbeats who is alive, and has units placed (``placement_loop``). It carries n
 
 import asyncio
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,26 +14,19 @@ from typing import Any
 
 from headrace import logs
 from headrace.api import (
-    ConditionStatus,
-    ConditionType,
-    FlowState,
     ReplicationFlow,
     ReplicationFlowStatus,
     ReplicationTask,
-    ReplicationTaskStatus,
     TaskType,
-    TopicPartitions,
-    condition,
 )
-from headrace.connect import TargetTaken
-from headrace.control.task_rows import as_json, target_driver
-from headrace.driver.herder_link import answer_error, dump
-from headrace.errors import HeadraceError, InvalidSpec
+from headrace.control.task_rows import target_driver
+from headrace.driver.herder_link import dump
+from headrace.errors import InvalidSpec
 from headrace.logs import get_logger
 from headrace.placement import task_id
+from headrace.standalone.driver_calls import DriverCalls
 from headrace.standalone.driver_process import DriverProcess
 from headrace.standalone.fleet import Fleet
-from headrace.standalone.metrics import Measured
 from headrace.standalone.placement_loop import PlacementLoop
 from headrace.standalone.task_store import TaskStore
 from headrace.status import FlowFacts, flow_status
@@ -42,7 +34,6 @@ from headrace.status import FlowFacts, flow_status
 log = get_logger(__name__)
 
 _CONNECTORS = (TaskType.SOURCE_CONNECTOR, TaskType.HEARTBEAT_CONNECTOR)
-_SAMPLES_TIMEOUT_S = 2.0
 _STOP_TIMEOUT_S = 4.5
 """Of the 5 s that a graceful stop may take."""
 
@@ -81,11 +72,11 @@ class StandaloneHerder:
         self._placement = PlacementLoop(
             self._flows.values, self._store, self._fleet, self._send_all_units
         )
-        self._writers: dict[tuple[str, str], str] = {}  # (target cluster id, topic) -> flow
+        self._calls = DriverCalls(
+            self.flow, self._store, self._fleet, self._placement, self._owner_changed
+        )
         self._log_level: str | None = None
         """When it was changed since the start."""
-        self._overdue: dict[str, set[str]] = defaultdict(set)
-        """Units that were taken from a live driver that did not release them in time, by driver."""
         for name in self._flows:
             self._make_connectors(name)
 
@@ -135,46 +126,20 @@ class StandaloneHerder:
             self._store.of_flow(name),
             alive=len(self._fleet.alive()),
             placement_problem=self._placement.problems.get(name, ""),
-            overdue=self._overdue,
+            overdue=self._calls.overdue,
         )
         status = flow_status(facts)
         self._flows[name] = flow.model_copy(update={"status": status})
         return status
 
-    def not_ready(self) -> list[str]:
-        """A sentence for each flow that is not Ready."""
-        conditions = {
-            name: condition(self.status(name).conditions, ConditionType.READY)
-            for name in self._flows
-        }
-        return [
-            f"{name}: {ready.message if ready else 'unknown'}"
-            for name, ready in conditions.items()
-            if ready is None or ready.status is not ConditionStatus.TRUE
-        ]
+    def alive(self) -> list[DriverProcess]:
+        """The drivers that send heartbeats."""
+        return self._fleet.alive()
 
-    async def measure(self) -> Measured:
-        """For a scrape; a driver that does not answer within two seconds is left out."""
-        drivers = self._fleet.alive()
-        answers = await asyncio.gather(*(driver.samples(_SAMPLES_TIMEOUT_S) for driver in drivers))
-        owners = {task.metadata.name: task.status.driver_name for task in self._store}
-        return Measured(
-            flows=tuple(map(self._as_measured, self._flows)),
-            # While a unit moves, its next owner measures it too.
-            samples={
-                driver.name: [one for one in samples if owners.get(one[1][2]) == driver.name]
-                for driver, samples in zip(drivers, answers, strict=True)
-            },
-            pids={driver.name: driver.pid for driver in drivers},
-        )
-
-    def _as_measured(self, name: str) -> dict[str, Any]:
-        flow = self._flows[name]
-        return {
-            "metadata": {"namespace": flow.metadata.namespace, "name": name},
-            "spec": {"state": flow.spec.state, "drivers": {"replicas": self._fleet.size}},
-            "status": as_json(self.status(name)),
-        }
+    @property
+    def size(self) -> int:
+        """How many drivers there are to be."""
+        return self._fleet.size
 
     def set_log_level(self, level: str) -> None:
         """Of this process and its drivers."""
@@ -273,7 +238,7 @@ class StandaloneHerder:
 
     def _driver_left(self, driver: DriverProcess) -> None:
         units = sum(task.status.driver_incarnation == driver.incarnation for task in self._store)
-        self._overdue.pop(driver.name, None)
+        self._calls.overdue.pop(driver.name, None)
         if driver.process.returncode == 0 and not units:
             log.info("driver left", driver=driver.name, pid=driver.pid)
         else:
@@ -283,40 +248,11 @@ class StandaloneHerder:
     def _answer(
         self, driver: DriverProcess, call: str, message: Mapping[str, Any]
     ) -> dict[str, Any]:
-        try:
-            if call == "put-tasks":
-                self._put_tasks(message)
-                return {}
-            if call == "list-tasks":
-                return {"tasks": self._list_tasks(message)}
-            return {"task": dump(self._write_status(message))}
-        except HeadraceError as error:
-            return answer_error(error)
+        return self._calls.answer(driver, call, message)
 
-    def _write_status(self, message: Mapping[str, Any]) -> ReplicationTask:
-        task = ReplicationTask.model_validate(message["task"])
-        before = task.status
-        written = self._store.write_status(
-            task, ReplicationTaskStatus.model_validate(message["status"])
-        )
-        if written.status.driver_incarnation != before.driver_incarnation:
-            self._note_overdue(written, before)
-            self._send_units(written.spec.driver_name)
-            self._stop_leaving()
-        return written
-
-    def _note_overdue(self, task: ReplicationTask, before: ReplicationTaskStatus) -> None:
-        """Record a claim of a unit that a driver holds which is not known to be lost."""
-        holder = self._fleet.get(before.driver_name)
-        taken = task.status.driver_name and holder is not None
-        if taken and not self._placement.is_lost(before.driver_incarnation):
-            log.warning(
-                "driver did not release its unit in time, the unit is taken",
-                driver=before.driver_name,
-                task=task.metadata.name,
-                by=task.status.driver_name,
-            )
-            self._overdue[before.driver_name].add(task.metadata.name)
+    def _owner_changed(self, driver: str) -> None:
+        self._send_units(driver)
+        self._stop_leaving()
 
     def _stop_leaving(self) -> None:
         """Stop leaving drivers that hold no unit."""
@@ -324,48 +260,6 @@ class StandaloneHerder:
         for driver in self._fleet.alive():
             if driver.leaving and driver.name not in held:
                 driver.send({"event": "stop"})
-
-    def _put_tasks(self, message: Mapping[str, Any]) -> None:
-        connector = ReplicationTask.model_validate(message["connector"])
-        flow = connector.spec.flow_name
-        topics = {
-            (cluster, topic)
-            for cluster, names in message["targetTopics"].items()
-            for topic in names
-        }
-        self._refuse_taken(flow, topics)
-        changed = self._store.put_tasks(
-            connector,
-            TaskType(message["type"]),
-            {
-                int(index): [TopicPartitions.model_validate(packed) for packed in held]
-                for index, held in message["tasks"].items()
-            },
-        )
-        self._writers.update(dict.fromkeys(topics, flow))
-        if changed:
-            self._placement.request()
-
-    def _list_tasks(self, message: Mapping[str, Any]) -> list[dict[str, Any]]:
-        connector = ReplicationTask.model_validate(message["connector"])
-        return [
-            dump(task)
-            for task in self._store.of_flow(connector.spec.flow_name)
-            if task.spec.type == message["type"]
-        ]
-
-    def _refuse_taken(self, flow: str, topics: Iterable[tuple[str, str]]) -> None:
-        written: dict[tuple[str, str], set[str]] = defaultdict(set)
-        for cluster_id, topic in topics:
-            written[self._writers.get((cluster_id, topic), flow), cluster_id].add(topic)
-        for (writer, cluster_id), shared in written.items():
-            if writer != flow and not self._has_stopped(writer):
-                raise TargetTaken.by(writer, flow, shared, cluster_id)
-
-    def _has_stopped(self, flow: str) -> bool:
-        """It then gives way, so that a flow can follow another, as on Kubernetes."""
-        stopped = self._flows[flow].spec.state is FlowState.STOPPED
-        return stopped and not any(task.status.driver_name for task in self._store.of_flow(flow))
 
     async def _watch(self) -> None:
         """Notice silent drivers; a herder that stalled itself has seen nothing, and waits."""

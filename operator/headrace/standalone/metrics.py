@@ -12,11 +12,15 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from headrace.api import ConditionStatus, ConditionType, condition
+from headrace.control.task_rows import as_json
 from headrace.driver.metrics import METRICS
 from headrace.standalone.driver_process import Samples
+from headrace.standalone.herder import StandaloneHerder
 from headrace.telemetry import FLOW_METRICS, flow_samples, make_registry
 from headrace.telemetry.flows import Object
 
+_SAMPLES_TIMEOUT_S = 2.0
 SCRAPE_TIMEOUT_S = 5.0
 """Of the 10 s that Prometheus waits by default."""
 RUN = "run"
@@ -34,13 +38,54 @@ class Measured:
     """Of drivers."""
 
 
-def run_registry(
-    measure: Callable[[], Coroutine[None, None, Measured]], loop: asyncio.AbstractEventLoop
-) -> CollectorRegistry:
-    """Answers a scrape, which is collected on a thread, by ``measure`` on ``loop``."""
+def run_registry(herder: StandaloneHerder, loop: asyncio.AbstractEventLoop) -> CollectorRegistry:
+    """Answers a scrape, which is collected on a thread, by the herder on ``loop``."""
     registry = make_registry(process=False)
-    registry.register(_RunCollector(lambda: _wait(measure(), loop)))
+    registry.register(_RunCollector(lambda: _wait(_measure(herder), loop)))
     return registry
+
+
+def not_ready(herder: StandaloneHerder) -> list[str]:
+    """A sentence for each flow that is not Ready."""
+    conditions = {
+        name: condition(herder.status(name).conditions, ConditionType.READY)
+        for name in herder.flows()
+    }
+    return [
+        f"{name}: {ready.message if ready else 'unknown'}"
+        for name, ready in conditions.items()
+        if ready is None or ready.status is not ConditionStatus.TRUE
+    ]
+
+
+async def _measure(herder: StandaloneHerder) -> Measured:
+    """A driver that does not answer within two seconds is left out."""
+    drivers = herder.alive()
+    answers = await asyncio.gather(*(driver.samples(_SAMPLES_TIMEOUT_S) for driver in drivers))
+    owners = {
+        task.metadata.name: task.status.driver_name
+        for flow in herder.flows()
+        for task in herder.tasks(flow)
+    }
+    return Measured(
+        flows=tuple(_flow(herder, name) for name in herder.flows()),
+        # While a unit moves, its next owner measures it too.
+        samples={
+            driver.name: [one for one in samples if owners.get(one[1][2]) == driver.name]
+            for driver, samples in zip(drivers, answers, strict=True)
+        },
+        pids={driver.name: driver.pid for driver in drivers},
+    )
+
+
+def _flow(herder: StandaloneHerder, name: str) -> Object:
+    """As the API server would have it, as far as it is measured."""
+    flow = herder.flow(name)
+    return {
+        "metadata": {"namespace": flow.metadata.namespace, "name": name},
+        "spec": {"state": flow.spec.state, "drivers": {"replicas": herder.size}},
+        "status": as_json(herder.status(name)),
+    }
 
 
 def _wait(measuring: Coroutine[None, None, Measured], loop: asyncio.AbstractEventLoop) -> Measured:

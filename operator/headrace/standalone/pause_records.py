@@ -39,6 +39,8 @@ class PauseRecords:
         except (OSError, ValueError, KeyError, TypeError) as error:
             log.error("record of pauses ignored", file=str(self._file(declared)), why=str(error))
             return declared
+        if fields:
+            log.warning("as `headrace pause` or `resume` left it", flow=declared.metadata.name)
         return declared.model_copy(update={"spec": declared.spec.model_copy(update=fields)})
 
     def record(self, declared: ReplicationFlow, running: ReplicationFlow) -> None:
