@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -26,6 +27,10 @@ _RESPAWN_DELAY_S = 1.0
 _MAX_RESPAWN_DELAY_S = 30.0
 _HEALTHY_S = 10.0
 """A driver that ran for so long did not fail at its start."""
+
+_FEW_ARENAS = {"MALLOC_ARENA_MAX": "2"}
+"""As in the image: clients come and go with their threads, and with an arena of glibc's for each,
+memory only ever grows."""
 
 OnCall = Callable[[DriverProcess, str, Mapping[str, Any]], dict[str, Any]]
 
@@ -174,6 +179,7 @@ class Fleet:
                 pass_fds=[theirs.fileno()],
                 stdout=log_file,
                 stderr=log_file,
+                env=_FEW_ARENAS | os.environ,
             )
         reader, writer = await asyncio.open_connection(sock=ours, limit=_LINE_LIMIT)
         return reader, DriverProcess(name, incarnation, process, writer)
