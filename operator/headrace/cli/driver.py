@@ -11,7 +11,7 @@ import click
 from headrace import logs
 from headrace.cli.log_options import follow_signal, log_format_option
 from headrace.connect import DriverIdentity
-from headrace.driver import run_driver
+from headrace.driver import collect_regularly, run_driver
 
 
 @click.command(hidden=True)
@@ -49,6 +49,7 @@ def command(
     faulthandler.enable(2)  # a client library that aborts leaves the threads' stacks in the log
     if (link is None) == (pod["flow"] is None):
         raise click.UsageError("give one of --link (standalone) and --flow (as a pod)")
+    collect_regularly()
     if link is None:
         from headrace.driver.pod import Pod, run_pod  # noqa: PLC0415 - not installed standalone
 

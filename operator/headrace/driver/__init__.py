@@ -5,6 +5,7 @@
 both measure.
 """
 
+from headrace.driver.garbage import collect_regularly
 from headrace.driver.process import run_driver
 
-__all__ = ["run_driver"]
+__all__ = ["collect_regularly", "run_driver"]
