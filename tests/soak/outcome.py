@@ -13,7 +13,7 @@ from soak.samples import Third
 LEAST_FAULTS_A_MINUTE = 2
 MEMORY_GROWTH_MOST = 1.1
 THREADS_MORE_MOST = 4
-"""A driver has a thread for each broker and client: a unit more or less at the median is none."""
+"""A client has a thread for each broker that it knows: less than a client's is no growth."""
 JUDGED_FROM_MINUTES = 6
 """Before that a driver still grows to its size."""
 _EXAMPLES = 5
@@ -132,7 +132,7 @@ class Outcome:
         if last.rss > MEMORY_GROWTH_MOST * middle.rss:
             yield f"a driver's memory grew to {last.rss / middle.rss:.2f} times the middle third's"
         if last.threads > middle.threads + THREADS_MORE_MOST:
-            yield f"a driver's threads grew from {middle.threads:.0f} to {last.threads:.0f}"
+            yield f"a driver's threads grew from {middle.threads} to {last.threads}"
 
     def _near(self, first_s: float, last_s: float) -> str:
         near = [fault for fault in self.faults if fault.is_near(first_s, last_s)]

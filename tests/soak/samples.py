@@ -32,10 +32,13 @@ class Sample:
 
 @dataclass(frozen=True)
 class Third:
-    """Medians of a third of the time, while it has as many tasks as in the others."""
+    """Of a third of the time, while it has as many tasks as in the others."""
 
     rss: float
-    threads: float
+    """Median."""
+    threads: int
+    """The fewest: there are more while a client finds its brokers; one that is never freed always
+    counts."""
 
 
 class Sampler:
@@ -87,7 +90,5 @@ def thirds(samples: Sequence[Sample]) -> list[Third]:
     usual = max({s.tasks for s in samples}, key=lambda tasks: min(one[tasks] for one in often))
     alike = [[sample for sample in part if sample.tasks == usual] for part in parts]
     return [
-        Third(median(s.rss for s in part), median(s.threads for s in part))
-        for part in alike
-        if part
+        Third(median(s.rss for s in part), min(s.threads for s in part)) for part in alike if part
     ]

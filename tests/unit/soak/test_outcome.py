@@ -75,7 +75,7 @@ def test_thirds_are_of_time() -> None:
     samples = [
         Sample(at_s, rss, rss, 1, 2) for at_s, rss in [(0, 1), (1, 3), (40, 5), (70, 7), (90, 9)]
     ]
-    assert thirds(samples) == [Third(2, 2), Third(5, 5), Third(8, 8)]
+    assert thirds(samples) == [Third(2, 1), Third(5, 5), Third(8, 7)]
     assert thirds([]) == []
 
 
