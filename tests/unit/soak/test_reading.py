@@ -1,0 +1,13 @@
+"""How the soak reads what both clusters hold."""
+
+from soak.reading import Entry, _arrivals
+
+
+def entries(*values: bytes) -> list[Entry]:
+    return [Entry(0, offset, 0.0, b"", value) for offset, value in enumerate(values)]
+
+
+def test_what_the_source_itself_holds_twice_is_paired_copy_by_copy() -> None:
+    copies = {b"0": [0], b"1": [1, 2], b"2": [3]}
+    found = list(_arrivals(entries(b"0", b"1", b"1", b"2", b"1", b"x"), copies))
+    assert [arrival.source_offset for arrival in found] == [0, 1, 2, 3, 2, -1]
