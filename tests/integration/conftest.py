@@ -1,5 +1,6 @@
 """Real brokers and a real API server for the tests."""
 
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,6 +18,14 @@ from support.records import unique
 from support.shared_api_server import CRDS, open_api_server
 
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
+
+
+@pytest.fixture(autouse=True)
+def own_sockets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Control sockets of this test's own, in a short folder: a socket's path has 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="hr-") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        yield
 
 
 @pytest.fixture(scope="session")

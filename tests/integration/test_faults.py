@@ -58,12 +58,6 @@ if "driver" in sys.orig_argv:
 """
 
 
-@pytest.fixture(autouse=True)
-def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Control sockets of this test's own."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-
-
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder from which processes that are started import."""

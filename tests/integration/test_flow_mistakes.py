@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -20,12 +19,6 @@ from headrace.sandbox import Cluster
 
 WaitUntil = Callable[..., Any]
 NOBODY = "127.0.0.1:1"  # a port that no broker listens on
-
-
-@pytest.fixture(autouse=True)
-def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Control sockets of this test's own."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
 
 
 def test_an_unreachable_source_is_retried_and_shown(

@@ -20,12 +20,6 @@ ONE_TASK = {"tasks": {"max": 1}, "drivers": {"replicas": 1}, "discovery": {"topi
 OLD, NEW = numbered(100, 1), numbered(50, 1, first=100)
 
 
-@pytest.fixture(autouse=True)
-def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Control sockets of this test's own."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-
-
 def losses(run: FlowRun) -> list[dict[str, Any]]:
     """All but their times."""
     lost = run.status().get("losses", [])

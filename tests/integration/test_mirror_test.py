@@ -29,11 +29,6 @@ CLONE = Path(__file__).parents[2]
 MESSAGES = 4_000
 
 
-@pytest.fixture(autouse=True)
-def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-
-
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, installed outside the clone (what it depends on stays where it is)."""

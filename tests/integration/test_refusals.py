@@ -24,12 +24,6 @@ WaitUntil = Callable[..., Any]
 ONE_TASK = {"tasks": {"max": 1}, "drivers": {"replicas": 1}}
 
 
-@pytest.fixture(autouse=True)
-def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Control sockets of this test's own."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-
-
 def set_topic(cluster: Cluster, topic: str, name: str, value: str) -> None:
     """Change a setting of a topic."""
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)

@@ -28,15 +28,13 @@ def remedy(flow: str, topic: str) -> list[list[str]]:
     return [[words.get(word, word) for word in line.split()] for line in lines]
 
 
-def test_the_runbook_s_remedy_for_a_loss(  # noqa: PLR0917
+def test_the_runbook_s_remedy_for_a_loss(
     east: Cluster,
     west: Cluster,
     tmp_path: Path,
     wait_until: WaitUntil,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     lost, other = (make_topic(spec(east), unique(word), 1) for word in ("cut", "whole"))
     one_task = {"tasks": {"max": 1}, "drivers": {"replicas": 1}}
     flow = manifest("reset", east, west, lost, other, **one_task)

@@ -66,12 +66,6 @@ def mounted(locked: Sandbox, tmp_path: Path) -> Mounted:
     return Mounted(tmp_path / "mounted", locked.secrets)
 
 
-@pytest.fixture(autouse=True)
-def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Control sockets of this test's own."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-
-
 def flow(name: str, from_: dict[str, Any], to: dict[str, Any], topic: str) -> dict[str, Any]:
     return {
         "apiVersion": "headrace.dev/v1alpha1",

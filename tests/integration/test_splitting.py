@@ -8,7 +8,6 @@ from operator import eq
 from pathlib import Path
 from typing import Any
 
-import pytest
 from support.flows import FlowRun, manifest, spec
 from support.records import Load, compare, make_topic, numbered, produce, read, unique
 from support.watch import Watch
@@ -25,12 +24,6 @@ from headrace.sandbox import Cluster
 WaitUntil = Callable[..., Any]
 Partitions = frozenset[TopicPartition]
 PARTITIONS = 8
-
-
-@pytest.fixture(autouse=True)
-def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Control sockets of this test's own."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
 
 
 def source_tasks(run: FlowRun) -> dict[str, ReplicationTask]:

@@ -25,9 +25,8 @@ NOT_HERE = {"headrace_api_requests_total"}
 
 
 @pytest.fixture(autouse=True)
-def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sockets and records of this test's own."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+def own_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records of this test's own."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
 

@@ -12,12 +12,6 @@ from headrace.cli.main import main
 from headrace.sandbox import Cluster
 
 
-@pytest.fixture(autouse=True)
-def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Control sockets of this test's own."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-
-
 def observed(watch: Watch, since: float) -> set[int]:
     """The partitions of which a record has arrived since then."""
     waited_s = time.monotonic() - since

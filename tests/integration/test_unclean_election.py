@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.flows import FlowRun, manifest, spec
 from support.records import count, numbered, produce, unique
@@ -11,12 +10,6 @@ from support.records import count, numbered, produce, unique
 from headrace.sandbox import Cluster
 
 WaitUntil = Callable[..., object]
-
-
-@pytest.fixture(autouse=True)
-def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Control sockets of this test's own."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
 
 
 def test_a_log_that_was_truncated_and_filled_again_while_the_flow_was_stopped_is_data_loss(
