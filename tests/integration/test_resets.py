@@ -70,8 +70,12 @@ def test_the_runbook_s_remedy_for_a_loss(
 
         # One that nothing is wrong with is copied again, and the first one is not.
         dry_run, reset = remedy("reset", other)
-        assert main(dry_run) == 0
-        assert "110 offsets would be copied again" in capsys.readouterr().out
+
+        def repeated() -> bool:  # progress is written after the records
+            assert main(dry_run) == 0
+            return "110 offsets would be copied again" in capsys.readouterr().out
+
+        wait_until(repeated, within_s=60)
         assert main(reset) == 0
         twice = OLD + NEXT + OLD + NEXT
         wait_until(partial(copies, other), within_s=60, until=partial(eq, twice))
