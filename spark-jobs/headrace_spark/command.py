@@ -48,7 +48,8 @@ _CODES = {Verdict.PASSED: DONE, Verdict.FAILED: FAILED, Verdict.INCONCLUSIVE: IN
 
 
 def produce() -> int:
-    """Send the load; writes ``manifest.json`` into the folder, and the same into the journal."""
+    """Send the load; writes ``manifest.json`` into the folder, and the same into the journal. Ends
+    early when a file ``end-load`` appears beside the test's."""
     return _end(_produce, _parser("send the load of a mirror test"))
 
 
@@ -135,10 +136,14 @@ def _run(arguments: argparse.Namespace) -> Run:
 
 
 def _produce(run: Run, arguments: argparse.Namespace) -> int:
+    asked: Path = arguments.test.parent / documents.END_LOAD
     try:
         with session("produce", run.name) as spark:
             manifest = producer.produce(
-                spark, run, lambda acknowledged: _event("progress", acknowledged=acknowledged)
+                spark,
+                run,
+                lambda acknowledged: _event("progress", acknowledged=acknowledged),
+                asked.exists,
             )
     except GaveUp as gave_up:
         raise GaveUp(f"{gave_up}{_how_far(run)}") from gave_up

@@ -47,18 +47,21 @@ _PRODUCER = {
 OnProgress = Callable[[int], None]
 
 
-def produce(spark: SparkSession, run: Run, on_progress: OnProgress) -> LoadManifest:
+def produce(
+    spark: SparkSession, run: Run, on_progress: OnProgress, is_to_end: Callable[[], bool]
+) -> LoadManifest:
     """Send the whole load, then a sentinel to every partition; what was acknowledged.
 
-    ``on_progress`` gets the number of acknowledged messages, about twice a second, from a thread.
-    Raises ``GaveUp`` when sentinels are not acknowledged.
+    ``on_progress`` gets the number of acknowledged messages, about twice a second, from a thread;
+    as often ``is_to_end`` is asked whether to send no more. Raises ``GaveUp`` when sentinels are
+    not acknowledged.
     """
     topics.prepare(run)
     load_topics = topics.describe(run)
     partitions = {t.name: t.partitions for t in load_topics}
     starts = topics.ends(run.source, partitions)
     target_starts = topics.ends(run.target, topics.on_target(run))
-    reports = _run_stage(spark, run, load_topics, on_progress)
+    reports = _run_stage(spark, run, load_topics, on_progress, is_to_end)
     _send_sentinels(run, partitions)
     ends = topics.ends(run.source, partitions)
     seconds: Counter[int] = Counter()
@@ -81,17 +84,21 @@ def produce(spark: SparkSession, run: Run, on_progress: OnProgress) -> LoadManif
         finished_ms=max(report.finished_ms for report in reports),
         acknowledged_per_second=tuple(sorted(seconds.items())),
         errors=tuple(error for report in reports for error in report.errors),
-        warnings=_unlike(run, load_topics),
+        warnings=(*_unlike(run, load_topics), *_ended(run, reports)),
     )
 
 
 def _run_stage(
-    spark: SparkSession, run: Run, load_topics: tuple[LoadTopic, ...], on_progress: OnProgress
+    spark: SparkSession,
+    run: Run,
+    load_topics: tuple[LoadTopic, ...],
+    on_progress: OnProgress,
+    is_to_end: Callable[[], bool],
 ) -> "list[_Report]":
     count = run.test.spec.load.producers
     tail = journal.Tail(run.source, run.name)
     done = Event()
-    follower = Thread(target=_follow, args=(tail, on_progress, done))
+    follower = Thread(target=_follow, args=(run, tail, on_progress, is_to_end, done))
     follower.start()
     try:
         return (
@@ -115,10 +122,29 @@ def _unlike(run: Run, load_topics: tuple[LoadTopic, ...]) -> tuple[str, ...]:
     )
 
 
-def _follow(tail: journal.Tail, on_progress: OnProgress, done: Event) -> None:
-    """Add up what the producers report in the journal."""
-    acknowledged = Acknowledged()
+def _ended(run: Run, reports: "list[_Report]") -> tuple[str, ...]:
+    """That somebody ended the load, where it would have sent more."""
+    if not any(report.was_ended for report in reports):
+        return ()
+    sent = sum(stream.sent for report in reports for stream in report.streams)
+    planned = run.test.spec.load.messages
+    of = f"{planned:,} messages" if planned else f"{run.test.spec.load.duration_seconds} s of load"
+    return (f"the load was ended early, as somebody asked: {sent:,} messages were sent, of {of}",)
+
+
+def _follow(
+    run: Run,
+    tail: journal.Tail,
+    on_progress: OnProgress,
+    is_to_end: Callable[[], bool],
+    done: Event,
+) -> None:
+    """Add up what the producers report in the journal; tell them there that the load is to end."""
+    acknowledged, ending = Acknowledged(), False
     while not done.is_set():
+        if not ending and is_to_end():
+            journal.write(run.source, run.name, journal_keys.END, "{}")
+            ending = True
         for key, value in tail.poll(PROGRESS_S):
             if acknowledged.receive(key, value):
                 on_progress(acknowledged.total)
@@ -144,6 +170,8 @@ class _Report:
     started_ms: int
     finished_ms: int
     errors: tuple[str, ...]
+    was_ended: bool
+    """Whether it had more to send when somebody ended the load."""
 
 
 class _PartitionTotals:
@@ -176,6 +204,10 @@ class _Load:
         self._progress_key = journal.record_key(run.name, journal_keys.progress(self._id))
         self._writer = messages.Writer(self._id, load.message_size_bytes)
         self._producer = make_producer(run.source, _PRODUCER)
+        self._tail = journal.Tail(run.source, run.name)
+        # What was written before the tail began to read is there.
+        self._is_to_end = journal.read(run.source, run.name, journal_keys.END) is not None
+        self._was_ended = False
         rate = load.messages_per_second
         self._pace = Pace(None if rate is None else rate / load.producers)
         self._duration_s = load.duration_seconds
@@ -205,6 +237,9 @@ class _Load:
         self._started_ms = self._finished_ms = _now_ms()
         end_s = None if self._duration_s is None else time.monotonic() + self._duration_s
         while not self._errors and (end_s is None or time.monotonic() < end_s):
+            if self._is_to_end:
+                self._was_ended = True
+                break
             granted = self._pace.grant()
             before = sum(self._sent)
             for number, topic in enumerate(self._topics):
@@ -213,6 +248,7 @@ class _Load:
             if sum(self._sent) == before:
                 break
         self._wait_for_the_rest()
+        self._tail.close()
         return self._report()
 
     def _send_some(self, number: int, topic: LoadTopic, granted: int) -> None:
@@ -283,6 +319,7 @@ class _Load:
             self._moved_s = time.monotonic()
             self._finished_ms = int(now * 1000)
         if now >= self._progress_at:
+            self._is_to_end |= any(key == journal_keys.END for key, _ in self._tail.poll(0))
             with suppress(BufferError):  # full: next time
                 self._producer.produce(
                     journal.TOPIC,
@@ -331,7 +368,12 @@ class _Load:
             for number, topic in enumerate(self._topics)
         )
         return _Report(
-            streams, self._seconds, self._started_ms, self._finished_ms, tuple(self._errors)
+            streams,
+            self._seconds,
+            self._started_ms,
+            self._finished_ms,
+            tuple(self._errors),
+            self._was_ended,
         )
 
 

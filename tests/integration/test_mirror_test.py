@@ -16,7 +16,7 @@ import psutil
 import pytest
 import yaml
 from support.flows import FlowRun, manifest, spec
-from support.records import Record, make_topic, produce, read, unique
+from support.records import Record, count, make_topic, produce, read, unique
 
 from headrace.api import TopicPartition
 from headrace.mirror_test import Kind, Result
@@ -266,15 +266,20 @@ def test_what_a_mirror_breaks_is_found_and_named(
 def test_what_comes_after_its_time_is_late_though_it_is_all_there(
     east: Cluster, west: Cluster, tmp_path: Path, installed: Path, wait_until: WaitUntil
 ) -> None:
+    """The load is one that somebody ends early."""
     topic = f"{unique('late')}-0"
-    document = mirror_test(topic.removesuffix("-0"), east, west, settle_s=1, topics=1)
+    load = {"topics": 1, "messages": 10**7, "messagesPerSecond": 500}
+    document = mirror_test(topic.removesuffix("-0"), east, west, settle_s=1, **load)
     test, out = write(tmp_path, document), tmp_path / "out"
     make_topic(spec(west), f"east.{topic}", 3)
     with submitted(installed, "probe", test, out) as probe:
         try:
             wait_until((out / "ready").exists, within_s=120)
-            sent = spark_submit(installed, "produce", test, out)
-            assert sent.returncode == 0, sent.stderr
+            with submitted(installed, "produce", test, out) as load_job:
+                wait_until(lambda: count(spec(east), topic), within_s=120)
+                (tmp_path / "end-load").touch()
+                _, errors = load_job.communicate()
+            assert load_job.returncode == 0, errors
             _, errors = probe.communicate()
         finally:
             probe.kill()
@@ -289,6 +294,8 @@ def test_what_comes_after_its_time_is_late_though_it_is_all_there(
     assert result.reasons == (reason,)
     assert result.counts is not None
     assert (result.counts.missing, result.counts.sentinels_seen) == (0, 3)
+    assert 0 < result.counts.acknowledged < 10**6
+    assert any("the load was ended early" in warning for warning in result.warnings)
 
 
 @pytest.mark.timeout(1500)

@@ -27,6 +27,7 @@ COMMANDS = {
     "reset": "copy partitions again from the start",
     "scale": "change the number of drivers of a run",
     "verify": "run a mirror test and give a verdict",
+    "end-load": "end the load of a mirror test, and judge what was sent",
     "report": "open the report of a mirror test of a cluster",
     "sandbox": "real Kafka clusters on this machine",
     "operator": "reconcile the objects of a Kubernetes cluster",
@@ -57,7 +58,9 @@ class LazyGroup(click.Group):
             return None
         # Several small ones share a module, as functions of their names.
         module, name = (
-            ("flow_verbs", cmd_name) if cmd_name in _FLOW_VERBS else (cmd_name, "command")
+            ("flow_verbs", cmd_name)
+            if cmd_name in _FLOW_VERBS
+            else (cmd_name.replace("-", "_"), "command")
         )
         try:
             found = importlib.import_module(f"headrace.cli.{module}")

@@ -20,7 +20,7 @@ from headrace.mirror_test.sequence import Activity, RunState, StageState, advanc
 
 _DOCUMENTS = (
     *(documents.TEST, documents.FAULTS, documents.MANIFEST),
-    *(documents.MEASURED, documents.REPORT, documents.PAGE),
+    *(documents.MEASURED, documents.REPORT, documents.PAGE, documents.END_LOAD),
     *("probe.log", "produce.log", "verify.log"),
 )
 _TITLES = {

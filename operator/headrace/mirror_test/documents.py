@@ -21,6 +21,8 @@ FAULTS = "chaos.json"
 REPORT = "report.json"
 """``Result``."""
 PAGE = "report.html"
+END_LOAD = "end-load"
+"""Beside the test, with any content: somebody wants the load to end."""
 READY = "ready"
 """Empty; the probe creates it when the load may start."""
 

@@ -4,12 +4,14 @@
 ``<producer>/progress``    ``{"acknowledged": messages so far}``, twice a second
 ``probe-<n>/ready``        the consumer is at the end of each of its partitions
 ``probe-<n>/sentinels``    end sentinels that it received: ``[[topic, partition], ...]``
+``end``                    the load is to end, before it has sent all
 ``manifest``               ``LoadManifest``: the load has ended
 ``measured``               ``Measured``: the probe has ended
 ``faults``                 ``Faults``: the outcome of each step of chaos so far
 =========================  ==========================================================
 """
 
+END = "end"
 FAULTS = "faults"
 MANIFEST = "manifest"
 MEASURED = "measured"

@@ -66,6 +66,13 @@ class Server:
             self.objects[kind, name] = deepcopy(object)
         return self.objects[kind, name]
 
+    async def patch(self, kind: Kind, namespace: str, name: str, patch: Object) -> Object:
+        self._check("patch", kind, name)
+        kept = self.objects[kind, name]
+        for part, changed in patch.items():
+            kept[part] = {**kept.get(part, {}), **changed}
+        return kept
+
     async def delete(self, kind: Kind, namespace: str, name: str) -> bool:
         self._check("delete", kind, name)
         return self.objects.pop((kind, name), None) is not None
@@ -274,3 +281,22 @@ def test_a_run_that_is_over_and_not_understood_keeps_no_schedule_from_the_next(
     it = Carried(a_test(schedule="@yearly"), run)
     it.reconcile()
     assert it.ready["reason"] == reason
+
+
+def test_a_load_is_ended_by_an_annotation() -> None:
+    """Its Job sees a file appear beside the test."""
+    it = Carried(a_test())
+    it.reconcile()
+    probe = it.server.objects[JOB, "nightly-probe"]
+    probe["status"] = {"ready": 1, "active": 1}
+    it.reconcile()
+    assert "nightly-produce" in it.jobs
+    run = it.server.objects[CONFIG_MAP, "nightly-run"]
+    assert "end-load" not in run["data"]
+    it.object["metadata"]["annotations"] = {"headrace.dev/end-load": "now"}
+    it.reconcile()
+    run = it.server.objects[CONFIG_MAP, "nightly-run"]
+    assert run["data"]["end-load"] == ""
+    assert "test.json" in run["data"]
+    it.refuse("patch", CONFIG_MAP, Forbidden("once is enough"))
+    it.reconcile()

@@ -7,6 +7,7 @@ from typing import Any
 
 from headrace.api import (
     API_VERSION,
+    END_LOAD_ANNOTATION,
     KILL_ANNOTATION,
     LED_NEXT,
     MIRROR_TEST_LABEL,
@@ -155,6 +156,8 @@ class MirrorTestReconciler:
         )
         if step.start is not None:
             await self._start(run, step.start)
+        if END_LOAD_ANNOTATION in metadata.annotations and Stage.PRODUCE in jobs:
+            await self._end_load(run)
         if not step.is_last:
             await remove(self._client, metadata.namespace, left_executors(jobs, pods))
         await self._write_status(test, step.status)
@@ -180,6 +183,15 @@ class MirrorTestReconciler:
         for manifest in needed:
             await self._client.apply(manifest, manager=OPERATOR_MANAGER)
         await create(self._client, run.test, jobs[stage])
+
+    async def _end_load(self, run: TestRun) -> None:
+        """Tell the load's Job, by a file of its volume, that it is to send no more."""
+        namespace, name = run.test.metadata.namespace, run.part("run")
+        kept = await self._client.get(CONFIG_MAP, namespace, name)
+        if kept is not None and documents.END_LOAD not in (kept.get("data") or {}):
+            await self._client.patch(
+                CONFIG_MAP, namespace, name, {"data": {documents.END_LOAD: ""}}
+            )
 
     async def _flow(self, test: MirrorTest) -> ReplicationFlow | None:
         if test.spec.flow_name is None:
