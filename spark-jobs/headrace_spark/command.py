@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
@@ -40,6 +41,7 @@ from headrace.mirror_test import (
 )
 from headrace_spark import probe as watching
 from headrace_spark import producer, verifier
+from headrace_spark.phases import Phases
 from headrace_spark.session import session
 from headrace_spark.verdict import Evidence, acknowledged_per_second, judge
 
@@ -195,11 +197,19 @@ def _verify(run: Run, arguments: argparse.Namespace) -> int:
 
 
 def _judged(run: Run, folder: Path, plan: Path | None) -> Result:
-    manifest = _manifest(run, folder)
-    verifier.wait_for_sentinels(run, manifest, lambda count: _event("waiting", sentinels=count))
+    manifest, phases = _manifest(run, folder), Phases()
+    phases.add("sending the load", (manifest.finished_ms - manifest.started_ms) / 1000)
+    phases.add(
+        "from the last message until the comparison began",
+        (_now_ms() - manifest.finished_ms) / 1000,
+    )
+    with phases.timed("waiting for the end sentinels"):
+        verifier.wait_for_sentinels(run, manifest, lambda count: _event("waiting", sentinels=count))
     _event("reading")
-    with session("verify", run.name) as spark:
-        comparison = verifier.compare(spark, run, manifest)
+    with ExitStack() as ends:
+        with phases.timed("starting Spark"):
+            spark = ends.enter_context(session("verify", run.name))
+        comparison = verifier.compare(spark, run, manifest, phases)
     measured = _found(run, Measured, folder / documents.MEASURED, journal_keys.MEASURED)
     faults = _faults(run, folder, plan)
     verdict, reasons, warnings = judge(
@@ -222,18 +232,27 @@ def _judged(run: Run, folder: Path, plan: Path | None) -> Result:
         flow=run.flow,
         test=run.test,
         topics=tuple(
-            MirroredTopic(source=t.name, target=run.topics[t.name], partitions=t.partitions)
+            MirroredTopic(
+                source=t.name,
+                target=run.topics[t.name],
+                partitions=t.partitions,
+                acknowledged=manifest.acknowledged_in(t.name),
+            )
             for t in manifest.topics
         ),
         counts=comparison.counts,
         examples=comparison.examples,
+        shares=comparison.shares,
         latency_ms=latency(measured),
         acknowledged_per_second=acknowledged_per_second(manifest),
         points=points(manifest.started_ms, manifest.acknowledged_per_second, measured),
         faults=faults,
         started_ms=manifest.started_ms,
         finished_ms=manifest.finished_ms,
+        read_until_ms=comparison.read_until_ms,
         judged_ms=_now_ms(),
+        phases=phases.ended,
+        manifest_sha256=documents.sha256(manifest),
         versions=_versions() | comparison.spark_versions,
     )
 

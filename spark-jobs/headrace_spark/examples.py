@@ -7,7 +7,7 @@ sides looked up again.
 from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
-from headrace.mirror_test import MAX_EXAMPLES, Change, Example, Kind, Place, Run
+from headrace.mirror_test import MAX_EXAMPLES, Change, Example, Kind, Place, Run, Share
 from headrace_spark import checks
 
 _ON_SOURCE = {Kind.MISSING, Kind.UNACKNOWLEDGED, Kind.UNMANIFESTED, Kind.SOURCE_LOST}
@@ -38,6 +38,27 @@ def pick(
         copy = None if kind in _ON_SOURCE else copies.get(_place(row))
         found[kind] = (*found.get(kind, ()), _example(kind, row, original, copy, run))
     return found
+
+
+def shares(findings: DataFrame, run: Run) -> list[Share]:
+    """All findings by class, topic, partition and what differs: as many as there are partitions,
+    times the ways to differ, at most."""
+    rows = (
+        findings.withColumn("found_in", F.coalesce("found_in", "topic"))
+        .groupBy("kind", "found_in", "partition", "differs")
+        .agg(F.sum("count").alias("total"))
+        .collect()
+    )
+    return [
+        Share(
+            kind=(kind := Kind(row["kind"])),
+            topic=row["found_in"] if kind in _ON_SOURCE else run.topics[row["found_in"]],
+            partition=row["partition"],
+            differs=row["differs"],
+            count=row["total"],
+        )
+        for row in rows
+    ]
 
 
 def _copies(records: DataFrame, rows: list[Row]) -> list[Row]:

@@ -5,6 +5,7 @@ where it is once all end sentinels are there, or once ``settleSeconds`` are over
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,8 +14,18 @@ from pyspark.sql import functions as F
 
 from headrace.api import Partitioning, TopicPartition
 from headrace.kafka import Admin, Position, assign, journal, make_consumer
-from headrace.mirror_test import MAX_EXAMPLES, Counts, Example, Kind, LoadManifest, Run
+from headrace.mirror_test import (
+    MAX_EXAMPLES,
+    MAX_SHARES,
+    Counts,
+    Example,
+    Kind,
+    LoadManifest,
+    Run,
+    Share,
+)
 from headrace_spark import checks, examples, messages, ranges, records, topics
+from headrace_spark.phases import Phases
 
 _ROWS_A_PARTITION = 500_000  # of about 100 bytes: 50 MB of a task's memory, sorted in 1 s
 _FIELDS = {kind: str(kind) for kind in Kind} | {Kind.SOURCE_LOST: "source_lost"}
@@ -28,7 +39,9 @@ class Comparison:
     counts: Counts
     examples: dict[Kind, tuple[Example, ...]]
     open_sentinels: tuple[str, ...]
+    shares: tuple[Share, ...]
     contradictions: tuple[str, ...]
+    read_until_ms: int
     spark_versions: dict[str, str]
 
 
@@ -72,7 +85,7 @@ def _from_the_end_of_the_load(
     return [(at, since[at] if since[at] >= 0 else ends[at]) for at in partitions]
 
 
-def compare(spark: SparkSession, run: Run, manifest: LoadManifest) -> Comparison:
+def compare(spark: SparkSession, run: Run, manifest: LoadManifest, phases: Phases) -> Comparison:
     """Read the fixed ranges and compare them. Raises Spark's errors when a range cannot be read."""
     slots = max(
         2 * spark.sparkContext.defaultParallelism,
@@ -85,7 +98,9 @@ def compare(spark: SparkSession, run: Run, manifest: LoadManifest) -> Comparison
         return frame.repartition(slots, *checks.IDENTITY).persist()
 
     since_ms = manifest.started_ms
-    on_source, on_target = ranges.of_source(run, manifest), ranges.of_target(run, manifest)
+    with phases.timed("asking for the logs' ends"):
+        on_source, on_target = ranges.of_source(run, manifest), ranges.of_target(run, manifest)
+    read_until_ms = time.time_ns() // 1_000_000
     source = laid_out(records.read(spark, run.source, on_source, run.name, since_ms))
     target = (
         laid_out(records.read(spark, run.target, on_target, run.name, since_ms))
@@ -102,10 +117,13 @@ def compare(spark: SparkSession, run: Run, manifest: LoadManifest) -> Comparison
         keys={t.name: t.keys for t in manifest.topics},
         preserved=run.test.spec.partitioning is Partitioning.PRESERVED,
     ).persist()
-    counted = {
-        Kind(row["kind"]): row["total"]
-        for row in findings.groupBy("kind").agg(F.sum("count").alias("total")).collect()
-    }
+    with phases.timed("reading and comparing"):
+        shares = examples.shares(findings, run)
+    counted = Counter[Kind]()
+    for share in shares:
+        counted[share.kind] += share.count
+    with phases.timed("looking up examples"):
+        shown = examples.pick(findings, source, target, run) if counted else {}
     contradictions = (
         checks.contradictions(records.summaries(spark, manifest), acknowledged, source)
         .limit(MAX_EXAMPLES)
@@ -128,7 +146,9 @@ def compare(spark: SparkSession, run: Run, manifest: LoadManifest) -> Comparison
             sentinels_seen=len(expected) - len(open_sentinels),
             **{_FIELDS[kind]: total for kind, total in counted.items()},
         ),
-        examples=examples.pick(findings, source, target, run) if counted else {},
+        examples=shown,
+        shares=tuple(sorted(shares, key=lambda share: -share.count)[:MAX_SHARES]),
+        read_until_ms=read_until_ms,
         open_sentinels=open_sentinels,
         contradictions=tuple(
             f"producer {row['producer']} in {row['topic']}-{row['partition']}"

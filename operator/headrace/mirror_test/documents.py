@@ -3,6 +3,7 @@
 In a cluster the same names are keys of the run's ConfigMaps.
 """
 
+import hashlib
 from pathlib import Path
 from typing import TypeVar
 
@@ -42,5 +43,14 @@ def read(path: Path, kind: type[Document]) -> Document | None:
 def write(path: Path, document: BaseModel) -> None:
     """Write all of it or nothing."""
     unfinished = path.with_suffix(".part")
-    unfinished.write_text(document.model_dump_json(by_alias=True, indent=1), encoding="utf-8")
+    unfinished.write_text(_text(document), encoding="utf-8")
     unfinished.replace(path)
+
+
+def sha256(document: BaseModel) -> str:
+    """Of the file that ``write`` makes."""
+    return hashlib.sha256(_text(document).encode()).hexdigest()
+
+
+def _text(document: BaseModel) -> str:
+    return document.model_dump_json(by_alias=True, indent=1)

@@ -77,3 +77,7 @@ class LoadManifest(Model):
     def acknowledged(self) -> int:
         """Messages that the target must have."""
         return sum(p.count for stream in self.streams for p in stream.partitions)
+
+    def acknowledged_in(self, topic: str) -> int:
+        """Those of one topic."""
+        return sum(p.count for s in self.streams if s.topic == topic for p in s.partitions)

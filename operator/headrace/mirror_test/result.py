@@ -14,6 +14,7 @@ from headrace.mirror_test.faults import Fault
 
 MAX_EXAMPLES = 10
 """Of each class."""
+MAX_SHARES = 100
 MAX_POINTS = 600
 """Of each plot."""
 
@@ -96,6 +97,24 @@ class Example(Model):
     """Of a corrupted record: the same, with what was expected and found."""
 
 
+class Share(Model):
+    """How much of a class lies in one partition, and differs in the same."""
+
+    kind: Kind
+    topic: str
+    """As of an ``Example``."""
+    partition: int | None = None
+    differs: str = ""
+    count: int
+
+
+class Phase(Model):
+    """A part of the run, and how long it took."""
+
+    name: str
+    seconds: float
+
+
 class Counts(MirrorTestCounts):
     """The counts of the status, and those that explain them."""
 
@@ -143,6 +162,8 @@ class MirroredTopic(Model):
     """Its name on the target."""
     partitions: int
     """Partitions on the source."""
+    acknowledged: int | None = None
+    """Messages that the source acknowledged."""
 
 
 class Result(Model):
@@ -168,6 +189,8 @@ class Result(Model):
         default_factory=dict
     )
     """Of each class that has some."""
+    shares: Annotated[tuple[Share, ...], Field(max_length=MAX_SHARES)] = ()
+    """All that was found, by class, topic, partition and what differs; the largest first."""
     latency_ms: Latency | None = None
     """Absent: nothing was measured."""
     acknowledged_per_second: float | None = None
@@ -178,7 +201,13 @@ class Result(Model):
     """First message, in ms since 1970."""
     finished_ms: int | None = None
     """Last acknowledgement."""
+    read_until_ms: int | None = None
+    """When the end of what is judged on the target was fixed; what came later is not judged."""
     judged_ms: int
     """When the verdict was given."""
+    phases: tuple[Phase, ...] = ()
+    """In the order of time."""
+    manifest_sha256: str | None = None
+    """Of ``manifest.json``."""
     versions: dict[str, str]
     """Of the software that took part."""

@@ -13,13 +13,17 @@ _GLOSSES = {
     Kind.MISSING: "acknowledged by the source, not on the target",
     Kind.DUPLICATED: "copies on the target after the first",
     Kind.REORDERED: "first arrived behind a later message of its topic, producer and key",
-    Kind.CORRUPTED: "key, value, headers, timestamp or partition not as on the source",
+    Kind.CORRUPTED: "key, value, headers, timestamp, partition or topic not as on the source",
     Kind.ALIEN: "on the target under this run's name, sent by nobody",
     Kind.REPLAYED: "of an earlier run, came to the target while this one ran",
     Kind.UNACKNOWLEDGED: "on the source, its acknowledgement never came; the mirror may carry it",
     Kind.UNMANIFESTED: "on the source under this run's name, not in its manifest",
     Kind.SOURCE_LOST: "acknowledged by the source and no longer there",
 }
+
+
+_ON_SOURCE = {Kind.MISSING, Kind.UNACKNOWLEDGED, Kind.UNMANIFESTED, Kind.SOURCE_LOST}
+"""Classes of which a record's place is one of the source."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,8 @@ def page(result: Result) -> str:
         lines=_lines(result, result.counts) if result.counts else [],
         drawings=_drawings(result),
         manifest=_manifest(result),
+        allowed=_allowed(result),
+        of_source=_ON_SOURCE,
     )
 
 
@@ -73,6 +79,32 @@ def _lines(result: Result, counts: Counts) -> list[Line]:
         for kind, count in of_the_source.items()
         if count
     ]
+
+
+def _allowed(result: Result) -> list[tuple[str, str]]:
+    """What the mirror had to keep, and by when."""
+    spec = result.test.spec
+    budgets = spec.budgets
+    order = {
+        "Preserved": "each message in its partition, in the order of its key",
+        "ByKey": "all messages of a key in one partition, in their order",
+        "Any": "every message, in any partition",
+    }
+    limits = [
+        f"{kind} {'any number' if most is None else f'{most:,}'}"
+        for kind, most in allowed_counts(budgets).items()
+    ]
+    found = [
+        ("Content", "key, value, headers and timestamp as on the source"),
+        ("Place and order", f"{spec.partitioning}: {order[spec.partitioning]}"),
+        ("Complete", f"within {spec.settle_seconds:,} s of the last message"),
+        ("Allowed", ", ".join(limits)),
+    ]
+    if budgets.latency_p99_ms is not None:
+        found.append(("Latency", f"99 % within {budgets.latency_p99_ms:,} ms"))
+    if budgets.recovery_seconds is not None:
+        found.append(("Recovery", f"within {budgets.recovery_seconds:,} s of each fault"))
+    return found
 
 
 def _drawings(result: Result) -> dict[str, str]:

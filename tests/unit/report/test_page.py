@@ -12,14 +12,19 @@ from headrace.api.labels import FLOW_LABEL
 from headrace.mirror_test import (
     MAX_EXAMPLES,
     MAX_POINTS,
+    MAX_SHARES,
+    Change,
     Counts,
     Example,
     Fault,
     Kind,
     Latency,
     MirroredTopic,
+    Phase,
+    Place,
     Point,
     Result,
+    Share,
     bounded,
 )
 from headrace.report.page import page
@@ -41,6 +46,11 @@ EXAMPLE = Example(
     producer="r-<0>-0",
     seq=777,
     differs="value, headers",
+    source=Place(topic="t-0", partition=3, offset=654_321),
+    changes=(
+        Change(what="value", expected="CRC-32 0000abcd", found="CRC-32 0000dcba"),
+        Change(what="headers", expected="hash 1", found="hash 2"),
+    ),
 )
 FAULT = Fault(
     step=ChaosStep(action=ChaosAction.KILL_DRIVER, at_percent=50),
@@ -61,7 +71,16 @@ def result(**more: Any) -> Result:
             "run": "r",
             "flow": "orders",
             "test": TEST,
-            "topics": (MirroredTopic(source="t-0", target="east.t-0", partitions=8),),
+            "topics": (
+                MirroredTopic(source="t-0", target="east.t-0", partitions=8, acknowledged=1_000),
+            ),
+            "shares": (
+                Share(kind=Kind.MISSING, topic="t-0", partition=3, count=2),
+                Share(kind=Kind.CORRUPTED, topic="east.t-0", partition=5, differs="key", count=41),
+            ),
+            "phases": (Phase(name="starting Spark", seconds=7.25),),
+            "read_until_ms": 14_500,
+            "manifest_sha256": "a" * 64,
             "counts": Counts(acknowledged=1_000, missing=3, sentinels=8, sentinels_seen=8),
             "examples": {Kind.MISSING: (EXAMPLE,), Kind.CORRUPTED: (EXAMPLE,)},
             "latency_ms": Latency(
@@ -112,9 +131,16 @@ def test_it_says_verdict_numbers_faults_and_examples(html: str) -> None:
         "missing acknowledged by the source, not on the target 3 0 ✗",
         "duplicated copies on the target after the first 0 5 ✓",
         "KillDriver 3.5 s 50 % driver-1 orders-source-task-0, orders-source-task-2 2.2 s",
-        "east.t-0 3 123456 r-&lt;0&gt;-0 777 value, headers",
+        "r-&lt;0&gt;-0 number 777 t-0-3 offset 654321 east.t-0-3 offset 123456 value "
+        "CRC-32 0000abcd CRC-32 0000dcba headers hash 1 hash 2",
+        "corrupted east.t-0 5 key 41",
+        "Place and order Preserved: each message in its partition, in the order of its key",
+        "Allowed missing 0, duplicated 5, reordered 0, corrupted 0, alien 0, replayed any number",
+        "starting Spark 7.2 s",
+        "1970-01-01 00:00:14 UTC, 2.5 s after the last message",
+        "a" * 64 + " (sha256sum manifest.json)",
         "4 ms 90 ms 1,200 ms 1,234 ms any",
-        "t-0 &rarr; east.t-0 (8 partitions)",
+        "t-0 &rarr; east.t-0 (8 partitions, 1,000 messages)",
         "headrace 1.2.3",
     ):
         assert sentence in text
@@ -202,8 +228,18 @@ def test_the_largest_document_is_below_half_a_mebibyte() -> None:
     )
     latency = result().latency_ms
     assert latency
+    place = Place(topic="t" * 249, partition=12_345, offset=123_456_789_012)
+    changes = tuple(
+        Change(what=what, expected="x" * letters, found="x" * letters)
+        for what, letters in (("topic", 249), ("key", 320), ("headers", 21), ("timestamp", 16))
+    )
+    long = EXAMPLE.model_copy(update={"topic": "t" * 249, "source": place})
     largest = result(
-        examples=dict.fromkeys(Kind, (EXAMPLE,) * MAX_EXAMPLES),
+        examples={
+            kind: (long.model_copy(update={"changes": changes if kind is Kind.CORRUPTED else ()}),)
+            * MAX_EXAMPLES
+            for kind in Kind
+        },
         points=(point,) * MAX_POINTS,
         latency_ms=latency.model_copy(
             update={"histogram": ((3_600_000, 123_456_789),) * MAX_POINTS}
@@ -213,6 +249,16 @@ def test_the_largest_document_is_below_half_a_mebibyte() -> None:
         faults=(FAULT.model_copy(update={"units": ("u" * 63,) * 1_000}),) * 100,
         test=with_names(annotation="x" * 200_000),
         topics=tuple(MirroredTopic(source=t, target=t, partitions=1_000) for t in NAMES),
+        shares=(
+            Share(
+                kind=Kind.CORRUPTED,
+                topic="t" * 249,
+                partition=12_345,
+                differs="topic, key, value, headers, timestamp, partition",
+                count=123_456_789,
+            ),
+        )
+        * MAX_SHARES,
     )
     cut = bounded(largest)
     assert len(cut.model_dump_json(by_alias=True, indent=1)) < 512 * 1024
