@@ -1,7 +1,8 @@
 """Exact comparison of what was acknowledged, what the source holds and what the target holds.
 
 Pure functions of DataFrames. ``acknowledged`` and ``refused`` have the columns of ``IDENTITY``;
-``source`` and ``target`` those of ``records.recognised``. End sentinels are records like all
+``source`` and ``target`` those of ``records.recognised``, and ``claimed``. ``acknowledged`` may
+leave out what the source has: there ``claimed`` says the same. End sentinels are records like all
 others. The result is findings: ``kind``, ``count`` (1, or how many copies are too many); where the
 record lies: ``found_in`` (the source's name of the topic), ``partition``, ``offset``; ``topic``
 (that it was sent to), ``producer``, ``seq``; ``differs`` (of a corrupted record: in what). Where
@@ -23,6 +24,8 @@ PLACE = ["found_in", "partition", "offset"]
 """One copy."""
 
 _FINDING = ["kind", "count", *PLACE, *IDENTITY, "differs"]
+
+_CLUSTERS = ("source", "target")
 
 _CONTENT = {
     "topic": "found_in",
@@ -78,7 +81,8 @@ def ledger(
         return pages[page].select(
             *IDENTITY,
             F.lit(page).alias("page"),
-            (place if page in ("source", "target") else nowhere).alias("place"),
+            (F.col("claimed") if page in _CLUSTERS else F.lit(False)).alias("claimed"),
+            (place if page in _CLUSTERS else nowhere).alias("place"),
         )
 
     def on(page: str, column: str) -> Column:
@@ -89,6 +93,7 @@ def ledger(
         .groupBy(*IDENTITY)
         .agg(
             *(F.count(on(page, "page")).alias(page) for page in pages),
+            F.max("claimed").alias("claimed"),
             F.min(on("source", "place")).alias("source_place"),
             F.min(on("target", "place")).alias("first_place"),
             F.max(on("target", "place")).alias("last_place"),
@@ -101,7 +106,8 @@ def wrong_entries(ledger: DataFrame, run: str) -> DataFrame:
 
     A sentinel that is missing is no message: ``verifier`` reports it as a partition without end.
     """
-    acknowledged, refused = F.col("acknowledged") > 0, F.col("refused") > 0
+    refused = F.col("refused") > 0
+    acknowledged = (F.col("acknowledged") > 0) | (F.col("claimed") & ~refused)
     on_source, on_target = F.col("source") > 0, F.col("target") > 0
     is_message = F.col("producer") != run
     source_place, first, last = (F.col(f"{which}_place") for which in ("source", "first", "last"))
@@ -213,13 +219,12 @@ def _findings(records: DataFrame, kind: Kind) -> DataFrame:
     )
 
 
-def contradictions(summaries: DataFrame, acknowledged: DataFrame, source: DataFrame) -> DataFrame:
+def contradictions(summaries: DataFrame, source: DataFrame) -> DataFrame:
     """Producers and partitions of the source whose records are not those acknowledged, by their
-    number and the sum of their checksums: ``topic``, ``producer``, ``partition``."""
+    number and the sum of their checksums: ``topic``, ``producer``, ``partition``. ``source``: of
+    what was acknowledged, what is there."""
     sums = ["topic", "producer", "partition", "count", "checksum"]
-    found = (
-        source.join(acknowledged, IDENTITY, "left_semi")
-        .groupBy("topic", "producer", "partition")
-        .agg(F.count("*").alias("count"), F.sum("checksum").alias("checksum"))
+    found = source.groupBy("topic", "producer", "partition").agg(
+        F.count("*").alias("count"), F.sum("checksum").alias("checksum")
     )
     return summaries.select(sums).exceptAll(found.select(sums)).select(sums[:3])

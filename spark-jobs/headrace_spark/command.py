@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
@@ -203,12 +204,19 @@ def _judged(run: Run, folder: Path, plan: Path | None) -> Result:
         "from the last message until the comparison began",
         (_now_ms() - manifest.finished_ms) / 1000,
     )
-    with phases.timed("waiting for the end sentinels"):
-        verifier.wait_for_sentinels(run, manifest, lambda count: _event("waiting", sentinels=count))
-    _event("reading")
-    with ExitStack() as ends:
+    # Spark starts meanwhile.
+    with ThreadPoolExecutor(1) as meanwhile, ExitStack() as ends:
+        arrived = meanwhile.submit(
+            verifier.wait_for_sentinels,
+            run,
+            manifest,
+            lambda count: _event("waiting", sentinels=count),
+        )
         with phases.timed("starting Spark"):
             spark = ends.enter_context(session("verify", run.name))
+        with phases.timed("waiting for the end sentinels"):
+            arrived.result()
+        _event("reading")
         comparison = verifier.compare(spark, run, manifest, phases)
     measured = _found(run, Measured, folder / documents.MEASURED, journal_keys.MEASURED)
     faults = _faults(run, folder, plan)

@@ -141,11 +141,36 @@ def _identified(records: DataFrame, run: str) -> DataFrame:
     )
 
 
+def claims(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
+    """How many numbers each producer used, from 0: ``topic``, ``producer``, ``sent``; sentinels as
+    those of a producer named as the run."""
+    streams = [(s.topic, s.producer, s.sent) for s in manifest.streams]
+    sentinels = [(t.name, manifest.run, t.partitions) for t in manifest.topics]
+    return spark.createDataFrame(
+        [*streams, *sentinels], "topic string, producer string, sent bigint"
+    )
+
+
+def claimed(records: DataFrame, claims: DataFrame) -> DataFrame:
+    """With ``claimed``: whether the manifest has a record's number, acknowledged or not."""
+    return (
+        records.join(F.broadcast(claims), ["topic", "producer"], "left")
+        .withColumn("claimed", F.coalesce(F.col("seq").between(0, F.col("sent") - 1), F.lit(False)))
+        .drop("sent")
+    )
+
+
 def acknowledged(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
-    """Every acknowledged message and sentinel: ``topic``, ``producer``, ``seq``."""
-    messages = ((s.topic, s.producer, r) for s in manifest.streams for r in _between(s))
-    sentinels = ((t.name, manifest.run, (0, t.partitions - 1)) for t in manifest.topics)
-    return _unfolded(spark, chain(messages, sentinels))
+    """Every acknowledged message: ``topic``, ``producer``, ``seq``."""
+    return _unfolded(
+        spark, ((s.topic, s.producer, r) for s in manifest.streams for r in _between(s))
+    )
+
+
+def sentinels(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
+    """Every end sentinel: ``topic``, ``producer`` (the run), ``seq`` (the partition)."""
+    ends = ((t.name, manifest.run, (0, t.partitions - 1)) for t in manifest.topics)
+    return _unfolded(spark, ends)
 
 
 def refused(spark: SparkSession, manifest: LoadManifest) -> DataFrame:

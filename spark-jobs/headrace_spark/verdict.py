@@ -107,6 +107,12 @@ def _load(evidence: Evidence) -> Iterator[Objection]:
     counts, manifest = evidence.counts, evidence.manifest
     for error in manifest.errors:
         yield Objection(Verdict.INCONCLUSIVE, f"the load stopped early: {error}")
+    if not manifest.adds_up:
+        yield Objection(
+            Verdict.INCONCLUSIVE,
+            "the manifest does not add up: what was sent and did not fail is not what its "
+            "partitions have, so a part of it is lost",
+        )
     if counts.acknowledged == 0:
         yield Objection(Verdict.INCONCLUSIVE, "the source acknowledged no message at all")
     if counts.unmanifested:

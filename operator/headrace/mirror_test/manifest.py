@@ -78,6 +78,15 @@ class LoadManifest(Model):
         """Messages that the target must have."""
         return sum(p.count for stream in self.streams for p in stream.partitions)
 
+    @property
+    def adds_up(self) -> bool:
+        """Whether the partitions of each stream have all that it sent and that did not fail."""
+        return all(
+            sum(p.count for p in stream.partitions)
+            == stream.sent - sum(last - first + 1 for first, last in stream.failed)
+            for stream in self.streams
+        )
+
     def acknowledged_in(self, topic: str) -> int:
         """Those of one topic."""
         return sum(p.count for s in self.streams if s.topic == topic for p in s.partitions)

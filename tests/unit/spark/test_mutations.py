@@ -200,10 +200,12 @@ def judged(spark: SparkSession) -> dict[str, Found]:
         schema = SCHEMA.replace("timestamp timestamp", "timestamp double")
         kafka = spark.createDataFrame(rows, schema)
         kafka = kafka.withColumn("timestamp", kafka.timestamp.cast("timestamp"))
-        return records.recognised(kafka, names, "run", NOW_MS).cache()
+        return records.claimed(
+            records.recognised(kafka, names, "run", NOW_MS), records.claims(spark, manifest)
+        ).cache()
 
     rows = checks.compare(
-        records.acknowledged(spark, manifest),
+        records.sentinels(spark, manifest),
         records.refused(spark, manifest),
         recognised([r for laid in source.values() for r in laid]),
         recognised([r for case, laid in source.items() for r in CASES[case][0](laid)]),

@@ -157,6 +157,16 @@ def test_what_cannot_be_known_is_inconclusive(evidence: Evidence, reason: str) -
     assert reason in reasons[0]
 
 
+@pytest.mark.parametrize("lost", [{"partitions": ()}, {"sent": 999}, {"failed": ((3, 3),)}])
+def test_a_truncated_manifest_is_inconclusive(lost: dict[str, Any]) -> None:
+    whole = manifest()
+    stream = whole.streams[0].model_copy(update=lost)
+    evidence = replace(GOOD, manifest=whole.model_copy(update={"streams": (stream,)}))
+    verdict, reasons, _ = judge(evidence)
+    assert verdict is Verdict.INCONCLUSIVE
+    assert any("the manifest does not add up" in reason for reason in reasons)
+
+
 def test_failed_outweighs_inconclusive_and_both_are_said() -> None:
     evidence = replace(GOOD, counts=counts(missing=1, source_lost=1))
     verdict, reasons, _ = judge(evidence)
