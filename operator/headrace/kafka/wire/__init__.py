@@ -29,6 +29,7 @@ from headrace.kafka.wire.fetch import (
     Wanted,
     fetch_call,
 )
+from headrace.kafka.wire.fetch_session import FetchSession
 from headrace.kafka.wire.frames import Buffers
 from headrace.kafka.wire.leaders import Answers
 from headrace.kafka.wire.loop import Loop
@@ -74,6 +75,7 @@ __all__ = [
     "Decoded",
     "EpochEnd",
     "FetchResponse",
+    "FetchSession",
     "Fetched",
     "Garbled",
     "Leadership",

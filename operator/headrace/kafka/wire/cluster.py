@@ -1,7 +1,8 @@
 """A cluster as a client sees it: its view, and one connection to each broker that is needed."""
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
+from dataclasses import dataclass, field
 
 from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.metadata.v12.response import MetadataResponse
@@ -22,6 +23,14 @@ from headrace.kafka.wire.security import Security
 from headrace.kafka.wire.view import View, updated
 
 _Key = tuple[Server, str]
+
+
+@dataclass(slots=True)
+class _Round:
+    """One refresh, for all who wait for it."""
+
+    topics: Set[str] | None = frozenset()
+    reply: Reply[View] = field(default_factory=Reply)
 
 
 class Cluster:
@@ -48,14 +57,40 @@ class Cluster:
         self._connections: dict[_Key, Reply[Connection]] = {}
         self._resting: dict[Server, tuple[Backoff, float]] = {}
         self._closed = False
+        self._refreshing = False
+        self._next: _Round | None = None
+        """What is asked for behind the refresh that is under way."""
 
     async def refresh(self, topics: Iterable[str] | None = ()) -> View:
         """Ask a broker for the brokers and these topics; ``None``: all. Creates none.
 
-        A topic that does not exist is in the view with its error. Raises ``Unreachable``,
-        ``AccessDenied``, ``UnsupportedBroker``.
+        A topic that does not exist is in the view with its error. One request at a time: who asks
+        meanwhile shares the next one. Raises ``Unreachable``, ``AccessDenied``,
+        ``UnsupportedBroker``.
         """
-        asked = None if topics is None else sorted(set(topics))
+        if self._next is None:
+            self._next = _Round()
+        mine = self._next
+        every = mine.topics is None or topics is None
+        mine.topics = None if every else frozenset({*(mine.topics or ()), *(topics or ())})
+        if not self._refreshing:
+            start(self._refresh_rounds())
+        return await mine.reply
+
+    async def _refresh_rounds(self) -> None:
+        self._refreshing = True
+        while (current := self._next) is not None:
+            self._next = None
+            try:
+                view = await self._refresh(current.topics)
+            except Exception as error:  # noqa: BLE001  # whoever waits gets it
+                current.reply.fail(error)
+            else:
+                current.reply.succeed(view)
+        self._refreshing = False
+
+    async def _refresh(self, topics: Set[str] | None) -> View:
+        asked = None if topics is None else sorted(topics)
         wanted = (
             None
             if asked is None

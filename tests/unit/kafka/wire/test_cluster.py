@@ -112,6 +112,30 @@ def test_the_view_comes_from_whichever_bootstrap_server_lives(two: Two, client: 
     assert not asked.allow_auto_topic_creation
 
 
+def test_refreshes_at_the_same_time_share_a_request(two: Two, client: Client) -> None:
+    cluster = client(two.first)
+
+    asked = [start(cluster.refresh([topic])) for topic in ("orders", "users", "orders", "parts")]
+    views = [cluster.loop.wait(one, WITHIN_S) for one in asked]
+
+    assert views[1] is views[2] is views[3] is not views[0]
+    first, second = two.first.requests(METADATA)
+    assert [topic.name for topic in first.topics] == ["orders"]
+    assert [topic.name for topic in second.topics] == ["orders", "parts", "users"]
+
+
+def test_a_refresh_that_fails_fails_for_those_who_shared_it(two: Two, client: Client) -> None:
+    cluster = client(two.first)
+    two.first.close()
+
+    asked = [start(cluster.refresh(["orders"])) for _ in range(3)]
+
+    for one in asked:
+        with pytest.raises(Unreachable):
+            cluster.loop.wait(one, WITHIN_S)
+    assert asked[1].error is asked[2].error
+
+
 def test_a_cluster_without_a_broker_says_what_each_said(two: Two, client: Client) -> None:
     two.first.close()
     two.second.close()

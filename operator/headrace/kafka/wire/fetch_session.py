@@ -1,0 +1,62 @@
+"""Incremental fetch sessions (KIP-227): a broker is told what changed, and reports what has news.
+
+The rules are those of Kafka's ``FetchSessionHandler``.
+"""
+
+from collections.abc import Hashable, Mapping
+from typing import Generic, TypeVar
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka.wire.fetch import FetchResponse, Session, Wanted
+
+K = TypeVar("K", bound=Hashable)
+_OPEN = 0
+"""The epoch that asks for a new session. A broker without room for one answers without an id."""
+_LAST_EPOCH = (1 << 31) - 1
+
+
+class FetchSession(Generic[K]):
+    """Of one broker; one request at a time: ``begin``, then ``answered`` or ``lost``."""
+
+    def __init__(self) -> None:
+        self._id, self._epoch = 0, _OPEN
+        self._known: Mapping[K, Wanted] = {}
+        """What the broker has been told, unless ``_epoch`` is ``_OPEN``."""
+
+    def begin(self, wanted: Mapping[K, Wanted]) -> tuple[list[Wanted], Session]:
+        """What the next request has to say so that the broker fetches ``wanted``.
+
+        A partition whose topic was created again has another id: it is forgotten, and added.
+        """
+        known, self._known = self._known, wanted
+        if self._epoch == _OPEN:
+            return list(wanted.values()), Session(self._id, _OPEN)
+        changed = [
+            one for key, one in wanted.items() if (old := known.get(key)) is not one and old != one
+        ]
+        forgotten: dict[UUID, list[int]] = {}
+        for key, old in known.items():
+            if (new := wanted.get(key)) is None or new.topic_id != old.topic_id:
+                forgotten.setdefault(old.topic_id, []).append(old.partition)
+        return changed, Session(self._id, self._epoch, tuple(forgotten.items()))
+
+    def answered(self, response: FetchResponse) -> bool:
+        """Whether its partitions count; after an error of the session the next request is a full
+        one."""
+        if response.error is not ErrorCode.none:
+            if response.error is ErrorCode.fetch_session_id_not_found:
+                self._id = 0
+            self._epoch = _OPEN
+            return False
+        self._id = response.session_id
+        if not self._id:
+            self._epoch = _OPEN
+        else:
+            self._epoch = 1 if self._epoch == _LAST_EPOCH else self._epoch + 1
+        return True
+
+    def lost(self) -> None:
+        """There was no answer: the next request closes the session, and opens another one."""
+        self._epoch = _OPEN
