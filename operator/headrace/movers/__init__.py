@@ -1,10 +1,11 @@
 """Copies records from partition to partition, keeping their progress on the target.
 
-A source task has a ``Lane`` of its flow's ``Mover``: ``lane`` is that interface, ``record`` the one
-mover so far. ``Clients`` is where both, ``ProgressLog`` and ``DeadLetters`` get their Kafka clients
-from.
+A source task has a ``Lane`` of its flow's ``Mover``: ``lane`` is that interface, ``record`` and
+``batch`` are the movers. ``Clients`` is where ``RecordMover``, ``ProgressLog`` and ``DeadLetters``
+get their Kafka clients from.
 """
 
+from headrace.movers.batch import BatchMover
 from headrace.movers.clients import KAFKA, Clients
 from headrace.movers.dead_letters import DeadLetters, context_headers
 from headrace.movers.in_flight_window import InFlightWindow
@@ -25,6 +26,7 @@ from headrace.movers.record import RecordMover
 
 __all__ = [
     "KAFKA",
+    "BatchMover",
     "Clients",
     "Copied",
     "CopyFrom",

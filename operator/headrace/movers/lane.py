@@ -20,7 +20,8 @@ class Copied:
 
     records: int = 0
     bytes: int = 0
-    """Of keys and values."""
+    """Of keys and values; of batches that are copied as they are: compressed, with what is between
+    them."""
     restamped: int = 0
     """Records sent that had no timestamp, or 0: on the target they have the time of copying.
     Counted again when they are sent again."""
@@ -28,6 +29,10 @@ class Copied:
     """Records that the target refused, and that are not copied."""
     dead_lettered: int = 0
     """Records that the target refused, and that are on the dead-letter topic."""
+    batches_copied: int = 0
+    """Batches that were sent as they are; of the batch mover."""
+    batches_rebuilt: int = 0
+    """Batches that were taken apart, and sent as new ones; of the batch mover."""
 
 
 class CopyFrom(NamedTuple):

@@ -29,6 +29,7 @@ from headrace.kafka.wire.fetch import (
     Wanted,
     fetch_call,
 )
+from headrace.kafka.wire.fetch_outcomes import FetchOutcome, fetch_outcome
 from headrace.kafka.wire.fetch_session import FetchSession
 from headrace.kafka.wire.frames import Buffers
 from headrace.kafka.wire.leaders import Answers
@@ -74,6 +75,7 @@ __all__ = [
     "CorruptBatch",
     "Decoded",
     "EpochEnd",
+    "FetchOutcome",
     "FetchResponse",
     "FetchSession",
     "Fetched",
@@ -102,6 +104,7 @@ __all__ = [
     "describe_producers",
     "epoch_ends",
     "fetch_call",
+    "fetch_outcome",
     "idempotent_producer",
     "led_by",
     "list_offsets",

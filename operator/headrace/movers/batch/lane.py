@@ -1,0 +1,193 @@
+"""One task's share of the batch mover, as the task's thread calls it."""
+
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Set
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from headrace.api import TopicPartition
+from headrace.assign import TaskId
+from headrace.errors import Retriable
+from headrace.kafka import Renewal
+from headrace.kafka.wire import Reply, start
+from headrace.movers.batch.lane_state import LaneState
+from headrace.movers.batch.pipeline import Pipeline
+from headrace.movers.lane import Copied, CopyFrom, Problem, Reached
+
+if TYPE_CHECKING:
+    from headrace.movers.batch.mover import BatchMover
+
+_CLOSE_S = 1.0
+
+
+class BatchLane:
+    """See ``Lane``. It has connections and a producer id of its own, so that what it has queued can
+    be dropped without touching another task."""
+
+    def __init__(
+        self, mover: "BatchMover", task: TaskId, on_error: Callable[[str], None], copied: Copied
+    ) -> None:
+        """See ``Mover.lane``."""
+        self._mover, self._on_error = mover, on_error
+        self.closed = threading.Event()
+        """See ``Lane.closed``."""
+        self._renewal = Renewal(mover.source, mover.target)
+        self._state = LaneState(copied)
+        thread = mover.thread()
+        self._loop = thread.loop
+        self._pipeline = Pipeline(mover, self._state, thread)
+        self._counted = 0
+        """Records that ``run_once`` has returned."""
+        self._run(self._pipeline.begin())
+
+    @property
+    def partitions(self) -> Set[TopicPartition]:
+        """See ``Lane.partitions``."""
+        with self._state.lock:
+            return frozenset(self._state.windows)
+
+    @property
+    def in_flight(self) -> int:
+        """See ``Lane.in_flight``."""
+        with self._state.lock:
+            return sum(window.in_flight for window in self._state.windows.values())
+
+    @property
+    def outdated(self) -> bool:
+        """See ``Lane.outdated``."""
+        return self._renewal.due
+
+    def open(self, positions: Mapping[TopicPartition, CopyFrom]) -> None:
+        """See ``Lane.open``."""
+        reader = self._pipeline.reader
+        with self._state.lock:
+            for at, position in positions.items():
+                target = TopicPartition(self._mover.target_topic(at.topic), at.partition)
+                self._state.open(at, target, position)
+                self._post(partial(reader.open, at, position.offset, position.leader_epoch))
+
+    def leave(self, partitions: Set[TopicPartition]) -> None:
+        """See ``Lane.leave``."""
+        with self._state.lock:
+            for at in partitions - self._state.leaving:
+                self._drop_waiting(at)
+            self._state.leaving |= partitions
+
+    def keep(self, partitions: Set[TopicPartition]) -> None:
+        """See ``Lane.keep``."""
+        with self._state.lock:
+            if back := self._state.leaving & partitions:
+                self._state.leaving -= back
+                self._post(self._pipeline.reader.wake)
+
+    def pause(self, partitions: Set[TopicPartition]) -> None:
+        """See ``Lane.pause``."""
+        with self._state.lock:
+            before = self._state.paused
+            if before == partitions:
+                return
+            for at in partitions - before:
+                self._drop_waiting(at)
+            self._state.paused = frozenset(partitions)
+            if before - partitions:
+                self._post(self._pipeline.reader.wake)
+
+    def forget(self, partitions: Set[TopicPartition]) -> None:
+        """See ``Lane.forget``."""
+        with self._state.lock:
+            for at in partitions:
+                self._drop_waiting(at)
+                self._state.forget(at)
+                self._post(partial(self._pipeline.reader.close_partition, at))
+
+    def run_once(self) -> int:
+        """See ``Lane.run_once``. The copying itself is the loop's."""
+        self.poll()
+        with self._state.lock:
+            if self._state.problems:
+                return 0
+            if self._state.broken is not None:
+                raise self._state.broken
+            moved = self._state.handed - self._counted
+            self._counted += moved
+            return moved
+
+    def poll(self) -> None:
+        """See ``Lane.poll``."""
+        with self._state.lock:
+            sentences, self._state.away = self._state.away, {}
+        for sentence in sentences:
+            self._on_error(sentence)
+
+    def state(self) -> dict[TopicPartition, Reached]:
+        """See ``Lane.state``."""
+        with self._state.lock:
+            return {
+                at: Reached(
+                    acknowledged=window.acknowledged,
+                    target_offset=window.target_offset,
+                    leader_epoch=window.leader_epoch,
+                    in_flight=window.in_flight,
+                    end=self._state.ends.get(at),
+                    oldest_timestamp_ms=window.oldest_timestamp_ms,
+                    unexpected_offsets=window.unexpected_offsets,
+                )
+                for at, window in self._state.windows.items()
+            }
+
+    def problems(self) -> list[Problem]:
+        """See ``Lane.problems``."""
+        with self._state.lock:
+            return list(self._state.problems.values())
+
+    def drop_unsent(self) -> None:
+        """See ``Lane.drop_unsent``."""
+        with self._state.lock:
+            self._state.ended = True
+            for at in self._state.suspects:
+                self._drop_waiting(at)
+        self._post(self._pipeline.drop_unsent)
+
+    def settle(self, timeout_s: float) -> None:
+        """See ``Lane.settle``."""
+        self.drop_unsent()
+        if not self._drained(timeout_s):
+            raise Retriable(
+                f"{self._mover.target.alias} did not acknowledge {self.in_flight} records that "
+                "were on their way"
+            )
+        with self._state.lock:
+            for window in self._state.windows.values():
+                window.rewind()
+
+    def close(self) -> None:
+        """See ``Lane.close``."""
+        try:
+            self.drop_unsent()
+            self._drained(_CLOSE_S)
+            ended = threading.Event()
+            self._post(self._pipeline.close)
+            self._post(ended.set)
+            ended.wait(_CLOSE_S)
+        finally:
+            self.closed.set()
+
+    def _drained(self, timeout_s: float) -> bool:
+        """Whether the outcome of all that was sent is known in time."""
+        drained = threading.Event()
+        self._run(self._pipeline.drain(drained, timeout_s))
+        return drained.wait(timeout_s)
+
+    def _drop_waiting(self, at: TopicPartition) -> None:
+        """What is held back of a partition is not sent: it is read again, if at all."""
+        suspects, window = self._state.suspects.get(at), self._state.windows.get(at)
+        if suspects is not None and window is not None and suspects.waiting:
+            suspects.drop()
+            self._post(partial(self._pipeline.reader.rewind, at, window.position))
+
+    def _post(self, call: Callable[[], None]) -> None:
+        self._loop.call_from_thread(call)
+
+    def _run(self, coroutine: Coroutine[Reply[Any], None, None]) -> None:
+        """In the loop; an error that nobody expects ends it."""
+        self._post(lambda: start(coroutine).then(lambda reply: reply.result()))

@@ -1,0 +1,99 @@
+"""What a lane's two threads share: the task's, which calls it, and the loop's, which copies.
+
+Guarded by ``lock``; nothing waits while it is held.
+"""
+
+import threading
+
+from headrace.api import TopicPartition
+from headrace.errors import HeadraceError
+from headrace.movers.batch.one_at_a_time import OneAtATime
+from headrace.movers.batch.window import BatchWindow
+from headrace.movers.lane import Copied, CopyFrom, Problem
+
+LANE_BYTES = 32 << 20
+"""On the way to the target, of all partitions together; each has its share."""
+MOST_BYTES, LEAST_BYTES = 8 << 20, 1 << 20
+"""Of one partition: a share is never larger, or smaller."""
+_STUCK_S = 1.0
+
+
+class LaneState:
+    """Methods need the lock, unless they say otherwise."""
+
+    def __init__(self, copied: Copied) -> None:
+        self.lock = threading.RLock()
+        """The loop appends while it takes what was read, and may be called back then."""
+        self.windows: dict[TopicPartition, BatchWindow] = {}
+        self.by_target: dict[TopicPartition, BatchWindow] = {}
+        self.ends: dict[TopicPartition, int] = {}
+        """Of the source, as last fetched."""
+        self.suspects: dict[TopicPartition, OneAtATime] = {}
+        self.paused: frozenset[TopicPartition] = frozenset()
+        self.leaving: frozenset[TopicPartition] = frozenset()
+        self.problems: dict[TopicPartition, Problem] = {}
+        self.waiting_since_s: dict[TopicPartition, float] = {}
+        """Of those with something in flight: the last acknowledgement, on the loop's clock."""
+        self.away: dict[str, None] = {}
+        """Sentences about brokers, in order."""
+        self.broken: HeadraceError | None = None
+        """What concerns all partitions."""
+        self.ended = False
+        """Nothing more is to be sent."""
+        self.handed = 0
+        """Records given to the appender so far."""
+        self.copied = copied
+
+    def open(self, at: TopicPartition, target: TopicPartition, position: CopyFrom) -> None:
+        """A partition more."""
+        window = BatchWindow(at, target, position, self.copied)
+        self.windows[at] = self.by_target[target] = window
+        if position.suspects:
+            self.suspects[at] = OneAtATime(position.suspects)
+
+    def forget(self, at: TopicPartition) -> None:
+        """One less."""
+        window = self.windows.pop(at)
+        del self.by_target[window.target]
+        for known in (self.problems, self.suspects, self.ends, self.waiting_since_s):
+            known.pop(at, None)
+        self.leaving -= {at}
+
+    def problem(self, at: TopicPartition, error: HeadraceError) -> None:
+        """The first of each partition counts."""
+        if at in self.windows:
+            self.problems.setdefault(at, Problem(at, error))
+
+    def say(self, alias: str, why: object) -> None:
+        """A sentence for the task; takes the lock itself."""
+        with self.lock:
+            self.away[f"{alias}: {why}"] = None
+
+    def wanted(self, at: TopicPartition) -> bool:
+        """Whether it is to be copied, sooner or later. For the loop's thread, without the lock."""
+        return (
+            not self.ended
+            and at in self.windows
+            and at not in self.leaving
+            and at not in self.paused
+            and at not in self.problems
+        )
+
+    def has_room(self, at: TopicPartition) -> bool:
+        """Whether more of it may be sent; as ``wanted``."""
+        window, suspects = self.windows.get(at), self.suspects.get(at)
+        if window is None or (suspects is not None and suspects.waiting):
+            return False
+        if window.bytes_in_flight < LEAST_BYTES:
+            return True
+        share = LANE_BYTES // max(1, len(self.waiting_since_s))
+        return window.bytes_in_flight < min(MOST_BYTES, share)
+
+    def is_stuck(self, at: TopicPartition, now_s: float) -> bool:
+        """Whether the target has taken nothing of it for a while; as ``wanted``."""
+        since_s = self.waiting_since_s.get(at)
+        return since_s is not None and now_s - since_s > _STUCK_S
+
+    def all_stuck(self, now_s: float) -> bool:
+        """Whether all that is in flight is of such partitions."""
+        return all(now_s - since_s > _STUCK_S for since_s in self.waiting_since_s.values())

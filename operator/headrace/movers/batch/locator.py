@@ -1,0 +1,141 @@
+"""Finds whom to fetch a partition from, and what became of an offset that is not there."""
+
+from collections.abc import Callable, Iterable, Mapping
+from uuid import UUID
+
+from headrace.api import TopicPartition
+from headrace.backoff import Backoff
+from headrace.errors import HeadraceError, Retriable
+from headrace.kafka.wire import (
+    EARLIEST,
+    LATEST,
+    Cluster,
+    Reply,
+    UnsupportedBroker,
+    list_offsets,
+    refusal,
+    start,
+)
+from headrace.logs import get_logger
+from headrace.movers.batch.source_partition import SourcePartition
+from headrace.movers.lane import OffsetGone
+
+log = get_logger(__name__)
+
+_METADATA_AGE_S = 300.0
+"""All topics are looked at again, as Kafka's clients do (``metadata.max.age.ms``)."""
+
+
+class Locator:
+    """Of one reader. Brokers that are away are asked again until it is closed."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        partitions: Mapping[TopicPartition, SourcePartition],
+        *,
+        found: Callable[[], None],
+        stop: Callable[[SourcePartition, HeadraceError], None],
+        away: Callable[[HeadraceError], None],
+    ) -> None:
+        """``partitions`` are the reader's, which change. ``stop``: one is not read any further."""
+        self._cluster, self._loop, self._partitions = cluster, cluster.loop, partitions
+        self._found, self._stop, self._away = found, stop, away
+        self.backoff = Backoff(0.05, 1.0)
+        """``reset`` it when something was fetched."""
+        self._names: dict[UUID, str] = {}
+        self._looking = self._closed = False
+        self._loop.call_later(_METADATA_AGE_S, self._review)
+
+    def close(self) -> None:
+        """Look no more."""
+        self._closed = True
+
+    def topic(self, topic_id: UUID) -> str:
+        """The name of a topic of the reader's."""
+        return self._names.get(topic_id, "")
+
+    def look(self) -> None:
+        """Find the leaders of those that have none; ``found`` is called when there are some."""
+        if not self._looking and not self._closed:
+            self._looking = True
+            start(self._find_leaders()).then(self._looked)
+
+    def out_of_range(self, source: SourcePartition) -> None:
+        """A broker does not have its next offset."""
+        if source.follower is not None:  # it may lag behind
+            source.lost_leader()
+            self.look()
+            return
+        source.resting = True
+        start(self._check_range(source)).then(lambda reply: reply.result())
+
+    async def _check_range(self, source: SourcePartition) -> None:
+        at, position = source.at, source.position
+        try:
+            first = await list_offsets(self._cluster, [at], EARLIEST)
+            last = await list_offsets(self._cluster, [at], LATEST)
+            earliest, latest = first.all()[at].offset, last.all()[at].offset
+        except HeadraceError as error:
+            self._away(error)
+        else:
+            if not earliest <= position <= latest:
+                where = f"{at} of {self._cluster.name}: offset {position} is not there"
+                held = f"from {earliest} to {latest - 1}" if latest > earliest else "no offsets"
+                self._stop(source, OffsetGone(at, position, f"{where}, the log holds {held}"))
+                return
+            # The leader cannot tell where the epoch before it ends: its log begins later.
+            source.checked_epoch, source.wanted = -1, None
+        source.resting = False
+        source.lost_leader()
+        self.look()
+
+    def _looked(self, reply: Reply[None]) -> None:
+        self._looking = False
+        reply.result()
+
+    async def _find_leaders(self) -> None:
+        asked: set[TopicPartition] = set()
+        while not self._closed:
+            all_of_them = self._partitions.values()
+            lost = [one for one in all_of_them if one.node is None and not one.resting]
+            if not lost:
+                return
+            # One that was opened just now is asked for at once.
+            if any(one.topic_id is not None or one.at in asked for one in lost):
+                await self._loop.sleep(self.backoff.next_s())
+            asked.update(one.at for one in lost)
+            await self._refresh({one.at.topic for one in lost})
+
+    def _review(self) -> None:
+        if not self._closed:
+            start(self._refresh({at.topic for at in self._partitions})).then(lambda r: r.result())
+            self._loop.call_later(_METADATA_AGE_S, self._review)
+
+    async def _refresh(self, topics: Iterable[str]) -> None:
+        try:
+            await self._cluster.refresh(topics)
+        except UnsupportedBroker as error:
+            for source in list(self._partitions.values()):
+                self._stop(source, error)
+            return
+        except HeadraceError as error:
+            self._away(error)
+            return
+        for source in list(self._partitions.values()):
+            self._place(source)
+        self._found()
+
+    def _place(self, source: SourcePartition) -> None:
+        view, at, name = self._cluster.view, source.at, self._cluster.name
+        if source.recreated(view):
+            self._stop(source, Retriable(f"topic {at.topic} of {name} was created again"))
+        elif source.place(view, self._loop.now_s()):
+            assert source.topic_id is not None
+            self._names[source.topic_id] = at.topic
+        elif (topic := view.topics.get(at.topic)) and topic.error.value:
+            refused = refusal(topic.error, f"read {at} of {name}")
+            if isinstance(refused, Retriable):
+                log.info("no leader yet", partition=str(at), why=str(refused))
+            else:
+                self._stop(source, refused)

@@ -1,0 +1,43 @@
+"""The one thread of a process in which all batch lanes read, send and receive."""
+
+import os
+import threading
+
+from headrace.kafka.wire import Buffers, Loop
+from headrace.logs import get_logger
+from headrace.movers.batch.memory import Memory
+
+log = get_logger(__name__)
+
+_KEPT_BYTES = 32 << 20
+
+
+class LoopThread:
+    """A loop that runs until the process ends, and what its lanes share."""
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.buffers = Buffers(_KEPT_BYTES)
+        self.memory = Memory()
+        threading.Thread(target=self._run, name="headrace-batches", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self.loop.run_once(60.0)
+        except Exception:
+            # Lanes without a loop would look alive: whoever runs this driver must see it end.
+            log.exception("internal error, the driver ends: please report it")
+            os._exit(1)
+
+
+_making = threading.Lock()
+_shared: list[LoopThread] = []
+
+
+def shared_loop() -> LoopThread:
+    """The thread of this process; started by the first lane."""
+    with _making:
+        if not _shared:
+            _shared.append(LoopThread())
+        return _shared[0]

@@ -1,0 +1,46 @@
+"""Records that are sent one at a time, or by few: one of them is refused, and it is to be found."""
+
+from collections import deque
+from collections.abc import Iterable
+from math import isqrt
+
+from headrace.movers.batch.outgoing import Outgoing
+
+_FEW = 64
+"""A refusal takes a new lane: about as long as so many records one after the other."""
+
+
+class OneAtATime:
+    """Of one partition. What is put in has memory of its own: nothing of a response is held."""
+
+    def __init__(self, suspects: range) -> None:
+        """``suspects``: source offsets."""
+        self._suspects = suspects
+        self._waiting: deque[Outgoing] = deque()
+
+    @property
+    def together(self) -> int:
+        """So many records go into one batch: of many suspects the square root of their number."""
+        return 1 if len(self._suspects) <= _FEW else isqrt(len(self._suspects))
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something is held back: nothing behind it may be sent, or read."""
+        return bool(self._waiting)
+
+    def concerns(self, first_offset: int, next_offset: int) -> bool:
+        """Whether there is a suspect among these."""
+        return first_offset < self._suspects.stop and self._suspects.start < next_offset
+
+    def put(self, outgoing: Iterable[Outgoing]) -> None:
+        """Hold them until it is their turn."""
+        self._waiting.extend(outgoing)
+
+    def next(self) -> Outgoing | None:
+        """The next to be sent, once all before it are acknowledged."""
+        return self._waiting.popleft() if self._waiting else None
+
+    def drop(self) -> None:
+        """Forget what is held."""
+        while self._waiting:
+            self._waiting.popleft().release()

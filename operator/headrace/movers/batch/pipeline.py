@@ -1,0 +1,258 @@
+"""From the reader to the appender and back: what a lane does in the loop's thread."""
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headrace.api import TopicPartition
+from headrace.backoff import Backoff
+from headrace.errors import Fatal, HeadraceError, Retriable
+from headrace.kafka.wire import (
+    Batch,
+    Cluster,
+    UnreadableBatch,
+    UnsupportedBroker,
+    decoded,
+    idempotent_producer,
+    stored_records,
+)
+from headrace.movers.batch.appender import Appender
+from headrace.movers.batch.gate import Judged, Passage, judged
+from headrace.movers.batch.lane_state import LaneState
+from headrace.movers.batch.loop_thread import LoopThread
+from headrace.movers.batch.memory import HeldResponse
+from headrace.movers.batch.one_at_a_time import OneAtATime
+from headrace.movers.batch.outgoing import BatchCorrupt, BatchRefused, Outgoing
+from headrace.movers.batch.reader import Reader
+from headrace.movers.batch.rebuild import rebuilt
+from headrace.movers.batch.source_partition import SourcePartition
+from headrace.movers.batch.window import BatchWindow
+from headrace.movers.lane import RecordRefused, SourceRecord
+
+if TYPE_CHECKING:
+    from headrace.movers.batch.mover import BatchMover
+
+_DRAIN_S = 0.005
+_IDENTITY_S = 5.0
+
+
+class Pipeline:
+    """One reader, and one appender with a producer id of its own. It is the reader's ``Sink``."""
+
+    def __init__(self, mover: "BatchMover", state: LaneState, thread: LoopThread) -> None:
+        self._mover, self._state = mover, state
+        self._loop = thread.loop
+        settings, buffers = mover.settings, thread.buffers
+        self._source = Cluster(thread.loop, mover.source, settings, buffers=buffers)
+        self._target = Cluster(thread.loop, mover.target, settings, buffers=buffers)
+        self.reader = Reader(self._source, thread.memory, self, mover.rack)
+        self._appender: Appender | None = None
+        self._alone: dict[TopicPartition, SourceRecord] = {}
+        """The record of each partition that was sent by itself last."""
+
+    # Begin and end.
+
+    async def begin(self) -> None:
+        """Get a producer id; until then nothing is read."""
+        backoff = Backoff(0.1, 1.0)
+        while not self._state.ended:
+            try:
+                identity = await idempotent_producer(self._target, timeout_s=_IDENTITY_S)
+            except HeadraceError as error:
+                if isinstance(error, UnsupportedBroker) or not isinstance(error, Retriable):
+                    self._state.broken = error
+                    return
+                self._say_target(error)
+                await self._loop.sleep(backoff.next_s())
+                continue
+            self._appender = Appender(
+                self._loop,
+                self._target,
+                identity,
+                self._delivered,
+                self._failed,
+                waiting=self._say_target,
+            )
+            self.reader.wake()
+            return
+
+    def drop_unsent(self) -> None:
+        """Nothing more is sent."""
+        if self._appender is not None:
+            self._appender.drop_unsent()
+
+    async def drain(self, drained: threading.Event, timeout_s: float) -> None:
+        """Set it once the outcome of all that was sent is known; never when that takes longer."""
+        deadline_s = self._loop.now_s() + timeout_s
+        while self._appender is not None and self._appender.pending:
+            if self._loop.now_s() > deadline_s:
+                return
+            await self._loop.sleep(_DRAIN_S)
+        drained.set()
+
+    def close(self) -> None:
+        """End all connections."""
+        self.reader.close()
+        if self._appender is not None:
+            self._appender.close()
+        self._source.close()
+        self._target.close()
+
+    def _say_target(self, why: object) -> None:
+        self._state.say(self._mover.target.alias, why)
+
+    # What the reader asks.
+
+    def readable(self, at: TopicPartition) -> bool:
+        """See ``Sink.readable``."""
+        state = self._state
+        return self._appender is not None and state.wanted(at) and state.has_room(at)
+
+    def held_back(self, at: TopicPartition) -> bool:
+        """See ``Sink.held_back``."""
+        state = self._state
+        return state.wanted(at) and not state.is_stuck(at, self._loop.now_s())
+
+    def stuck(self) -> bool:
+        """See ``Sink.stuck``."""
+        with self._state.lock:
+            return self._state.all_stuck(self._loop.now_s())
+
+    def saw_end(self, at: TopicPartition, end: int) -> None:
+        """See ``Sink.saw_end``."""
+        self._state.ends[at] = end
+
+    def problem(self, at: TopicPartition, error: HeadraceError) -> None:
+        """See ``Sink.problem``."""
+        with self._state.lock:
+            self._state.problem(at, error)
+
+    def away(self, error: HeadraceError) -> None:
+        """See ``Sink.away``."""
+        self._state.say(self._mover.source.alias, error)
+
+    # What the reader brings.
+
+    def take(
+        self,
+        source: SourcePartition,
+        batches: Sequence[Batch],
+        aborted: Sequence[tuple[int, int]],
+        held: HeldResponse,
+    ) -> None:
+        """See ``Sink.take``."""
+        state, at = self._state, source.at
+        with state.lock:
+            window, suspects = state.windows.get(at), state.suspects.get(at)
+            if window is None or not state.wanted(at) or window.position != source.position:
+                return
+            if suspects is not None and suspects.waiting:
+                return
+            try:
+                for one in judged(batches, start=window.position, aborted=aborted):
+                    self._pass(window, one, held, suspects)
+                    if suspects is not None and suspects.waiting:
+                        break
+            except UnreadableBatch as error:
+                state.problem(at, Fatal(f"could not read {at} of {self._source.name}: {error}"))
+            finally:
+                source.advance(window.position, window.leader_epoch)
+
+    def taken(self) -> None:
+        """See ``Sink.taken``."""
+        if self._appender is not None:
+            self._appender.flush()
+
+    def _pass(
+        self, window: BatchWindow, one: Judged, held: HeldResponse, suspects: OneAtATime | None
+    ) -> None:
+        batch, position = one.batch, window.position
+        next_offset = batch.last_offset + 1
+        epoch = batch.leader_epoch if batch.magic == 2 else -1
+        if one.passage is Passage.SKIP:
+            window.passed(next_offset, epoch)
+        elif suspects is not None and suspects.concerns(position, next_offset):
+            few = suspects.together
+            suspects.put(rebuilt([batch], start=position, release=_nothing, most_records=few))
+            if not suspects.waiting:
+                window.passed(next_offset, epoch)
+            self._send_suspects(window, suspects)
+            self._state.copied.batches_rebuilt += 1
+        elif one.passage is Passage.COPY:
+            held.use()
+            self._send(window, Outgoing(batch, next_offset, held.release))
+            self._state.copied.batches_copied += 1
+        else:
+            for outgoing in rebuilt([batch], start=position, release=_nothing):
+                self._send(window, outgoing)
+            window.passed(next_offset, epoch)
+            self._state.copied.batches_rebuilt += 1
+
+    def _send(self, window: BatchWindow, outgoing: Outgoing) -> None:
+        assert self._appender is not None
+        if not window.in_flight:
+            self._state.waiting_since_s[window.at] = self._loop.now_s()
+        window.sent(outgoing)
+        self._state.handed += outgoing.records
+        self._appender.append(window.target, outgoing)
+
+    def _send_suspects(self, window: BatchWindow, suspects: OneAtATime) -> None:
+        """The next of them, once all before it are acknowledged."""
+        if not window.in_flight and (outgoing := suspects.next()) is not None:
+            if outgoing.records == 1:
+                self._alone[window.at] = _source_record(outgoing)
+            self._send(window, outgoing)
+            self.reader.rewind(window.at, window.position)
+
+    # What the appender reports.
+
+    def _delivered(self, at: TopicPartition, outgoing: Outgoing, base_offset: int) -> None:
+        state = self._state
+        with state.lock:
+            if (window := state.by_target.get(at)) is None:
+                return
+            window.delivered(outgoing, base_offset)
+            if window.lost is not None:
+                state.problem(window.at, window.lost)
+            if window.in_flight:
+                state.waiting_since_s[window.at] = self._loop.now_s()
+            else:
+                state.waiting_since_s.pop(window.at, None)
+                suspects = state.suspects.get(window.at)
+                if suspects is not None and suspects.waiting and state.wanted(window.at):
+                    self._send_suspects(window, suspects)
+                    self._loop.call_later(0.0, self.taken)
+        self.reader.wake()
+
+    def _failed(self, at: TopicPartition, error: HeadraceError) -> None:
+        state = self._state
+        with state.lock:
+            if (window := state.by_target.get(at)) is None:
+                return
+            window.rewind()
+            state.waiting_since_s.pop(window.at, None)
+            state.problem(window.at, self._explained(window.at, error))
+
+    def _explained(self, at: TopicPartition, error: HeadraceError) -> HeadraceError:
+        if isinstance(error, BatchRefused):
+            record = self._alone.get(at)
+            if record is not None and error.offsets != range(record.offset, record.offset + 1):
+                record = None
+            return RecordRefused(at, error.offsets, error.code, str(error), record)
+        if isinstance(error, BatchCorrupt):
+            # Once it may be a bad wire; then the source's log is damaged.
+            if self._mover.corrupt.get(at) == error.offset:
+                return Fatal(str(error))
+            self._mover.corrupt[at] = error.offset
+        return error
+
+
+def _source_record(outgoing: Outgoing) -> SourceRecord:
+    record = decoded(next(stored_records(outgoing.batch)))
+    return SourceRecord(
+        outgoing.first_offset, record.timestamp_ms, record.key, record.value, list(record.headers)
+    )
+
+
+def _nothing() -> None:
+    """The new batch has memory of its own."""

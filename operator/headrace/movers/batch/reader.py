@@ -1,0 +1,345 @@
+"""Fetches the partitions of a lane: one request at a time to each broker that has some of them.
+
+A request waits at the broker until there is data. What comes is handed on at once, and the next
+request goes out while the target is sent the last one.
+"""
+
+import itertools
+import struct
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Protocol
+
+from headrace.api import TopicPartition
+from headrace.errors import Fatal, HeadraceError, Retriable
+from headrace.kafka.wire import (
+    Batch,
+    Cluster,
+    Connection,
+    CorruptBatch,
+    Fetched,
+    FetchOutcome,
+    FetchResponse,
+    FetchSession,
+    Reply,
+    Wanted,
+    fetch_call,
+    fetch_outcome,
+    led_by,
+    refusal,
+    split_batches,
+    start,
+)
+from headrace.logs import get_logger
+from headrace.movers.batch.locator import Locator
+from headrace.movers.batch.memory import HeldResponse, Memory
+from headrace.movers.batch.source_partition import SourcePartition
+from headrace.movers.lane import OffsetGone
+
+log = get_logger(__name__)
+
+_WAIT_MS = 500
+"""How long a broker waits for data: Kafka's ``fetch.max.wait.ms``."""
+_SHORT_WAIT_MS = 10
+"""While a partition is left out until the target has taken more: it waits for this request."""
+_RESPONSE_BYTES = 4 << 20
+_LARGEST_BYTES = 104_857_600  # socket.request.max.bytes: no batch is larger
+_BATCH_START = struct.Struct(">qi")  # base offset, and how many bytes follow
+_CORRUPT_TIMES, _CORRUPT_REST_S = 3, 0.2
+"""A broker may send garbage once, from a bad wire; a damaged log is so each time."""
+
+
+class Sink(Protocol):
+    """Who takes what is fetched; the lane."""
+
+    def readable(self, at: TopicPartition) -> bool:
+        """Whether this partition is to be read now."""
+        ...
+
+    def held_back(self, at: TopicPartition) -> bool:
+        """Whether it is not, only because the target has not taken enough of it."""
+        ...
+
+    def stuck(self) -> bool:
+        """Whether all that the target has not acknowledged is of partitions it does not take."""
+        ...
+
+    def saw_end(self, at: TopicPartition, end: int) -> None:
+        """The last stable offset of the source."""
+        ...
+
+    def take(
+        self,
+        source: SourcePartition,
+        batches: Sequence[Batch],
+        aborted: Sequence[tuple[int, int]],
+        held: HeldResponse,
+    ) -> None:
+        """Data came: ``advance`` the partition as far as it is taken. Raises ``CorruptBatch``."""
+        ...
+
+    def taken(self) -> None:
+        """All of a response was taken."""
+        ...
+
+    def problem(self, at: TopicPartition, error: HeadraceError) -> None:
+        """It is not fetched any further."""
+        ...
+
+    def away(self, error: HeadraceError) -> None:
+        """Brokers do not answer; it is tried again."""
+        ...
+
+
+class _Broker:
+    """The requests to one broker."""
+
+    __slots__ = ("asked", "busy", "connection", "node", "purpose", "session")
+
+    def __init__(self, node: int, purpose: str) -> None:
+        self.node, self.purpose = node, purpose
+        self.connection: Connection | None = None
+        self.session: FetchSession[TopicPartition] = FetchSession()
+        self.busy = False
+        self.asked: dict[TopicPartition, Wanted] = {}
+        """In the request under way."""
+
+
+_numbers = itertools.count()
+
+
+class Reader:
+    """Of one lane, used by its loop's thread."""
+
+    def __init__(self, cluster: Cluster, memory: Memory, sink: Sink, rack: str = "") -> None:
+        """``rack`` is our own: a leader may name a follower there to fetch from."""
+        self._cluster, self._loop = cluster, cluster.loop
+        self._memory, self._sink, self._rack = memory, sink, rack
+        self._purpose = f"fetch-{next(_numbers)}"
+        self._partitions: dict[TopicPartition, SourcePartition] = {}
+        self._brokers: dict[int, _Broker] = {}
+        self._locator = Locator(
+            cluster, self._partitions, found=self.wake, stop=self._stop, away=sink.away
+        )
+        self._closed = self._pumping = self._blocked = False
+
+    def open(self, at: TopicPartition, position: int, leader_epoch: int) -> None:
+        """Fetch it from there on."""
+        self._partitions[at] = SourcePartition(at, position, leader_epoch)
+        self._locator.look()
+
+    def close_partition(self, at: TopicPartition) -> None:
+        """Fetch it no more; what is under way is dropped."""
+        self._partitions.pop(at, None)
+
+    def rewind(self, at: TopicPartition, position: int) -> None:
+        """What was fetched from there on was not taken."""
+        if (source := self._partitions.get(at)) is not None:
+            source.position, source.wanted = position, None
+
+    def wake(self) -> None:
+        """Something has become readable: fetch it, once what is being done is done."""
+        if not self._pumping and not self._closed:
+            self._pumping = True
+            self._loop.call_later(0.0, self._pump)
+
+    def close(self) -> None:
+        """Fetch no more. The connections are the cluster's."""
+        self._closed = True
+        self._locator.close()
+        self._partitions.clear()
+
+    # Send.
+
+    def _pump(self) -> None:
+        self._pumping = False
+        if self._closed:
+            return
+        idle: dict[int, list[SourcePartition]] = {}
+        waiting: set[int] = set()
+        busy = {node for node, broker in self._brokers.items() if broker.busy}
+        for at, source in self._partitions.items():
+            node = source.node
+            if node is None or source.resting or node in busy:
+                continue
+            if self._sink.readable(at):
+                idle.setdefault(node, []).append(source)
+            elif self._sink.held_back(at):
+                waiting.add(node)
+        for node, sources in idle.items():
+            if not self._memory.room(stuck=self._sink.stuck()):
+                self._wait_for_room()
+                return
+            self._fetch(self._broker(node), sources, short=node in waiting)
+
+    def _wait_for_room(self) -> None:
+        self._memory.wait(self.wake)
+        if not self._blocked:  # by then the target may be found not to take some partitions
+            self._blocked = True
+            self._loop.call_later(1.0, self._try_again)
+
+    def _try_again(self) -> None:
+        self._blocked = False
+        self.wake()
+
+    def _broker(self, node: int) -> _Broker:
+        if (broker := self._brokers.get(node)) is None:
+            broker = self._brokers[node] = _Broker(node, self._purpose)
+        return broker
+
+    def _fetch(self, broker: _Broker, sources: Iterable[SourcePartition], *, short: bool) -> None:
+        broker.busy = True
+        connection = broker.connection
+        if connection is None or connection.closed_by is not None:
+            opening = start(self._cluster.connection(broker.node, broker.purpose))
+            opening.then(partial(self._connected, broker))
+            return
+        broker.asked = {source.at: source.want() for source in sources}
+        wanted, session = broker.session.begin(broker.asked)
+        request = fetch_call(
+            wanted,
+            max_wait_ms=_SHORT_WAIT_MS if short else _WAIT_MS,
+            max_bytes=_RESPONSE_BYTES,
+            session=session,
+            rack=self._rack,
+        )
+        connection.send(request).then(partial(self._answered, broker))
+
+    def _connected(self, broker: _Broker, reply: Reply[Connection]) -> None:
+        broker.busy = False
+        if reply.error is not None:
+            self._failed(broker, reply.error)
+            return
+        broker.connection = reply.result()
+        broker.session.lost()
+        self._pump()
+
+    def _failed(self, broker: _Broker, error: BaseException) -> None:
+        """Its connection is lost, or was not made."""
+        if not isinstance(error, HeadraceError):
+            raise error
+        broker.connection = None
+        if self._closed:
+            return
+        self._sink.away(error)
+        for source in self._partitions.values():
+            if source.node == broker.node:
+                source.lost_leader()
+        self._locator.look()
+
+    # Receive.
+
+    def _answered(self, broker: _Broker, reply: Reply[FetchResponse]) -> None:
+        broker.busy = False
+        if reply.error is not None:
+            broker.session.lost()
+            self._failed(broker, reply.error)
+            return
+        response = reply.result()
+        if self._closed or not broker.session.answered(response):
+            log.debug("fetch session lost", node=broker.node, why=response.error.name)
+            response.release()
+            self._loop.call_later(self._locator.backoff.next_s(), self.wake)
+            return
+        held = HeldResponse(response, self._memory)
+        for fetched in response.partitions:
+            at = TopicPartition(self._locator.topic(fetched.topic_id), fetched.partition)
+            source, asked = self._partitions.get(at), broker.asked.get(at)
+            # It may have been closed, or opened elsewhere.
+            if source is not None and asked is not None and asked.offset == source.position:
+                self._handle(source, fetched, held)
+        held.release()
+        # First the source: it works while the target is sent what came.
+        self._pump()
+        self._sink.taken()
+
+    def _handle(self, source: SourcePartition, fetched: Fetched, held: HeldResponse) -> None:
+        if (outcome := fetch_outcome(fetched.error)) is not FetchOutcome.FETCHED:
+            self._refused(source, fetched, outcome)
+            return
+        self._locator.backoff.reset()
+        if fetched.diverging is not None:
+            epoch, end = fetched.diverging
+            where = f"{source.at} of {self._cluster.name}"
+            self._stop(
+                source,
+                OffsetGone(
+                    source.at,
+                    source.position,
+                    f"{where}: the log was truncated at offset {end}, where its leader epoch "
+                    f"{epoch} ends, and filled again",
+                    diverged_at=end,
+                ),
+            )
+            return
+        if fetched.preferred_replica >= 0 and source.node != fetched.preferred_replica:
+            if fetched.preferred_replica in self._cluster.view.brokers:
+                source.follow(fetched.preferred_replica, self._loop.now_s())
+            else:
+                source.lost_leader()
+                self._locator.look()
+            return
+        self._sink.saw_end(source.at, fetched.last_stable_offset)
+        try:
+            self._take(source, fetched, held)
+        except CorruptBatch as error:
+            self._corrupt(source, str(error))
+
+    def _take(self, source: SourcePartition, fetched: Fetched, held: HeldResponse) -> None:
+        split = split_batches(fetched.records)
+        if split.batches:
+            # The next to be served is another one, also without a session.
+            self._partitions[source.at] = self._partitions.pop(source.at)
+            self._ask_for(source, len(split.batches[0].data))
+            self._sink.take(source, split.batches, fetched.aborted, held)
+        elif split.truncated_bytes >= _BATCH_START.size:
+            _, length = _BATCH_START.unpack_from(fetched.records)
+            self._ask_for(source, _BATCH_START.size + length)
+        elif fetched.last_stable_offset > source.position and held.size < _RESPONSE_BYTES // 2:
+            # Brokers leave a batch out that is larger than we asked for, unless it is the first.
+            self._ask_for(source, 2 * source.max_bytes)
+
+    def _ask_for(self, source: SourcePartition, size: int) -> None:
+        if size > source.max_bytes:
+            source.max_bytes, source.wanted = min(size, _LARGEST_BYTES), None
+
+    def _corrupt(self, source: SourcePartition, why: str) -> None:
+        source.corrupt += 1
+        where = f"{source.at} offset {source.position} of {self._cluster.name}"
+        if source.corrupt < _CORRUPT_TIMES:
+            log.warning("fetched data is corrupt: fetching it again", where=where, why=why)
+            source.resting = True
+            self._loop.call_later(_CORRUPT_REST_S, partial(self._rested, source))
+            return
+        self._stop(
+            source,
+            Fatal(
+                f"could not read {where}: {why}; the log is damaged there, or in a form that this "
+                "client cannot read: compare with kafka-dump-log on the partition's brokers"
+            ),
+        )
+
+    def _rested(self, source: SourcePartition) -> None:
+        source.resting = False
+        self.wake()
+
+    def _refused(self, source: SourcePartition, fetched: Fetched, outcome: FetchOutcome) -> None:
+        if fetched.leader is not None:  # KIP-951
+            self._cluster.view = led_by(self._cluster.view, source.at, *fetched.leader)
+        tried = f"read {source.at} offset {source.position} of {self._cluster.name}"
+        error = refusal(fetched.error, tried)
+        match outcome:
+            case FetchOutcome.OUT_OF_RANGE:
+                self._locator.out_of_range(source)
+            case FetchOutcome.CORRUPT:
+                self._corrupt(source, str(error))
+            case FetchOutcome.REFUSED if not isinstance(error, Retriable):
+                self._stop(source, error)
+            case _:
+                log.info("read failed, trying again", partition=str(source.at), why=str(error))
+                source.lost_leader()
+                self._locator.look()
+
+    def _stop(self, source: SourcePartition, error: HeadraceError) -> None:
+        source.resting = True
+        self._sink.problem(source.at, error)

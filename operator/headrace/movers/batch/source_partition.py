@@ -1,0 +1,113 @@
+"""One partition that is fetched: from where, from whom, and whether it may be now."""
+
+from typing import NamedTuple
+from uuid import UUID
+
+from headrace.api import TopicPartition
+from headrace.kafka.wire import View, Wanted
+
+PARTITION_BYTES = 1 << 20
+"""Kafka's ``max.partition.fetch.bytes``."""
+_FOLLOWED_S = 300.0
+"""So long a follower is fetched from before the leader is asked again (``metadata.max.age.ms``)."""
+
+
+class Follower(NamedTuple):
+    """A replica that is nearer than the leader (KIP-392)."""
+
+    node: int
+    until_s: float
+
+
+class SourcePartition:
+    """Of one lane, used by its loop's thread."""
+
+    __slots__ = (
+        "at",
+        "checked_epoch",
+        "corrupt",
+        "epoch",
+        "follower",
+        "max_bytes",
+        "node",
+        "position",
+        "resting",
+        "topic_id",
+        "wanted",
+    )
+
+    def __init__(self, at: TopicPartition, position: int, leader_epoch: int) -> None:
+        """``leader_epoch``: of the record before ``position``; -1: unknown."""
+        self.at = at
+        self.position = position
+        self.checked_epoch = leader_epoch
+        """Of the last record read, for the broker to compare; -1: it cannot."""
+        self.topic_id: UUID | None = None
+        """As it was when the partition was opened: another one is another topic."""
+        self.epoch = -1
+        """Of the current leader."""
+        self.node: int | None = None
+        """That it is fetched from; ``None``: a leader has to be found."""
+        self.follower: Follower | None = None
+        self.max_bytes = PARTITION_BYTES
+        self.resting = False
+        """Whether it is not fetched until something else is known."""
+        self.corrupt = 0
+        """How often in a row what was fetched contradicted itself."""
+        self.wanted: Wanted | None = None
+        """What its broker is to be told; ``None``: it has changed."""
+
+    def want(self) -> Wanted:
+        """The entry for the next request; the same object as long as nothing changes."""
+        if self.wanted is None:
+            assert self.topic_id is not None
+            self.wanted = Wanted(
+                self.topic_id,
+                self.at.partition,
+                self.position,
+                self.max_bytes,
+                self.epoch,
+                self.checked_epoch,
+            )
+        return self.wanted
+
+    def advance(self, position: int, leader_epoch: int) -> None:
+        """All before that offset is read."""
+        if position != self.position:
+            self.position, self.checked_epoch = position, leader_epoch
+            self.corrupt = 0
+            self.wanted = None
+
+    def place(self, view: View, now_s: float) -> bool:
+        """Find whom to fetch it from; whether there is somebody."""
+        leadership = view.leadership(self.at)
+        topic = view.topics.get(self.at.topic)
+        if leadership is None or topic is None or topic.id is None:
+            self.node = None
+            return False
+        if self.topic_id is None:
+            self.topic_id = topic.id
+        if self.epoch != leadership.epoch:
+            self.epoch, self.wanted = leadership.epoch, None
+        follower = self.follower
+        if follower is not None and (
+            follower.until_s <= now_s or follower.node not in view.brokers
+        ):
+            follower = self.follower = None
+        self.node = leadership.leader if follower is None else follower.node
+        return True
+
+    def recreated(self, view: View) -> bool:
+        """Whether the topic of that name is another one now."""
+        topic = view.topics.get(self.at.topic)
+        known = self.topic_id is not None and topic is not None and topic.id is not None
+        return known and topic is not None and topic.id != self.topic_id
+
+    def follow(self, node: int, now_s: float) -> None:
+        """Fetch it from a follower that the leader named."""
+        self.follower = Follower(node, now_s + _FOLLOWED_S)
+        self.node = node
+
+    def lost_leader(self) -> None:
+        """Whoever it was fetched from does not have it any more, or is away."""
+        self.follower = self.node = None

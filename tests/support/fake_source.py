@@ -1,0 +1,293 @@
+"""A cluster that batches are fetched from, and a reader of it."""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+from kio.schema.fetch.v13 import response as fetch
+from kio.schema.list_offsets.v7 import response as listed
+from kio.schema.types import BrokerId, ProducerId, TopicName
+from kio.static.primitive import Records, i32, i64
+from support.batches import record_batch
+from support.fake_broker import (
+    NOT_THROTTLED,
+    TOPIC_ID,
+    WITHIN_S,
+    FakeBroker,
+    Raw,
+    Request,
+    Serve,
+    Told,
+    metadata_of,
+)
+
+from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
+from headrace.errors import HeadraceError
+from headrace.kafka.wire import Batch, Cluster, Loop
+from headrace.movers.batch.memory import HeldResponse, Memory
+from headrace.movers.batch.reader import Reader
+from headrace.movers.batch.source_partition import SourcePartition
+
+FETCH, LIST_OFFSETS, METADATA = 1, 2, 3
+TOPIC = "orders"
+_EARLIEST = -2
+
+
+@dataclass
+class Log:
+    """Of one partition: batches from offset ``start`` on."""
+
+    batches: list[bytes] = field(default_factory=list)
+    start: int = 0
+    next: int = 0
+    aborted: list[tuple[int, int]] = field(default_factory=list)
+    error: Callable[[int, Any], ErrorCode] = lambda node, asked: ErrorCode.none
+    """What a node answers to what it is asked; then it says nothing else."""
+    diverging: tuple[int, int] | None = None
+    preferred: int = -1
+    """A follower that the leader names."""
+    garbage: list[bytes] = field(default_factory=list)
+    """Sent instead of batches, one for each request."""
+
+    def append(self, *values: bytes, **more: Any) -> None:
+        """A batch with these values."""
+        self.batches.append(bytes(record_batch(values, base_offset=self.next, **more)))
+        self.next += len(values)
+
+    def from_offset(self, offset: int, limit: int) -> bytes:
+        """Whole batches, as brokers send them: from the one with that offset on."""
+        if self.garbage:
+            return self.garbage.pop()
+        content = b""
+        for batch in self.batches:
+            if int.from_bytes(batch[:8]) + last_delta(batch) >= offset:
+                content += batch
+        return content[:limit]
+
+
+def last_delta(batch: bytes) -> int:
+    """Of a batch's header."""
+    return int.from_bytes(batch[23:27])
+
+
+class FakeSource:
+    """Brokers 1 and 2; each partition of ``led`` has its log on both."""
+
+    def __init__(self, serve: Serve, partitions: int = 1) -> None:
+        self.led: Told = dict.fromkeys(range(partitions), (1, 4))
+        self.topic_id = TOPIC_ID
+        self.logs = {partition: Log() for partition in range(partitions)}
+        self.fetches: list[tuple[int, Any]] = []
+        """Node, and what it was asked."""
+        self.sessions = 0
+        self.session_error = ErrorCode.none
+        self._sessions: dict[int, dict[int, Any]] = {}
+        self._changed = threading.Condition()
+        self.brokers: dict[int, FakeBroker] = {}
+        self.live: dict[int, int] = {}
+        for node in (1, 2):
+            self.brokers[node] = serve(
+                {
+                    METADATA: lambda _: metadata_of(self.live, self.led, self.topic_id),
+                    FETCH: lambda request, node=node: self._fetch(node, request),
+                    LIST_OFFSETS: self._list,
+                }
+            )
+            self.live[node] = self.brokers[node].port
+
+    def cluster(self, loop: Loop) -> Cluster:
+        """A client of it."""
+        return Cluster(loop, self.access)
+
+    @property
+    def access(self) -> ClusterAccess:
+        """How to reach it."""
+        servers = ",".join(f"127.0.0.1:{one.port}" for one in self.brokers.values())
+        return ClusterAccess(ClusterSpec(alias="east", bootstrap_servers=servers))
+
+    def append(self, *values: bytes, partition: int = 0, **more: Any) -> None:
+        """A batch; who waits for data gets it."""
+        with self._changed:
+            self.logs[partition].append(*values, **more)
+            self._changed.notify_all()
+
+    def _fetch(self, node: int, request: Request) -> Any:
+        message = request.message
+        with self._changed:
+            self.fetches.append((node, message))
+            if self.session_error is not ErrorCode.none:
+                code, self.session_error = self.session_error, ErrorCode.none
+                return self._response(code, 0, ())
+            number, wanted = self._session(message)
+            self._changed.wait_for(
+                lambda: any(self._news(node, one) for one in wanted.values()),
+                message.max_wait.total_seconds(),
+            )
+            answers = [self._answer(node, one) for one in wanted.values() if self._news(node, one)]
+        return self._response(ErrorCode.none, number, answers)
+
+    def _response(self, code: ErrorCode, session: int, answers: Sequence[Any]) -> Any:
+        topics = (fetch.FetchableTopicResponse(topic_id=self.topic_id, partitions=tuple(answers)),)
+        return fetch.FetchResponse(
+            throttle_time=NOT_THROTTLED,
+            error_code=code,
+            session_id=i32(session),
+            responses=topics if answers else (),
+        )
+
+    def _session(self, message: Any) -> tuple[int, dict[int, Any]]:
+        told = {one.partition: one for topic in message.topics for one in topic.partitions}
+        if message.session_epoch == 0:
+            self.sessions += 1
+            self._sessions[self.sessions] = told
+            return self.sessions, told
+        known = self._sessions[message.session_id]
+        for topic in message.forgotten_topics_data:
+            for partition in topic.partitions:
+                del known[partition]
+        known |= told
+        return message.session_id, known
+
+    def _news(self, node: int, asked: Any) -> bool:
+        log = self.logs[asked.partition]
+        refused = self._code(node, asked) is not ErrorCode.none
+        named = log.preferred not in {-1, node}
+        return refused or named or log.diverging is not None or asked.fetch_offset < log.next
+
+    def _code(self, node: int, asked: Any) -> ErrorCode:
+        log = self.logs[asked.partition]
+        if node not in {self.led[asked.partition][0], log.preferred}:
+            return ErrorCode.not_leader_or_follower
+        if (code := log.error(node, asked)) is not ErrorCode.none:
+            return code
+        inside = log.start <= asked.fetch_offset <= log.next
+        return ErrorCode.none if inside else ErrorCode.offset_out_of_range
+
+    def _answer(self, node: int, asked: Any) -> Any:
+        log = self.logs[asked.partition]
+        code = self._code(node, asked)
+        named = log.preferred not in {-1, node}
+        nothing = code is not ErrorCode.none or named or log.diverging is not None
+        content = b"" if nothing else log.from_offset(asked.fetch_offset, asked.partition_max_bytes)
+        more: dict[str, Any] = {}
+        if log.diverging is not None:
+            epoch, end = log.diverging
+            more["diverging_epoch"] = fetch.EpochEndOffset(epoch=i32(epoch), end_offset=i64(end))
+        return fetch.PartitionData(
+            partition_index=i32(asked.partition),
+            error_code=code,
+            high_watermark=i64(log.next),
+            last_stable_offset=i64(log.next),
+            log_start_offset=i64(log.start),
+            aborted_transactions=tuple(
+                fetch.AbortedTransaction(producer_id=ProducerId(one), first_offset=i64(first))
+                for one, first in log.aborted
+            ),
+            preferred_read_replica=BrokerId(log.preferred if named else -1),
+            records=Records(content),
+            **more,
+        )
+
+    def _list(self, request: Request) -> Any:
+        (topic,) = request.message.topics
+        return listed.ListOffsetsResponse(
+            throttle_time=NOT_THROTTLED,
+            topics=(
+                listed.ListOffsetsTopicResponse(
+                    name=TopicName(TOPIC),
+                    partitions=tuple(
+                        listed.ListOffsetsPartitionResponse(
+                            partition_index=one.partition_index,
+                            error_code=ErrorCode.none,
+                            timestamp=i64(-1),
+                            offset=i64(log.start if one.timestamp == _EARLIEST else log.next),
+                            leader_epoch=i32(4),
+                        )
+                        for one in topic.partitions
+                        for log in [self.logs[one.partition_index]]
+                    ),
+                ),
+            ),
+        )
+
+
+class Reading:
+    """A reader of it, and what it brought."""
+
+    def __init__(self, loop: Loop, source: FakeSource, rack: str = "") -> None:
+        self.loop, self.source = loop, source
+        self.batches: dict[int, list[tuple[int, int]]] = {}
+        """First and last offset of each batch taken, by partition."""
+        self.aborted: list[tuple[int, int]] = []
+        self.ends: dict[int, int] = {}
+        self.problems: dict[int, HeadraceError] = {}
+        self.said: list[str] = []
+        self.unread: set[int] = set()
+        """Partitions that are not to be read."""
+        self.memory = Memory()
+        self.held: list[HeldResponse] | None = None
+        """Responses that are not let go of, if they are to be kept."""
+        self.cluster = source.cluster(loop)
+        self.reader = Reader(self.cluster, self.memory, self, rack)
+
+    def open(self, partition: int = 0, offset: int = 0, leader_epoch: int = -1) -> None:
+        """Read from there on."""
+        self.reader.open(TopicPartition(TOPIC, partition), offset, leader_epoch)
+
+    def until(self, condition: Callable[[], object]) -> None:
+        """Run the loop."""
+        deadline_s = self.loop.now_s() + WITHIN_S
+        while not condition():
+            assert self.loop.now_s() < deadline_s, (self.batches, self.problems, self.said)
+            self.loop.run_once(0.2)
+
+    def close(self) -> None:
+        """And its connections."""
+        self.reader.close()
+        self.cluster.close()
+
+    # What the reader calls.
+
+    def readable(self, at: TopicPartition) -> bool:
+        return at.partition not in self.unread and at.partition not in self.problems
+
+    def held_back(self, at: TopicPartition) -> bool:
+        return False
+
+    def stuck(self) -> bool:
+        return False
+
+    def saw_end(self, at: TopicPartition, end: int) -> None:
+        self.ends[at.partition] = end
+
+    def take(
+        self,
+        source: SourcePartition,
+        batches: Sequence[Batch],
+        aborted: Sequence[tuple[int, int]],
+        held: HeldResponse,
+    ) -> None:
+        if source.at.partition in self.unread:
+            return
+        self.aborted += aborted
+        for batch in batches:
+            taken = self.batches.setdefault(source.at.partition, [])
+            taken.append((batch.base_offset, batch.last_offset))
+            source.advance(batch.last_offset + 1, batch.leader_epoch)
+        if self.held is not None:
+            held.use()
+            self.held.append(held)
+
+    def taken(self) -> None:
+        pass
+
+    def problem(self, at: TopicPartition, error: HeadraceError) -> None:
+        self.problems[at.partition] = error
+
+    def away(self, error: HeadraceError) -> None:
+        self.said.append(str(error))
+
+
+__all__ = ["FakeSource", "Log", "Raw", "Reading"]

@@ -1,0 +1,341 @@
+"""A lane between two clusters, called as a task calls it."""
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+from kio.schema.init_producer_id.v4 import InitProducerIdResponse
+from kio.schema.types import ProducerId
+from kio.static.primitive import i16, i32Timedelta
+from support.fake_broker import WITHIN_S, Serve
+from support.fake_source import FakeSource
+from support.fake_target import FakeTarget, Refusal
+
+from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
+from headrace.assign import TaskId
+from headrace.errors import Fatal, Retriable
+from headrace.movers import BatchMover, Copied, CopyFrom, OffsetGone, RecordRefused, TargetLoss
+from headrace.movers.batch.lane import BatchLane
+
+INIT_PRODUCER_ID = 22
+ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
+START = CopyFrom(0, -1)
+
+
+def identity(_: Any) -> InitProducerIdResponse:
+    return InitProducerIdResponse(
+        throttle_time=i32Timedelta.parse(timedelta()),
+        error_code=ErrorCode.none,
+        producer_id=ProducerId(77),
+        producer_epoch=i16(3),
+    )
+
+
+class Lanes:
+    """Makes lanes of one mover, and waits for what they do."""
+
+    def __init__(self, source: FakeSource, target: FakeTarget) -> None:
+        servers = ",".join(f"127.0.0.1:{one.port}" for one in target.brokers.values())
+        west = ClusterAccess(ClusterSpec(alias="west", bootstrap_servers=servers))
+        self.mover = BatchMover(source.access, west, lambda topic: topic)
+        self.made: list[BatchLane] = []
+        self.said: list[str] = []
+        self.copied = Copied()
+
+    def make(self) -> BatchLane:
+        lane = self.mover.lane(TaskId("orders", "SourceTask", 0), self.said.append, self.copied)
+        self.made.append(lane)
+        return lane
+
+    def until(self, condition: Callable[[], Any]) -> None:
+        deadline_s = time.monotonic() + WITHIN_S
+        while not condition():
+            for lane in self.made:
+                lane.poll()
+            seen = [(lane.state(), lane.problems()) for lane in self.made]
+            assert time.monotonic() < deadline_s, (seen, self.said)
+            time.sleep(0.005)
+
+
+@pytest.fixture
+def source(serve: Serve) -> FakeSource:
+    return FakeSource(serve, partitions=2)
+
+
+@pytest.fixture
+def target(serve: Serve) -> FakeTarget:
+    target = FakeTarget(serve, partitions=2)
+    for broker in target.brokers.values():
+        broker.script[INIT_PRODUCER_ID] = identity
+    return target
+
+
+@pytest.fixture
+def lanes(source: FakeSource, target: FakeTarget) -> Iterator[Lanes]:
+    lanes = Lanes(source, target)
+    yield lanes
+    for lane in lanes.made:
+        lane.close()
+
+
+def test_what_is_read_is_appended_and_counted(
+    lanes: Lanes, source: FakeSource, target: FakeTarget
+) -> None:
+    lane = lanes.make()
+    lane.open({ZERO: START, ONE: START})
+    source.append(b"a", b"b")
+    source.append(b"x", partition=1)
+    lanes.until(lambda: lane.state()[ZERO].acknowledged == 2 and lane.state()[ONE].acknowledged)
+
+    assert target.logs[0].values == [b"a", b"b"]
+    reached = lane.state()[ZERO]
+    assert (reached.target_offset, reached.in_flight, reached.end) == (2, 0, 2)
+    assert (reached.lag_records, reached.unexpected_offsets) == (0, 0)
+    assert (lane.run_once(), lane.run_once()) == (3, 0)
+    assert lanes.copied.records == 3
+    assert (lanes.copied.batches_copied, lanes.copied.batches_rebuilt) == (2, 0)
+
+
+def test_markers_and_aborted_records_are_passed_over(
+    lanes: Lanes, source: FakeSource, target: FakeTarget
+) -> None:
+    lane = lanes.make()
+    source.logs[0].aborted = [(5, 0)]
+    source.append(b"aborted", producer_id=5, attributes=0x10)
+    source.append(b"kept")
+    source.append(b"aborted", producer_id=5, attributes=0x10)
+    lane.open({ZERO: START})
+
+    lanes.until(lambda: lane.state()[ZERO].acknowledged == 3)
+
+    assert target.logs[0].values == [b"kept"]
+
+
+def test_a_start_inside_a_batch_takes_its_rest(
+    lanes: Lanes, source: FakeSource, target: FakeTarget
+) -> None:
+    lane = lanes.make()
+    source.append(b"a", b"b", b"c")
+    lane.open({ZERO: CopyFrom(1, -1)})
+
+    lanes.until(lambda: lane.state()[ZERO].acknowledged == 3)
+
+    assert target.logs[0].values == [b"b", b"c"]
+    assert lanes.copied.batches_rebuilt == 1
+
+
+def test_what_is_left_is_not_read_until_it_is_kept(
+    lanes: Lanes, source: FakeSource, target: FakeTarget
+) -> None:
+    lane = lanes.make()
+    lane.open({ZERO: START, ONE: START})
+    source.append(b"a")
+    lanes.until(lambda: lane.state()[ZERO].acknowledged == 1)
+    lane.leave({ZERO})
+    source.append(b"b")
+    source.append(b"x", partition=1)
+    lanes.until(lambda: lane.state()[ONE].acknowledged == 1)
+    assert target.logs[0].values == [b"a"]
+
+    lane.keep({ZERO})
+    lanes.until(lambda: lane.state()[ZERO].acknowledged == 2)
+    assert target.logs[0].values == [b"a", b"b"]
+
+
+def test_what_is_forgotten_can_be_opened_again(
+    lanes: Lanes, source: FakeSource, target: FakeTarget
+) -> None:
+    lane = lanes.make()
+    lane.open({ZERO: START})
+    source.append(b"a")
+    lanes.until(lambda: lane.state()[ZERO].acknowledged == 1)
+    lane.leave({ZERO})
+    lane.forget({ZERO})
+    assert not lane.partitions
+    source.append(b"b")
+
+    lane.open({ZERO: CopyFrom(1, -1)})
+    lanes.until(lambda: lane.state()[ZERO].acknowledged == 2)
+    assert target.logs[0].values == [b"a", b"b"]
+
+
+def test_what_is_paused_is_not_read(lanes: Lanes, source: FakeSource, target: FakeTarget) -> None:
+    lane = lanes.make()
+    lane.pause({ZERO})
+    lane.open({ZERO: START, ONE: START})
+    source.append(b"a")
+    source.append(b"x", partition=1)
+    lanes.until(lambda: lane.state()[ONE].acknowledged == 1)
+    assert target.logs[0].values == []
+
+    lane.pause(set())
+    lanes.until(lambda: lane.state()[ZERO].acknowledged == 1)
+
+
+def test_a_target_that_gives_an_offset_again_has_lost_records(
+    lanes: Lanes, source: FakeSource
+) -> None:
+    lane = lanes.make()
+    source.append(b"a")
+    lane.open({ZERO: CopyFrom(0, -1, target_offset=5)})
+
+    lanes.until(lane.problems)
+
+    [(at, error)] = lane.problems()
+    assert at == ZERO
+    assert isinstance(error, TargetLoss)
+    assert (error.offset, error.expected) == (0, 5)
+    assert lane.state()[ZERO].acknowledged == 0
+    assert lane.run_once() == 0
+
+
+def test_records_of_another_writer_are_counted(
+    lanes: Lanes, source: FakeSource, target: FakeTarget
+) -> None:
+    lane = lanes.make()
+    source.append(b"a")
+    lane.open({ZERO: START})
+    lanes.until(lambda: lane.state()[ZERO].acknowledged == 1)
+    target.logs[0].values.append(b"alien")
+    source.append(b"b")
+
+    lanes.until(lambda: lane.state()[ZERO].acknowledged == 2)
+
+    assert lane.state()[ZERO].unexpected_offsets == 1
+
+
+def refusing(target: FakeTarget) -> None:
+    """Batches with a record ``bad``."""
+    target.fault = lambda _, batch: (
+        Refusal(ErrorCode.invalid_timestamp) if b"bad" in bytes(batch.data) else None
+    )
+
+
+def test_a_refused_batch_is_found_record_by_record(
+    lanes: Lanes, source: FakeSource, target: FakeTarget
+) -> None:
+    refusing(target)
+    source.append(b"a")
+    source.append(b"b", b"bad", b"c")
+    first = lanes.make()
+    first.open({ZERO: START, ONE: START})
+    lanes.until(first.problems)
+    [(_, error)] = first.problems()
+    assert isinstance(error, RecordRefused)
+    assert (error.offsets, error.record) == (range(1, 4), None)
+    first.settle(5)
+    assert first.state()[ZERO].acknowledged == 1
+
+    target.logs[0].last_five.clear()  # a broker would give it another producer id
+    second = lanes.make()
+    second.open({ZERO: CopyFrom(1, -1, suspects=error.offsets)})
+    lanes.until(second.problems)
+
+    [(_, error)] = second.problems()
+    assert isinstance(error, RecordRefused)
+    assert error.offsets == range(2, 3)
+    assert error.record is not None
+    assert (error.record.offset, error.record.value) == (2, b"bad")
+    second.settle(5)
+    assert second.state()[ZERO].acknowledged == 2
+    assert target.logs[0].values == [b"a", b"b"]
+
+
+def test_suspects_that_are_all_right_pass_one_by_one(
+    lanes: Lanes, source: FakeSource, target: FakeTarget
+) -> None:
+    source.append(b"a", b"b", b"c")
+    source.append(b"d", b"e")
+    lane = lanes.make()
+    lane.open({ZERO: CopyFrom(0, -1, suspects=range(1, 2))})
+
+    lanes.until(lambda: lane.state()[ZERO].acknowledged == 5)
+
+    assert target.logs[0].values == [b"a", b"b", b"c", b"d", b"e"]
+    assert [batch.record_count for batch in target.logs[0].batches] == [1, 1, 1, 2]
+
+
+def test_a_batch_that_is_damaged_twice_stops_its_partition(
+    lanes: Lanes, source: FakeSource
+) -> None:
+    source.append(b"a" * 100)
+    damaged = bytearray(source.logs[0].batches[0])
+    damaged[-1] ^= 1
+    source.logs[0].batches[0] = bytes(damaged)
+    kinds = []
+    for _ in range(2):
+        lane = lanes.make()
+        lane.open({ZERO: START})
+        lanes.until(lane.problems)
+        kinds.append(type(lane.problems()[0].error))
+        lane.close()
+        lanes.made.remove(lane)
+
+    assert issubclass(kinds[0], Retriable)
+    assert kinds[1] is Fatal
+
+
+def test_an_offset_that_is_gone_stops_its_partition_alone(lanes: Lanes, source: FakeSource) -> None:
+    source.logs[0].start = source.logs[0].next = 9
+    source.append(b"x", partition=1)
+    lane = lanes.make()
+    lane.open({ZERO: CopyFrom(3, -1), ONE: START})
+
+    lanes.until(lambda: lane.problems() and lane.state()[ONE].acknowledged == 1)
+
+    assert isinstance(lane.problems()[0].error, OffsetGone)
+
+
+def test_nothing_is_sent_after_settling_and_positions_are_what_is_acknowledged(
+    lanes: Lanes, source: FakeSource, target: FakeTarget
+) -> None:
+    lane = lanes.make()
+    lane.open({ZERO: START})
+    source.append(b"a")
+    lanes.until(lambda: lane.state()[ZERO].acknowledged == 1)
+
+    lane.settle(5)
+    source.append(b"b")
+
+    assert (lane.in_flight, lane.state()[ZERO].acknowledged) == (0, 1)
+    lane.close()
+    assert lane.closed.is_set()
+    assert target.logs[0].values == [b"a"]
+
+
+def test_a_target_that_does_not_answer_is_not_settled(
+    lanes: Lanes, source: FakeSource, target: FakeTarget
+) -> None:
+    lane = lanes.make()
+    lane.open({ZERO: START})
+    target.silent = True
+    source.append(b"a")
+    lanes.until(lambda: target.sent)
+
+    with pytest.raises(Retriable, match="west did not acknowledge 1 records"):
+        lane.settle(0.05)
+
+    assert lane.state()[ZERO].acknowledged == 0
+
+
+def test_a_target_that_is_away_is_reported_and_waited_for(
+    lanes: Lanes, source: FakeSource, target: FakeTarget
+) -> None:
+    code = [ErrorCode.coordinator_load_in_progress] * 3
+    for broker in target.brokers.values():
+        broker.script[INIT_PRODUCER_ID] = lambda request: InitProducerIdResponse(
+            throttle_time=i32Timedelta.parse(timedelta()),
+            error_code=code.pop() if code else ErrorCode.none,
+            producer_id=ProducerId(77),
+            producer_epoch=i16(3),
+        )
+    source.append(b"a")
+    lane = lanes.make()
+    lane.open({ZERO: START})
+
+    lanes.until(lambda: lane.state()[ZERO].acknowledged == 1)
+
+    assert target.logs[0].values == [b"a"]

@@ -1,0 +1,276 @@
+"""Reading a source whose brokers, leaders, topics and logs change."""
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kio.schema.errors import ErrorCode
+from support.fake_broker import Serve
+from support.fake_source import FETCH, FakeSource, Reading
+
+from headrace.errors import Fatal, Retriable
+from headrace.kafka.wire import Loop
+from headrace.movers import OffsetGone
+
+
+@pytest.fixture
+def source(serve: Serve) -> FakeSource:
+    return FakeSource(serve, partitions=3)
+
+
+@pytest.fixture
+def reading(loop: Loop, source: FakeSource) -> Iterator[Reading]:
+    reading = Reading(loop, source, rack="here")
+    yield reading
+    reading.close()
+
+
+def asked(message: Any) -> dict[int, int]:
+    """Partitions that a request names, with their offsets."""
+    return {one.partition: one.fetch_offset for topic in message.topics for one in topic.partitions}
+
+
+def test_batches_come_in_order_and_a_session_names_what_has_changed(
+    reading: Reading, source: FakeSource
+) -> None:
+    for partition in range(3):
+        reading.open(partition)
+    source.append(b"a", b"b")
+    source.append(b"c", partition=2)
+    reading.until(lambda: reading.batches == {0: [(0, 1)], 2: [(0, 0)]})
+    source.append(b"d")
+    reading.until(lambda: reading.batches[0] == [(0, 1), (2, 2)])
+
+    first, *others = [message for _, message in source.fetches]
+    assert asked(first) == {0: 0, 1: 0, 2: 0}
+    assert first.isolation_level == 1
+    assert all(1 not in asked(message) for message in others)
+    assert source.sessions == 1
+    assert reading.ends == {0: 3, 2: 1}
+
+
+def test_aborted_transactions_are_handed_on(reading: Reading, source: FakeSource) -> None:
+    source.logs[0].aborted = [(5, 0)]
+    source.append(b"a", producer_id=5, attributes=0x10)
+    reading.open()
+
+    reading.until(lambda: reading.batches)
+
+    assert reading.aborted == [(5, 0)]
+
+
+def test_a_lost_session_is_opened_again(reading: Reading, source: FakeSource) -> None:
+    reading.open()
+    source.append(b"a")
+    reading.until(lambda: reading.batches)
+    source.session_error = ErrorCode.invalid_fetch_session_epoch
+    reading.until(lambda: source.sessions == 2)
+    source.append(b"b")
+
+    reading.until(lambda: reading.batches[0] == [(0, 0), (1, 1)])
+
+
+def test_what_is_not_to_be_read_is_left_out_and_comes_back(
+    reading: Reading, source: FakeSource
+) -> None:
+    for partition in range(2):
+        reading.open(partition)
+    source.append(b"a")
+    reading.until(lambda: reading.batches)
+    reading.unread = {0}
+    source.append(b"b")
+    source.append(b"x", partition=1)
+    reading.until(lambda: 1 in reading.batches)
+    assert reading.batches[0] == [(0, 0)]
+
+    reading.unread = set()
+    reading.reader.wake()
+    reading.until(lambda: reading.batches[0] == [(0, 0), (1, 1)])
+
+
+def test_a_moved_leader_is_found(reading: Reading, source: FakeSource) -> None:
+    source.append(b"a")
+    reading.open()
+    reading.until(lambda: reading.batches)
+    source.led[0] = (2, 5)
+    source.append(b"b")
+
+    reading.until(lambda: reading.batches[0] == [(0, 0), (1, 1)])
+
+    assert source.fetches[-1][0] == 2
+    assert reading.problems == {}
+
+
+def test_a_broker_that_is_away_is_reported_and_waited_for(
+    reading: Reading, source: FakeSource
+) -> None:
+    source.append(b"a")
+    reading.open()
+    reading.until(lambda: reading.batches)
+    source.brokers[1].drop()
+    source.append(b"b")
+
+    reading.until(lambda: reading.batches[0] == [(0, 0), (1, 1)])
+
+    assert reading.said
+    assert reading.problems == {}
+
+
+def test_an_offset_that_is_gone_is_a_problem(reading: Reading, source: FakeSource) -> None:
+    source.logs[0].start = source.logs[0].next = 50
+    reading.open(offset=7)
+
+    reading.until(lambda: reading.problems)
+
+    gone = reading.problems[0]
+    assert isinstance(gone, OffsetGone)
+    assert (gone.offset, gone.diverged_at) == (7, None)
+    assert "offset 7 is not there, the log holds no offsets" in str(gone)
+
+
+def test_an_offset_that_is_there_is_read_without_its_epoch(
+    reading: Reading, source: FakeSource
+) -> None:
+    source.logs[0].error = lambda _, asked: (
+        ErrorCode.offset_out_of_range if asked.last_fetched_epoch >= 0 else ErrorCode.none
+    )
+    source.append(b"a")
+    reading.open(leader_epoch=2)
+
+    reading.until(lambda: reading.batches)
+
+    assert reading.problems == {}
+
+
+def test_a_log_that_was_truncated_is_a_problem(reading: Reading, source: FakeSource) -> None:
+    source.logs[0].diverging = (3, 5)
+    source.logs[0].next = 9
+    reading.open(offset=8, leader_epoch=4)
+
+    reading.until(lambda: reading.problems)
+
+    gone = reading.problems[0]
+    assert isinstance(gone, OffsetGone)
+    assert (gone.offset, gone.diverged_at) == (8, 5)
+
+
+def test_a_topic_that_was_created_again_is_a_problem(reading: Reading, source: FakeSource) -> None:
+    source.append(b"a")
+    reading.open()
+    reading.until(lambda: reading.batches)
+    source.topic_id = UUID(int=8)
+    source.logs[0].error = lambda _, asked: ErrorCode.unknown_topic_id
+
+    source.append(b"b")
+    source.brokers[1].drop()  # the request that waits names the old id
+    reading.until(lambda: reading.problems)
+
+    assert isinstance(reading.problems[0], Retriable)
+    assert "created again" in str(reading.problems[0])
+
+
+def test_a_missing_right_is_a_problem_of_its_partition(
+    reading: Reading, source: FakeSource
+) -> None:
+    source.logs[0].error = lambda *_: ErrorCode.topic_authorization_failed
+    source.append(b"x", partition=1)
+    for partition in range(2):
+        reading.open(partition)
+
+    reading.until(lambda: reading.problems and 1 in reading.batches)
+
+    assert isinstance(reading.problems[0], Fatal)
+    assert "grant the principal rights" in str(reading.problems[0])
+
+
+def test_a_damaged_log_is_a_problem_with_partition_and_offset(
+    reading: Reading, source: FakeSource
+) -> None:
+    source.append(b"a")
+    damaged = bytearray(source.logs[0].batches[0])
+    damaged[16] = 9  # a format that there is not
+    source.logs[0].batches[0] = bytes(damaged)
+    source.append(b"x", partition=1)
+    for partition in range(2):
+        reading.open(partition)
+
+    reading.until(lambda: reading.problems and 1 in reading.batches)
+
+    assert isinstance(reading.problems[0], Fatal)
+    assert "could not read orders-0 offset 0 of east" in str(reading.problems[0])
+
+
+def test_a_broker_that_sends_garbage_once_is_asked_again(
+    reading: Reading, source: FakeSource
+) -> None:
+    source.append(b"a")
+    damaged = bytearray(source.logs[0].batches[0])
+    damaged[16] = 9  # a format that there is not
+    source.logs[0].garbage = [bytes(damaged)] * 2
+    reading.open()
+
+    reading.until(lambda: reading.batches)
+
+    assert reading.problems == {}
+
+
+def test_a_batch_that_does_not_fit_is_asked_for_with_its_size(
+    reading: Reading, source: FakeSource
+) -> None:
+    source.append(b"x" * (3 << 20))
+    reading.open()
+
+    reading.until(lambda: reading.batches)
+
+    sizes = [
+        one.partition_max_bytes
+        for _, message in source.fetches
+        for topic in message.topics
+        for one in topic.partitions
+    ]
+    assert sizes[0] == 1 << 20
+    assert sizes[1] == len(source.logs[0].batches[0])
+
+
+def test_a_follower_in_our_rack_is_read_until_it_fails(
+    reading: Reading, source: FakeSource
+) -> None:
+    source.logs[0].preferred = 2
+    source.append(b"a")
+    reading.open()
+    reading.until(lambda: reading.batches)
+    assert source.fetches[-1][0] == 2
+    assert source.fetches[-1][1].rack_id == "here"
+    source.logs[0].error = lambda node, _: (
+        ErrorCode.offset_out_of_range if node == 2 else ErrorCode.none
+    )
+    source.logs[0].preferred = -1
+    source.append(b"b")
+
+    reading.until(lambda: reading.batches[0] == [(0, 0), (1, 1)])
+
+    assert source.fetches[-1][0] == 1
+    assert reading.problems == {}
+
+
+def test_nothing_more_is_fetched_than_memory_is_for(
+    loop: Loop, source: FakeSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.movers.batch.memory.SOFT_BYTES", 1000)
+    reading = Reading(loop, source)
+    reading.held = []
+    source.append(b"x" * 2000)
+    reading.open()
+    reading.until(lambda: reading.batches)
+    source.append(b"y")
+    for _ in range(20):
+        loop.run_once(0.01)
+    assert len(source.brokers[1].requests(FETCH)) == 1
+
+    held, reading.held = reading.held, None
+    for one in held:
+        one.release()
+    reading.until(lambda: reading.batches[0] == [(0, 0), (1, 1)])
+    assert reading.memory.held_bytes == 0
+    reading.close()
