@@ -283,8 +283,10 @@ class ReplicationFlowSpec(Model):
     """AtLeastOnce may repeat records after a failure, ExactlyOnce never does; both read committed
     records only (MirrorMaker 2 copies aborted ones by default)."""
     mover: Mover = Mover.AUTO
-    """How data is copied: whole batches (Batch), record by record (Record), or whichever fits
-    (Auto)."""
+    """How data is copied. Record: record by record. Batch: batches as they are, in a fraction of
+    the time; those that a target would refuse so are rebuilt of their records. Of the clusters'
+    config, Batch takes client.id and the source's client.rack. Auto: Record, until Batch fences its
+    predecessors, too."""
     batch_verification: BatchVerification = BatchVerification.SAMPLED
     """How many of the batches that are copied whole are decoded and checked as well. Off needs
     quotes: YAML takes it for false."""

@@ -45,7 +45,6 @@ FLOW = (
     Part("target.authentication.type", built=_PASSWORDS),
     Part("policy.type", built=("Default", "Identity")),
     Part("delivery", built=(Delivery.AT_LEAST_ONCE,)),
-    Part("mover", built=(Mover.RECORD, Mover.AUTO)),
     Part("batch_verification", built=(BatchVerification.OFF,), unless=("mover", Mover.RECORD)),
     Part(
         "topic_configs.sync",

@@ -13,13 +13,14 @@ from headrace.api import (
     Resets,
     TopicPartition,
 )
+from headrace.api.flow import Mover as MoverName
 from headrace.clock import Clock
 from headrace.connect.contested import Contested
 from headrace.connect.handover import DriverIdentity
 from headrace.connect.stall_detector import StallDetector
 from headrace.errors import InvalidSpec
 from headrace.logs import get_logger
-from headrace.movers import KAFKA, Clients, DeadLetters, Mover, ProgressLog, RecordMover
+from headrace.movers import KAFKA, BatchMover, Clients, DeadLetters, Mover, ProgressLog, RecordMover
 from headrace.replication import Progress, ProgressKey, TopicFilter, policy_for
 
 log = get_logger(__name__)
@@ -52,15 +53,19 @@ class FlowContext:
         self.target = clients.admin(self.target_access)
         self.progress = ProgressLog(self.target_access, spec.source.alias, clients, clock)
         self.dead_letters = DeadLetters(self.target_access, clients, clock)
-        self.mover: Mover = RecordMover(
-            self.source_access, self.target_access, self.policy.target_topic, clients, clock
-        )
+        self.mover = self._make_mover(clients)
         self.stall_detector = StallDetector(clock)
         self._absent: set[str] = set()
         self._contested: dict[str, Contested] = {}
 
+    def _make_mover(self, clients: Clients) -> Mover:
+        source, target, name = self.source_access, self.target_access, self.policy.target_topic
+        if self.spec.mover is MoverName.BATCH:
+            return BatchMover(source, target, name)
+        return RecordMover(source, target, name, clients, self.clock)
+
     def change(self, flow: ReplicationFlow) -> None:
-        """Follow a changed spec, but not its clusters and its policy: those need other clients.
+        """Follow a changed spec, but not its clusters, policy and mover: those need other clients.
         The annotation that resets partitions counts, too.
 
         ``flow`` is replaced only then.

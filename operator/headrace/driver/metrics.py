@@ -35,7 +35,7 @@ COPIED_BYTES = Described(
     "headrace_task_copied_bytes_total",
     "counter",
     "Bytes of keys and values that the target has acknowledged, since the task began on this "
-    "driver.",
+    "driver; with `spec.mover: Batch` as they are sent, compressed.",
     _TASK,
 )
 RESTAMPED = Described(
@@ -58,6 +58,13 @@ DEAD_LETTERED = Described(
     "Records that the target refused and that were written to `spec.deadLetterTopic`, since the "
     "task began on this driver.",
     _TASK,
+)
+BATCHES = Described(
+    "headrace_task_batches_total",
+    "counter",
+    "Batches that were sent as they are (path copied), or taken apart and sent as new ones (path "
+    "rebuilt), since the task began on this driver; 0 with `spec.mover: Record`.",
+    (*_TASK, "path"),
 )
 COMMITS = Described(
     "headrace_task_commits_total",
@@ -122,6 +129,7 @@ METRICS: Sequence[Described] = (
     RESTAMPED,
     SKIPPED,
     DEAD_LETTERED,
+    BATCHES,
     COMMITS,
     COMMIT_S,
     TAKEN,
@@ -180,6 +188,8 @@ def _samples(unit: UnitFigures) -> Iterator[Sample]:
         yield RESTAMPED, (), unit.copied.restamped
         yield SKIPPED, (), unit.copied.skipped
         yield DEAD_LETTERED, (), unit.copied.dead_lettered
+        yield BATCHES, ("copied",), unit.copied.batches_copied
+        yield BATCHES, ("rebuilt",), unit.copied.batches_rebuilt
     if unit.commits is not None:
         yield COMMITS, ("Success",), unit.commits.succeeded
         yield COMMITS, ("Failure",), unit.commits.failed

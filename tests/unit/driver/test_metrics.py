@@ -49,7 +49,15 @@ def source_task(**status: object) -> UnitFigures:
     return UnitFigures(
         TaskId("orders", TaskType.SOURCE_TASK, 3),
         ReplicationTaskStatus(phase=TaskPhase.RUNNING).model_copy(update=status),
-        copied=Copied(records=12, bytes=3456, restamped=2, skipped=3, dead_lettered=4),
+        copied=Copied(
+            records=12,
+            bytes=3456,
+            restamped=2,
+            skipped=3,
+            dead_lettered=4,
+            batches_copied=6,
+            batches_rebuilt=5,
+        ),
         commits=Commits(succeeded=7, failed=1, last_at_s=1_700_000_000.5),
         taken=3,
         restarts=2,
@@ -92,6 +100,11 @@ def test_a_task_that_copies_says_how_far_it_is() -> None:
 def test_commits_count_by_outcome() -> None:
     commits = scrape(source_task())["headrace_task_commits_total"]
     assert commits == {(*SOURCE_TASK, "Success"): 7, (*SOURCE_TASK, "Failure"): 1}
+
+
+def test_batches_count_by_their_path() -> None:
+    batches = scrape(source_task())["headrace_task_batches_total"]
+    assert batches == {(*SOURCE_TASK, "copied"): 6, (*SOURCE_TASK, "rebuilt"): 5}
 
 
 def test_one_phase_is_1_and_all_others_are_0() -> None:

@@ -52,15 +52,15 @@ def build_deployment(flow: ReplicationFlow, image: str) -> Object:
 
 
 def build_pod_template(flow: ReplicationFlow, image: str) -> Object:
-    """The pods, labelled with a hash of all that makes them what they are: clusters and policy
-    too, which a driver takes from its flow once, when it starts."""
+    """The pods, labelled with a hash of all that makes them what they are: clusters, policy
+    and mover too, which a driver takes from its flow once, when it starts."""
     wanted = flow.spec.drivers.pod_template
     selector = driver_selector(flow.metadata.name)
     ours = {**flow_labels(flow.metadata.name), **selector}
     pod = as_wished(wanted, ours, _build_pod_spec(flow, image), selector=selector, spread=SPREAD)
     labels = pod["metadata"]["labels"]
     at_start = flow.spec.model_dump(
-        mode="json", include={"source", "target", "policy"}, exclude_unset=True
+        mode="json", include={"source", "target", "policy", "mover"}, exclude_unset=True
     )
     parts = [pod["spec"], labels, wanted.metadata.annotations, at_start]
     made_of = json.dumps(parts, sort_keys=True)

@@ -1,0 +1,305 @@
+"""The batch mover on real brokers: what it writes equals the source and the record mover's copy."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from support.flows import FlowRun, manifest, spec
+from support.records import (
+    Load,
+    Record,
+    compare,
+    count,
+    make_topic,
+    numbered,
+    produce,
+    read,
+    unique,
+)
+
+from headrace.api import ClusterAccess, TopicPartition
+from headrace.assign import TaskId
+from headrace.kafka import Admin, Position, make_producer
+from headrace.movers import BatchMover, Copied, CopyFrom, Lane, Mover, RecordMover
+from headrace.movers.clients import KAFKA
+from headrace.sandbox import Cluster, ClusterPlan, Sandbox
+
+pytestmark = pytest.mark.in_one_worker
+WITHIN_S = 60.0
+WaitUntil = Callable[..., Any]
+CLEANER = {"log.cleaner.backoff.ms": "100", "log.segment.delete.delay.ms": "100"}
+TASK = TaskId("orders", "SourceTask", 0)
+
+
+@pytest.fixture(scope="module")
+def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    plans = [ClusterPlan("east", properties=CLEANER), ClusterPlan("west")]
+    with Sandbox.start("batches", plans, home=tmp_path_factory.mktemp("sandboxes")) as sandbox:
+        yield sandbox
+
+
+def partitions(topic: str, count: int) -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for number in range(count)]
+
+
+@contextmanager
+def lane_of(mover: Mover) -> Iterator[tuple[Lane, Copied, list[str]]]:
+    copied, said = Copied(), list[str]()
+    lane = mover.lane(TASK, said.append, copied)
+    try:
+        yield lane, copied, said
+    finally:
+        lane.close()
+
+
+def batch_mover(east: Cluster, west: Cluster) -> BatchMover:
+    return BatchMover(spec(east), spec(west), lambda topic: f"east.{topic}")
+
+
+def record_mover(east: Cluster, west: Cluster) -> RecordMover:
+    return RecordMover(spec(east), spec(west), lambda topic: f"record.{topic}", KAFKA, time)
+
+
+def run_until_caught_up(
+    lane: Lane, source: ClusterAccess, at: list[TopicPartition], wait_until: WaitUntil
+) -> None:
+    ends = Admin(source).offsets(at, Position.LAST_STABLE)
+
+    def behind() -> dict[TopicPartition, Any]:
+        lane.run_once()
+        assert lane.problems() == []
+        state = lane.state()
+        return {one: state[one] for one in at if state[one].acknowledged < ends[one]}
+
+    wait_until(behind, within_s=WITHIN_S, until=lambda left: not left)
+
+
+def copy(
+    mover: Mover,
+    source: Cluster,
+    topic: str,
+    count: int,
+    wait_until: WaitUntil,
+    *,
+    start: int = 0,
+) -> Copied:
+    at = partitions(topic, count)
+    with lane_of(mover) as (lane, copied, _):
+        lane.open({one: CopyFrom(start, -1) for one in at})
+        run_until_caught_up(lane, spec(source), at, wait_until)
+        lane.settle(5)
+    return copied
+
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def odd(count: int, partition: int, first: int) -> list[Record]:
+    """Records with and without keys, values, headers; timestamps out of order."""
+    now_ms = int(time.time() * 1000)
+    headers: list[tuple[tuple[str, bytes | None], ...]] = [
+        (), (("", b""),), (("h", None), ("h", b"\xff"), ("\u00fc", b"x" * 200)),
+    ]  # fmt: skip
+    return [
+        Record(
+            partition,
+            (None, b"", b"key-%d" % n)[n % 3],
+            (b"value-%d" % n * (n % 50), None, b"")[n % 3 if n % 7 else 1],
+            headers[n % 3],
+            now_ms - 1000 * (n % 5),
+        )
+        for n in range(first, first + count)
+    ]
+
+
+def produce_with(
+    cluster: ClusterAccess, topic: str, records: list[Record], **settings: Any
+) -> Producer:
+    producer = make_producer(cluster, {"linger.ms": 50, **settings})
+    if "transactional.id" in settings:
+        producer.init_transactions(30)
+        producer.begin_transaction()
+    for one in records:
+        producer.produce(
+            topic, one.value, one.key, one.partition,
+            timestamp=one.timestamp_ms, headers=list(one.headers),
+        )  # fmt: skip
+    assert producer.flush(30) == 0
+    return producer
+
+
+def fill_mixed(cluster: ClusterAccess, topic: str) -> None:
+    """All codecs in turn, and transactions that commit, abort and interleave with other records."""
+    first = 0
+    for codec in CODECS:
+        for partition in (0, 1):
+            produce_with(cluster, topic, odd(120, partition, first), **{"compression.codec": codec})
+        first += 120
+        committed = produce_with(
+            cluster, topic, odd(40, 0, first), **{"transactional.id": unique("tx")}
+        )
+        aborted = produce_with(
+            cluster, topic, odd(40, 0, first + 40), **{"transactional.id": unique("tx")}
+        )
+        produce_with(cluster, topic, odd(10, 0, first + 80), **{"compression.codec": codec})
+        aborted.abort_transaction(30)
+        committed.commit_transaction(30)
+        first += 100
+
+
+def test_plain_batches_are_copied_as_they_are(sandbox: Sandbox, wait_until: WaitUntil) -> None:
+    east, west = sandbox.cluster("east"), sandbox.cluster("west")
+    topic = make_topic(spec(east), unique("plain"), 3)
+    make_topic(spec(west), f"east.{topic}", 3)
+    produce(spec(east), topic, numbered(30_000, 3))
+    mover = batch_mover(east, west)
+
+    copied = copy(mover, east, topic, 3, wait_until)
+
+    assert read(spec(west), f"east.{topic}") == read(spec(east), topic)
+    assert copied.records == 30_000
+    assert copied.batches_rebuilt == 0
+    assert copied.batches_copied > 0
+
+
+def test_all_codecs_and_transactions_equal_the_source_and_the_record_movers_copy(
+    sandbox: Sandbox, wait_until: WaitUntil
+) -> None:
+    east, west = sandbox.cluster("east"), sandbox.cluster("west")
+    topic = make_topic(spec(east), unique("mixed"), 2)
+    for prefix in ("east", "record"):
+        make_topic(spec(west), f"{prefix}.{topic}", 2)
+    fill_mixed(spec(east), topic)
+    mover = batch_mover(east, west)
+
+    copied = copy(mover, east, topic, 2, wait_until)
+    copy(record_mover(east, west), east, topic, 2, wait_until)
+
+    source = read(spec(east), topic)
+    assert read(spec(west), f"east.{topic}") == source
+    assert read(spec(west), f"record.{topic}") == source
+    assert copied.records == sum(map(len, source.values())) == 5 * (120 + 120 + 40 + 10)
+    assert copied.batches_rebuilt == 0
+
+
+def test_a_start_inside_a_batch_begins_with_that_record(
+    sandbox: Sandbox, wait_until: WaitUntil
+) -> None:
+    east, west = sandbox.cluster("east"), sandbox.cluster("west")
+    topic = make_topic(spec(east), unique("inside"), 1)
+    make_topic(spec(west), f"east.{topic}", 1)
+    produce_with(spec(east), topic, odd(200, 0, 0), **{"compression.codec": "lz4"})
+    mover = batch_mover(east, west)
+
+    copied = copy(mover, east, topic, 1, wait_until, start=77)
+
+    assert read(spec(west), f"east.{topic}")[0] == read(spec(east), topic)[0][77:]
+    assert copied.batches_rebuilt == 1
+
+
+def test_times_of_the_source_broker_stay(sandbox: Sandbox, wait_until: WaitUntil) -> None:
+    east, west = sandbox.cluster("east"), sandbox.cluster("west")
+    appended = {"message.timestamp.type": "LogAppendTime"}
+    topic = make_topic(spec(east), unique("appended"), 1, **appended)
+    make_topic(spec(west), f"east.{topic}", 1)
+    produce_with(spec(east), topic, odd(100, 0, 0), **{"compression.codec": "zstd"})
+    mover = batch_mover(east, west)
+
+    copied = copy(mover, east, topic, 1, wait_until)
+
+    assert read(spec(west), f"east.{topic}") == read(spec(east), topic)
+    assert (copied.batches_copied, copied.batches_rebuilt > 0) == (0, True)
+
+
+def test_a_compacted_topic_is_copied_without_its_holes(
+    sandbox: Sandbox, wait_until: WaitUntil
+) -> None:
+    east, west = sandbox.cluster("east"), sandbox.cluster("west")
+    compacted = {
+        "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001",
+        "max.compaction.lag.ms": "1", "segment.ms": "100",
+    }  # fmt: skip
+    topic = make_topic(spec(east), unique("compacted"), 1, **compacted)
+    make_topic(spec(west), f"east.{topic}", 1)
+    now_ms = int(time.time() * 1000)
+    for _ in range(4):
+        records = [
+            Record(0, b"key-%d" % (n % 90 if n % 10 else n), b"v%d" % n, (), now_ms)
+            for n in range(900)
+        ]
+        produce_with(spec(east), topic, records, **{"compression.codec": "lz4"})
+
+    def cleaned() -> bool:
+        # A segment ends by the records' own times.
+        roll = Record(0, b"roll", b"", (), int(time.time() * 1000))
+        produce_with(spec(east), topic, [roll])
+        return len(read(spec(east), topic)[0]) < 1_500
+
+    wait_until(cleaned, within_s=WITHIN_S)
+    mover = batch_mover(east, west)
+
+    copied = copy(mover, east, topic, 1, wait_until)
+
+    records = read(spec(west), f"east.{topic}")[0]
+    # The cleaner may run on meanwhile: what it leaves in the end is there, in order.
+    left = read(spec(east), topic)[0]
+    rest = iter(records)
+    assert all(record in rest for record in left)
+    assert copied.batches_rebuilt > 0
+
+
+def test_a_killed_broker_and_moved_leaders_lose_and_reorder_nothing(
+    start_cluster: Callable[..., Cluster], wait_until: WaitUntil
+) -> None:
+    both = start_cluster("three", brokers=3)
+    topic = make_topic(spec(both), unique("moved"), 6)
+    make_topic(spec(both), f"east.{topic}", 6)
+    at = partitions(topic, 6)
+    with lane_of(batch_mover(both, both)) as (lane, copied, _):
+        lane.open({one: CopyFrom(0, -1) for one in at})
+
+        def moved() -> int:
+            lane.run_once()
+            assert lane.problems() == []
+            return copied.records
+
+        with Load(spec(both), topic, 6, per_second=2_000):
+            wait_until(moved, within_s=WITHIN_S, until=lambda records: records > 2_000)
+            both.broker(2).kill()
+            before = copied.records
+            wait_until(moved, within_s=WITHIN_S, until=lambda records: records > before + 8_000)
+            both.broker(2).start()
+            before = copied.records
+            wait_until(moved, within_s=WITHIN_S, until=lambda records: records > before + 4_000)
+        run_until_caught_up(lane, spec(both), at, wait_until)
+    assert read(spec(both), f"east.{topic}") == read(spec(both), topic)
+
+
+def test_a_killed_driver_with_the_batch_mover_loses_nothing(
+    sandbox: Sandbox, tmp_path: Path, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))  # control sockets of this test's own
+    east, west = sandbox.cluster("east"), sandbox.cluster("west")
+    topic = make_topic(spec(east), unique("killed"), 4)
+    flow = manifest("killed", east, west, topic, mover="Batch")
+    with (
+        FlowRun(tmp_path, [flow]) as run,
+        Load(spec(east), topic, 4, per_second=2_000),
+    ):
+        wait_until(lambda: count(spec(west), f"east.{topic}") > 3_000, within_s=WITHIN_S)
+        victim = run.drivers()[0]
+        victim.kill()
+        victim.wait()
+        before = count(spec(west), f"east.{topic}")
+        wait_until(run.settled, within_s=WITHIN_S)
+        wait_until(lambda: count(spec(west), f"east.{topic}") > before + 4_000, within_s=WITHIN_S)
+    with FlowRun(tmp_path, [flow], "--until-caught-up") as rest:
+        assert rest.end(60) == 0, rest.output
+    result = compare(read(spec(east), topic), read(spec(west), f"east.{topic}"))
+    print(f"killed: {result}")
+    assert result.missing == 0
+    assert result.in_order
