@@ -151,7 +151,8 @@ class Pipeline:
             try:
                 for one in judged(batches, start=window.position, aborted=aborted):
                     self._pass(window, one, held, suspects)
-                    if suspects is not None and suspects.waiting:
+                    # It may fail at once; then what follows it would count as all there is.
+                    if at in state.problems or (suspects is not None and suspects.waiting):
                         break
             except UnreadableBatch as error:
                 state.problem(at, Fatal(f"could not read {at} of {self._source.name}: {error}"))

@@ -212,7 +212,7 @@ class Reader:
             return
         broker.connection = reply.result()
         broker.session.lost()
-        self._pump()
+        self.wake()
 
     def _failed(self, broker: _Broker, error: BaseException) -> None:
         """Its connection is lost, or was not made."""

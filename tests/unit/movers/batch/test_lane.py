@@ -18,6 +18,7 @@ from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.assign import TaskId
 from headrace.errors import Fatal, Retriable
 from headrace.movers import BatchMover, Copied, CopyFrom, OffsetGone, RecordRefused, TargetLoss
+from headrace.movers.batch import Appender, Outgoing
 from headrace.movers.batch.lane import BatchLane
 
 INIT_PRODUCER_ID = 22
@@ -190,6 +191,28 @@ def test_a_target_that_gives_an_offset_again_has_lost_records(
     assert (error.offset, error.expected) == (0, 5)
     assert lane.state()[ZERO].acknowledged == 0
     assert lane.run_once() == 0
+
+
+@pytest.mark.parametrize("attributes", [0, 0x30], ids=["data", "marker"])
+def test_what_follows_a_batch_that_fails_at_once_does_not_count(
+    lanes: Lanes, source: FakeSource, monkeypatch: pytest.MonkeyPatch, attributes: int
+) -> None:
+    """As when a certificate is gone by the time that a connection is made again."""
+
+    def fail(appender: Appender, at: TopicPartition, outgoing: Outgoing) -> None:
+        outgoing.release()
+        if outgoing.first_offset == 0:
+            appender._failed(at, Fatal("no certificate"))
+
+    monkeypatch.setattr(Appender, "append", fail)
+    source.append(b"a")
+    source.append(b"b", attributes=attributes)
+    lane = lanes.make()
+    lane.open({ZERO: START})
+
+    lanes.until(lane.problems)
+
+    assert (lane.state()[ZERO].acknowledged, lane.in_flight) == (0, 0)
 
 
 def test_records_of_another_writer_are_counted(
