@@ -1,4 +1,4 @@
-"""Incremental fetch sessions (KIP-227): a broker is told what changed, and reports what has news.
+"""Incremental fetch sessions (KIP-227): a request names what changed, a response what has news.
 
 The rules are those of Kafka's ``FetchSessionHandler``.
 """

@@ -1,4 +1,4 @@
-"""Finds whom to fetch a partition from, and what became of an offset that is not there."""
+"""Finds whom to fetch a partition from, and whether an offset that was refused is gone."""
 
 from collections.abc import Callable, Iterable, Mapping
 from uuid import UUID
@@ -23,7 +23,7 @@ from headrace.movers.lane import OffsetGone
 log = get_logger(__name__)
 
 _METADATA_AGE_S = 300.0
-"""All topics are looked at again, as Kafka's clients do (``metadata.max.age.ms``)."""
+"""The view of all topics is renewed, as Kafka's clients do (``metadata.max.age.ms``)."""
 
 
 class Locator:
@@ -44,7 +44,7 @@ class Locator:
         self.backoff = Backoff(0.05, 1.0)
         """``reset`` it when something was fetched."""
         self._names: dict[UUID, str] = {}
-        self._looking = self._closed = False
+        self._searching = self._closed = False
         self._loop.call_later(_METADATA_AGE_S, self._review)
 
     def close(self) -> None:
@@ -55,17 +55,17 @@ class Locator:
         """The name of a topic of the reader's."""
         return self._names.get(topic_id, "")
 
-    def look(self) -> None:
+    def search(self) -> None:
         """Find the leaders of those that have none; ``found`` is called when there are some."""
-        if not self._looking and not self._closed:
-            self._looking = True
-            start(self._find_leaders()).then(self._looked)
+        if not self._searching and not self._closed:
+            self._searching = True
+            start(self._find_leaders()).then(self._searched)
 
     def out_of_range(self, source: SourcePartition) -> None:
         """A broker does not have its next offset."""
         if source.follower is not None:  # it may lag behind
             source.lost_leader()
-            self.look()
+            self.search()
             return
         source.resting = True
         start(self._check_range(source)).then(lambda reply: reply.result())
@@ -88,10 +88,10 @@ class Locator:
             source.checked_epoch, source.wanted = -1, None
         source.resting = False
         source.lost_leader()
-        self.look()
+        self.search()
 
-    def _looked(self, reply: Reply[None]) -> None:
-        self._looking = False
+    def _searched(self, reply: Reply[None]) -> None:
+        self._searching = False
         reply.result()
 
     async def _find_leaders(self) -> None:

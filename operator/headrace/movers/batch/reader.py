@@ -126,7 +126,7 @@ class Reader:
     def open(self, at: TopicPartition, position: int, leader_epoch: int) -> None:
         """Fetch it from there on."""
         self._partitions[at] = SourcePartition(at, position, leader_epoch)
-        self._locator.look()
+        self._locator.search()
 
     def close_partition(self, at: TopicPartition) -> None:
         """Fetch it no more; what is under way is dropped."""
@@ -225,7 +225,7 @@ class Reader:
         for source in self._partitions.values():
             if source.node == broker.node:
                 source.lost_leader()
-        self._locator.look()
+        self._locator.search()
 
     # Receive.
 
@@ -277,7 +277,7 @@ class Reader:
                 source.follow(fetched.preferred_replica, self._loop.now_s())
             else:
                 source.lost_leader()
-                self._locator.look()
+                self._locator.search()
             return
         self._sink.saw_end(source.at, fetched.last_stable_offset)
         try:
@@ -338,7 +338,7 @@ class Reader:
             case _:
                 log.info("read failed, trying again", partition=str(source.at), why=str(error))
                 source.lost_leader()
-                self._locator.look()
+                self._locator.search()
 
     def _stop(self, source: SourcePartition, error: HeadraceError) -> None:
         source.resting = True
