@@ -1,11 +1,13 @@
 """MirrorMaker 2's heartbeat records, byte for byte (``org.apache.kafka.connect.mirror.Heartbeat``).
 
-Big-endian; a string is an int16 length and UTF-8. MirrorClient finds upstream clusters by them.
+MirrorClient finds upstream clusters by them.
 """
 
 import struct
 from dataclasses import dataclass
 from typing import Self
+
+from headrace.replication.protocol_strings import encode_string, take_string
 
 _VERSION = 0
 
@@ -20,7 +22,7 @@ class Heartbeat:
 
     def key(self) -> bytes:
         """Both aliases."""
-        return _string(self.source) + _string(self.target)
+        return encode_string(self.source) + encode_string(self.target)
 
     def value(self) -> bytes:
         """Version and time."""
@@ -30,23 +32,11 @@ class Heartbeat:
     def decode(cls, key: bytes, value: bytes) -> Self:
         """Read a record back; raises ``ValueError`` for one of another version or shape."""
         try:
-            source, rest = _take(key)
-            target, _ = _take(rest)
+            source, rest = take_string(key)
+            target, _ = take_string(rest)
             version, timestamp_ms = struct.unpack(">hq", value)
-        except (struct.error, UnicodeDecodeError) as error:
+        except (struct.error, ValueError) as error:
             raise ValueError(f"not a heartbeat: {error}") from error
         if version != _VERSION:
             raise ValueError(f"heartbeat of version {version}, can read {_VERSION}")
         return cls(source, target, timestamp_ms)
-
-
-def _string(text: str) -> bytes:
-    encoded = text.encode()
-    return struct.pack(">h", len(encoded)) + encoded
-
-
-def _take(data: bytes) -> tuple[str, bytes]:
-    (length,) = struct.unpack_from(">h", data)
-    if len(data) < 2 + length:
-        raise ValueError("not a heartbeat: the key ends inside a string")
-    return data[2 : 2 + length].decode(), data[2 + length :]

@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from headrace.replication.checkpoints import Checkpoint, checkpoints_topic
 from headrace.replication.heartbeats import Heartbeat
+from headrace.replication.offset_syncs import OffsetSync, offset_syncs_topic
 from headrace.replication.progress import Progress, ProgressKey, Writer, progress_topic
 
 PROGRESS = Progress(
@@ -34,6 +36,55 @@ def test_a_heartbeat_is_byte_for_byte_what_mirrormaker_2_writes() -> None:
 def test_what_is_no_heartbeat_is_refused(key: bytes, value: bytes) -> None:
     with pytest.raises(ValueError, match="heartbeat"):
         Heartbeat.decode(key, value)
+
+
+def test_a_checkpoint_is_byte_for_byte_what_mirrormaker_2_writes() -> None:
+    # Read off a topic that MirrorMaker 2 4.3.1 wrote.
+    key = "000762696c6c696e67000a7372632e6f726465727300000001"
+    value = "000000000000000001f400000000000001950000"
+    checkpoint = Checkpoint.decode(bytes.fromhex(key), bytes.fromhex(value))
+    assert checkpoint == Checkpoint("billing", "src.orders", 1, 500, 405, metadata="")
+    assert (checkpoint.key().hex(), checkpoint.value().hex()) == (key, value)
+
+
+def test_a_checkpoint_keeps_what_the_group_committed_beside_the_offset() -> None:
+    checkpoint = Checkpoint("gruppe-ü", "src.orders", 0, 7, 5, metadata="état")
+    assert Checkpoint.decode(checkpoint.key(), checkpoint.value()) == checkpoint
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("00086b62312d6231366b00000003", "00000000000000000000000000000000"),
+        ("00066f726465727300000000", "00000000000001f900000000000001f9"),
+    ],
+)
+def test_an_offset_sync_is_byte_for_byte_what_mirrormaker_2_writes(key: str, value: str) -> None:
+    # Read off a topic that MirrorMaker 2 4.3.1 wrote.
+    sync = OffsetSync.decode(bytes.fromhex(key), bytes.fromhex(value))
+    assert sync in (OffsetSync("kb1-b16k", 3, 0, 0), OffsetSync("orders", 0, 505, 505))
+    assert (sync.key().hex(), sync.value().hex()) == (key, value)
+
+
+@pytest.mark.parametrize("key", [b"", b"\0\3a", b"\xff\xff", b"\0\1a\0\1b\0", b"\0\1\xff\0\0\0\0"])
+@pytest.mark.parametrize("value", [b"", bytes(15), bytes(19), b"\0\1" + bytes(18)])
+def test_what_is_no_checkpoint_is_refused(key: bytes, value: bytes) -> None:
+    with pytest.raises(ValueError, match="checkpoint"):
+        Checkpoint.decode(key, value)
+    with pytest.raises(ValueError, match="offset sync"):
+        OffsetSync.decode(key, value)
+
+
+def test_a_checkpoint_of_a_later_version_is_refused_with_a_sentence() -> None:
+    checkpoint = Checkpoint("billing", "src.orders", 1, 500, 405)
+    with pytest.raises(ValueError, match="checkpoint of version 1, can read 0"):
+        Checkpoint.decode(checkpoint.key(), b"\0\1" + checkpoint.value()[2:])
+
+
+def test_mirrormaker_2s_topics_have_its_names() -> None:
+    assert checkpoints_topic("src", ".") == "src.checkpoints.internal"
+    assert offset_syncs_topic("dst", ".") == "mm2-offset-syncs.dst.internal"
+    assert checkpoints_topic("src", "_") == "src_checkpoints_internal"
 
 
 def test_progress_round_trips() -> None:
