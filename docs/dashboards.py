@@ -1,6 +1,7 @@
 """Writes the chart's Grafana dashboards, ``charts/headrace/files/dashboards/*.json``.
 
-``python docs/dashboards.py`` makes them out of ``docs/dashboards.yaml``.
+``python docs/dashboards.py`` makes them out of ``docs/dashboards.yaml``, and for the page that
+``headrace run`` serves the panels of the dashboard *Flow*.
 """
 
 import json
@@ -12,6 +13,7 @@ import yaml
 
 PAGES = Path(__file__).with_suffix(".yaml")
 FOLDER = Path(__file__).parents[1] / "charts" / "headrace" / "files" / "dashboards"
+OF_RUNS = Path(__file__).parents[1] / "operator/headrace/standalone/dashboard/panels.json"
 COLUMNS = 24
 """Of a dashboard, as Grafana has it."""
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
@@ -32,6 +34,13 @@ def documents() -> dict[str, str]:
     """The dashboards as Grafana imports them, by file name."""
     pages = yaml.safe_load(PAGES.read_text())
     return {f"{page['name']}.json": json.dumps(_page(page), indent=2) + "\n" for page in pages}
+
+
+def panels_of_runs() -> str:
+    """Of a flow, less what only Kubernetes has."""
+    (page,) = (page for page in yaml.safe_load(PAGES.read_text()) if page["name"] == "flow")
+    panels = [panel for panel in page["panels"] if not panel.get("ofKubernetes")]
+    return json.dumps(panels, indent=2) + "\n"
 
 
 def _page(page: _Json) -> _Json:
@@ -136,3 +145,4 @@ if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     for name, text in documents().items():
         (FOLDER / name).write_text(text)
+    OF_RUNS.write_text(panels_of_runs())

@@ -3,24 +3,27 @@
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from operator import eq, ge
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+import urllib3
 from cluster.api_server import ApiServer
 from cluster.kubelet import Kubelet
-from support.flows import manifest, spec
+from support.flows import FlowRun, manifest, spec
 from support.helm import CHART, render
 from support.manifests import mirror_test
 from support.operators import Operator, Resources
 from support.prometheus import SCRAPE_S, Prometheus, running_prometheus
 from support.records import Load, Record, make_topic, numbered, produce, unique
 
+from headrace.control import control
 from headrace.sandbox import Cluster
 
 Wait = Callable[..., Any]
@@ -146,6 +149,11 @@ def dashboards() -> Iterator[dict[str, Any]]:
         yield json.loads(file.read_text())
 
 
+def filled(expression: str, picked: Mapping[str, str]) -> str:
+    """With the variables of the dashboard as they are picked."""
+    return re.sub(r"\$(\w+)", lambda name: picked[name[1]], expression)
+
+
 def test_each_panel_is_answered(watched: Scene, wait_until: Wait) -> None:
     watched.end_a_test()
     picked = {
@@ -156,25 +164,62 @@ def test_each_panel_is_answered(watched: Scene, wait_until: Wait) -> None:
         "__rate_interval": f"{5 * SCRAPE_S}s",
     }
 
-    def filled(expression: str) -> str:
-        return re.sub(r"\$(\w+)", lambda name: picked[name[1]], expression)
-
     def without_data() -> set[str]:
         empty = set()
         for page in dashboards():
             for panel in page["panels"]:
                 for target in panel["targets"]:
-                    if not watched.prometheus.query(filled(target["expr"])):
+                    if not watched.prometheus.query(filled(target["expr"], picked)):
                         empty.add(panel["title"])
             for variable in page["templating"]["list"][1:]:
                 asked = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["definition"])
                 assert asked, variable
-                found = watched.prometheus.query(f"group by ({asked[2]}) ({filled(asked[1])})")
+                found = watched.prometheus.query(
+                    f"group by ({asked[2]}) ({filled(asked[1], picked)})"
+                )
                 if picked[variable["name"]] not in {one["metric"].get(asked[2]) for one in found}:
                     empty.add(f"{page['title']}: ${variable['name']}")
         return empty
 
     wait_until(without_data, within_s=LONG_S, until=partial(ge, WITHOUT_DATA))
+
+
+def test_a_run_without_kubernetes_answers_the_panels_of_its_flow(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: Wait
+) -> None:
+    """Those that a Prometheus has of it, and those of the page that it serves itself."""
+    name = unique("alone")
+    topic = make_topic(spec(east), name, PARTITIONS)
+    flow = manifest(name, east, west, topic, tasks={"max": 2})
+    with ExitStack() as running:
+        run = running.enter_context(FlowRun(tmp_path, [flow], "--drivers=2", "--metrics-port=0"))
+        running.enter_context(Load(spec(east), topic, PARTITIONS, per_second=200, stamped_now=True))
+        wait_until(run.settled, within_s=LONG_S)
+        url = control.request(name, "dashboard")["url"]
+        labels = {"namespace": "default", "headrace_dev_flow": name}
+        target = {"targets": [urlsplit(url).netloc], "labels": labels}
+        prometheus = running.enter_context(running_prometheus(tmp_path, {"headrace": [target]}, []))
+        wait_until(prometheus.ready, within_s=LONG_S)
+        page = json.loads((CHART / "files" / "dashboards" / "flow.json").read_text())
+        picked = {"namespace": "default", "flow": name, "__rate_interval": f"{5 * SCRAPE_S}s"}
+
+        def empty_in_prometheus() -> set[str]:
+            return {
+                panel["title"]
+                for panel in page["panels"]
+                for target in panel["targets"]
+                if not prometheus.query(filled(target["expr"], picked))
+            }
+
+        def empty_on_its_page() -> set[str]:
+            answer = urllib3.request("GET", f"{url}dashboard.json", timeout=10, retries=False)
+            return {panel["title"] for panel in answer.json()["panels"] if not panel["series"]}
+
+        expected = WITHOUT_DATA - {"Requests that the API server refused"}
+        wait_until(empty_on_its_page, within_s=LONG_S, until=partial(eq, expected))
+        # There is no API server.
+        expected.add("Requests of drivers to the API server")
+        wait_until(empty_in_prometheus, within_s=LONG_S, until=partial(eq, expected))
 
 
 def test_each_alert_fires_once(

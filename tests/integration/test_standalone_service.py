@@ -52,6 +52,14 @@ def asked_by_the_dashboard() -> set[str]:
     return set(re.findall(r"\b((?:headrace|process)_\w+)\{", " ".join(queries)))
 
 
+def shown_by_the_dashboard(run: FlowRun, title: str) -> list[str]:
+    """The series of a panel of the run's own page."""
+    document = json.loads(get(run, "/dashboard.json").removeprefix("200 "))
+    return [
+        name for panel in document["panels"] if panel["title"] == title for name in panel["series"]
+    ]
+
+
 def test_metrics_and_three_edits_under_load(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
@@ -89,6 +97,8 @@ def test_metrics_and_three_edits_under_load(
                 "driver-1",
                 "driver-2",
             }
+            assert get(run, "/").startswith("200 <!doctype html>")
+            wait_until(partial(shown_by_the_dashboard, run, "Records copied"), within_s=60)
             before = owned()
 
             edit(topics={"include": [orders, late]})

@@ -98,6 +98,7 @@ def test_the_dashboards_are_those_of_the_page() -> None:
     script = runpy.run_path(str(ROOT / "docs" / "dashboards.py"))
     files = {file.name: file.read_text() for file in script["FOLDER"].iterdir()}
     assert script["documents"]() == files, "run `make generate`"
+    assert script["panels_of_runs"]() == script["OF_RUNS"].read_text(), "run `make generate`"
     metrics = runpy.run_path(str(ROOT / "docs" / "metrics.py"))
     served = {metric.name for section in metrics["SECTIONS"].values() for metric in section}
     asked = set(

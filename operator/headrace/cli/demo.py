@@ -12,6 +12,7 @@ import yaml
 from rich.console import Console
 
 from headrace import logs
+from headrace.cli.own_command import own_command
 from headrace.control import control
 from headrace.errors import Fatal, GaveUp
 from headrace.host import spawn
@@ -63,9 +64,9 @@ def command(messages: int, keep: bool, report: Path) -> int:
                 _stop(run)
         console.print("[bold]4/4[/] Looking at what came out ...")
         _check_kill(report)
-        console.print(f"    open {report.resolve() / 'report.html'}", soft_wrap=True)
+        console.print(f"    the report: {report.resolve() / 'report.html'}", soft_wrap=True)
         if keep:
-            console.print(_next_commands(sandbox), soft_wrap=True)
+            console.print(_next_commands(sandbox), soft_wrap=True, markup=False)
     return code
 
 
@@ -104,7 +105,7 @@ def _manifest(sandbox: Sandbox, messages: int) -> str:
 
 
 def _start_flow(sandbox: Sandbox, manifest: Path, keep: bool) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "headrace", "run", str(manifest)]
+    command = [sys.executable, "-m", "headrace", "run", str(manifest), "--metrics-port", "0"]
     with _flow_log(sandbox).open("wb") as log:
         death = None if keep else signal.SIGTERM
         run = spawn(command, at_parents_death=death, stdout=log, stderr=log)
@@ -168,11 +169,13 @@ def _stop(run: "subprocess.Popen[bytes]") -> None:
 
 
 def _next_commands(sandbox: Sandbox) -> str:
-    name = sandbox.name
+    name, headrace = sandbox.name, own_command()
     return (
         "Left running. Next:\n"
-        f"  echo hello | headrace sandbox produce {_NAME}-hello --sandbox {name}\n"
-        f"  headrace sandbox consume east.{_NAME}-hello --from-beginning --sandbox {name}\n"
-        f"  headrace status {_NAME}\n"
-        f"  headrace sandbox down {name}"
+        f"  {headrace} dashboard {_NAME}\n"
+        f"  echo hello | {headrace} sandbox produce {_NAME}-hello --sandbox {name}\n"
+        f"  {headrace} sandbox consume east.{_NAME}-hello --from-beginning --max-messages 1 "
+        f"--sandbox {name}\n"
+        f"  {headrace} status {_NAME}\n"
+        f"  {headrace} sandbox down {name}"
     )

@@ -26,6 +26,7 @@ COMMANDS = {
     "resume": "go on with a paused flow",
     "reset": "copy partitions again from the start",
     "scale": "change the number of drivers of a run",
+    "dashboard": "open the dashboard of a run in a browser",
     "verify": "run a mirror test and give a verdict",
     "end-load": "end the load of a mirror test, and judge what was sent",
     "report": "open the report of a mirror test of a cluster",

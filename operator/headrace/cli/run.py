@@ -1,6 +1,7 @@
 """``headrace run``: the flows of some manifests, on this machine."""
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -59,7 +60,7 @@ _LOG_BYTES = 50 << 20
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
-    help="Serve /metrics, /healthz and /readyz there; 0: any port.",
+    help="Serve a dashboard, /metrics, /healthz and /readyz there; 0: any port.",
 )
 @click.option(
     "--metrics-address",
@@ -226,17 +227,29 @@ async def _follow(asked: asyncio.Event, reload: Reload) -> None:
 
 @asynccontextmanager
 async def _serve_metrics(herder: StandaloneHerder, options: Options) -> AsyncIterator[None]:
-    from headrace.standalone.metrics import not_ready, run_registry  # noqa: PLC0415 - only with the option
+    # Only with the option.
+    from headrace.standalone import dashboard  # noqa: PLC0415
+    from headrace.standalone.metrics import not_ready, run_registry  # noqa: PLC0415
     from headrace.telemetry.serving import serve  # noqa: PLC0415
 
     registry = run_registry(herder, asyncio.get_running_loop())
+    history = dashboard.History(registry)
     async with serve(
         options.metrics_address,
         options.metrics_port or 0,
         registry,
         live=list,
         ready=partial(not_ready, herder),
+        pages={
+            "/": ("text/html", dashboard.page),
+            "/dashboard.json": ("application/json", lambda: json.dumps(history.document())),
+        },
         option="--metrics-port or --metrics-address",
     ) as port:
         log.info("serves metrics", address=options.metrics_address, port=port)
-        yield
+        herder.dashboard = dashboard.url(options.metrics_address, port)
+        adding = asyncio.create_task(history.run())
+        try:
+            yield
+        finally:
+            adding.cancel()

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headrace import logs
+from headrace.cli.own_command import own_command
 from headrace.cli.sandbox_faults import freeze, thaw
 from headrace.cli.sandbox_records import consume, produce
 from headrace.errors import InvalidSpec
@@ -116,7 +117,7 @@ def _show(sandbox: Sandbox) -> None:
         console.print(_secure(sandbox), soft_wrap=True)
     console.print(f"Logs: {sandbox.folder}/<cluster>/broker-<n>/broker.log", soft_wrap=True)
     if sandbox.running:
-        console.print(f"Stop: headrace sandbox down {sandbox.name}")
+        console.print(f"Stop: {own_command()} sandbox down {sandbox.name}", soft_wrap=True)
 
 
 def _secure(sandbox: Sandbox) -> Table:

@@ -58,6 +58,8 @@ class StandaloneHerder:
         """Receives the flow as it is to be; what it raises keeps the flow as it is."""
         self.notices: Callable[[], list[str]] = list
         """What else a person should know of this run."""
+        self.dashboard: str | None = None
+        """Its address, when the run serves it."""
         self._store = TaskStore()
         self._fleet = Fleet(
             drivers,

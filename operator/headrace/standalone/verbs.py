@@ -33,6 +33,15 @@ def _flow(herder: StandaloneHerder, flow: str) -> Answer:
     return as_json(herder.flow(flow))
 
 
+def _dashboard(herder: StandaloneHerder, flow: str) -> Answer:
+    if herder.dashboard is None:
+        raise InvalidSpec(
+            f"the run of {flow} serves no dashboard: start it with "
+            "`headrace run FILE --metrics-port 9404`"
+        )
+    return {"url": herder.dashboard}
+
+
 def _describe(herder: StandaloneHerder, flow: str, task: str) -> Answer:
     return as_json(find_task(herder.tasks(flow), flow, task))
 
@@ -80,6 +89,7 @@ def _kill_driver(herder: StandaloneHerder, flow: str) -> Answer:
 _VERBS: dict[str, Callable[..., Answer]] = {
     "status": _status,
     "flow": _flow,
+    "dashboard": _dashboard,
     "describe": _describe,
     "restart": _restart,
     "move": _move,

@@ -2,8 +2,9 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -13,6 +14,8 @@ from headrace.errors import InvalidSpec
 
 Check = Callable[[], Sequence[str]]
 """Problems, in sentences; empty when there is none."""
+Page = tuple[str, Callable[[], str]]
+"""Its content type, and what makes its text."""
 _Answer = Callable[[web.Request], Awaitable[web.Response]]
 
 
@@ -24,10 +27,12 @@ async def serve(
     *,
     live: Check,
     ready: Check,
+    pages: Mapping[str, Page] = MappingProxyType({}),
     option: str = "--port",
 ) -> AsyncIterator[int]:
     """``/healthz`` and ``/readyz``: 200 without problems, else 503 and their list. ``/metrics``:
-    what ``registry`` has, in the format that is asked for; it is collected on a thread.
+    what ``registry`` has, in the format that is asked for; it is collected on a thread. ``pages``:
+    what else is served, by path.
 
     That an answer comes at all says that the event loop runs. ``host`` None: all addresses. Yields
     the port; with ``port`` 0 any, IPv4's when IPv6 has another. Raises ``InvalidSpec`` when the
@@ -37,6 +42,8 @@ async def serve(
     app.router.add_get("/healthz", _health(live))
     app.router.add_get("/readyz", _health(ready))
     app.router.add_get("/metrics", _metrics(registry))
+    for path, page in pages.items():
+        app.router.add_get(path, _page(page))
     runner = web.AppRunner(app, access_log=None, handle_signals=False)
     await runner.setup()
     try:
@@ -58,6 +65,15 @@ def _health(check: Check) -> _Answer:
         problems = check()
         text = "".join(f"{sentence}\n" for sentence in problems) or "ok\n"
         return web.Response(text=text, status=503 if problems else 200)
+
+    return answer
+
+
+def _page(page: Page) -> _Answer:
+    content_type, text = page
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text=text(), content_type=content_type)
 
     return answer
 

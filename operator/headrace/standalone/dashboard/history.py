@@ -1,0 +1,123 @@
+"""What the panels of the flow's dashboard showed during the last hour."""
+
+import asyncio
+import json
+import re
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from headrace.logs import get_logger
+from headrace.standalone.dashboard.query import Labels, Query, Scrape, compile_query
+
+log = get_logger(__name__)
+
+_INTERVAL_S = 5.0
+_MOST_OF_THE_TIME = 0.05
+"""A scrape of a thousand tasks takes some tenths of a second: then they are rarer."""
+_POINTS = 720
+"""An hour of them."""
+_WINDOW = 4
+"""Scrapes that a rate is taken over: 15 s."""
+
+
+@dataclass(frozen=True)
+class _Panel:
+    shown: Mapping[str, Any]
+    """What the page needs to draw it."""
+    queries: Sequence[tuple[str, Query]]
+    """With the names of their series, as Grafana writes them: ``{{task}}``."""
+
+    def values(self, scrapes: Sequence[Scrape]) -> dict[str, float]:
+        return {
+            _legend(name, labels): value
+            for name, query in self.queries
+            for labels, value in query(scrapes)
+        }
+
+
+_Point = tuple[float, list[dict[str, float]]]
+"""Unix time, and for each panel the values of its series."""
+
+
+class History:
+    """Kept in memory, while the process lives."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._panels = _panels()
+        self._scrapes: deque[Scrape] = deque(maxlen=_WINDOW)
+        self._points: deque[_Point] = deque(maxlen=_POINTS)
+
+    async def run(self) -> None:
+        """Add a point every few seconds, until cancelled."""
+        while True:
+            began = time.monotonic()
+            try:
+                await self.add()
+            except TimeoutError:
+                log.warning("the dashboard lacks a point: drivers did not answer a scrape")
+            took = time.monotonic() - began
+            await asyncio.sleep(max(_INTERVAL_S, took / _MOST_OF_THE_TIME))
+
+    async def add(self) -> None:
+        """Add what is measured now."""
+        scrape = await asyncio.to_thread(_scrape, self._registry)
+        self._scrapes.append(scrape)
+        scrapes = list(self._scrapes)
+        values = await asyncio.to_thread(lambda: [panel.values(scrapes) for panel in self._panels])
+        self._points.append((scrape.at_s, values))
+
+    def document(self) -> dict[str, Any]:
+        """For the page: times, and for each panel its series with a value, or none, for each."""
+        return {
+            "times": [at_s for at_s, _ in self._points],
+            "panels": [
+                {**panel.shown, "series": self._series(index)}
+                for index, panel in enumerate(self._panels)
+            ],
+        }
+
+    def _series(self, panel: int) -> dict[str, list[float | None]]:
+        points = [values[panel] for _, values in self._points]
+        names = sorted({name for point in points for name in point})
+        return {name: [point.get(name) for point in points] for name in names}
+
+
+def url(address: str, port: int) -> str:
+    """Where a browser on this machine finds it, served on ``address`` (or all: 0.0.0.0, ::)."""
+    host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "[::1]"}.get(address)
+    return f"http://{host or (f'[{address}]' if ':' in address else address)}:{port}/"
+
+
+def page() -> str:
+    """The page that draws what ``History.document`` has."""
+    return (files(__package__) / "page.html").read_text()
+
+
+def _panels() -> list[_Panel]:
+    text = (files(__package__) / "panels.json").read_text()
+    return [
+        _Panel(
+            {key: value for key, value in panel.items() if key != "queries"},
+            [(name, compile_query(query)) for name, query in panel["queries"].items()],
+        )
+        for panel in json.loads(text)
+    ]
+
+
+def _scrape(registry: CollectorRegistry) -> Scrape:
+    series: dict[str, list[tuple[Labels, float]]] = {}
+    for family in registry.collect():
+        for sample in family.samples:
+            series.setdefault(sample.name, []).append((sample.labels, float(sample.value)))
+    return Scrape(time.time(), series)
+
+
+def _legend(template: str, labels: Labels) -> str:
+    return re.sub(r"\{\{(\w+)\}\}", lambda name: labels.get(name[1], ""), template)
