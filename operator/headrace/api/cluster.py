@@ -128,7 +128,7 @@ class ClusterSpec(Model):
     """How to authenticate; absent: not at all, or by the client certificate in tls."""
     config: Annotated[dict[str, Unquoted], Field(max_length=200)] = Field(default_factory=dict)
     """Further client settings, in librdkafka's names; those that headrace owns are refused by
-    name."""
+    name. For example {linger.ms: "50", compression.type: zstd}, of a target."""
 
     rules = OWNED_RULES
 

@@ -112,15 +112,17 @@ class Topics(Model):
     """Which topics are copied."""
 
     include: Annotated[tuple[Regex, ...], Field(min_length=1, max_length=1000)]
-    """Regular expressions; a topic is copied when its whole name matches one. No default.
-    Always copied: heartbeats. Never: what begins with two underscores or a dot, ends in -internal
-    or .internal, or came from the target, by its name."""
+    """Regular expressions; a topic is copied when its whole name matches one, as
+    with ["orders", "payments-.*"]. No default. Always copied: heartbeats. Never: what begins with
+    two underscores or a dot, ends in -internal or .internal, or came from the target, by its
+    name."""
     exclude: Annotated[tuple[Regex, ...], Field(max_length=1000)] = (
         r".*[\-\.]internal",
         r".*\.replica",
         r"__.*",
     )
-    """Regular expressions; a topic that matches one is not copied. Wins over include."""
+    """Regular expressions; a topic that matches one is not copied. Wins over include. A list takes
+    the place of the default: repeat what of it you want to keep, as in [".*-tmp", "__.*"]."""
 
 
 class Groups(Model):

@@ -45,6 +45,8 @@ A null counts as absent, as in Kubernetes. Durations are whole numbers, with the
 Regular expressions are Python's, and are applied to whole names.
 """
 
+KUBERNETES_ONLY = "Kubernetes only."
+"""What the description of such a field ends with; the fields in it are so marked in the table."""
 NOT_BUILT = """\
 Features that this version does not have yet. headrace refuses a value of these fields that you set
 (the operator with the reason `NotBuilt`). It ignores a default value, and one warning names it.
@@ -81,10 +83,15 @@ def _fields(kind: type[Model]) -> str:
         if issubclass(base, Model) and base is not Model:
             inherited |= {info.alias for info in base.model_fields.values()}
             lines.insert(0, f"Everything of {_link(base.__name__)}, and:\n")
+    only: tuple[str, ...] | None = None
     for field in _described_here(kind):
         if field.path[0] not in inherited:
             name = ".".join(field.path)
             what = field.description.replace("<", "&lt;")
+            if what.endswith(KUBERNETES_ONLY):
+                only = field.path
+            elif only is not None and field.path[: len(only)] == only:
+                what = f"{what} {KUBERNETES_ONLY}"
             lines.append(f"| `{name}` | {_type(field)} | {_default(field)} | {what} |")
     return "\n".join(lines) + "\n"
 

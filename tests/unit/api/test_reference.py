@@ -22,6 +22,18 @@ def test_every_field_is_described(kind: type[Model]) -> None:
     assert bare == []
 
 
+def test_what_only_kubernetes_has_is_marked_row_by_row() -> None:
+    marked = {row.split("`")[1] for row in reference().splitlines() if "Kubernetes only. |" in row}
+    assert {
+        "spec.drivers.podTemplate",
+        "spec.drivers.podTemplate.tolerations.key",
+        "spec.drivers.resources.limits",
+        "spec.schedule",
+        "spec.spark.driver.memoryMebibytes",
+    } <= marked
+    assert not {"spec.drivers.replicas", "spec.state", "spec.topics", "status.topics"} & marked
+
+
 def test_the_page_survives_markdown() -> None:
     rows = [line for line in reference().splitlines() if line.startswith("|")]
     assert {line.count("|") for line in rows} == {5}
