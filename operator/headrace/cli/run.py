@@ -162,9 +162,13 @@ async def _run(
     loop.add_signal_handler(signal.SIGHUP, hang_up)
     loop.add_signal_handler(signal.SIGUSR1, lambda: herder.set_log_level(logs.toggle_debug()))
     async with AsyncExitStack() as sockets:
+        served = asyncio.Event()
 
         async def serve(flow: str) -> None:
-            handle = partial(answer, herder, flow)
+            async def handle(verb: str, arguments: dict[str, Any]) -> dict[str, Any]:
+                await served.wait()  # the dashboard's address is known
+                return await answer(herder, flow, verb, arguments)
+
             await sockets.enter_async_context(control.serve(flow, handle))
 
         declared = {flow.metadata.name: flow for flow in manifest.flows}
@@ -172,6 +176,7 @@ async def _run(
             await serve(flow)
         if options.metrics_port is not None:
             await sockets.enter_async_context(_serve_metrics(herder, options))
+        served.set()
         reloading = Reload(
             herder,
             files,

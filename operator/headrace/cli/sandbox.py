@@ -9,6 +9,7 @@ from rich.table import Table
 from headrace import logs
 from headrace.cli.own_command import own_command
 from headrace.cli.sandbox_faults import freeze, thaw
+from headrace.cli.sandbox_flow import flow
 from headrace.cli.sandbox_records import consume, produce
 from headrace.errors import InvalidSpec
 from headrace.sandbox import USERNAME, Broker, Cluster, ClusterPlan, Sandbox
@@ -95,6 +96,7 @@ def down(names: tuple[str, ...]) -> None:
         click.echo("There is no sandbox to end.")
 
 
+command.add_command(flow)
 command.add_command(produce)
 command.add_command(consume)
 command.add_command(freeze)

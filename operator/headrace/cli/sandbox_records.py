@@ -139,6 +139,12 @@ def _values(
 
 def clusters_meant(sandbox: str | None, cluster: str | None) -> tuple[Cluster, ...]:
     """The clusters of the sandbox that is meant, or the one that is named."""
+    meant = sandbox_meant(sandbox)
+    return (meant.cluster(cluster),) if cluster is not None else meant.clusters
+
+
+def sandbox_meant(sandbox: str | None) -> Sandbox:
+    """The one that is named, or the only one that runs."""
     running = [there for there in Sandbox.all() if there.running]
     if sandbox is not None:
         running = [Sandbox.open(sandbox)]
@@ -147,7 +153,7 @@ def clusters_meant(sandbox: str | None, cluster: str | None) -> tuple[Cluster, .
     if len(running) > 1:
         names = ", ".join(there.name for there in running)
         raise InvalidSpec(f"several sandboxes run ({names}): say which one with --sandbox")
-    return (running[0].cluster(cluster),) if cluster is not None else running[0].clusters
+    return running[0]
 
 
 def _spec(cluster: Cluster) -> ClusterAccess:

@@ -1,0 +1,54 @@
+"""The page that a first-time user follows: its commands run as they are printed, in their order."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from headrace.sandbox.ports import held_ports
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "try.md").read_text()
+BLOCKS = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
+WITHIN_S = 300
+
+
+def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path) -> None:
+    """Without the demo, which CI runs by itself: it installs."""
+    demo, *blocks = BLOCKS
+    assert demo == "make demo\n"
+    assert len(blocks) >= 6
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "headrace").symlink_to(Path(sys.executable).parent / "headrace")
+    with held_ports([None]) as (port,):
+        script = "".join(blocks).replace("9404", str(port))
+    assert script.count(str(port)) == 1
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "BROWSER": "true"}
+    try:
+        done = subprocess.run(
+            ["bash", "-e", "-c", script],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=WITHIN_S,
+            check=False,
+        )
+    finally:
+        down = [sys.executable, "-m", "headrace", "sandbox", "down"]
+        subprocess.run(down, env=environment, check=False)
+    log = (tmp_path / "my-flow.log").read_text() if (tmp_path / "my-flow.log").exists() else ""
+    shown = done.stdout + done.stderr + log
+    assert done.returncode == 0, shown
+    for expected in (
+        r"ReplicationFlow my-flow: valid",
+        r"my-flow: stopped by itself after .*: 0 records behind",
+        r"(?m)^1000$",
+        r"(?m)^FLOW +READY",
+        r"(?m)^my-flow-source-connector-0 ",
+        rf"(?m)^http://127.0.0.1:{port}/$",
+        r"my-flow: stopped as it was asked to",
+        r"Sandbox default is down",
+    ):
+        assert re.search(expected, shown), f"{expected}: {shown}"
