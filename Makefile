@@ -17,7 +17,7 @@ SCRATCH := $(VENV)/scratch
 # Targets are steps of one small machine's work, and their output is read by people: never two at once.
 .NOTPARALLEL:
 .PHONY: help demo demo-k8s test check e2e cluster-up cluster-down cluster-status bench bench-assign \
-  bench-operator soak lint format generate lock wheel images images-test push sbom clean preflight
+  bench-operator soak lint docs format generate lock wheel images images-test push sbom clean preflight
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,10 +30,10 @@ MONITORING := tests/integration/test_monitoring.py
 # Side by side: each worker has brokers of its own, and they share an API server, as
 # tests/support/side_by_side.py says. WORKERS=0: one test after another.
 WORKERS := 2
-test: lint  ## lint, then all tests but those of e2e: real brokers, a real API server
+test: lint docs  ## lint, then all tests but those of e2e: real brokers, a real API server
 	$(BIN)/pytest --numprocesses $(WORKERS) tests/unit tests/property tests/chart tests/integration --ignore=$(MONITORING)
 
-check: lint  ## lint, then the tests that need nothing: under 90 seconds
+check: lint docs  ## lint, the links of the pages, then the tests that need nothing: under 90 seconds
 	$(BIN)/pytest --numprocesses 2 tests/unit tests/property
 
 e2e: $(INSTALLED)  ## what fails in a cluster fails here first: pods of a real one, left up to be inspected
@@ -75,6 +75,9 @@ lint: $(INSTALLED)  ## format, style, types and the contracts between the rooms
 format: $(INSTALLED)  ## put the code into the form that lint asks for
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
+
+docs: $(INSTALLED)  ## the documentation as a site, in dist/site; fails at a link that leads nowhere
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 generate: $(INSTALLED)  ## write the pages and CRDs that are generated from the code
 	$(BIN)/python -m headrace.api.crds crds charts/headrace/files/crds

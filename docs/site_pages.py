@@ -1,0 +1,37 @@
+"""A hook of MkDocs: the pages of the site are those of the clone, at their places there.
+
+``README.md`` and others lie outside ``docs``. So do manifests and programs that pages name: the
+site has a copy of each file that a page links to.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[1]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    ROOT / "charts" / "headrace" / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """In place of the files of ``docs``."""
+    theme = [file for file in files if file.src_dir != config.docs_dir]
+    paths = dict.fromkeys([*PAGES, *_linked()])
+    ours = (
+        File.generated(config, str(path.relative_to(ROOT)), abs_src_path=str(path))
+        for path in paths
+    )
+    return Files([*theme, *ours])
+
+
+def _linked() -> Iterator[Path]:
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)#:]+)", page.read_text()):
+            if (path := (page.parent / link).resolve()).is_file():
+                yield path
