@@ -79,13 +79,14 @@ format: $(INSTALLED)  ## put the code into the form that lint asks for
 docs: $(INSTALLED)  ## the documentation as a site, in dist/site; fails at a link that leads nowhere
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
-generate: $(INSTALLED)  ## write the pages and CRDs that are generated from the code
+generate: $(INSTALLED)  ## write the pages, pictures and CRDs that are generated from the code
 	$(BIN)/python -m headrace.api.crds crds charts/headrace/files/crds
 	$(BIN)/python -m headrace.api.reference > docs/reference.md
 	$(BIN)/python docs/rooms.py
 	$(BIN)/python docs/metrics.py
 	$(BIN)/python docs/chart_values.py
 	$(BIN)/python docs/dashboards.py
+	$(BIN)/python docs/pictures.py
 
 # The first lock has everything; those of the images, and of what builds wheels, are parts of it.
 COMPILE = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \

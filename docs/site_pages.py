@@ -20,7 +20,7 @@ PAGES = [
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """In place of the files of ``docs``."""
+    """In place of the files of ``docs``. See MkDocs' ``on_files``."""
     theme = [file for file in files if file.src_dir != config.docs_dir]
     paths = dict.fromkeys([*PAGES, *_linked()])
     ours = (
