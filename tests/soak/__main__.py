@@ -90,7 +90,7 @@ def _soak(options: argparse.Namespace, folder: Path, progress: Progress) -> Outc
         veteran = min(stage.run.drivers(), key=psutil.Process.create_time)
         say(f"the memory of {identity(veteran)} is watched")
         load = NumberedLoad(stage.source, TOPICS, options.rate, folder / "load.log")
-        sampler = Sampler(veteran, partial(_tasks_of, stage, identity(veteran).partition("/")[0]))
+        sampler = Sampler(veteran, partial(_units_of, stage, identity(veteran).partition("/")[0]))
         hazards = _hazards(stage, journal, options.seed, veteran.pid)
         try:
             _run_for(options.minutes * 60, [load, sampler, *hazards], progress)
@@ -120,8 +120,9 @@ def _soak(options: argparse.Namespace, folder: Path, progress: Progress) -> Outc
     )
 
 
-def _tasks_of(stage: Stage, driver: str) -> int:
-    return sum(unit.get("driverName") == driver for unit in stage.run.units())
+def _units_of(stage: Stage, driver: str) -> str:
+    units = stage.run.status().get("units", [])
+    return " ".join(sorted(unit["type"] for unit in units if unit.get("driverName") == driver))
 
 
 def _hazards(stage: Stage, journal: FaultJournal, seed: int, veteran: int) -> list[Hazard]:

@@ -44,7 +44,7 @@ class Outcome:
     mirror_problems: Sequence[str]
     """What the mirror did besides: it did not catch up, it ended."""
     thirds: Sequence[Third]
-    """Of the veteran driver."""
+    """The middle and the last one, of the veteran driver; empty when they do not compare."""
 
     @property
     def records(self) -> int:
@@ -90,8 +90,8 @@ class Outcome:
         yield from self.source_problems
         if len(self.faults) < (least := int(self.minutes * LEAST_FAULTS_A_MINUTE)):
             yield f"only {len(self.faults)} faults, at least {least} were to be"
-        if self.minutes >= JUDGED_FROM_MINUTES and len(self.thirds) < 3:
-            yield "the driver had no number of tasks in all three thirds: its memory is not judged"
+        if self.minutes >= JUDGED_FROM_MINUTES and not self.thirds:
+            yield "the driver had other units in each third: its memory is not judged"
 
     def _losses(self) -> Iterator[str]:
         for one in self.accounts:
@@ -126,9 +126,9 @@ class Outcome:
             yield f"{one.name}: {more} more gaps, {one.missing_count} records in all"
 
     def _growth(self) -> Iterator[str]:
-        if self.minutes < JUDGED_FROM_MINUTES or len(self.thirds) < 3:
+        if self.minutes < JUDGED_FROM_MINUTES or not self.thirds:
             return
-        _, middle, last = self.thirds
+        middle, last = self.thirds
         if last.rss > MEMORY_GROWTH_MOST * middle.rss:
             yield f"a driver's memory grew to {last.rss / middle.rss:.2f} times the middle third's"
         if last.threads > middle.threads + THREADS_MORE_MOST:

@@ -26,13 +26,13 @@ class Sample:
     threads: int
     clients: int
     """Of librdkafka: each has a thread of this name, and one for each broker."""
-    tasks: int
-    """Source tasks that it has: each takes clients, with threads and buffers of their own."""
+    units: str
+    """Types of the units that it has: each takes clients, with threads and buffers of their own."""
 
 
 @dataclass(frozen=True)
 class Third:
-    """Of a third of the time, while it has as many tasks as in the others."""
+    """Of a third of the time, while it has the same units as in the other."""
 
     rss: float
     """Median."""
@@ -44,9 +44,9 @@ class Third:
 class Sampler:
     """Takes samples of a process until ``stop``."""
 
-    def __init__(self, process: psutil.Process, tasks: Callable[[], int]) -> None:
-        """``tasks`` are those that it has at the moment."""
-        self._process, self._tasks = process, tasks
+    def __init__(self, process: psutil.Process, units: Callable[[], str]) -> None:
+        """``units`` are the types of those that it has at the moment."""
+        self._process, self._units = process, units
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="samples", daemon=True)
         self.samples: list[Sample] = []
@@ -66,8 +66,8 @@ class Sampler:
                 clients = len(threads_named(CLIENT, self._process.pid))
             except psutil.NoSuchProcess:
                 return
-            if tasks := self._tasks():  # else the run did not answer
-                self.samples.append(Sample(time.monotonic(), memory, threads, clients, tasks))
+            if units := self._units():  # else the run did not answer
+                self.samples.append(Sample(time.monotonic(), memory, threads, clients, units))
 
     def save(self, file: Path) -> None:
         """Write all samples as CSV."""
@@ -78,17 +78,19 @@ class Sampler:
 
 
 def thirds(samples: Sequence[Sample]) -> list[Third]:
-    """The three thirds of the time; fewer when the driver had no number of tasks in all three."""
+    """The middle and the last third of the time: in the first one it grows to its size.
+
+    Empty when the driver had no units that it had in both.
+    """
     if not samples:
         return []
     began, ended = samples[0].at_s, samples[-1].at_s
-    size_s = (ended - began) / 3 or 1.0
-    parts: list[list[Sample]] = [[], [], []]
-    for sample in samples:
-        parts[min(2, int((sample.at_s - began) / size_s))].append(sample)
-    often = [Counter(sample.tasks for sample in part) for part in parts]
-    usual = max({s.tasks for s in samples}, key=lambda tasks: min(one[tasks] for one in often))
-    alike = [[sample for sample in part if sample.tasks == usual] for part in parts]
-    return [
-        Third(median(s.rss for s in part), min(s.threads for s in part)) for part in alike if part
-    ]
+    size_s = (ended - began) / 3
+    middle = [s for s in samples if began + size_s <= s.at_s < began + 2 * size_s]
+    last = [s for s in samples if s.at_s >= began + 2 * size_s]
+    often = [Counter(sample.units for sample in part) for part in (middle, last)]
+    usual = max(often[0] | often[1], key=lambda units: min(one[units] for one in often))
+    alike = [[sample for sample in part if sample.units == usual] for part in (middle, last)]
+    if not all(alike):
+        return []
+    return [Third(median(s.rss for s in part), min(s.threads for s in part)) for part in alike]

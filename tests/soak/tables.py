@@ -27,8 +27,7 @@ def show(console: Console, outcome: Outcome) -> None:
         "doubled, unexplained": outcome.unexplained,
     }.items():
         table.add_row(name, f"{count:,}")
-    names = ("first", "middle", "last")
-    for name, third in zip(names, outcome.thirds, strict=False):
+    for name, third in zip(("middle", "last"), outcome.thirds, strict=False):
         figures = f"{third.rss / MB:.1f} MB, {third.threads:.0f} threads"
         table.add_row(f"a driver, {name} third", figures)
     console.print(table)

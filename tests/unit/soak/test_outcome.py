@@ -19,7 +19,7 @@ PASSED = Outcome(
     accounts=[Account("t-0", 100)],
     source_problems=[],
     mirror_problems=[],
-    thirds=[Third(60e6, 50), CALM, CALM],
+    thirds=[CALM, CALM],
 )
 LATE = Arrival(7, 3, 31.0)
 
@@ -46,8 +46,8 @@ def test_all_is_well() -> None:
         (with_account(repeats=[Repeat(LATE, "")]), "t-0: 1 repeats that nothing explains"),
         (with_account(foreign=2), "2 records on the target that the source has not"),
         (replace(PASSED, mirror_problems=["a driver ended"]), "a driver ended"),
-        (replace(PASSED, thirds=[CALM, CALM, Third(89e6, 60)]), "grew to 1.11 times"),
-        (replace(PASSED, thirds=[CALM, CALM, Third(80e6, 70)]), "threads grew from 60 to 70"),
+        (replace(PASSED, thirds=[CALM, Third(89e6, 60)]), "grew to 1.11 times"),
+        (replace(PASSED, thirds=[CALM, Third(80e6, 70)]), "threads grew from 60 to 70"),
     ],
 )
 def test_each_failure_has_a_sentence(outcome: Outcome, sentence: str) -> None:
@@ -60,30 +60,30 @@ def test_without_its_load_or_its_brokers_nothing_is_proved_but_a_loss_is_one() -
     broken = replace(PASSED, source_problems=["a broker did not start"])
     assert broken.verdict is Verdict.INCONCLUSIVE
     assert replace(PASSED, faults=FAULTS[:19]).verdict is Verdict.INCONCLUSIVE
-    assert replace(PASSED, thirds=[CALM, CALM]).verdict is Verdict.INCONCLUSIVE
+    assert replace(PASSED, thirds=[]).verdict is Verdict.INCONCLUSIVE
     behind = replace(broken, mirror_problems=["the flow did not catch up"])
     assert behind.verdict is Verdict.INCONCLUSIVE
     assert replace(broken, accounts=with_account(foreign=1).accounts).verdict is Verdict.FAILED
 
 
 def test_short_runs_are_not_judged_by_their_memory() -> None:
-    short = replace(PASSED, minutes=2, thirds=[CALM, CALM, Third(160e6, 99)])
+    short = replace(PASSED, minutes=2, thirds=[CALM, Third(160e6, 99)])
     assert short.verdict is Verdict.PASSED
 
 
 def test_thirds_are_of_time() -> None:
-    samples = [
-        Sample(at_s, rss, rss, 1, 2) for at_s, rss in [(0, 1), (1, 3), (40, 5), (70, 7), (90, 9)]
-    ]
-    assert thirds(samples) == [Third(2, 1), Third(5, 5), Third(8, 7)]
+    measured = [(0, 1), (1, 3), (40, 5), (70, 7), (90, 9)]
+    samples = [Sample(at_s, rss, rss, 1, "SourceTask") for at_s, rss in measured]
+    assert thirds(samples) == [Third(5, 5), Third(8, 7)]
     assert thirds([]) == []
 
 
-def test_thirds_are_compared_while_the_driver_has_as_many_tasks() -> None:
-    measured = [(0, 10, 2), (1, 10, 3), (40, 11, 2), (70, 90, 3), (71, 90, 3), (90, 12, 2)]
-    samples = [Sample(at_s, rss, rss, 1, tasks) for at_s, rss, tasks in measured]
-    assert thirds(samples) == [Third(10, 10), Third(11, 11), Third(12, 12)]
-    assert len(thirds(samples[:-1])) < 3
+def test_thirds_are_compared_while_the_driver_has_the_same_units() -> None:
+    more, usual = "Heartbeat SourceTask", "SourceTask"
+    measured = [(0, 10, usual), (40, 11, usual), (70, 90, more), (71, 90, more), (90, 12, usual)]
+    samples = [Sample(at_s, rss, rss, 1, units) for at_s, rss, units in measured]
+    assert thirds(samples) == [Third(11, 11), Third(12, 12)]
+    assert thirds(samples[:-1]) == []
 
 
 def test_a_seed_draws_the_same_faults_again_and_all_of_the_deck_before_one_twice() -> None:
