@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
-from kio.schema.produce.v9.response import PartitionProduceResponse
 from support.batches import record_batch
 from support.records import make_topic, unique
 from support.security import Mounted, access, by_password
@@ -19,6 +18,7 @@ from headrace.kafka.wire import (
     LATEST,
     READ_COMMITTED,
     READ_UNCOMMITTED,
+    Answer,
     Batch,
     Cluster,
     Fetched,
@@ -93,13 +93,13 @@ def at(brokers: Brokers, cluster: Cluster) -> TopicPartition:
 
 async def produce(
     cluster: Cluster, at: TopicPartition, batch: bytearray, transactional_id: str | None = None
-) -> PartitionProduceResponse:
+) -> Answer:
     led = cluster.view.leadership(at)
     assert led
     connection = await cluster.connection(led.leader)
     sent = produce_call({at.topic: {at.partition: batch}}, transactional_id=transactional_id)
     response = await connection.send(sent)
-    return response.responses[0].partition_responses[0]
+    return response.answers[at]
 
 
 async def fetch(
@@ -133,7 +133,7 @@ def test_a_batch_comes_back_byte_by_byte(cluster: Cluster, at: TopicPartition) -
     answers = [run(cluster, produce(cluster, at, batch)) for batch in batches]
     fetched, found = run(cluster, fetch(cluster, at))
 
-    assert [(one.error_code, one.base_offset) for one in answers] == [
+    assert [(one.code, one.base_offset) for one in answers] == [
         (ErrorCode.none, 0),
         (ErrorCode.none, 2),
     ]
@@ -193,7 +193,7 @@ def test_a_marker_fences_the_old_epoch(cluster: Cluster, at: TopicPartition) -> 
             producer_epoch=identity.epoch,
             base_sequence=sequence,
         )
-        code: ErrorCode = run(cluster, produce(cluster, at, batch)).error_code
+        code: ErrorCode = run(cluster, produce(cluster, at, batch)).code
         return code
 
     assert send(old, 0) is ErrorCode.none
@@ -241,7 +241,7 @@ def test_aborted_transactions_are_told(cluster: Cluster, at: TopicPartition) -> 
         base_sequence=0,
         attributes=0x10,
     )
-    assert run(cluster, produce(cluster, at, batch, name)).error_code is ErrorCode.none
+    assert run(cluster, produce(cluster, at, batch, name)).code is ErrorCode.none
     open_, _ = run(cluster, fetch(cluster, at))
     run(cluster, transactions.end(owner, commit=False))
     seen_marker(cluster, at, owner)

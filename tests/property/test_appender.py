@@ -1,17 +1,16 @@
 """Whatever goes wrong on the way to the target, in whatever order: each record once, in order."""
 
-from collections.abc import Iterator
 from contextlib import closing
 
-import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
-from support.fake_broker import FakeBroker, Script, Serve
+from support.fake_broker import serving
 from support.fake_target import Appending, FakeTarget, Fault, Lost, Refusal
 
 from headrace.kafka.wire import Batch, Loop
 
+DAMAGED = Refusal(ErrorCode.corrupt_message)
 FAULTS: list[Fault] = [
     None,
     Lost(appended=True),
@@ -19,35 +18,21 @@ FAULTS: list[Fault] = [
     Refusal(ErrorCode.not_leader_or_follower),
     Refusal(ErrorCode.not_enough_replicas),
     Refusal(ErrorCode.message_too_large),
-    Refusal(ErrorCode.corrupt_message),
+    DAMAGED,
 ]
 
 
-@pytest.fixture
-def serve() -> Iterator[Serve]:
-    brokers: list[FakeBroker] = []
-
-    def start_one(script: Script) -> FakeBroker:
-        brokers.append(FakeBroker(script))
-        return brokers[-1]
-
-    yield start_one
-    for broker in brokers:
-        broker.close()
-
-
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25, deadline=None)
 @given(
-    faults=st.lists(st.sampled_from(FAULTS), max_size=6),
+    faults=st.lists(st.sampled_from(FAULTS), max_size=6).filter(
+        lambda faults: faults.count(DAMAGED) <= 3  # more is not a bad wire any more
+    ),
     moves=st.lists(st.booleans(), max_size=12),
     sizes=st.lists(st.tuples(st.integers(0, 1), st.integers(1, 4)), min_size=1, max_size=14),
 )
 def test_each_record_is_appended_once_and_in_order(
-    serve: Serve, faults: list[Fault], moves: list[bool], sizes: list[tuple[int, int]]
+    faults: list[Fault], moves: list[bool], sizes: list[tuple[int, int]]
 ) -> None:
-    target = FakeTarget(serve, partitions=2)
     pending, leaders = list(faults), list(moves)
 
     def fault(partition: int, batch: Batch) -> Fault:
@@ -58,21 +43,22 @@ def test_each_record_is_appended_once_and_in_order(
         alone = isinstance(found, Refusal) and batch.record_count == 1
         return None if alone and found == Refusal(ErrorCode.message_too_large) else found
 
-    target.fault = fault
-    loop = Loop()
-    with closing(loop), closing(Appending(loop, target)) as appending:
-        expected: dict[int, list[bytes]] = {0: [], 1: []}
-        for number, (partition, count) in enumerate(sizes):
-            values = [b"%d.%d" % (number, place) for place in range(count)]
-            expected[partition] += values
-            appending.add(*values, partition=partition)
-        appending.until_done()
+    with serving() as serve, closing(Loop()) as loop:
+        target = FakeTarget(serve, partitions=2)
+        target.fault = fault
+        with closing(Appending(loop, target)) as appending:
+            expected: dict[int, list[bytes]] = {0: [], 1: []}
+            for number, (partition, count) in enumerate(sizes):
+                values = [b"%d.%d" % (number, place) for place in range(count)]
+                expected[partition] += values
+                appending.add(*values, partition=partition)
+            appending.until_done()
 
-        assert appending.failed == {}
-        assert {place: log.values for place, log in target.logs.items()} == expected
-        assert sorted(appending.released) == appending.made
-        for partition, acknowledged in appending.acknowledged.items():
-            assert [first - 1000 for first, _, _ in acknowledged] == [
-                base_offset for _, _, base_offset in acknowledged
-            ]
-            assert acknowledged[-1][1] - 1000 == len(expected[partition])
+            assert appending.failed == {}
+            assert {place: log.values for place, log in target.logs.items()} == expected
+            assert sorted(appending.released) == appending.made
+            for partition, acknowledged in appending.acknowledged.items():
+                assert [first - 1000 for first, _, _ in acknowledged] == [
+                    base_offset for _, _, base_offset in acknowledged
+                ]
+                assert acknowledged[-1][1] - 1000 == len(expected[partition])

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from kio.schema.fetch.v13 import request as fetch_request
 from kio.schema.fetch.v13 import response as fetch_response
 from kio.schema.list_offsets.v7 import ListOffsetsRequest, ListOffsetsResponse
 from kio.schema.produce.v9 import request as produce_request
+from kio.schema.produce.v9 import response as produce_response
 from kio.schema.types import BrokerId, ProducerId, TopicName, TransactionalId
 from kio.serial import entity_reader
 from kio.static.primitive import Records, i8, i16, i32, i32Timedelta, i64
@@ -23,6 +25,7 @@ from headrace.kafka.wire.batches import split_batches
 from headrace.kafka.wire.errors import CorruptBatch, Garbled
 from headrace.kafka.wire.fetch import Session, Wanted, fetch_call
 from headrace.kafka.wire.frames import Buffers, Frame
+from headrace.kafka.wire.outcomes import all_appended, produced
 from headrace.kafka.wire.produce import produce_call
 from headrace.kafka.wire.protocol import SPOKEN, call
 from headrace.kafka.wire.schemas import read_message
@@ -206,6 +209,55 @@ def test_a_produce_request_is_read_by_kio(
     )
 
     assert b"".join(call.body) == encoded(request)
+
+
+produced_partitions = st.builds(
+    lambda index, code, offset, refused, message: produce_response.PartitionProduceResponse(
+        index=i32(index),
+        error_code=code,
+        base_offset=i64(offset),
+        record_errors=tuple(
+            produce_response.BatchIndexAndErrorMessage(batch_index=i32(one)) for one in refused
+        ),
+        error_message=message,
+    ),
+    st.integers(0, 9),
+    st.just(ErrorCode.none) | st.sampled_from(ErrorCode),
+    i64s,
+    st.just([]) | st.lists(i32s, max_size=2),
+    st.none() | st.text(max_size=5),
+)
+produced_topics = st.dictionaries(
+    topics, st.lists(produced_partitions, max_size=3, unique_by=lambda one: one.index), max_size=3
+)
+
+
+@given(produced_topics, st.integers(0, 9), st.booleans())
+def test_what_was_appended_is_read_as_kio_reads_it(
+    told: dict[str, list[produce_response.PartitionProduceResponse]], throttle: int, all_well: bool
+) -> None:
+    if all_well:
+        told = {
+            topic: [
+                replace(one, error_code=ErrorCode.none, record_errors=(), error_message=None)
+                for one in those
+            ]
+            for topic, those in told.items()
+        }
+    response = produce_response.ProduceResponse(
+        responses=tuple(
+            produce_response.TopicProduceResponse(
+                name=TopicName(topic), partition_responses=tuple(those)
+            )
+            for topic, those in told.items()
+        ),
+        throttle_time=milliseconds(throttle),
+    )
+    content = encoded(response)
+
+    assert produce_call({}).read(frame(content), 0) == produced(response)
+    if all_well:
+        assert all_appended(memoryview(content), 0) == produced(response)
 
 
 LOG = bytes(

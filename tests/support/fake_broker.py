@@ -4,8 +4,8 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, cast
@@ -224,6 +224,22 @@ def metadata_of(
 
 
 Serve = Callable[..., FakeBroker]
+
+
+@contextmanager
+def serving() -> Iterator[Serve]:
+    """``serve({key: answer})``: brokers that live as long as the ``with`` block."""
+    brokers: list[FakeBroker] = []
+
+    def start_one(script: Script, **more: Any) -> FakeBroker:
+        brokers.append(FakeBroker(script, **more))
+        return brokers[-1]
+
+    try:
+        yield start_one
+    finally:
+        for broker in brokers:
+            broker.close()
 
 
 def connect(

@@ -45,8 +45,8 @@ from headrace.kafka.wire.offsets import (
     log_ends,
 )
 from headrace.kafka.wire.opening import Settings
-from headrace.kafka.wire.outcomes import Answer, Outcome, answers
-from headrace.kafka.wire.produce import ProduceResponse, produce_call
+from headrace.kafka.wire.outcomes import Answer, Outcome, Produced
+from headrace.kafka.wire.produce import produce_call
 from headrace.kafka.wire.records import (
     BatchWriter,
     Decoded,
@@ -84,7 +84,7 @@ __all__ = [
     "Listed",
     "Loop",
     "Outcome",
-    "ProduceResponse",
+    "Produced",
     "ProducerIdentity",
     "Refused",
     "RefusedForGood",
@@ -99,7 +99,6 @@ __all__ = [
     "View",
     "Wanted",
     "aborts",
-    "answers",
     "decoded",
     "describe_producers",
     "epoch_ends",

@@ -100,6 +100,20 @@ def split_batches(records: memoryview) -> Split:
     batches: list[Batch] = []
     place, end, next_offset = 0, len(records), 0
     while end - place >= _START.size:
+        if end - place >= HEADER_BYTES:  # the hot path: one that is all right
+            header = _HEADER.unpack_from(records, place)
+            base_offset, length, _, magic, _, _, delta, _, _, _, _, _, count = header
+            size = _LOG_OVERHEAD + length
+            if (
+                magic == 2
+                and HEADER_BYTES <= size <= end - place
+                and base_offset >= next_offset
+                and 0 <= count <= delta + 1
+            ):
+                batches.append(Batch._make((*header, records[place : place + size])))
+                next_offset = base_offset + delta + 1
+                place += size
+                continue
         base_offset, length, epoch, magic = _START.unpack_from(records, place)
         smallest = HEADER_BYTES - _LOG_OVERHEAD if magic == 2 else _OLDEST_BYTES
         if not 0 <= magic <= 2:

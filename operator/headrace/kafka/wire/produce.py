@@ -9,11 +9,10 @@ from collections.abc import Mapping
 
 from kio.schema.produce.v9 import ProduceResponse
 
+from headrace.kafka.wire.outcomes import Produced, all_appended, produced
 from headrace.kafka.wire.protocol import PRODUCE, Buffer, Call, Released, read_whole
 from headrace.kafka.wire.stamp import Stamped
 from headrace.kafka.wire.varints import uvarint
-
-__all__ = ["ProduceResponse", "produce_call"]
 
 _ACKS_TIMEOUT = struct.Struct(">hi")
 _INDEX = struct.Struct(">i")
@@ -24,7 +23,7 @@ def produce_call(
     *,
     timeout_ms: int = 30_000,
     transactional_id: str | None = None,
-) -> Call[ProduceResponse]:
+) -> Call[Produced]:
     """Append one batch to each partition (brokers refuse more), acknowledged by all in-sync
     replicas. The batches are sent as they are, and must not change until the response.
 
@@ -32,19 +31,22 @@ def produce_call(
     may have the transactional bit.
     """
     parts: list[Buffer] = []
+    records: Buffer
     text = bytearray(_string(transactional_id))
     text += _ACKS_TIMEOUT.pack(-1, timeout_ms)
     text += uvarint(len(batches) + 1)
     for topic, partitions in batches.items():
         text += _string(topic) + uvarint(len(partitions) + 1)
         for partition, batch in partitions.items():
-            size = batch.size if isinstance(batch, Stamped) else len(batch)
-            text += _INDEX.pack(partition) + uvarint(size + 1)
             if isinstance(batch, Stamped):
-                text += batch.header
-                parts += [text, batch.records]
+                header, records = batch
+                text += _INDEX.pack(partition) + uvarint(len(header) + len(records) + 1)
+                text += header
             else:
-                parts += [text, batch]
+                records = batch
+                text += _INDEX.pack(partition) + uvarint(len(records) + 1)
+            parts.append(text)
+            parts.append(records)
             text = bytearray(b"\0")
         text += b"\0"
     text += b"\0"
@@ -59,8 +61,10 @@ def _string(text: str | None) -> bytes:
     return uvarint(len(content) + 1) + content
 
 
-def _read(frame: Released, place: int) -> ProduceResponse:
+def _read(frame: Released, place: int) -> Produced:
     try:
-        return read_whole(ProduceResponse, frame.view, place, "produce")
+        return all_appended(frame.view, place) or produced(
+            read_whole(ProduceResponse, frame.view, place, "produce")
+        )
     finally:
         frame.release()

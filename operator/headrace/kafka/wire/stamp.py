@@ -24,11 +24,6 @@ class Stamped(NamedTuple):
     header: bytearray
     records: memoryview
 
-    @property
-    def size(self) -> int:
-        """In bytes."""
-        return len(self.header) + len(self.records)
-
 
 def stamped(batch: Batch, producer: ProducerIdentity, sequence: int) -> Stamped:
     """A batch of magic 2, for its target. Its checksum fits only if that of ``batch`` did."""

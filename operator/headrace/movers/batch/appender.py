@@ -16,10 +16,9 @@ from headrace.kafka.wire import (
     CorruptBatch,
     Loop,
     Outcome,
-    ProduceResponse,
+    Produced,
     ProducerIdentity,
     Reply,
-    answers,
     refusal,
     start,
 )
@@ -214,7 +213,7 @@ class Appender:
 
     # Answers
 
-    def _answered(self, sent: Sent, reply: Reply[ProduceResponse]) -> None:
+    def _answered(self, sent: Sent, reply: Reply[Produced]) -> None:
         error = reply.error
         if error is not None:
             if not isinstance(error, HeadraceError):
@@ -222,7 +221,7 @@ class Appender:
             for queue, entry in sent:
                 self._again(queue, entry, error)
             return
-        found = dict(answers(reply.result()))
+        found = reply.result().answers
         for queue, entry in sent:
             answer = found.get(queue.at)
             if answer is None:
@@ -237,10 +236,10 @@ class Appender:
         if queue.failed:
             self._late(queue, entry)
             return
-        queue.appended(entry, base_offset)
-        while (first := queue.acknowledged()) is not None:
-            self._acknowledged(queue.at, first.outgoing, first.base_offset)
-            first.outgoing.release()
+        for first in queue.appended(entry, base_offset):
+            outgoing = first.outgoing
+            self._acknowledged(queue.at, outgoing, first.base_offset)
+            outgoing.release()
         self._go_on(queue)
 
     def _again(self, queue: PartitionQueue, entry: Entry, why: HeadraceError) -> None:
@@ -256,13 +255,13 @@ class Appender:
             f"append source offsets {outgoing.first_offset} to {outgoing.next_offset - 1} "
             f"to {at} on {self._cluster.name}"
         )
-        damaged = answer.outcome is Outcome.CORRUPT and outgoing.batch.intact
-        if (
+        if not first or answer.outcome is Outcome.AGAIN:
             # What comes after one that has to be sent again gets its verdict after that one.
-            not first
-            or answer.outcome is Outcome.AGAIN
-            or (damaged and queue.failures < _MOST_DAMAGED)
-        ):
+            self._again(queue, entry, error)
+            return
+        damaged = answer.outcome is Outcome.CORRUPT and outgoing.batch.intact
+        if damaged and queue.damaged < _MOST_DAMAGED:
+            queue.damaged += 1
             self._again(queue, entry, error)
             return
         if answer.outcome is Outcome.TOO_LARGE and outgoing.records > 1 and not queue.failed:
@@ -287,7 +286,8 @@ class Appender:
         if queue.failed or queue.resting:
             return
         if queue.again is None:
-            self._enlist(queue)
+            if not queue.listed:
+                self._enlist(queue)
         elif not queue.on_wire:
             if queue.to_split:
                 queue.to_split = False

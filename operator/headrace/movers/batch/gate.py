@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from headrace.kafka.wire import Batch, aborts
 
+_SPECIAL, _LOG_APPEND_TIME = 0x30, 0x08  # transactional or control
+
 
 class Passage(StrEnum):
     """What happens to a batch."""
@@ -63,6 +65,10 @@ def judged(
     pending = sorted(aborted, key=lambda one: one[1], reverse=True)
     aborting: set[int] = set()
     for batch in batches:
+        attributes = batch.attributes
+        if batch.magic == 2 and not attributes & _SPECIAL:  # the hot path
+            yield _of_data(batch, start)
+            continue
         if batch.magic < 2:
             # The offset of a compressed set is that of its last message.
             before = batch.base_offset < start
@@ -74,27 +80,25 @@ def judged(
             continue
         while pending and pending[-1][1] <= batch.last_offset:
             aborting.add(pending.pop()[0])
-        if batch.attributes & 0x30:  # transactional or control
-            if batch.control:
-                if batch.producer_id in aborting and aborts(batch):
-                    aborting.discard(batch.producer_id)
-                yield Judged(batch, Passage.SKIP, Why.MARKER)
-                continue
-            if batch.producer_id in aborting:
-                yield Judged(batch, Passage.SKIP, Why.ABORTED)
-                continue
-        yield _of_data(batch, start)
+        if batch.control:
+            if batch.producer_id in aborting and aborts(batch):
+                aborting.discard(batch.producer_id)
+            yield Judged(batch, Passage.SKIP, Why.MARKER)
+        elif batch.producer_id in aborting:
+            yield Judged(batch, Passage.SKIP, Why.ABORTED)
+        else:
+            yield _of_data(batch, start)
 
 
 def _of_data(batch: Batch, start: int) -> Judged:
+    base_offset, count = batch.base_offset, batch.record_count
+    dense = count == batch.last_offset_delta + 1
+    if dense and count and base_offset >= start and not batch.attributes & _LOG_APPEND_TIME:
+        return Judged(batch, Passage.COPY, None)
     if batch.last_offset < start:
         return Judged(batch, Passage.SKIP, Why.BEFORE_START)
-    if not batch.record_count:
+    if not count:
         return Judged(batch, Passage.SKIP, Why.EMPTY)
-    if batch.base_offset < start:
+    if base_offset < start:
         return Judged(batch, Passage.REBUILD, Why.STARTS_INSIDE)
-    if batch.record_count != batch.last_offset_delta + 1:
-        return Judged(batch, Passage.REBUILD, Why.HOLES)
-    if batch.log_append_time:
-        return Judged(batch, Passage.REBUILD, Why.LOG_APPEND_TIME)
-    return Judged(batch, Passage.COPY, None)
+    return Judged(batch, Passage.REBUILD, Why.LOG_APPEND_TIME if dense else Why.HOLES)

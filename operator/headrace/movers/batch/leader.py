@@ -8,7 +8,7 @@ from headrace.errors import HeadraceError
 from headrace.kafka.wire import (
     Cluster,
     Connection,
-    ProduceResponse,
+    Produced,
     Reply,
     Stamped,
     produce_call,
@@ -34,7 +34,7 @@ class Leader:
         cluster: Cluster,
         node: int,
         purpose: str,
-        answered: Callable[[Sent, Reply[ProduceResponse]], None],
+        answered: Callable[[Sent, Reply[Produced]], None],
         unreachable: Callable[["Leader", HeadraceError], None],
     ) -> None:
         """``purpose`` gives it a connection of its own (``Cluster.connection``). ``answered`` is
@@ -101,7 +101,7 @@ class Leader:
         )
         reply.then(partial(self._came, sent))
 
-    def _came(self, sent: Sent, reply: Reply[ProduceResponse]) -> None:
+    def _came(self, sent: Sent, reply: Reply[Produced]) -> None:
         self._in_flight -= 1
         self._answered(sent, reply)
         self.pump()

@@ -1,7 +1,7 @@
 """What is to be appended to one partition of the target, in order. Pure: it sends nothing."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 
 from headrace.api import TopicPartition
@@ -31,9 +31,10 @@ class Entry:
     __slots__ = ("base_offset", "outgoing", "sequence", "size", "stamped", "state", "tried")
 
     def __init__(self, outgoing: Outgoing, producer: ProducerIdentity, sequence: int) -> None:
+        batch = outgoing.batch
         self.outgoing, self.sequence = outgoing, sequence
-        self.stamped: Stamped = stamped(outgoing.batch, producer, sequence)
-        self.size = self.stamped.size
+        self.stamped: Stamped = stamped(batch, producer, sequence)
+        self.size = len(batch.data)
         self.state = State.QUEUED
         self.tried = False
         """Whether it was ever sent: the target may have it."""
@@ -51,6 +52,7 @@ class PartitionQueue:
         "at",
         "backoff",
         "bytes",
+        "damaged",
         "failed",
         "failures",
         "leader",
@@ -75,6 +77,8 @@ class PartitionQueue:
         self.failed = False
         self.failures = 0
         """In a row."""
+        self.damaged = 0
+        """How often in a row the first one came to the target damaged."""
         self.backoff = Backoff(0.05, 2.0)
         self.on_wire = 0
         self.bytes = 0
@@ -89,7 +93,7 @@ class PartitionQueue:
     def add(self, outgoing: Outgoing, producer: ProducerIdentity) -> None:
         """Append it after all others."""
         entry = Entry(outgoing, producer, self._sequence)
-        self._sequence = sequence_after(self._sequence, outgoing.records)
+        self._sequence = sequence_after(self._sequence, outgoing.batch.record_count)
         self._entries.append(entry)
         self.bytes += entry.size
 
@@ -97,31 +101,33 @@ class PartitionQueue:
         """What may be sent now."""
         if self.resting or self.failed or (self.again is not None and self.on_wire):
             return None
-        entries = self._entries
-        while self._next < len(entries) and entries[self._next].state is not State.QUEUED:
-            self._next += 1
-        return entries[self._next] if self._next < min(len(entries), IN_FLIGHT) else None
+        entries, place = self._entries, self._next
+        most = min(len(entries), IN_FLIGHT)
+        while place < most and entries[place].state is not State.QUEUED:
+            place += 1
+        self._next = place
+        return entries[place] if place < most else None
 
     def sent(self, entry: Entry) -> None:
         """It is on the wire: the one that ``next`` gave."""
         entry.state, entry.tried = State.ON_WIRE, True
+        self._next += 1
         self.on_wire += 1
         self.again = None
 
-    def appended(self, entry: Entry, base_offset: int) -> None:
-        """The target has it."""
+    def appended(self, entry: Entry, base_offset: int) -> Iterator[Entry]:
+        """The target has it: those that are acknowledged now, which are forgotten."""
         entry.state, entry.base_offset = State.APPENDED, base_offset
         self.on_wire -= 1
-        self.failures = 0
-        self.backoff.reset()
-
-    def acknowledged(self) -> Entry | None:
-        """The first one, if the target has it; it is forgotten."""
-        if not self._entries or self._entries[0].state is not State.APPENDED:
-            return None
-        self._next = max(0, self._next - 1)
-        self.bytes -= self._entries[0].size
-        return self._entries.popleft()
+        if self.failures:
+            self.failures = self.damaged = 0
+            self.backoff.reset()
+        entries = self._entries
+        while entries and entries[0].state is State.APPENDED:
+            first = entries.popleft()
+            self._next = max(0, self._next - 1)
+            self.bytes -= first.size
+            yield first
 
     def came_back(self, entry: Entry, why: HeadraceError) -> None:
         """It has to be sent again, as it is, before those after it."""

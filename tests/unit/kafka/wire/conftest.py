@@ -1,10 +1,9 @@
 """A loop and brokers for each test."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from support.fake_broker import FakeBroker, Script, Serve
+from support.fake_broker import Serve, serving
 
 from headrace.kafka.wire.loop import Loop
 
@@ -19,12 +18,5 @@ def loop() -> Iterator[Loop]:
 @pytest.fixture
 def serve() -> Iterator[Serve]:
     """``serve({key: answer})``: a broker that lives as long as the test."""
-    brokers: list[FakeBroker] = []
-
-    def start_one(script: Script, **more: Any) -> FakeBroker:
-        brokers.append(FakeBroker(script, **more))
-        return brokers[-1]
-
-    yield start_one
-    for broker in brokers:
-        broker.close()
+    with serving() as serve:
+        yield serve

@@ -263,6 +263,18 @@ def test_what_is_damaged_on_its_way_is_sent_again(appending: Appending, target: 
     assert target.logs[0].values == [b"a"]
 
 
+def test_what_is_damaged_each_time_is_refused(appending: Appending, target: FakeTarget) -> None:
+    target.fault = Once(None, *[Refusal(ErrorCode.corrupt_message)] * 4)
+    appending.add(b"a")
+    appending.add(b"b")
+    appending.until_done()
+
+    error = appending.failed[0]
+    assert isinstance(error, BatchRefused)
+    assert (error.offsets, error.code) == (range(1001, 1002), "CORRUPT_MESSAGE")
+    assert target.logs[0].values == [b"a"]
+
+
 def test_what_was_never_sent_is_dropped_when_a_partition_is_left(
     appending: Appending, target: FakeTarget
 ) -> None:
