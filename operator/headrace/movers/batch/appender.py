@@ -19,6 +19,7 @@ from headrace.kafka.wire import (
     Produced,
     ProducerIdentity,
     Reply,
+    UnreadableBatch,
     refusal,
     start,
 )
@@ -303,6 +304,11 @@ class Appender:
             parts = halves(outgoing)
         except CorruptBatch as error:
             self._fail(queue, BatchCorrupt(queue.at, outgoing.first_offset, str(error)))
+            return
+        except UnreadableBatch as error:
+            offsets = _source_offsets(outgoing, ())
+            why = f"{queue.again}; it cannot be split: {error}"
+            self._fail(queue, BatchRefused(queue.at, offsets, "MESSAGE_TOO_LARGE", why))
             return
         queue.replace(parts, self._identity)
         outgoing.release()

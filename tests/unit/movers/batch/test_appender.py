@@ -186,6 +186,19 @@ def test_a_record_that_is_too_large_is_reported(appending: Appending, target: Fa
     assert target.logs[0].values == [b"a"]
 
 
+def test_a_batch_that_cannot_be_split_is_reported(appending: Appending, target: FakeTarget) -> None:
+    target.fault = Once(Refusal(ErrorCode.message_too_large))
+    unknown_codec = record_batch([b"a", b"b"], base_offset=1000, attributes=5)
+    appending.add(content=unknown_codec)
+    appending.until_done()
+
+    error = appending.failed[0]
+    assert isinstance(error, BatchRefused)
+    assert (error.offsets, error.code) == (range(1000, 1002), "MESSAGE_TOO_LARGE")
+    assert "a codec that this client does not know" in str(error)
+    assert sorted(appending.released) == appending.made
+
+
 def test_a_refused_record_is_named_and_nothing_after_it_is_appended(
     appending: Appending, target: FakeTarget
 ) -> None:
