@@ -71,11 +71,11 @@ class Log:
     """Sequence, number of records, and target offset."""
 
     def append(self, batch: Batch) -> tuple[ErrorCode, int]:
-        """As ``ProducerStateManager`` decides."""
+        """As ``ProducerStateManager`` decides: of an unknown producer it takes any sequence."""
         for sequence, count, base_offset in self.last_five:
             if (sequence, count) == (batch.base_sequence, batch.record_count):
                 return ErrorCode.none, base_offset
-        expected = sum(self.last_five[-1][:2]) if self.last_five else 0
+        expected = sum(self.last_five[-1][:2]) if self.last_five else batch.base_sequence
         if batch.base_sequence != expected:
             late = batch.base_sequence < expected
             code = "duplicate_sequence_number" if late else "out_of_order_sequence_number"
@@ -198,6 +198,12 @@ class Appending:
             batch, batch.last_offset + 1, release=lambda: self.released.append(number)
         )
         self.appender.append(TopicPartition(TOPIC, partition), outgoing)
+
+    def become_known(self) -> None:
+        """Append a batch: until then, one at a time is sent."""
+        self.add(b"first")
+        self.until_done()
+        self.target.sent.clear()
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Run the loop."""

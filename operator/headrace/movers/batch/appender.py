@@ -41,6 +41,9 @@ _SEARCH_S = 0.1
 """At least so long from one request for leaders to the next."""
 _MOST_DAMAGED = 3
 """So often in a row an intact batch may be damaged on its way."""
+_FORGOTTEN_S = 600.0
+"""Brokers forget a producer that rests for a day (``producer.id.expiration.ms``): long before, the
+first batch is sent by itself again."""
 _numbers = itertools.count(1)
 
 
@@ -97,6 +100,9 @@ class Appender:
         if queue.failed or self._closed:
             outgoing.release()
             return
+        if not queue and queue.known_s is not None:
+            rested_s = self._loop.now_s() - queue.known_s
+            queue.known_s = None if rested_s > _FORGOTTEN_S else queue.known_s
         queue.add(outgoing, self._identity)
         if not queue.listed:
             self._enlist(queue)
@@ -237,7 +243,7 @@ class Appender:
         if queue.failed:
             self._late(queue, entry)
             return
-        for first in queue.appended(entry, base_offset):
+        for first in queue.appended(entry, base_offset, self._loop.now_s()):
             outgoing = first.outgoing
             self._acknowledged(queue.at, outgoing, first.base_offset)
             outgoing.release()

@@ -55,6 +55,7 @@ class PartitionQueue:
         "damaged",
         "failed",
         "failures",
+        "known_s",
         "leader",
         "listed",
         "on_wire",
@@ -79,6 +80,9 @@ class PartitionQueue:
         """In a row."""
         self.damaged = 0
         """How often in a row the first one came to the target damaged."""
+        self.known_s: float | None = None
+        """When the target last appended something of this producer; ``None``: it knows none. Then
+        it takes any sequence, also that of a batch behind one that it refused."""
         self.backoff = Backoff(0.05, 2.0)
         self.on_wire = 0
         self.bytes = 0
@@ -102,7 +106,7 @@ class PartitionQueue:
         if self.resting or self.failed or (self.again is not None and self.on_wire):
             return None
         entries, place = self._entries, self._next
-        most = min(len(entries), IN_FLIGHT)
+        most = min(len(entries), 1 if self.known_s is None else IN_FLIGHT)
         while place < most and entries[place].state is not State.QUEUED:
             place += 1
         self._next = place
@@ -115,9 +119,9 @@ class PartitionQueue:
         self.on_wire += 1
         self.again = None
 
-    def appended(self, entry: Entry, base_offset: int) -> Iterator[Entry]:
+    def appended(self, entry: Entry, base_offset: int, now_s: float) -> Iterator[Entry]:
         """The target has it: those that are acknowledged now, which are forgotten."""
-        entry.state, entry.base_offset = State.APPENDED, base_offset
+        entry.state, entry.base_offset, self.known_s = State.APPENDED, base_offset, now_s
         self.on_wire -= 1
         if self.failures:
             self.failures = self.damaged = 0

@@ -1,5 +1,6 @@
 """Batches on their way to the target: in order, each once, whatever happens to its brokers."""
 
+import pytest
 from kio.schema.errors import ErrorCode
 from support.batches import record_batch
 from support.fake_target import Appending, FakeTarget, Fault, Lost, Refusal
@@ -53,6 +54,7 @@ def test_a_request_has_a_batch_of_each_partition(appending: Appending, target: F
 
 
 def test_five_requests_are_in_flight(appending: Appending, target: FakeTarget) -> None:
+    appending.become_known()
     target.silent = True
     for value in numbered(8):
         appending.add(value)
@@ -67,7 +69,7 @@ def test_five_requests_are_in_flight(appending: Appending, target: FakeTarget) -
 
     assert target.sent[: len(first)] == first
     assert target.sent[5:10] == first  # the same bytes
-    assert target.logs[0].values == numbered(8)
+    assert target.logs[0].values == [b"first", *numbered(8)]
     assert sorted(appending.released) == appending.made
 
 
@@ -221,6 +223,36 @@ def test_a_refused_record_is_named_and_nothing_after_it_is_appended(
     assert sorted(appending.released) == appending.made
 
 
+def test_nothing_is_appended_after_a_first_batch_that_is_refused(
+    appending: Appending, target: FakeTarget
+) -> None:
+    """Brokers take any sequence of a producer that they do not know."""
+    target.fault = Once(Refusal(ErrorCode.invalid_record))
+    appending.add(b"a")
+    appending.add(b"after")
+    appending.until_done()
+
+    assert isinstance(appending.failed[0], BatchRefused)
+    assert target.logs[0].values == []
+
+
+def test_what_comes_first_after_a_long_rest_is_sent_by_itself(
+    appending: Appending, target: FakeTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appending.add(b"a")
+    appending.until_done()
+    target.logs[0].last_five.clear()  # it has forgotten the producer
+    now_s = appending.loop.now_s
+    monkeypatch.setattr(appending.loop, "now_s", lambda: now_s() + 1_000)
+    target.fault = Once(Refusal(ErrorCode.invalid_record))
+    appending.add(b"b")
+    appending.add(b"after")
+    appending.until_done()
+
+    assert isinstance(appending.failed[0], BatchRefused)
+    assert target.logs[0].values == [b"a"]
+
+
 def test_a_sequence_that_the_target_does_not_expect_is_indefinite(
     appending: Appending, target: FakeTarget
 ) -> None:
@@ -291,22 +323,24 @@ def test_what_is_damaged_each_time_is_refused(appending: Appending, target: Fake
 def test_what_was_never_sent_is_dropped_when_a_partition_is_left(
     appending: Appending, target: FakeTarget
 ) -> None:
+    appending.become_known()
     target.silent = True
     for value in numbered(8):
         appending.add(value)
     appending.until(lambda: len(target.sent) == 5)
     appending.appender.leave([AT])
 
-    assert sorted(appending.released) == [5, 6, 7]
+    assert sorted(appending.released) == [0, 6, 7, 8]
     target.silent = False
     target.brokers[1].drop()
-    appending._next[0] = 1005
+    appending._next[0] = 1006
     appending.add(b"kept")
     appending.until_done()
-    assert target.logs[0].values == [*numbered(5), b"kept"]
+    assert target.logs[0].values == [b"first", *numbered(5), b"kept"]
 
 
 def test_close_releases_everything(appending: Appending, target: FakeTarget) -> None:
+    appending.become_known()
     target.silent = True
     for value in numbered(8):
         appending.add(value)
