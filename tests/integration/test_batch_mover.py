@@ -2,13 +2,20 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from support.flows import FlowRun, manifest, spec
+from support.lanes import (
+    WITHIN_S,
+    batch_mover,
+    lane_of,
+    partitions,
+    record_mover,
+    run_until_caught_up,
+)
 from support.records import (
     Load,
     Record,
@@ -21,18 +28,14 @@ from support.records import (
     unique,
 )
 
-from headrace.api import ClusterAccess, TopicPartition
-from headrace.assign import TaskId
-from headrace.kafka import Admin, Position, make_producer
-from headrace.movers import BatchMover, Copied, CopyFrom, Lane, Mover, RecordMover
-from headrace.movers.clients import KAFKA
+from headrace.api import ClusterAccess
+from headrace.kafka import make_producer
+from headrace.movers import Copied, CopyFrom, Mover
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
 
 pytestmark = pytest.mark.in_one_worker
-WITHIN_S = 60.0
 WaitUntil = Callable[..., Any]
 CLEANER = {"log.cleaner.backoff.ms": "100", "log.segment.delete.delay.ms": "100"}
-TASK = TaskId("orders", "SourceTask", 0)
 
 
 @pytest.fixture(scope="module")
@@ -40,42 +43,6 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     plans = [ClusterPlan("east", properties=CLEANER), ClusterPlan("west")]
     with Sandbox.start("batches", plans, home=tmp_path_factory.mktemp("sandboxes")) as sandbox:
         yield sandbox
-
-
-def partitions(topic: str, count: int) -> list[TopicPartition]:
-    return [TopicPartition(topic, number) for number in range(count)]
-
-
-@contextmanager
-def lane_of(mover: Mover) -> Iterator[tuple[Lane, Copied, list[str]]]:
-    copied, said = Copied(), list[str]()
-    lane = mover.lane(TASK, said.append, copied)
-    try:
-        yield lane, copied, said
-    finally:
-        lane.close()
-
-
-def batch_mover(east: Cluster, west: Cluster) -> BatchMover:
-    return BatchMover(spec(east), spec(west), lambda topic: f"east.{topic}")
-
-
-def record_mover(east: Cluster, west: Cluster) -> RecordMover:
-    return RecordMover(spec(east), spec(west), lambda topic: f"record.{topic}", KAFKA, time)
-
-
-def run_until_caught_up(
-    lane: Lane, source: ClusterAccess, at: list[TopicPartition], wait_until: WaitUntil
-) -> None:
-    ends = Admin(source).offsets(at, Position.LAST_STABLE)
-
-    def behind() -> dict[TopicPartition, Any]:
-        lane.run_once()
-        assert lane.problems() == []
-        state = lane.state()
-        return {one: state[one] for one in at if state[one].acknowledged < ends[one]}
-
-    wait_until(behind, within_s=WITHIN_S, until=lambda left: not left)
 
 
 def copy(

@@ -9,27 +9,16 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import (
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
     NewTopic,
 )
 from support.flows import FlowRun, manifest, spec
-from support.records import Record, count, make_topic, numbered, produce, read, unique
+from support.records import Record, count, make_topic, numbered, produce, read, set_topic, unique
 
 from headrace.cli.main import main
 from headrace.sandbox import Cluster
 
 WaitUntil = Callable[..., Any]
 ONE_TASK = {"tasks": {"max": 1}, "drivers": {"replicas": 1}}
-
-
-def set_topic(cluster: Cluster, topic: str, name: str, value: str) -> None:
-    """Change a setting of a topic."""
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-    client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    client.incremental_alter_configs([resource])[resource].result(20)
 
 
 def make_topic_on(cluster: Cluster, name: str, broker: int) -> None:
@@ -62,7 +51,7 @@ def test_nothing_is_appended_behind_a_record_that_is_refused(
         copied = read(spec(west), copy)[0]
         assert copied == records[: len(copied)], "what came first, each once, and no more"
         assert len(copied) <= 20_000
-        set_topic(west, copy, "message.timestamp.before.max.ms", str(2**62))
+        set_topic(spec(west), copy, "message.timestamp.before.max.ms", str(2**62))
         assert main(["restart", run.units()[0]["name"]]) == 0
         wait_until(partial(count, spec(west), copy), within_s=120, until=lambda n: n >= 30_000)
         wait_until(run.ready, within_s=60)
@@ -167,7 +156,7 @@ def test_a_dead_letter_topic_that_refuses_the_record_too_fails_the_task_and_lose
         wait_until(failure, within_s=60, until=lambda said: f"dead-letter topic {dead}" in said)
         assert "or leave the record out with spec.onRecordError: Skip" in failure()
         assert read(spec(west), copy)[0] == records[:10]
-        set_topic(west, dead, "max.message.bytes", "1000000")
+        set_topic(spec(west), dead, "max.message.bytes", "1000000")
         assert main(["restart", run.units()[0]["name"]]) == 0
         wait_until(partial(count, spec(west), copy), within_s=120, until=lambda n: n >= 19)
         wait_until(run.ready, within_s=60)

@@ -9,6 +9,7 @@ from contextlib import closing
 from typing import NamedTuple, cast
 
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from headrace.api import ClusterAccess
 from headrace.api.partitions import TopicPartition
@@ -48,6 +49,14 @@ def make_topic(cluster: ClusterAccess, name: str, partitions: int, **config: str
     admin.create_topic(name, partitions, config=config)
     admin.offsets([TopicPartition(name, n) for n in range(partitions)], Position.LATEST)
     return name
+
+
+def set_topic(cluster: ClusterAccess, topic: str, name: str, value: str) -> None:
+    """Change a setting of a topic."""
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    client = AdminClient({"bootstrap.servers": cluster.spec.bootstrap_servers})
+    client.incremental_alter_configs([resource])[resource].result(20)
 
 
 def produce(

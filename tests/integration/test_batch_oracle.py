@@ -1,0 +1,159 @@
+"""Random topics of real brokers, copied by both movers: each record as the source has it.
+
+``HEADRACE_ORACLE_SEEDS=100 .venv/bin/pytest tests/integration/test_batch_oracle.py`` runs so many
+seeds.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from support.flows import spec
+from support.lanes import (
+    WITHIN_S,
+    batch_mover,
+    lane_of,
+    record_mover,
+    run_until_caught_up,
+)
+from support.random_log import Expected, RandomLog, expected, stored, wire_client
+from support.records import Record, make_topic, read, set_topic, unique
+
+from headrace.api import ClusterAccess, TopicPartition
+from headrace.kafka.wire import Batch, stored_records
+from headrace.kafka.wire import Cluster as Wire
+from headrace.movers import Copied, CopyFrom, Mover
+from headrace.movers.batch import rebuild
+from headrace.sandbox import Cluster, ClusterPlan, Sandbox
+
+pytestmark = pytest.mark.in_one_worker
+WaitUntil = Callable[..., Any]
+SEEDS = range(int(os.environ.get("HEADRACE_ORACLE_SEEDS", "3")))
+CLEANER = {"log.cleaner.backoff.ms": "100", "log.segment.delete.delay.ms": "100"}
+KEPT = {"retention.ms": "-1"}
+"""Brokers delete by the records' timestamps, of which some are 0."""
+STAMPED = {**KEPT, "message.timestamp.type": "LogAppendTime"}
+COMPACTED = {
+    **KEPT, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001",
+    "max.compaction.lag.ms": "1", "delete.retention.ms": "1", "segment.ms": "100",
+}  # fmt: skip
+Records = dict[int, list[Record]]
+
+
+@pytest.fixture(scope="module")
+def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    plans = [ClusterPlan("east", properties=CLEANER), ClusterPlan("west")]
+    with Sandbox.start("oracle", plans, home=tmp_path_factory.mktemp("sandboxes")) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Batch]:
+    """Batches whose records the batch mover has read."""
+    batches: list[Batch] = []
+
+    def reading(batch: Batch) -> Iterator[Any]:
+        batches.append(batch)
+        return stored_records(batch)
+
+    monkeypatch.setattr(rebuild, "stored_records", reading)
+    return batches
+
+
+def fill(east: ClusterAccess, client: Wire, seed: int, wait_until: WaitUntil) -> list[str]:
+    """Topics of one partition."""
+    mixed = make_topic(east, unique("mixed"), 1, **KEPT)
+    RandomLog(client, mixed, f"mixed {seed}").fill(60)
+    stamped = make_topic(east, unique("stamped"), 1, **STAMPED)
+    RandomLog(client, stamped, f"stamped {seed}").fill(15)
+    compacted = make_topic(east, unique("compacted"), 1, **COMPACTED)
+    log = RandomLog(client, compacted, f"compacted {seed}")
+    log.fill(40, keys=200)
+
+    def cleaned() -> Expected:
+        log.append([b""])
+        return expected(stored(client, compacted))
+
+    wait_until(cleaned, within_s=WITHIN_S, until=lambda found: found.others > 1)
+    set_topic(east, compacted, "cleanup.policy", "delete")
+    return [mixed, stamped, compacted]
+
+
+def copy(mover: Mover, source: Cluster, topics: list[str], wait_until: WaitUntil) -> Copied:
+    """All topics, by one lane."""
+    at = [TopicPartition(topic, 0) for topic in topics]
+    with lane_of(mover) as (lane, copied, _):
+        lane.open({one: CopyFrom(0, -1) for one in at})
+        run_until_caught_up(lane, spec(source), at, wait_until)
+        lane.settle(5)
+    return copied
+
+
+def restamped(records: Records, since_ms: float) -> Records:
+    """What the record mover makes of them: those without a time get that of copying."""
+    return {
+        partition: [
+            one._replace(timestamp_ms=0)
+            if one.timestamp_ms <= 0 or one.timestamp_ms >= since_ms
+            else one
+            for one in those
+        ]
+        for partition, those in records.items()
+    }
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_both_movers_copy_each_record_as_the_source_has_it(
+    sandbox: Sandbox, wait_until: WaitUntil, decoded: list[Batch], seed: int
+) -> None:
+    east, west = sandbox.cluster("east"), sandbox.cluster("west")
+    with wire_client(spec(east)) as client:
+        topics = fill(spec(east), client, seed, wait_until)
+        after = {topic: stored(client, topic) for topic in topics}
+        while True:  # until the cleaner, which is off now, did nothing meanwhile
+            decoded.clear()
+            before, by_batch, by_record = after, unique("batch"), unique("record")
+            for topic in topics:
+                for prefix in (by_batch, by_record):
+                    make_topic(spec(west), f"{prefix}.{topic}", 1, **KEPT)
+            copied = copy(batch_mover(east, west, by_batch), east, topics, wait_until)
+            since_ms = time.time() * 1000
+            copy(record_mover(east, west, by_record), east, topics, wait_until)
+            after = {topic: stored(client, topic) for topic in topics}
+            if after == before:
+                break
+
+    records, wanted = 0, Expected()
+    for topic, batches in after.items():
+        source = read(spec(east), topic)
+        records += len(source[0])
+        wanted += expected(batches)
+        assert read(spec(west), f"{by_batch}.{topic}") == source
+        target = read(spec(west), f"{by_record}.{topic}")
+        assert restamped(target, since_ms) == restamped(source, since_ms)
+    assert copied.records == records
+    assert (copied.batches_copied, copied.batches_rebuilt) == (wanted.dense, wanted.others)
+    assert wanted.dense
+    assert wanted.others
+    assert len(decoded) == wanted.others, "a batch that can be copied as it is was decoded"
+
+
+def test_what_is_too_large_for_the_target_is_split(sandbox: Sandbox, wait_until: WaitUntil) -> None:
+    east, west = sandbox.cluster("east"), sandbox.cluster("west")
+    topic = make_topic(spec(east), unique("large"), 1)
+    make_topic(spec(west), f"east.{topic}", 1, **{"max.message.bytes": "60000"})
+    with wire_client(spec(east)) as client:
+        log = RandomLog(client, topic, "large")
+        for size in (1_000, 5_000, 50):
+            log.append([b"%d-" % n + b"v" * size for n in range(100)])
+
+    copied = copy(batch_mover(east, west), east, [topic], wait_until)
+
+    assert read(spec(west), f"east.{topic}") == read(spec(east), topic)
+    assert copied.records == 300
+    with wire_client(spec(west)) as client:
+        sizes = [batch.record_count for batch in stored(client, f"east.{topic}")]
+    assert (max(sizes), sizes[-1]) == (100, 100)
+    assert len(sizes) > 10

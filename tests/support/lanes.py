@@ -1,0 +1,61 @@
+"""Lanes of both movers between two clusters of a sandbox."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from support.flows import spec
+
+from headrace.api import ClusterAccess, TopicPartition
+from headrace.assign import TaskId
+from headrace.kafka import Admin, Position
+from headrace.movers import KAFKA, BatchMover, Copied, Lane, Mover, RecordMover
+from headrace.sandbox import Cluster
+
+WITHIN_S = 60.0
+TASK = TaskId("orders", "SourceTask", 0)
+
+
+def partitions(topic: str, count: int) -> list[TopicPartition]:
+    """All of a topic."""
+    return [TopicPartition(topic, number) for number in range(count)]
+
+
+@contextmanager
+def lane_of(mover: Mover) -> Iterator[tuple[Lane, Copied, list[str]]]:
+    """A lane, what it has copied, and what it has reported."""
+    copied, reported = Copied(), list[str]()
+    lane = mover.lane(TASK, reported.append, copied)
+    try:
+        yield lane, copied, reported
+    finally:
+        lane.close()
+
+
+def batch_mover(east: Cluster, west: Cluster, prefix: str = "east") -> BatchMover:
+    """It copies ``orders`` to ``east.orders``."""
+    return BatchMover(spec(east), spec(west), lambda topic: f"{prefix}.{topic}")
+
+
+def record_mover(east: Cluster, west: Cluster, prefix: str = "record") -> RecordMover:
+    """It copies ``orders`` to ``record.orders``."""
+    return RecordMover(spec(east), spec(west), lambda topic: f"{prefix}.{topic}", KAFKA, time)
+
+
+def run_until_caught_up(
+    lane: Lane,
+    source: ClusterAccess,
+    at: list[TopicPartition],
+    wait_until: Callable[..., Any],
+) -> None:
+    """Until all that the source holds now is acknowledged."""
+    ends = Admin(source).offsets(at, Position.LAST_STABLE)
+
+    def behind() -> dict[TopicPartition, Any]:
+        lane.run_once()
+        assert lane.problems() == []
+        state = lane.state()
+        return {one: state[one] for one in at if state[one].acknowledged < ends[one]}
+
+    wait_until(behind, within_s=WITHIN_S, until=lambda left: not left)
