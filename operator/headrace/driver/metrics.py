@@ -66,6 +66,20 @@ BATCHES = Described(
     "rebuilt), since the task began on this driver; 0 with `spec.mover: Record`.",
     (*_TASK, "path"),
 )
+BATCH_BYTES = Described(
+    "headrace_task_batch_bytes_total",
+    "counter",
+    "Bytes of those batches, as fetched, by path.",
+    (*_TASK, "path"),
+)
+REBUILT = Described(
+    "headrace_task_rebuilt_batches_total",
+    "counter",
+    "Batches of path rebuilt, by why they were not sent as they are: Holes (of compaction), "
+    "LogAppendTime (times of the source's brokers), StartsInside (a start between two of its "
+    "records), OldFormat (of Kafka before 0.11), Refused (the target refused a record nearby).",
+    (*_TASK, "why"),
+)
 COMMITS = Described(
     "headrace_task_commits_total",
     "counter",
@@ -130,6 +144,8 @@ METRICS: Sequence[Described] = (
     SKIPPED,
     DEAD_LETTERED,
     BATCHES,
+    BATCH_BYTES,
+    REBUILT,
     COMMITS,
     COMMIT_S,
     TAKEN,
@@ -190,6 +206,10 @@ def _samples(unit: UnitFigures) -> Iterator[Sample]:
         yield DEAD_LETTERED, (), unit.copied.dead_lettered
         yield BATCHES, ("copied",), unit.copied.batches_copied
         yield BATCHES, ("rebuilt",), unit.copied.batches_rebuilt
+        yield BATCH_BYTES, ("copied",), unit.copied.bytes_copied
+        yield BATCH_BYTES, ("rebuilt",), unit.copied.bytes_rebuilt
+        for why, batches in unit.copied.rebuilt.copy().items():  # the mover's thread adds to it
+            yield REBUILT, (why,), batches
     if unit.commits is not None:
         yield COMMITS, ("Success",), unit.commits.succeeded
         yield COMMITS, ("Failure",), unit.commits.failed

@@ -6,7 +6,7 @@ mover.
 
 import threading
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from headrace.api import TopicPartition
@@ -31,8 +31,14 @@ class Copied:
     """Records that the target refused, and that are on the dead-letter topic."""
     batches_copied: int = 0
     """Batches that were sent as they are; of the batch mover."""
+    bytes_copied: int = 0
+    """Of those, with their headers, as fetched."""
     batches_rebuilt: int = 0
     """Batches that were taken apart, and sent as new ones; of the batch mover."""
+    bytes_rebuilt: int = 0
+    """Of those, with their headers, as fetched."""
+    rebuilt: dict[str, int] = field(default_factory=dict)
+    """How many of those, by reason: a value of ``movers.batch.Why``."""
 
 
 class CopyFrom(NamedTuple):

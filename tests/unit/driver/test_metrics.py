@@ -56,7 +56,10 @@ def source_task(**status: object) -> UnitFigures:
             skipped=3,
             dead_lettered=4,
             batches_copied=6,
+            bytes_copied=6_000,
             batches_rebuilt=5,
+            bytes_rebuilt=500,
+            rebuilt={"Holes": 4, "LogAppendTime": 1},
         ),
         commits=Commits(succeeded=7, failed=1, last_at_s=1_700_000_000.5),
         taken=3,
@@ -102,9 +105,14 @@ def test_commits_count_by_outcome() -> None:
     assert commits == {(*SOURCE_TASK, "Success"): 7, (*SOURCE_TASK, "Failure"): 1}
 
 
-def test_batches_count_by_their_path() -> None:
-    batches = scrape(source_task())["headrace_task_batches_total"]
+def test_batches_count_by_their_path_and_why_they_are_rebuilt() -> None:
+    scraped = scrape(source_task())
+    batches = scraped["headrace_task_batches_total"]
     assert batches == {(*SOURCE_TASK, "copied"): 6, (*SOURCE_TASK, "rebuilt"): 5}
+    sizes = scraped["headrace_task_batch_bytes_total"]
+    assert sizes == {(*SOURCE_TASK, "copied"): 6_000, (*SOURCE_TASK, "rebuilt"): 500}
+    reasons = scraped["headrace_task_rebuilt_batches_total"]
+    assert reasons == {(*SOURCE_TASK, "Holes"): 4, (*SOURCE_TASK, "LogAppendTime"): 1}
 
 
 def test_one_phase_is_1_and_all_others_are_0() -> None:

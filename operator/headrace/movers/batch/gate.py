@@ -34,6 +34,8 @@ class Why(StrEnum):
     """Compaction removed records: brokers take a batch only without."""
     LOG_APPEND_TIME = "LogAppendTime"
     """The source's broker stamped it: brokers refuse that of a producer."""
+    REFUSED = "Refused"
+    """The target refused a record of it, or of one nearby: that record is searched."""
     MARKER = "Marker"
     """Of a transaction."""
     ABORTED = "Aborted"

@@ -101,8 +101,10 @@ class BatchLane:
                 self._post(partial(self._pipeline.reader.close_partition, at))
 
     def run_once(self) -> int:
-        """See ``Lane.run_once``. The copying itself is the loop's."""
+        """See ``Lane.run_once``. The copying itself is the loop's, for ``LEASE_S`` from now on."""
         self.poll()
+        if self._state.lease(self._loop.now_s()):
+            self._post(self._pipeline.reader.wake)
         with self._state.lock:
             if self._state.problems:
                 return 0

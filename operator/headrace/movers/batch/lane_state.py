@@ -16,6 +16,9 @@ LANE_BYTES = 32 << 20
 MOST_BYTES, LEAST_BYTES = 8 << 20, 1 << 20
 """Of one partition: a share is never larger, or smaller."""
 _STUCK_S = 1.0
+LEASE_S = 0.5
+"""So long it copies after each ``run_once``: a task that is paused, that releases its unit, or that
+was frozen does not call it. A task's turn takes some 20 ms."""
 
 
 class LaneState:
@@ -38,6 +41,8 @@ class LaneState:
         """Sentences about brokers, in order."""
         self.broken: HeadraceError | None = None
         """What concerns all partitions."""
+        self._leased_until_s = 0.0
+        self._rested = False
         self.ended = False
         """Nothing more is to be sent."""
         self.handed = 0
@@ -63,6 +68,19 @@ class LaneState:
         """The first of each partition counts."""
         if at in self.windows:
             self.problems.setdefault(at, Problem(at, error))
+
+    def lease(self, now_s: float) -> bool:
+        """The task wants it to go on: whether the loop has to be woken for it. Without the lock."""
+        self._leased_until_s = now_s + LEASE_S
+        rested, self._rested = self._rested, False
+        return rested
+
+    def rests(self, now_s: float) -> bool:
+        """Whether nothing may be read or taken. For the loop's thread, without the lock."""
+        if now_s <= self._leased_until_s:
+            return False
+        self._rested = True
+        return now_s > self._leased_until_s  # it may have been renewed before that was seen
 
     def say(self, alias: str, why: object) -> None:
         """A sentence for the task; takes the lock itself."""

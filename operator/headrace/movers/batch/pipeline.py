@@ -17,7 +17,7 @@ from headrace.kafka.wire import (
     stored_records,
 )
 from headrace.movers.batch.appender import Appender
-from headrace.movers.batch.gate import Judged, Passage, judged
+from headrace.movers.batch.gate import Judged, Passage, Why, judged
 from headrace.movers.batch.lane_state import LaneState
 from headrace.movers.batch.loop_thread import LoopThread
 from headrace.movers.batch.memory import HeldResponse
@@ -106,12 +106,14 @@ class Pipeline:
     def readable(self, at: TopicPartition) -> bool:
         """See ``Sink.readable``."""
         state = self._state
-        return self._appender is not None and state.wanted(at) and state.has_room(at)
+        if self._appender is None or state.rests(self._loop.now_s()):
+            return False
+        return state.wanted(at) and state.has_room(at)
 
     def held_back(self, at: TopicPartition) -> bool:
         """See ``Sink.held_back``."""
-        state = self._state
-        return state.wanted(at) and not state.is_stuck(at, self._loop.now_s())
+        state, now_s = self._state, self._loop.now_s()
+        return state.wanted(at) and not state.rests(now_s) and not state.is_stuck(at, now_s)
 
     def stuck(self) -> bool:
         """See ``Sink.stuck``."""
@@ -146,6 +148,8 @@ class Pipeline:
             window, suspects = state.windows.get(at), state.suspects.get(at)
             if window is None or not state.wanted(at) or window.position != source.position:
                 return
+            if state.rests(self._loop.now_s()):
+                return
             if suspects is not None and suspects.waiting:
                 return
             try:
@@ -178,16 +182,24 @@ class Pipeline:
             if not suspects.waiting:
                 window.passed(next_offset, epoch)
             self._send_suspects(window, suspects)
-            self._state.copied.batches_rebuilt += 1
+            self._count_rebuilt(batch, Why.REFUSED)
         elif one.passage is Passage.COPY:
             held.use()
             self._send(window, Outgoing(batch, next_offset, held.release))
             self._state.copied.batches_copied += 1
+            self._state.copied.bytes_copied += len(batch.data)
         else:
             for outgoing in rebuilt([batch], start=position, release=_nothing):
                 self._send(window, outgoing)
             window.passed(next_offset, epoch)
-            self._state.copied.batches_rebuilt += 1
+            assert one.why is not None
+            self._count_rebuilt(batch, one.why)
+
+    def _count_rebuilt(self, batch: Batch, why: Why) -> None:
+        copied = self._state.copied
+        copied.batches_rebuilt += 1
+        copied.bytes_rebuilt += len(batch.data)
+        copied.rebuilt[why] = copied.rebuilt.get(why, 0) + 1
 
     def _send(self, window: BatchWindow, outgoing: Outgoing) -> None:
         assert self._appender is not None

@@ -45,6 +45,7 @@ class Lanes:
         self.made: list[BatchLane] = []
         self.said: list[str] = []
         self.copied = Copied()
+        self.moved = 0
 
     def make(self) -> BatchLane:
         lane = self.mover.lane(TaskId("orders", "SourceTask", 0), self.said.append, self.copied)
@@ -55,7 +56,7 @@ class Lanes:
         deadline_s = time.monotonic() + WITHIN_S
         while not condition():
             for lane in self.made:
-                lane.poll()
+                self.moved += lane.run_once()
             seen = [(lane.state(), lane.problems()) for lane in self.made]
             assert time.monotonic() < deadline_s, (seen, self.said)
             time.sleep(0.005)
@@ -95,9 +96,11 @@ def test_what_is_read_is_appended_and_counted(
     reached = lane.state()[ZERO]
     assert (reached.target_offset, reached.in_flight, reached.end) == (2, 0, 2)
     assert (reached.lag_records, reached.unexpected_offsets) == (0, 0)
-    assert (lane.run_once(), lane.run_once()) == (3, 0)
+    assert lanes.moved + lane.run_once() == 3
     assert lanes.copied.records == 3
-    assert (lanes.copied.batches_copied, lanes.copied.batches_rebuilt) == (2, 0)
+    copied, fetched = lanes.copied, source.logs[0].batches + source.logs[1].batches
+    assert (copied.batches_copied, copied.batches_rebuilt) == (2, 0)
+    assert (copied.bytes_copied, copied.bytes_rebuilt) == (sum(map(len, fetched)), 0)
 
 
 def test_markers_and_aborted_records_are_passed_over(
@@ -125,7 +128,9 @@ def test_a_start_inside_a_batch_takes_its_rest(
     lanes.until(lambda: lane.state()[ZERO].acknowledged == 3)
 
     assert target.logs[0].values == [b"b", b"c"]
-    assert lanes.copied.batches_rebuilt == 1
+    copied, size = lanes.copied, len(source.logs[0].batches[0])
+    assert (copied.batches_rebuilt, copied.bytes_rebuilt) == (1, size)
+    assert copied.rebuilt == {"StartsInside": 1}
 
 
 def test_what_is_left_is_not_read_until_it_is_kept(
@@ -174,6 +179,32 @@ def test_what_is_paused_is_not_read(lanes: Lanes, source: FakeSource, target: Fa
 
     lane.pause(set())
     lanes.until(lambda: lane.state()[ZERO].acknowledged == 1)
+
+
+def test_nothing_is_copied_while_the_task_does_not_call(
+    lanes: Lanes, source: FakeSource, target: FakeTarget
+) -> None:
+    """It is paused, releases its unit, or was frozen."""
+    resting, other = lanes.make(), lanes.make()
+    resting.open({ZERO: START})
+    other.open({ONE: START})
+    source.append(b"a")
+    lanes.until(lambda: resting.state()[ZERO].acknowledged == 1)
+    lanes.made.remove(resting)
+    lanes.until(lambda: resting._state.rests(resting._loop.now_s()))
+
+    source.append(b"b")
+    source.append(b"x", partition=1)
+    lanes.until(lambda: other.state()[ONE].acknowledged == 1)
+    answered = len(source.fetches)
+    source.append(b"y", partition=1)
+    lanes.until(lambda: other.state()[ONE].acknowledged == 2 and len(source.fetches) > answered)
+    assert target.logs[0].values == [b"a"]
+    assert resting.in_flight == 0
+
+    lanes.made.append(resting)
+    lanes.until(lambda: resting.state()[ZERO].acknowledged == 2)
+    assert target.logs[0].values == [b"a", b"b"]
 
 
 def test_a_target_that_gives_an_offset_again_has_lost_records(
@@ -277,6 +308,7 @@ def test_suspects_that_are_all_right_pass_one_by_one(
 
     lanes.until(lambda: lane.state()[ZERO].acknowledged == 5)
 
+    assert lanes.copied.rebuilt == {"Refused": 1}
     assert target.logs[0].values == [b"a", b"b", b"c", b"d", b"e"]
     assert [batch.record_count for batch in target.logs[0].batches] == [1, 1, 1, 2]
 
