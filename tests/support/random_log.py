@@ -77,11 +77,11 @@ class RandomLog:
         while self._open:
             self._end()
 
-    def append(self, values: Sequence[bytes]) -> None:
+    def append(self, values: Sequence[bytes], key: bytes = b"now") -> None:
         """One batch, with the current time: it ends a segment that is old enough."""
         writer = BatchWriter()
         for value in values:
-            writer.add(Stored(0, _now_ms(), content(b"now", value)))
+            writer.add(Stored(0, _now_ms(), content(key, value)))
         self._append(writer.finish())
 
     def _append(self, batch: Batch, inside: _Transaction | None = None) -> None:
