@@ -253,6 +253,19 @@ BAD = [
         "spec.chaos[0].drivers",
         "is for action: ScaleDrivers only",
     ),
+    Bad(
+        mirror_test(chaos=[HALF | {"action": "StopBroker"}]),
+        "spec.chaos[0].cluster",
+        "is required with action: KillBroker, StopBroker and StartBroker",
+    ),
+    *(
+        Bad(
+            mirror_test(chaos=[HALF | {field: value}]),
+            f"spec.chaos[0].{field}",
+            "is for action: KillBroker, StopBroker and StartBroker only",
+        )
+        for field, value in (("cluster", "Source"), ("broker", 2))
+    ),
     *(
         Bad(
             mirror_test(chaos=[HALF, AT_9_S, earlier]),
@@ -449,6 +462,7 @@ GOOD = [
     mirror_test(schedule="*/5 1-3 * JAN MON", suspend=True, ttlSecondsAfterFinished=60),
     mirror_test(chaos=[HALF, AT_9_S, HALF], budgets={"duplicated": None}),
     mirror_test(chaos=[HALF | {"action": "ScaleDrivers", "drivers": 3}, AT_9_S]),
+    mirror_test_of_another(chaos=[HALF | {"action": "KillBroker", "cluster": "Target"}]),
     mirror_test(load={"durationSeconds": 9, "names": ["a", "b"]}, chaos=[AT_9_S]),
     *(
         mirror_test_of_another(targetTopic=template)

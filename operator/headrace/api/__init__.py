@@ -62,6 +62,7 @@ from headrace.api.mirror_test import (
     MirrorTest,
     MirrorTestSpec,
     Partitioning,
+    Side,
 )
 from headrace.api.mirror_test_status import (
     LatencyMs,
@@ -156,6 +157,7 @@ __all__ = [
     "Resets",
     "Secret",
     "SecretUse",
+    "Side",
     "StartFrom",
     "TargetClusterSpec",
     "TaskCounts",

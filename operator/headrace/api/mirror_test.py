@@ -37,7 +37,8 @@ class Partitioning(StrEnum):
 
 
 class ChaosAction(StrEnum):
-    """What a step of chaos does. Without Kubernetes: KillDriver only."""
+    """What a step of chaos does. DeleteDriverPod and KillOperator are for Kubernetes only, those of
+    brokers for ``headrace verify`` on a sandbox."""
 
     KILL_DRIVER = "KillDriver"
     """The driver that owns most source tasks ends as by kill -9."""
@@ -51,6 +52,24 @@ class ChaosAction(StrEnum):
     """The leading operator ends as by kill -9."""
     ROLL_DRIVERS = "RollDrivers"
     """All driver pods are replaced, as by kubectl rollout restart."""
+    KILL_BROKER = "KillBroker"
+    """A broker of a sandbox ends as by kill -9, and stays down."""
+    STOP_BROKER = "StopBroker"
+    """It ends in order: its leaderships move first."""
+    START_BROKER = "StartBroker"
+    """It starts again. This step does not wait for the recovery from the one before."""
+
+    @property
+    def is_of_broker(self) -> bool:
+        """Whether it is about a broker: of a sandbox only."""
+        return self in {self.KILL_BROKER, self.STOP_BROKER, self.START_BROKER}
+
+
+class Side(StrEnum):
+    """One of the clusters of a mirror."""
+
+    SOURCE = "Source"
+    TARGET = "Target"
 
 
 _PART = r"([\w.-]|\{source\})"
@@ -115,19 +134,26 @@ class Budgets(Model):
 _ONE_MOMENT = "must have either atPercent or atSeconds"
 _HOW_MANY = "is required with action: ScaleDrivers"
 _NOT_SCALED = "is for action: ScaleDrivers only"
+_WHICH_CLUSTER = "is required with action: KillBroker, StopBroker and StartBroker"
+_NO_BROKER = "is for action: KillBroker, StopBroker and StartBroker only"
 
 
 class ChaosStep(Model):
     """One fault that is injected."""
 
     action: ChaosAction
-    """The fault; without Kubernetes KillDriver only."""
+    """The fault. DeleteDriverPod and KillOperator are for Kubernetes only; KillBroker, StopBroker
+    and StartBroker for headrace verify, with clusters of headrace sandbox up."""
     at_percent: Annotated[Whole, Field(ge=0, le=100)] | None = None
     """When so many percent of the load's messages are acknowledged."""
     at_seconds: Count | None = None
     """So many seconds after the first message."""
     drivers: Annotated[Whole, Field(ge=1, le=1000)] | None = None
     """ScaleDrivers: the number of drivers from then on."""
+    cluster: Side | None = None
+    """KillBroker, StopBroker, StartBroker: the cluster of the broker."""
+    broker: Annotated[Whole, Field(ge=1, le=1000)] | None = None
+    """The same: its number in the sandbox; absent: 1."""
 
     rules = (
         Rule("has(self.atPercent) != has(self.atSeconds)", _ONE_MOMENT),
@@ -143,6 +169,21 @@ class ChaosStep(Model):
             at="drivers",
             reason="FieldValueForbidden",
         ),
+        Rule(
+            "!self.action.endsWith('Broker') || has(self.cluster)",
+            _WHICH_CLUSTER,
+            at="cluster",
+            reason="FieldValueRequired",
+        ),
+        *(
+            Rule(
+                f"self.action.endsWith('Broker') || !has(self.{field})",
+                _NO_BROKER,
+                at=field,
+                reason="FieldValueForbidden",
+            )
+            for field in ("cluster", "broker")
+        ),
     )
 
     def _breaches(self) -> Iterator[Breach]:
@@ -153,6 +194,12 @@ class ChaosStep(Model):
             yield Breach(("drivers",), _HOW_MANY)
         if not scales and self.drivers is not None:
             yield Breach(("drivers",), _NOT_SCALED)
+        if self.action.is_of_broker and self.cluster is None:
+            yield Breach(("cluster",), _WHICH_CLUSTER)
+        if not self.action.is_of_broker:
+            for field, value in (("cluster", self.cluster), ("broker", self.broker)):
+                if value is not None:
+                    yield Breach((field,), _NO_BROKER)
 
 
 Memory = Annotated[Whole, Field(ge=1024)]
@@ -274,7 +321,7 @@ class MirrorTestSpec(Model):
         ),
         *BETWEEN_CLUSTERS,
         Rule(
-            "has(self.flowName) || !has(self.chaos) || size(self.chaos) == 0",
+            "has(self.flowName) || !has(self.chaos) || self.chaos.all(step, has(step.cluster))",
             _NO_DRIVERS,
             at="chaos",
             reason="FieldValueForbidden",
@@ -307,7 +354,7 @@ class MirrorTestSpec(Model):
             for field, cluster in clusters.items():
                 if cluster is None:
                     yield Breach((field,), _NO_FLOW)
-            if self.chaos:
+            if not all(step.action.is_of_broker for step in self.chaos):
                 yield Breach(("chaos",), _NO_DRIVERS)
         else:
             for field, cluster in clusters.items():

@@ -7,7 +7,7 @@ a second.
 import time
 from collections.abc import Sequence
 
-from headrace.api import ChaosStep
+from headrace.api import ChaosAction, ChaosStep
 from headrace.chaos.port import FaultInjector, Injection
 from headrace.errors import HeadraceError
 from headrace.mirror_test import Fault, LoadProgress
@@ -15,7 +15,7 @@ from headrace.mirror_test import Fault, LoadProgress
 
 class Chaos:
     """Steps in their order; the next one waits until the flow has recovered from the last, and
-    until that fault is over."""
+    until that fault is over. A broker is started without waiting: nothing else ends its fault."""
 
     def __init__(
         self, steps: Sequence[ChaosStep], injector: FaultInjector, patience_s: float
@@ -25,15 +25,15 @@ class Chaos:
         self._injector = injector
         self._patience_s = patience_s
         self._faults: list[Fault] = []
-        self._open: tuple[int, Injection, float] | None = None
-        """The fault whose recovery is being timed: its index in ``_faults``, and when it was
-        injected (on the caller's clock)."""
+        self._open: dict[int, tuple[Injection, float]] = {}
+        """The faults whose recovery is being timed, by their index in ``_faults``, and when each
+        was injected (on the caller's clock)."""
         self._over_at_s = 0.0
 
     @property
     def recovering(self) -> bool:
         """Whether a recovery is being timed."""
-        return self._open is not None
+        return bool(self._open)
 
     @property
     def faults(self) -> tuple[Fault, ...]:
@@ -42,11 +42,12 @@ class Chaos:
 
     def advance(self, progress: LoadProgress, now_s: float) -> Fault | None:
         """Inject the fault that is due, if any, and return it. ``now_s`` is a monotonic clock."""
-        if self._open:
-            self._time_recovery(*self._open, now_s)
-        if self._open or not self._pending or now_s < self._over_at_s:
+        for index, (injection, since_s) in list(self._open.items()):
+            self._time_recovery(index, injection, since_s, now_s)
+        if not self._pending or not _due(self._pending[0], progress):
             return None
-        if not _due(self._pending[0], progress):
+        waits = self._pending[0].action is not ChaosAction.START_BROKER
+        if waits and (self._open or now_s < self._over_at_s):
             return None
         step, called_s = self._pending.pop(0), time.time()
         try:
@@ -63,7 +64,7 @@ class Chaos:
             units=injection.units,
         )
         since_s = now_s + max(injection.at_ms / 1000 - called_s, 0.0)
-        self._open = (len(self._faults), injection, since_s)
+        self._open[len(self._faults)] = (injection, since_s)
         self._over_at_s = since_s + injection.lasts_s
         self._faults.append(fault)
         return fault
@@ -93,7 +94,7 @@ class Chaos:
         else:
             return
         self._faults[index] = self._faults[index].model_copy(update=outcome)
-        self._open = None
+        del self._open[index]
 
 
 def _due(step: ChaosStep, progress: LoadProgress) -> bool:

@@ -1,47 +1,93 @@
 """Injects faults into a flow of ``headrace run``, over its control socket."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from headrace.api import ChaosAction, ChaosStep, TaskPhase
 from headrace.chaos.port import Injection
 
-Ask = Callable[[str], dict[str, Any]]
-"""Sends a command to the flow's control socket; raises ``HeadraceError`` without an answer."""
+Ask = Callable[..., dict[str, Any]]
+"""Sends a verb, and arguments by name, to the flow's control socket; raises ``HeadraceError``
+without an answer."""
 
 
 def refused(steps: Sequence[ChaosStep]) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Why the steps that need pods cannot be injected here: a field and a sentence for each."""
     for index, step in enumerate(steps):
-        if step.action is not ChaosAction.KILL_DRIVER:
+        if step.action not in _STEPS and not step.action.is_of_broker:
             yield (
                 ("spec", "chaos", index, "action"),
                 f"spec.chaos[{index}].action: {step.action} needs a flow that runs in pods; "
-                "use KillDriver, or apply the test to the flow's cluster with kubectl",
+                f"use another, or apply the test to the flow's cluster with kubectl",
             )
 
 
 class LocalInjector:
-    """Its only step is KillDriver (``refused``)."""
+    """For one flow, and the drivers of its run; other steps than its own: see ``refused``."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
 
     def inject(self, step: ChaosStep) -> Injection:
-        """Kill -9 the driver with most source tasks."""
-        killed = self._ask("kill-driver")
-        driver, units = killed["driver"], tuple(killed["units"])
+        """See ``FaultInjector``. It does not wait for anything but an answer."""
+        return _STEPS[step.action](self, step)
+
+    def _kill_driver(self, _: ChaosStep) -> Injection:
+        return self._lost(self._ask("kill-driver"))
+
+    def _freeze_driver(self, _: ChaosStep) -> Injection:
+        return self._lost(self._ask("freeze-driver"))
+
+    def _lost(self, broken: Mapping[str, Any]) -> Injection:
+        driver, units = broken["driver"], tuple(broken["units"])
         return Injection(
-            at_ms=killed["timeMs"],
+            at_ms=broken["timeMs"],
             driver=driver,
             units=units,
             recovered=lambda: self._runs_elsewhere(units, driver),
+            lasts_s=broken.get("lastsSeconds", 0.0),
+        )
+
+    def _scale_drivers(self, step: ChaosStep) -> Injection:
+        return self._replaced(self._ask("scale", drivers=step.drivers), frozenset())
+
+    def _roll_drivers(self, _: ChaosStep) -> Injection:
+        rolled = self._ask("roll-drivers")
+        return self._replaced(rolled, frozenset(rolled["drivers"]))
+
+    def _replaced(self, changed: Mapping[str, Any], old: Collection[str]) -> Injection:
+        """``old``: drivers that must have no unit any more."""
+        return Injection(
+            at_ms=changed["timeMs"], recovered=lambda: self._settled(changed["size"], old)
         )
 
     def _runs_elsewhere(self, lost: Collection[str], driver: str) -> bool:
-        """Whether every lost unit that still exists runs, and not on the driver that was killed."""
+        """Whether every lost unit that still exists runs, and not on the driver that was broken."""
         units = [unit for unit in self._ask("status")["units"] if unit["name"] in lost]
         return all(
             unit.get("phase") == TaskPhase.RUNNING and unit.get("driverName") != driver
             for unit in units
         )
+
+    def _settled(self, size: int, old: Collection[str]) -> bool:
+        """Whether so many drivers are alive, none of them an old one, and every unit runs on the
+        one that it is assigned to."""
+        drivers, status = self._ask("drivers")["alive"], self._ask("status")
+        return (
+            len(drivers) == size
+            and not set(drivers) & set(old)
+            and all(
+                unit.get("phase") == TaskPhase.RUNNING
+                and unit.get("driverName") == unit["assignedTo"]
+                and unit["assignedTo"] in drivers
+                for unit in status["units"]
+            )
+        )
+
+
+_STEPS: dict[ChaosAction, Callable[[LocalInjector, ChaosStep], Injection]] = {
+    ChaosAction.KILL_DRIVER: LocalInjector._kill_driver,
+    ChaosAction.FREEZE_DRIVER: LocalInjector._freeze_driver,
+    ChaosAction.SCALE_DRIVERS: LocalInjector._scale_drivers,
+    ChaosAction.ROLL_DRIVERS: LocalInjector._roll_drivers,
+}

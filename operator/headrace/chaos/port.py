@@ -16,7 +16,7 @@ class Injection:
     recovered: Callable[[], bool]
     """Whether the flow has recovered; raises ``HeadraceError`` when that cannot be observed."""
     driver: str | None = None
-    """The driver that it affects, where it is one."""
+    """The driver, or broker, that it affects, where it is one."""
     units: tuple[str, ...] = ()
     """The connectors and tasks of that driver."""
     lasts_s: float = 0.0

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from headrace.api import ChaosStep
 from headrace.chaos import Chaos, LocalInjector
+from headrace.cli.broker_faults import BrokerFaults, LocalFaults
 from headrace.cli.spark_job import Event, SparkJob
 from headrace.cli.verify_view import View
 from headrace.control import control
@@ -69,8 +70,9 @@ class _Stages:
     ) -> None:
         self._run, self._folder, self._view = run, folder, view
         self._has_chaos = bool(steps)
-        flow = run.flow or ""  # without a flow there are no steps
-        injector = LocalInjector(partial(control.request, flow))
+        flow = run.flow or ""  # without a flow there are no steps about drivers
+        self._brokers = BrokerFaults(run, steps)
+        injector = LocalFaults(LocalInjector(partial(control.request, flow)), self._brokers)
         self._chaos = Chaos(steps, injector, run.test.spec.settle_seconds)
         self._clock = LoadClock(run.test.spec.load)
         self._topics_s = max(timeout_s, run.test.spec.settle_seconds)
@@ -128,9 +130,10 @@ class _Stages:
         return self._jobs[stage].last_words()
 
     def end(self) -> None:
-        """End what still runs."""
+        """End what still runs, and undo what chaos has left."""
         for job in self._jobs.values():
             job.end()
+        self._brokers.restore()
 
     @property
     def _has_manifest(self) -> bool:

@@ -61,10 +61,9 @@ class View:
         if fault.at_ms is None:
             self.note(f"{fault.step.action} was not done: {fault.error}")
         else:
-            self._say(
-                f"{fault.step.action} at {fault.percent:.0f} % of the load: {fault.driver} is gone "
-                f"and with it {', '.join(fault.units)}"
-            )
+            affects = f": {fault.driver}" if fault.driver else ""
+            units = f" with {', '.join(fault.units)}" if fault.units else ""
+            self._say(f"{fault.step.action} at {fault.percent:.0f} % of the load{affects}{units}")
 
     def progress(self, progress: LoadProgress) -> None:
         """The load's progress; may be called at any rate."""

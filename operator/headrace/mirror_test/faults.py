@@ -24,7 +24,7 @@ class Fault(Model):
     percent: float | None = None
     """The same, in percent of the load."""
     driver: str | None = None
-    """The driver that it affected."""
+    """The driver, or broker, that it affected."""
     units: tuple[str, ...] = ()
     """The connectors and tasks of that driver."""
     recovery_seconds: float | None = None

@@ -2,8 +2,10 @@
 
 import asyncio
 import itertools
+import signal
 import subprocess
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from headrace.driver.herder_link import encode
@@ -66,6 +68,12 @@ class DriverProcess:
     def kill(self) -> None:
         """Kill -9."""
         self.process.kill()
+
+    def freeze(self, lasts_s: float) -> None:
+        """Stop it in the middle of what it does, for so many seconds."""
+        self.process.send_signal(signal.SIGSTOP)
+        thaw = partial(self.process.send_signal, signal.SIGCONT)
+        asyncio.get_running_loop().call_later(lasts_s, thaw)
 
     def close(self) -> None:
         """Close the socket: the driver stops."""

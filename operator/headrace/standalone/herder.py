@@ -36,6 +36,8 @@ log = get_logger(__name__)
 _CONNECTORS = (TaskType.SOURCE_CONNECTOR, TaskType.HEARTBEAT_CONNECTOR)
 _STOP_TIMEOUT_S = 4.5
 """Of the 5 s that a graceful stop may take."""
+_LEASES_FROZEN = 2
+"""For how long a driver is frozen: it is lost after one."""
 
 
 class StandaloneHerder:
@@ -151,6 +153,23 @@ class StandaloneHerder:
 
     def kill_driver(self, flow: str) -> dict[str, Any]:
         """Kill -9 the driver that holds most source tasks of a flow, as a fault for a test."""
+        victim, broken = self._victim(flow)
+        victim.kill()
+        return broken
+
+    def freeze_driver(self, flow: str) -> dict[str, Any]:
+        """Freeze that driver until others have taken its units, as a fault for a test."""
+        victim, broken = self._victim(flow)
+        if len(self._fleet.ready()) < 2:
+            raise InvalidSpec(
+                f"no driver can take the units of driver {victim.name} while it is frozen: the run "
+                "has no other; set spec.drivers.replicas to 2 or more"
+            )
+        lasts_s = _LEASES_FROZEN * self._lease_s
+        victim.freeze(lasts_s)
+        return {**broken, "lastsSeconds": lasts_s}
+
+    def _victim(self, flow: str) -> tuple[DriverProcess, dict[str, Any]]:
         alive = {driver.name: driver for driver in self._fleet.alive()}
         victim = alive[target_driver(self._store.of_flow(flow), alive, flow)]
         units = [
@@ -158,8 +177,7 @@ class StandaloneHerder:
             for task in self._store.of_flow(flow)
             if task.status.driver_name == victim.name
         ]
-        victim.kill()
-        return {
+        return victim, {
             "driver": victim.name,
             "pid": victim.pid,
             "timeMs": int(time.time() * 1000),

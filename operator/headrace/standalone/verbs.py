@@ -72,18 +72,36 @@ def _pause_partitions(herder: StandaloneHerder, flow: str, partitions: str, paus
 
 def _reset(herder: StandaloneHerder, flow: str, partitions: str, dry_run: bool) -> Answer:
     answered = answer_resets(herder.flow(flow), herder.tasks(flow), partitions)
-    resets = change_resets(herder.flow(flow), partitions, int(time.time() * 1000))
+    resets = change_resets(herder.flow(flow), partitions, _now_ms())
     if not dry_run:
         herder.annotate(flow, RESET_ANNOTATION, str(resets))
     return {**answered, "secrets": str(herder.secrets) if herder.secrets else None}
 
 
 def _scale(herder: StandaloneHerder, flow: str, drivers: int) -> Answer:
-    return {"before": herder.scale(drivers)}
+    return {"timeMs": _now_ms(), "before": herder.scale(drivers), "size": drivers}
+
+
+def _drivers(herder: StandaloneHerder, flow: str) -> Answer:
+    return {"alive": [driver.name for driver in herder.alive()]}
+
+
+def _roll_drivers(herder: StandaloneHerder, flow: str) -> Answer:
+    old = {"timeMs": _now_ms(), "drivers": [driver.name for driver in herder.alive()]}
+    herder.roll_drivers()
+    return {**old, "size": herder.size}
 
 
 def _kill_driver(herder: StandaloneHerder, flow: str) -> Answer:
     return herder.kill_driver(flow)
+
+
+def _freeze_driver(herder: StandaloneHerder, flow: str) -> Answer:
+    return herder.freeze_driver(flow)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
 
 
 _VERBS: dict[str, Callable[..., Answer]] = {
@@ -97,5 +115,8 @@ _VERBS: dict[str, Callable[..., Answer]] = {
     "pause-partitions": _pause_partitions,
     "reset": _reset,
     "scale": _scale,
+    "drivers": _drivers,
+    "roll-drivers": _roll_drivers,
     "kill-driver": _kill_driver,
+    "freeze-driver": _freeze_driver,
 }

@@ -6,7 +6,8 @@ import pytest
 
 from headrace.api import MirrorTest, ReplicationFlow, load, unbuilt
 
-EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
+FOLDER = Path(__file__).parents[3] / "examples"
+EXAMPLES = sorted([*FOLDER.glob("*.yaml"), *FOLDER.glob("chaos/*.yaml")])
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)

@@ -130,7 +130,8 @@ def test_what_names_no_topic(say: Say, template: str) -> None:
             mirror_test(chaos=[HALF | {"action": "KillDrivers"}]),
             [
                 'spec.chaos[0].action: got "KillDrivers", must be KillDriver, DeleteDriverPod, '
-                "FreezeDriver, ScaleDrivers, KillOperator or RollDrivers; did you mean KillDriver?"
+                "FreezeDriver, ScaleDrivers, KillOperator, RollDrivers, KillBroker, StopBroker or "
+                "StartBroker; did you mean KillDriver?"
             ],
         ),
         (
@@ -144,6 +145,20 @@ def test_what_names_no_topic(say: Say, template: str) -> None:
         (
             mirror_test(chaos=[HALF | {"action": "ScaleDrivers", "drivers": 0}]),
             ["spec.chaos[0].drivers: got 0, must be at least 1"],
+        ),
+        (
+            mirror_test(chaos=[HALF | {"action": "StopBroker"}]),
+            [
+                "spec.chaos[0].cluster: is required with action: KillBroker, StopBroker and "
+                "StartBroker"
+            ],
+        ),
+        (
+            mirror_test(chaos=[HALF | {"broker": 2}]),
+            [
+                "spec.chaos[0].broker: got 2, is for action: KillBroker, StopBroker and "
+                "StartBroker only"
+            ],
         ),
         (
             mirror_test(chaos=[HALF | {"atPercent": 101}]),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headrace.api import ChaosAction, ChaosStep
+from headrace.api import ChaosAction, ChaosStep, Side
 from headrace.chaos import Chaos, Injection, LocalInjector, refused
 from headrace.errors import InvalidSpec, Retriable
 from headrace.mirror_test import LoadProgress
@@ -19,7 +19,7 @@ class Flow:
         self.running = True
         self.killed = 0
 
-    def ask(self, command: str) -> dict[str, Any]:
+    def ask(self, command: str, **arguments: Any) -> dict[str, Any]:
         if command == "status":
             phase = "Running" if self.running else "Restoring"
             return {
@@ -107,7 +107,7 @@ def test_a_flow_that_does_not_answer_for_a_moment_is_asked_again() -> None:
     flow = Flow()
     silent = False
 
-    def ask(command: str) -> dict[str, Any]:
+    def ask(command: str, **_: Any) -> dict[str, Any]:
         if silent:
             raise Retriable("no answer")
         return flow.ask(command)
@@ -127,7 +127,7 @@ def test_a_recovery_that_could_not_be_polled_was_not_watched() -> None:
     flow = Flow()
     answers = iter([flow.ask])
 
-    def ask(command: str) -> dict[str, Any]:
+    def ask(command: str, **_: Any) -> dict[str, Any]:
         for answer in answers:
             return answer(command)
         raise Retriable("no answer")
@@ -139,7 +139,7 @@ def test_a_recovery_that_could_not_be_polled_was_not_watched() -> None:
 
 
 def test_what_was_not_done_says_why() -> None:
-    def refuses(_: str) -> dict[str, Any]:
+    def refuses(_: str, **arguments: Any) -> dict[str, Any]:
         raise InvalidSpec("no driver holds a source task")
 
     chaos = Chaos(steps(10, 90), LocalInjector(refuses), patience_s=30)
@@ -178,12 +178,100 @@ def test_a_recovery_counts_from_when_it_broke_and_the_next_step_waits_until_it_i
     assert len(flow.done) == 2
 
 
+class Fleet:
+    """A flow whose drivers are scaled, rolled or frozen; nothing moves by itself."""
+
+    def __init__(self) -> None:
+        self.alive = ["driver-1", "driver-2"]
+        self.on = dict.fromkeys(("task-0", "task-1"), "driver-1")
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+
+    def ask(self, command: str, **arguments: Any) -> dict[str, Any]:
+        if command == "status":
+            return {
+                "units": [
+                    {"name": name, "phase": "Running", "driverName": driver, "assignedTo": driver}
+                    for name, driver in self.on.items()
+                ]
+            }
+        if command == "drivers":
+            return {"alive": self.alive}
+        self.asked.append((command, arguments))
+        about = {"timeMs": 5_000, "size": arguments.get("drivers", 2), "drivers": [*self.alive]}
+        broken = {"driver": "driver-1", "units": [*self.on], "lastsSeconds": 12.0}
+        return {**about, **broken} if command == "freeze-driver" else about
+
+
+def test_drivers_are_scaled_and_the_flow_settles_on_as_many() -> None:
+    flow = Fleet()
+    step = ChaosStep(action=ChaosAction.SCALE_DRIVERS, at_percent=0, drivers=3)
+    chaos = Chaos([step], LocalInjector(flow.ask), patience_s=30)
+    chaos.advance(at(1), 100.0)
+    assert flow.asked == [("scale", {"drivers": 3})]
+    chaos.advance(at(2), 101.0)
+    assert chaos.recovering, "the third is not there yet"
+    flow.alive.append("driver-3")
+    chaos.advance(at(3), 102.0)
+    assert chaos.faults[0].recovery_seconds == 2
+
+
+def test_rolled_drivers_are_replaced_by_others() -> None:
+    flow = Fleet()
+    step = ChaosStep(action=ChaosAction.ROLL_DRIVERS, at_percent=0)
+    chaos = Chaos([step], LocalInjector(flow.ask), patience_s=30)
+    chaos.advance(at(1), 100.0)
+    flow.alive = ["driver-2", "driver-3"]
+    chaos.advance(at(2), 101.0)
+    assert chaos.recovering, "driver-2 is an old one"
+    flow.alive = ["driver-3", "driver-4"]
+    chaos.advance(at(3), 102.0)
+    assert chaos.recovering, "the units are still on one that is gone"
+    flow.on = dict.fromkeys(flow.on, "driver-4")
+    chaos.advance(at(4), 103.0)
+    assert chaos.faults[0].recovery_seconds == 3
+
+
+def test_the_next_step_waits_until_a_frozen_driver_is_thawed() -> None:
+    flow = Fleet()
+    frozen = ChaosStep(action=ChaosAction.FREEZE_DRIVER, at_percent=0)
+    scaled = ChaosStep(action=ChaosAction.SCALE_DRIVERS, at_percent=0, drivers=2)
+    chaos = Chaos([frozen, scaled], LocalInjector(flow.ask), patience_s=30)
+    chaos.advance(at(1), 100.0)
+    flow.on = dict.fromkeys(flow.on, "driver-2")
+    chaos.advance(at(2), 107.0)
+    assert (chaos.faults[0].driver, chaos.faults[0].recovery_seconds) == ("driver-1", 7)
+    assert len(flow.asked) == 1
+    chaos.advance(at(3), 113.0)
+    assert [command for command, _ in flow.asked] == ["freeze-driver", "scale"]
+
+
+def test_a_broker_is_started_though_the_flow_has_not_recovered_from_its_end() -> None:
+    """Else the recovery would wait for the start, and the start for the recovery."""
+
+    class Brokers:
+        up = True
+
+        def inject(self, step: ChaosStep) -> Injection:
+            self.up = step.action is ChaosAction.START_BROKER
+            return Injection(at_ms=0, recovered=lambda: self.up)
+
+    target = {"cluster": Side.TARGET}
+    killed = ChaosStep(action=ChaosAction.KILL_BROKER, at_seconds=1, **target)
+    started = ChaosStep(action=ChaosAction.START_BROKER, at_seconds=5, **target)
+    chaos = Chaos([killed, started, *steps(0)], Brokers(), patience_s=30)
+    chaos.advance(at(1, elapsed_s=1), 101.0)
+    chaos.advance(at(1, elapsed_s=2), 102.0)
+    assert len(chaos.faults) == 1
+    chaos.advance(at(1, elapsed_s=5), 105.0)
+    assert len(chaos.faults) == 2
+    assert chaos.recovering
+    chaos.advance(at(1, elapsed_s=7), 107.0)
+    assert [fault.recovery_seconds for fault in chaos.faults[:2]] == [6, 2]
+
+
 def test_what_needs_pods_is_refused_where_there_are_none() -> None:
-    wanted = [
-        *steps(10),
-        ChaosStep(action=ChaosAction.SCALE_DRIVERS, at_percent=20, drivers=3),
-    ]
+    wanted = [*steps(10), ChaosStep(action=ChaosAction.KILL_OPERATOR, at_percent=20)]
     assert [sentence for _, sentence in refused(wanted)] == [
-        "spec.chaos[1].action: ScaleDrivers needs a flow that runs in pods; use KillDriver, or "
+        "spec.chaos[1].action: KillOperator needs a flow that runs in pods; use another, or "
         "apply the test to the flow's cluster with kubectl"
     ]

@@ -111,15 +111,15 @@ def test_a_refused_field_is_named_with_file_and_line(
 def test_a_step_that_needs_pods_is_named_with_file_and_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    steps = [{"action": "KillDriver", "atPercent": 1}, {"atPercent": 2, "action": "RollDrivers"}]
+    steps = [{"action": "KillDriver", "atPercent": 1}, {"atPercent": 2, "action": "KillOperator"}]
     file = write(tmp_path, manifest(flowName="f", chaos=steps))
     assert main(["verify", file]) == Exit.USAGE
     line = next(
         number
         for number, text in enumerate(Path(file).read_text().splitlines(), 1)
-        if "RollDrivers" in text
+        if "KillOperator" in text
     )
-    assert f"{file}:{line}: spec.chaos[1].action: RollDrivers" in capsys.readouterr().err
+    assert f"{file}:{line}: spec.chaos[1].action: KillOperator" in capsys.readouterr().err
 
 
 def test_a_host_that_has_no_address_is_named(

@@ -427,6 +427,13 @@ def test_faults_are_refused_where_the_operator_may_not_have_them_made() -> None:
     assert decide_with_faults(breaking()).start is Stage.PROBE
 
 
+def test_faults_of_brokers_are_refused_in_a_cluster() -> None:
+    faults = [{"action": "KillBroker", "cluster": "Source", "atSeconds": 1}]
+    step = decide_with_faults(of_a_flow(chaos=faults))
+    assert (reason(step), step.start) == ("NotBuilt", None)
+    assert "which only `headrace verify` makes" in message(step)
+
+
 def test_the_plan_says_which_steps_a_run_began_with() -> None:
     steps = breaking().spec.chaos
     run = TestRun(breaking(), Images("spark"), steps)

@@ -34,6 +34,11 @@ _MAY_NOT_BREAK = (
     "the values of its chart (`headrace operator --chaos-role`), or leave spec.chaos out"
 )
 
+_NO_BROKERS = (
+    "spec.chaos asks for faults of brokers, which only `headrace verify` makes, and only of a "
+    "sandbox's: leave these steps out"
+)
+
 
 def next_decision(facts: RunFacts) -> StageDecision:
     """One stage after the other; the load is sent once, whatever becomes of its Job."""
@@ -63,6 +68,8 @@ def _obstacle(facts: RunFacts) -> StageDecision | None:
         return None
     if refused := unbuilt(facts.test).refused:
         return _waiting(facts, Reason.NOT_BUILT, "; ".join(refused), stalled=True)
+    if any(step.action.is_of_broker for step in facts.test.spec.chaos):
+        return _waiting(facts, Reason.NOT_BUILT, _NO_BROKERS, stalled=True)
     if facts.breaks and not facts.may_break:
         return _waiting(facts, Reason.FORBIDDEN, _MAY_NOT_BREAK, stalled=True)
     if not facts.jobs and (why := _not_yet(facts)):
