@@ -17,7 +17,7 @@ SCRATCH := $(VENV)/scratch
 # Targets are steps of one small machine's work, and their output is read by people: never two at once.
 .NOTPARALLEL:
 .PHONY: help demo demo-k8s test check e2e cluster-up cluster-down cluster-status bench bench-assign \
-  bench-operator soak lint docs format generate lock wheel images images-test push sbom clean preflight
+  bench-operator bench-verify soak lint docs format generate lock wheel images images-test push sbom clean preflight
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,13 +53,18 @@ cluster-down: $(INSTALLED)  ## remove it; images and built programs stay in the 
 cluster-status: $(INSTALLED)  ## is it up, does it work, and the KUBECONFIG to ask it with
 	@$(IN_TESTS) cluster status
 
-bench: bench-assign bench-operator  ## both benchmarks below: an hour, on a machine that does nothing else
+bench: bench-assign bench-operator bench-verify  ## the benchmarks below: an hour, on a machine that does nothing else
 
 bench-assign: $(INSTALLED)  ## how long assignors take at 1,000,000 tasks, in what memory: five minutes
 	$(BIN)/python tests/bench/assign.py
 
 bench-operator: $(INSTALLED)  ## the operator, its API server real, its drivers simulated: 200 flows, 10,000 tasks
 	$(IN_TESTS) bench.operator --full
+
+# The figures of 100,000,000 need 40 GB of disk: make bench-verify MESSAGES=100000000
+MESSAGES := 1000000
+bench-verify: $(INSTALLED)  ## a mirror test's load and comparison, beside a job that only reads and counts
+	@$(IN_TESTS) bench.verify --messages $(MESSAGES)
 
 # Another one: make soak MINUTES=2 SEED=7
 MINUTES := 10

@@ -53,7 +53,12 @@ def read(
 
     Fails when a part of the range is gone.
     """
-    records = (
+    return recognised(raw(spark, cluster, wanted), wanted.source_names, run, since_ms)
+
+
+def raw(spark: SparkSession, cluster: ClusterAccess, wanted: Range) -> DataFrame:
+    """The same, as Spark's Kafka source gives them."""
+    return (
         spark.read.format("kafka")
         .option("kafka.bootstrap.servers", cluster.bootstrap_servers)
         .options(**_CONSUMER, **security_options(cluster))
@@ -64,7 +69,6 @@ def read(
         .option("failOnDataLoss", "true")
         .load()
     )
-    return recognised(records, wanted.source_names, run, since_ms)
 
 
 def recognised(

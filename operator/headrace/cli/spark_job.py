@@ -37,7 +37,7 @@ class SparkJob:
                 [sys.executable, _script(name), *arguments],
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env=_environment(stage, local_slots(stage, producers), folder),
+                env=environment(stage, local_slots(stage, producers), folder),
             )
         self._reader = threading.Thread(target=self._read, name=f"{name} events")
         self._reader.start()
@@ -105,8 +105,9 @@ def _script(name: str) -> Path:
     return wheel if wheel.exists() else package.parent / f"{name}.py"
 
 
-def _environment(stage: Stage, slots: int, folder: Path) -> dict[str, str]:
-    """Our own Spark, whatever else is installed: the jars are one matched set with it."""
+def environment(stage: Stage, slots: int, folder: Path) -> dict[str, str]:
+    """For a process that starts a stage's Spark: our own, whatever else is installed. The jars are
+    one matched set with it."""
     java = find_java()
     settings = {
         "spark.driver.host": "127.0.0.1",

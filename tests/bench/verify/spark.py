@@ -1,0 +1,95 @@
+"""What the comparison is measured against: reading and counting both sides; the checks alone.
+
+``python -m bench.verify.spark count|check FOLDER OUT``, in the environment of a Spark job.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from bench.verify.clusters import RUN
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headrace.api import load
+from headrace.mirror_test import LoadManifest, Run, documents
+from headrace_spark import checks, ranges, records
+from headrace_spark.session import session
+
+
+def main(verb: str, folder: Path, out: Path) -> None:
+    """Measure one of the two, and write it down."""
+    (test,) = load([folder / documents.TEST]).tests
+    manifest = documents.read(folder / documents.MANIFEST, LoadManifest)
+    assert manifest is not None
+    with session(f"bench-{verb}", RUN) as spark:
+        measure = {"count": count, "check": check}[verb]
+        phases = measure(spark, Run(name=RUN, test=test), manifest)
+    figures = {
+        "records": manifest.acknowledged,
+        "seconds": sum(phases.values()),
+        "phases": phases,
+    }
+    out.write_text(json.dumps(figures))
+
+
+def count(spark: SparkSession, run: Run, manifest: LoadManifest) -> dict[str, float]:
+    """Read all records of both sides, with all that is compared of them, and count them."""
+    phases = {}
+    for side, cluster, wanted in (
+        ("reading the source", run.source, ranges.of_source(run, manifest)),
+        ("reading the target", run.target, ranges.of_target(run, manifest)),
+    ):
+        began = time.monotonic()
+        counted = records.raw(spark, cluster, wanted).agg(
+            F.count("*"), F.sum(F.length("key") + F.length("value") + F.size("headers"))
+        )
+        (total, _), *_ = counted.collect()
+        phases[side] = time.monotonic() - began
+        assert total >= manifest.acknowledged
+    return phases
+
+
+def check(spark: SparkSession, _: Run, manifest: LoadManifest) -> dict[str, float]:
+    """The checks alone: as many records on both sides as the load has, in memory, all good."""
+    slots = spark.sparkContext.defaultParallelism * 2
+    spark.conf.set("spark.sql.shuffle.partitions", slots)
+    source, target = (_in_memory(spark, manifest.acknowledged, slots) for _ in range(2))
+    began = time.monotonic()
+    nothing = records.sentinels(spark, manifest).limit(0)
+    findings = checks.compare(
+        nothing, nothing, source, target, run=RUN, keys={"t": 8}, preserved=True
+    )
+    assert findings.count() == 0
+    return {"checks": time.monotonic() - began}
+
+
+def _in_memory(spark: SparkSession, count: int, slots: int) -> DataFrame:
+    seq = F.col("id")
+    laid_out = (
+        spark.range(count)
+        .select(
+            F.lit("t").alias("topic"),
+            F.lit(f"{RUN}-0-0").alias("producer"),
+            seq.alias("seq"),
+            F.lit(True).alias("own"),
+            F.lit(True).alias("claimed"),
+            F.lit("t").alias("found_in"),
+            (seq % 8).cast("int").alias("partition"),
+            F.floor(seq / 8).alias("offset"),
+            (seq % 8).cast("string").cast("binary").alias("key"),
+            F.xxhash64("id").alias("value_hash"),
+            F.xxhash64("id", F.lit(1)).alias("headers_hash"),
+            seq.alias("timestamp_ms"),
+            seq.alias("checksum"),
+        )
+        .repartition(slots, *checks.IDENTITY)
+        .persist()
+    )
+    laid_out.count()
+    return laid_out
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))
