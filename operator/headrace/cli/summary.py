@@ -23,9 +23,11 @@ def summary(result: Result, page: Path) -> str:
         )
     for fault in result.faults:
         if fault.recovery_seconds is not None:
-            of = f"{len(fault.units)} units of {fault.driver}" if fault.driver else "all"
+            what = f"{len(fault.units)} units of {fault.driver} ran again"
+            if not fault.units:
+                what = f"recovered{f' from the fault of {fault.driver}' if fault.driver else ''}"
             lines.append(
-                f"  {fault.step.action} at {fault.percent:.0f} %: {of} ran again after "
+                f"  {fault.step.action} at {fault.percent:.0f} %: {what} after "
                 f"{fault.recovery_seconds:.1f} s"
             )
     lines += [f"  note: {warning}" for warning in result.warnings]

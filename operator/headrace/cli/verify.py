@@ -18,6 +18,7 @@ from headrace.api import (
     unbuilt,
 )
 from headrace.chaos import refused as cannot_break
+from headrace.cli.compare_reports import compare_reports
 from headrace.cli.exits import Exit
 from headrace.cli.mirror_test import run_test
 from headrace.cli.secrets_folder import secrets_folder, secrets_option
@@ -36,7 +37,7 @@ _CODES = {
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("files", metavar="FILE", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--name", help="Which MirrorTest, where FILE has several.")
 @secrets_option
 @click.option(
@@ -53,13 +54,30 @@ _CODES = {
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder for the report. [default: headrace-reports/<test>/<run>]",
 )
-def command(
-    file: Path, name: str | None, secrets: Path | None, timeout: float, report: Path | None
+@click.option(
+    "--compare",
+    is_flag=True,
+    help="Test nothing: show the reports of several runs (each FILE a report.json, or its folder) "
+    "side by side, and write a page.",
+)
+def command(  # noqa: PLR0917 - click gives them by name
+    files: tuple[Path, ...],
+    name: str | None,
+    secrets: Path | None,
+    timeout: float,
+    report: Path | None,
+    compare: bool,
 ) -> int:
     """Run the MirrorTest in FILE against a mirror that is running, and give a verdict.
 
     Exit code: 0 Passed, 1 Failed, 2 Inconclusive (any end without a verdict, too), 3 bad usage.
     """
+    if compare:
+        compare_reports(files, report or Path("headrace-reports"))
+        return Exit.OK
+    if len(files) > 1:
+        raise InvalidSpec("one FILE is tested at a time; --compare shows reports side by side")
+    (file,) = files
     try:
         manifest = load([file])
         with secrets_folder(secrets, manifest.secrets) as folder:

@@ -1,0 +1,66 @@
+"""``headrace verify --compare``: the reports of several runs side by side."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from pydantic import ValidationError
+from rich.console import Console
+from rich.table import Table
+
+from headrace.errors import InvalidSpec
+from headrace.mirror_test import Result, documents
+from headrace.report.side_by_side import SideBySide, page, side_by_side
+
+_WIDEST = 5_000
+
+
+def compare_reports(paths: Sequence[Path], folder: Path) -> None:
+    """Print a table of these reports, and write it as a page into ``folder``."""
+    if len(paths) < 2:
+        raise InvalidSpec("--compare needs two reports at least")
+    files = [path / documents.REPORT if path.is_dir() else path for path in paths]
+    results = [_read(file) for file in files]
+    table = side_by_side(dict(zip(_names(files, results), results, strict=True)))
+    _print(table)
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "comparison.html"
+    file.write_text(page(table), encoding="utf-8")
+    click.echo(f"  page: {file}")
+
+
+def _read(file: Path) -> Result:
+    try:
+        return Result.model_validate_json(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidSpec(f"{file} cannot be read: {error.strerror}") from error
+    except (UnicodeDecodeError, ValidationError) as error:
+        raise InvalidSpec(f"{file} is no report of this version of headrace") from error
+
+
+def _names(files: Sequence[Path], results: Sequence[Result]) -> list[str]:
+    """The tests' names; of tests of one name the runs', of copies of one run the files."""
+    for names in (
+        [result.test.metadata.name for result in results],
+        [f"{result.test.metadata.name}/{result.run}" for result in results],
+    ):
+        if max(Counter(names).values()) == 1:
+            return names
+    names = [str(file) for file in files]
+    if len(set(names)) < len(names):
+        raise InvalidSpec("--compare names a report twice")
+    return names
+
+
+def _print(table: SideBySide) -> None:
+    console = Console(highlight=False)
+    shown = Table(box=None, pad_edge=False)
+    shown.add_column("")
+    for name in table.names:
+        shown.add_column(name, justify="right", overflow="fold")
+    for row in table.rows:
+        shown.add_row(row.title, *row.cells)
+    console.print(shown, width=None if console.is_terminal else _WIDEST, no_wrap=False)
+    for note in table.notes:
+        click.echo(f"  note: {note}")
