@@ -3,9 +3,10 @@
 A producer sends a dense sequence 0, 1, 2 ... to every topic. The value is
 ``id;seq;timestamp;payload`` (timestamp in ms since 1970, UTC; cut to the size asked for) in both
 formats; ``Headers`` adds the headers ``id`` and ``seq``, and ``topic`` and ``partition`` of the
-source: messages of two topics would else be equal, and nobody could see them exchanged. The body is
-a second witness: a mirror that drops headers is then found corrupting records, not losing all of
-them. ``docs/mirror-tests.md`` describes the format.
+source: messages of two topics would else be equal, and nobody could see them exchanged. In ``Body``
+these two begin the payload, where there is room. With headers the body is a second witness: a
+mirror that drops them is then found corrupting records, not losing all of them.
+``docs/mirror-tests.md`` describes the format.
 """
 
 import random
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from headrace.api import TopicPartition
+from headrace.api import MIN_MESSAGE_BYTES, MessageFormat, TopicPartition
 from headrace.kafka import Message as Record
 from headrace.mirror_test import FORMAT
 
@@ -27,8 +28,12 @@ HEADER_PARTITION = "partition"
 HEADER_SENTINEL = "sentinel"
 """On the last record of a partition: the partition's number; ``id`` is then the run's."""
 
+ADDRESS = r"to=([A-Za-z0-9._-]+)/[0-9]+;"
+"""At the beginning of a payload of ``Body``: the topic and partition of the source."""
+
 _INDEX_AND_ATTEMPT = re.compile(rb"-\d+-\d+")
 """What follows the run's name in a producer's id."""
+_ADDRESS = re.compile(rb";" + ADDRESS.encode())
 _STARTS = 8_192  # payloads that one producer can tell apart; beside them the prefix tells
 
 Headers = list[tuple[str, str | bytes | None]]
@@ -67,9 +72,12 @@ class Message:
 class Writer:
     """Makes one producer's messages; cheap, and no two values of 64 bytes or more are equal."""
 
-    def __init__(self, producer: str, size_bytes: int) -> None:
+    def __init__(
+        self, producer: str, size_bytes: int, format: MessageFormat = MessageFormat.HEADERS
+    ) -> None:
         self._id = producer.encode()
         self._size = size_bytes
+        self._has_headers = format is MessageFormat.HEADERS
         # Slices of one block of noise: making 1 KiB of it for each message would cost more than
         # sending it. Seeded, so that a run can be repeated.
         self._noise = random.Random(producer).randbytes(size_bytes + _STARTS)
@@ -77,18 +85,40 @@ class Writer:
     def message(self, to: TopicPartition, seq: int, timestamp_ms: int) -> Message:
         """The message with this number, sent to this partition at this time."""
         prefix = b"%b;%d;%d;" % (self._id, seq, timestamp_ms)
+        if not self._has_headers and has_room(to.topic, self._size):
+            prefix += _address_text(to)
         start = seq % _STARTS
         value = (prefix + self._noise[start : start + self._size])[: self._size]
+        if not self._has_headers:
+            return Message(value, [], zlib.crc32(value))
         headers: Headers = [(HEADER_ID, self._id), (HEADER_SEQ, b"%d" % seq), *_address(to)]
         return Message(value, headers, zlib.crc32(value))
 
 
-def sentinel(run: str, ends: TopicPartition, timestamp_ms: int) -> Message:
+def has_room(topic: str, size_bytes: int) -> bool:
+    """Whether a message of that size has room for its topic and partition in its body."""
+    return size_bytes >= MIN_MESSAGE_BYTES + len(f"to={topic}/123456;")
+
+
+def sentinel(
+    run: str,
+    ends: TopicPartition,
+    timestamp_ms: int,
+    format: MessageFormat = MessageFormat.HEADERS,
+) -> Message:
     """The last record of a partition: whoever sees it has seen all that was sent there."""
     number = b"%d" % ends.partition
     value = f"{run};{HEADER_SENTINEL}-{ends.partition};{timestamp_ms};{FORMAT}".encode()
+    if format is MessageFormat.BODY:
+        value += b";" + _address_text(ends)
+        return Message(value, [], zlib.crc32(value))
     headers: Headers = [(HEADER_ID, run.encode()), (HEADER_SENTINEL, number), *_address(ends)]
     return Message(value, headers, zlib.crc32(value))
+
+
+@lru_cache(maxsize=10_000)
+def _address_text(at: TopicPartition) -> bytes:
+    return f"to={at.topic}/{at.partition};".encode()
 
 
 @lru_cache(maxsize=10_000)
@@ -104,7 +134,7 @@ class Sighting(NamedTuple):
     sentinel: int | None
     """Of an end sentinel: the source partition that it ends."""
     topic: str | None = None
-    """Of an end sentinel: the source's topic; ``None`` without headers."""
+    """Of an end sentinel: the source's topic; ``None`` where a mirror dropped its headers."""
 
 
 def recognise(record: Record, run: bytes) -> Sighting | None:
@@ -117,7 +147,8 @@ def recognise(record: Record, run: bytes) -> Sighting | None:
             _, dash, partition = fields[1].partition(b"-")
             if not dash:
                 return Sighting(int(fields[2]), None)
-            return Sighting(int(fields[2]), int(partition), _topic(dict(record.headers() or ())))
+            headers = dict(record.headers() or ())
+            return Sighting(int(fields[2]), int(partition), _topic(headers) or _named(fields[3]))
     headers = dict(record.headers() or ())
     who, sentinel = headers.get(HEADER_ID), headers.get(HEADER_SENTINEL)
     if not isinstance(who, bytes) or not is_of(run, who):
@@ -137,6 +168,12 @@ def is_of(run: bytes, who: bytes) -> bool:
 def _topic(headers: dict[str, str | bytes | None]) -> str | None:
     topic = headers.get(HEADER_TOPIC)
     return topic.decode(errors="replace") if isinstance(topic, bytes) else None
+
+
+def _named(rest: bytes) -> str | None:
+    """The topic in the body of a sentinel of ``Body``, after the format's version."""
+    found = _ADDRESS.search(rest)
+    return found[1].decode() if found else None
 
 
 def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:

@@ -16,7 +16,7 @@ from threading import Event, Thread
 from pyspark import BarrierTaskContext
 from pyspark.sql import SparkSession
 
-from headrace.api import TopicPartition
+from headrace.api import MessageFormat, TopicPartition
 from headrace.errors import GaveUp
 from headrace.kafka import KafkaError, KafkaException, Message, journal, make_producer, translate
 from headrace.mirror_test import (
@@ -84,7 +84,7 @@ def produce(
         finished_ms=max(report.finished_ms for report in reports),
         acknowledged_per_second=tuple(sorted(seconds.items())),
         errors=tuple(error for report in reports for error in report.errors),
-        warnings=(*_unlike(run, load_topics), *_ended(run, reports)),
+        warnings=(*_unlike(run, load_topics), *_nameless(run), *_ended(run, reports)),
     )
 
 
@@ -119,6 +119,19 @@ def _unlike(run: Run, load_topics: tuple[LoadTopic, ...]) -> tuple[str, ...]:
         f"topic {t.name} was there with {t.partitions} partitions, not {wanted}"
         for t in load_topics
         if t.partitions != wanted
+    )
+
+
+def _nameless(run: Run) -> tuple[str, ...]:
+    """That messages are too small to name their topic."""
+    load = run.test.spec.load
+    topics = [t for t in run.topics if not messages.has_room(t, load.message_size_bytes)]
+    if load.message_format is not MessageFormat.BODY or len(run.topics) < 2 or not topics:
+        return ()
+    return (
+        f"messages of {load.message_size_bytes} bytes have no room for the name of their topic "
+        f"({', '.join(topics[:3])}): if the mirror exchanged those of two topics, equal ones "
+        "would not be seen",
     )
 
 
@@ -202,7 +215,7 @@ class _Load:
         self._topics = load_topics
         self._id = messages.producer_id(run.name, index, attempt)
         self._progress_key = journal.record_key(run.name, journal_keys.progress(self._id))
-        self._writer = messages.Writer(self._id, load.message_size_bytes)
+        self._writer = messages.Writer(self._id, load.message_size_bytes, load.message_format)
         self._producer = make_producer(run.source, _PRODUCER)
         self._tail = journal.Tail(run.source, run.name)
         # What was written before the tail began to read is there.
@@ -389,7 +402,8 @@ def _send_sentinels(run: Run, partitions: dict[str, int]) -> None:
     for topic, count in partitions.items():
         for partition in range(count):
             now_ms = _now_ms()
-            message = messages.sentinel(run.name, TopicPartition(topic, partition), now_ms)
+            at = TopicPartition(topic, partition)
+            message = messages.sentinel(run.name, at, now_ms, run.test.spec.load.message_format)
             producer.produce(
                 topic,
                 message.value,

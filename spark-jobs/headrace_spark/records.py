@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from headrace.api import ClusterAccess
 from headrace.mirror_test import LoadManifest, Stream
-from headrace_spark.messages import HEADER_ID, HEADER_SENTINEL, HEADER_SEQ, HEADER_TOPIC
+from headrace_spark.messages import ADDRESS, HEADER_ID, HEADER_SENTINEL, HEADER_SEQ, HEADER_TOPIC
 from headrace_spark.security import security_options
 
 Offsets = dict[str, tuple[int, ...]]
@@ -29,7 +29,7 @@ _CONSUMER = {
     "kafka.fetch.max.wait.ms": "10",
 }
 _HEADERS = 6  # places to look at: ours are the first four, unless a mirror put its own before them
-_BODY_BYTES = 64  # enough for id, number and time
+_BODY_BYTES = 64 + 265  # enough for id, number and time; topic and partition
 _CHUNK = 1_000_000  # sequence numbers that one row stands for: 8 MB when a task unfolds it
 _IDS = ("id", "first")  # of the headers, of the body
 _OF_ANY_RUN = "^[a-z0-9-]{1,20}-[0-9]+-[0-9]+$"
@@ -116,7 +116,10 @@ def _identified(records: DataFrame, run: str) -> DataFrame:
         return F.coalesce(F.col(who).rlike(f"^{run}(-[0-9]+-[0-9]+)?$"), F.lit(False))
 
     known = is_own("id") & (F.col("number").isNotNull() | F.col("end").isNotNull())
-    body = F.split(F.when(~known, F.col("body").cast("string")), ";")
+    text = F.when(~known, F.col("body").cast("string"))
+    # Behind the time, of a sentinel behind the format's version.
+    named = F.regexp_extract(text, f"^[^;]*;[^;]*;[0-9]+;(?:[0-9]+;)?{ADDRESS}", 1)
+    body = F.split(text, ";")
     end_in_body = F.regexp_extract(F.col("second"), f"^{HEADER_SENTINEL}-([0-9]+)$", 1)
     return (
         records.withColumns(
@@ -140,7 +143,8 @@ def _identified(records: DataFrame, run: str) -> DataFrame:
                 F.coalesce(*(F.when(F.col(who).rlike(_OF_ANY_RUN), F.col(who)) for who in _IDS)),
             ),
         )
-        .withColumns({"own": is_own("producer"), "topic": F.coalesce("sent_to", "found_in")})
+        .withColumn("own", is_own("producer"))
+        .withColumn("topic", F.coalesce("sent_to", F.nullif(named, F.lit("")), "found_in"))
         .drop("id", "number", "end", "sent_to", "body", "first", "second", "third")
     )
 

@@ -15,7 +15,6 @@ from headrace.api.flow import (
     Mover,
     ReplicationFlow,
 )
-from headrace.api.load import MessageFormat
 from headrace.api.mirror_test import MirrorTest, Partitioning
 from headrace.api.mistakes import Key, path_text
 from headrace.api.model import Model
@@ -70,7 +69,6 @@ TEST = (
     Part("source.authentication.type", built=_PASSWORDS),
     Part("target.authentication.type", built=_PASSWORDS),
     Part("partitioning", built=(Partitioning.PRESERVED,)),
-    Part("load.message_format", built=(MessageFormat.HEADERS,)),
 )
 
 

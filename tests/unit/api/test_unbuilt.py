@@ -127,10 +127,6 @@ def test_what_a_flow_is_not_refused_for(spec: dict[str, Any]) -> None:
     [
         ({"partitioning": "Any"}, "spec.partitioning: Any is not built yet; use Preserved"),
         (
-            {"load": {"messageFormat": "Body"}},
-            "spec.load.messageFormat: Body is not built yet; use Headers",
-        ),
-        (
             {
                 "flowName": None,
                 "source": {"alias": "east", "bootstrapServers": "a:1", "tls": {}},

@@ -4,7 +4,7 @@ from typing import cast
 
 import pytest
 
-from headrace.api import TopicPartition
+from headrace.api import MessageFormat, TopicPartition
 from headrace.kafka import Message
 from headrace_spark import messages
 
@@ -92,6 +92,24 @@ def test_messages_of_two_topics_are_never_equal() -> None:
     assert one != two
     one, two = (messages.sentinel(RUN, TopicPartition(topic, 0), 7) for topic in ("t-0", "t-1"))
     assert one != two
+
+
+def test_the_body_names_topic_and_partition_where_there_are_no_headers() -> None:
+    writer = messages.Writer(PRODUCER, 200, MessageFormat.BODY)
+    message = writer.message(AT, 12, 1_795_000_000_000)
+    assert (len(message.value), message.headers) == (200, [])
+    assert message.value.split(b";")[1:4] == [b"12", b"1795000000000", b"to=orders/5"]
+    assert recognise(Received(message.value, [])) == messages.Sighting(1_795_000_000_000, None)
+    sentinel = messages.sentinel(RUN, AT, 7, MessageFormat.BODY)
+    assert sentinel.headers == []
+    assert recognise(Received(sentinel.value)) == messages.Sighting(7, 5, "orders")
+
+
+@pytest.mark.parametrize(("size", "room"), [(64, False), (80, False), (81, True), (1024, True)])
+def test_a_message_without_room_for_them_leaves_them_out(size: int, room: bool) -> None:
+    assert messages.has_room("orders", size) is room
+    value = messages.Writer(PRODUCER, size, MessageFormat.BODY).message(AT, 12, 0).value
+    assert (len(value), b";to=orders/5;" in value) == (size, room)
 
 
 @pytest.mark.parametrize(

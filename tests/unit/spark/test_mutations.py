@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.api import TopicPartition
+from headrace.api import MessageFormat, TopicPartition
 from headrace.mirror_test import Kind
 from headrace.mirror_test.manifest import LoadedTopic, LoadManifest, Stream
 from headrace_spark import checks, messages, records
@@ -38,7 +38,8 @@ class Raw(NamedTuple):
 
     @property
     def is_sentinel(self) -> bool:
-        return any(name == messages.HEADER_SENTINEL for name, _ in self.headers)
+        in_header = any(name == messages.HEADER_SENTINEL for name, _ in self.headers)
+        return in_header or b";sentinel-" in (self.value or b"")
 
 
 def raw(at: TopicPartition, offset: int, message: messages.Message, sent_ms: int = NOW_MS) -> Raw:
@@ -49,12 +50,13 @@ def raw(at: TopicPartition, offset: int, message: messages.Message, sent_ms: int
 def partition_of(at: TopicPartition, run: str = "run", sent_ms: int = NOW_MS) -> list[Raw]:
     """A partition of the source: every message of one producer, then the sentinel."""
     producer = f"{run}-0-0"
-    writer = messages.Writer(producer, 100)
+    format = MessageFormat.BODY if at.topic.startswith("body") else MessageFormat.HEADERS
+    writer = messages.Writer(producer, 200, format)
     laid = [
         raw(at, offset, writer.message(at, seq, sent_ms), sent_ms)
         for offset, seq in enumerate(range(at.partition, SENT, PARTITIONS))
     ]
-    return [*laid, raw(at, len(laid), messages.sentinel(run, at, sent_ms), sent_ms)]
+    return [*laid, raw(at, len(laid), messages.sentinel(run, at, sent_ms, format), sent_ms)]
 
 
 Mutation = Callable[[list[Raw]], list[Raw]]
@@ -76,8 +78,8 @@ def third(record: Raw) -> bool:
 
 
 def other(topic: str) -> str:
-    case, _, name = topic.partition("/")
-    return f"{case}/{TOPICS[1 - TOPICS.index(name)]}"
+    case, _, name = topic.partition(".")
+    return f"{case}.{TOPICS[1 - TOPICS.index(name)]}"
 
 
 def without(record: Raw, header: str) -> Raw:
@@ -162,18 +164,41 @@ CASES: dict[str, tuple[Mutation, Found]] = {
     "sentinel-lost": (lambda laid: [r for r in laid if not first_end(r)], {}),
     "earlier-run": (replaying, {Kind.REPLAYED: (SENT // 2, {""})}),
     "another-run": (another_run, {}),
+    # Without headers.
+    "body-perfect": (lambda laid: laid, {}),
+    "body-topics-exchanged": (
+        changing(lambda _: True, lambda r: r._replace(topic=other(r.topic))),
+        {Kind.CORRUPTED: (ALL, {"topic"})},
+    ),
+    "body-with-a-byte-changed": (
+        changing(third, lambda r: r._replace(value=(r.value or b"")[:-1] + b"!")),
+        {Kind.CORRUPTED: (1, {"value"})},
+    ),
+    "body-with-a-header": (
+        changing(third, lambda r: r._replace(headers=(("added", b"by the mirror"),))),
+        {Kind.CORRUPTED: (1, {"headers"})},
+    ),
+    "body-sentinel-in-another-partition": (
+        changing(first_end, lambda r: r._replace(partition=1, offset=50)),
+        {Kind.CORRUPTED: (1, {"partition"})},
+    ),
+    "body-lost": (
+        lambda laid: [r for r in laid if not third(r)],
+        {Kind.MISSING: (1, {""})},
+    ),
+    "body-earlier-run": (replaying, {Kind.REPLAYED: (SENT // 2, {""})}),
 }
 
 
 @pytest.fixture(scope="module")
 def judged(spark: SparkSession) -> dict[str, Found]:
-    names = {f"{case}/{topic}": f"{case}/{topic}" for case in CASES for topic in TOPICS}
+    names = {f"{case}.{topic}": f"{case}.{topic}" for case in CASES for topic in TOPICS}
     source = {
         case: [
             record
             for topic in TOPICS
             for number in range(PARTITIONS)
-            for record in partition_of(TopicPartition(f"{case}/{topic}", number))
+            for record in partition_of(TopicPartition(f"{case}.{topic}", number))
         ]
         for case in CASES
     }
@@ -215,7 +240,7 @@ def judged(spark: SparkSession) -> dict[str, Found]:
     ).collect()
     found: dict[str, Found] = {case: {} for case in CASES}
     for row in rows:
-        case = found[row.topic.partition("/")[0]]
+        case = found[row.topic.partition(".")[0]]
         count, differs = case.get(Kind(row.kind), (0, set()))
         case[Kind(row.kind)] = count + row["count"], differs | {row.differs}
     return found
