@@ -89,7 +89,7 @@ def _flow(name: str, tasks: Sequence[ReplicationTask], wrong: str = "") -> FlowV
         tasks=TaskCounts(total=len(tasks), running=running, failed=len(tasks) - running),
         lag=Lag(records=lag, seconds=lag // 10_000 + 1 if lag else 0),
         bytes_per_second=sum(task.status.bytes_per_second or 0 for task in tasks),
-        drivers=2,
+        ready_replicas=2,
     )
     return FlowView(name, status, tasks)
 

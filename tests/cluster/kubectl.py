@@ -30,6 +30,11 @@ class Kubectl:
     def _binary(self) -> Path:
         return self._find_binary()
 
+    @property
+    def own_kubectl(self) -> str:
+        """The command of the kubectl that ``kubectl`` runs, for people who have none."""
+        return f"{self._binary} kubectl"
+
     def kubectl(self, *arguments: str, input: str | Json | None = None) -> str:
         """Run kubectl as the administrator; what it prints. Raises KubectlError.
 

@@ -1,5 +1,6 @@
 """``make demo-k8s``: brokers, operator, a flow and its test in a real cluster, to the verdict."""
 
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ from cluster.find import real_cluster
 from cluster.kubectl import KubectlError
 from cluster.real import Cluster
 from e2e.stage import (
+    OPERATOR,
     OPERATORS,
     flow_between_brokers,
     install_brokers,
@@ -96,12 +98,16 @@ def _in_words(status: Any) -> str:
 
 
 def _say_what_next(cluster: Cluster, console: Console) -> None:
+    lease = cluster.get("-n", OPERATORS, "lease", OPERATOR)
+    leader = lease["spec"]["holderIdentity"]
+    kubectl = "kubectl" if shutil.which("kubectl") else cluster.own_kubectl
+    headrace = Path(sys.executable).with_name("headrace")
     console.print(
         f"All of it is up still. Next:\n"
         f"  export KUBECONFIG={cluster.kubeconfig}\n"
-        f"  kubectl -n {NAMESPACE} get rflow,rtask,mtest\n"
-        f"  headrace report load -n {NAMESPACE}\n"
-        f"  kubectl -n {OPERATORS} logs deployment/headrace-operator\n"
+        f"  {kubectl} -n {NAMESPACE} get rflow,rtask,mtest\n"
+        f"  {headrace} report load -n {NAMESPACE}\n"
+        f"  {kubectl} -n {OPERATORS} logs {leader}  # the replica that leads\n"
         f"  make cluster-down",
         soft_wrap=True,
     )

@@ -304,6 +304,19 @@ BAD = [
         "spec.schedule",
         "needs a metadata.name of at most 43 characters: runs are named after it and the time",
     ),
+    *(
+        Bad(
+            flow(topics={"include": ["orders", regex]}),
+            "spec.topics.include[1]",
+            "must be a regular expression",
+            ours=f"must be a regular expression: {why}",
+        )
+        for regex, why in (
+            ("a(b", "missing ), unterminated subpattern at position 1"),
+            ("*", "nothing to repeat at position 0"),
+            (r"a\.[b", "unterminated character set at position 3"),
+        )
+    ),
     # In Kubernetes' own words.
     *(
         Bad(
@@ -407,7 +420,7 @@ def test_a_bad_manifest_is_refused_in_both_places(
 @pytest.mark.parametrize(
     "document",
     [
-        flow(topics={"include": ["a(b"]}),
+        flow(topics={"include": ["(?P<a"]}),
         flow(pausedPartitions=[{"topic": "orders", "partitions": "3-0"}]),
         flow(
             source=EAST | {"bootstrapServers": "a:1,b:2"},
@@ -422,6 +435,56 @@ def test_what_cel_cannot_tell_is_the_operators_to_refuse(
     try_to_create(document)
 
 
+@pytest.mark.parametrize(
+    "regex",
+    [
+        r"a(?!b).*",
+        r"(a)\1",
+        "a++",
+        r"\d{1,1001}",
+        r"orders\.v\d+",
+        "[a-z-]+",
+        "[[:x:]]",
+        "[[]",
+    ],
+)
+def test_python_decides_which_regular_expressions_there_are(
+    try_to_create: Create, say: Callable[[Document], list[str]], regex: str
+) -> None:
+    """RE2, which the API server has, reads some differently."""
+    document = flow(topics={"include": [regex]})
+    assert say(document) == []
+    try_to_create(document)
+
+
+@pytest.mark.parametrize(
+    ("document", "field", "sentence"),
+    [
+        (flow(delivery="ExactlyOnce"), "spec.delivery", "must be AtLeastOnce"),
+        (flow(policy={"type": "mine"}), "spec.policy.type", "must be Default or Identity"),
+        (flow(acls={"sync": True}), "spec.acls.sync", "must be false"),
+        (flow(offsetSyncs={"location": "Source"}), "spec.offsetSyncs.location", "must be Target"),
+        (
+            flow(source=EAST | {"authentication": {"type": "OAuthBearer"}}),
+            "spec.source.authentication.type",
+            "must be Plain or ScramSha256 or ScramSha512",
+        ),
+        (mirror_test(partitioning="Any"), "spec.partitioning", "must be Preserved"),
+    ],
+)
+def test_what_is_not_built_is_refused(
+    try_to_create: Create, document: Document, field: str, sentence: str
+) -> None:
+    with pytest.raises(ApiError) as refused:
+        try_to_create(document)
+    assert f"{field}: " in str(refused.value)
+    assert f"{sentence}: nothing else is built yet" in str(refused.value)
+
+
+def test_what_asks_for_nothing_may_be_written(try_to_create: Create) -> None:
+    try_to_create(flow(offsetSyncs={"location": "Source"}, checkpoints={"enabled": False}))
+
+
 def test_an_unknown_field_is_refused_by_its_name(
     try_to_create: Create, say: Callable[[Document], list[str]]
 ) -> None:
@@ -434,7 +497,6 @@ def test_an_unknown_field_is_refused_by_its_name(
 GOOD = [
     flow(source=EAST | {"bootstrapServers": "[::1]:9092, a_b.c-d:65535"}),
     flow(source=EAST | {"tls": {}}, target=WEST | {"replicationFactor": 3, "tls": {}}),
-    flow(source=EAST | {"authentication": {"type": "OAuthBearer"}}),
     flow(source=EAST | {"config": {"linger.ms": 5, "client.id": "x"}}),
     flow(onRecordError="DeadLetter", deadLetterTopic="..."),
     flow(tasks={"movementBudget": 0}, pausedPartitions=[{"topic": "a", "partitions": "0-3, 7"}]),

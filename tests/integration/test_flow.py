@@ -334,7 +334,7 @@ def test_status_prints_the_status_as_yaml(
     assert document["metadata"] == {"name": "shown"}
     assert (document["status"]["topics"], document["status"]["partitions"]) == (1, 2)
     assert document["status"]["tasks"]["running"] == document["status"]["tasks"]["total"]
-    assert document["status"]["drivers"] == 2
+    assert document["status"]["readyReplicas"] == 2
 
 
 def _assert_complete(east: Cluster, west: Cluster, topic: str, folder: Path) -> Comparison:

@@ -94,12 +94,12 @@ def test_what_somebody_changes_by_hand_is_as_it_was_a_moment_later(
     is_made(resources, wait_until)
     resources.kubectl(
         "patch", "rflow/orders", "--subresource=status", "--type=merge",
-        "-p", '{"status": {"drivers": 99, "observedGeneration": 77}}',
+        "-p", '{"status": {"readyReplicas": 99, "observedGeneration": 77}}',
     )  # fmt: skip
     wait_until(
         lambda: resources.flow("orders")["status"],
         within_s=60,
-        until=lambda status: (status["drivers"], status["observedGeneration"]) == (0, 1),
+        until=lambda status: (status["readyReplicas"], status["observedGeneration"]) == (0, 1),
     )
 
 
@@ -177,11 +177,12 @@ def test_a_stopped_flow_has_no_pods_and_is_what_was_asked_for(
 def test_what_is_not_built_yet_is_stalled_with_its_sentence(
     operator: Operator, resources: Resources, wait_until: Wait
 ) -> None:
-    resources.apply(flow(delivery="ExactlyOnce"))
+    resources.apply(flow(groups={"include": ["mine"]}))
     wait_until(lambda: ready(resources), within_s=60, until=partial(eq, ("False", "NotBuilt")))
     stalled = resources.condition("orders", "Stalled")
     assert stalled["status"] == "True"
-    assert "spec.delivery: ExactlyOnce is not built yet; use AtLeastOnce" in stalled["message"]
+    assert "spec.groups.include is not built yet; leave it out" in stalled["message"]
+    assert resources.condition("orders", "DriversAvailable")["status"] == "True", "none are wanted"
     assert children(resources) == set()
     resources.apply(FLOW)
     is_made(resources, wait_until)

@@ -127,7 +127,11 @@ def test_kubectl_apply_carries_records_and_says_so(under_load: Begin) -> None:
         assert row[:5] == [scene.flow, "True", "Running", str(PARTITIONS), str(PARTITIONS)]
         assert "Running" in scene.resources.kubectl("get", "rtask", "--no-headers")
         status = scene.resources.flow(scene.flow)["status"]
-        assert (status["topics"], status["partitions"], status["drivers"]) == (1, PARTITIONS, 2)
+        assert (status["topics"], status["partitions"], status["readyReplicas"]) == (
+            1,
+            PARTITIONS,
+            2,
+        )
 
 
 def test_a_planned_move_touches_one_task_and_stays(under_load: Begin, wait_until: Wait) -> None:

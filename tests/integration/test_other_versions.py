@@ -166,7 +166,7 @@ def test_nonsense_in_a_status_is_put_right(
     condition = {"status": "True", "reason": "Because", "message": "nonsense"}
     condition |= {"lastTransitionTime": MOMENT}
     conditions = [condition | {"type": type} for type in ("Ready", "Stalled", "DataLossDetected")]
-    nonsense = {"topics": 9999, "drivers": 77, "selector": "a=b", "observedGeneration": 55}
+    nonsense = {"topics": 9999, "readyReplicas": 77, "selector": "a=b", "observedGeneration": 55}
     write_status(resources, "rflow/orders", **nonsense, tasks={"failed": 3}, conditions=conditions)
 
     def timeless(status: Document) -> Document:

@@ -59,7 +59,7 @@ class Scale:
             "asked": scale["spec"].get("replicas", 0),
             "deployment": self.resources.get("deployment", "orders-driver")["spec"]["replicas"],
             "counted": scale["status"]["replicas"],
-            "alive": status["drivers"],
+            "alive": status["readyReplicas"],
             "selected": len(self.pods() & running),
         }
 

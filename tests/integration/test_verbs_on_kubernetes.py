@@ -67,6 +67,18 @@ def task(resources: Resources) -> dict[str, Any]:
     return found
 
 
+def make_driver(resources: Resources, name: str) -> None:
+    labels = {"app.kubernetes.io/component": "driver", "headrace.dev/flow": "orders"}
+    resources.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "labels": labels},
+            "spec": {"containers": [{"name": "driver", "image": "headrace"}]},
+        }
+    )
+
+
 def test_what_there_is(say: Say) -> None:
     rows = say("tasks").splitlines()
     assert rows[0].split()[:3] == ["TASK", "STATE", "DRIVER"]
@@ -80,6 +92,13 @@ def test_what_there_is(say: Say) -> None:
 
 def test_a_wish_about_a_task_is_an_annotation(say: Say, resources: Resources) -> None:
     before = task(resources)["spec"]
+    assert say("move", TASK, "nonsense", code=3).endswith(
+        "flow orders has no driver nonsense; it has none\n"
+    )
+    assert "headrace.dev/move-to" not in task(resources)["metadata"]["annotations"]
+    make_driver(resources, "driver-2")
+    said = say("move", TASK, "nonsense", code=3)
+    assert said.endswith("flow orders has no driver nonsense; it has driver-2\n")
     assert say("move", TASK, "driver-2") == f"{TASK} moves from driver-1 to driver-2.\n"
     assert task(resources)["metadata"]["annotations"]["headrace.dev/move-to"] == "driver-2"
     assert say("restart", TASK) == f"{TASK} is restarted on driver-1.\n"

@@ -11,12 +11,14 @@ from typing import Any
 import yaml
 
 from headrace import __version__
+from headrace.api.extensions import RULES
 from headrace.api.flow import ReplicationFlow
 from headrace.api.meta import API_VERSION, LONGEST_NAME
 from headrace.api.mirror_test import MirrorTest
 from headrace.api.model import Model
 from headrace.api.structural import structural_schema
 from headrace.api.task import ReplicationTask
+from headrace.api.unbuilt import unbuilt_rules
 
 HEADER = """\
 # Generated from operator/headrace/api by `make generate`: change the types, not this file.
@@ -87,8 +89,8 @@ FLOWS = Resource(
         _count("Failed", ".status.tasks.failed"),
         _count("Lag", ".status.lag.records"),
         _count("Lag-Seconds", ".status.lag.seconds"),
-        _count("Drivers", ".status.drivers"),
-        _count("Desired", ".spec.drivers.replicas"),
+        _count("Drivers", ".status.readyReplicas"),
+        _count("Desired", ".status.desiredReplicas"),
         AGE,
         Column("State", ".spec.state", wide=True),
         Column("Source", ".spec.source.alias", wide=True),
@@ -165,6 +167,9 @@ def definition(resource: Resource) -> dict[str, Any]:
     if resource.longest_name:
         named = {"name": {"type": "string", "maxLength": resource.longest_name}}
         schema["properties"]["metadata"]["properties"] = named
+    if resource.kind in (ReplicationFlow, MirrorTest):
+        rules = schema["properties"]["spec"].setdefault(RULES, [])
+        rules += [rule.as_schema() for rule in unbuilt_rules(resource.kind)]
     selectable = [{"jsonPath": path} for path in resource.selectable]
     return {
         "apiVersion": "apiextensions.k8s.io/v1",

@@ -21,7 +21,7 @@ class TaskCounts(Model):
     paused: Count = 0
     """Those that a user paused."""
     failed: Count = 0
-    """Those that stopped with an error."""
+    """Those that stopped with an error; connectors too, which total does not count."""
 
 
 class Lag(Model):
@@ -52,8 +52,11 @@ class ReplicationFlowStatus(Model):
     """How far the target is behind."""
     bytes_per_second: Count | None = None
     """Bytes of keys and values copied a second."""
-    drivers: Count | None = None
-    """Drivers that are alive."""
+    ready_replicas: Count | None = None
+    """Drivers that are alive: that renew their Leases, or send heartbeats."""
+    desired_replicas: Count | None = None
+    """Drivers that there should be: spec.drivers.replicas, or 0 of a flow that is stopped or
+    refused."""
     selector: Text | None = None
     """Labels of the driver pods (scale subresource)."""
     replicas: Count | None = None

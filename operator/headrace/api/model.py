@@ -29,7 +29,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-from headrace.api.extensions import INT_OR_STRING, RULES, Rule
+from headrace.api.extensions import INT_OR_STRING, RULES, Extension, Rule
 
 
 @dataclass(frozen=True)
@@ -195,5 +195,18 @@ Topic = Annotated[
     Field(max_length=249),
     Matching(TOPIC, "must be a topic's name: letters, digits, '.', '_', '-'"),
 ]
-Regex = Annotated[str, Field(max_length=1024), AfterValidator(_is_regex)]
+_ONLY_PYTHONS = r"\(\?|\\[^!-/:-@\[-`{-~]|[*+?}]\+|\{|\[:"
+"""Of Python's syntax what RE2 reads differently, or not at all: groups with (?, escaped letters and
+digits, possessive quantifiers, counts, and what RE2 takes for a class like [:alpha:]."""
+_REGEX = Rule(
+    f"self.matches(r'{_ONLY_PYTHONS}') || ''.matches(self) in [true, false]",
+    "must be a regular expression",
+)
+"""CEL has no function that asks; an expression that RE2 cannot compile is an error of the rule."""
+Regex = Annotated[
+    str,
+    Field(max_length=1024),
+    AfterValidator(_is_regex),
+    Extension({RULES: [_REGEX.as_schema()]}),
+]
 """Applied to whole names (``re.fullmatch``)."""

@@ -7,8 +7,13 @@ schedule, spark ...) is neither: standalone has no use for it.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import NoneType
+from typing import Any, get_args
+
+from pydantic_core import PydanticUndefined
 
 from headrace.api.cluster import AuthenticationType
+from headrace.api.extensions import Rule
 from headrace.api.flow import (
     BatchVerification,
     Delivery,
@@ -111,6 +116,48 @@ def unbuilt(subject: ReplicationFlow | MirrorTest) -> Unbuilt:
                 ]
     sentences, places = zip(*refused, strict=True) if refused else ((), ())
     return Unbuilt(sentences, tuple(warned), places)
+
+
+def unbuilt_rules(kind: type[ReplicationFlow] | type[MirrorTest]) -> Iterator[Rule]:
+    """What the API server can refuse of it: single values, from the spec. Of details, and below
+    lists, the status says so."""
+    for part in FLOW if kind is ReplicationFlow else TEST:
+        default = _default(kind.model_fields["spec"].annotation, part.field)
+        allowed = {*part.built, default} - {PydanticUndefined}
+        if {False, True} <= allowed:
+            continue  # details ask for something, or nothing does
+        path = _camel(part.field)
+        values = sorted(allowed, key=str)
+        rule = f"{_at(path, values[0])} in [{', '.join(map(_cel, values))}]"
+        if part.unless:
+            other, value = part.unless
+            absent = not value if isinstance(value, bool) else ""
+            rule = f"{_at(_camel(other), absent)} == {_cel(value)} || {rule}"
+        built = " or ".join(words(part.built)) or _word(next(iter(allowed)))
+        message = f"must be {built}: nothing else is built yet"
+        yield Rule(rule, message, at=path)
+
+
+def _default(spec: Any, path: str) -> object:
+    """Of a field below the type ``spec``; ``PydanticUndefined`` without one."""
+    *above, last = path.split(".")
+    for name in above:
+        annotation = spec.model_fields[name].annotation
+        spec = next((one for one in get_args(annotation) if one is not NoneType), annotation)
+    return spec.model_fields[last].get_default(call_default_factory=True)
+
+
+def _camel(path: str) -> str:
+    first, *rest = path.split("_")
+    return first + "".join(word.capitalize() if word[0] != "." else word for word in rest)
+
+
+def _at(path: str, absent: object) -> str:
+    return f"self.?{path.replace('.', '.?')}.orValue({_cel(absent)})"
+
+
+def _cel(value: object) -> str:
+    return _word(value) if isinstance(value, bool) else f"'{value}'"
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ class FlowSnapshot:
         return (
             status is not None
             and (status.observed_generation or 0) >= generation
-            and status.drivers == wanted
+            and status.ready_replicas == wanted
             and self.pods.keys() == self.remaining
             and len(self.pods) == wanted
             and all(map(_is_ready, self.pods.values()))

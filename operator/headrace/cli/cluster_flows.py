@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from headrace.api import (
+    COMPONENT_LABEL,
+    DRIVER_COMPONENT,
     FLOW_LABEL,
     MOVE_ANNOTATION,
     RESET_ANNOTATION,
@@ -23,7 +25,7 @@ from headrace.control.pauses import answer_pauses, change_pauses
 from headrace.control.resets import answer_resets, change_resets
 from headrace.control.task_rows import as_json, find_task, held_task, task_row
 from headrace.errors import InvalidSpec
-from headrace.k8s import FLOW, TASK, Client, Conflict, connect_as_kubectl, parse
+from headrace.k8s import FLOW, POD, TASK, Client, Conflict, Forbidden, connect_as_kubectl, parse
 
 Answer = dict[str, Any]
 T = TypeVar("T")
@@ -80,8 +82,23 @@ class ClusterFlows:
 
     async def _move(self, flow: str, task: str, driver: str) -> Answer:
         held = held_task(find_task(await self._tasks(flow), flow, task))
+        await self._check_driver(flow, driver)
         await self._annotate(held, MOVE_ANNOTATION, driver)
         return {"from": held.status.driver_name}
+
+    async def _check_driver(self, flow: str, driver: str) -> None:
+        """``InvalidSpec`` when no such pod is there. Who may not list pods gets no check: the
+        operator answers then, by an Event of the task."""
+        with suppress(Forbidden):
+            selected = f"{COMPONENT_LABEL}={DRIVER_COMPONENT},{FLOW_LABEL}={label_value(flow)}"
+            pods = await self._client.list(
+                POD, self._namespace, labels=selected, metadata_only=True
+            )
+            there = sorted(pod["metadata"]["name"] for pod in pods)
+            if driver not in there:
+                raise InvalidSpec(
+                    f"flow {flow} has no driver {driver}; it has {', '.join(there) or 'none'}"
+                )
 
     async def _set_state(self, flow: str, state: str) -> Answer:
         before = await self._flow(flow)

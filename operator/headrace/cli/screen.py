@@ -125,7 +125,7 @@ def _flow_line(flow: FlowView, width: int) -> Text:
         behind(lag.records if lag else 0, lag.seconds if lag else 0),
         f"{rate(status.bytes_per_second)} MB/s",
         f"{tasks.running if tasks else 0}/{tasks.total if tasks else 0} tasks run",
-        f"{status.drivers or 0} drivers",
+        f"{status.ready_replicas or 0} drivers",
         f"{status.topics or 0} topics",
         f"{status.partitions or 0} partitions",
     ]

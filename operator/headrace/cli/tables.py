@@ -31,7 +31,7 @@ def show_flows(documents: Sequence[_Json]) -> None:
             str(lag.get("seconds", 0)),
             rate(status.get("bytesPerSecond")),
             f"{tasks.get('running', 0)}/{tasks.get('total', 0)}",
-            str(status.get("drivers", 0)),
+            str(status.get("readyReplicas", 0)),
         )
         sentences += _sentences(name, ready, status)
     _print(table)

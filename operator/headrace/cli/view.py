@@ -96,6 +96,6 @@ def _summary(status: ReplicationFlowStatus) -> str:
     return (
         f"{status.topics or 0} topics, {status.partitions or 0} partitions, "
         f"{tasks.running if tasks else 0}/{tasks.total if tasks else 0} tasks running, "
-        f"{status.drivers or 0} drivers, lag {lag.records if lag else 0:,} records "
+        f"{status.ready_replicas or 0} drivers, lag {lag.records if lag else 0:,} records "
         f"{lag.seconds if lag else 0} s, {rate(status.bytes_per_second)} MB/s"
     )

@@ -37,7 +37,10 @@ _FAILURES = (
 )
 """Warnings though the flow is not stalled: what failed is tried again."""
 _QUIET_S = 60.0
-"""The same reason on the same object is not repeated before: a state may flap."""
+"""The same reason on the same object is not repeated before: a state may flap. Doubled each time,
+up to ``_LONGEST_QUIET_S``, unless it was away for that long."""
+_LONGEST_QUIET_S = 1800.0
+"""Half as long as the API server keeps an Event: one of each reason can be read."""
 _NOTE_BYTES = 1000
 """An Event's note is refused from 1024 bytes on."""
 
@@ -63,7 +66,9 @@ def occurrences(before: Iterable[Condition], after: Iterable[Condition]) -> Iter
             lost = new.reason is Reason.NO_DRIVERS and was_ready  # else they start
             failed = lost or new.reason in _FAILURES or _stalled(after)
             warning = new.status is ConditionStatus.FALSE and failed
-            yield Occurrence(new.reason, new.message, warning)
+            starts = new.status is ConditionStatus.FALSE and old is not None and not was_ready
+            if warning or not starts:  # its steps to Ready are in the status
+                yield Occurrence(new.reason, new.message, warning)
         elif new.type not in _WITHOUT_EVENTS:
             wrong = new.status is ConditionStatus.TRUE or new.reason is Reason.INVALID_RESET
             yield Occurrence(new.type, new.message, wrong)
@@ -76,21 +81,35 @@ def _same(old: Condition, new: Condition) -> bool:
     return (old.status, old.reason) == (new.status, new.reason) and not another
 
 
+@dataclass(frozen=True)
+class _Quiet:
+    """For how long a reason on an object is not repeated; monotonic seconds."""
+
+    until_s: float = 0.0
+    next_s: float = _QUIET_S
+    forgotten_s: float = 0.0
+
+    def after(self, now: float) -> "_Quiet":
+        longer = min(2 * self.next_s, _LONGEST_QUIET_S)
+        return _Quiet(now + self.next_s, longer, now + self.next_s + _LONGEST_QUIET_S)
+
+
 class EventRecorder:
     """Posts Events; one that cannot be posted is logged, and nothing waits for it."""
 
     def __init__(self, client: Client, instance: str) -> None:
         """``instance`` is the replica that reports."""
         self._client, self._instance = client, instance
-        self._last: dict[tuple[str | None, str], float] = {}
+        self._quiet: dict[tuple[str | None, str], _Quiet] = {}
 
     async def post(self, about: Subject, happened: Occurrence) -> None:
         """Write an Event of an object, unless the same was written a moment ago."""
         now, key = time.monotonic(), (about.metadata.uid, happened.reason)
-        self._last = {k: at for k, at in self._last.items() if now - at < _QUIET_S}
-        if key in self._last:
+        self._quiet = {k: one for k, one in self._quiet.items() if now < one.forgotten_s}
+        quiet = self._quiet.get(key, _Quiet())
+        if now < quiet.until_s:
             return
-        self._last[key] = now
+        self._quiet[key] = quiet.after(now)
         say = log.warning if happened.warning else log.info
         name = {"kind": about.kind, "name": about.metadata.name}
         say(happened.note, **name, namespace=about.metadata.namespace, reason=happened.reason)

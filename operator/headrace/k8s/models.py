@@ -12,6 +12,8 @@ from headrace.k8s.kinds import Object
 
 Resource = TypeVar("Resource", ReplicationFlow, ReplicationTask, MirrorTest)
 
+_RULE = "rule"
+"""Of our own: a value that every version refuses, as a bad regular expression."""
 _METADATA = frozenset(info.alias for info in ObjectMeta.model_fields.values())
 
 
@@ -35,11 +37,15 @@ def parse(type: type[Resource], object: Object) -> Resource:
         if not invalid:
             return type.model_validate(object | {"status": _understood(object["status"], error)})
         where = ".".join(map(str, invalid[0]["loc"]))
+        what_to_do = "Correct that field"
+        if invalid[0]["type"] != _RULE:
+            what_to_do += (
+                "; or, if a newer version has it, its definition (CRD) and this program are of "
+                "different versions: apply the definitions that belong to it"
+            )
         raise InvalidSpec(
             f"{type.__name__} {metadata['name']} in namespace {metadata.get('namespace')} is not "
-            f"understood: {where}: {invalid[0]['msg']}. Correct that field; or, if a newer version "
-            "has it, its definition (CRD) and this program are of different versions: apply the "
-            "definitions that belong to it"
+            f"understood: {where}: {invalid[0]['msg']}. {what_to_do}"
         ) from error
 
 

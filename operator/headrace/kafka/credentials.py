@@ -54,7 +54,10 @@ def _read(cluster: ClusterAccess, use: SecretUse) -> str:
         why = f"the key {use.key} of Secret {use.secret_name}, {wanted}, is empty"
     except (FileNotFoundError, NotADirectoryError):
         why = f"Secret {use.secret_name} has no key {use.key}, {wanted}"
-        if not secret.is_dir():
+        if secret.is_dir() and not any(secret.glob("[!.]*")):
+            # So a pod has it for a Secret that is not there.
+            why = f"there is no Secret {use.secret_name}, or it is empty, {wanted}"
+        elif not secret.is_dir():
             why = f"there is no Secret {use.secret_name}, {wanted} (looked in {cluster.secrets})"
     except OSError as error:
         why = f"{secret / use.key}, {wanted}, cannot be read: {error.strerror}"

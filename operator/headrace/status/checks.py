@@ -164,9 +164,11 @@ def _connector_starts(facts: FlowFacts) -> Readiness | None:
     connector = next((t for t in facts.tasks if t.spec.type is TaskType.SOURCE_CONNECTOR), None)
     if connector and condition(connector.status.conditions, ConditionType.READY):
         return None
-    return Readiness.reconciling(
-        Reason.STARTING, "the source connector polls the source for the first time"
-    )
+    message = "the source connector waits for a driver"
+    if connector and connector.status.driver_name:
+        known = facts.flow.status is not None and facts.flow.status.topics
+        message = f"the source connector polls the source{'' if known else ' for the first time'}"
+    return Readiness.reconciling(Reason.STARTING, message)
 
 
 def _units_start(facts: FlowFacts) -> Readiness | None:

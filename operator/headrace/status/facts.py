@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from headrace.api import Readiness, ReplicationFlow, ReplicationTask, TaskType
+from headrace.api import FlowState, Readiness, ReplicationFlow, ReplicationTask, TaskType
 
 
 class PodFacts(Protocol):
@@ -71,6 +71,14 @@ class FlowFacts:
     """Why the API server refuses further driver pods, in its words."""
     selector: str | None = None
     """Labels of the driver pods, for the scale subresource."""
+
+    @property
+    def desired(self) -> int:
+        """Drivers that there should be. A flow that is refused gets none; what ran before, goes
+        on."""
+        drivers_wanted = self.flow.spec.state is not FlowState.STOPPED
+        refused = self.not_built and not self.pods
+        return self.flow.spec.drivers.replicas if drivers_wanted and not refused else 0
 
     @property
     def source_tasks(self) -> list[ReplicationTask]:

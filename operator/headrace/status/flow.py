@@ -10,7 +10,6 @@ from headrace.api import (
     Condition,
     ConditionStatus,
     ConditionType,
-    FlowState,
     Lag,
     LostOffsets,
     Readiness,
@@ -70,7 +69,7 @@ def flow_status(facts: FlowFacts) -> ReplicationFlowStatus:
             running=phases.count(TaskPhase.RUNNING),
             restoring=phases.count(TaskPhase.RESTORING),
             paused=phases.count(TaskPhase.PAUSED),
-            failed=phases.count(TaskPhase.FAILED),
+            failed=sum(task.status.phase is TaskPhase.FAILED for task in facts.tasks),
         ),
         lag=Lag(
             records=sum(task.status.lag_records or 0 for task in copying),
@@ -78,7 +77,8 @@ def flow_status(facts: FlowFacts) -> ReplicationFlowStatus:
         ),
         bytes_per_second=sum(task.status.bytes_per_second or 0 for task in copying),
         losses=_latest_losses(facts),
-        drivers=facts.alive,
+        ready_replicas=facts.alive,
+        desired_replicas=facts.desired,
         replicas=facts.alive if pods is None else sum(not pod.ended for pod in pods),
         selector=facts.selector,
     )
@@ -165,14 +165,12 @@ def _about_placement(facts: FlowFacts) -> Iterable[Condition]:
 
 def _about_drivers(facts: FlowFacts) -> Iterable[Condition]:
     if facts.pods is not None:
-        stopped = facts.flow.spec.state is FlowState.STOPPED
-        desired = 0 if stopped else facts.flow.spec.drivers.replicas
-        enough = facts.alive >= desired
+        enough = facts.alive >= facts.desired
         yield Condition(
             type=ConditionType.DRIVERS_AVAILABLE,
             status=ConditionStatus.TRUE if enough else ConditionStatus.FALSE,
             reason=Reason.DRIVERS_ALIVE if enough else Reason.DRIVERS_MISSING,
-            message=f"{facts.alive} of {desired} drivers are alive",
+            message=f"{facts.alive} of {facts.desired} drivers are alive",
         )
     ours = {task.metadata.name for task in facts.tasks}
     named = {driver: sorted(ours & set(units)) for driver, units in sorted(facts.overdue.items())}

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from headrace.api import ConditionType, FlowState
-from headrace.api.drivers import Drivers
+from headrace.api import ConditionType
 from headrace.telemetry.metrics import Described
 
 Object = Mapping[str, Any]
@@ -29,7 +28,7 @@ DRIVERS_READY = Described("headrace_flow_drivers_ready", "gauge", "Drivers that 
 DRIVERS_DESIRED = Described(
     "headrace_flow_drivers_desired",
     "gauge",
-    "Drivers that the spec asks for; 0 of a flow that is stopped.",
+    "Drivers that the spec asks for; 0 of a flow that is stopped or refused.",
     _FLOW,
 )
 FLOW_LAG_RECORDS = Described(
@@ -80,19 +79,12 @@ def flow_samples(flow: Object) -> Iterator[Sample]:
         yield FLOW_CONDITION, (*name, condition.value), condition in true
     if (tasks := status.get("tasks")) is not None:
         phases = {phase: tasks.get(phase.lower(), 0) for phase in _PHASES}
-        phases["Other"] = tasks.get("total", 0) - sum(phases.values())
+        # A connector that failed is not in total.
+        phases["Other"] = max(tasks.get("total", 0) - sum(phases.values()), 0)
         for phase, count in phases.items():
             yield FLOW_TASKS, (*name, phase), count
-    yield DRIVERS_READY, name, status.get("drivers", 0)
-    yield DRIVERS_DESIRED, name, _desired_drivers(flow.get("spec") or {})
+    yield DRIVERS_READY, name, status.get("readyReplicas", 0)
+    yield DRIVERS_DESIRED, name, status.get("desiredReplicas", 0)
     if (lag := status.get("lag")) is not None:
         yield FLOW_LAG_RECORDS, name, lag.get("records", 0)
         yield FLOW_LAG_S, name, lag.get("seconds", 0)
-
-
-def _desired_drivers(spec: Object) -> int:
-    if spec.get("state") == FlowState.STOPPED:
-        return 0
-    drivers: Object = spec.get("drivers") or {}
-    replicas: int = drivers.get("replicas", Drivers().replicas)
-    return replicas

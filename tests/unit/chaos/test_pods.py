@@ -65,7 +65,7 @@ class Api:
                 "topics": {"include": [".*"]},
                 "drivers": {"replicas": 2},
             },
-            "status": {"observedGeneration": 3, "drivers": 2},
+            "status": {"observedGeneration": 3, "readyReplicas": 2},
         }
         self.test: Json = {"metadata": {"name": "nightly", "annotations": {}}}
         self.patches: list[tuple[str, str, Json, str]] = []
@@ -258,7 +258,7 @@ def test_scaling_is_over_when_so_many_drivers_run_every_unit(api: Api, flow: Pod
     assert api.flow["spec"]["drivers"]["replicas"] == 3
     assert not injection.recovered()
     api.pods["c"] = pod("c", ready=False)
-    api.flow["status"] = {"observedGeneration": 4, "drivers": 3}
+    api.flow["status"] = {"observedGeneration": 4, "readyReplicas": 3}
     assert not injection.recovered()
     api.pods["c"] = pod("c")
     api.units["task-1"]["spec"]["driverName"] = "c"

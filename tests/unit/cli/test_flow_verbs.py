@@ -19,7 +19,7 @@ STATUS = {
     "tasks": {"total": 3, "running": 2},
     "lag": {"records": 11671, "seconds": 4},
     "bytesPerSecond": 1_500_000,
-    "drivers": 2,
+    "readyReplicas": 2,
     "units": [
         {
             "name": "orders-source-task-0",

@@ -65,7 +65,7 @@ def flow(name: str, tasks: Sequence[ReplicationTask], wrong: str = "") -> FlowVi
         tasks=TaskCounts(total=len(tasks), running=len(tasks), restoring=0, paused=0, failed=0),
         lag=Lag(records=lag, seconds=3),
         bytes_per_second=1_234_567,
-        drivers=2,
+        ready_replicas=2,
     )
     return FlowView(name, status, tasks)
 

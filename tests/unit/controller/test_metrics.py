@@ -63,7 +63,8 @@ def test_a_flow_says_what_its_status_has() -> None:
                     {"type": "OfALaterVersion", "status": "True"},
                 ],
                 "tasks": {"total": 9, "running": 5, "failed": 2},
-                "drivers": 2,
+                "readyReplicas": 2,
+                "desiredReplicas": 3,
                 "lag": {"records": 1024, "seconds": 16},
             }
         )
@@ -74,6 +75,7 @@ def test_a_flow_says_what_its_status_has() -> None:
     phases = {key[2]: value for key, value in found["headrace_flow_tasks"].items()}
     assert phases == {"Running": 5, "Restoring": 0, "Paused": 0, "Failed": 2, "Other": 2}
     assert found["headrace_flow_drivers_ready"] == {("shop", "orders"): 2}
+    assert found["headrace_flow_drivers_desired"] == {("shop", "orders"): 3}
     assert found["headrace_flow_lag_records"] == {("shop", "orders"): 1024}
     assert found["headrace_flow_lag_seconds"] == {("shop", "orders"): 16}
 
@@ -82,16 +84,8 @@ def test_a_flow_of_which_nothing_was_said_yet_is_not_ready() -> None:
     found = seen(flow())
     assert found["headrace_flow_condition"]["shop", "orders", "Ready"] == 0
     assert found["headrace_flow_drivers_ready"] == {("shop", "orders"): 0}
+    assert found["headrace_flow_drivers_desired"] == {("shop", "orders"): 0}
     assert not found["headrace_flow_lag_records"]
-
-
-def test_a_flow_says_how_many_drivers_it_should_have() -> None:
-    def desired(spec: Object) -> float:
-        return seen(flow() | {"spec": spec})["headrace_flow_drivers_desired"]["shop", "orders"]
-
-    assert desired({"drivers": {"replicas": 7}}) == 7
-    assert desired({}) == 2
-    assert desired({"drivers": {"replicas": 7}, "state": "Stopped"}) == 0
 
 
 def test_a_test_that_ended_says_its_verdict_counts_and_latency() -> None:

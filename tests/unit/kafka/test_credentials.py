@@ -75,8 +75,12 @@ def test_the_clients_settings(folder: Path) -> None:
     ("break_it", "sentence"),
     [
         (
-            lambda folder: (folder / "user/password").unlink(),
+            lambda folder: (folder / "user/password").rename(folder / "user/passphrase"),
             "Secret user has no key password, which spec.source.authentication.password wants",
+        ),
+        (
+            lambda folder: (folder / "user/password").rename(folder / "user/..data"),
+            "there is no Secret user, or it is empty, which spec.source.authentication.password",
         ),
         (
             lambda folder: (folder / "two").rename(folder / "three"),

@@ -95,7 +95,13 @@ BLOCKED = Readiness.stalled(Reason.FORBIDDEN, "the operator may not create deplo
             "drivers are starting",
             False,
         ),
-        (facts(running(61), alive=True), NO, Reason.STARTING, "for the first time", False),
+        (
+            facts(running(61), alive=True),
+            NO,
+            Reason.STARTING,
+            "connector waits for a driver",
+            False,
+        ),
         (
             facts(replace(POD, problem="ImagePullBackOff: no such image")),
             NO,
@@ -110,7 +116,7 @@ BLOCKED = Readiness.stalled(Reason.FORBIDDEN, "the operator may not create deplo
             "spec.drivers.replicas is 0: nothing is copied until it is scaled up",
             True,
         ),
-        (facts(POD, alive=True), NO, Reason.STARTING, "for the first time", False),
+        (facts(POD, alive=True), NO, Reason.STARTING, "connector waits for a driver", False),
         (facts(state="Stopped"), YES, Reason.STOPPED, "stopped, as spec.state asks", False),
         (facts(POD, state="Stopped"), NO, Reason.STOPPING, "hand over 0 units and end", False),
         (
@@ -146,7 +152,7 @@ def test_first_hit_wins(
 
 def test_replicas_are_the_pods_that_did_not_end() -> None:
     status = flow_status(facts(POD, replace(POD, name="b", ended=True), alive=True))
-    assert (status.drivers, status.replicas) == (2, 1)
+    assert (status.ready_replicas, status.replicas) == (2, 1)
 
 
 def test_an_unobserved_flow_is_unknown_and_keeps_its_time_and_figures() -> None:
@@ -158,7 +164,7 @@ def test_an_unobserved_flow_is_unknown_and_keeps_its_time_and_figures() -> None:
         ConditionStatus.UNKNOWN,
         Reason.RECONCILIATION_PAUSED,
     )
-    assert once.drivers == before.drivers
+    assert once.ready_replicas == before.ready_replicas
     again = status_without_units(paused, once, 3, NOW + timedelta(2))
     assert not is_significant(once, again)
 
@@ -186,6 +192,19 @@ def test_every_condition_and_reason_stands_on_the_page_with_what_to_do() -> None
     rows = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
     assert sorted(name for name, _, _ in rows) == sorted([*ConditionType, *Reason])
     assert all(why.strip() and what.strip() for _, why, what in rows)
+
+
+def test_a_flow_that_is_refused_wants_no_drivers() -> None:
+    """Or it would page: none of two drivers alive."""
+    refused = replace(facts(), not_built=("spec.acls.sync is not built yet",))
+    status = flow_status(refused)
+    assert (status.ready_replicas, status.desired_replicas) == (0, 0)
+    available = condition(status.conditions, ConditionType.DRIVERS_AVAILABLE)
+    assert available is not None
+    assert available.status is YES
+    assert flow_status(facts()).desired_replicas == 2
+    assert flow_status(facts(state="Stopped")).desired_replicas == 0
+    assert flow_status(replace(refused, pods=(POD,))).desired_replicas == 2, "they go on"
 
 
 def test_every_condition_says_which_generation_it_describes() -> None:
@@ -221,14 +240,15 @@ def test_one_driver_of_ten_is_not_the_same_as_ten(
         (YES, Reason.TASK_FAILED, True),
         (NO, Reason.NOT_APPLIED, True),
         (YES, Reason.NO_DRIVERS, True),
-        (NO, Reason.NO_DRIVERS, False),  # they start
-        (NO, Reason.STARTING, False),
+        (NO, Reason.NO_DRIVERS, None),  # they start
+        (NO, Reason.STARTING, None),
         (YES, Reason.STOPPING, False),
     ],
 )
-def test_an_event_of_a_failure_is_a_warning_though_it_is_tried_again(
-    before: ConditionStatus, reason: Reason, warning: bool
+def test_an_event_of_a_failure_is_a_warning_and_a_step_towards_ready_is_none(
+    before: ConditionStatus, reason: Reason, warning: bool | None
 ) -> None:
     old = Condition(type=ConditionType.READY, status=before, reason=Reason.RUNNING)
     new = Condition(type=ConditionType.READY, status=NO, reason=reason)
-    assert [one.warning for one in occurrences([old], [new])] == [warning]
+    expected = [] if warning is None else [warning]
+    assert [one.warning for one in occurrences([old], [new])] == expected

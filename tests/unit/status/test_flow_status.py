@@ -81,7 +81,27 @@ def test_numbers_are_sums_over_the_source_tasks() -> None:
     assert (status.lag.records, status.lag.seconds, status.bytes_per_second) == (15, 7, 150)
     assert status.tasks is not None
     assert (status.tasks.total, status.tasks.running) == (2, 2)
-    assert (status.topics, status.partitions, status.drivers) == (1, 8, 2)
+    assert (status.topics, status.partitions, status.ready_replicas) == (1, 8, 2)
+
+
+def test_a_connector_that_failed_is_counted() -> None:
+    """The message names it: beside it FAILED must not be 0."""
+    connector = unit(TaskType.SOURCE_CONNECTOR, TaskPhase.FAILED)
+    tasks = flow_status(facts(connector, unit(TaskType.SOURCE_TASK))).tasks
+    assert tasks is not None
+    assert (tasks.total, tasks.running, tasks.failed) == (1, 1, 1)
+
+
+def test_a_connector_that_nobody_runs_polls_nothing() -> None:
+    polls = unit(TaskType.SOURCE_CONNECTOR)
+    waits = polls.model_copy(update={"status": polls.status.model_copy(update={"driver_name": ""})})
+    assert readiness(waits)[2] == "the source connector waits for a driver"
+    assert readiness(polls)[2] == "the source connector polls the source for the first time"
+    known = flow_status(facts(CONNECTOR, unit(TaskType.SOURCE_TASK)))
+    again = replace(facts(polls), flow=FLOW.model_copy(update={"status": known}))
+    ready = condition(flow_status(again).conditions, ConditionType.READY)
+    assert ready is not None
+    assert ready.message == "the source connector polls the source"
 
 
 def test_a_flow_without_drivers_waits() -> None:
