@@ -36,7 +36,9 @@ def test_promtool_finds_no_fault(tmp_path: Path, scope: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [(), ("--set=scope=Namespace", "--set=watchNamespace=shop")], ids=["all", "one"]
+    "arguments",
+    [(), ("--set=scope=Namespace", "--set=watchNamespaces[0]=shop")],
+    ids=["all", "one"],
 )
 def test_each_fires_at_its_fault_and_only_then(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": groups(*arguments)}))
@@ -51,8 +53,8 @@ def test_none_is_left_untested() -> None:
 
 
 def test_a_release_of_one_namespace_speaks_of_no_other() -> None:
-    for alert in alerts("--set=scope=Namespace", "--set=watchNamespace=shop"):
-        assert re.search(r'namespace="shop"|job="kafka/headrace-operator"', alert["expr"]), alert
+    for alert in alerts("--set=scope=Namespace", "--set=watchNamespaces[0]=shop"):
+        assert re.search(r'namespace=~"shop"|job="kafka/headrace-operator"', alert["expr"]), alert
 
 
 def test_thresholds_are_values() -> None:

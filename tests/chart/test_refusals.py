@@ -14,7 +14,7 @@ from support.helm import HelmError, render
         ("replicas=two", "at '/replicas': got string, want integer"),
         ("replicas=-1", "at '/replicas': minimum: got -1, want 0"),
         ("scope=Everywhere", "at '/scope': value must be one of 'Cluster', 'Namespace'"),
-        ("watchNamespace=A", "at '/watchNamespace': 'A' does not match pattern"),
+        ("watchNamespaces[0]=A", "at '/watchNamespaces/0': 'A' does not match pattern"),
         ("image.repository=reg/a:1", "at '/image/repository': 'reg/a:1' does not match pattern"),
         ("image.digest=abc", "at '/image/digest': 'abc' does not match pattern"),
         ("image.tag=1", "at '/image/tag': got number, want string"),
@@ -47,8 +47,9 @@ from support.helm import HelmError, render
         ),
         ("fullnameOverride=A", "at '/fullnameOverride': 'A' does not match pattern"),
         (
-            "watchNamespace=shop",
-            "watchNamespace: is for scope: Namespace only; set that, or leave watchNamespace empty",
+            "watchNamespaces[0]=shop",
+            "watchNamespaces: is for scope: Namespace only; set that, or leave watchNamespaces "
+            "empty",
         ),
         (
             "serviceAccount.create=false",

@@ -85,7 +85,7 @@ def test_the_operator_gets_the_rights_of_the_file_and_no_others(
         ([], "ClusterRole", "headrace-operator-chaos.kafka", None),
         (["--set=scope=Namespace"], "Role", "headrace-operator-chaos", "kafka"),
         (
-            ["--set=scope=Namespace", "--set=watchNamespace=shop"],
+            ["--set=scope=Namespace", "--set=watchNamespaces[0]=shop"],
             "Role",
             "headrace-operator-chaos.kafka",
             "shop",
@@ -185,7 +185,7 @@ def test_the_operator_understands_its_command_line(case: str) -> None:
     (container,) = operator(values_of(case))["containers"]
     assert container["command"] == ["headrace", "operator"]
     given = command.make_context("operator", list(container["args"])).params
-    assert (given["namespace"] is None) is given["all_namespaces"]
+    assert bool(given["namespaces"]) is not given["all_namespaces"]
     assert given["port"] == container["ports"][0]["containerPort"]
     for variable in (given["identity"], given["ip"]):
         assert variable.strip("$()") in {one["name"] for one in container["env"]}
@@ -205,7 +205,7 @@ def names_of(release: str, namespace: str, *arguments: str) -> set[tuple[str, st
 
 
 def test_releases_of_one_cluster_share_no_name() -> None:
-    watch_c = ("--set=scope=Namespace", "--set=watchNamespace=c")
+    watch_c = ("--set=scope=Namespace", "--set=watchNamespaces[0]=c")
     everything = values_of("everything")
     releases = [
         names_of(
@@ -231,6 +231,42 @@ def test_with_one_namespace_nothing_is_cluster_wide() -> None:
     }
 
 
+def test_several_namespaces_have_the_rights_and_are_watched() -> None:
+    objects = render(
+        "--set=scope=Namespace",
+        "--set=watchNamespaces={shop,bank}",
+        "--set=chaos.enabled=true",
+        "--set=podMonitor.enabled=true",
+        "--set=prometheusRule.enabled=true",
+        "--set=selector=headrace.dev/channel=canary",
+    )
+    for kind in ("Role", "RoleBinding"):
+        spaces = [one["metadata"]["namespace"] for one in of_kind(objects, kind)]
+        assert set(spaces) == {"shop", "bank"}
+        names = [
+            (one["metadata"]["namespace"], one["metadata"]["name"])
+            for one in of_kind(objects, kind)
+        ]
+        assert len(names) == len(set(names))
+    assert not of_kind(objects, "ClusterRole")
+    (lease,) = of_kind(objects, "Lease")
+    assert lease["metadata"]["namespace"] == "shop"
+    (deployment,) = of_kind(objects, "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    args = container["args"]
+    assert args[:3] == [
+        "--namespace=shop",
+        "--namespace=bank",
+        "--selector=headrace.dev/channel=canary",
+    ]
+    assert "--lease-namespace=shop" in args
+    assert "--max-concurrent-rollouts=5" in args
+    monitor = next(m for m in of_kind(objects, "PodMonitor") if "drivers" in m["metadata"]["name"])
+    assert monitor["spec"]["namespaceSelector"] == {"matchNames": ["shop", "bank"]}
+    (rule,) = of_kind(objects, "PrometheusRule")
+    assert 'namespace=~"shop|bank"' in str(rule["spec"])
+
+
 def test_names_are_as_long_as_a_pods_host_may_be() -> None:
     assert max(len(name) for *_, name in names_of("x" * 53, "a", "--set=scope=Namespace")) <= 63
 
@@ -247,7 +283,7 @@ def names_in(part: Any) -> Iterator[Any]:
 
 
 def test_names_may_look_like_numbers() -> None:
-    texts = "watchNamespace=34,priorityClassName=100,serviceAccount.name=7,fullnameOverride="
+    texts = "watchNamespaces[0]=34,priorityClassName=100,serviceAccount.name=7,fullnameOverride="
     numbers = ("--set=scope=Namespace", f"--set-string={texts}")
     objects = render(values_of("everything"), *numbers, release="1", namespace="12")
     found = set(names_in([object for object in objects if object["kind"] != CRD]))

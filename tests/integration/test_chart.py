@@ -25,7 +25,7 @@ def test_the_api_server_takes_all_that_is_rendered(
 ) -> None:
     arguments = [f"--values={GOLDEN / case}.values.yaml"]
     if case == "namespace":
-        arguments.append(f"--set=watchNamespace={namespace}")
+        arguments.append(f"--set=watchNamespaces[0]={namespace}")
     objects = [
         one for one in render(*arguments, namespace=namespace) if one["kind"] not in OF_OTHERS
     ]
@@ -53,7 +53,7 @@ def test_a_release_reconciles_the_flows_of_its_scope(
     scope = {
         "all": ["--set=scope=Cluster"],
         "own": ["--set=scope=Namespace"],
-        "other": ["--set=scope=Namespace", f"--set=watchNamespace={other_namespace}"],
+        "other": ["--set=scope=Namespace", f"--set=watchNamespaces[0]={other_namespace}"],
     }[whose]
     about = ("headrace", f"--namespace={namespace}", "--wait", "--timeout=3m")
     # The definitions are there by kubectl: the release takes them over.

@@ -146,17 +146,15 @@ def test_a_paused_reconciliation_leaves_everything_alone_and_says_so(
     pause = "headrace.dev/pause-reconciliation"
     resources.kubectl("annotate", "rflow/orders", f"{pause}=true")
     wait_until(
-        lambda: ready(resources),
+        lambda: resources.condition("orders", "ReconciliationPaused").get("status"),
         within_s=60,
-        until=partial(eq, ("Unknown", "ReconciliationPaused")),
+        until=partial(eq, "True"),
     )
+    assert ready(resources) == ("False", "NoDrivers"), "its units are looked after"
     resources.kubectl("scale", "deployment/orders-driver", "--replicas=7")
     resources.kubectl("patch", "rflow/orders", "--type=merge", "-p", '{"spec":{"state":"Stopped"}}')
-    wait_until(
-        lambda: resources.flow("orders")["status"]["observedGeneration"],
-        within_s=60,
-        until=partial(eq, 2),
-    )
+    wait_until(lambda: ready(resources)[1], within_s=60, until=partial(eq, "Stopping"))
+    assert resources.flow("orders")["status"]["observedGeneration"] == 1, "nothing was applied"
     assert resources.get("deployment", "orders-driver")["spec"]["replicas"] == 7
     resources.kubectl("annotate", "rflow/orders", f"{pause}-")
     wait_until(
@@ -164,6 +162,53 @@ def test_a_paused_reconciliation_leaves_everything_alone_and_says_so(
         within_s=60,
         until=lambda replicas: replicas == 0,
     )
+
+
+def test_an_upgrade_rolls_out_one_flow_after_the_other(
+    resources: Resources, tmp_path: Path, wait_until: Wait
+) -> None:
+    """Nobody runs their pods: a roll-out does not end before its flow is deleted."""
+    api_server = resources.api_server
+    give_rights(api_server, resources.namespace)
+    urgent = FLOW | {"metadata": {"name": "urgent"}}
+    urgent |= {"spec": flow(drivers={"rolloutPriority": 1})["spec"]}
+    pinned = FLOW | {"metadata": {"name": "pinned"}}
+    pinned |= {"spec": flow(drivers={"image": "mine", "rolloutPriority": 2})["spec"]}
+
+    def deployment(name: str) -> Any:
+        return resources.get("deployment", f"{name}-driver")
+
+    def image(name: str) -> str:
+        template = deployment(name)["spec"]["template"]
+        found: str = template["spec"]["containers"][0]["image"]
+        return found
+
+    def pods(name: str) -> int:
+        return len(resources.get("pods", "-l", f"headrace.dev/flow={name}")["items"])
+
+    with running_operator(
+        api_server, resources.namespace, tmp_path, arguments=["--driver-image=headrace:1"]
+    ):
+        resources.apply(FLOW, urgent, pinned)
+        for name in ("orders", "urgent", "pinned"):
+            wait_until(partial(pods, name), within_s=60, until=partial(eq, 2))
+    newer = ["--driver-image=headrace:2", "--max-concurrent-rollouts=1"]
+    with running_operator(api_server, resources.namespace, tmp_path, "operator-2", arguments=newer):
+        wait_until(partial(image, "urgent"), within_s=60, until=partial(eq, "headrace:2"))
+        before = deployment("orders")["spec"]["template"]
+        resources.kubectl("scale", "rflow/orders", "--replicas=3")
+        wait_until(
+            lambda: deployment("orders")["spec"]["replicas"], within_s=60, until=partial(eq, 3)
+        )
+        wait_until(
+            lambda: resources.condition("orders", "DriversAvailable").get("message", ""),
+            within_s=60,
+            until=lambda message: message.endswith("their roll-out waits for its turn"),
+        )
+        assert deployment("orders")["spec"]["template"] == before
+        resources.kubectl("delete", "rflow/urgent")
+        wait_until(partial(image, "orders"), within_s=60, until=partial(eq, "headrace:2"))
+        assert image("pinned") == "mine"
 
 
 def test_a_stopped_flow_has_no_pods_and_is_what_was_asked_for(
@@ -435,6 +480,38 @@ def test_an_operator_for_all_namespaces(
                 is_made(one, wait_until)
     finally:
         other.kubectl("delete", "namespace", other.namespace, "--wait=false")
+
+
+def test_an_operator_of_two_namespaces_and_of_some_flows(
+    own_api_server: OwnApiServer, resources: Resources, tmp_path: Path, wait_until: Wait
+) -> None:
+    """A canary: what it does not select is as if it were not there."""
+    give_rights(own_api_server, resources.namespace, everywhere=True)
+    other = Resources(own_api_server, f"{resources.namespace}-b")
+    third = Resources(own_api_server, f"{resources.namespace}-c")
+    for one in (other, third):
+        one.kubectl("create", "namespace", one.namespace)
+    labels = {"headrace.dev/channel": "canary"}
+    canary = FLOW | {"metadata": {"name": "orders", "labels": labels}}
+    stable = FLOW | {"metadata": {"name": "stable"}}
+    served = [f"--namespace={other.namespace}", "--selector=headrace.dev/channel=canary"]
+    try:
+        with running_operator(
+            own_api_server, resources.namespace, tmp_path, arguments=served
+        ) as operator:
+            for one in (third, resources, other):
+                one.apply(stable, canary)
+            is_made(resources, wait_until)
+            is_made(other, wait_until)
+            for one in (resources, other):
+                assert "status" not in one.flow("stable")
+            assert children(third) == set()
+            resources.kubectl("label", "rflow/stable", "headrace.dev/channel=canary")
+            wait_until(lambda: ready(resources, "stable")[1], within_s=60, until=bool)
+            assert "Traceback" not in operator.log
+    finally:
+        for one in (other, third):
+            one.kubectl("delete", "namespace", one.namespace, "--wait=false")
 
 
 def test_a_leader_that_cannot_renew_its_lease_ends(

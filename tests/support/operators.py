@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -122,14 +122,17 @@ def running_operator(
     port: int = 0,
     chaos: bool = False,
     network_policy: bool = False,
+    arguments: Sequence[str] = (),
 ) -> Iterator[Operator]:
     """An operator for one namespace, or ``everywhere``, until the block ends; replicas stand for
-    one ``lease``. Its health is on ``port``; 0: any. ``chaos``: it lets tests break things."""
+    one ``lease``. Its health is on ``port``; 0: any. ``chaos``: it lets tests break things.
+    ``arguments`` are added."""
     log = folder / f"{identity}.log"
     command = [sys.executable, "-m", "headrace", "operator", f"--lease-namespace={namespace}"]
     command += ["--all-namespaces"] if everywhere else [f"--namespace={namespace}"]
     command += [f"--chaos-role={CHAOS_ROLE}"] if chaos else []
     command += ["--network-policy"] if network_policy else []
+    command += arguments
     with log.open("wb") as out:
         process = subprocess.Popen(
             [*command, f"--identity={identity}", f"--lease={lease}", f"--port={port}"],
@@ -149,19 +152,19 @@ class Resources:
     """A namespace as a person with kubectl sees it."""
 
     def __init__(self, api_server: ApiServer, namespace: str) -> None:
-        self._api_server, self.namespace = api_server, namespace
+        self.api_server, self.namespace = api_server, namespace
 
     def kubectl(self, *arguments: str) -> str:
         """Run kubectl in the namespace; what it prints."""
-        return self._api_server.kubectl("-n", self.namespace, *arguments)
+        return self.api_server.kubectl("-n", self.namespace, *arguments)
 
     def apply(self, *manifests: dict[str, Any]) -> None:
         """``kubectl apply``."""
-        self._api_server.apply(*manifests, namespace=self.namespace)
+        self.api_server.apply(*manifests, namespace=self.namespace)
 
     def get(self, *what: str) -> Any:
         """An object, or a list."""
-        return self._api_server.get("-n", self.namespace, *what)
+        return self.api_server.get("-n", self.namespace, *what)
 
     def flow(self, name: str) -> Any:
         """A ReplicationFlow."""

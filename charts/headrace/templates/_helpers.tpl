@@ -42,15 +42,21 @@ app.kubernetes.io/component: operator
 {{- mergeOverwrite dict .Values.commonLabels $ours | toYaml }}
 {{- end }}
 
-{{- /* Where flows are reconciled and the Lease lies; nothing: everywhere. */}}
+{{- /* Where flows are reconciled, with commas between them; nothing: everywhere. */}}
 {{- define "headrace.watched" -}}
 {{- if eq .Values.scope "Namespace" }}
-{{- .Values.watchNamespace | default .Release.Namespace }}
+{{- join "," .Values.watchNamespaces | default .Release.Namespace }}
 {{- end }}
 {{- end }}
 
+{{- /* For people: the one that is watched, unless there are several. */}}
+{{- define "headrace.shown" -}}
+{{- $watched := include "headrace.watched" . }}
+{{- or (empty $watched) (contains "," $watched) | ternary "NAMESPACE" $watched }}
+{{- end }}
+
 {{- define "headrace.leaseNamespace" -}}
-{{- include "headrace.watched" . | default .Release.Namespace }}
+{{- include "headrace.watched" . | default .Release.Namespace | splitList "," | first }}
 {{- end }}
 
 {{- define "headrace.tag" -}}

@@ -37,7 +37,7 @@ def dated(
 
 @dataclass(frozen=True)
 class Readiness:
-    """Whether an object is ready, and why. Made by one of the four constructors."""
+    """Whether an object is ready, and why. Made by one of the three constructors."""
 
     status: ConditionStatus
     """Of the condition Ready."""
@@ -60,11 +60,6 @@ class Readiness:
     def stalled(cls, reason: Reason, message: str) -> "Readiness":
         """Not ready; nothing happens until somebody changes something."""
         return cls(ConditionStatus.FALSE, ConditionType.STALLED, reason, message)
-
-    @classmethod
-    def unknown(cls, reason: Reason, message: str) -> "Readiness":
-        """Nobody observes the object."""
-        return cls(ConditionStatus.UNKNOWN, None, reason, message)
 
 
 def conditions_of(

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from headrace.api.extensions import FILLED_IN_BY_SERVER
-from headrace.api.model import Model, Whole
+from headrace.api.model import Model, Text, Whole
 from headrace.api.pod import PodTemplate, Resources
 
 
@@ -19,6 +19,12 @@ class Drivers(Model):
     lease_seconds: Annotated[Whole, Field(ge=3, le=3600)] = 6
     """A driver that sends no heartbeat for this time loses its units; it sends one three
     times as often."""
+    image: Annotated[Text, Field(min_length=1)] | None = None
+    """Image of the drivers. Absent: the operator's, so that its upgrade rolls them out; a pinned
+    one stays until you change it. Kubernetes only."""
+    rollout_priority: Annotated[Whole, Field(ge=-1000000, le=1000000)] = 0
+    """Where the operator limits how many flows roll out at a time: those with a higher one come
+    first, then by namespace and name. Kubernetes only."""
     resources: Resources = Resources()
     """Resources of each driver's container. Kubernetes only."""
     pod_template: PodTemplate = PodTemplate()

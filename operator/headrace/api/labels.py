@@ -26,7 +26,8 @@ RESET_ANNOTATION = "headrace.dev/reset"
 """On a ReplicationFlow: partitions that its drivers copy again from ``spec.startFrom``, each with
 the time of that wish (``Resets``). It may stay: a time counts once."""
 PAUSE_ANNOTATION = "headrace.dev/pause-reconciliation"
-"""On a ReplicationFlow, ``"true"``: the operator leaves the flow as it is."""
+"""On a ReplicationFlow, ``"true"``: the operator changes nothing of the flow but the owners of its
+units."""
 KILL_ANNOTATION = "headrace.dev/kill-operator"
 """On a MirrorTest: empty, the operator that leads ends as by kill -9 and leaves its name here; the
 next one adds its own. Obeyed where ``spec.chaos`` has KillOperator, while the test runs."""

@@ -12,8 +12,16 @@ from headrace.controller import LEASE, ChaosRole, Images, OperatorOptions, Setti
 
 
 @click.command()
-@click.option("--namespace", help="Whose flows and mirror tests.")
+@click.option(
+    "--namespace", "namespaces", multiple=True, help="Whose flows and mirror tests; repeatable."
+)
 @click.option("--all-namespaces", is_flag=True, help="Those of all namespaces.")
+@click.option(
+    "--selector",
+    default="",
+    help="Labels of the flows and mirror tests that it reconciles, as for kubectl -l: for a second "
+    "operator beside the first. [default: all]",
+)
 @click.option(
     "--identity",
     default=lambda: os.environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}",
@@ -23,7 +31,7 @@ from headrace.controller import LEASE, ChaosRole, Images, OperatorOptions, Setti
 @click.option(
     "--lease-namespace",
     default=lambda: os.environ.get("POD_NAMESPACE"),
-    show_default="$POD_NAMESPACE, else --namespace, else default",
+    show_default="$POD_NAMESPACE, else the first --namespace, else default",
     help="Where the Lease lies by which one of the replicas leads.",
 )
 @click.option("--lease", default=LEASE, show_default=True, help="Name of that Lease.")
@@ -46,6 +54,13 @@ from headrace.controller import LEASE, ChaosRole, Images, OperatorOptions, Setti
     help="Image of the MirrorTests' Spark jobs.",
 )
 @click.option(
+    "--max-concurrent-rollouts",
+    type=click.IntRange(min=0),
+    default=5,
+    show_default=True,
+    help="So many flows may replace their drivers at a time; 0: all.",
+)
+@click.option(
     "--network-policy", is_flag=True, help="Make a NetworkPolicy for each flow's drivers."
 )
 @click.option(
@@ -56,8 +71,9 @@ from headrace.controller import LEASE, ChaosRole, Images, OperatorOptions, Setti
 @log_format_option
 def command(
     *,
-    namespace: str | None,
+    namespaces: tuple[str, ...],
     all_namespaces: bool,
+    selector: str,
     identity: str,
     lease_namespace: str | None,
     lease: str,
@@ -65,25 +81,28 @@ def command(
     port: int,
     driver_image: str,
     spark_image: str,
+    max_concurrent_rollouts: int,
     network_policy: bool,
     chaos_role: str | None,
     log_format: str,
 ) -> None:
     """Reconcile flows and mirror tests. Finds the API server by KUBECONFIG, else as a pod."""
-    if (namespace is None) is not all_namespaces:
+    if bool(namespaces) is all_namespaces:
         raise click.UsageError("give one of --namespace NAME and --all-namespaces")
     logs.configure(format=log_format)
     follow_signal()
     options = OperatorOptions(
         identity=identity,
-        namespace=namespace,
-        lease_namespace=lease_namespace or namespace or "default",
+        namespaces=tuple(dict.fromkeys(namespaces)),
+        selector=selector,
+        lease_namespace=lease_namespace or next(iter(namespaces), "default"),
         lease=lease,
         ip=ip,
         port=port,
         flows=Settings(driver_image=driver_image, network_policy=network_policy),
+        max_concurrent_rollouts=max_concurrent_rollouts,
         tests=Images(spark_image, driver_image),
-        chaos_role=ChaosRole("Role" if namespace else "ClusterRole", chaos_role)
+        chaos_role=ChaosRole("Role" if namespaces else "ClusterRole", chaos_role)
         if chaos_role
         else None,
     )

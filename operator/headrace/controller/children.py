@@ -46,6 +46,7 @@ class Children:
         self._client = client
         self._applied: dict[ChildName, _Applied] = {}
         self._refused: dict[ChildName, str] = {}
+        self._templates: dict[ChildName, Object] = {}
 
     async def apply(self, flow: ReplicationFlow, manifest: Object) -> None:
         """Make a child as ``manifest`` says, unless it is.
@@ -60,6 +61,8 @@ class Children:
             await check_name(self._client, flow, manifest)
         written = await self._client.apply(manifest, manager=OPERATOR_MANAGER)
         self._applied[name] = _Applied(owner, wanted, _our_fields(written))
+        if name[0] == DEPLOYMENT.name:
+            self._templates[name] = written["spec"]["template"]
 
     async def remove(self, flow: ReplicationFlow, kind: Kind) -> None:
         """Delete a child that settings do not ask for any more. Raises as ``Client.delete``."""
@@ -83,6 +86,8 @@ class Children:
         child that is gone or that somebody else changed."""
         name = _name(object)
         before = self._refused.pop(name, "")
+        if name[0] == DEPLOYMENT.name:
+            self._templates[name] = {} if deleted else object["spec"]["template"]
         if not deleted and (refused := _refused_pods(object)):
             self._refused[name] = refused
         applied = self._applied.get(name)
@@ -94,6 +99,10 @@ class Children:
     def refused_pods(self, flow: ReplicationFlow) -> str:
         """Why the API server takes no more pods of a flow's drivers, in its words; or empty."""
         return self._refused.get(_child(flow, DEPLOYMENT), "")
+
+    def template(self, flow: ReplicationFlow) -> Object | None:
+        """The pod template of a flow's Deployment; None while it is not known, or there is none."""
+        return self._templates.get(_child(flow, DEPLOYMENT)) or None
 
     async def newest_replica_set(self, flow: ReplicationFlow) -> str:
         """Which label ``pod-template-hash`` the newest drivers of a flow have; empty while there
@@ -121,6 +130,7 @@ class Children:
         prefix = (namespace, f"{flow}-driver")
         self._applied = {n: a for n, a in self._applied.items() if n[1:] != prefix}
         self._refused.pop((DEPLOYMENT.name, *prefix), None)
+        self._templates.pop((DEPLOYMENT.name, *prefix), None)
 
 
 def _revision(replica_set: Object) -> int:

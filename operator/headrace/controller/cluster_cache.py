@@ -42,10 +42,14 @@ class ClusterCache:
     """For one event loop. All that it returns are values: they do not change under a reader."""
 
     def __init__(
-        self, client: Client, namespace: str | None, enqueue: Callable[[FlowName, float], None]
+        self,
+        client: Client,
+        namespace: str | None,
+        enqueue: Callable[[FlowName, float], None],
+        selector: str = "",
     ) -> None:
         """``namespace`` None: all. ``enqueue`` gets a flow, and within how many seconds to
-        reconcile it."""
+        reconcile it. ``selector``: labels of the flows; others are not there."""
         self._client, self._enqueue = client, enqueue
         self._flows, self._units = FlowCache(), UnitCache()
         self._written: dict[FlowName, frozenset[Target]] = {}
@@ -53,7 +57,9 @@ class ClusterCache:
         """What each flow wrote at its last reconcile."""
         self._pods: dict[FlowName, dict[DriverName, DriverPod]] = {}
         self._reported_leases: dict[FlowName, Mapping[DriverName, DriverLease]] = {}
-        self._flow_copy = Reflector(client, FLOW, namespace, on_change=self._flow_changed)
+        self._flow_copy = Reflector(
+            client, FLOW, namespace, labels=selector, on_change=self._flow_changed
+        )
         self._task_copy = Reflector(client, TASK, namespace, on_change=self._task_changed)
         self._pod_copy = Reflector(
             client, POD, namespace, labels=_DRIVERS, on_change=self._pod_changed
@@ -124,6 +130,11 @@ class ClusterCache:
     def flow_objects(self) -> list[Object]:
         """All flows as the API has them, also those that are not understood."""
         return self._flows.objects()
+
+    def flow_names(self) -> list[FlowName]:
+        """All flows, but those that are being deleted."""
+        there = self._flows.objects()
+        return [name_of(one) for one in there if "deletionTimestamp" not in one["metadata"]]
 
     def flow(self, name: FlowName) -> ReplicationFlow:
         """A flow that is there; raises ``InvalidSpec`` for one that is not understood."""

@@ -71,6 +71,7 @@ def occurrences(before: Iterable[Condition], after: Iterable[Condition]) -> Iter
                 yield Occurrence(new.reason, new.message, warning)
         elif new.type not in _WITHOUT_EVENTS:
             wrong = new.status is ConditionStatus.TRUE or new.reason is Reason.INVALID_RESET
+            wrong &= new.type is not ConditionType.RECONCILIATION_PAUSED
             yield Occurrence(new.type, new.message, wrong)
 
 

@@ -22,7 +22,7 @@ from headrace.controller.children import Children
 from headrace.controller.cluster_cache import ClusterCache
 from headrace.controller.drivers import Drivers, drivers_of, is_ambiguous
 from headrace.controller.events import Occurrence
-from headrace.controller.names import driver_selector
+from headrace.controller.names import TEMPLATE, driver_selector
 from headrace.controller.provisioner import Provided, Provisioner
 from headrace.controller.queue import SOON_S
 from headrace.controller.resources import (
@@ -32,10 +32,11 @@ from headrace.controller.resources import (
     build_deployment,
     template_hash,
 )
+from headrace.controller.rollouts import Rollouts
 from headrace.controller.targets import FlowName, flow_name, taken_target
 from headrace.controller.writes import FlowWrites
 from headrace.errors import HeadraceError
-from headrace.k8s import NETWORK_POLICY, Object
+from headrace.k8s import DEPLOYMENT, NETWORK_POLICY, Object
 from headrace.logs import get_logger
 from headrace.placement import Assigner, task_id
 from headrace.status import FlowFacts, TakenTarget, flow_status, status_without_units
@@ -79,12 +80,17 @@ class FlowReconciler:
         writes: FlowWrites,
         settings: Settings,
         enqueue: Callable[[FlowName, float], None],
+        *,
+        rollouts: Rollouts,
     ) -> None:
         """``enqueue`` gets a flow, and within how many seconds to reconcile it."""
         self._cache, self._children = cache, children
         self._writes, self._settings, self._enqueue = writes, settings, enqueue
         self._provisioner = Provisioner(self._apply_children, children.verify, enqueue)
         self._assigners: dict[FlowName, Assigner] = {}
+        self._rollouts = rollouts
+        self._waits: set[FlowName] = set()
+        """Flows whose drivers stay as they are until it is their turn to roll out."""
 
     async def reconcile(self, name: FlowName) -> float | None:
         """Reconcile one flow once; in how many seconds to do so again, None when it is gone."""
@@ -98,6 +104,7 @@ class FlowReconciler:
             flow = self._cache.flow(name)
             outcome = await self._outcome(flow)
         except HeadraceError as error:
+            self._rollouts.observed(name)
             if (blocked := blocked_by(error)) is None:
                 raise
             outcome = _unobserved(object, flow, blocked)
@@ -111,21 +118,22 @@ class FlowReconciler:
         return again_s
 
     async def _outcome(self, flow: ReplicationFlow) -> _Outcome:
-        if flow.metadata.annotations.get(PAUSE_ANNOTATION) == "true":
-            return _Outcome(_paused_status(flow, datetime.now(UTC)), _RESYNC_S)
         self._check_watches()
         if not self._cache.is_complete:
             return _Outcome(None, _INCOMPLETE_S)
         return await self._make_and_assign(flow)
 
     async def _make_and_assign(self, flow: ReplicationFlow) -> _Outcome:
-        drivers = await self._drivers(flow)
+        paused = flow.metadata.annotations.get(PAUSE_ANNOTATION) == "true"
+        newest = template_hash(build_deployment(flow, self._settings.driver_image))
+        self._take_turn(flow, newest, paused=paused)
+        drivers = await self._drivers(flow, newest)
         taken = taken_target(flow, self._cache.flows(), self._cache.written)
         decided = await self._decide(flow, drivers, taken)
         all_written = await self._writes.assign(decided.assignments)
         await self._writes.answer(self._cache.tasks(flow), decided.moves)
         missing, provided = unbuilt(flow), Provided()
-        if not missing.refused:
+        if not missing.refused and not paused:
             provided = await self._provisioner.provide(flow)
         blocked = provided.readiness or self._invalid_unit(flow)
         if flow.status is None and missing.warning:
@@ -140,6 +148,8 @@ class FlowReconciler:
             blocked=blocked,
             taken=taken,
             pods=tuple(drivers.pods.values()),
+            paused=paused,
+            waits_for_rollout=flow_name(flow) in self._waits and not paused,
             refused_pods=self._children.refused_pods(flow),
             selector=",".join(f"{k}={v}" for k, v in driver_selector(flow.metadata.name).items()),
         )
@@ -148,7 +158,7 @@ class FlowReconciler:
         waiting = any(not task.spec.driver_name for task in facts.tasks)
         if not all_written or (drivers.wait_to_take and waiting):
             again_s = _INCOMPLETE_S  # at the latest: a watch reports the change
-        elif blocked is not None or drivers.silent:
+        elif blocked is not None or drivers.silent or facts.waits_for_rollout:
             again_s = _RETRY_S
         else:
             again_s = _follow_up_s(decided)
@@ -163,6 +173,8 @@ class FlowReconciler:
     def _forget(self, name: FlowName) -> None:
         self._provisioner.forget(name)
         self._children.forget(*name)
+        self._rollouts.forget(name)
+        self._waits.discard(name)
         if (assigner := self._assigners.pop(name, None)) is not None:
             assigner.close()
 
@@ -176,6 +188,10 @@ class FlowReconciler:
         for manifest in build_children(
             flow, self._settings.driver_image, network_policy=self._settings.network_policy
         ):
+            if manifest["kind"] == DEPLOYMENT.name and flow_name(flow) in self._waits:
+                if (template := self._children.template(flow)) is None:
+                    continue  # its watch is about to report it
+                manifest["spec"]["template"] = template
             await self._children.apply(flow, manifest)
         there = {task.metadata.name for task in self._cache.tasks(flow)}
         for type in CONNECTORS:
@@ -190,8 +206,22 @@ class FlowReconciler:
         why = self._cache.invalid_unit(flow_name(flow))
         return Readiness.stalled(Reason.INVALID_SPEC, why) if why else None
 
-    async def _drivers(self, flow: ReplicationFlow) -> Drivers:
-        newest = template_hash(build_deployment(flow, self._settings.driver_image))
+    def _take_turn(self, flow: ReplicationFlow, newest: str, *, paused: bool) -> None:
+        """Find out whether the flow's drivers are to stay as they are for now."""
+        name = flow_name(flow)
+        if paused:
+            self._rollouts.forget(name)  # it keeps no other one waiting
+            self._rollouts.observed(name)
+            self._waits.add(name)
+            return
+        if self._rollouts.may_begin(flow, self._cache.pods(flow), newest):
+            self._waits.discard(name)
+        else:
+            self._waits.add(name)
+
+    async def _drivers(self, flow: ReplicationFlow, newest: str) -> Drivers:
+        if flow_name(flow) in self._waits and (template := self._children.template(flow)):
+            newest = template["metadata"]["labels"].get(TEMPLATE, newest)
         replica_set = ""
         if is_ambiguous(self._cache.pods(flow), newest):
             try:
@@ -220,15 +250,6 @@ def _unobserved(object: Object, flow: ReplicationFlow | None, readiness: Readine
     before, generation = flow.status if flow else None, object["metadata"].get("generation")
     status = status_without_units(readiness, before, generation, datetime.now(UTC))
     return _Outcome(status, _RETRY_S if flow else _RESYNC_S)
-
-
-def _paused_status(flow: ReplicationFlow, now: datetime) -> ReplicationFlowStatus:
-    readiness = Readiness.unknown(
-        Reason.RECONCILIATION_PAUSED,
-        f"the operator leaves this flow alone, as its annotation {PAUSE_ANNOTATION} says; all "
-        "that is shown is from before",
-    )
-    return status_without_units(readiness, flow.status, flow.metadata.generation, now)
 
 
 def _follow_up_s(decided: AssignmentChanges) -> float:

@@ -8,7 +8,7 @@ again periodically; whatever decisions rest on is kept by a ``Reflector``.
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, repeat
 from typing import Any
 
@@ -37,8 +37,8 @@ class EndlessBackoffs:
         return chain(_BACKOFFS_S, repeat(_BACKOFFS_S[-1]))
 
 
-async def watch_owned(namespace: str | None, on_event: ObjectListener) -> None:
-    """Watch until the process gets TERM or INT; ``namespace`` None: all."""
+async def watch_owned(namespaces: Sequence[str], on_event: ObjectListener) -> None:
+    """Watch until the process gets TERM or INT; no ``namespaces``: all."""
     registry = kopf.OperatorRegistry()
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False  # Events are ours to post
@@ -66,8 +66,8 @@ async def watch_owned(namespace: str | None, on_event: ObjectListener) -> None:
         registry=registry,
         settings=settings,
         standalone=True,
-        clusterwide=namespace is None,
-        namespaces=[] if namespace is None else [namespace],
+        clusterwide=not namespaces,
+        namespaces=namespaces,
     )
 
 

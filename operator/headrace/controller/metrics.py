@@ -84,7 +84,7 @@ class OperatorMetrics(Collector):
     def __init__(self, registry: CollectorRegistry, leads: Callable[[], bool]) -> None:
         self._leads = leads
         self._flows: Callable[[], Iterable[Object]] = tuple
-        self._tests: Iterable[Object] = ()
+        self._tests: Callable[[], Iterable[Object]] = tuple
         self._queues: Mapping[str, Callable[[], int]] = {}
         self._took = Histogram(
             RECONCILE_S.name, RECONCILE_S.help, RECONCILE_S.labels, registry=registry
@@ -97,7 +97,7 @@ class OperatorMetrics(Collector):
     def lead(
         self,
         flows: Callable[[], Iterable[Object]],
-        tests: Iterable[Object],
+        tests: Callable[[], Iterable[Object]],
         queues: Mapping[str, Callable[[], int]],
     ) -> None:
         """What to read from now on: flows and MirrorTests as they are, and the length of the queue
@@ -127,7 +127,7 @@ class OperatorMetrics(Collector):
             yield QUEUE, (kind,), length()
         for flow in self._flows():
             yield from flow_samples(flow)
-        for name, status in _finished(self._tests).items():
+        for name, status in _finished(self._tests()).items():
             yield from _of_test(name, status)
 
 

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 
 from headrace.controller.access_check import wait_for_flows
 from headrace.controller.children import Children
@@ -15,7 +16,8 @@ from headrace.controller.flow import FlowReconciler, Settings
 from headrace.controller.kopf_watch import quiet_kopf, watch_owned
 from headrace.controller.metrics import OperatorMetrics
 from headrace.controller.mirror_tests import ChaosRole, Images, MirrorTestReconciler, TestName
-from headrace.controller.queue import KeyQueue
+from headrace.controller.queue import SOON_S, KeyQueue
+from headrace.controller.rollouts import Rollouts
 from headrace.controller.targets import FlowName
 from headrace.controller.writes import FlowWrites
 from headrace.k8s import (
@@ -48,8 +50,10 @@ class OperatorOptions:
 
     identity: str
     """Of this replica: its pod's name."""
-    namespace: str | None
-    """Whose flows it reconciles; None: all."""
+    namespaces: tuple[str, ...]
+    """Whose flows it reconciles; none: those of all."""
+    selector: str
+    """Labels of the flows and mirror tests that it reconciles; empty: any."""
     lease_namespace: str
     """Namespace of the replicas' Lease."""
     lease: str
@@ -59,6 +63,8 @@ class OperatorOptions:
     port: int
     """Of its health and metrics."""
     flows: Settings
+    max_concurrent_rollouts: int
+    """So many flows may replace their drivers at a time; 0: all."""
     tests: Images
     chaos_role: ChaosRole | None = None
     """What the Jobs of ``spec.chaos`` may do; None: there are none."""
@@ -104,11 +110,26 @@ async def _run_as_candidate(
 async def _lead(client: Client, options: OperatorOptions, metrics: OperatorMetrics) -> None:
     """Reconcile until cancelled, or until TERM or INT."""
     queue = KeyQueue[FlowName](on_reconciled=metrics.reconciles(FLOW.name))
-    cache = ClusterCache(client, options.namespace, queue.add)
+    served = options.namespaces or (None,)
+    caches = {one: ClusterCache(client, one, queue.add, options.selector) for one in served}
     children = Children(client)
     events = EventRecorder(client, options.identity)
-    writes = FlowWrites(client, cache, events)
-    reconciler = FlowReconciler(cache, children, writes, options.flows, queue.add)
+    rollouts = Rollouts(
+        options.max_concurrent_rollouts,
+        lambda: chain.from_iterable(cache.flow_names() for cache in caches.values()),
+        lambda name: queue.add(name, SOON_S),
+    )
+    reconcilers = {
+        one: FlowReconciler(
+            cache,
+            children,
+            FlowWrites(client, cache, events),
+            options.flows,
+            queue.add,
+            rollouts=rollouts,
+        )
+        for one, cache in caches.items()
+    }
     tests = MirrorTestReconciler(
         client, events, options.tests, options.chaos_role, options.identity
     )
@@ -127,11 +148,23 @@ async def _lead(client: Client, options: OperatorOptions, metrics: OperatorMetri
             for owner in _owners(object, FLOW):
                 queue.add((namespace, owner))
 
-    await wait_for_flows(client, options.namespace)
-    mirror_tests = Reflector(client, MIRROR_TEST, options.namespace, on_change=test_changed)
+    async def reconcile_flow(name: FlowName) -> float | None:
+        return await reconcilers[name[0] if options.namespaces else None].reconcile(name)
+
+    async def reconcile_test(name: TestName) -> float | None:
+        # Jobs and ConfigMaps of all tests are watched, also of those that are another operator's.
+        if options.selector and not any(copy.get(name[1], name[0]) for copy in test_copies):
+            return None
+        return await tests.reconcile(name)
+
+    await asyncio.gather(*(wait_for_flows(client, one) for one in served))
+    test_copies = [
+        Reflector(client, MIRROR_TEST, one, labels=options.selector, on_change=test_changed)
+        for one in served
+    ]
     metrics.lead(
-        cache.flow_objects,
-        mirror_tests,
+        lambda: chain.from_iterable(cache.flow_objects() for cache in caches.values()),
+        lambda: chain.from_iterable(test_copies),
         {FLOW.name: lambda: queue.length, MIRROR_TEST.name: lambda: tests_queue.length},
     )
     try:
@@ -139,17 +172,18 @@ async def _lead(client: Client, options: OperatorOptions, metrics: OperatorMetri
             others = [
                 tasks.create_task(work)
                 for work in (
-                    cache.run(),
-                    mirror_tests.run(),
-                    queue.run(reconciler.reconcile),
-                    tests_queue.run(tests.reconcile),
+                    *(cache.run() for cache in caches.values()),
+                    *(copy.run() for copy in test_copies),
+                    queue.run(reconcile_flow),
+                    tests_queue.run(reconcile_test),
                 )
             ]
-            await watch_owned(options.namespace, owned_changed)
+            await watch_owned(options.namespaces, owned_changed)
             for other in others:
                 other.cancel()
     finally:
-        reconciler.close()
+        for reconciler in reconcilers.values():
+            reconciler.close()
 
 
 def _owners(object: Object, kind: Kind) -> list[str]:

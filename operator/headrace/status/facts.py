@@ -67,6 +67,11 @@ class FlowFacts:
     taken: TakenTarget | None = None
     pods: Sequence[PodFacts] | None = None
     """The driver pods; None where drivers have none."""
+    paused: bool = False
+    """Whether the annotation pause-reconciliation keeps the operator from changing anything but
+    the owners of units."""
+    waits_for_rollout: bool = False
+    """Whether the drivers are of an older template until other flows have rolled out."""
     refused_pods: str = ""
     """Why the API server refuses further driver pods, in its words."""
     selector: str | None = None

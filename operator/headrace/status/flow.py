@@ -6,6 +6,7 @@ from itertools import chain
 
 from headrace.api import (
     HEARTBEATS,
+    PAUSE_ANNOTATION,
     RESET_ANNOTATION,
     Condition,
     ConditionStatus,
@@ -57,6 +58,8 @@ def flow_status(facts: FlowFacts) -> ReplicationFlowStatus:
     phases = [task.status.phase for task in facts.tasks if not task.spec.type.is_connector]
     pods = facts.pods
     generation = facts.flow.metadata.generation
+    if facts.paused:  # nothing was done about what changed since
+        generation = facts.flow.status.observed_generation if facts.flow.status else None
     return ReplicationFlowStatus(
         observed_generation=generation,
         conditions=conditions_of(
@@ -164,13 +167,22 @@ def _about_placement(facts: FlowFacts) -> Iterable[Condition]:
 
 
 def _about_drivers(facts: FlowFacts) -> Iterable[Condition]:
+    if facts.paused:
+        yield Condition(
+            type=ConditionType.RECONCILIATION_PAUSED,
+            status=ConditionStatus.TRUE,
+            reason=Reason.RECONCILIATION_PAUSED,
+            message=f"the annotation {PAUSE_ANNOTATION} keeps the operator from changing what the "
+            "flow owns; units of lost drivers are assigned all the same",
+        )
     if facts.pods is not None:
+        waits = "; their roll-out waits for its turn" if facts.waits_for_rollout else ""
         enough = facts.alive >= facts.desired
         yield Condition(
             type=ConditionType.DRIVERS_AVAILABLE,
             status=ConditionStatus.TRUE if enough else ConditionStatus.FALSE,
             reason=Reason.DRIVERS_ALIVE if enough else Reason.DRIVERS_MISSING,
-            message=f"{facts.alive} of {facts.desired} drivers are alive",
+            message=f"{facts.alive} of {facts.desired} drivers are alive{waits}",
         )
     ours = {task.metadata.name for task in facts.tasks}
     named = {driver: sorted(ours & set(units)) for driver, units in sorted(facts.overdue.items())}

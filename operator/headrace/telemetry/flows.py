@@ -65,6 +65,7 @@ _CONDITIONS = (
     ConditionType.TOMBSTONES_AT_RISK,
     ConditionType.ASSIGNMENT_FAILED,
     ConditionType.DRIVER_UNRESPONSIVE,
+    ConditionType.RECONCILIATION_PAUSED,
 )
 _PHASES = ("Running", "Restoring", "Paused", "Failed")
 

@@ -17,6 +17,7 @@ from headrace.controller.drivers import DriverLease
 from headrace.controller.events import EventRecorder
 from headrace.controller.flow import FlowReconciler, Settings
 from headrace.controller.resources import build_deployment, template_hash
+from headrace.controller.rollouts import Rollouts
 from headrace.controller.targets import FlowName
 from headrace.controller.writes import FlowWrites
 from headrace.errors import HeadraceError
@@ -24,6 +25,7 @@ from headrace.k8s import DEPLOYMENT, LEASE, REPLICA_SET, Client, Kind, Object, O
 from headrace.k8s.kinds import FLOW, POD, TASK, kind_of
 
 NAME = ("shop", "orders")
+SETTINGS = Settings("image")
 UNIT = TaskId("orders", "SourceTask", 0).name
 HOOK = Unavailable('the API server answers 500: failed calling webhook "guard.example"')
 
@@ -141,16 +143,18 @@ def a_flow_whose_driver_is_gone(*others: Object) -> Server:
 class Reconciled:
     """The flow of a server, and what reconciles it."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, settings: Settings, rollouts: int) -> None:
         client, self.server = cast(Client, server), server
         self.queued: list[FlowName] = []
         self.cache = ClusterCache(client, None, lambda *_: None)
+        self.children = Children(client)
         self.reconciler = FlowReconciler(
             self.cache,
-            Children(client),
+            self.children,
             FlowWrites(client, self.cache, EventRecorder(client, "operator")),
-            Settings("image"),
+            settings,
             lambda name, _: self.queued.append(name),
+            rollouts=Rollouts(rollouts, self.cache.flow_names, lambda _: None),
         )
 
     async def reconcile(self) -> HeadraceError | None:
@@ -180,8 +184,10 @@ class Reconciled:
 
 
 @asynccontextmanager
-async def operated(server: Server) -> AsyncIterator[Reconciled]:
-    it = Reconciled(server)
+async def operated(
+    server: Server, settings: Settings = SETTINGS, rollouts: int = 0
+) -> AsyncIterator[Reconciled]:
+    it = Reconciled(server, settings, rollouts)
     watching = asyncio.create_task(it.cache.run())
     async with asyncio.timeout(20):
         while not (it.cache.is_complete and all(one.renewed for one in it.leases())):
@@ -234,6 +240,73 @@ def test_units_move_while_a_webhook_lets_the_operator_wait(monkeypatch: pytest.M
             assert await it.reconcile() is HOOK, "the failure of the attempt before"
 
     asyncio.run(test())
+
+
+def test_units_move_while_the_reconciliation_is_paused() -> None:
+    async def test() -> None:
+        server = a_flow_whose_driver_is_gone()
+        pause = {"headrace.dev/pause-reconciliation": "true"}
+        server.objects[FLOW, "orders"]["metadata"]["annotations"] = pause
+        async with operated(server) as it:
+            assert await it.reconcile() is None
+            assert it.driver == "b"
+            assert (DEPLOYMENT, "orders-driver") not in server.objects
+            status = server.objects[FLOW, "orders"]["status"]
+            assert "observedGeneration" not in status, "nothing was done about the spec"
+            paused = next(c for c in status["conditions"] if c["type"] == "ReconciliationPaused")
+            assert paused["status"] == "True"
+            pause.clear()
+        async with operated(server) as it:
+            assert await it.reconcile() is None
+            assert (DEPLOYMENT, "orders-driver") in server.objects
+            status = server.objects[FLOW, "orders"]["status"]
+            assert status["observedGeneration"] == 1
+            types = {one["type"] for one in status["conditions"]}
+            assert "ReconciliationPaused" not in types
+
+    asyncio.run(test())
+
+
+def test_drivers_stay_as_they_are_until_it_is_their_turn() -> None:
+    """All else of their Deployment is applied: somebody scales the flow meanwhile."""
+
+    async def test() -> None:
+        first = deepcopy(ORDERS)
+        first["metadata"] |= {"name": "another", "uid": "2"}
+        server = a_flow_whose_driver_is_gone(first)
+        async with operated(server) as it:
+            assert await it.reconcile() is None
+        before = deepcopy(server.objects[DEPLOYMENT, "orders-driver"]["spec"]["template"])
+        server.objects[FLOW, "orders"]["spec"]["drivers"]["replicas"] = 3
+        settings = Settings("image of the next version")
+        async with operated(server, settings, rollouts=1) as it:
+            deployment = server.objects[DEPLOYMENT, "orders-driver"]
+            it.children.observe(deployment, deleted=False)
+            assert await it.reconcile() is None
+            assert deployment["spec"]["replicas"] == 3
+            assert deployment["spec"]["template"] == before
+            conditions = server.objects[FLOW, "orders"]["status"]["conditions"]
+            available = next(one for one in conditions if one["type"] == "DriversAvailable")
+            assert available["message"].endswith("their roll-out waits for its turn")
+            assert it.driver == "b", "its units are looked after"
+            await it.reconciler.reconcile(("shop", "another"))
+            assert await it.reconcile() is None
+            container = deployment["spec"]["template"]["spec"]["containers"][0]
+            assert container["image"] == "image of the next version"
+
+    asyncio.run(test())
+
+
+def test_a_pinned_image_stays_when_the_operator_changes_its_own() -> None:
+    pinned = deepcopy(ORDERS)
+    pinned["spec"]["drivers"]["image"] = "mine"
+    hashes = {
+        template_hash(build_deployment(ReplicationFlow.model_validate(flow), image))
+        for flow, image in ((pinned, "1"), (pinned, "2"))
+    }
+    assert len(hashes) == 1
+    made = build_deployment(ReplicationFlow.model_validate(pinned), "1")
+    assert made["spec"]["template"]["spec"]["containers"][0]["image"] == "mine"
 
 
 @pytest.mark.parametrize("newest", ["b", "c"])

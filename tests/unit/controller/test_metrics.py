@@ -34,7 +34,7 @@ def seen(*objects: Object) -> dict[str, Samples]:
     metrics = OperatorMetrics(registry, lambda: True)
     flows = [one for one in objects if one["kind"] == "ReplicationFlow"]
     tests = [one for one in objects if one["kind"] == "MirrorTest"]
-    metrics.lead(lambda: flows, tests, {"ReplicationFlow": lambda: 3})
+    metrics.lead(lambda: flows, lambda: tests, {"ReplicationFlow": lambda: 3})
     return scrape(registry)
 
 
@@ -160,7 +160,7 @@ def test_every_metric_that_is_described_is_served() -> None:
     status = {"tasks": {"total": 1}, "lag": {}}
     latency = {"p50": 1, "p99": 1, "p999": 1, "max": 1}
     test = a_test("once", "Passed", counts={"acknowledged": 1}, latencyMs=latency)
-    metrics.lead(lambda: [flow(status)], [test], {"ReplicationFlow": lambda: 3})
+    metrics.lead(lambda: [flow(status)], lambda: [test], {"ReplicationFlow": lambda: 3})
     found = scrape(registry)
     assert [name for name, samples in found.items() if not samples] == []
     assert found["headrace_reconcile_queue_length"] == {("ReplicationFlow",): 3}

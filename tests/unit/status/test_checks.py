@@ -155,17 +155,15 @@ def test_replicas_are_the_pods_that_did_not_end() -> None:
     assert (status.ready_replicas, status.replicas) == (2, 1)
 
 
-def test_an_unobserved_flow_is_unknown_and_keeps_its_time_and_figures() -> None:
+def test_an_unobserved_flow_keeps_its_time_and_figures() -> None:
     before = flow_status(facts(POD, alive=True))
-    paused = Readiness.unknown(Reason.RECONCILIATION_PAUSED, "paused")
-    once = status_without_units(paused, before, 3, NOW + timedelta(1))
-    (ready,) = once.conditions
-    assert (ready.status, ready.reason) == (
-        ConditionStatus.UNKNOWN,
-        Reason.RECONCILIATION_PAUSED,
-    )
+    once = status_without_units(BLOCKED, before, 3, NOW + timedelta(1))
+    assert {(one.status, one.reason) for one in once.conditions} == {
+        (NO, Reason.FORBIDDEN),
+        (YES, Reason.FORBIDDEN),
+    }
     assert once.ready_replicas == before.ready_replicas
-    again = status_without_units(paused, once, 3, NOW + timedelta(2))
+    again = status_without_units(BLOCKED, once, 3, NOW + timedelta(2))
     assert not is_significant(once, again)
 
 

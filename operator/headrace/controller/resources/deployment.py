@@ -29,7 +29,8 @@ target that answers slowly."""
 
 
 def build_deployment(flow: ReplicationFlow, image: str) -> Object:
-    """``spec.drivers.replicas`` drivers; none of a flow that is stopped.
+    """``spec.drivers.replicas`` drivers of ``image``, unless the flow pins another; none of a flow
+    that is stopped.
 
     maxUnavailable 0: a pod of the newest template is ready before one of the old ones goes, so that
     every unit can move straight to where it will stay.
@@ -85,7 +86,7 @@ def _build_pod_spec(flow: ReplicationFlow, image: str) -> Object:
         "shareProcessNamespace": True,
         "terminationGracePeriodSeconds": _GRACE_PERIOD_S,
         "securityContext": POD_SECURITY,
-        "containers": [_build_container(flow, image, secrets)],
+        "containers": [_build_container(flow, flow.spec.drivers.image or image, secrets)],
         "volumes": [{"name": "tmp", "emptyDir": {}}, *build_volumes(secrets)],
     }
 
