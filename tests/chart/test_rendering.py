@@ -16,7 +16,7 @@ import yaml
 from support.helm import CHART, KUBERNETES, ROOT, helm, render
 
 from headrace.cli.operator import command
-from headrace.controller import LEASE
+from headrace.controller import LEASE, DriverDefaults
 
 GOLDEN = Path(__file__).parent / "golden"
 CASES = ["cluster", "namespace", "everything"]
@@ -265,6 +265,19 @@ def test_several_namespaces_have_the_rights_and_are_watched() -> None:
     assert monitor["spec"]["namespaceSelector"] == {"matchNames": ["shop", "bank"]}
     (rule,) = of_kind(objects, "PrometheusRule")
     assert 'namespace=~"shop|bank"' in str(rule["spec"])
+
+
+def test_defaults_of_drivers_arrive_as_they_are_written() -> None:
+    (container,) = operator(
+        "--set=driver.resources.requests.cpu=100m",
+        "--set=driver.podTemplate.nodeSelector.disk=fast",
+        '--set-json=driver.podTemplate.tolerations=[{"key": "a", "operator": "Exists"}]',
+    )["containers"]
+    given = command.make_context("operator", list(container["args"])).params["driver_defaults"]
+    defaults = DriverDefaults.model_validate_json(given)
+    assert defaults.resources.requests == {"cpu": "100m"}
+    assert defaults.pod_template.node_selector == {"disk": "fast"}
+    assert [one.key for one in defaults.pod_template.tolerations] == ["a"]
 
 
 def test_names_are_as_long_as_a_pods_host_may_be() -> None:

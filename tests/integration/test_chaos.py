@@ -43,7 +43,7 @@ def driver_pod(resources: Resources) -> str:
     starts it."""
     enforced = "pod-security.kubernetes.io/enforce=restricted"
     resources.kubectl("label", "namespace", resources.namespace, enforced)
-    deployment = build_deployment(ReplicationFlow.model_validate(flow()), "headrace:9")
+    deployment = build_deployment(ReplicationFlow.model_validate(flow()), "headrace:9", chaos=True)
     spec = deployment["spec"]["template"]["spec"] | {"serviceAccountName": "default"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "orders-1"}, "spec": spec}
     resources.apply(pod)

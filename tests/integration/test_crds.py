@@ -77,7 +77,6 @@ class Bad(NamedTuple):
 NEEDS_TOPIC = "must be a topic's name: letters, digits, '.', '_', '-'"
 NEEDS_LABEL = "must be a DNS label: a-z, 0-9 and '-', a letter or digit at both ends"
 NEEDS_SERVERS = "must be host:port, or several of them separated by commas"
-NEEDS_REPLICAS = "must be -1 (the brokers' default) or from 1 to 32767"
 NEEDS_PASSWORD = "is required with type: Plain, ScramSha256 or ScramSha512"
 NEEDS_TEMPLATE = (
     "must be a topic's name with {topic} in it, and perhaps {source} for the source's alias"
@@ -119,8 +118,17 @@ BAD = [
         for topic in ("", ".", "..", "a b", "ö", "a/b")
     ),
     *(
-        Bad(flow(target=WEST | {"replicationFactor": n}), "spec.target.replicationFactor", message)
-        for n, message in ((0, NEEDS_REPLICAS), (-2, NEEDS_REPLICAS), (32768, NEEDS_REPLICAS))
+        Bad(
+            flow(target=WEST | {"replicationFactor": n}),
+            "spec.target.replicationFactor",
+            f"should be {bound}",
+            ours=ours,
+        )
+        for n, bound, ours in (
+            (0, "greater than or equal to 1", "must be at least 1"),
+            (-1, "greater than or equal to 1", "must be at least 1"),
+            (32768, "less than or equal to 32767", "must be at most 32767"),
+        )
     ),
     Bad(
         flow(policy={"type": "a b"}),
@@ -469,7 +477,6 @@ def test_python_decides_which_regular_expressions_there_are(
             "spec.source.authentication.type",
             "must be Plain or ScramSha256 or ScramSha512",
         ),
-        (mirror_test(partitioning="Any"), "spec.partitioning", "must be Preserved"),
     ],
 )
 def test_what_is_not_built_is_refused(

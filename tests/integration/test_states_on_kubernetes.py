@@ -69,6 +69,21 @@ def test_all_that_is_not_built_is_named_with_what_to_do(
     assert resources.get("deployments")["items"] == []
 
 
+def test_a_mirror_test_that_asks_for_too_much_is_stalled(
+    resources: Resources, wait_until: Wait
+) -> None:
+    resources.apply(manifests.mirror_test_of_another("anyhow", partitioning="Any"))
+
+    def stalled() -> dict[str, str]:
+        status = resources.get("mtest", "anyhow").get("status", {})
+        return next((c for c in status.get("conditions", []) if c["type"] == "Stalled"), {})
+
+    found = wait_until(stalled, within_s=LONG_S)
+    assert found["reason"] == "NotBuilt"
+    assert "spec.partitioning: Any is not built yet; use Preserved" in found["message"]
+    assert resources.get("jobs")["items"] == []
+
+
 def test_running_paused_stopped_and_on(
     *, resources: Resources, kubelet: Kubelet, east: Cluster, west: Cluster, wait_until: Wait
 ) -> None:

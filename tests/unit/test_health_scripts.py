@@ -29,8 +29,6 @@ OTHERWISE = {
     ("MirrorTest", "new"): "Current",
     # Tried again by itself: not stalled.
     ("ReplicationFlow", "task-failed"): "InProgress",
-    # Ready is Unknown.
-    ("ReplicationFlow", "reconciliation-paused"): "InProgress",
     # A source task has no Ready; its flow speaks for it, and nobody applies one.
     ("ReplicationTask", "failed"): "Current",
     ("ReplicationTask", "new"): "Current",

@@ -151,29 +151,11 @@ class ClusterSpec(Model):
                 yield Breach(("config", setting), f"cannot be set here: {owner}")
 
 
-_REPLICAS = "must be -1 (the brokers' default) or from 1 to 32767"
-
-
 class TargetClusterSpec(ClusterSpec):
     """The cluster that is written to."""
 
-    replication_factor: Whole = -1
-    """Replicas of the topics that headrace creates; -1 is the brokers' default."""
-
-    rules = (
-        *ClusterSpec.rules,
-        Rule(
-            "!has(self.replicationFactor) || self.replicationFactor == -1"
-            " || self.replicationFactor >= 1 && self.replicationFactor <= 32767",
-            _REPLICAS,
-            at="replicationFactor",
-        ),
-    )
-
-    def _breaches(self) -> Iterator[Breach]:
-        yield from super()._breaches()
-        if self.replication_factor != -1 and not 1 <= self.replication_factor <= 32767:
-            yield Breach(("replicationFactor",), _REPLICAS)
+    replication_factor: Annotated[Whole, Field(ge=1, le=32767)] | None = None
+    """Replicas of the topics that headrace creates; absent: the brokers' default."""
 
 
 _OTHER_ALIAS = "must differ from spec.source.alias"

@@ -167,9 +167,9 @@ def definition(resource: Resource) -> dict[str, Any]:
     if resource.longest_name:
         named = {"name": {"type": "string", "maxLength": resource.longest_name}}
         schema["properties"]["metadata"]["properties"] = named
-    if resource.kind in (ReplicationFlow, MirrorTest):
+    if resource.kind is ReplicationFlow:
         rules = schema["properties"]["spec"].setdefault(RULES, [])
-        rules += [rule.as_schema() for rule in unbuilt_rules(resource.kind)]
+        rules += [rule.as_schema() for rule in unbuilt_rules()]
     selectable = [{"jsonPath": path} for path in resource.selectable]
     return {
         "apiVersion": "apiextensions.k8s.io/v1",

@@ -100,6 +100,15 @@ class LocalObjectReference(Model):
     """Name of an object in the same namespace."""
 
 
+class HostAlias(Model):
+    """Kubernetes' HostAlias: a line of /etc/hosts."""
+
+    ip: Text
+    """The address."""
+    hostnames: Annotated[tuple[Text, ...], Field(max_length=100)] = ()
+    """Its names."""
+
+
 class PodTemplate(Model):
     """What is particular about pods."""
 
@@ -118,5 +127,17 @@ class PodTemplate(Model):
     is possible (ScheduleAnyway)."""
     priority_class_name: Name | None = None
     """Kubernetes' priorityClassName."""
+    runtime_class_name: Name | None = None
+    """Kubernetes' runtimeClassName."""
+    scheduler_name: Text | None = None
+    """Kubernetes' schedulerName."""
+    host_aliases: Annotated[tuple[HostAlias, ...], Field(max_length=100)] = ()
+    """Kubernetes' hostAliases: names of brokers that no DNS knows."""
+    dns_policy: Literal["ClusterFirst", "Default", "ClusterFirstWithHostNet", "None"] | None = None
+    """Kubernetes' dnsPolicy."""
+    dns_config: AsInKubernetes = Field(default_factory=dict)
+    """Kubernetes' dnsConfig."""
+    termination_grace_period_seconds: Annotated[Whole, Field(ge=1, le=3600)] | None = None
+    """Between TERM and KILL; absent: 30. A driver needs about 5 to hand over what it holds."""
     image_pull_secrets: Annotated[tuple[LocalObjectReference, ...], Field(max_length=100)] = ()
     """Secrets for pulling the image."""

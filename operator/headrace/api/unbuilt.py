@@ -118,11 +118,11 @@ def unbuilt(subject: ReplicationFlow | MirrorTest) -> Unbuilt:
     return Unbuilt(sentences, tuple(warned), places)
 
 
-def unbuilt_rules(kind: type[ReplicationFlow] | type[MirrorTest]) -> Iterator[Rule]:
-    """What the API server can refuse of it: single values, from the spec. Of details, and below
+def unbuilt_rules() -> Iterator[Rule]:
+    """What the API server can refuse of a flow: single values, from the spec. Of details, and below
     lists, the status says so."""
-    for part in FLOW if kind is ReplicationFlow else TEST:
-        default = _default(kind.model_fields["spec"].annotation, part.field)
+    for part in FLOW:
+        default = _default(ReplicationFlow.model_fields["spec"].annotation, part.field)
         allowed = {*part.built, default} - {PydanticUndefined}
         if {False, True} <= allowed:
             continue  # details ask for something, or nothing does
@@ -134,8 +134,8 @@ def unbuilt_rules(kind: type[ReplicationFlow] | type[MirrorTest]) -> Iterator[Ru
             absent = not value if isinstance(value, bool) else ""
             rule = f"{_at(_camel(other), absent)} == {_cel(value)} || {rule}"
         built = " or ".join(words(part.built)) or _word(next(iter(allowed)))
-        message = f"must be {built}: nothing else is built yet"
-        yield Rule(rule, message, at=path)
+        sentence = f"must be {built}: nothing else is built yet"
+        yield Rule(rule, sentence, at=path)
 
 
 def _default(spec: Any, path: str) -> object:

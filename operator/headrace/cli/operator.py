@@ -5,10 +5,19 @@ import os
 import socket
 
 import click
+from pydantic import ValidationError
 
 from headrace import __version__, logs
 from headrace.cli.log_options import follow_signal, log_format_option
-from headrace.controller import LEASE, ChaosRole, Images, OperatorOptions, Settings, run_operator
+from headrace.controller import (
+    LEASE,
+    ChaosRole,
+    DriverDefaults,
+    Images,
+    OperatorOptions,
+    Settings,
+    run_operator,
+)
 
 
 @click.command()
@@ -61,6 +70,12 @@ from headrace.controller import LEASE, ChaosRole, Images, OperatorOptions, Setti
     help="So many flows may replace their drivers at a time; 0: all.",
 )
 @click.option(
+    "--driver-defaults",
+    default="{}",
+    help="JSON: resources and podTemplate of all drivers, as in spec.drivers of a flow, which "
+    "overrides them. [default: none]",
+)
+@click.option(
     "--network-policy", is_flag=True, help="Make a NetworkPolicy for each flow's drivers."
 )
 @click.option(
@@ -82,6 +97,7 @@ def command(
     driver_image: str,
     spark_image: str,
     max_concurrent_rollouts: int,
+    driver_defaults: str,
     network_policy: bool,
     chaos_role: str | None,
     log_format: str,
@@ -99,7 +115,12 @@ def command(
         lease=lease,
         ip=ip,
         port=port,
-        flows=Settings(driver_image=driver_image, network_policy=network_policy),
+        flows=Settings(
+            driver_image=driver_image,
+            network_policy=network_policy,
+            driver_defaults=_defaults(driver_defaults),
+            chaos=chaos_role is not None,
+        ),
         max_concurrent_rollouts=max_concurrent_rollouts,
         tests=Images(spark_image, driver_image),
         chaos_role=ChaosRole("Role" if namespaces else "ClusterRole", chaos_role)
@@ -107,3 +128,12 @@ def command(
         else None,
     )
     asyncio.run(run_operator(options))
+
+
+def _defaults(text: str) -> DriverDefaults:
+    try:
+        return DriverDefaults.model_validate_json(text)
+    except ValidationError as error:
+        (first, *_) = error.errors()
+        where = ".".join(map(str, first["loc"]))
+        raise click.UsageError(f"--driver-defaults: {where}: {first['msg']}") from None

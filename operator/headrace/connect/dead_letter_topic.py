@@ -18,8 +18,9 @@ def prepare_dead_letter_topic(context: FlowContext, on_target: Collection[str]) 
     if topic is None or topic in on_target:
         return ""
     config = {"max.message.bytes": str(_LARGEST_BYTES)}
+    replicas = context.spec.target.replication_factor or -1
     try:
-        if context.target.create_topic(topic, 1, context.spec.target.replication_factor, config):
+        if context.target.create_topic(topic, 1, replicas, config):
             log.info("dead-letter topic ready", flow=context.name, topic=topic)
     except HeadraceError as error:
         return (

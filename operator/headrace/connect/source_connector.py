@@ -142,7 +142,7 @@ class SourceConnector(ThreadedUnit):
         if existing:
             self.context.target.add_partitions(topic, wanted)
         else:
-            factor = self.context.spec.target.replication_factor
+            factor = self.context.spec.target.replication_factor or -1
             if not self.context.target.create_topic(topic, wanted, factor):
                 raise Retriable(
                     f"topic {topic} was created by somebody else meanwhile: trying again"

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from headrace.api import (
@@ -27,10 +27,12 @@ from headrace.controller.provisioner import Provided, Provisioner
 from headrace.controller.queue import SOON_S
 from headrace.controller.resources import (
     CONNECTORS,
+    DriverDefaults,
     build_children,
     build_connector,
     build_deployment,
     template_hash,
+    with_defaults,
 )
 from headrace.controller.rollouts import Rollouts
 from headrace.controller.targets import FlowName, flow_name, taken_target
@@ -56,6 +58,9 @@ class Settings:
 
     driver_image: str
     network_policy: bool = False
+    driver_defaults: DriverDefaults = field(default_factory=DriverDefaults)
+    chaos: bool = False
+    """Whether mirror tests may break drivers."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +130,10 @@ class FlowReconciler:
 
     async def _make_and_assign(self, flow: ReplicationFlow) -> _Outcome:
         paused = flow.metadata.annotations.get(PAUSE_ANNOTATION) == "true"
-        newest = template_hash(build_deployment(flow, self._settings.driver_image))
+        made = with_defaults(flow, self._settings.driver_defaults)
+        newest = template_hash(
+            build_deployment(made, self._settings.driver_image, chaos=self._settings.chaos)
+        )
         self._take_turn(flow, newest, paused=paused)
         drivers = await self._drivers(flow, newest)
         taken = taken_target(flow, self._cache.flows(), self._cache.written)
@@ -185,8 +193,12 @@ class FlowReconciler:
             raise error
 
     async def _apply_children(self, flow: ReplicationFlow) -> None:
+        settings = self._settings
         for manifest in build_children(
-            flow, self._settings.driver_image, network_policy=self._settings.network_policy
+            with_defaults(flow, settings.driver_defaults),
+            settings.driver_image,
+            network_policy=settings.network_policy,
+            chaos=settings.chaos,
         ):
             if manifest["kind"] == DEPLOYMENT.name and flow_name(flow) in self._waits:
                 if (template := self._children.template(flow)) is None:

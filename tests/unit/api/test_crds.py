@@ -82,11 +82,12 @@ def test_the_shape_is_structural() -> None:
         assert not ("properties" in schema and "additionalProperties" in schema), path
 
 
-def test_what_is_unknown_is_kept_in_a_pods_affinity_only() -> None:
+def test_what_is_unknown_is_kept_in_a_pods_affinity_and_dns_only() -> None:
     kept = {path for path, schema in ALL if schema.get("x-kubernetes-preserve-unknown-fields")}
     assert kept == {
-        ("spec", "drivers", "podTemplate", "affinity"),
-        ("spec", "podTemplate", "affinity"),
+        (*path, field)
+        for path in (("spec", "drivers", "podTemplate"), ("spec", "podTemplate"))
+        for field in ("affinity", "dnsConfig")
     }
 
 

@@ -42,7 +42,7 @@ def test_defaults_are_those_of_the_design() -> None:
     pausedPartitions: []
     """
     assert written == yaml.safe_load(defaults)
-    assert spec.target.replication_factor == -1
+    assert spec.target.replication_factor is None
     assert (spec.drivers.replicas, spec.drivers.lease_seconds) == (2, 6)
 
 

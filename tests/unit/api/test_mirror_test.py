@@ -9,43 +9,6 @@ HALF = {"atPercent": 50, "action": "KillDriver"}
 AT_9_S = {"atSeconds": 9, "action": "KillDriver"}
 
 
-def test_defaults_are_those_of_the_design() -> None:
-    spec = MirrorTest.model_validate(mirror_test()).spec
-    assert spec.model_dump(mode="json", by_alias=True, exclude_none=True) == {
-        "flowName": "orders",
-        "targetTopic": "{source}.{topic}",
-        "partitioning": "Preserved",
-        "load": {
-            "topics": 3,
-            "partitions": 8,
-            "producers": 2,
-            "messages": 1_000_000,
-            "messageSizeBytes": 1024,
-            "messageFormat": "Headers",
-        },
-        "budgets": {"missing": 0, "reordered": 0, "corrupted": 0},
-        "settleSeconds": 120,
-        "chaos": [],
-        "concurrencyPolicy": "Forbid",
-        "suspend": False,
-        "successfulTestsHistoryLimit": 3,
-        "failedTestsHistoryLimit": 1,
-        "spark": {
-            "executors": 2,
-            "driver": {"cpu": "500m"},
-            "executor": {"cpu": "200m", "memoryMebibytes": 1536},
-        },
-        "podTemplate": {
-            "metadata": {"labels": {}, "annotations": {}},
-            "nodeSelector": {},
-            "affinity": {},
-            "tolerations": [],
-            "topologySpreadConstraints": [],
-            "imagePullSecrets": [],
-        },
-    }
-
-
 def test_a_load_is_bounded_by_a_number_or_by_time() -> None:
     assert (Load().messages, Load().topics) == (1_000_000, 3)
     by_time = Load(duration_seconds=60, names=("a", "b"))

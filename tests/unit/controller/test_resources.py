@@ -15,10 +15,12 @@ from headrace.api.labels import FLOW_LABEL
 from headrace.controller.names import TEMPLATE
 from headrace.controller.resources import (
     CONNECTORS,
+    DriverDefaults,
     build_children,
     build_connector,
     build_deployment,
     template_hash,
+    with_defaults,
 )
 from headrace.k8s import Object
 
@@ -144,3 +146,45 @@ def test_the_operator_has_every_right_that_it_gives() -> None:
 
 def test_drivers_are_given_what_they_are_tested_with_and_no_more() -> None:
     assert rights(given()) == rights(RULES)
+
+
+def test_a_flow_overrides_what_all_drivers_have_field_by_field() -> None:
+    wide = DriverDefaults.model_validate(
+        {
+            "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}},
+            "podTemplate": {
+                "metadata": {"labels": {"team": "platform", "cost": "1"}},
+                "priorityClassName": "high",
+                "runtimeClassName": "gvisor",
+                "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["broker"]}],
+                "terminationGracePeriodSeconds": 60,
+            },
+        }
+    )
+    own = {
+        "resources": {"requests": {"cpu": "2"}},
+        "podTemplate": {"metadata": {"labels": {"team": "a"}}, "priorityClassName": "low"},
+    }
+    small = read("small")
+    drivers = small.spec.drivers.model_validate(own)
+    flow = small.model_copy(update={"spec": small.spec.model_copy(update={"drivers": drivers})})
+    template = build_deployment(with_defaults(flow, wide), IMAGE)["spec"]["template"]
+    spec = template["spec"]
+    assert {"team": "a", "cost": "1"}.items() <= template["metadata"]["labels"].items()
+    assert spec["containers"][0]["resources"]["requests"] == {"cpu": "2", "memory": "256Mi"}
+    assert (spec["priorityClassName"], spec["runtimeClassName"]) == ("low", "gvisor")
+    assert spec["hostAliases"] == [{"ip": "10.0.0.1", "hostnames": ["broker"]}]
+    assert spec["terminationGracePeriodSeconds"] == 60
+    assert with_defaults(small, DriverDefaults()) == small
+    before = build_deployment(small, IMAGE)
+    assert template_hash(build_deployment(with_defaults(small, wide), IMAGE)) != template_hash(
+        before
+    )
+
+
+def test_processes_are_shared_for_chaos_only() -> None:
+    specs = [
+        build_deployment(read("small"), IMAGE, chaos=chaos)["spec"]["template"]["spec"]
+        for chaos in (False, True)
+    ]
+    assert [spec.get("shareProcessNamespace") for spec in specs] == [None, True]

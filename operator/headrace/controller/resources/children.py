@@ -11,7 +11,9 @@ from headrace.controller.resources.guards import build_network_policy, build_pod
 from headrace.k8s import Object
 
 
-def build_children(flow: ReplicationFlow, image: str, *, network_policy: bool) -> list[Object]:
+def build_children(
+    flow: ReplicationFlow, image: str, *, network_policy: bool, chaos: bool = False
+) -> list[Object]:
     """What the drivers may do comes before the drivers; units are not among them."""
     return [
         build_service_account(flow),
@@ -19,5 +21,5 @@ def build_children(flow: ReplicationFlow, image: str, *, network_policy: bool) -
         build_role_binding(flow),
         build_pod_disruption_budget(flow),
         *([build_network_policy(flow)] if network_policy else []),
-        build_deployment(flow, image),
+        build_deployment(flow, image, chaos=chaos),
     ]

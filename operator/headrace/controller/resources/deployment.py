@@ -28,9 +28,9 @@ _GRACE_PERIOD_S = 30
 target that answers slowly."""
 
 
-def build_deployment(flow: ReplicationFlow, image: str) -> Object:
+def build_deployment(flow: ReplicationFlow, image: str, *, chaos: bool = False) -> Object:
     """``spec.drivers.replicas`` drivers of ``image``, unless the flow pins another; none of a flow
-    that is stopped.
+    that is stopped. ``chaos``: mirror tests may break them.
 
     maxUnavailable 0: a pod of the newest template is ready before one of the old ones goes, so that
     every unit can move straight to where it will stay.
@@ -47,18 +47,23 @@ def build_deployment(flow: ReplicationFlow, image: str) -> Object:
                 "type": "RollingUpdate",
                 "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "25%"},
             },
-            "template": build_pod_template(flow, image),
+            "template": build_pod_template(flow, image, chaos=chaos),
         },
     }
 
 
-def build_pod_template(flow: ReplicationFlow, image: str) -> Object:
+def build_pod_template(flow: ReplicationFlow, image: str, *, chaos: bool = False) -> Object:
     """The pods, labelled with a hash of all that makes them what they are: clusters, policy
     and mover too, which a driver takes from its flow once, when it starts."""
     wanted = flow.spec.drivers.pod_template
     selector = driver_selector(flow.metadata.name)
     ours = {**flow_labels(flow.metadata.name), **selector}
-    pod = as_wished(wanted, ours, _build_pod_spec(flow, image), selector=selector, spread=SPREAD)
+    spec = _build_pod_spec(flow, image)
+    if chaos:
+        # A container that joins for a moment can signal the driver: as process 1 of its own
+        # processes it would ignore KILL and STOP.
+        spec["shareProcessNamespace"] = True
+    pod = as_wished(wanted, ours, spec, selector=selector, spread=SPREAD)
     labels = pod["metadata"]["labels"]
     at_start = flow.spec.model_dump(
         mode="json", include={"source", "target", "policy", "mover"}, exclude_unset=True
@@ -81,9 +86,6 @@ def _build_pod_spec(flow: ReplicationFlow, image: str) -> Object:
         "serviceAccountName": driver_name(flow),
         "automountServiceAccountToken": True,
         "enableServiceLinks": False,
-        # A container that joins for a moment can signal the driver: as process 1 of its own
-        # processes it would ignore KILL and STOP.
-        "shareProcessNamespace": True,
         "terminationGracePeriodSeconds": _GRACE_PERIOD_S,
         "securityContext": POD_SECURITY,
         "containers": [_build_container(flow, flow.spec.drivers.image or image, secrets)],
@@ -126,6 +128,8 @@ def _build_container(flow: ReplicationFlow, image: str, secrets: list[str]) -> O
             "timeoutSeconds": 2,
             "failureThreshold": 2,
         },
+        # The last lines of its log, in the pod's status.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": CONTAINER_SECURITY,
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *build_mounts(secrets)],
     }

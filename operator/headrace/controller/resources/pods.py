@@ -44,7 +44,8 @@ def as_wished(
             {"labelSelector": {"matchLabels": dict(selector or labels)}} | one
             for one in constraints
         ]
-    return {"metadata": metadata, "spec": {**wishes, **spec}}
+    grace = {key: wishes[key] for key in ("terminationGracePeriodSeconds",) if key in wishes}
+    return {"metadata": metadata, "spec": {**wishes, **spec, **grace}}
 
 
 def from_field(name: str, path: str) -> Object:

@@ -11,14 +11,14 @@ local function health(is, message)
   return { status = is, message = message }
 end
 
-if paused.status == "True" then
-  return health("Suspended", paused.message)
-end
 if status.observedGeneration ~= obj.metadata.generation then
   return health("Progressing", "the operator has not acted on this spec yet")
 end
 if stalled.status == "True" then
   return health("Degraded", stalled.message)
+end
+if paused.status == "True" then
+  return health("Suspended", paused.message)
 end
 -- Its driver starts it anew, with growing pauses: to kstatus that is in progress.
 if ready.reason == "TaskFailed" then
