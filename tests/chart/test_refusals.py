@@ -51,6 +51,11 @@ from support.helm import HelmError, render
             "watchNamespaces: is for scope: Namespace only; set that, or leave watchNamespaces "
             "empty",
         ),
+        ("mirrorTests.enabled=yes", "at '/mirrorTests/enabled': got string, want boolean"),
+        (
+            "mirrorTests.enabled=false,chaos.enabled=true",
+            "chaos.enabled: is for mirror tests; set mirrorTests.enabled: true, or chaos.enabled",
+        ),
         (
             "serviceAccount.create=false",
             "serviceAccount.name: is required with serviceAccount.create: false; name one that is",

@@ -22,7 +22,8 @@ GOLDEN = Path(__file__).parent / "golden"
 CASES = ["cluster", "namespace", "everything"]
 CRD = "CustomResourceDefinition"
 ROLES = {"Role", "ClusterRole"}
-RULES, RULES_OF_CHAOS = "operator-rules.yaml", "chaos-rules.yaml"
+FILES = ("operator", "mirror-test", "chaos", "view", "edit")
+RULES, RULES_OF_TESTS, RULES_OF_CHAOS, *_ = (f"{file}-rules.yaml" for file in FILES)
 
 Object = dict[str, Any]
 
@@ -45,13 +46,25 @@ def operator(*arguments: str) -> Object:
     return pod
 
 
+def shortened(given: list[Object]) -> Iterator[str | Object]:
+    """The names of files in the place of their rules."""
+    while given:
+        for file in FILES:
+            there = rules(f"{file}-rules.yaml")
+            if given[: len(there)] == there:
+                yield f"those of files/{file}-rules.yaml"
+                given = given[len(there) :]
+                break
+        else:
+            yield given[0]
+            given = given[1:]
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_a_release_is_as_it_was_agreed(case: str) -> None:
     objects = [object for object in render(values_of(case)) if object["kind"] != CRD]
     for role in of_kind(objects, *ROLES):
-        file = RULES_OF_CHAOS if role["rules"] == rules(RULES_OF_CHAOS) else RULES
-        there = len(rules(file))
-        role["rules"] = [f"those of files/{file}", *role["rules"][there:]]
+        role["rules"] = list(shortened(role["rules"]))
     for dashboard in of_kind(objects, "ConfigMap"):
         dashboard["data"] = dict.fromkeys(dashboard["data"], "that of files/dashboards")
     text = yaml.safe_dump_all(objects, sort_keys=True, width=99)
@@ -74,9 +87,53 @@ def test_helm_finds_no_fault(case: str) -> None:
 def test_the_operator_gets_the_rights_of_the_file_and_no_others(
     scope: str, kind: str, namespace: str | None
 ) -> None:
-    (role,) = of_kind(render(f"--set=scope={scope}"), *ROLES)
+    only = (f"--set=scope={scope}", "--set=rbac.aggregate=false")
+    (role,) = of_kind(render(*only), *ROLES)
     assert (role["kind"], role["metadata"].get("namespace")) == (kind, namespace)
+    assert role["rules"] == [*rules(RULES), *rules(RULES_OF_TESTS)]
+    (role,) = of_kind(render(*only, "--set=mirrorTests.enabled=false"), *ROLES)
     assert role["rules"] == rules(RULES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], {"--refuse-tests-in=kafka"}),
+        (["--set=scope=Namespace"], set()),
+        (
+            ["--set=scope=Namespace", "--set=watchNamespaces[0]=shop"],
+            {"--refuse-tests-in=kafka"},
+        ),
+        (
+            ["--set=scope=Namespace", "--set=mirrorTests.enabled=false"],
+            {"--no-mirror-tests"},
+        ),
+        (
+            ["--set=scope=Namespace", "--set=spark.allowCustomImage=false"],
+            {"--no-custom-spark-image"},
+        ),
+    ],
+)
+def test_which_mirror_tests_are_carried_out(arguments: list[str], expected: set[str]) -> None:
+    (container,) = operator(*arguments)["containers"]
+    words = ("--no-", "--refuse-")
+    assert {one for one in container["args"] if one.startswith(words)} == expected
+
+
+def test_users_get_rights_where_the_release_is_cluster_wide() -> None:
+    def added(*arguments: str) -> dict[str, Any]:
+        return {
+            label.removeprefix("rbac.authorization.k8s.io/aggregate-to-"): role["rules"]
+            for role in of_kind(render(*arguments), "ClusterRole")
+            for label in role["metadata"]["labels"]
+            if label.startswith("rbac.")
+        }
+
+    both = {role: rules(f"{role}-rules.yaml") for role in ("view", "edit")}
+    assert added() == both
+    assert added("--set=rbac.aggregate=false") == {}
+    assert added("--set=scope=Namespace") == {}
+    assert added("--set=scope=Namespace", "--set=rbac.aggregate=true") == both
 
 
 @pytest.mark.parametrize(
@@ -95,14 +152,15 @@ def test_the_operator_gets_the_rights_of_the_file_and_no_others(
 def test_with_chaos_the_operator_may_bind_one_role_more_and_no_other(
     arguments: list[str], kind: str, name: str, namespace: str | None
 ) -> None:
-    objects = render("--set=chaos.enabled=true", *arguments)
+    objects = render("--set=chaos.enabled=true", "--set=rbac.aggregate=false", *arguments)
     roles = {role["metadata"]["name"]: role for role in of_kind(objects, *ROLES)}
     chaos = roles.pop(name)
     assert (chaos["kind"], chaos["metadata"].get("namespace")) == (kind, namespace)
     assert chaos["rules"] == rules(RULES_OF_CHAOS)
     (operators,) = roles.values()
-    assert operators["rules"][: len(rules(RULES))] == rules(RULES)
-    assert operators["rules"][len(rules(RULES)) :] == [
+    always = [*rules(RULES), *rules(RULES_OF_TESTS)]
+    assert operators["rules"][: len(always)] == always
+    assert operators["rules"][len(always) :] == [
         {"apiGroups": ["headrace.dev"], "resources": ["mirrortests"], "verbs": ["patch"]},
         {
             "apiGroups": ["rbac.authorization.k8s.io"],
@@ -118,7 +176,11 @@ def test_with_chaos_the_operator_may_bind_one_role_more_and_no_other(
 
 
 def test_no_rights_are_given_where_somebody_else_gives_them() -> None:
-    arguments = ("--set=rbac.create=false", "--set=chaos.enabled=true")
+    arguments = (
+        "--set=rbac.create=false",
+        "--set=rbac.aggregate=false",
+        "--set=chaos.enabled=true",
+    )
     kinds = {object["kind"] for object in render(*arguments)}
     assert kinds.isdisjoint({*ROLES, "RoleBinding", "ClusterRoleBinding"})
 

@@ -8,6 +8,7 @@ SERVICES = "10.96.0.0/16"
 """The addresses of Services."""
 
 FEW_CONTROLLERS = (
+    "clusterrole-aggregation-controller",
     "deployment-controller",
     "garbage-collector-controller",
     "job-controller",

@@ -68,6 +68,8 @@ def test_a_release_reconciles_the_flows_of_its_scope(
     (container,) = flows.get("deployment", "first-driver")["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "drivers:of-the-chart"
 
+    if whose == "all":
+        check_rights_of_users(api_server, flows, wait_until)
     release = Resources(api_server, namespace)
     leases = flows if whose == "other" else release
     leader = leases.leader()
@@ -86,6 +88,38 @@ def test_a_release_reconciles_the_flows_of_its_scope(
     with pytest.raises(KubectlError, match="not found"):
         release.get(DEPLOYMENT)
     assert {one["metadata"]["name"] for one in flows.get("rflow")["items"]} == {"first", "second"}
+
+
+def check_rights_of_users(api_server: ApiServer, flows: Resources, wait_until: Wait) -> None:
+    """The lines of docs/security.md about the roles view, edit and admin."""
+    for role in ("view", "edit", "admin"):
+        flows.kubectl("create", "rolebinding", role, f"--clusterrole={role}", f"--user={role}")
+
+    def may(user: str, verb: str, kind: str) -> bool:
+        try:
+            return flows.kubectl("auth", "can-i", verb, kind, f"--as={user}").strip() == "yes"
+        except KubectlError:  # it exits with 1
+            return False
+
+    kinds = ("replicationflows", "mirrortests")
+    wait_until(lambda: may("admin", "create", "mirrortests"), within_s=60)
+    for kind in (*kinds, "replicationtasks"):
+        assert all(may(user, "list", kind) for user in ("view", "edit", "admin"))
+    for user in ("edit", "admin"):
+        assert all(
+            may(user, verb, kind) for verb in ("create", "patch", "delete") for kind in kinds
+        )
+        assert may(user, "patch", "replicationtasks")
+        assert not may(user, "create", "replicationtasks")
+        assert not may(user, "patch", "replicationflows/status")
+    assert not any(may("view", verb, kind) for verb in ("create", "patch") for kind in kinds)
+    assert "first" in flows.kubectl("get", "rflow", "--as=view")
+    scale = ("scale", "rflow/first", "--replicas=0")
+    with pytest.raises(KubectlError, match='"view" cannot patch'):
+        flows.kubectl(*scale, "--as=view")
+    flows.kubectl(*scale, "--as=edit")
+    with pytest.raises(KubectlError, match='"anybody" cannot list'):
+        flows.kubectl("get", "rflow", "--as=anybody")
 
 
 def test_a_second_release_may_not_take_the_definitions_by_accident(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from cluster.api_server import ApiServer, OwnApiServer
+from support.manifests import mirror_test_of_another
 from support.operators import ROOT, Operator, Resources, give_rights, running_operator
 
 Wait = Callable[..., Any]
@@ -512,6 +513,19 @@ def test_an_operator_of_two_namespaces_and_of_some_flows(
     finally:
         for one in (other, third):
             one.kubectl("delete", "namespace", one.namespace, "--wait=false")
+
+
+def test_without_mirror_tests_no_rights_on_them_are_needed(
+    api_server: ApiServer, resources: Resources, tmp_path: Path, wait_until: Wait
+) -> None:
+    give_rights(api_server, resources.namespace, mirror_tests=False)
+    alone = ["--no-mirror-tests"]
+    with running_operator(api_server, resources.namespace, tmp_path, arguments=alone) as operator:
+        resources.apply(mirror_test_of_another("nightly"), FLOW)
+        is_made(resources, wait_until)
+        assert "does not see all that it has to" not in operator.log
+        assert "Traceback" not in operator.log
+        assert "status" not in resources.get("mtest", "nightly")
 
 
 def test_a_leader_that_cannot_renew_its_lease_ends(

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "charts" / "headrace" / "files" / "operator-rules.yaml"
+RULES_OF_TESTS = RULES.with_name("mirror-test-rules.yaml")
 RULES_OF_CHAOS = RULES.with_name("chaos-rules.yaml")
 ACCOUNT = "headrace-operator"
 CHAOS_ROLE = "headrace-operator-chaos"
@@ -70,15 +71,20 @@ def give_rights(
     *,
     everywhere: bool = False,
     chaos: bool = False,
+    mirror_tests: bool = True,
 ) -> None:
     """The operator's account in ``namespace``, ``without`` a right, as ``watch pods``; its rights
-    are for that namespace, or ``everywhere``. ``chaos``: as the chart with ``chaos.enabled``."""
-    rules: list[dict[str, Any]] = yaml.safe_load(RULES.read_text())
+    are for that namespace, or ``everywhere``. ``chaos``, ``mirror_tests``: as the chart with
+    ``chaos.enabled`` and ``mirrorTests.enabled``."""
+    rules: list[dict[str, Any]] = [
+        *yaml.safe_load(RULES.read_text()),
+        *(yaml.safe_load(RULES_OF_TESTS.read_text()) if mirror_tests else []),
+    ]
     if chaos:
         rules += _give_chaos_role(api_server, namespace)
     missing_verb, _, resource = without.partition(" ")
     for rule in rules:
-        if resource in rule["resources"]:
+        if resource in rule["resources"] and missing_verb in rule["verbs"]:
             rule["verbs"].remove(missing_verb)
     rbac = "rbac.authorization.k8s.io"
     named = {"name": ACCOUNT}

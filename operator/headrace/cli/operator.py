@@ -16,6 +16,7 @@ from headrace.controller import (
     Images,
     OperatorOptions,
     Settings,
+    TestSettings,
     run_operator,
 )
 
@@ -83,6 +84,22 @@ from headrace.controller import (
     help="Role of the Jobs that carry out spec.chaos: a ClusterRole; with --namespace a Role "
     "there. [default: tests with spec.chaos are refused]",
 )
+@click.option(
+    "--no-mirror-tests",
+    is_flag=True,
+    help="Leave mirror tests alone; then no rights on them, Jobs and ConfigMaps are needed.",
+)
+@click.option(
+    "--no-custom-spark-image",
+    is_flag=True,
+    help="Refuse mirror tests with spec.spark.image.",
+)
+@click.option(
+    "--refuse-tests-in",
+    metavar="NAMESPACE",
+    help="Refuse the mirror tests of this namespace: the operator's own, of which a pod could take "
+    "the operator's token.",
+)
 @log_format_option
 def command(
     *,
@@ -100,6 +117,9 @@ def command(
     driver_defaults: str,
     network_policy: bool,
     chaos_role: str | None,
+    no_mirror_tests: bool,
+    no_custom_spark_image: bool,
+    refuse_tests_in: str | None,
     log_format: str,
 ) -> None:
     """Reconcile flows and mirror tests. Finds the API server by KUBECONFIG, else as a pod."""
@@ -122,10 +142,14 @@ def command(
             chaos=chaos_role is not None,
         ),
         max_concurrent_rollouts=max_concurrent_rollouts,
-        tests=Images(spark_image, driver_image),
-        chaos_role=ChaosRole("Role" if namespaces else "ClusterRole", chaos_role)
-        if chaos_role
-        else None,
+        tests=None
+        if no_mirror_tests
+        else TestSettings(
+            Images(spark_image, driver_image),
+            ChaosRole("Role" if namespaces else "ClusterRole", chaos_role) if chaos_role else None,
+            custom_images=not no_custom_spark_image,
+            refused_namespace=refuse_tests_in,
+        ),
     )
     asyncio.run(run_operator(options))
 

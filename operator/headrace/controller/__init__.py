@@ -12,7 +12,7 @@ driver owns which unit), ``targets``, ``blocked``. Only ``children`` and ``write
 """
 
 from headrace.controller.flow import Settings
-from headrace.controller.mirror_tests import ChaosRole, Images
+from headrace.controller.mirror_tests import ChaosRole, Images, TestSettings
 from headrace.controller.operator import LEASE, OperatorOptions, run_operator
 from headrace.controller.resources import DriverDefaults
 
@@ -23,5 +23,6 @@ __all__ = [
     "Images",
     "OperatorOptions",
     "Settings",
+    "TestSettings",
     "run_operator",
 ]

@@ -11,18 +11,20 @@ from headrace.logs import get_logger
 
 log = get_logger(__name__)
 
-WATCHED = (FLOW, TASK, MIRROR_TEST, *CHILDREN, POD, LEASE, JOB, CONFIG_MAP)
+WATCHED = (FLOW, TASK, *CHILDREN, POD, LEASE)
+WATCHED_OF_TESTS = (MIRROR_TEST, JOB, CONFIG_MAP)
 _RETRY_S = 3.0
 
 
-async def wait_for_flows(client: Client, namespace: str | None) -> None:
+async def wait_for_flows(client: Client, namespace: str | None, *, with_tests: bool) -> None:
     """Log which definitions and which rights are missing; return when flows can be watched.
 
     Without flows there is nothing to do. Whoever watches another kind retries by itself.
     """
+    watched = (*WATCHED, *(WATCHED_OF_TESTS if with_tests else ()))
     logged: list[str] = []
     while True:
-        errors = await asyncio.gather(*(_access_error(client, namespace, kind) for kind in WATCHED))
+        errors = await asyncio.gather(*(_access_error(client, namespace, kind) for kind in watched))
         messages = [str(error) for error in errors if error is not None]
         if messages and messages != logged:
             log.error("does not see all that it has to; it tries again", why="; ".join(messages))

@@ -37,8 +37,11 @@ class EndlessBackoffs:
         return chain(_BACKOFFS_S, repeat(_BACKOFFS_S[-1]))
 
 
-async def watch_owned(namespaces: Sequence[str], on_event: ObjectListener) -> None:
-    """Watch until the process gets TERM or INT; no ``namespaces``: all."""
+async def watch_owned(
+    namespaces: Sequence[str], on_event: ObjectListener, *, with_tests: bool = True
+) -> None:
+    """Watch until the process gets TERM or INT; no ``namespaces``: all. ``with_tests``: also what
+    mirror tests own."""
     registry = kopf.OperatorRegistry()
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False  # Events are ours to post
@@ -58,7 +61,8 @@ async def watch_owned(namespaces: Sequence[str], on_event: ObjectListener) -> No
             object = {"apiVersion": kind.api_version, "kind": kind.name, **event["object"]}
             on_event(kind, object, event["type"] == "DELETED")
 
-    of_flows, of_tests = dict.fromkeys(CHILDREN, _OURS), dict.fromkeys(_STAGES, _OF_A_TEST)
+    of_flows = dict.fromkeys(CHILDREN, _OURS)
+    of_tests = dict.fromkeys(_STAGES if with_tests else (), _OF_A_TEST)
     for child, labels in (of_flows | of_tests).items():
         settings.watching.label_selectors[child.api_version, child.plural] = labels
         watch(child)

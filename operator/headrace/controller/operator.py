@@ -15,7 +15,7 @@ from headrace.controller.events import EventRecorder
 from headrace.controller.flow import FlowReconciler, Settings
 from headrace.controller.kopf_watch import quiet_kopf, watch_owned
 from headrace.controller.metrics import OperatorMetrics
-from headrace.controller.mirror_tests import ChaosRole, Images, MirrorTestReconciler, TestName
+from headrace.controller.mirror_tests import MirrorTestReconciler, TestName, TestSettings
 from headrace.controller.queue import SOON_S, KeyQueue
 from headrace.controller.rollouts import Rollouts
 from headrace.controller.targets import FlowName
@@ -65,9 +65,8 @@ class OperatorOptions:
     flows: Settings
     max_concurrent_rollouts: int
     """So many flows may replace their drivers at a time; 0: all."""
-    tests: Images
-    chaos_role: ChaosRole | None = None
-    """What the Jobs of ``spec.chaos`` may do; None: there are none."""
+    tests: TestSettings | None
+    """None: mirror tests are left alone, and no rights on them are needed."""
 
 
 async def run_operator(options: OperatorOptions) -> None:
@@ -130,8 +129,10 @@ async def _lead(client: Client, options: OperatorOptions, metrics: OperatorMetri
         )
         for one, cache in caches.items()
     }
-    tests = MirrorTestReconciler(
-        client, events, options.tests, options.chaos_role, options.identity
+    tests = (
+        MirrorTestReconciler(client, events, options.tests, options.identity)
+        if options.tests
+        else None
     )
     tests_queue = KeyQueue[TestName](on_reconciled=metrics.reconciles(MIRROR_TEST.name))
 
@@ -153,14 +154,16 @@ async def _lead(client: Client, options: OperatorOptions, metrics: OperatorMetri
 
     async def reconcile_test(name: TestName) -> float | None:
         # Jobs and ConfigMaps of all tests are watched, also of those that are another operator's.
-        if options.selector and not any(copy.get(name[1], name[0]) for copy in test_copies):
+        others = options.selector and not any(copy.get(name[1], name[0]) for copy in test_copies)
+        if tests is None or others:
             return None
         return await tests.reconcile(name)
 
-    await asyncio.gather(*(wait_for_flows(client, one) for one in served))
+    with_tests = tests is not None
+    await asyncio.gather(*(wait_for_flows(client, one, with_tests=with_tests) for one in served))
     test_copies = [
         Reflector(client, MIRROR_TEST, one, labels=options.selector, on_change=test_changed)
-        for one in served
+        for one in (served if with_tests else ())
     ]
     metrics.lead(
         lambda: chain.from_iterable(cache.flow_objects() for cache in caches.values()),
@@ -178,7 +181,7 @@ async def _lead(client: Client, options: OperatorOptions, metrics: OperatorMetri
                     tests_queue.run(reconcile_test),
                 )
             ]
-            await watch_owned(options.namespaces, owned_changed)
+            await watch_owned(options.namespaces, owned_changed, with_tests=with_tests)
             for other in others:
                 other.cancel()
     finally:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from headrace.controller.events import EventRecorder
-from headrace.controller.mirror_tests import Images, MirrorTestReconciler
+from headrace.controller.mirror_tests import Images, MirrorTestReconciler, TestSettings
 from headrace.errors import HeadraceError
 from headrace.k8s import (
     Client,
@@ -104,11 +104,14 @@ def a_test(**spec: Any) -> Object:
 class Carried:
     """Test ``nightly``, and who carries it out."""
 
-    def __init__(self, *objects: Object) -> None:
+    def __init__(self, *objects: Object, **settings: Any) -> None:
         self.server = Server(*objects)
         client = cast(Client, self.server)
         self._reconciler = MirrorTestReconciler(
-            client, EventRecorder(client, "operator"), Images("spark"), None, "operator"
+            client,
+            EventRecorder(client, "operator"),
+            TestSettings(Images("spark"), **settings),
+            "operator",
         )
 
     def reconcile(self) -> float | None:
@@ -300,3 +303,28 @@ def test_a_load_is_ended_by_an_annotation() -> None:
     assert "test.json" in run["data"]
     it.refuse("patch", CONFIG_MAP, Forbidden("once is enough"))
     it.reconcile()
+
+
+@pytest.mark.parametrize(
+    ("settings", "spec", "message"),
+    [
+        ({"refused_namespace": "kafka"}, {}, "refused in namespace kafka"),
+        ({"custom_images": False}, {"spark": {"image": "mine"}}, "no image but its own"),
+        (
+            {"custom_images": False},
+            {"spark": {"image": "mine"}, "schedule": "* * * * *"},
+            "no image but its own",
+        ),
+    ],
+)
+def test_a_test_that_the_operator_is_not_to_carry_out_is_refused(
+    settings: dict[str, Any], spec: Object, message: str
+) -> None:
+    it = Carried(a_test(**spec), **settings)
+    it.reconcile()
+    assert (it.ready["status"], it.ready["reason"]) == ("False", "Forbidden")
+    assert message in it.ready["message"]
+    assert {kind.name for kind, _ in it.server.objects} == {"MirrorTest", "Event"}
+    allowed = Carried(a_test(**spec))
+    allowed.reconcile()
+    assert allowed.ready["reason"] != "Forbidden"

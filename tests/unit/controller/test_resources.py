@@ -139,9 +139,23 @@ def rights(rules: list[Object]) -> set[tuple[str, str, str]]:
     }
 
 
+def rules(file: str) -> list[Object]:
+    folder = Path(__file__).parents[3] / "charts" / "headrace" / "files"
+    found: list[Object] = yaml.safe_load((folder / f"{file}-rules.yaml").read_text())
+    return found
+
+
 def test_the_operator_has_every_right_that_it_gives() -> None:
-    page = Path(__file__).parents[3] / "charts" / "headrace" / "files" / "operator-rules.yaml"
-    assert rights(given()) - rights(yaml.safe_load(page.read_text())) == set()
+    assert rights(given()) - rights(rules("operator")) - rights(rules("mirror-test")) == set()
+
+
+def test_without_mirror_tests_the_operator_only_reads_pods() -> None:
+    for resource, verbs in {
+        "pods": {"get", "list", "watch"},
+        "jobs": set(),
+        "configmaps": set(),
+    }.items():
+        assert {v for _, of, v in rights(rules("operator")) if of == resource} == verbs
 
 
 def test_drivers_are_given_what_they_are_tested_with_and_no_more() -> None:

@@ -10,7 +10,13 @@ kills its operator.
 from headrace.controller.mirror_tests.facts import RunFacts, StageDecision
 from headrace.controller.mirror_tests.jobs import build_run
 from headrace.controller.mirror_tests.reconcile import MirrorTestReconciler, TestName
-from headrace.controller.mirror_tests.run import ChaosRole, Images, TestRun, report_name
+from headrace.controller.mirror_tests.run import (
+    ChaosRole,
+    Images,
+    TestRun,
+    TestSettings,
+    report_name,
+)
 from headrace.controller.mirror_tests.schedule import Scheduled, next_scheduled
 from headrace.controller.mirror_tests.stages import next_decision
 
@@ -23,6 +29,7 @@ __all__ = [
     "StageDecision",
     "TestName",
     "TestRun",
+    "TestSettings",
     "build_run",
     "next_decision",
     "next_scheduled",

@@ -30,13 +30,24 @@ from headrace.controller.mirror_tests.facts import RunFacts
 from headrace.controller.mirror_tests.jobs import build_job, build_run
 from headrace.controller.mirror_tests.killed import EXIT_CODE, Request, request
 from headrace.controller.mirror_tests.pods import TestPod, read_pod
-from headrace.controller.mirror_tests.run import ChaosRole, Images, TestRun, report_name
+from headrace.controller.mirror_tests.run import TestRun, TestSettings, report_name
 from headrace.controller.mirror_tests.schedule import next_scheduled
 from headrace.controller.mirror_tests.stages import has_begun, next_decision
 from headrace.controller.mirror_tests.status import with_conditions
 from headrace.controller.queue import SOON_S
 from headrace.errors import HeadraceError, InvalidSpec, Retriable
-from headrace.k8s import CONFIG_MAP, FLOW, JOB, MIRROR_TEST, POD, Client, Object, owns, parse
+from headrace.k8s import (
+    CONFIG_MAP,
+    FLOW,
+    JOB,
+    MIRROR_TEST,
+    POD,
+    Client,
+    Forbidden,
+    Object,
+    owns,
+    parse,
+)
 from headrace.logs import get_logger
 from headrace.mirror_test import Stage, documents, read_plan, resolve
 
@@ -56,14 +67,12 @@ class MirrorTestReconciler:
         self,
         client: Client,
         events: EventRecorder,
-        images: Images,
-        role: ChaosRole | None,
+        settings: TestSettings,
         identity: str,
     ) -> None:
-        """``role``: of the Jobs of ``spec.chaos``; None: they are refused. ``identity``: of this
-        operator."""
-        self._client, self._events, self._images = client, events, images
-        self._role, self._identity = role, identity
+        """``identity``: of this operator."""
+        self._client, self._events, self._identity = client, events, identity
+        self._settings, self._images, self._role = settings, settings.images, settings.role
 
     async def reconcile(self, name: TestName) -> float | None:
         """Reconcile once; seconds until the next time, ``None`` when the test is gone."""
@@ -80,6 +89,8 @@ class MirrorTestReconciler:
         try:
             if self._role is not None and (asked := request(test)) is not Request.NOTHING:
                 await self._answer(test, asked)
+            if not has_begun(test) and (why := self._settings.refusal(test)):
+                raise Forbidden(why)
             if test.spec.schedule:
                 return await self._make_scheduled(test)
             return await self._carry_out(test)

@@ -33,6 +33,35 @@ class ChaosRole:
 
 
 @dataclass(frozen=True)
+class TestSettings:
+    """What the operator was started with, as far as it concerns tests."""
+
+    __test__ = False  # pytest: no test of ours
+
+    images: Images
+    role: ChaosRole | None = None
+    """None: tests with ``spec.chaos`` are refused."""
+    custom_images: bool = True
+    """Whether a test may name the image of its Spark jobs."""
+    refused_namespace: str | None = None
+    """Its tests are refused: the operator's own, where a pod could take the operator's token."""
+
+    def refusal(self, test: MirrorTest) -> str:
+        """Why a test is refused; empty if it is not."""
+        if test.metadata.namespace == self.refused_namespace:
+            return (
+                f"mirror tests are refused in namespace {self.refused_namespace}, which is the "
+                "operator's own: whoever makes one could take the operator's rights"
+            )
+        if test.spec.spark.image and not self.custom_images:
+            return (
+                "spec.spark.image: this operator allows no image but its own "
+                "(spark.allowCustomImage of the chart)"
+            )
+        return ""
+
+
+@dataclass(frozen=True)
 class TestRun:
     """A test that was resolved (it names its clusters), and where it runs."""
 
