@@ -342,6 +342,72 @@ def test_defaults_of_drivers_arrive_as_they_are_written() -> None:
     assert [one.key for one in defaults.pod_template.tolerations] == ["a"]
 
 
+def test_more_arguments_and_volumes() -> None:
+    pod = operator(
+        "--set=extraArgs={--log-format=json}",
+        '--set-json=extraVolumes=[{"name": "ca", "configMap": {"name": "ca"}}]',
+        '--set-json=extraVolumeMounts=[{"name": "ca", "mountPath": "/etc/ca"}]',
+    )
+    (container,) = pod["containers"]
+    assert container["args"][-1] == "--log-format=json"
+    assert pod["volumes"][-1] == {"name": "ca", "configMap": {"name": "ca"}}
+    assert container["volumeMounts"][-1] == {"name": "ca", "mountPath": "/etc/ca"}
+
+
+def test_a_name_of_ones_own() -> None:
+    def name(*arguments: str) -> Any:
+        return of_kind(render(*arguments), "Deployment")[0]["metadata"]["name"]
+
+    assert name("--set=nameOverride=mirror") == "headrace-mirror-operator"
+    assert name("--set=nameOverride=mirror", "--set=fullnameOverride=a") == "a-operator"
+
+
+def test_the_condition_of_an_umbrella_chart_is_tolerated() -> None:
+    assert render("--set=enabled=true") == render()
+
+
+def test_how_it_is_scraped() -> None:
+    for one in of_kind(
+        render(
+            "--set=podMonitor.enabled=true",
+            "--set=podMonitor.scrapeTimeout=5s",
+            "--set=podMonitor.relabelings[0].action=labeldrop",
+        ),
+        "PodMonitor",
+    ):
+        (endpoint,) = one["spec"]["podMetricsEndpoints"]
+        assert endpoint["scrapeTimeout"] == "5s"
+        assert endpoint["relabelings"] == [{"action": "labeldrop"}]
+
+
+def test_helm_test_asks_as_the_operator() -> None:
+    objects = render(values_of("everything"))
+    (pod,) = of_kind(objects, "Pod")
+    (deployment,) = of_kind(objects, "Deployment")
+    template = deployment["spec"]["template"]
+    (container,), (ours,) = pod["spec"]["containers"], template["spec"]["containers"]
+    assert pod["spec"]["serviceAccountName"] == template["spec"]["serviceAccountName"]
+    assert container["image"] == ours["image"]
+    assert container["args"] == ours["args"]
+    assert container["command"] == [*ours["command"], "--check"]
+    selector = deployment["spec"]["selector"]["matchLabels"]
+    assert not selector.items() <= pod["metadata"]["labels"].items(), "no operator"
+
+
+def test_artifact_hub_lists_the_definitions() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    listed = yaml.safe_load(chart["annotations"]["artifacthub.io/crds"])
+    definitions = of_kind(render(), CRD)
+    assert {(one["name"], one["kind"], one["version"]) for one in listed} == {
+        (
+            one["metadata"]["name"],
+            one["spec"]["names"]["kind"],
+            one["spec"]["versions"][0]["name"],
+        )
+        for one in definitions
+    }
+
+
 def test_names_are_as_long_as_a_pods_host_may_be() -> None:
     assert max(len(name) for *_, name in names_of("x" * 53, "a", "--set=scope=Namespace")) <= 63
 

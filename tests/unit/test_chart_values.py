@@ -12,8 +12,8 @@ CHART = ROOT / "charts" / "headrace"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 TABLE = runpy.run_path(str(ROOT / "docs" / "chart_values.py"))
-OF_HELM = {"global"}
-"""What Helm itself puts into a chart's values."""
+OF_HELM = {"global", "enabled"}
+"""What Helm itself puts into a chart's values, and the condition of an umbrella chart."""
 
 
 def test_the_page_has_the_table_of_values() -> None:

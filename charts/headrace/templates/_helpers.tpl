@@ -1,6 +1,7 @@
 {{- /* The operator's name. Of 63 characters at most, as the name of a pod's host. */}}
 {{- define "headrace.name" -}}
-{{- $default := contains "headrace" .Release.Name | ternary .Release.Name (printf "%s-headrace" .Release.Name) }}
+{{- $name := .Values.nameOverride | default "headrace" }}
+{{- $default := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) }}
 {{- $full := .Values.fullnameOverride | default $default | trunc 54 | trimSuffix "-" | trimSuffix "." }}
 {{- printf "%s-operator" $full }}
 {{- end }}
@@ -81,5 +82,58 @@ app.kubernetes.io/component: operator
 {{- define "headrace.runbook" -}}
 {{- with (index . 0).runbookUrl }}
       runbook_url: {{ printf "%s#%s" . (index $ 1 | lower) | quote }}
+{{- end }}
+{{- end }}
+
+{{- /* The command line of the operator, which helm test checks with. */}}
+{{- define "headrace.args" -}}
+{{- $watched := include "headrace.watched" . }}
+{{- range $watched | splitList "," }}
+- {{ empty . | ternary "--all-namespaces" (printf "--namespace=%s" .) }}
+{{- end }}
+{{- with .Values.selector }}
+- {{ printf "--selector=%s" . | quote }}
+{{- end }}
+- --lease-namespace={{ include "headrace.leaseNamespace" . }}
+- --lease={{ include "headrace.name" . }}
+- --identity=$(POD_NAME)
+- --pod-ip=$(POD_IP)
+- --port=8080
+- --driver-image={{ .Values.driver.image | default (include "headrace.image" .) }}
+- --spark-image={{ include "headrace.sparkImage" . }}
+- --max-concurrent-rollouts={{ .Values.driver.maxConcurrentRollouts }}
+{{- with pick .Values.driver "resources" "podTemplate" }}
+{{- if or .resources .podTemplate }}
+- {{ printf "--driver-defaults=%s" (toJson .) | quote }}
+{{- end }}
+{{- end }}
+{{- if .Values.driver.networkPolicy }}
+- --network-policy
+{{- end }}
+{{- if not .Values.mirrorTests.enabled }}
+- --no-mirror-tests
+{{- end }}
+{{- if not .Values.spark.allowCustomImage }}
+- --no-custom-spark-image
+{{- end }}
+{{- if ne $watched .Release.Namespace }}
+- --refuse-tests-in={{ .Release.Namespace }}
+{{- end }}
+{{- if .Values.chaos.enabled }}
+- --chaos-role={{ include "headrace.chaosRole" . }}
+{{- end }}
+{{- end }}
+
+{{- /* Of both PodMonitors. */}}
+{{- define "headrace.scraped" -}}
+{{- with .Values.podMonitor -}}
+interval: {{ .interval }}
+{{- with .scrapeTimeout }}
+scrapeTimeout: {{ . }}
+{{- end }}
+{{- with .relabelings }}
+relabelings:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 {{- end }}

@@ -17,6 +17,7 @@ from headrace.controller import (
     OperatorOptions,
     Settings,
     TestSettings,
+    check_operator,
     run_operator,
 )
 
@@ -100,6 +101,11 @@ from headrace.controller import (
     help="Refuse the mirror tests of this namespace: the operator's own, of which a pod could take "
     "the operator's token.",
 )
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Run no operator: say whether one with these options leads and sees what it has to.",
+)
 @log_format_option
 def command(
     *,
@@ -120,6 +126,7 @@ def command(
     no_mirror_tests: bool,
     no_custom_spark_image: bool,
     refuse_tests_in: str | None,
+    check: bool,
     log_format: str,
 ) -> None:
     """Reconcile flows and mirror tests. Finds the API server by KUBECONFIG, else as a pod."""
@@ -151,6 +158,9 @@ def command(
             refused_namespace=refuse_tests_in,
         ),
     )
+    if check:
+        click.echo(asyncio.run(check_operator(options)))
+        return
     asyncio.run(run_operator(options))
 
 

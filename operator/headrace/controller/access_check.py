@@ -21,17 +21,25 @@ async def wait_for_flows(client: Client, namespace: str | None, *, with_tests: b
 
     Without flows there is nothing to do. Whoever watches another kind retries by itself.
     """
-    watched = (*WATCHED, *(WATCHED_OF_TESTS if with_tests else ()))
     logged: list[str] = []
     while True:
-        errors = await asyncio.gather(*(_access_error(client, namespace, kind) for kind in watched))
-        messages = [str(error) for error in errors if error is not None]
+        errors = await access_errors(client, namespace, with_tests=with_tests)
+        messages = list(map(str, errors.values()))
         if messages and messages != logged:
             log.error("does not see all that it has to; it tries again", why="; ".join(messages))
         logged = messages
-        if errors[WATCHED.index(FLOW)] is None:
+        if FLOW not in errors:
             return
         await asyncio.sleep(_RETRY_S)
+
+
+async def access_errors(
+    client: Client, namespace: str | None, *, with_tests: bool
+) -> dict[Kind, HeadraceError]:
+    """The kinds that cannot be listed and watched, and why."""
+    kinds = (*WATCHED, *(WATCHED_OF_TESTS if with_tests else ()))
+    errors = await asyncio.gather(*(_access_error(client, namespace, kind) for kind in kinds))
+    return {kind: error for kind, error in zip(kinds, errors, strict=True) if error is not None}
 
 
 async def _access_error(client: Client, namespace: str | None, kind: Kind) -> HeadraceError | None:
