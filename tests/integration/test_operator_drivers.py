@@ -198,10 +198,16 @@ def test_drivers_that_join_get_tasks_and_those_that_leave_hand_theirs_over(
         scene.settle(1)
 
 
-def test_a_roll_out_moves_each_task_once(under_load: Begin, wait_until: Wait) -> None:
+@pytest.mark.parametrize("by_kubectl", [False, True], ids=["new template", "rollout restart"])
+def test_a_roll_out_moves_each_task_once(
+    under_load: Begin, wait_until: Wait, by_kubectl: bool
+) -> None:
     with under_load() as scene:
         before, epochs = scene.holders(), scene.epochs()
-        scene.patch(drivers={"podTemplate": {"metadata": {"annotations": {"look": "new"}}}})
+        if by_kubectl:
+            scene.resources.kubectl("rollout", "restart", f"deployment/{scene.flow}-driver")
+        else:
+            scene.patch(drivers={"podTemplate": {"metadata": {"annotations": {"look": "new"}}}})
         wait_until(
             lambda: set(before.values()) & {pod.name for pod in scene.kubelet.pods()},
             within_s=LONG_S,
