@@ -21,11 +21,11 @@ from headrace.sandbox import Cluster, ClusterPlan, Sandbox
 
 
 @pytest.fixture(autouse=True)
-def own_sockets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Control sockets of this test's own, in a short folder: a socket's path has 107 bytes."""
+def runtime_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """For this test's control sockets and Secrets; short, as a socket's path has 107 bytes."""
     with tempfile.TemporaryDirectory(prefix="hr-") as folder:
         monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
-        yield
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")

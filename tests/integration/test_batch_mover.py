@@ -247,9 +247,8 @@ def test_a_killed_broker_and_moved_leaders_lose_and_reorder_nothing(
 
 
 def test_a_killed_driver_with_the_batch_mover_loses_nothing(
-    sandbox: Sandbox, tmp_path: Path, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch
+    sandbox: Sandbox, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))  # control sockets of this test's own
     east, west = sandbox.cluster("east"), sandbox.cluster("west")
     topic = make_topic(spec(east), unique("killed"), 4)
     flow = manifest("killed", east, west, topic, mover="Batch")

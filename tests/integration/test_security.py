@@ -108,8 +108,9 @@ def test_a_flow_with_password_and_certificate_copies_everything_and_shows_no_sec
 
 @pytest.mark.parametrize("mechanism", ["Plain", "ScramSha256"])
 def test_the_other_mechanisms_with_secret_documents(
-    mechanism: str, source: Cluster, target: Cluster, locked: Sandbox, tmp_path: Path
+    mechanism: str, locked: Sandbox, tmp_path: Path, runtime_folder: Path
 ) -> None:
+    source, target = locked.clusters
     topic = make_topic(spec(source), unique("mechanism"), 1)
     produce(spec(source), topic, numbered(100, 1))
     document = flow("mechanism", by_password(source, mechanism), by_password(target), topic)
@@ -129,11 +130,11 @@ def test_the_other_mechanisms_with_secret_documents(
     found = compare(read(spec(source), topic), read(spec(target), f"{source.name}.{topic}"))
     assert (found.missing, found.in_order) == (0, True)
     assert_unseen(secret_values(locked.secrets), run.output)
-    assert list(tmp_path.glob("headrace-secrets-*")) == []
+    assert list(runtime_folder.glob("headrace-secrets-*")) == []
 
 
 def test_secret_documents_lie_in_a_private_folder_that_survives_no_run(
-    source: Cluster, target: Cluster, tmp_path: Path, wait_until: WaitUntil
+    source: Cluster, target: Cluster, tmp_path: Path, runtime_folder: Path, wait_until: WaitUntil
 ) -> None:
     document = flow("private", by_password(source), by_certificate(target), unique("none"))
     password = {
@@ -144,7 +145,7 @@ def test_secret_documents_lie_in_a_private_folder_that_survives_no_run(
     }
 
     def folders() -> list[Path]:
-        return list(tmp_path.glob("headrace-secrets-*"))
+        return list(runtime_folder.glob("headrace-secrets-*"))
 
     with FlowRun(tmp_path, [document, password]) as run:
         wait_until(lambda: run.condition("Ready").get("reason") == "SecretMissing", within_s=30)
