@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # The first of these that will do; or the one that is given: make PYTHON=/somewhere/bin/python3.12
 PYTHON ?= python3.13 python3.12 python3.11 python3
-# Stamps: the packages of the lock are in the environment; this clone is installed in it, as it lies.
+# Stamps: the packages of the lock are in the environment; this clone is installed in it, editable.
 LOCKED := $(VENV)/locked
 INSTALLED := $(VENV)/installed
 IN_TESTS := cd tests && PYTHONPATH=$(CURDIR)/tools $(CURDIR)/$(BIN)/python -m
