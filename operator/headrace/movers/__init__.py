@@ -10,8 +10,10 @@ from headrace.movers.clients import KAFKA, Clients
 from headrace.movers.dead_letters import DeadLetters, context_headers
 from headrace.movers.in_flight_window import InFlightWindow
 from headrace.movers.lane import (
+    Before,
     Copied,
     CopyFrom,
+    Fencing,
     Lane,
     Mover,
     OffsetGone,
@@ -27,10 +29,12 @@ from headrace.movers.record import RecordMover
 __all__ = [
     "KAFKA",
     "BatchMover",
+    "Before",
     "Clients",
     "Copied",
     "CopyFrom",
     "DeadLetters",
+    "Fencing",
     "InFlightWindow",
     "Lane",
     "Mover",

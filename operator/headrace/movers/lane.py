@@ -12,6 +12,8 @@ from typing import NamedTuple, Protocol
 from headrace.api import TopicPartition
 from headrace.assign import TaskId
 from headrace.errors import Fatal, HeadraceError
+from headrace.replication import Writer
+from headrace.replication.reconcile import Resume
 
 
 @dataclass
@@ -53,6 +55,9 @@ class CopyFrom(NamedTuple):
     suspects: range = range(0)
     """Source offsets of records that are sent one at a time, or by few, as the target refuses some
     of them."""
+    writer: Writer | None = None
+    """Whose identity its batches carry, from sequence 0 on: never one that has written there with
+    this epoch. None: that of the lane, which nobody can fence."""
 
 
 class Reached(NamedTuple):
@@ -227,8 +232,49 @@ class Lane(Protocol):
         ...
 
 
+class Before(NamedTuple):
+    """What is known of a partition that others have written, before it is closed to them."""
+
+    target: TopicPartition
+    source_offset: int
+    """The next one to copy, as stored."""
+    target_offset: int
+    """As stored: what lies there, or above, is not known."""
+    writers: frozenset[Writer]
+    """Whom to close it to."""
+    unfenced: frozenset[int] = frozenset()
+    """Producer ids of others, whom nobody can close it to; -1: some without a known one."""
+    compare: bool = True
+    """Whether to look at what is written already; otherwise the copy resumes where it is stored."""
+
+
+class Fencing(Protocol):
+    """Closes partitions of the target to earlier writers. Thread-safe; its methods wait."""
+
+    def identify(self, transactional_id: str) -> Writer:
+        """A new epoch: batches that carry it are refused by nobody, as long as no other follows.
+
+        Raises ``Retriable``, and ``Fatal`` where the target grants no right to it.
+        """
+        ...
+
+    def resume(
+        self, own: Writer, partitions: Mapping[TopicPartition, Before]
+    ) -> Mapping[TopicPartition, Resume]:
+        """Where each partition is to be copied from, by ``own``, once no other can append any more.
+
+        Partitions are those of the source. Raises ``Retriable``.
+        """
+        ...
+
+
 class Mover(Protocol):
     """Of one flow on one driver. Thread-safe."""
+
+    @property
+    def fencing(self) -> Fencing | None:
+        """None: its writers cannot be fenced."""
+        ...
 
     def lane(self, task: TaskId, on_error: Callable[[str], None], copied: Copied) -> Lane:
         """A lane without partitions. ``on_error`` receives sentences about brokers that are away;

@@ -22,7 +22,7 @@ from headrace.kafka import (
 )
 from headrace.logs import get_logger
 from headrace.movers.clients import Clients
-from headrace.replication import Progress, ProgressKey, progress_topic
+from headrace.replication import Progress, ProgressKey, Writer, progress_topic
 
 log = get_logger(__name__)
 
@@ -101,6 +101,7 @@ class ProgressLog:
         self._table: dict[ProgressKey, Progress] = {}
         self._unreadable: dict[ProgressKey, tuple[int, str]] = {}
         """What was stored last and cannot be read: when, Unix time in ms, and a sentence."""
+        self._writers: dict[ProgressKey, dict[tuple[str, int], Writer]] = {}
         self._overtaken: set[ProgressKey] = set()
         self._stored_at: dict[str, float] = {}
         self._stored_ms: dict[ProgressKey, int] = {}
@@ -149,6 +150,12 @@ class ProgressLog:
             if why and reset_ms <= written_ms:
                 raise Fatal(why)
             return self._table.get(key)
+
+    def writers(self, key: ProgressKey) -> frozenset[Writer]:
+        """All that may have appended since the partition was closed to others last: also one whose
+        claim is older than the last, and lies before it."""
+        with self._changed:
+            return frozenset(self._writers.get(key, {}).values())
 
     def overtaken(self, key: ProgressKey) -> bool:
         """Whether an earlier owner stored something behind the later one: compaction would keep
@@ -294,6 +301,7 @@ class ProgressLog:
                 self._unreadable[key] = time_ms, why
                 log.error("unreadable progress", why=why)
                 return
+            self._note_writers(key, progress)
             if progress is None:
                 self._table.pop(key, None)
                 self._overtaken.discard(key)
@@ -305,6 +313,20 @@ class ProgressLog:
                 self._stored_at[progress.owner] = self._clock.monotonic()
             else:
                 self._overtaken.add(key)
+
+    def _note_writers(self, key: ProgressKey, progress: Progress | None) -> None:
+        if progress is None:
+            self._writers.pop(key, None)
+            return
+        writers = self._writers.setdefault(key, {})
+        known = self._table.get(key)
+        fenced = known is not None and known.owner == progress.owner and not progress.fencing
+        if known is not None and fenced:
+            for one in known.fencing:
+                writers.pop(one.id, None)
+        own = (progress.writer,) if progress.writer is not None else ()
+        for one in (*progress.fencing, *own):
+            writers[one.id] = one
 
     def _advance(self, partition: int, offset: int) -> None:
         with self._changed:

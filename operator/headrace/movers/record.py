@@ -60,6 +60,9 @@ class RecordMover:
         self.target_topic = target_topic
         self.clients = clients
         self.clock = clock
+        self.fencing = None
+        """See ``Mover.fencing``: librdkafka sends nothing outside a transaction with an epoch that
+        others can raise."""
 
     def lane(self, task: TaskId, on_error: Callable[[str], None], copied: Copied) -> "RecordLane":
         """See ``Mover.lane``."""

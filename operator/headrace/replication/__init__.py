@@ -5,7 +5,7 @@ from headrace.replication.filters import TopicFilter
 from headrace.replication.heartbeats import Heartbeat
 from headrace.replication.offset_syncs import OffsetSync, offset_syncs_topic
 from headrace.replication.policies import ReplicationPolicy, policy_for
-from headrace.replication.progress import Loss, Progress, ProgressKey, progress_topic
+from headrace.replication.progress import Loss, Progress, ProgressKey, Writer, progress_topic
 from headrace.replication.translation import Precision, Translated, Translation
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "TopicFilter",
     "Translated",
     "Translation",
+    "Writer",
     "checkpoints_topic",
     "offset_syncs_topic",
     "policy_for",

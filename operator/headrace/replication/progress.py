@@ -72,6 +72,11 @@ class Writer:
     producer_id: int
     producer_epoch: int
 
+    @property
+    def id(self) -> tuple[str, int]:
+        """What stays the same from epoch to epoch."""
+        return self.transactional_id, self.producer_id
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -102,7 +107,11 @@ class Progress:
     writer: Writer | None = None
     """None: an owner that cannot be fenced, as one with the record mover."""
     unfenced: tuple[int, ...] = ()
-    """Producer ids of earlier owners that were not fenced, and may append more."""
+    """Producer ids of earlier owners that were not fenced, and may append more; -1: of some whose
+    ids are not known."""
+    fencing: tuple[Writer, ...] = ()
+    """Earlier owners that ``writer`` is about to fence: until that is done it appends nothing, and
+    whoever takes over from it has to fence these, too."""
     version: int = _VERSION
     """Rises only when an older headrace must not read it: that one leaves out fields that it does
     not know, and an older driver writes without them, so that a roll-back loses no position."""

@@ -11,7 +11,7 @@ from headrace.api.partitions import TopicPartition
 from headrace.errors import Fatal, Retriable
 from headrace.kafka import KafkaError
 from headrace.movers import ProgressLog
-from headrace.replication.progress import Progress, ProgressKey
+from headrace.replication.progress import Progress, ProgressKey, Writer
 
 KEY = ProgressKey("id-of-east", "orders", 0, "east.orders")
 PROGRESS = Progress("s", 7, 0, "t", 5, 3, 0, "f-source-task-0 on me/1")
@@ -55,6 +55,38 @@ def test_the_higher_epoch_wins_whatever_is_written_later(scene: Scene) -> None:
     progress = scene.read()
     assert progress is not None
     assert (progress.epoch, progress.source_offset) == (4, 9)
+
+
+def test_writers_are_known_until_the_next_owner_has_fenced_them(scene: Scene) -> None:
+    first, frozen, last = (Writer(name, id_, 0) for id_, name in enumerate("abc"))
+    scene.log.write({KEY: replace(PROGRESS, writer=first)})
+    # Its claim is behind what the last owner has read, and before the claim of that one.
+    scene.log.write({KEY: replace(PROGRESS, epoch=4, owner="b", writer=frozen, fencing=(first,))})
+    claim = replace(PROGRESS, epoch=5, owner="c", writer=last, fencing=(first,))
+    scene.log.write({KEY: claim})
+    scene.read()
+    assert scene.log.writers(KEY) == {first, frozen, last}
+
+    scene.log.write({KEY: replace(claim, fencing=(first, frozen))})
+    scene.log.write({KEY: replace(claim, fencing=(), source_offset=8)})
+    scene.read()
+    assert scene.log.writers(KEY) == {last}
+
+
+def test_a_record_of_the_first_headrace_is_read_and_names_no_writer(scene: Scene) -> None:
+    old = PROGRESS.encode().decode()
+    for field in ("writer", "unfenced", "fencing"):
+        assert f'"{field}":' in old
+    early = (
+        b"{"
+        + b",".join(
+            part
+            for part in PROGRESS.encode()[1:-1].split(b",")
+            if not part.startswith((b'"writer"', b'"unfenced"', b'"fencing"'))
+        )
+        + b"}"
+    )
+    assert Progress.decode(early) == PROGRESS
 
 
 def test_purged_topics_are_forgotten_and_others_stay(scene: Scene) -> None:

@@ -65,10 +65,13 @@ class Appender:
         waiting: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Partitions are those of ``cluster``, the target. ``waiting`` receives sentences about
-        what is tried again until it succeeds. Each partition's sequences begin with 0."""
+        what is tried again until it succeeds. Each partition's sequences begin with 0.
+        ``identity`` is that of partitions that do not ``begin`` with another."""
         self._loop, self._cluster, self._identity = loop, cluster, identity
         self._acknowledged, self._failed, self._waiting = acknowledged, failed, waiting
         self._purpose = f"append-{next(_numbers)}"
+        self._identities: dict[TopicPartition, ProducerIdentity] = {}
+        """Of partitions with one of their own."""
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._leaders: dict[int, Leader] = {}
         self._lost: list[PartitionQueue] = []
@@ -90,6 +93,12 @@ class Appender:
         queue = self._queues.get(at)
         return 0 if queue is None else queue.bytes
 
+    def begin(self, at: TopicPartition, identity: ProducerIdentity) -> None:
+        """Append to this partition with another identity, from sequence 0 on: nothing of it is
+        pending, and nothing was ever appended to it with this epoch."""
+        self._identities[at] = identity
+        self._queues.pop(at, None)
+
     def append(self, at: TopicPartition, outgoing: Outgoing) -> None:
         """Append it to this partition, after those before it. ``flush`` sends it.
 
@@ -103,9 +112,12 @@ class Appender:
         if not queue and queue.known_s is not None:
             rested_s = self._loop.now_s() - queue.known_s
             queue.known_s = None if rested_s > _FORGOTTEN_S else queue.known_s
-        queue.add(outgoing, self._identity)
+        queue.add(outgoing, self._identity_of(at))
         if not queue.listed:
             self._enlist(queue)
+
+    def _identity_of(self, at: TopicPartition) -> ProducerIdentity:
+        return self._identities.get(at, self._identity)
 
     def flush(self) -> None:
         """Send what may be sent, without waiting."""
@@ -316,7 +328,7 @@ class Appender:
             why = f"{queue.again}; it cannot be split: {error}"
             self._fail(queue, BatchRefused(queue.at, offsets, "MESSAGE_TOO_LARGE", why))
             return
-        queue.replace(parts, self._identity)
+        queue.replace(parts, self._identity_of(queue.at))
         outgoing.release()
         self._enlist(queue)
 

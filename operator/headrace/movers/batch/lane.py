@@ -9,7 +9,7 @@ from headrace.api import TopicPartition
 from headrace.assign import TaskId
 from headrace.errors import Retriable
 from headrace.kafka import Renewal
-from headrace.kafka.wire import Reply, start
+from headrace.kafka.wire import ProducerIdentity, Reply, start
 from headrace.movers.batch.lane_state import LaneState
 from headrace.movers.batch.pipeline import Pipeline
 from headrace.movers.lane import Copied, CopyFrom, Problem, Reached
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headrace.movers.batch.mover import BatchMover
 
 _CLOSE_S = 1.0
+_LANE_AGE_S = 86_400.0
 
 
 class BatchLane:
@@ -36,6 +37,9 @@ class BatchLane:
         thread = mover.thread()
         self._loop = thread.loop
         self._pipeline = Pipeline(mover, self._state, thread)
+        self._made_s = self._loop.now_s()
+        self._fenced = False
+        """Whether it writes with an identity that others can fence."""
         self._counted = 0
         """Records that ``run_once`` has returned."""
         self._run(self._pipeline.begin())
@@ -55,7 +59,10 @@ class BatchLane:
     @property
     def outdated(self) -> bool:
         """See ``Lane.outdated``."""
-        return self._renewal.due
+        # Coordinators forget an id that nobody asks for within a week (transactional.id.expiration
+        # .ms): nobody could fence it then.
+        old = self._loop.now_s() - self._made_s > _LANE_AGE_S
+        return self._renewal.due or (old and self._fenced)
 
     def open(self, positions: Mapping[TopicPartition, CopyFrom]) -> None:
         """See ``Lane.open``."""
@@ -64,6 +71,11 @@ class BatchLane:
             for at, position in positions.items():
                 target = TopicPartition(self._mover.target_topic(at.topic), at.partition)
                 self._state.open(at, target, position)
+                if (writer := position.writer) is not None:
+                    identity = ProducerIdentity(writer.producer_id, writer.producer_epoch)
+                    self._mover.begin(target, identity)
+                    self._fenced = True
+                    self._post(partial(self._pipeline.write_as, target, identity))
                 self._post(partial(reader.open, at, position.offset, position.leader_epoch))
 
     def leave(self, partitions: Set[TopicPartition]) -> None:

@@ -1,10 +1,13 @@
 """The batch mover of one flow: what its lanes have in common."""
 
+import threading
 from collections.abc import Callable
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.assign import TaskId
-from headrace.kafka.wire import Settings
+from headrace.errors import Fatal
+from headrace.kafka.wire import ProducerIdentity, Settings
+from headrace.movers.batch.fencing import MarkerFencing
 from headrace.movers.batch.lane import BatchLane
 from headrace.movers.batch.loop_thread import LoopThread, shared_loop
 from headrace.movers.lane import Copied
@@ -28,6 +31,18 @@ class BatchMover:
         self.rack = source.spec.config.get("client.rack", "")
         self.corrupt: dict[TopicPartition, int] = {}
         """Source offsets of batches that came damaged once."""
+        self._begun: dict[TopicPartition, ProducerIdentity] = {}
+        self._beginning = threading.Lock()
+        self.fencing = MarkerFencing(source, target, self.settings)
+        """See ``Mover.fencing``."""
+
+    def begin(self, at: TopicPartition, identity: ProducerIdentity) -> None:
+        """Of a partition of the target: an epoch serves once. A second lane would begin with
+        sequence 0 again, which brokers take for a batch that they have: it would be lost."""
+        with self._beginning:
+            if self._begun.get(at) == identity:
+                raise Fatal(f"internal error: {at} would be written with {identity} again")
+            self._begun[at] = identity
 
     def lane(self, task: TaskId, on_error: Callable[[str], None], copied: Copied) -> BatchLane:
         """See ``Mover.lane``."""

@@ -10,6 +10,7 @@ from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka.wire import (
     Batch,
     Cluster,
+    ProducerIdentity,
     UnreadableBatch,
     UnsupportedBroker,
     decoded,
@@ -47,6 +48,7 @@ class Pipeline:
         self._target = Cluster(thread.loop, mover.target, settings, buffers=buffers)
         self.reader = Reader(self._source, thread.memory, self, mover.rack)
         self._appender: Appender | None = None
+        self._identities: dict[TopicPartition, ProducerIdentity] = {}
         self._alone: dict[TopicPartition, SourceRecord] = {}
         """The record of each partition that was sent by itself last."""
 
@@ -73,8 +75,16 @@ class Pipeline:
                 self._failed,
                 waiting=self._say_target,
             )
+            for at, writes_as in self._identities.items():
+                self._appender.begin(at, writes_as)
             self.reader.wake()
             return
+
+    def write_as(self, at: TopicPartition, identity: ProducerIdentity) -> None:
+        """Of a partition of the target, before it is read."""
+        self._identities[at] = identity
+        if self._appender is not None:
+            self._appender.begin(at, identity)
 
     def drop_unsent(self) -> None:
         """Nothing more is sent."""

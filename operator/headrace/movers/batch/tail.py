@@ -1,0 +1,159 @@
+"""What a log holds from an offset on, batch by batch, for a comparison of both sides.
+
+Of the target all is read, uncommitted; of the source what a consumer of committed records sees.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from headrace.api import TopicPartition
+from headrace.backoff import Backoff
+from headrace.errors import GaveUp, HeadraceError, Retriable
+from headrace.kafka import AccessDenied
+from headrace.kafka.wire import (
+    EARLIEST,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    Batch,
+    Cluster,
+    FetchOutcome,
+    Stored,
+    UnsupportedBroker,
+    Wanted,
+    decoded,
+    fetch_call,
+    fetch_outcome,
+    list_offsets,
+    refusal,
+    split_batches,
+    start,
+    stored_records,
+)
+from headrace.movers.batch.gate import Passage, Why, judged
+from headrace.replication.reconcile import Dropped, Marker, Record
+
+_CHUNK_BYTES = 1 << 20
+_WAIT_MS = 100
+
+
+class _Chunk(NamedTuple):
+    batches: list[Batch]
+    aborted: list[tuple[int, int]]
+    stable_end: int
+
+
+class Tail:
+    """Of one partition; read in the thread of the cluster's loop, which it runs while it waits."""
+
+    def __init__(
+        self, cluster: Cluster, at: TopicPartition, offset: int, *, patience_s: float
+    ) -> None:
+        """``patience_s``: so long nothing may come, neither records nor an answer."""
+        self._cluster, self._at, self._offset = cluster, at, offset
+        self._patience_s = patience_s
+        self.stamped = False
+        """Whether the times of its records are those of their appends; once something was read."""
+
+    def of_target(self) -> Iterator[Record | Marker]:
+        """All below the high watermark, also what comes to lie there meanwhile. It does not end:
+        ``Retriable`` when nothing more comes in time."""
+        while True:
+            chunk = self._chunk(READ_UNCOMMITTED)
+            for batch in chunk.batches:
+                self.stamped |= batch.magic == 2 and batch.log_append_time
+                if batch.control:
+                    yield Marker(batch.base_offset, batch.producer_id, batch.producer_epoch)
+                else:
+                    yield from self._records(batch)
+                self._offset = batch.last_offset + 1
+
+    def of_source(self) -> Iterator[Record | Dropped]:
+        """Up to the last stable offset."""
+        while (chunk := self._chunk(READ_COMMITTED)).batches:
+            position = self._offset
+            for one in judged(chunk.batches, start=position, aborted=chunk.aborted):
+                batch = one.batch
+                if one.passage is not Passage.SKIP:
+                    yield from self._records(batch)
+                elif one.why in {Why.MARKER, Why.ABORTED} and batch.last_offset >= self._offset:
+                    yield Dropped(max(batch.base_offset, self._offset), batch.last_offset)
+                self._offset = max(self._offset, batch.last_offset + 1)
+
+    def _records(self, batch: Batch) -> Iterator[Record]:
+        for stored in stored_records(batch):
+            if stored.offset >= self._offset:
+                yield _record(stored, batch.producer_id)
+
+    def _chunk(self, isolation: int) -> _Chunk:
+        loop = self._cluster.loop
+        deadline_s = loop.now_s() + self._patience_s
+        while True:
+            try:
+                fetching = start(self._fetch(isolation, deadline_s))
+                chunk = loop.wait(fetching, 2 * self._patience_s)
+            except GaveUp as error:
+                raise Retriable(f"could not read {self._at}: {error}") from error
+            if chunk.batches:
+                return chunk
+            if isolation == READ_COMMITTED and self._offset >= chunk.stable_end:
+                return chunk
+            if loop.now_s() >= deadline_s:
+                raise Retriable(
+                    f"nothing came of {self._at} on {self._cluster.name} from offset "
+                    f"{self._offset} on within {self._patience_s:g} s"
+                )
+
+    async def _fetch(self, isolation: int, deadline_s: float) -> _Chunk:
+        """One answer; again where the leader moved, until the deadline."""
+        cluster, at, backoff = self._cluster, self._at, Backoff(0.02, 0.5)
+        while True:
+            try:
+                topic, led = cluster.view.topics.get(at.topic), cluster.view.leadership(at)
+                if topic is not None and topic.id is not None and led is not None:
+                    wanted = Wanted(topic.id, at.partition, self._offset, _CHUNK_BYTES, led.epoch)
+                    return await self._ask(wanted, led.leader, isolation)
+                error: HeadraceError = Retriable(f"{at} on {cluster.name} has no leader")
+            except (AccessDenied, UnsupportedBroker):
+                raise
+            except Retriable as failure:
+                error = failure
+            if cluster.loop.now_s() >= deadline_s:
+                raise error
+            await cluster.loop.sleep(backoff.next_s())
+            await cluster.refresh([at.topic])
+
+    async def _ask(self, wanted: Wanted, leader: int, isolation: int) -> _Chunk:
+        connection = await self._cluster.connection(leader, "tail")
+        call = fetch_call([wanted], isolation=isolation, max_wait_ms=_WAIT_MS)
+        response = await connection.send(call)
+        try:
+            for one in response.partitions:
+                outcome = fetch_outcome(one.error)
+                tried = f"read {self._at} of {self._cluster.name} from offset {self._offset} on"
+                if outcome is FetchOutcome.OUT_OF_RANGE:
+                    await self._to_the_first()
+                    raise Retriable(f"could not {tried}: it is not there")
+                if outcome is FetchOutcome.MOVED:
+                    raise Retriable(f"could not {tried}: its leader moved")
+                if outcome is not FetchOutcome.FETCHED:
+                    raise refusal(one.error, tried)
+                data = memoryview(bytes(one.records))
+                batches = [
+                    batch
+                    for batch in split_batches(data).batches
+                    if batch.magic < 2 or batch.last_offset >= self._offset
+                ]
+                return _Chunk(batches, list(one.aborted), one.last_stable_offset)
+        finally:
+            response.release()
+        raise Retriable(f"{self._cluster.name} gave no answer for {self._at}")
+
+    async def _to_the_first(self) -> None:
+        """What retention deleted of it is a hole."""
+        listed = await list_offsets(self._cluster, [self._at], EARLIEST)
+        self._offset = max(self._offset, listed.all()[self._at].offset)
+
+
+def _record(stored: Stored, producer_id: int) -> Record:
+    offset, timestamp_ms, key, value, headers = decoded(stored)
+    return Record(offset, key, value, headers, timestamp_ms, producer_id)
