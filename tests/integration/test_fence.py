@@ -68,15 +68,15 @@ def test_an_earlier_writer_is_refused_and_what_it_wrote_is_not_copied_again(
         }
         resumes = next_mover.fencing.resume(own, before)
         print(f"fenced and compared in {1000 * (time.monotonic() - began):.0f} ms")
-        assert [resume.outcome for resume in resumes.values()] == [Outcome.AGREES] * 2
-        assert sum(resume.copied for resume in resumes.values()) == 3_000
+        assert [resume.outcome for resume, _ in resumes.values()] == [Outcome.AGREES] * 2
+        assert sum(resume.copied for resume, _ in resumes.values()) == 3_000
 
         produce(spec(east), topic, numbered(1_000, 2))
         with lane_of(next_mover) as (lane, copied, _):
             lane.open(
                 {
                     one: CopyFrom(resume.source_offset, -1, resume.target_offset, writer=own)
-                    for one, resume in resumes.items()
+                    for one, (resume, _) in resumes.items()
                 }
             )
             run_until_caught_up(lane, spec(east), both, wait_until)

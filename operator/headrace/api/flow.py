@@ -287,8 +287,8 @@ class ReplicationFlowSpec(Model):
     mover: Mover = Mover.AUTO
     """How data is copied. Record: record by record. Batch: batches as they are, in a fraction of
     the time; those that a target would refuse so are rebuilt of their records. Of the clusters'
-    config, Batch takes client.id and the source's client.rack. Auto: Record, until Batch fences its
-    predecessors, too."""
+    config, Batch takes client.id and the source's client.rack. Batch repeats nothing after a crash.
+    Auto: Record."""
     batch_verification: BatchVerification = BatchVerification.SAMPLED
     """How many of the batches that are copied whole are decoded and checked as well. Off needs
     quotes: YAML takes it for false."""

@@ -15,10 +15,11 @@ from headrace.connect.context import FlowContext
 from headrace.connect.lifecycle import LifeCycle
 from headrace.connect.losses import DataLoss, sentence
 from headrace.connect.record_errors import RecordErrors
-from headrace.connect.restoring import Starts, epoch_floor, restore
+from headrace.connect.restoring import epoch_floor, restore
 from headrace.connect.retries import Retries
 from headrace.connect.settling import settle, store_settled
 from headrace.connect.source_status import SourceStatus
+from headrace.connect.starts import Starts
 from headrace.connect.task_progress import TaskProgress
 from headrace.errors import HeadraceError, Retriable
 from headrace.movers import Lane, OffsetGone, TargetLoss

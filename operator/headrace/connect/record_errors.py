@@ -7,8 +7,8 @@ from structlog.typing import FilteringBoundLogger
 from headrace.api import OnRecordError, TopicPartition
 from headrace.assign import TaskId
 from headrace.connect.context import FlowContext
-from headrace.connect.restoring import Start
 from headrace.connect.source_status import SourceStatus
+from headrace.connect.starts import Start
 from headrace.connect.task_progress import TaskProgress
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.movers import CopyFrom, Lane, Problem, RecordRefused, SourceRecord, context_headers
@@ -38,7 +38,9 @@ class RecordErrors:
     def copy_from(self, at: TopicPartition, start: Start) -> CopyFrom:
         """Where to copy a partition from, with the records to send one at a time."""
         suspects = self._suspects.get(at, range(0))
-        return CopyFrom(start.source_offset, start.leader_epoch, start.target_offset, suspects)
+        return CopyFrom(
+            start.source_offset, start.leader_epoch, start.target_offset, suspects, start.writer
+        )
 
     def keep(self, lane: Lane) -> None:
         """Remember what the target refused of a lane that is settled."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from headrace.api import RESET_ANNOTATION, Condition, ConditionType, Reason, Resets, TopicPartition
 from headrace.connect.observations import observation
-from headrace.connect.restoring import Start
+from headrace.connect.starts import Start
 
 
 def resets_done(resets: Resets, starts: Mapping[TopicPartition, Start]) -> tuple[Condition, ...]:

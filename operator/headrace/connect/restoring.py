@@ -10,48 +10,21 @@ from typing import NamedTuple, TypeVar
 
 from headrace.api import TopicPartition
 from headrace.connect.context import FlowContext
+from headrace.connect.fenced import take_over
 from headrace.connect.first_positions import first_positions
 from headrace.connect.losses import Found, find_loss, resolve, sentence
-from headrace.connect.ownership import Ownership, OwnershipLost
+from headrace.connect.ownership import Ownership
+from headrace.connect.starts import Start, Starts, records
 from headrace.connect.tombstones import not_copied_since
 from headrace.errors import Retriable
 from headrace.kafka import Position, Topic
 from headrace.logs import get_logger
-from headrace.replication import Loss, Progress, ProgressKey
+from headrace.replication import Progress, ProgressKey
 
 T = TypeVar("T")
 log = get_logger(__name__)
 
 Offsets = dict[TopicPartition, int]
-
-
-class Start(NamedTuple):
-    """Where one partition goes on."""
-
-    source_offset: int
-    target_offset: int
-    """What the target acknowledged before; 0 when nothing."""
-    leader_epoch: int
-    source_topic_id: str
-    target_topic_id: str
-    end: int
-    """The last stable offset of the source when this was read."""
-    seen_end: int
-    """The highest end of the source's log that was seen since."""
-    loss: Loss | None = None
-    """What was lost last."""
-    reset_ms: int = 0
-    """The last reset, which need not be repeated."""
-    tombstones_since_ms: int = 0
-    """See ``Progress``."""
-
-    @property
-    def waits(self) -> bool:
-        """Whether the partition must not go on: its loss is unresolved."""
-        return self.loss is not None and self.loss.unresolved
-
-
-Starts = dict[TopicPartition, Start]
 
 
 def epoch_floor(context: FlowContext, partitions: Iterable[TopicPartition]) -> int:
@@ -84,11 +57,10 @@ def restore(
 
     What this instance has ``settled`` counts, unless what is stored names another owner.
 
-    Behind the claim of the unit. (The fence at the broker has its place before progress is read;
-    the record mover has none, so it resumes from the stored positions.) Where what is stored does
-    not fit what the clusters hold, ``spec.onDataLoss`` decides; where a reset is asked for that
-    progress does not have yet, nothing that is stored counts. Raises ``Retriable`` while brokers do
-    not answer.
+    Behind the claim of the unit. Where what is stored does not fit what the clusters hold,
+    ``spec.onDataLoss`` decides; where a reset is asked for that progress does not have yet, nothing
+    that is stored counts. A mover that fences earlier writers then resumes behind what they have
+    appended; any other from the stored positions. Raises ``Retriable`` while brokers do not answer.
     """
     resets = context.resets
     with ThreadPoolExecutor(1) as restore_pool:
@@ -122,6 +94,12 @@ def restore(
     highest = max((p.epoch for p in stored.values() if p.owner != owner), default=0)
     if highest >= ownership.epoch:
         ownership.claim(above=highest)
+    moved = {
+        at
+        for at, start in starts.items()
+        if at in again or at not in stored or start.source_offset != stored[at].source_offset
+    }
+    starts = take_over(context, ownership, starts, stored, moved=moved)
     context.progress.write(records(context, ownership, starts))
     return starts
 
@@ -171,35 +149,6 @@ def _stored(
             same_owner = (mine.owner, mine.epoch) == (progress.owner, progress.epoch)
             stored[at] = mine if same_owner else progress
     return stored
-
-
-def records(
-    context: FlowContext,
-    ownership: Ownership,
-    starts: Mapping[TopicPartition, Start],
-) -> dict[ProgressKey, Progress]:
-    """What is to be stored of these partitions, under this ownership: ``OwnershipLost`` after its
-    end, so that what hung in a pool stores nothing behind the next owner."""
-    if ownership.released:
-        raise OwnershipLost(f"{ownership.name} was released")
-    owner = ownership.signature
-    return {
-        context.progress_key(at): Progress(
-            source_topic_id=start.source_topic_id,
-            source_offset=start.source_offset,
-            leader_epoch=start.leader_epoch,
-            target_topic_id=start.target_topic_id,
-            target_offset=start.target_offset,
-            epoch=ownership.epoch,
-            filter_generation=0,
-            owner=owner,
-            source_end=start.seen_end,
-            loss=start.loss,
-            reset_ms=start.reset_ms,
-            tombstones_since_ms=start.tombstones_since_ms,
-        )
-        for at, start in starts.items()
-    }
 
 
 class _Offsets(NamedTuple):

@@ -4,9 +4,10 @@ from collections.abc import Set
 
 from headrace.api import TopicPartition
 from headrace.connect.context import FlowContext
+from headrace.connect.fenced import with_new_epoch
 from headrace.connect.record_errors import RecordErrors
 from headrace.connect.releasing import DRAIN_TIMEOUT_S
-from headrace.connect.restoring import Starts
+from headrace.connect.starts import Starts
 from headrace.connect.task_progress import TaskProgress
 from headrace.movers import Lane
 
@@ -37,9 +38,10 @@ def settle(
         lane.close()
     store_settled(context, progress, partitions)
     record_errors.answer(progress)
-    return {
+    settled = {
         at: start for at, start in progress.settled.items() if at not in failed and not start.waits
     }
+    return with_new_epoch(context, progress.ownership, settled)
 
 
 def store_settled(

@@ -20,7 +20,7 @@ from headrace.connect.lifecycle import LifeCycle
 from headrace.connect.losses import DataLoss, lost_offsets
 from headrace.connect.observations import observation
 from headrace.connect.rate import Rate
-from headrace.connect.restoring import Start
+from headrace.connect.starts import Start
 from headrace.connect.unread_lag import UnreadLag
 from headrace.errors import HeadraceError
 from headrace.movers import Copied, Reached, RecordRefused

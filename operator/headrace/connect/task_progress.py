@@ -6,7 +6,7 @@ from headrace.api import LossCause, Resets, TopicPartition
 from headrace.connect.context import FlowContext
 from headrace.connect.figures import Commits
 from headrace.connect.ownership import Ownership, OwnershipLost
-from headrace.connect.restoring import Start, Starts, records
+from headrace.connect.starts import Start, Starts, records
 from headrace.errors import HeadraceError, Retriable
 from headrace.movers import Lane, OffsetGone, Storing, TargetLoss
 from headrace.replication import Loss
@@ -21,7 +21,7 @@ class TaskProgress:
     """Not thread-safe, except for ``check_owner`` and ``write``."""
 
     def __init__(self, context: FlowContext, ownership: Ownership) -> None:
-        self._context, self._ownership = context, ownership
+        self._context, self.ownership = context, ownership
         self._starts: Starts = {}
         self._storing: Storing | None = None
         """What the target has not answered yet."""
@@ -86,8 +86,8 @@ class TaskProgress:
             if stored is None:
                 continue
             # Two who claim at the same time, without a common herder, may choose the same epoch.
-            other = at in self._starts and stored.owner != self._ownership.signature
-            if stored.epoch >= self._ownership.epoch + (not other):
+            other = at in self._starts and stored.owner != self.ownership.signature
+            if stored.epoch >= self.ownership.epoch + (not other):
                 raise OwnershipLost(f"{stored.owner} took {at} with epoch {stored.epoch}")
 
     def commit(self, lane: Lane, refresh: Set[TopicPartition] = frozenset()) -> bool:
@@ -101,7 +101,7 @@ class TaskProgress:
         unstored |= {at: self._starts[at] for at in refresh & lane.partitions - unstored.keys()}
         if unstored:
             self._starts |= unstored
-            entries = records(self._context, self._ownership, unstored)
+            entries = records(self._context, self.ownership, unstored)
             with self.commits.counting_failure():
                 self._storing = self._context.progress.send(entries, _LONGEST_S)
         elif not lane.in_flight:
@@ -161,7 +161,7 @@ class TaskProgress:
 
     def write(self, starts: Starts) -> None:
         """Store these and wait; ``Retriable`` when they are not acknowledged in time."""
-        entries = records(self._context, self._ownership, starts)
+        entries = records(self._context, self.ownership, starts)
         with self.commits.counting_failure():
             self._context.progress.write(entries)
         if entries:

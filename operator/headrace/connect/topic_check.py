@@ -8,7 +8,8 @@ from headrace.api import TopicPartition
 from headrace.connect.background import BackgroundStep
 from headrace.connect.context import FlowContext
 from headrace.connect.losses import recreated_on_source, recreated_on_target
-from headrace.connect.restoring import Start, known_topic_ids
+from headrace.connect.restoring import known_topic_ids
+from headrace.connect.starts import Start
 from headrace.errors import HeadraceError
 from headrace.replication import Loss
 

@@ -20,6 +20,7 @@ from headrace.movers.lane import (
     Problem,
     Reached,
     RecordRefused,
+    Resumed,
     SourceRecord,
     TargetLoss,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "Reached",
     "RecordMover",
     "RecordRefused",
+    "Resumed",
     "SourceRecord",
     "Storing",
     "TargetLoss",

@@ -248,6 +248,14 @@ class Before(NamedTuple):
     """Whether to look at what is written already; otherwise the copy resumes where it is stored."""
 
 
+class Resumed(NamedTuple):
+    """Where a partition goes on."""
+
+    resume: Resume
+    leader_epoch: int
+    """Of the last source record that is not copied again; -1: there is none."""
+
+
 class Fencing(Protocol):
     """Closes partitions of the target to earlier writers. Thread-safe; its methods wait."""
 
@@ -260,7 +268,7 @@ class Fencing(Protocol):
 
     def resume(
         self, own: Writer, partitions: Mapping[TopicPartition, Before]
-    ) -> Mapping[TopicPartition, Resume]:
+    ) -> Mapping[TopicPartition, Resumed]:
         """Where each partition is to be copied from, by ``own``, once no other can append any more.
 
         Partitions are those of the source. Raises ``Retriable``.

@@ -25,9 +25,9 @@ from headrace.kafka.wire import (
 )
 from headrace.logs import get_logger
 from headrace.movers.batch.tail import Tail
-from headrace.movers.lane import Before
+from headrace.movers.lane import Before, Resumed
 from headrace.replication import Writer
-from headrace.replication.reconcile import Marker, Record, Resume, Stored, reconcile
+from headrace.replication.reconcile import Marker, Outcome, Record, Stored, reconcile
 
 log = get_logger(__name__)
 
@@ -58,7 +58,7 @@ class MarkerFencing:
 
     def resume(
         self, own: Writer, partitions: Mapping[TopicPartition, Before]
-    ) -> dict[TopicPartition, Resume]:
+    ) -> dict[TopicPartition, Resumed]:
         """See ``Fencing.resume``."""
         with _Clients(self) as (loop, source, target):
             closing: dict[str, set[TopicPartition]] = {}
@@ -72,7 +72,7 @@ class MarkerFencing:
                 _wait(loop, log_ends(target, targets, timeout_s=5.0), 10.0).all()
                 marked = _wait(loop, _close(target, own, closing), 4 * _WITHIN_S)
             return {
-                at: _reconciled(source, target, at, before, _fences(before, marked))
+                at: _resumed(source, target, at, before, _fences(before, marked))
                 for at, before in partitions.items()
             }
 
@@ -147,24 +147,50 @@ def _fences(before: Before, marked: Mapping[str, ProducerIdentity]) -> dict[int,
     }
 
 
-def _reconciled(
+def _resumed(
     source: Cluster,
     target: Cluster,
     at: TopicPartition,
     before: Before,
     fences: Mapping[int, int],
-) -> Resume:
+) -> Resumed:
+    stored = Stored(
+        before.source_offset,
+        before.target_offset,
+        frozenset(writer.producer_id for writer in before.writers) | before.unfenced,
+    )
+    try:
+        resumed = _reconciled(source, target, at, before, stored=stored, fences=fences)
+    except Fatal as error:  # no right to read the target, say: then no fence was seen
+        log.warning("not compared", partition=str(at), why=str(error))
+        resumed = Resumed(reconcile(stored, (), (), {}), -1)
+    resume = resumed.resume
+    log.info(
+        "fenced" if resume.outcome is not Outcome.UNFENCED else "not fenced",
+        partition=str(at),
+        outcome=str(resume.outcome),
+        producers=sorted(fences),
+        not_repeated=resume.copied,
+        repeated=resume.doubled_at_most,
+    )
+    return resumed
+
+
+def _reconciled(
+    source: Cluster,
+    target: Cluster,
+    at: TopicPartition,
+    before: Before,
+    *,
+    stored: Stored,
+    fences: Mapping[int, int],
+) -> Resumed:
     tail = Tail(target, before.target, before.target_offset, patience_s=_READ_WITHIN_S)
     original = Tail(source, at, before.source_offset, patience_s=_READ_WITHIN_S)
     entries: Iterator[Record | Marker] = iter(())
     if fences:
         entries = tail.of_target()
         entries = chain([next(entries)], entries)  # then it is known who stamps
-    stored = Stored(
-        before.source_offset,
-        before.target_offset,
-        frozenset(writer.producer_id for writer in before.writers) | before.unfenced,
-    )
     resume = reconcile(
         stored,
         entries,
@@ -173,15 +199,7 @@ def _reconciled(
         compare_timestamps=not tail.stamped,
         same_filter=before.compare,
     )
-    log.info(
-        "fenced",
-        partition=str(at),
-        outcome=str(resume.outcome),
-        producers=sorted(fences),
-        not_repeated=resume.copied,
-        repeated=resume.doubled_at_most,
-    )
-    return resume
+    return Resumed(resume, original.leader_epoch)
 
 
 def _wait(loop: Loop, coroutine: Coroutine[Reply[Any], None, T], timeout_s: float) -> T:

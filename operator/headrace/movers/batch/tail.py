@@ -51,6 +51,8 @@ class Tail:
         """``patience_s``: so long nothing may come, neither records nor an answer."""
         self._cluster, self._at, self._offset = cluster, at, offset
         self._patience_s = patience_s
+        self.leader_epoch = -1
+        """Of the record that was read last; -1: of none, or not known."""
         self.stamped = False
         """Whether the times of its records are those of their appends; once something was read."""
 
@@ -74,6 +76,7 @@ class Tail:
             for one in judged(chunk.batches, start=position, aborted=chunk.aborted):
                 batch = one.batch
                 if one.passage is not Passage.SKIP:
+                    self.leader_epoch = batch.leader_epoch if batch.magic == 2 else -1
                     yield from self._records(batch)
                 elif one.why in {Why.MARKER, Why.ABORTED} and batch.last_offset >= self._offset:
                     yield Dropped(max(batch.base_offset, self._offset), batch.last_offset)

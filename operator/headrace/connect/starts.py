@@ -1,0 +1,81 @@
+"""Where the partitions of a source task go on, and what progress says of that."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from headrace.api import TopicPartition
+from headrace.connect.context import FlowContext
+from headrace.connect.ownership import Ownership, OwnershipLost
+from headrace.replication import Loss, Progress, ProgressKey, Writer
+
+UNKNOWN = -1
+"""In the place of the producer id of an owner that has not stored it."""
+
+
+class Start(NamedTuple):
+    """Where one partition goes on."""
+
+    source_offset: int
+    target_offset: int
+    """What the target acknowledged before; 0 when nothing."""
+    leader_epoch: int
+    source_topic_id: str
+    target_topic_id: str
+    end: int
+    """The last stable offset of the source when this was read."""
+    seen_end: int
+    """The highest end of the source's log that was seen since."""
+    loss: Loss | None = None
+    """What was lost last."""
+    reset_ms: int = 0
+    """The last reset, which need not be repeated."""
+    tombstones_since_ms: int = 0
+    """See ``Progress``."""
+    writer: Writer | None = None
+    """Whose identity it is copied with: of one lane alone."""
+    fencing: tuple[Writer, ...] = ()
+    """See ``Progress``."""
+    unfenced: tuple[int, ...] = ()
+    """See ``Progress``."""
+    unfenced_until_s: float = 0.0
+    """When these append nothing more, monotonic seconds."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether the partition must not go on: its loss is unresolved."""
+        return self.loss is not None and self.loss.unresolved
+
+
+Starts = dict[TopicPartition, Start]
+
+
+def records(
+    context: FlowContext,
+    ownership: Ownership,
+    starts: Mapping[TopicPartition, Start],
+) -> dict[ProgressKey, Progress]:
+    """What is to be stored of these partitions, under this ownership: ``OwnershipLost`` after its
+    end, so that what hung in a pool stores nothing behind the next owner."""
+    if ownership.released:
+        raise OwnershipLost(f"{ownership.name} was released")
+    owner, now_s = ownership.signature, context.clock.monotonic()
+    return {
+        context.progress_key(at): Progress(
+            source_topic_id=start.source_topic_id,
+            source_offset=start.source_offset,
+            leader_epoch=start.leader_epoch,
+            target_topic_id=start.target_topic_id,
+            target_offset=start.target_offset,
+            epoch=ownership.epoch,
+            filter_generation=0,
+            owner=owner,
+            source_end=start.seen_end,
+            loss=start.loss,
+            reset_ms=start.reset_ms,
+            tombstones_since_ms=start.tombstones_since_ms,
+            writer=start.writer,
+            unfenced=start.unfenced if now_s < start.unfenced_until_s else (),
+            fencing=start.fencing,
+        )
+        for at, start in starts.items()
+    }

@@ -1,0 +1,195 @@
+"""A take-over behind a fence: who is fenced, and what progress says meanwhile. The fence is a fake:
+tests/integration/test_fence.py has the real one."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from support.source_tasks import COPY, P0, Scene
+
+from headrace.api.partitions import TopicPartition
+from headrace.errors import Fatal, Retriable
+from headrace.movers import Before, Resumed
+from headrace.replication.progress import Writer
+from headrace.replication.reconcile import Accounts, Outcome, Resume
+
+DEAD = Writer("headrace-dead", 7, 0)
+NONE = Accounts(0, 0, 0)
+
+
+class FakeFencing:
+    """Finds what ``tails`` says was appended behind progress."""
+
+    def __init__(self) -> None:
+        self.epochs: dict[str, int] = {}
+        self.before: dict[TopicPartition, Before] = {}
+        self.tails: dict[TopicPartition, int] = {}
+        self.meanwhile: Callable[[], None] = lambda: None
+        self.error: Exception | None = None
+
+    def identify(self, transactional_id: str) -> Writer:
+        if isinstance(self.error, Fatal):
+            raise self.error
+        self.meanwhile()
+        epoch = self.epochs[transactional_id] = self.epochs.get(transactional_id, -1) + 1
+        return Writer(transactional_id, hash(transactional_id) % 1000, epoch)
+
+    def resume(
+        self, own: Writer, partitions: Mapping[TopicPartition, Before]
+    ) -> Mapping[TopicPartition, Resumed]:
+        if self.error is not None:
+            raise self.error
+        self.before |= partitions
+        return {at: Resumed(self._resume(at, one), 0) for at, one in partitions.items()}
+
+    def _resume(self, at: TopicPartition, before: Before) -> Resume:
+        tail = self.tails.get(at, 0) if before.compare else 0
+        outcome = Outcome.UNFENCED if before.unfenced else Outcome.AGREES
+        return Resume(
+            outcome, before.source_offset + tail, before.target_offset + tail + 1, NONE, NONE,
+            copied=tail, unfenced=before.unfenced,
+        )  # fmt: skip
+
+
+Made = Callable[..., Scene]
+
+
+@pytest.fixture
+def made() -> Iterator[Made]:
+    """Scenes, of drivers with a fence of their own."""
+    scenes: list[Scene] = []
+
+    def make(*partitions: TopicPartition, **more: Any) -> Scene:
+        scene = Scene(*partitions, **more)
+        cast("Any", scene.context.mover).fencing = FakeFencing()
+        scenes.append(scene)
+        return scene
+
+    yield make
+    for scene in scenes:
+        scene.close()
+
+
+def fence(scene: Scene) -> FakeFencing:
+    found = scene.context.mover.fencing
+    assert isinstance(found, FakeFencing)
+    return found
+
+
+def fill(scene: Scene, records: int) -> None:
+    scene.source.append("orders", *(b"%d" % number for number in range(records)))
+
+
+def write_progress(scene: Scene, at: TopicPartition, **fields: Any) -> None:
+    stored = scene.stored(at)
+    scene.context.progress.write({scene.context.progress_key(at): replace(stored, **fields)})
+    scene.context.progress.read_to_end()
+
+
+def test_the_first_owner_has_nobody_to_fence(made: Made) -> None:
+    scene = made(P0)
+    scene.start()
+    writer = scene.stored(P0).writer
+    assert writer is not None
+    assert writer.transactional_id == "headrace-f-source-task-0-me-me-1"
+    assert (scene.stored(P0).fencing, fence(scene).before) == ((), {})
+
+
+def test_a_copy_resumes_behind_what_the_last_owner_had_not_stored(made: Made) -> None:
+    first = made(P0)
+    first.start()
+    fill(first, 5)
+    for _ in range(3):
+        first.run_once()
+    copied = first.copies()
+    assert copied
+    assert first.position() == 0, "killed before it has stored anything"
+    writer = first.stored(P0).writer
+    assert writer is not None
+
+    second = made(P0, kafka=first.kafka, driver="other")
+    fence(second).tails[P0] = len(copied)
+    second.start()
+    before = fence(second).before[P0]
+    assert (set(before.writers), before.target) == ({writer}, TopicPartition(COPY, 0))
+    stored = second.stored(P0)
+    assert (stored.source_offset, stored.target_offset) == (len(copied), len(copied) + 1)
+    assert (stored.fencing, stored.unfenced) == ((), ())
+    second.settle()
+    assert second.copies() == [b"%d" % number for number in range(5)]
+
+
+def test_an_owner_that_claims_at_the_same_time_is_fenced_too(made: Made) -> None:
+    first = made(P0)
+    first.start()
+    second = made(P0, kafka=first.kafka, driver="other")
+    frozen = Writer("headrace-frozen", 9, 0)
+
+    def claim() -> None:  # behind what the second has read, before its own claim
+        write_progress(first, P0, owner="frozen", writer=frozen, fencing=())
+
+    fence(second).meanwhile = claim
+    second.start()
+    writers = {one.transactional_id for one in fence(second).before[P0].writers}
+    assert writers == {"headrace-f-source-task-0-me-me-1", "headrace-frozen"}
+
+
+def test_until_it_is_done_progress_names_those_who_are_to_be_fenced(made: Made) -> None:
+    first = made(P0)
+    first.start()
+    second = made(P0, kafka=first.kafka, driver="other")
+    fence(second).error = Retriable("no coordinator")
+    second.task.activate()
+    second.restore_pool.run()
+    stored = second.stored(P0)
+    assert stored.writer is not None
+    assert stored.writer.transactional_id == "headrace-f-source-task-0-other-other-1"
+    assert [one.transactional_id for one in stored.fencing] == ["headrace-f-source-task-0-me-me-1"]
+
+    third = made(P0, kafka=first.kafka, driver="third")
+    third.start()
+    assert len(fence(third).before[P0].writers) == 2
+    assert third.stored(P0).fencing == ()
+
+
+def test_without_rights_it_copies_and_fences_nobody(made: Made) -> None:
+    scene = made(P0)
+    fence(scene).error = Fatal("no rights on the transactional id")
+    scene.start()
+    fill(scene, 3)
+    scene.settle()
+    assert scene.stored(P0).writer is None
+    assert len(scene.copies()) == 3
+
+    after = made(P0, kafka=scene.kafka, driver="other")
+    after.start()
+    assert after.stored(P0).unfenced == (-1,)
+
+
+def test_an_unfenced_owner_counts_for_an_hour(made: Made) -> None:
+    first = made(P0)
+    first.start()
+    write_progress(first, P0, writer=None, fencing=(), owner="the record mover")
+    second = made(P0, kafka=first.kafka, driver="other")
+    second.start()
+    assert second.stored(P0).unfenced == (-1,)
+    second.clock.advance(3601)
+    fill(second, 1)
+    second.settle()
+    second.recover()
+    assert second.stored(P0).unfenced == ()
+
+
+def test_each_lane_has_an_epoch_of_its_own(made: Made) -> None:
+    scene = made(P0)
+    scene.start()
+    scene.clock.advance(2)  # a stall: the lane is renewed
+    scene.context.stall_detector.beat()
+    fill(scene, 2)
+    for _ in range(4):
+        scene.run_once()
+    scene.settle()
+    writer = scene.stored(P0).writer
+    assert writer is not None
+    assert writer.producer_epoch == 1
