@@ -41,7 +41,8 @@ class ReplicationFlowStatus(Model):
     conditions: Conditions = ()
     """Ready, Reconciling, Stalled, DataLossDetected, ForeignWriter, PartitionsPaused,
     PartitionsReset, RecordsLeftOut, PartitionContested, TransactionHanging, TombstonesAtRisk,
-    AssignmentFailed, DriverUnresponsive, DriversAvailable, ReconciliationPaused."""
+    RecordsMayRepeat, AssignmentFailed, DriverUnresponsive, DriversAvailable,
+    ReconciliationPaused."""
     topics: Count | None = None
     """Topics that are copied."""
     partitions: Count | None = None

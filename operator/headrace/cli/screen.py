@@ -30,6 +30,7 @@ ALARMS = (
     ConditionType.PARTITION_CONTESTED,
     ConditionType.TRANSACTION_HANGING,
     ConditionType.TOMBSTONES_AT_RISK,
+    ConditionType.RECORDS_MAY_REPEAT,
     ConditionType.ASSIGNMENT_FAILED,
     ConditionType.DRIVER_UNRESPONSIVE,
 )

@@ -15,6 +15,7 @@ from headrace.errors import Fatal, Retriable
 from headrace.logs import get_logger
 from headrace.movers import Before, Fencing
 from headrace.replication import Progress, Writer
+from headrace.replication.reconcile import Outcome, Resume
 
 log = get_logger(__name__)
 
@@ -22,6 +23,14 @@ _UNFENCED_S = 3600.0
 """So long an owner that could not be fenced may append: its process sends nothing more once it has
 thawed, and the network gives up what was on its way within 15 minutes or so (tcp_retries2)."""
 _ROUNDS = 5
+_NOT_ALLOWED = (
+    "the target does not let this flow fence earlier owners: grant Write on transactional ids with "
+    "the prefix headrace-"
+)
+_NOT_FENCED = (
+    "an earlier owner could not be fenced (mover Record or an earlier headrace, an expired "
+    "transactional id, or no right to read the target), and may append for an hour"
+)
 
 
 def take_over(
@@ -46,8 +55,9 @@ def take_over(
         at: start._replace(
             writer=own,
             fencing=tuple(_writers(context, at, stored.get(at))),
-            unfenced=_unfenced(stored.get(at)),
+            unfenced=(unfenced := _unfenced(stored.get(at))),
             unfenced_until_s=until_s,
+            doubt=_NOT_ALLOWED if own is None else _NOT_FENCED * bool(unfenced),
         )
         for at, start in starts.items()
     }
@@ -73,6 +83,7 @@ def take_over(
             leader_epoch=leader_epoch if resume.copied else claims[at].leader_epoch,
             fencing=(),
             unfenced=tuple(sorted(resume.unfenced)),
+            doubt=_doubt(resume),
         )
     return claims
 
@@ -119,6 +130,14 @@ def _claimed(context: FlowContext, ownership: Ownership, own: Writer, claims: St
             return claims
         claims = {**claims, **late}
     raise Retriable("other owners claim the same partitions again and again")
+
+
+def _doubt(resume: Resume) -> str:
+    if resume.outcome is Outcome.UNFENCED:
+        return _NOT_FENCED
+    # After a reset all is to be copied again: nobody doubts that.
+    again = 0 if resume.outcome is Outcome.FILTER_CHANGED else resume.doubled_at_most
+    return f"copied again up to {again} records ({resume.outcome})" if again else ""
 
 
 def _writers(context: FlowContext, at: TopicPartition, stored: Progress | None) -> Set[Writer]:

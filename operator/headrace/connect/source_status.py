@@ -130,6 +130,7 @@ class SourceStatus:
                 *_partitions_paused(partitions.paused & partitions.wanted, len(partitions.wanted)),
                 *self._losses(losses),
                 *_tombstones_at_risk(partitions.starts),
+                *_may_repeat(partitions.starts, self._clock.monotonic()),
                 *self._left_out,
                 *more,
             ),
@@ -214,6 +215,17 @@ def _tombstones_at_risk(starts: Mapping[TopicPartition, Start]) -> tuple[Conditi
         f"the topics, or copy them again into empty ones, and reset them: {', '.join(each)}"
     )
     return (observation(ConditionType.TOMBSTONES_AT_RISK, Reason.PROGRESS_TOO_OLD, message),)
+
+
+def _may_repeat(starts: Mapping[TopicPartition, Start], now_s: float) -> tuple[Condition, ...]:
+    by_doubt: dict[str, set[TopicPartition]] = {}
+    for at, start in starts.items():
+        if start.doubt and (start.writer is None or now_s < start.unfenced_until_s):
+            by_doubt.setdefault(start.doubt, set()).add(at)
+    if not by_doubt:
+        return ()
+    message = "; ".join(f"{partitions_text(ats)}: {why}" for why, ats in sorted(by_doubt.items()))
+    return (observation(ConditionType.RECORDS_MAY_REPEAT, Reason.TAKE_OVER_NOT_PROVED, message),)
 
 
 def _not_ready(stopped: Mapping[TopicPartition, HeadraceError]) -> tuple[Condition, ...]:

@@ -39,6 +39,8 @@ class Start(NamedTuple):
     """See ``Progress``."""
     unfenced_until_s: float = 0.0
     """When these append nothing more, monotonic seconds."""
+    doubt: str = ""
+    """Why records may be on the target twice; shown until then, or without a ``writer`` always."""
 
     @property
     def waits(self) -> bool:

@@ -119,7 +119,7 @@ CONDITION = Described(
     "headrace_task_condition",
     "gauge",
     "1 while the condition (DataLossDetected, ForeignWriter, RecordsLeftOut, PartitionContested, "
-    "TransactionHanging, TombstonesAtRisk) of a source task is True, else 0.",
+    "TransactionHanging, TombstonesAtRisk, RecordsMayRepeat) of a source task is True, else 0.",
     (*_TASK, "condition"),
 )
 LOST_OFFSETS = Described(
@@ -163,6 +163,7 @@ _CONDITIONS = (
     ConditionType.PARTITION_CONTESTED,
     ConditionType.TRANSACTION_HANGING,
     ConditionType.TOMBSTONES_AT_RISK,
+    ConditionType.RECORDS_MAY_REPEAT,
 )
 
 

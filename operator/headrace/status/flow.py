@@ -36,6 +36,7 @@ _OBSERVED_BY_TASKS = (
     ConditionType.PARTITION_CONTESTED,
     ConditionType.TRANSACTION_HANGING,
     ConditionType.TOMBSTONES_AT_RISK,
+    ConditionType.RECORDS_MAY_REPEAT,
 )
 _MOST_LOSSES = 100
 

@@ -63,6 +63,7 @@ _CONDITIONS = (
     ConditionType.PARTITION_CONTESTED,
     ConditionType.TRANSACTION_HANGING,
     ConditionType.TOMBSTONES_AT_RISK,
+    ConditionType.RECORDS_MAY_REPEAT,
     ConditionType.ASSIGNMENT_FAILED,
     ConditionType.DRIVER_UNRESPONSIVE,
     ConditionType.RECONCILIATION_PAUSED,

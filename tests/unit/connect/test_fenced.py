@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 from support.source_tasks import COPY, P0, Scene
 
+from headrace.api import ConditionType, condition
 from headrace.api.partitions import TopicPartition
 from headrace.errors import Fatal, Retriable
 from headrace.movers import Before, Resumed
@@ -87,6 +88,12 @@ def write_progress(scene: Scene, at: TopicPartition, **fields: Any) -> None:
     scene.context.progress.read_to_end()
 
 
+def may_repeat(scene: Scene) -> str:
+    scene.observe()
+    found = condition(scene.task.status.conditions, ConditionType.RECORDS_MAY_REPEAT)
+    return found.message if found else ""
+
+
 def test_the_first_owner_has_nobody_to_fence(made: Made) -> None:
     scene = made(P0)
     scene.start()
@@ -94,6 +101,7 @@ def test_the_first_owner_has_nobody_to_fence(made: Made) -> None:
     assert writer is not None
     assert writer.transactional_id == "headrace-f-source-task-0-me-me-1"
     assert (scene.stored(P0).fencing, fence(scene).before) == ((), {})
+    assert may_repeat(scene) == ""
 
 
 def test_a_copy_resumes_behind_what_the_last_owner_had_not_stored(made: Made) -> None:
@@ -161,6 +169,7 @@ def test_without_rights_it_copies_and_fences_nobody(made: Made) -> None:
     scene.settle()
     assert scene.stored(P0).writer is None
     assert len(scene.copies()) == 3
+    assert "prefix headrace-" in may_repeat(scene)
 
     after = made(P0, kafka=scene.kafka, driver="other")
     after.start()
@@ -174,10 +183,12 @@ def test_an_unfenced_owner_counts_for_an_hour(made: Made) -> None:
     second = made(P0, kafka=first.kafka, driver="other")
     second.start()
     assert second.stored(P0).unfenced == (-1,)
+    assert may_repeat(second).startswith("orders/0: an earlier owner could not be fenced")
     second.clock.advance(3601)
     fill(second, 1)
     second.settle()
     second.recover()
+    assert may_repeat(second) == ""
     assert second.stored(P0).unfenced == ()
 
 
