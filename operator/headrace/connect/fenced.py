@@ -76,7 +76,14 @@ def take_over(
         for at, claim in claims.items()
         if claim.fencing and not claim.waits
     }
-    for at, (resume, leader_epoch) in (fencing.resume(own, before) if before else {}).items():
+    resumes = fencing.resume(own, before) if before else {}
+    if resumes:
+        # What was compared may be a later owner's, of the same epoch by another herder: this one
+        # must not store then where it ends.
+        context.progress.read_to_end()
+        for at in claims:
+            _check_owner(context, ownership, at)
+    for at, (resume, leader_epoch) in resumes.items():
         claims[at] = claims[at]._replace(
             source_offset=resume.source_offset,
             target_offset=resume.target_offset,
@@ -118,10 +125,7 @@ def _claimed(context: FlowContext, ownership: Ownership, own: Writer, claims: St
         context.progress.read_to_end()
         late = {}
         for at, claim in claims.items():
-            stored = context.stored(at)
-            if stored is None or stored.owner != ownership.signature:
-                who = f"{stored.owner} (epoch {stored.epoch})" if stored else "a reset"
-                raise OwnershipLost(f"{who} took {at}")
+            _check_owner(context, ownership, at)
             known = {writer.id for writer in claim.fencing} | {own.id}
             found = context.progress.writers(context.progress_key(at))
             if others := [writer for writer in found if writer.id not in known]:
@@ -138,6 +142,13 @@ def _doubt(resume: Resume) -> str:
     # After a reset all is to be copied again: nobody doubts that.
     again = 0 if resume.outcome is Outcome.FILTER_CHANGED else resume.doubled_at_most
     return f"copied again up to {again} records ({resume.outcome})" if again else ""
+
+
+def _check_owner(context: FlowContext, ownership: Ownership, at: TopicPartition) -> None:
+    stored = context.stored(at)
+    if stored is None or stored.owner != ownership.signature:
+        who = f"{stored.owner} (epoch {stored.epoch})" if stored else "nobody"
+        raise OwnershipLost(f"{who} took {at}")
 
 
 def _writers(context: FlowContext, at: TopicPartition, stored: Progress | None) -> Set[Writer]:

@@ -23,6 +23,7 @@ from headrace.kafka import (
 from headrace.logs import get_logger
 from headrace.movers.clients import Clients
 from headrace.replication import Progress, ProgressKey, Writer, progress_topic
+from headrace.replication.claims import Writers, writers_after
 
 log = get_logger(__name__)
 
@@ -101,7 +102,7 @@ class ProgressLog:
         self._table: dict[ProgressKey, Progress] = {}
         self._unreadable: dict[ProgressKey, tuple[int, str]] = {}
         """What was stored last and cannot be read: when, Unix time in ms, and a sentence."""
-        self._writers: dict[ProgressKey, dict[tuple[str, int], Writer]] = {}
+        self._writers: dict[ProgressKey, Writers] = {}
         self._overtaken: set[ProgressKey] = set()
         self._stored_at: dict[str, float] = {}
         self._stored_ms: dict[ProgressKey, int] = {}
@@ -318,15 +319,8 @@ class ProgressLog:
         if progress is None:
             self._writers.pop(key, None)
             return
-        writers = self._writers.setdefault(key, {})
-        known = self._table.get(key)
-        fenced = known is not None and known.owner == progress.owner and not progress.fencing
-        if known is not None and fenced:
-            for one in known.fencing:
-                writers.pop(one.id, None)
-        own = (progress.writer,) if progress.writer is not None else ()
-        for one in (*progress.fencing, *own):
-            writers[one.id] = one
+        known = self._writers.get(key, {})
+        self._writers[key] = writers_after(known, self._table.get(key), progress)
 
     def _advance(self, partition: int, offset: int) -> None:
         with self._changed:
