@@ -15,6 +15,7 @@ from itertools import chain
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from headrace.api import Partitioning
 from headrace.mirror_test import Kind
 
 IDENTITY = ["topic", "producer", "seq"]
@@ -44,15 +45,15 @@ def compare(
     *,
     run: str,
     keys: dict[str, int],
-    preserved: bool,
+    partitioning: Partitioning,
 ) -> DataFrame:
-    """All findings. ``keys``: number of keys by topic; ``preserved``: partitions must agree."""
+    """All findings. ``keys``: number of keys by topic; ``partitioning``: the mirror's promise."""
     own_source, own_target = source.where("own"), target.where("own")
     return (
         ledger(acknowledged, refused, own_source, own_target)
         .transform(wrong_entries, run)
-        .unionByName(corrupted(own_source, own_target, preserved))
-        .unionByName(reordered(own_target, refused, run, keys, preserved))
+        .unionByName(corrupted(own_source, own_target, keys, partitioning))
+        .unionByName(reordered(own_target, refused, run, keys, partitioning))
         .unionByName(replayed(source, target))
     )
 
@@ -144,10 +145,21 @@ def wrong_entries(ledger: DataFrame, run: str) -> DataFrame:
     )
 
 
-def corrupted(source: DataFrame, target: DataFrame, preserved: bool) -> DataFrame:
-    """Findings of the copies on the target that are not as on the source."""
-    columns = _CONTENT | ({"partition": "partition"} if preserved else {})
+def corrupted(
+    source: DataFrame, target: DataFrame, keys: dict[str, int], partitioning: Partitioning
+) -> DataFrame:
+    """Findings of the copies on the target that are not as on the source; by key, also of those
+    that are not in the partition where most records of their key are."""
+    columns = _CONTENT | ({} if partitioning is Partitioning.ANY else {"partition": "partition"})
     original = source.select(*IDENTITY, *(F.col(c).alias(f"source_{c}") for c in columns.values()))
+    if partitioning is Partitioning.BY_KEY:
+        homes = _homes(target, keys)
+        original = (
+            original.withColumn("number", _key(keys))
+            .join(F.broadcast(homes), ["topic", "number"], "left")
+            .withColumn("source_partition", F.col("home"))
+            .drop("number", "home")
+        )
     differs = F.concat_ws(
         ", ",
         *(
@@ -164,10 +176,15 @@ def corrupted(source: DataFrame, target: DataFrame, preserved: bool) -> DataFram
 
 
 def reordered(
-    target: DataFrame, refused: DataFrame, run: str, keys: dict[str, int], preserved: bool
+    target: DataFrame,
+    refused: DataFrame,
+    run: str,
+    keys: dict[str, int],
+    partitioning: Partitioning,
 ) -> DataFrame:
     """Findings of first arrivals behind a later message of the same topic, producer and key; where
-    partitions are preserved, also behind the sentinel of their partition.
+    partitions are preserved, also behind the sentinel of their partition; by key, behind the one
+    that has their key.
 
     Judged in each partition of the target by itself: between partitions there is no order. The key
     is taken from the sequence number, so that a corrupted one does not look like a wrong order.
@@ -175,22 +192,26 @@ def reordered(
     """
     at_home = target.where(~_elsewhere())
     firsts = at_home.groupBy(*IDENTITY, "partition").agg(F.min("offset").alias("offset"))
-    keys_of = F.create_map(*(F.lit(x) for x in chain(*keys.items())))
     before = (
-        Window.partitionBy("topic", "partition", "producer", F.col("seq") % keys_of[F.col("topic")])
+        Window.partitionBy("topic", "partition", "producer", _key(keys))
         .orderBy("offset")
         .rowsBetween(Window.unboundedPreceding, -1)
     )
-    ends = (
-        at_home.where((F.col("producer") == run) & (F.col("seq") == F.col("partition")))
-        .where(F.lit(preserved))
-        .groupBy("topic", "partition")
-        .agg(F.min("offset").alias("ended_at"))
-    )
+    ends = at_home.where(F.col("producer") == run).withColumn("number", _key(keys))
+    ended = ["topic", "partition"]
+    match partitioning:
+        case Partitioning.PRESERVED:
+            ends = ends.where("seq = partition")
+        case Partitioning.BY_KEY:
+            ended.append("number")
+        case Partitioning.ANY:  # where it lies, other messages may still come
+            ends = ends.where("false")
+    ends = ends.groupBy(*ended).agg(F.min("offset").alias("ended_at"))
     return (
         firsts.join(refused, IDENTITY, "left_anti")
         .withColumn("highest_before", F.max("seq").over(before))
-        .join(F.broadcast(ends), ["topic", "partition"], "left")
+        .withColumn("number", _key(keys))
+        .join(F.broadcast(ends), ended, "left")
         .where(f"seq < highest_before or (offset > ended_at and producer != '{run}')")
         .withColumns({"found_in": F.col("topic"), "differs": F.lit("")})
         .transform(_findings, Kind.REORDERED)
@@ -206,6 +227,24 @@ def replayed(source: DataFrame, target: DataFrame) -> DataFrame:
         .withColumn("differs", F.lit(""))
         .transform(_findings, Kind.REPLAYED)
     )
+
+
+def _homes(target: DataFrame, keys: dict[str, int]) -> DataFrame:
+    """Where most records of each key are, of two such partitions in the smaller: ``topic``,
+    ``number`` (of the key), ``home``."""
+    counted = F.struct("count", -F.col("partition"))
+    return (
+        target.groupBy("topic", _key(keys).alias("number"), "partition")
+        .count()
+        .groupBy("topic", "number")
+        .agg(F.max_by("partition", counted).alias("home"))
+    )
+
+
+def _key(keys: dict[str, int]) -> Column:
+    """The number that is the key of a message, or of a sentinel, as it was sent."""
+    keys_of = F.create_map(*(F.lit(x) for x in chain(*keys.items())))
+    return F.col("seq") % keys_of[F.col("topic")]
 
 
 def _elsewhere() -> Column:

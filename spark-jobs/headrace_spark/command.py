@@ -216,8 +216,15 @@ def _judged(run: Run, folder: Path, plan: Path | None) -> Result:
             spark = ends.enter_context(session("verify", run.name))
         with phases.timed("waiting for the end sentinels"):
             arrived.result()
+            verifier.wait_for_all(run, manifest)
         _event("reading")
         comparison = verifier.compare(spark, run, manifest, phases)
+        if comparison.counts.missing and (left_s := verifier.time_left_s(run, manifest)):
+            # What the target has instead, perhaps copies, was counted for it.
+            with phases.timed("waiting for what was missing"):
+                time.sleep(left_s)
+            spark.catalog.clearCache()
+            comparison = verifier.compare(spark, run, manifest, phases)
     measured = _found(run, Measured, folder / documents.MEASURED, journal_keys.MEASURED)
     faults = _faults(run, folder, plan)
     verdict, reasons, warnings = judge(

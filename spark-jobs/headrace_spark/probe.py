@@ -15,7 +15,7 @@ from typing import Any
 from pyspark import BarrierTaskContext
 from pyspark.sql import SparkSession
 
-from headrace.api import TopicPartition
+from headrace.api import Partitioning, TopicPartition
 from headrace.errors import HeadraceError
 from headrace.kafka import Admin, Message, Position, assign, journal, make_consumer
 from headrace.mirror_test import Measured, Run, journal_keys
@@ -153,7 +153,12 @@ class _Watch:
             if now >= exchange_at:
                 exchange_at = now + POLL_S
                 self._exchange()
-        knows = self._load_has_ended and (not self._open or self._reads_what_is_there())
+        knows = self._load_has_ended
+        if self._run.test.spec.partitioning is not Partitioning.PRESERVED:
+            # Behind the sentinels, too, there may be messages: of other partitions.
+            knows &= self._reads_what_is_there()
+        elif self._open:
+            knows = knows and self._reads_what_is_there()
         self._exchange()
         self._consumer.close()
         self._tail.close()

@@ -28,6 +28,7 @@ from headrace_spark import checks, examples, messages, ranges, records, topics
 from headrace_spark.phases import Phases
 
 _ROWS_A_PARTITION = 500_000  # of about 100 bytes: 50 MB of a task's memory, sorted in 1 s
+_POLL_S = 0.5
 _FIELDS = {kind: str(kind) for kind in Kind} | {Kind.SOURCE_LOST: "source_lost"}
 """Of ``Counts``."""
 
@@ -74,6 +75,30 @@ def wait_for_sentinels(run: Run, manifest: LoadManifest, on_wait: Callable[[int]
                     expected.discard((topic, sighting.sentinel))
     finally:
         consumer.close()
+
+
+def wait_for_all(run: Run, manifest: LoadManifest) -> None:
+    """Return when the target has as many records as were sent, or the time it has is over.
+
+    Where partitions are not preserved, a sentinel says nothing of the records of other partitions:
+    they may still be on their way. Whether it is these records, the comparison decides.
+    """
+    sent = manifest.acknowledged + sum(t.partitions for t in manifest.topics)
+    known = {run.topics[t.name]: sum(t.target_start_offsets) for t in manifest.topics}
+    while time_left_s(run, manifest) > 0:
+        ends = topics.ends(run.target, topics.on_target(run))
+        if sum(sum(ends[name]) - known[name] for name in ends) >= sent:
+            return
+        time.sleep(_POLL_S)
+
+
+def time_left_s(run: Run, manifest: LoadManifest) -> float:
+    """How long records may still arrive that no sentinel answers for; 0 where the partitions are
+    preserved: there each has its own."""
+    if run.test.spec.partitioning is Partitioning.PRESERVED:
+        return 0.0
+    deadline_s = manifest.finished_ms / 1000 + run.test.spec.settle_seconds
+    return max(deadline_s - time.time(), 0.0)
 
 
 def _from_the_end_of_the_load(
@@ -125,7 +150,7 @@ def compare(spark: SparkSession, run: Run, manifest: LoadManifest, phases: Phase
         target,
         run=run.name,
         keys={t.name: t.keys for t in manifest.topics},
-        preserved=run.test.spec.partitioning is Partitioning.PRESERVED,
+        partitioning=run.test.spec.partitioning,
     ).persist()
     with phases.timed("reading the target, and comparing"):
         shares = examples.shares(findings, run)

@@ -72,7 +72,8 @@ def test_all_that_is_not_built_is_named_with_what_to_do(
 def test_a_mirror_test_that_asks_for_too_much_is_stalled(
     resources: Resources, wait_until: Wait
 ) -> None:
-    resources.apply(manifests.mirror_test_of_another("anyhow", partitioning="Any"))
+    source = manifests.EAST | {"authentication": {"type": "OAuthBearer"}}
+    resources.apply(manifests.mirror_test_of_another("anyhow", source=source))
 
     def stalled() -> dict[str, str]:
         status = resources.get("mtest", "anyhow").get("status", {})
@@ -80,7 +81,7 @@ def test_a_mirror_test_that_asks_for_too_much_is_stalled(
 
     found = wait_until(stalled, within_s=LONG_S)
     assert found["reason"] == "NotBuilt"
-    assert "spec.partitioning: Any is not built yet; use Preserved" in found["message"]
+    assert "spec.source.authentication.type: OAuthBearer is not built yet" in found["message"]
     assert resources.get("jobs")["items"] == []
 
 

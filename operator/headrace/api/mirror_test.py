@@ -258,8 +258,8 @@ class MirrorTestSpec(Model):
     target_topic: Template = BY_SOURCE
     """How another mirror names topics: {topic} is the source topic, {source} the source's alias."""
     partitioning: Partitioning = Partitioning.PRESERVED
-    """What the mirror promises: the same partition (Preserved), one partition for a key (ByKey), or
-    nothing (Any)."""
+    """What the mirror promises about partitions: the same as on the source (Preserved), one for all
+    messages of a key (ByKey), or nothing (Any)."""
     load: Load = Load()
     """What is sent while the mirror runs."""
     budgets: Budgets = Budgets()

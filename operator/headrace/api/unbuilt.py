@@ -20,7 +20,7 @@ from headrace.api.flow import (
     Mover,
     ReplicationFlow,
 )
-from headrace.api.mirror_test import MirrorTest, Partitioning
+from headrace.api.mirror_test import MirrorTest
 from headrace.api.mistakes import Key, path_text
 from headrace.api.model import Model
 
@@ -73,7 +73,6 @@ FLOW = (
 TEST = (
     Part("source.authentication.type", built=_PASSWORDS),
     Part("target.authentication.type", built=_PASSWORDS),
-    Part("partitioning", built=(Partitioning.PRESERVED,)),
 )
 
 

@@ -12,7 +12,7 @@ from bench.verify.clusters import RUN
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.api import load
+from headrace.api import Partitioning, load
 from headrace.mirror_test import LoadManifest, Run, documents
 from headrace_spark import checks, ranges, records
 from headrace_spark.session import session
@@ -59,7 +59,13 @@ def check(spark: SparkSession, _: Run, manifest: LoadManifest) -> dict[str, floa
     began = time.monotonic()
     nothing = records.sentinels(spark, manifest).limit(0)
     findings = checks.compare(
-        nothing, nothing, source, target, run=RUN, keys={"t": 8}, preserved=True
+        nothing,
+        nothing,
+        source,
+        target,
+        run=RUN,
+        keys={"t": 8},
+        partitioning=Partitioning.PRESERVED,
     )
     assert findings.count() == 0
     return {"checks": time.monotonic() - began}

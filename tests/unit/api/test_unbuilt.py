@@ -125,7 +125,6 @@ def test_what_a_flow_is_not_refused_for(spec: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
-        ({"partitioning": "Any"}, "spec.partitioning: Any is not built yet; use Preserved"),
         (
             {
                 "flowName": None,

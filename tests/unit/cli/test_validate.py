@@ -51,8 +51,8 @@ apiVersion: headrace.dev/v1alpha1
 kind: MirrorTest
 metadata: {name: test}
 spec:
-  flowName: orders
-  partitioning: ByKey
+  source: {alias: east, bootstrapServers: east:9092, authentication: {type: OAuthBearer}}
+  target: {alias: west, bootstrapServers: west:9092}
 """
 RESET = "metadata:\n  name: orders\n  annotations:\n    headrace.dev/reset: orders/3"
 BAD = {
@@ -68,7 +68,10 @@ BAD = {
         FLOW + "  delivery: ExactlyOnce\n",
         ":8: spec.delivery: ExactlyOnce is not built yet; use AtLeastOnce",
     ),
-    "not built, of a test": (FLOW + TEST, ":14: spec.partitioning: ByKey is not built yet; "),
+    "not built, of a test": (
+        FLOW + TEST,
+        ":13: spec.source.authentication.type: OAuthBearer is not built yet; ",
+    ),
     "no such assignor": (
         FLOW + "  tasks:\n    max: 3\n    assignor: stikcy\n",
         ":10: spec.tasks.assignor: there is no assignor stikcy; known here are cooperative, round",

@@ -77,7 +77,7 @@ def test_an_unreachable_broker_is_given_up(
     ("spec", "message"),
     [
         ({"chaos": [{"action": "KillDriver", "atPercent": 50}]}, "spec.chaos: needs flowName"),
-        ({"partitioning": "Any"}, "spec.partitioning"),
+        ({"partitioning": "Some"}, "spec.partitioning"),
         ({"load": {"messagse": 5}}, "messagse"),
     ],
 )
@@ -95,15 +95,18 @@ def test_what_cannot_be_tested_is_refused(
 def test_a_refused_field_is_named_with_file_and_line(
     tmp_path: Path, nobody: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    test = manifest(**clusters(nobody), partitioning="ByKey")
+    spec = clusters(nobody)
+    spec["source"]["authentication"] = {"type": "OAuthBearer"}
+    test = manifest(**spec)
     file = write(tmp_path, manifest("other", flowName="f"), test)
     assert main(["verify", file, "--name", "t"]) == Exit.USAGE
     line = next(
         number
         for number, text in enumerate(Path(file).read_text().splitlines(), 1)
-        if "partitioning" in text
+        if "OAuthBearer" in text
     )
-    assert f"{file}:{line}: spec.partitioning: ByKey is not built yet" in (capsys.readouterr().err)
+    refused = f"{file}:{line}: spec.source.authentication.type: OAuthBearer is not built yet"
+    assert refused in capsys.readouterr().err
 
 
 def test_a_step_that_needs_pods_is_named_with_file_and_line(

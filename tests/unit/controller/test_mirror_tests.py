@@ -257,9 +257,14 @@ def test_a_test_waits_for_its_flow() -> None:
 
 
 def test_what_is_not_built_is_said_and_not_started() -> None:
-    step = decide(read(partitioning="Any"))
+    unbuilt = {
+        "alias": "east",
+        "bootstrapServers": "e:1",
+        "authentication": {"type": "OAuthBearer"},
+    }
+    step = decide(read(source=unbuilt))
     assert (reason(step), reason(step, "Stalled"), step.start) == ("NotBuilt", "NotBuilt", None)
-    assert "spec.partitioning: Any is not built yet" in message(step)
+    assert "spec.source.authentication.type: OAuthBearer is not built yet" in message(step)
 
 
 def test_the_load_waits_for_the_probe_but_not_for_ever() -> None:
@@ -529,7 +534,7 @@ def test_the_load_is_never_sent_again() -> None:
 
 @pytest.mark.parametrize("phase", [MirrorTestPhase.RUNNING, MirrorTestPhase.VERIFYING])
 def test_what_has_begun_goes_back_for_nothing(phase: MirrorTestPhase) -> None:
-    begun = of_a_flow(partitioning="Any")
+    begun = of_a_flow()
     begun = begun.model_copy(update={"status": MirrorTestStatus(phase=phase)})
     gone = decide(begun, jobs={Stage.PROBE: job(Stage.PROBE, ready=1)}, flow=flow("False"))
     assert (gone.start, gone.status.verdict) == (None, Verdict.INCONCLUSIVE)

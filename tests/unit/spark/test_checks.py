@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace.api import Partitioning
 from headrace.mirror_test import Kind
 from headrace.mirror_test.manifest import LoadManifest, PartitionSummary, Stream
 from headrace_spark import checks, messages, records
@@ -330,7 +331,11 @@ class Finding:
 Judged = dict[str, list[Finding]]
 
 
-def judge(spark: SparkSession, cases: list[Case], preserved: bool = True) -> Judged:
+def judge(
+    spark: SparkSession,
+    cases: list[Case],
+    partitioning: Partitioning = Partitioning.PRESERVED,
+) -> Judged:
     """As ``verifier``: what was sent is unfolded where the source lacks some of it, and else is
     known of each record."""
     manifest = manifest_of(cases)
@@ -347,7 +352,7 @@ def judge(spark: SparkSession, cases: list[Case], preserved: bool = True) -> Jud
         claimed({case.name: case.target for case in cases}),
         run="run",
         keys={f"{case.name}/{topic}": n for case in cases for topic, n in PARTITIONS.items()},
-        preserved=preserved,
+        partitioning=partitioning,
     ).collect()
     found: Judged = {case.name: [] for case in cases}
     for row in rows:
@@ -398,9 +403,90 @@ def test_a_copy_in_another_partition_is_named_where_it_lies(
     assert {(f.partition, f.offset) for f in judged[case]} == {place}
 
 
+def end(partition: int, offset: int, lies_in: int) -> Record:
+    """A sentinel of ``orders``."""
+    key, topic = b"%d" % partition, "orders"
+    return Record(topic, "run", partition, True, topic, lies_in, offset, key, 0, 0, 9_000, 0)
+
+
+ENDS = [end(partition, 99, partition) for partition in range(PARTITIONS["orders"])]
+"""They are not in the manifest of these cases: only the order is judged."""
+
+
+def moved(rule: Callable[[Record], bool], to: int) -> list[Record]:
+    """Records in another partition, behind what is there."""
+    return [replace(r, partition=to, offset=r.offset + 100) if rule(r) else r for r in SOURCE]
+
+
+def by_key(records: list[Record]) -> list[Record]:
+    """All keys change their partitions, and two of them share one."""
+    return [replace(r, partition=(2, 0, 1, 1)[r.partition], offset=3 * r.offset) for r in records]
+
+
+def judged_as(spark: SparkSession, partitioning: Partitioning, **targets: list[Record]) -> Judged:
+    ends = {name: [r for r in target if r.producer == "run"] for name, target in targets.items()}
+    cases = [
+        Case(
+            name, target, source=[*SOURCE, *(replace(r, partition=r.seq or 0) for r in ends[name])]
+        )
+        for name, target in targets.items()
+    ]
+    found = judge(spark, cases, partitioning)
+    return {
+        name: [f for f in findings if f.kind is not Kind.UNMANIFESTED]
+        for name, findings in found.items()
+    }
+
+
+def test_by_key_all_records_of_a_key_are_in_one_partition(spark: SparkSession) -> None:
+    strayed = ("orders", "run-0-0", 6)
+    split = [
+        replace(r, partition=3, offset=r.offset + 100) if r.who == strayed else r
+        for r in by_key(SOURCE)
+    ]
+    # Key 1 is in partition 0, and ends there; key 0, in partition 2, ends too early.
+    behind = [*by_key(SOURCE), end(1, 99, 0), end(0, 7, 2)]
+    found = judged_as(
+        spark,
+        Partitioning.BY_KEY,
+        perfect=[*by_key(SOURCE), *by_key([replace(r, offset=99) for r in ENDS])],
+        preserved=SOURCE,
+        split=split,
+        behind=behind,
+        swapped=by_key(swapped(("orders", "run-0-0", 1), FIFTH)),
+        lost=by_key(lost(lambda r: r.who == FIFTH)),
+        # Neither is the other's.
+        changed=by_key(changed(FIFTH, key=b"other")),
+    )
+    assert found["perfect"] == found["preserved"] == []
+    (stray,) = found["split"]
+    assert (stray.kind, stray.who, stray.partition) == (Kind.CORRUPTED, strayed, 3)
+    assert stray.differs == "partition"
+    kinds = {name: {f.kind for f in findings} for name, findings in found.items()}
+    late = {f.who[1:] for f in found["behind"]}
+    assert kinds["behind"] == {Kind.REORDERED}
+    assert late == {(who, seq) for who, seq in late if seq in {4, 8}} != set()
+    assert kinds["swapped"] == {Kind.REORDERED}
+    assert kinds["lost"] == {Kind.MISSING}
+    assert {f.differs for f in found["changed"]} == {"key"}
+
+
 def test_another_partition_is_no_corruption_where_none_was_promised(spark: SparkSession) -> None:
-    moved = Case("moved", [replace(r, partition=r.partition + 1) for r in SOURCE])
-    assert judge(spark, [moved], preserved=False) == {"moved": []}
+    found = judged_as(
+        spark,
+        Partitioning.ANY,
+        moved=[replace(r, partition=r.partition + 1) for r in SOURCE],
+        one=moved(lambda r: r.who == FIFTH, to=0),
+        # A sentinel is only one of the records.
+        behind=[*SOURCE, end(0, 1, 3), end(1, 1, 1)],
+        lost=lost(lambda r: r.who == FIFTH),
+        changed=changed(FIFTH, value_hash=-1, partition=3, offset=99),
+        swapped=swapped(("orders", "run-0-0", 1), FIFTH),
+    )
+    assert found["moved"] == found["one"] == found["behind"] == []
+    assert [(f.kind, f.who) for f in found["lost"]] == [(Kind.MISSING, FIFTH)]
+    assert [(f.kind, f.differs) for f in found["changed"]] == [(Kind.CORRUPTED, "value")]
+    assert [f.kind for f in found["swapped"]] == [Kind.REORDERED]
 
 
 def test_a_source_that_does_not_hold_what_was_acknowledged_is_told(spark: SparkSession) -> None:

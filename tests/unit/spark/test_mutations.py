@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.api import MessageFormat, TopicPartition
+from headrace.api import MessageFormat, Partitioning, TopicPartition
 from headrace.mirror_test import Kind
 from headrace.mirror_test.manifest import LoadedTopic, LoadManifest, Stream
 from headrace_spark import checks, messages, records
@@ -236,7 +236,7 @@ def judged(spark: SparkSession) -> dict[str, Found]:
         recognised([r for case, laid in source.items() for r in CASES[case][0](laid)]),
         run="run",
         keys=dict.fromkeys(names, PARTITIONS),
-        preserved=True,
+        partitioning=Partitioning.PRESERVED,
     ).collect()
     found: dict[str, Found] = {case: {} for case in CASES}
     for row in rows:
