@@ -10,6 +10,7 @@ from headrace import logs
 from headrace.cli.own_command import own_command
 from headrace.cli.sandbox_faults import freeze, thaw
 from headrace.cli.sandbox_flow import flow
+from headrace.cli.sandbox_mirror_maker import mirror_maker
 from headrace.cli.sandbox_records import consume, produce
 from headrace.errors import InvalidSpec
 from headrace.sandbox import USERNAME, Broker, Cluster, ClusterPlan, Sandbox
@@ -97,6 +98,7 @@ def down(names: tuple[str, ...]) -> None:
 
 
 command.add_command(flow)
+command.add_command(mirror_maker, "mirror-maker")
 command.add_command(produce)
 command.add_command(consume)
 command.add_command(freeze)

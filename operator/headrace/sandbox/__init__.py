@@ -7,6 +7,7 @@ brokers can be stopped, killed and started one by one, and ends them with its ``
 from headrace.sandbox.broker import Broker
 from headrace.sandbox.cluster import Cluster
 from headrace.sandbox.disk import require_disk
+from headrace.sandbox.mirror_maker import start_mirror_maker
 from headrace.sandbox.plan import ClusterPlan
 from headrace.sandbox.sandbox import Sandbox, sandboxes_home
 from headrace.sandbox.security import USERNAME, Authority
@@ -20,4 +21,5 @@ __all__ = [
     "Sandbox",
     "require_disk",
     "sandboxes_home",
+    "start_mirror_maker",
 ]

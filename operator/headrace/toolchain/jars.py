@@ -21,6 +21,7 @@ class JarSet(StrEnum):
 
     KAFKA_BROKER = "kafka-broker"
     SPARK_KAFKA = "spark-kafka"
+    MIRROR_MAKER = "mirror-maker"
 
 
 @dataclass(frozen=True)

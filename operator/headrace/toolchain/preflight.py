@@ -24,6 +24,8 @@ ENVIRONMENT = 3_300 * MB
 PIP_CACHE = 1 * GB
 """What was downloaded, and the wheel of PySpark: 415 MB."""
 
+DEMO_JARS = ("kafka-broker", "spark-kafka")
+"""Tables of ``jars.toml``."""
 DEMO_DATA = 3 * GB
 """2.2 GB were seen: a million records of 1 KiB on two clusters, and some room."""
 DEMO_MEMORY = 3 * GB
@@ -54,12 +56,12 @@ def environment_needs(environment: Path) -> tuple[Need, ...]:
 
 
 def absent_jars() -> dict[str, int]:
-    """File names and sizes in bytes of the pinned jars that are not in the cache folder yet."""
+    """File names and sizes in bytes of the demo's jars that are not in the cache folder yet."""
     folder = _FOLDERS["cache_home"]() / "jars"
     pinned = tomllib.loads(Path(__file__).with_name("jars.toml").read_text(encoding="utf-8"))
     absent = {}
-    for jars in pinned.values():
-        for coordinates, facts in jars.items():
+    for jar_set in DEMO_JARS:
+        for coordinates, facts in pinned[jar_set].items():
             _, name, version = coordinates.split(":")
             file = f"{name}-{version}.jar"
             if not (folder / file).is_file():

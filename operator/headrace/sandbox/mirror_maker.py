@@ -1,0 +1,80 @@
+"""A real MirrorMaker 2 between two clusters of a sandbox: a mirror that is not headrace's."""
+
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from headrace.host import spawn, write_whole
+from headrace.sandbox.broker import LOGGING
+from headrace.sandbox.cluster import Cluster
+from headrace.sandbox.sandbox import Sandbox
+from headrace.toolchain import JarSet, find_java, jars
+
+HEAP_MB = 512
+"""In 256 MB its garbage collector takes twice the CPU of the copying."""
+
+_COPIES = (
+    "replication.factor",
+    "checkpoints.topic.replication.factor",
+    "heartbeats.topic.replication.factor",
+    "offset-syncs.topic.replication.factor",
+    "config.storage.replication.factor",
+    "offset.storage.replication.factor",
+    "status.storage.replication.factor",
+)
+"""What is 3, or the brokers' default, unless set."""
+
+
+def settings(source: Cluster, target: Cluster, topics: str) -> dict[str, str]:
+    """The configuration of one worker in dedicated mode (KIP-382), for clusters of a sandbox.
+
+    ``topics``: a regular expression. New topics are seen after 5 s, not 10 minutes: people wait
+    for them here. All else is MirrorMaker 2's default.
+    """
+    flow = f"{source.name}->{target.name}"
+    copies = str(min(3, len(target.brokers), len(source.brokers)))
+    return {
+        "clusters": f"{source.name}, {target.name}",
+        f"{source.name}.bootstrap.servers": source.bootstrap_servers,
+        f"{target.name}.bootstrap.servers": target.bootstrap_servers,
+        f"{flow}.enabled": "true",
+        f"{flow}.topics": topics,
+        f"{target.name}->{source.name}.enabled": "false",
+        "refresh.topics.interval.seconds": "5",
+        **dict.fromkeys(_COPIES, copies),
+    }
+
+
+def start_mirror_maker(
+    sandbox: Sandbox,
+    source: Cluster,
+    target: Cluster,
+    topics: str,
+    more: Mapping[str, str] | None = None,
+) -> "tuple[subprocess.Popen[bytes], Path]":
+    """Start it, and let it end with the sandbox; the process and its log. ``more`` are further
+    settings. It copies nothing for the first five seconds."""
+    java = find_java()
+    classpath = ":".join(map(str, jars(JarSet.MIRROR_MAKER, java)))
+    name = f"mirror-maker-{source.name}-{target.name}"
+    file, path = sandbox.folder / f"{name}.properties", sandbox.folder / f"{name}.log"
+    lines = (settings(source, target, topics) | dict(more or {})).items()
+    write_whole(file, "".join(f"{key}={_escaped(value)}\n" for key, value in lines).encode())
+    options = [f"-Xmx{HEAP_MB}m", "-XX:TieredStopAtLevel=1", *LOGGING]
+    command: list[str | Path] = [java.executable, *options, "-cp", classpath]
+    command += ["org.apache.kafka.connect.mirror.MirrorMaker", file]
+    with path.open("ab") as log:
+        process = spawn(
+            command,
+            at_parents_death=None if sandbox.detached else signal.SIGKILL,
+            stdout=log,
+            stderr=log,
+        )
+    sandbox.adopt(process.pid, f"MirrorMaker 2 from {source.name} to {target.name}")
+    return process, path
+
+
+def _escaped(value: str) -> str:
+    """As java.util.Properties reads it: a regular expression has backslashes."""
+    return value.replace("\\", "\\\\")
