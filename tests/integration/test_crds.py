@@ -274,6 +274,16 @@ BAD = [
         )
         for field, value in (("cluster", "Source"), ("broker", 2))
     ),
+    Bad(
+        mirror_test(chaos=[HALF | {"action": "RunCommand"}]),
+        "spec.chaos[0].command",
+        "is required with action: RunCommand",
+    ),
+    Bad(
+        mirror_test(chaos=[HALF | {"command": ["true"]}]),
+        "spec.chaos[0].command",
+        "is for action: RunCommand only",
+    ),
     *(
         Bad(
             mirror_test(chaos=[HALF, AT_9_S, earlier]),
@@ -532,6 +542,7 @@ GOOD = [
     mirror_test(chaos=[HALF, AT_9_S, HALF], budgets={"duplicated": None}),
     mirror_test(chaos=[HALF | {"action": "ScaleDrivers", "drivers": 3}, AT_9_S]),
     mirror_test_of_another(chaos=[HALF | {"action": "KillBroker", "cluster": "Target"}]),
+    mirror_test_of_another(chaos=[HALF | {"action": "RunCommand", "command": ["kill", "-9", "1"]}]),
     mirror_test(load={"durationSeconds": 9, "names": ["a", "b"]}, chaos=[AT_9_S]),
     *(
         mirror_test_of_another(targetTopic=template)

@@ -1,23 +1,32 @@
 """A mirror test of a mirror that is not headrace's: a real MirrorMaker 2 in dedicated mode."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 from support.records import unique
 
 from headrace.mirror_test import Result
-from headrace.sandbox import ClusterPlan, Sandbox, start_mirror_maker
+from headrace.sandbox import ClusterPlan, Sandbox
+
+HEADRACE = [sys.executable, "-m", "headrace"]
 
 
-def test_mirror_maker_2_is_judged(tmp_path: Path) -> None:
+def test_mirror_maker_2_is_killed_and_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By clusters of its own: MirrorMaker 2 writes heartbeats, as flows of other tests do."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     name = unique("judged")
-    plans = [ClusterPlan("east"), ClusterPlan("west")]
-    with Sandbox.start(name, plans, home=tmp_path / "sandboxes") as sandbox:
+    sandbox = Sandbox.start(name, [ClusterPlan("east"), ClusterPlan("west")], detached=True)
+    try:
         east, west = sandbox.clusters
-        start_mirror_maker(sandbox, east, west, rf"{name}-\d+")
+        mirror = [*HEADRACE, "sandbox", "mirror-maker", rf"{name}-\d+", "--sandbox", name]
+        started = subprocess.run(mirror, capture_output=True, text=True, check=True).stdout
+        (pid,) = re.findall(r"process (\d+)", started)
         test = {
             "apiVersion": "headrace.dev/v1alpha1",
             "kind": "MirrorTest",
@@ -25,20 +34,29 @@ def test_mirror_maker_2_is_judged(tmp_path: Path) -> None:
             "spec": {
                 "source": {"alias": east.name, "bootstrapServers": east.bootstrap_servers},
                 "target": {"alias": west.name, "bootstrapServers": west.bootstrap_servers},
-                "load": {"topics": 2, "partitions": 3, "messages": 4_000, "messagesPerSecond": 500},
-                "settleSeconds": 60,
+                "load": {"topics": 2, "partitions": 3, "messages": 6_000, "messagesPerSecond": 300},
+                "settleSeconds": 120,
+                "chaos": [
+                    {"atPercent": 30, "action": "RunCommand", "command": ["kill", "-9", pid]},
+                    {"atPercent": 40, "action": "RunCommand", "command": mirror},
+                ],
             },
         }
         file, report = tmp_path / "test.yaml", tmp_path / "report"
         file.write_text(yaml.safe_dump(test))
-        command = [sys.executable, "-m", "headrace", "verify", str(file), "--report", str(report)]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        verify = [*HEADRACE, "verify", str(file), "--report", str(report), "--run-commands"]
+        ended = subprocess.run(verify, capture_output=True, text=True, check=False)
+    finally:
+        sandbox.close()
     assert ended.returncode == 0, ended.stdout + ended.stderr
     result = Result.model_validate_json((report / "report.json").read_text())
     assert result.counts is not None
-    assert (result.counts.acknowledged, result.counts.missing) == (4_000, 0)
+    assert (result.counts.acknowledged, result.counts.missing) == (6_000, 0)
     assert (result.counts.reordered, result.counts.corrupted) == (0, 0)
     assert (result.counts.sentinels, result.counts.sentinels_seen) == (6, 6)
     assert {topic.target for topic in result.topics} == {f"east.{name}-0", f"east.{name}-1"}
-    assert result.latency_ms is not None
-    assert result.latency_ms.measured == 4_000 + result.counts.duplicated
+    killed, restarted = result.faults
+    assert killed.driver == f"kill -9 {pid}"
+    assert killed.recovery_seconds is not None
+    assert restarted.recovery_seconds is not None
+    assert killed.recovery_seconds > restarted.recovery_seconds

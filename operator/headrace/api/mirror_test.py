@@ -38,7 +38,7 @@ class Partitioning(StrEnum):
 
 class ChaosAction(StrEnum):
     """What a step of chaos does. DeleteDriverPod and KillOperator are for Kubernetes only, those of
-    brokers for ``headrace verify`` on a sandbox."""
+    brokers for ``headrace verify`` on a sandbox, RunCommand for any ``headrace verify``."""
 
     KILL_DRIVER = "KillDriver"
     """The driver that owns most source tasks ends as by kill -9."""
@@ -58,11 +58,18 @@ class ChaosAction(StrEnum):
     """It ends in order: its leaderships move first."""
     START_BROKER = "StartBroker"
     """It starts again. This step does not wait for the recovery from the one before."""
+    RUN_COMMAND = "RunCommand"
+    """A program is run, to break something or to start it again. Nor does this step wait."""
 
     @property
     def is_of_broker(self) -> bool:
         """Whether it is about a broker: of a sandbox only."""
         return self in {self.KILL_BROKER, self.STOP_BROKER, self.START_BROKER}
+
+    @property
+    def is_of_machine(self) -> bool:
+        """Whether only ``headrace verify`` can do it, under any mirror."""
+        return self.is_of_broker or self is self.RUN_COMMAND
 
 
 class Side(StrEnum):
@@ -136,6 +143,8 @@ _HOW_MANY = "is required with action: ScaleDrivers"
 _NOT_SCALED = "is for action: ScaleDrivers only"
 _WHICH_CLUSTER = "is required with action: KillBroker, StopBroker and StartBroker"
 _NO_BROKER = "is for action: KillBroker, StopBroker and StartBroker only"
+_WHICH_COMMAND = "is required with action: RunCommand"
+_NO_COMMAND = "is for action: RunCommand only"
 
 
 class ChaosStep(Model):
@@ -143,7 +152,8 @@ class ChaosStep(Model):
 
     action: ChaosAction
     """The fault. DeleteDriverPod and KillOperator are for Kubernetes only; KillBroker, StopBroker
-    and StartBroker for headrace verify, with clusters of headrace sandbox up."""
+    and StartBroker for headrace verify, with clusters of headrace sandbox up; RunCommand for
+    headrace verify --run-commands."""
     at_percent: Annotated[Whole, Field(ge=0, le=100)] | None = None
     """When so many percent of the load's messages are acknowledged."""
     at_seconds: Count | None = None
@@ -154,6 +164,9 @@ class ChaosStep(Model):
     """KillBroker, StopBroker, StartBroker: the cluster of the broker."""
     broker: Annotated[Whole, Field(ge=1, le=1000)] | None = None
     """The same: its number in the sandbox; absent: 1."""
+    command: Annotated[tuple[Text, ...], Field(min_length=1, max_length=50)] | None = None
+    """RunCommand: the program and its arguments, without a shell. It must end within 30 seconds,
+    with code 0."""
 
     rules = (
         Rule("has(self.atPercent) != has(self.atSeconds)", _ONE_MOMENT),
@@ -184,6 +197,18 @@ class ChaosStep(Model):
             )
             for field in ("cluster", "broker")
         ),
+        Rule(
+            "self.action != 'RunCommand' || has(self.command)",
+            _WHICH_COMMAND,
+            at="command",
+            reason="FieldValueRequired",
+        ),
+        Rule(
+            "self.action == 'RunCommand' || !has(self.command)",
+            _NO_COMMAND,
+            at="command",
+            reason="FieldValueForbidden",
+        ),
     )
 
     def _breaches(self) -> Iterator[Breach]:
@@ -200,6 +225,11 @@ class ChaosStep(Model):
             for field, value in (("cluster", self.cluster), ("broker", self.broker)):
                 if value is not None:
                     yield Breach((field,), _NO_BROKER)
+        runs = self.action is ChaosAction.RUN_COMMAND
+        if runs and self.command is None:
+            yield Breach(("command",), _WHICH_COMMAND)
+        if not runs and self.command is not None:
+            yield Breach(("command",), _NO_COMMAND)
 
 
 Memory = Annotated[Whole, Field(ge=1024)]
@@ -321,7 +351,8 @@ class MirrorTestSpec(Model):
         ),
         *BETWEEN_CLUSTERS,
         Rule(
-            "has(self.flowName) || !has(self.chaos) || self.chaos.all(step, has(step.cluster))",
+            "has(self.flowName) || !has(self.chaos)"
+            " || self.chaos.all(step, has(step.cluster) || has(step.command))",
             _NO_DRIVERS,
             at="chaos",
             reason="FieldValueForbidden",
@@ -354,7 +385,7 @@ class MirrorTestSpec(Model):
             for field, cluster in clusters.items():
                 if cluster is None:
                     yield Breach((field,), _NO_FLOW)
-            if not all(step.action.is_of_broker for step in self.chaos):
+            if not all(step.action.is_of_machine for step in self.chaos):
                 yield Breach(("chaos",), _NO_DRIVERS)
         else:
             for field, cluster in clusters.items():

@@ -12,10 +12,13 @@ from headrace.chaos.port import FaultInjector, Injection
 from headrace.errors import HeadraceError
 from headrace.mirror_test import Fault, LoadProgress
 
+_WITHOUT_WAITING = {ChaosAction.START_BROKER, ChaosAction.RUN_COMMAND}
+
 
 class Chaos:
     """Steps in their order; the next one waits until the flow has recovered from the last, and
-    until that fault is over. A broker is started without waiting: nothing else ends its fault."""
+    until that fault is over. A broker is started without waiting: nothing else ends its fault. So
+    is a command run: it may start again what the one before ended."""
 
     def __init__(
         self, steps: Sequence[ChaosStep], injector: FaultInjector, patience_s: float
@@ -46,7 +49,7 @@ class Chaos:
             self._time_recovery(index, injection, since_s, now_s)
         if not self._pending or not _due(self._pending[0], progress):
             return None
-        waits = self._pending[0].action is not ChaosAction.START_BROKER
+        waits = self._pending[0].action not in _WITHOUT_WAITING
         if waits and (self._open or now_s < self._over_at_s):
             return None
         step, called_s = self._pending.pop(0), time.time()

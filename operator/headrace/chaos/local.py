@@ -14,7 +14,7 @@ without an answer."""
 def refused(steps: Sequence[ChaosStep]) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Why the steps that need pods cannot be injected here: a field and a sentence for each."""
     for index, step in enumerate(steps):
-        if step.action not in _STEPS and not step.action.is_of_broker:
+        if step.action not in _STEPS and not step.action.is_of_machine:
             yield (
                 ("spec", "chaos", index, "action"),
                 f"spec.chaos[{index}].action: {step.action} needs a flow that runs in pods; "

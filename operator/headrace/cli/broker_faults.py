@@ -1,31 +1,24 @@
-"""Faults of a sandbox's brokers, and how long a mirror takes to recover from them."""
+"""Faults of a sandbox's brokers."""
 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from headrace.api import ChaosAction, ChaosStep, ClusterAccess, Side, TopicPartition
+from headrace.api import ChaosAction, ChaosStep, ClusterAccess, Side
 from headrace.chaos import FaultInjector, Injection
+from headrace.cli.arrivals import Arrivals
 from headrace.errors import InvalidSpec
-from headrace.kafka import Admin
 from headrace.mirror_test import Run
 from headrace.sandbox import Broker, Cluster, Sandbox
 
-_ANSWER_S = 1.0
-"""How long one question about the target may take: meanwhile nothing else is observed."""
-
 
 class BrokerFaults:
-    """Ends and starts brokers of the run's clusters. The mirror may be anybody's: it has recovered
-    when each partition of the target has a message that was sent after the fault, since those
-    before it come first."""
+    """Ends and starts brokers of the run's clusters, under anybody's mirror."""
 
     def __init__(self, run: Run, steps: Sequence[ChaosStep]) -> None:
         """Raises ``InvalidSpec`` when a step's broker is not of a sandbox that stays up by itself:
         a broker that another process started would end with this one."""
-        self._topics = tuple(run.topics.values())
-        self._target = Admin(run.target, _ANSWER_S)
+        self._arrivals = Arrivals(run)
         access = {Side.SOURCE: run.source, Side.TARGET: run.target}
         self._brokers: dict[ChaosStep, Broker] = {
             step: _cluster(access[step.cluster]).broker(step.broker or 1)
@@ -37,7 +30,7 @@ class BrokerFaults:
 
     def inject(self, step: ChaosStep) -> Injection:
         """See ``FaultInjector``. A broker that is started is not waited for."""
-        broker, at_ms = self._brokers[step], time.time_ns() // 1_000_000
+        broker, at_ms = self._brokers[step], _now_ms()
         if step.action is ChaosAction.START_BROKER:
             broker.launch()
             self._down.pop(str(broker), None)
@@ -47,34 +40,28 @@ class BrokerFaults:
             end = broker.kill if step.action is ChaosAction.KILL_BROKER else broker.stop
             end()
             self._down[str(broker)] = broker
-        return Injection(at_ms, partial(self._has_arrived, at_ms), driver=str(broker))
+        # A broker that is stopped in order serves for a while, and messages arrive meanwhile.
+        since_ms = at_ms if step.action is ChaosAction.START_BROKER else _now_ms()
+        return Injection(at_ms, self._arrivals.since(since_ms), driver=str(broker))
 
     def restore(self) -> None:
         """Start the brokers that are still down."""
         for broker in self._down.values():
             broker.launch()
 
-    def _has_arrived(self, since_ms: int) -> bool:
-        """Whether each partition of the target has a message of that time, or later."""
-        there = self._target.topics()
-        partitions = [
-            TopicPartition(name, number)
-            for name in self._topics
-            for number in range(there.get(name, 0))
-        ]
-        firsts = self._target.offsets_at(partitions, since_ms)
-        return there.keys() >= set(self._topics) and all(at >= 0 for at in firsts.values())
-
 
 @dataclass(frozen=True)
 class LocalFaults:
-    """Faults of drivers and of brokers, on one machine."""
+    """Faults of drivers and of brokers, and those that commands make, on one machine."""
 
     drivers: FaultInjector
     brokers: FaultInjector
+    commands: FaultInjector
 
     def inject(self, step: ChaosStep) -> Injection:
         """See ``FaultInjector``."""
+        if step.action is ChaosAction.RUN_COMMAND:
+            return self.commands.inject(step)
         return (self.brokers if step.action.is_of_broker else self.drivers).inject(step)
 
 
@@ -95,3 +82,7 @@ def _addresses(cluster: Cluster) -> set[str]:
     if all(broker.secure_ports for broker in cluster.brokers):
         lists += [cluster.sasl_servers, cluster.tls_servers]
     return {address for servers in lists for address in servers.split(",")}
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -11,7 +11,9 @@ from pydantic import ValidationError
 
 from headrace.api import ChaosStep
 from headrace.chaos import Chaos, LocalInjector
+from headrace.cli.arrivals import Arrivals
 from headrace.cli.broker_faults import BrokerFaults, LocalFaults
+from headrace.cli.command_faults import CommandFaults
 from headrace.cli.spark_job import Event, SparkJob
 from headrace.cli.verify_view import View
 from headrace.control import control
@@ -72,7 +74,11 @@ class _Stages:
         self._has_chaos = bool(steps)
         flow = run.flow or ""  # without a flow there are no steps about drivers
         self._brokers = BrokerFaults(run, steps)
-        injector = LocalFaults(LocalInjector(partial(control.request, flow)), self._brokers)
+        injector = LocalFaults(
+            LocalInjector(partial(control.request, flow)),
+            self._brokers,
+            CommandFaults(Arrivals(run).since),
+        )
         self._chaos = Chaos(steps, injector, run.test.spec.settle_seconds)
         self._clock = LoadClock(run.test.spec.load)
         self._topics_s = max(timeout_s, run.test.spec.settle_seconds)

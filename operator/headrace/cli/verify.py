@@ -18,6 +18,7 @@ from headrace.api import (
     unbuilt,
 )
 from headrace.chaos import refused as cannot_break
+from headrace.cli.command_faults import refused as untrusted
 from headrace.cli.compare_reports import compare_reports
 from headrace.cli.exits import Exit
 from headrace.cli.mirror_test import run_test
@@ -54,6 +55,7 @@ _CODES = {
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder for the report. [default: headrace-reports/<test>/<run>]",
 )
+@click.option("--run-commands", is_flag=True, help="Run the commands of spec.chaos (RunCommand).")
 @click.option(
     "--compare",
     is_flag=True,
@@ -66,6 +68,7 @@ def command(  # noqa: PLR0917 - click gives them by name
     secrets: Path | None,
     timeout: float,
     report: Path | None,
+    run_commands: bool,
     compare: bool,
 ) -> int:
     """Run the MirrorTest in FILE against a mirror that is running, and give a verdict.
@@ -81,7 +84,8 @@ def command(  # noqa: PLR0917 - click gives them by name
     try:
         manifest = load([file])
         with secrets_folder(secrets, manifest.secrets) as folder:
-            result = _verify(_the_test(manifest, file, name), folder, timeout, report)
+            test = _the_test(manifest, file, name, run_commands)
+            result = _verify(test, folder, timeout, report)
     except InvalidSpec:
         raise
     except HeadraceError as error:
@@ -115,7 +119,7 @@ def _verify(
     return result
 
 
-def _the_test(manifest: Manifest, file: Path, name: str | None) -> MirrorTest:
+def _the_test(manifest: Manifest, file: Path, name: str | None, run_commands: bool) -> MirrorTest:
     tests = [test for test in manifest.tests if name in (None, test.metadata.name)]
     if len(tests) != 1:
         names = ", ".join(test.metadata.name for test in manifest.tests) or "none"
@@ -123,6 +127,8 @@ def _the_test(manifest: Manifest, file: Path, name: str | None) -> MirrorTest:
     test = tests[0]
     parts = unbuilt(test)
     refused = [*zip(parts.places, parts.refused, strict=True), *cannot_break(test.spec.chaos)]
+    if not run_commands:
+        refused += untrusted(test.spec.chaos)
     if refused:
         mistakes = (manifest.mistake(test, place, sentence) for place, sentence in refused)
         raise InvalidSpec("\n".join(map(str, mistakes)))

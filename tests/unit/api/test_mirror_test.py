@@ -93,8 +93,8 @@ def test_what_names_no_topic(say: Say, template: str) -> None:
             mirror_test(chaos=[HALF | {"action": "KillDrivers"}]),
             [
                 'spec.chaos[0].action: got "KillDrivers", must be KillDriver, DeleteDriverPod, '
-                "FreezeDriver, ScaleDrivers, KillOperator, RollDrivers, KillBroker, StopBroker or "
-                "StartBroker; did you mean KillDriver?"
+                "FreezeDriver, ScaleDrivers, KillOperator, RollDrivers, KillBroker, StopBroker, "
+                "StartBroker or RunCommand; did you mean KillDriver?"
             ],
         ),
         (
@@ -122,6 +122,14 @@ def test_what_names_no_topic(say: Say, template: str) -> None:
                 "spec.chaos[0].broker: got 2, is for action: KillBroker, StopBroker and "
                 "StartBroker only"
             ],
+        ),
+        (
+            mirror_test(chaos=[HALF | {"action": "RunCommand"}]),
+            ["spec.chaos[0].command: is required with action: RunCommand"],
+        ),
+        (
+            mirror_test(chaos=[HALF | {"command": ["true"]}]),
+            ["spec.chaos[0].command: is for action: RunCommand only"],
         ),
         (
             mirror_test(chaos=[HALF | {"atPercent": 101}]),

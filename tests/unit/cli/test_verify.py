@@ -109,6 +109,18 @@ def test_a_refused_field_is_named_with_file_and_line(
     assert refused in capsys.readouterr().err
 
 
+def test_commands_are_run_only_for_who_says_so(
+    tmp_path: Path, nobody: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = [{"action": "RunCommand", "command": ["touch", str(tmp_path / "ran")], "atSeconds": 1}]
+    file = write(tmp_path, manifest(**clusters(nobody), chaos=steps))
+    assert main(["verify", file]) == Exit.USAGE
+    refused = capsys.readouterr().err
+    assert "spec.chaos[0].command: this test runs a program on this machine" in refused
+    assert main(["verify", file, "--run-commands", "--timeout", "1"]) == Exit.INCONCLUSIVE
+    assert not (tmp_path / "ran").exists()
+
+
 def test_a_step_that_needs_pods_is_named_with_file_and_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

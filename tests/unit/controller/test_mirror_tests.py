@@ -432,9 +432,12 @@ def test_faults_are_refused_where_the_operator_may_not_have_them_made() -> None:
     assert decide_with_faults(breaking()).start is Stage.PROBE
 
 
-def test_faults_of_brokers_are_refused_in_a_cluster() -> None:
-    faults = [{"action": "KillBroker", "cluster": "Source", "atSeconds": 1}]
-    step = decide_with_faults(of_a_flow(chaos=faults))
+@pytest.mark.parametrize(
+    "fault",
+    [{"action": "KillBroker", "cluster": "Source"}, {"action": "RunCommand", "command": ["true"]}],
+)
+def test_faults_of_one_machine_are_refused_in_a_cluster(fault: dict[str, Any]) -> None:
+    step = decide_with_faults(of_a_flow(chaos=[fault | {"atSeconds": 1}]))
     assert (reason(step), step.start) == ("NotBuilt", None)
     assert "which only `headrace verify` makes" in message(step)
 

@@ -34,9 +34,9 @@ _MAY_NOT_BREAK = (
     "the values of its chart (`headrace operator --chaos-role`), or leave spec.chaos out"
 )
 
-_NO_BROKERS = (
-    "spec.chaos asks for faults of brokers, which only `headrace verify` makes, and only of a "
-    "sandbox's: leave these steps out"
+_ONE_MACHINE = (
+    "spec.chaos asks for faults of brokers or for commands, which only `headrace verify` makes, on "
+    "its own machine: leave these steps out"
 )
 
 
@@ -68,8 +68,8 @@ def _obstacle(facts: RunFacts) -> StageDecision | None:
         return None
     if refused := unbuilt(facts.test).refused:
         return _waiting(facts, Reason.NOT_BUILT, "; ".join(refused), stalled=True)
-    if any(step.action.is_of_broker for step in facts.test.spec.chaos):
-        return _waiting(facts, Reason.NOT_BUILT, _NO_BROKERS, stalled=True)
+    if any(step.action.is_of_machine for step in facts.test.spec.chaos):
+        return _waiting(facts, Reason.NOT_BUILT, _ONE_MACHINE, stalled=True)
     if facts.breaks and not facts.may_break:
         return _waiting(facts, Reason.FORBIDDEN, _MAY_NOT_BREAK, stalled=True)
     if not facts.jobs and (why := _not_yet(facts)):
