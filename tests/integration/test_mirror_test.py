@@ -263,6 +263,46 @@ def test_what_a_mirror_breaks_is_found_and_named(
     assert "Failed" in (out / "report.html").read_text()
 
 
+def test_a_mirror_that_partitions_by_key_is_judged_by_its_promise(
+    east: Cluster, west: Cluster, tmp_path: Path, installed: Path
+) -> None:
+    """Into one partition more than the source has; one record strays from its key."""
+    name, out = unique("by-key"), tmp_path / "out"
+    topic = f"{name}-0"
+    make_topic(spec(west), f"east.{topic}", 4)
+    document = mirror_test(name, east, west, settle_s=1, topics=1)
+    document["spec"]["partitioning"] = "ByKey"
+    test = write(tmp_path, document)
+    sent = spark_submit(installed, "produce", test, out)
+    assert sent.returncode == 0, sent.stderr
+
+    mirrored: dict[int, list[Record]] = {number: [] for number in range(4)}
+    for records in read(spec(east), topic).values():
+        for record in records:
+            to = (int(record.key or b"0") + 1) % 4
+            mirrored[to].append(record._replace(partition=to))
+    stray = mirrored[0].pop(len(mirrored[0]) // 2)
+    mirrored[1].append(stray._replace(partition=1))
+    deliver(west, f"east.{topic}", Tampering(mirrored, {}))
+
+    judged = spark_submit(installed, "verify", test, out)
+    assert judged.returncode == 1, judged.stderr
+    result = Result.model_validate_json((out / "report.json").read_text())
+    ((kind, examples),) = result.examples.items()
+    (example,) = examples
+    (change,) = example.changes
+    assert (kind, example.differs, example.partition) == (Kind.CORRUPTED, "partition", 1)
+    assert example.seq == int(dict(stray.headers)["seq"] or b"")
+    assert (change.expected, change.found) == ("that of most records of its key", "1")
+
+    document["spec"]["partitioning"] = "Any"
+    judged = spark_submit(installed, "verify", write(tmp_path, document), out)
+    assert judged.returncode == 0, judged.stderr
+    result = Result.model_validate_json((out / "report.json").read_text())
+    assert result.counts is not None
+    assert (result.counts.acknowledged, result.counts.missing) == (MESSAGES, 0)
+
+
 def test_what_comes_after_its_time_is_late_though_it_is_all_there(
     east: Cluster, west: Cluster, tmp_path: Path, installed: Path, wait_until: WaitUntil
 ) -> None:
