@@ -157,5 +157,5 @@ def test_what_is_not_built_is_refused_by_name_and_its_defaults_are_one_warning(
         assert run.end(60) == 0
     warnings = [line for line in run.output.splitlines() if line.startswith("headrace: ")]
     assert len(warnings) == 1
-    assert "spec.topicConfigs.sync" in warnings[0]
+    assert "spec.batchVerification" in warnings[0]
     assert "checkpoints" not in warnings[0]

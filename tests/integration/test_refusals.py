@@ -19,6 +19,8 @@ from headrace.sandbox import Cluster
 
 WaitUntil = Callable[..., Any]
 ONE_TASK = {"tasks": {"max": 1}, "drivers": {"replicas": 1}}
+KEPT = {"topicConfigs": {"sync": False}}
+"""The target's limits stay below the source's."""
 
 
 def make_topic_on(cluster: Cluster, name: str, broker: int) -> None:
@@ -95,7 +97,7 @@ def test_refused_records_and_no_others_are_left_out(
     records = with_refused_records()
     produce(spec(east), topic, records)
 
-    asked = {**ONE_TASK, **policy}
+    asked = {**ONE_TASK, **KEPT, **policy}
     flow = manifest("left-out", east, west, topic, **asked)
     flow["spec"]["target"]["config"] = {"batch.size": "40000"}
     with FlowRun(tmp_path, [flow]) as run:
@@ -145,7 +147,7 @@ def test_a_dead_letter_topic_that_refuses_the_record_too_fails_the_task_and_lose
     records = numbered(20, 1)
     records[10] = records[10]._replace(value=b"x" * 60_000)
     produce(spec(east), topic, records)
-    asked = {**ONE_TASK, "onRecordError": "DeadLetter", "deadLetterTopic": dead}
+    asked = {**ONE_TASK, **KEPT, "onRecordError": "DeadLetter", "deadLetterTopic": dead}
 
     with FlowRun(tmp_path, [manifest("both", east, west, topic, **asked)]) as run:
 

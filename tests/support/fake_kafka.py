@@ -16,7 +16,7 @@ import confluent_kafka
 
 from headrace.api import ClusterAccess
 from headrace.api.partitions import TopicPartition
-from headrace.errors import Retriable
+from headrace.errors import HeadraceError, Retriable
 from headrace.kafka import (
     Admin,
     Consumer,
@@ -25,6 +25,7 @@ from headrace.kafka import (
     Position,
     Producer,
     Topic,
+    TopicConfig,
 )
 from headrace.movers import Clients
 
@@ -213,6 +214,17 @@ class FakeCluster:
     def topic_config(self, name: str) -> dict[str, str]:
         self._answer()
         return self.configs[name]
+
+    def topic_configs(
+        self, names: Iterable[str]
+    ) -> tuple[dict[str, TopicConfig], dict[str, HeadraceError]]:
+        self._answer()
+        there = self.ids.keys() & set(names)
+        return {one: TopicConfig(self.configs[one], self.configs[one]) for one in there}, {}
+
+    def change_topic_configs(self, changes: object) -> dict[str, HeadraceError]:
+        self._answer()
+        return {}
 
     def create_topic(
         self, name: str, partitions: int, *_: object, config: dict[str, str] | None = None

@@ -176,13 +176,16 @@ class TopicConfigs(Model):
     """Settings of topics, copied from source to target."""
 
     sync: Flag = True
-    """Keep the settings of target topics like those of their sources."""
+    """Keep the settings of target topics like those that are set on their sources: what differs is
+    written again. A broker's defaults are not copied, and what is set on the target only stays."""
     interval_seconds: AtLeastOne = 60
     """Seconds between two polls. MirrorMaker 2: 600."""
     exclude: Annotated[tuple[Regex, ...], Field(max_length=1000)] = (
         r"follower\.replication\.throttled\.replicas",
         r"leader\.replication\.throttled\.replicas",
         r"message\.timestamp\.difference\.max\.ms",
+        r"message\.timestamp\.before\.max\.ms",
+        r"message\.timestamp\.after\.max\.ms",
         r"message\.timestamp\.type",
         r"unclean\.leader\.election\.enable",
         r"min\.insync\.replicas",

@@ -50,11 +50,6 @@ FLOW = (
     Part("policy.type", built=("Default", "Identity")),
     Part("delivery", built=(Delivery.AT_LEAST_ONCE,)),
     Part("batch_verification", built=(BatchVerification.OFF,), unless=("mover", Mover.RECORD)),
-    Part(
-        "topic_configs.sync",
-        built=(False,),
-        details=("topic_configs.interval_seconds", "topic_configs.exclude"),
-    ),
     Part("acls.sync", built=(False,)),
     Part(
         "checkpoints.enabled",

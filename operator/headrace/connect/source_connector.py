@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 from headrace.api import (
     HEARTBEATS,
@@ -20,6 +21,7 @@ from headrace.connect.dead_letter_topic import prepare_dead_letter_topic
 from headrace.connect.herder import TargetTaken, TaskConflict
 from headrace.connect.ownership import OwnershipLost
 from headrace.connect.threaded_unit import ThreadedUnit
+from headrace.connect.topic_configs import TopicConfigSync
 from headrace.errors import Fatal, InvalidSpec, Retriable
 from headrace.kafka import AccessDenied
 from headrace.replication.growth import Growth, observe
@@ -55,6 +57,10 @@ class SourceConnector(ThreadedUnit):
     _next_discovery_s = _heartbeats_from_s = 0.0
     _growth: Mapping[TopicPartition, Growth] = MappingProxyType({})
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._configs = TopicConfigSync(self.context)
+
     def restore(self) -> None:
         """Refuse what cannot work; make the progress topic."""
         with self._asking(Reason.SOURCE_UNREACHABLE):
@@ -77,6 +83,8 @@ class SourceConnector(ThreadedUnit):
         if self._found is None or now_s >= self._next_discovery_s:
             self._found = self._discover()
             self._next_discovery_s = now_s + self.context.spec.discovery.topics_seconds
+        # Before tasks of a new topic are published: its first records find its settings.
+        configs_s = self._configs.poll({at.topic for at in self._found.partitions})
         try:
             settled = self._split(self._found)
         except _HeartbeatsTaken:
@@ -84,7 +92,7 @@ class SourceConnector(ThreadedUnit):
             self._heartbeats_from_s, self._found = now_s + _HEARTBEATS_LEFT_S, None
             return 0.0
         self._report_condition(self._found)
-        rest_s = max(0.0, self._next_discovery_s - self.clock.monotonic())
+        rest_s = min(configs_s, max(0.0, self._next_discovery_s - self.clock.monotonic()))
         return rest_s if settled else min(rest_s, _ASK_AGAIN_S)
 
     def _discover(self) -> _Discovery:
@@ -249,7 +257,11 @@ class SourceConnector(ThreadedUnit):
             )
         else:
             topics = len(on_source.keys() - {HEARTBEATS})
-            self._report(ConditionStatus.TRUE, Reason.RUNNING, f"replicates {topics} topics")
+            message = f"replicates {topics} topics"
+            if problems := self._configs.problems:
+                others = f" and of {len(problems) - 1} more" if len(problems) > 1 else ""
+                message += f"; settings not synchronized: {next(iter(problems.values()))}{others}"
+            self._report(ConditionStatus.TRUE, Reason.RUNNING, message[:4096])
 
     @contextmanager
     def _asking(self, unreachable: Reason) -> Iterator[None]:

@@ -7,7 +7,7 @@ errors into ours, with sentences. ``journal`` is a topic of mirror tests.
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
-from headrace.kafka.admin import Admin, Position, Topic
+from headrace.kafka.admin import Admin, Position, Topic, TopicConfig
 from headrace.kafka.clients import (
     assign,
     assign_more,
@@ -46,6 +46,7 @@ __all__ = [
     "Renewed",
     "SecretMissing",
     "Topic",
+    "TopicConfig",
     "assign",
     "assign_more",
     "check_settings",

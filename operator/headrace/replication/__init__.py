@@ -6,6 +6,7 @@ from headrace.replication.heartbeats import Heartbeat
 from headrace.replication.offset_syncs import OffsetSync, offset_syncs_topic
 from headrace.replication.policies import ReplicationPolicy, policy_for
 from headrace.replication.progress import Loss, Progress, ProgressKey, Writer, progress_topic
+from headrace.replication.topic_configs import config_changes
 from headrace.replication.translation import Precision, Translated, Translation
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Translation",
     "Writer",
     "checkpoints_topic",
+    "config_changes",
     "offset_syncs_topic",
     "policy_for",
     "progress_topic",

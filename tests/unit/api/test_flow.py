@@ -28,6 +28,8 @@ def test_defaults_are_those_of_the_design() -> None:
       - follower\\.replication\\.throttled\\.replicas
       - leader\\.replication\\.throttled\\.replicas
       - message\\.timestamp\\.difference\\.max\\.ms
+      - message\\.timestamp\\.before\\.max\\.ms
+      - message\\.timestamp\\.after\\.max\\.ms
       - message\\.timestamp\\.type
       - unclean\\.leader\\.election\\.enable
       - min\\.insync\\.replicas

@@ -9,13 +9,11 @@ from headrace.api.unbuilt import Unbuilt
 
 DEFAULTS = (
     "spec.batchVerification: Sampled",
-    "spec.topicConfigs.sync: true",
     "spec.checkpoints.enabled: true",
     "spec.offsetSyncs.location: Target",
 )
 NOTHING_ASKED = {
     "batchVerification": "Off",
-    "topicConfigs": {"sync": False},
     "checkpoints": {"enabled": False},
 }
 
@@ -35,7 +33,7 @@ def of_test(**spec: Any) -> Unbuilt:
 
 
 def test_defaults_are_left_out_with_one_warning_written_or_not() -> None:
-    written = {"checkpoints": {"enabled": True}, "topicConfigs": {"sync": True}}
+    written = {"checkpoints": {"enabled": True}}
     assert of_flow() == of_flow(**written) == Unbuilt((), DEFAULTS)
     assert of_flow().warning == f"not built yet, left out: {', '.join(DEFAULTS)}"
 
@@ -65,10 +63,6 @@ def test_a_flow_that_asks_for_nothing_that_is_missing() -> None:
         (
             {"batchVerification": "Full"},
             "spec.batchVerification: Full is not built yet; use Off",
-        ),
-        (
-            {"topicConfigs": {"exclude": ["a"]}},
-            "spec.topicConfigs.exclude is not built yet; leave it out",
         ),
         ({"acls": {"sync": True}}, "spec.acls.sync: true is not built yet; use false"),
         (
@@ -101,7 +95,7 @@ def test_what_a_flow_is_refused_for(spec: dict[str, Any], sentence: str) -> None
         {"discovery": {"topicsSeconds": 1}},
         {"state": "Stopped", "pausedPartitions": [{"topic": "orders"}]},
         {"heartbeats": {"enabled": False, "intervalSeconds": 5, "onSource": False}},
-        {"topicConfigs": {"sync": False, "intervalSeconds": 5}},
+        {"topicConfigs": {"sync": True, "intervalSeconds": 5, "exclude": ["a"]}},
         {"acls": {"intervalSeconds": 5}},
         {
             "checkpoints": {"enabled": False, "intervalSeconds": 5},

@@ -1,6 +1,6 @@
 """What the source connector does; clusters and herder are fakes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +20,8 @@ from headrace.api.partitions import TopicPartition
 from headrace.connect import DriverIdentity
 from headrace.connect.ownership import Ownership
 from headrace.connect.source_connector import SourceConnector
-from headrace.errors import Fatal, Retriable
+from headrace.errors import Fatal, HeadraceError, Retriable
+from headrace.kafka import TopicConfig
 from headrace.replication import TopicFilter, policy_for
 from headrace.standalone.task_store import TaskStore
 
@@ -34,6 +35,13 @@ class FakeCluster:
         self.ends: dict[TopicPartition, int] = {}
         self.forbidden: set[str] = set()
         self.asked = 0
+        self.defaults = {"retention.ms": "604800000", "cleanup.policy": "delete"}
+        self.own: dict[str, dict[str, str]] = {}
+        """Settings by topic."""
+        self.unknown: set[str] = set()
+        """Topics that the broker that is asked for settings does not know yet."""
+        self.hides_settings = False
+        self.writes: list[Mapping[str, Mapping[str, str | None]]] = []
 
     def topics(self) -> dict[str, int]:
         self.asked += 1
@@ -44,6 +52,27 @@ class FakeCluster:
             raise Fatal(f"could not create topic {name}: forbidden")
         self.there[name] = partitions
         return True
+
+    def topic_configs(
+        self, names: Iterable[str]
+    ) -> tuple[dict[str, TopicConfig], dict[str, HeadraceError]]:
+        if self.hides_settings:
+            return {}, {name: Fatal(f"could not read the settings of {name}") for name in names}
+        there = [name for name in names if name in self.there and name not in self.unknown]
+        own = {name: dict(self.own.get(name, {})) for name in there}
+        return {name: TopicConfig(own[name], self.defaults | own[name]) for name in there}, {}
+
+    def change_topic_configs(
+        self, changes: Mapping[str, Mapping[str, str | None]]
+    ) -> dict[str, HeadraceError]:
+        if changes:
+            self.writes.append(changes)
+        for topic in changes.keys() - self.forbidden:
+            own = {**self.own.get(topic, {}), **changes[topic]}
+            self.own[topic] = {name: value for name, value in own.items() if value is not None}
+        return {
+            name: Fatal(f"could not set {name}: denied") for name in changes.keys() & self.forbidden
+        }
 
     def add_partitions(self, name: str, total: int) -> None:
         self.there[name] = total
@@ -116,11 +145,17 @@ class Scene:
         self.asks_for(max=2, movementBudget=0.5)
         self.connector = self.start(epoch=1)
 
-    def asks_for(self, dead_letter_topic: str | None = None, **tasks: object) -> None:
+    def asks_for(
+        self,
+        dead_letter_topic: str | None = None,
+        topic_configs: Mapping[str, object] = {},
+        **tasks: object,
+    ) -> None:
         source = {"alias": "east", "bootstrapServers": "east:9092"}
         target = {"alias": "west", "bootstrapServers": "west:9092"}
         topics = {"include": ["orders.*"]}
         spec = {"source": source, "target": target, "topics": topics, "tasks": tasks}
+        spec["topicConfigs"] = topic_configs
         if dead_letter_topic is not None:
             spec |= {"onRecordError": "DeadLetter", "deadLetterTopic": dead_letter_topic}
         flow = {"metadata": {"name": "f"}, "spec": spec}
@@ -283,3 +318,64 @@ def test_a_copy_is_no_dead_letter_topic(scene: Scene) -> None:
     (ready,) = scene.connector.status.conditions
     assert "east.orders2 is the copy of orders2 and spec.deadLetterTopic" in ready.message
     assert scene.herder.split() == {0: [0, 2], 1: [1, 3]}
+
+
+def test_settings_of_a_new_topic_are_there_before_its_tasks_and_drift_is_repaired(
+    scene: Scene,
+) -> None:
+    scene.source.there["orders2"] = 1
+    scene.source.own["orders2"] = {"cleanup.policy": "compact"}
+    scene.target.unknown.add("east.orders2")
+    assert scene.run_once(10) <= 1
+    assert scene.target.writes == []
+    scene.target.unknown.clear()
+    scene.run_once(1)
+    assert scene.target.writes == [{"east.orders2": {"cleanup.policy": "compact"}}]
+
+    scene.target.own["east.orders2"] |= {"cleanup.policy": "delete", "retention.ms": "1"}
+    scene.run_once(59)
+    assert len(scene.target.writes) == 1
+    scene.run_once(1)
+    assert scene.target.own["east.orders2"] == {"cleanup.policy": "compact", "retention.ms": "1"}
+    scene.run_once(60)
+    assert len(scene.target.writes) == 2
+
+
+def test_a_setting_that_is_taken_from_the_source_goes_from_the_target(scene: Scene) -> None:
+    scene.source.own["orders"] = {"cleanup.policy": "compact", "retention.ms": "5"}
+    scene.run_once(60)
+    assert scene.target.own["east.orders"] == scene.source.own["orders"]
+    scene.source.own["orders"] = {}
+    scene.target.own["east.orders"]["retention.ms"] = "6"
+    scene.run_once(60)
+    assert scene.target.own["east.orders"] == {"retention.ms": "6"}
+
+
+def test_settings_follow_the_interval_and_the_switch_of_the_spec(scene: Scene) -> None:
+    scene.asks_for(max=2, topic_configs={"sync": False})
+    scene.source.own["orders"] = {"retention.ms": "5"}
+    scene.run_once(60)
+    assert scene.target.writes == []
+    scene.asks_for(max=2, topic_configs={"intervalSeconds": 2})
+    assert scene.run_once(1) == 2
+    assert scene.target.own["east.orders"] == {"retention.ms": "5"}
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_settings_that_cannot_be_copied_stop_nothing_and_are_named(scene: Scene, side: str) -> None:
+    scene.source.own["orders"] = {"retention.ms": "5"}
+    scene.source.there["orders2"] = 1
+    if side == "source":
+        scene.source.hides_settings = True
+    else:
+        scene.target.forbidden.add("east.orders")
+    scene.run_once(60)
+    (ready,) = scene.connector.status.conditions
+    assert (ready.status, ready.reason) == ("True", "Running")
+    assert ready.message.startswith("replicates 2 topics; settings not synchronized: could not ")
+    assert sum(map(len, scene.herder.split().values())) == 5
+    scene.source.hides_settings = False
+    scene.target.forbidden.clear()
+    scene.run_once(60)
+    (ready,) = scene.connector.status.conditions
+    assert ready.message == "replicates 2 topics"

@@ -1,0 +1,48 @@
+"""Settings of topics, kept equal by a running flow between real clusters."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from support.flows import FlowRun, manifest, spec
+from support.records import make_topic, set_topic, unique
+
+from headrace.kafka import Admin
+from headrace.sandbox import Cluster
+
+WaitUntil = Callable[..., Any]
+
+
+def test_settings_follow_the_source_and_those_of_the_target_stay(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    wanted = {"cleanup.policy": "compact", "max.message.bytes": "2000000"}
+    topic = make_topic(spec(east), unique("set"), 1, **wanted, **{"min.insync.replicas": "1"})
+    copy, admin = f"east.{topic}", Admin(spec(west))
+    there = make_topic(spec(east), unique("there"), 1, **{"retention.ms": "86400000"})
+    make_topic(spec(west), f"east.{there}", 1, **{"segment.ms": "3600000"})
+
+    def own(name: str) -> dict[str, str]:
+        found, refused = admin.topic_configs([name])
+        assert refused == {}
+        return dict(found[name].own) if name in found else {}
+
+    flow = manifest("set", east, west, topic, there, topicConfigs={"intervalSeconds": 1})
+    with FlowRun(tmp_path, [flow]) as run:
+        wait_until(partial(own, copy), within_s=60, until=lambda found: found == wanted)
+        both = {"retention.ms": "86400000", "segment.ms": "3600000"}
+        wait_until(partial(own, f"east.{there}"), within_s=30, until=lambda found: found == both)
+
+        set_topic(spec(west), copy, "max.message.bytes", "1000")
+        wait_until(partial(own, copy), within_s=30, until=lambda found: found == wanted)
+        set_topic(spec(east), topic, "max.message.bytes", "3000000")
+        wanted["max.message.bytes"] = "3000000"
+        wait_until(partial(own, copy), within_s=30, until=lambda found: found == wanted)
+        Admin(spec(east)).change_topic_configs({topic: {"max.message.bytes": None}})
+        del wanted["max.message.bytes"]
+        wait_until(partial(own, copy), within_s=30, until=lambda found: found == wanted)
+
+        wait_until(run.ready, within_s=30)
+        assert "not synchronized" not in str(run.condition("Ready"))
+    assert own(f"east.{there}") == both
