@@ -159,6 +159,7 @@ class OwnApiServer(ApiServer):
                 "kube-controller-manager",
                 *controllers_command(pki, self.kubeconfig),
                 f"--controllers={','.join(FEW_CONTROLLERS)}",
+                "--horizontal-pod-autoscaler-sync-period=1s",
             ],
             folder / "kube-controller-manager.log",
             lambda: self._is_there("/api/v1/namespaces/default/serviceaccounts/default"),

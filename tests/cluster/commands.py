@@ -11,6 +11,7 @@ FEW_CONTROLLERS = (
     "clusterrole-aggregation-controller",
     "deployment-controller",
     "garbage-collector-controller",
+    "horizontal-pod-autoscaler-controller",
     "job-controller",
     "namespace-controller",
     "replicaset-controller",

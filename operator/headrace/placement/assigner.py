@@ -45,10 +45,9 @@ class Assigner:
         """
         flows, tasks = list(flows), list(tasks)
         now_ms = int(now_s * 1000)
-        assigned = any(task.spec.driver_name for task in tasks)
-        grace = self._grace.is_running(
-            len(pool.schedulable), pool.expected, assigned=assigned, now_s=now_s
-        )
+        assigned = {task.spec.driver_name for task in tasks} - {""}
+        idle = any(driver.name not in assigned for driver in pool.schedulable)
+        grace = self._grace.is_running(len(pool.schedulable), pool.expected, idle=idle, now_s=now_s)
         follow_ups = [now_ms + _GRACE_POLL_MS] if grace else []
         if grace and not assigned:
             return PlacementDecision({}, {}, now_ms + _GRACE_POLL_MS)

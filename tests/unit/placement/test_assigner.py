@@ -97,6 +97,22 @@ def test_a_lost_drivers_units_move_at_once_and_no_other_while_the_next_starts(
     assert drivers(all_there) == ["a", "a", "a", "b", "b"]
 
 
+def test_drivers_that_join_together_are_filled_together(assigner: Assigner) -> None:
+    """What the first of them got would move on to the second: each unit moves once."""
+    tasks = [unit(n, "a") for n in range(6)]
+    first = decide(assigner, tasks, pool("ab", expected=3), 100)
+    assert drivers(first) == ["a"] * 6
+    assert first.follow_up_ms is not None
+    assert first.follow_up_ms <= 105_000
+    assert drivers(decide(assigner, tasks, pool("abc", expected=3), 101)) == [*"aabbcc"]
+
+
+def test_a_driver_that_joins_does_not_wait_for_ever_for_another(assigner: Assigner) -> None:
+    tasks = [unit(n, "a") for n in range(6)]
+    assert drivers(decide(assigner, tasks, pool("ab", expected=3), 100)) == ["a"] * 6
+    assert drivers(decide(assigner, tasks, pool("ab", expected=3), 106)) == [*"aaabbb"]
+
+
 def test_units_of_a_cordoned_driver_stay(assigner: Assigner) -> None:
     there = pool("a", expected=1, cordoned="b")
     decision = decide(assigner, [unit(0), unit(1, "b")], there, 100)

@@ -3,9 +3,9 @@
 from headrace.placement.startup_grace import StartupGrace
 
 
-def waits(grace: StartupGrace, ready: int, now_s: float, *, assigned: bool = False) -> bool:
+def waits(grace: StartupGrace, ready: int, now_s: float, *, idle: bool = True) -> bool:
     """Whether units wait while ``ready`` of two drivers are there."""
-    return grace.is_running(ready, 2, assigned=assigned, now_s=now_s)
+    return grace.is_running(ready, 2, idle=idle, now_s=now_s)
 
 
 def test_units_wait_for_the_second_driver_and_not_for_ever() -> None:
@@ -17,8 +17,8 @@ def test_units_wait_for_the_second_driver_and_not_for_ever() -> None:
     assert not waits(grace, 1, 112), "once"
 
 
-def test_units_that_are_assigned_do_not_wait() -> None:
-    assert not waits(StartupGrace(), 1, 100, assigned=True)
+def test_nobody_waits_where_all_that_are_there_have_units() -> None:
+    assert not waits(StartupGrace(), 1, 100, idle=False)
 
 
 def test_all_drivers_end_the_wait_and_the_next_has_its_whole_time() -> None:
@@ -39,8 +39,8 @@ def test_drivers_that_are_being_started_are_awaited_also_by_units_that_have_one(
     grace = StartupGrace()
     grace.begin(100)
     assert waits(grace, 0, 101)
-    assert waits(grace, 1, 104.9, assigned=True)
-    assert not waits(grace, 1, 105, assigned=True)
+    assert waits(grace, 1, 104.9, idle=False)
+    assert not waits(grace, 1, 105, idle=False)
     grace.begin(106)
     grace.begin(110)
-    assert waits(grace, 1, 114, assigned=True), "the whole time again"
+    assert waits(grace, 1, 114, idle=False), "the whole time again"

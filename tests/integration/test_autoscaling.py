@@ -1,0 +1,177 @@
+"""Drivers by lag: Kubernetes' own HorizontalPodAutoscaler, the operator's metric, real drivers.
+
+What stands between them in a cluster, Prometheus and an adapter (or KEDA), is a server of ours.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cluster.api_server import OwnApiServer
+from support.flows import manifest, spec
+from support.metrics_api import serving_metrics, values
+from support.operators import Resources, give_rights, running_operator
+from support.records import compare, make_topic, numbered, produce, read, unique
+
+from headrace.sandbox import Cluster
+
+Wait = Callable[..., Any]
+EXAMPLES = Path(__file__).parents[2] / "examples" / "autoscaling"
+LAG = "headrace_flow_lag_records"
+PARTITIONS, LEAST, MOST = 6, 1, 3
+BACKLOG, A_DRIVER = 30_000, 8_000
+"""Records; and how many of them ask for one driver: the backlog asks for more than there may be."""
+CALM_S = 5
+"""How long the lag has to be small before drivers go: then all of them in one step."""
+LONG_S = 240.0
+"""For what takes seconds on an idle machine."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """How things stand at a moment."""
+
+    at_s: float
+    lag: float
+    desired: int
+    ready: int
+    claims: int
+    """Of all units, since they were made."""
+
+    @property
+    def figures(self) -> tuple[float, int, int, int]:
+        """All but the time."""
+        return self.lag, self.desired, self.ready, self.claims
+
+    def __str__(self) -> str:
+        return (
+            f"{self.at_s:5.1f} s: {self.lag:6.0f} behind, {self.ready}/{self.desired} drivers, "
+            f"{self.claims} claims"
+        )
+
+
+class Fleet:
+    """A flow that is scaled."""
+
+    def __init__(self, resources: Resources, name: str, scrape: Callable[[], str]) -> None:
+        self.resources, self.name, self._scrape = resources, name, scrape
+        self._began = time.monotonic()
+        self.samples: list[Sample] = []
+
+    def lag(self) -> float:
+        """As the metric says."""
+        return sum(
+            values(self._scrape(), self.resources.namespace, LAG, {"flow": self.name}), start=0.0
+        )
+
+    def epochs(self) -> dict[str, int]:
+        """How often each unit was claimed."""
+        tasks = self.resources.tasks(self.name)
+        return {name: task.get("status", {}).get("epoch", 0) for name, task in tasks.items()}
+
+    def settled(self, drivers: int) -> bool:
+        """Whether so many drivers run all units; each look is a sample."""
+        flow, tasks = self.resources.flow(self.name), self.resources.tasks(self.name).values()
+        status = flow.get("status", {})
+        sample = Sample(
+            time.monotonic() - self._began,
+            self.lag(),
+            flow["spec"]["drivers"].get("replicas", 0),
+            status.get("readyReplicas", 0),
+            sum(self.epochs().values()),
+        )
+        last = self.samples[-1] if self.samples else None
+        if last is None or last.figures != sample.figures:
+            self.samples.append(sample)
+            print(sample)
+        return (
+            sample.desired == sample.ready == status.get("replicas") == drivers
+            and all(_runs(task) for task in tasks)
+            and len({task["status"]["driverName"] for task in tasks}) == drivers
+        )
+
+
+def _runs(task: dict[str, Any]) -> bool:
+    status = task.get("status", {})
+    wanted: str = task["spec"].get("driverName", "")
+    return bool(wanted) and (status.get("phase"), status.get("driverName")) == ("Running", wanted)
+
+
+def autoscaler(flow: str) -> dict[str, Any]:
+    """The example, for a smaller fleet and without its patience."""
+    found: dict[str, Any] = yaml.safe_load((EXAMPLES / "hpa.yaml").read_text())
+    found["metadata"]["name"] = found["spec"]["scaleTargetRef"]["name"] = flow
+    found["spec"] |= {"minReplicas": LEAST, "maxReplicas": MOST}
+    (metric,) = found["spec"]["metrics"]
+    metric["external"]["metric"]["selector"]["matchLabels"]["flow"] = flow
+    metric["external"]["target"]["averageValue"] = str(A_DRIVER)
+    at_once = [{"type": "Pods", "value": MOST, "periodSeconds": 1}]
+    found["spec"]["behavior"] = {
+        direction: {"stabilizationWindowSeconds": window_s, "policies": at_once}
+        for direction, window_s in (("scaleUp", 0), ("scaleDown", CALM_S))
+    }
+    return found
+
+
+@pytest.mark.usefixtures("kubelet")
+def test_a_backlog_scales_the_drivers_to_the_maximum_and_back(
+    *,
+    own_api_server: OwnApiServer,
+    namespace: str,
+    east: Cluster,
+    west: Cluster,
+    tmp_path: Path,
+    wait_until: Wait,
+) -> None:
+    resources, name = Resources(own_api_server, namespace), unique("fleet")
+    topic = make_topic(spec(east), name, PARTITIONS)
+    produce(spec(east), topic, numbered(BACKLOG, PARTITIONS))
+    give_rights(own_api_server, namespace)
+    with running_operator(own_api_server, namespace, tmp_path) as operator:
+        wait_until(lambda: "port=" in operator.log, within_s=LONG_S)
+        resources.apply(
+            manifest(
+                name, east, west, topic,
+                heartbeats={"enabled": False},
+                tasks={"max": PARTITIONS},
+                drivers={"replicas": LEAST, "leaseSeconds": 60},
+                pausedPartitions=[{"topic": topic}],
+            )
+        )  # fmt: skip
+        scrape = partial(operator.get, "/metrics")
+        fleet = Fleet(resources, name, scrape)
+        wait_until(lambda: fleet.settled(LEAST), within_s=LONG_S)
+        wait_until(fleet.lag, within_s=LONG_S, until=lambda lag: lag > A_DRIVER * (MOST - 1))
+        with serving_metrics(own_api_server, namespace, tmp_path / "metrics", scrape):
+            before = fleet.epochs()
+            resources.apply(autoscaler(name))
+            wait_until(lambda: fleet.settled(MOST), within_s=LONG_S)
+            moved_up = {unit: epoch - before[unit] for unit, epoch in fleet.epochs().items()}
+
+            before = fleet.epochs()
+            patch = '{"spec": {"pausedPartitions": []}}'
+            resources.kubectl("patch", f"rflow/{name}", "--type=merge", "-p", patch)
+            wait_until(lambda: fleet.settled(LEAST), within_s=LONG_S)
+            moved_down = {unit: epoch - before[unit] for unit, epoch in fleet.epochs().items()}
+        found = wait_until(
+            lambda: compare(read(spec(east), topic), read(spec(west), f"east.{topic}")),
+            within_s=LONG_S,
+            until=lambda seen: seen.missing == 0,
+        )
+    scalings = Counter(
+        now.desired > before.desired
+        for before, now in pairwise(fleet.samples)
+        if now.desired != before.desired
+    )
+    print(f"moves up {moved_up}\nmoves down {moved_down}\n0 missing, {found.repeated} repeated")
+    assert found.in_order
+    assert 1 <= max(moved_up.values()) <= scalings[True]
+    assert 1 <= max(moved_down.values()) <= scalings[False]
+    assert max(sample.desired for sample in fleet.samples) == MOST
