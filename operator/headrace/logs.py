@@ -27,9 +27,17 @@ LEVEL_VARIABLE = "HEADRACE_LOG_LEVEL"
 class _Level:
     """The level of the process. Loggers are bound once, so it is read at every event."""
 
+    default = "INFO"
     configured = "INFO"
     now = "INFO"
     number = logging.INFO
+
+
+class _Format:
+    """The format of the process, read at every event, too."""
+
+    default = "logfmt"
+    render: structlog.typing.Processor
 
 
 def configure(
@@ -38,7 +46,8 @@ def configure(
     """Write events from ``level`` on (default: ``HEADRACE_LOG_LEVEL``, else INFO) to ``stream``,
     in one of ``FORMATS``. Raises ``InvalidSpec`` for a level that there is not."""
     name = level or os.environ.get(LEVEL_VARIABLE) or "INFO"
-    _Level.configured = set_level(name)
+    _Level.default = _Level.configured = set_level(name)
+    _Format.default, _Format.render = format, _renderer(format)
     structlog.configure(
         processors=[
             _drop_below_level,
@@ -46,13 +55,22 @@ def configure(
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            _renderer(format),
+            _render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         # The standard error of the moment: whoever swaps it (a test, a live view) gets the lines.
         logger_factory=lambda *_: _Lines(stream),
         cache_logger_on_first_use=False,
     )
+
+
+def override(level: str | None, format: str | None) -> None:
+    """From now on this level and this format; None: what was configured. The same level again
+    leaves one alone that was set since. Raises ``InvalidSpec``."""
+    wanted = (level or _Level.default).upper()
+    if wanted != _Level.configured:
+        _Level.configured = set_level(wanted)
+    _Format.render = _renderer(format or _Format.default)
 
 
 def set_level(name: str) -> str:
@@ -106,6 +124,12 @@ def _drop_below_level(
     if _NUMBERS.get(method, logging.ERROR) < _Level.number:
         raise structlog.DropEvent
     return event
+
+
+def _render(
+    logger: Any, method: str, event: structlog.typing.EventDict
+) -> structlog.typing.ProcessorReturnValue:
+    return _Format.render(logger, method, event)
 
 
 def _renderer(format: str) -> structlog.typing.Processor:

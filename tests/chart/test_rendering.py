@@ -333,6 +333,7 @@ def test_defaults_of_drivers_arrive_as_they_are_written() -> None:
     (container,) = operator(
         "--set=driver.resources.requests.cpu=100m",
         "--set=driver.podTemplate.nodeSelector.disk=fast",
+        '--set-json=driver.env=[{"name": "TZ", "value": "UTC"}]',
         '--set-json=driver.podTemplate.tolerations=[{"key": "a", "operator": "Exists"}]',
     )["containers"]
     given = command.make_context("operator", list(container["args"])).params["driver_defaults"]
@@ -340,6 +341,7 @@ def test_defaults_of_drivers_arrive_as_they_are_written() -> None:
     assert defaults.resources.requests == {"cpu": "100m"}
     assert defaults.pod_template.node_selector == {"disk": "fast"}
     assert [one.key for one in defaults.pod_template.tolerations] == ["a"]
+    assert [(one.name, one.value) for one in defaults.env] == [("TZ", "UTC")]
 
 
 def test_more_arguments_and_volumes() -> None:

@@ -119,7 +119,7 @@ def under_load(
     return begin
 
 
-def test_kubectl_apply_carries_records_and_says_so(under_load: Begin) -> None:
+def test_kubectl_apply_carries_records_and_says_so(under_load: Begin, wait_until: Wait) -> None:
     with under_load() as scene:
         flow = f"rflow/{scene.flow}"
         scene.resources.kubectl("wait", "--for=condition=Ready", flow, "--timeout=120s")
@@ -132,6 +132,20 @@ def test_kubectl_apply_carries_records_and_says_so(under_load: Begin) -> None:
             PARTITIONS,
             2,
         )
+        follow_how_to_log(scene, wait_until)
+
+
+def follow_how_to_log(scene: Scene, wait_until: Wait) -> None:
+    """Level and format, from a change of the flow on, in the processes that run."""
+    pods, epochs = scene.kubelet.pods(), scene.epochs()
+    scene.patch(drivers={"logLevel": "DEBUG", "logFormat": "json"})
+    for pod in pods:
+        lines = wait_until(
+            lambda pod=pod: [x for x in pod.log.splitlines() if '"event": "follows the flow"' in x],
+            within_s=LONG_S,
+        )
+        assert json.loads(lines[-1])["level"] == "debug"
+    assert (scene.kubelet.pods(), scene.epochs()) == (pods, epochs)
 
 
 def test_a_planned_move_touches_one_task_and_stays(under_load: Begin, wait_until: Wait) -> None:

@@ -44,6 +44,24 @@ def test_the_level_changes_for_loggers_that_were_bound_before(stream: StringIO) 
     ]
 
 
+def test_level_and_format_are_overridden_and_given_back_while_loggers_live(
+    stream: StringIO,
+) -> None:
+    logs.configure("INFO", stream)
+    log = logs.get_logger("here").bind(flow="orders")
+    logs.override("DEBUG", "json")
+    log.debug("one")
+    logs.set_level("ERROR")  # as a signal does
+    logs.override("DEBUG", "json")
+    log.warning("two")
+    logs.override(None, None)
+    log.debug("three")
+    log.info("four")
+    first, last = stream.getvalue().splitlines()
+    assert json.loads(first)["event"] == "one"
+    assert "event=four" in last
+
+
 def test_a_full_disk_loses_lines_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs._Lines, "lost", 0)
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device

@@ -102,8 +102,8 @@ app.kubernetes.io/component: operator
 - --driver-image={{ .Values.driver.image | default (include "headrace.image" .) }}
 - --spark-image={{ include "headrace.sparkImage" . }}
 - --max-concurrent-rollouts={{ .Values.driver.maxConcurrentRollouts }}
-{{- with pick .Values.driver "resources" "podTemplate" }}
-{{- if or .resources .podTemplate }}
+{{- with pick .Values.driver "resources" "env" "podTemplate" }}
+{{- if or .resources .env .podTemplate }}
 - {{ printf "--driver-defaults=%s" (toJson .) | quote }}
 {{- end }}
 {{- end }}

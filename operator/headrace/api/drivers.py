@@ -1,12 +1,12 @@
 """The driver processes of a flow: how many, and on Kubernetes what their pods are like."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from headrace.api.extensions import FILLED_IN_BY_SERVER
+from headrace.api.extensions import BY_NAME, FILLED_IN_BY_SERVER
 from headrace.api.model import Model, Text, Whole
-from headrace.api.pod import PodTemplate, Resources
+from headrace.api.pod import EnvVar, PodTemplate, Resources
 
 
 class Drivers(Model):
@@ -25,6 +25,14 @@ class Drivers(Model):
     rollout_priority: Annotated[Whole, Field(ge=-1000000, le=1000000)] = 0
     """Where the operator limits how many flows roll out at a time: those with a higher one come
     first, then by namespace and name. Kubernetes only."""
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] | None = None
+    """Lowest level that the drivers log; absent: that of HEADRACE_LOG_LEVEL in their environment,
+    else INFO. A change takes effect without a restart. Kubernetes only."""
+    log_format: Literal["logfmt", "json"] | None = None
+    """Format of the lines of their logs; absent: that of HEADRACE_LOG_FORMAT in their environment,
+    else logfmt. A change takes effect without a restart. Kubernetes only."""
+    env: Annotated[tuple[EnvVar, ...], Field(max_length=100), BY_NAME] = ()
+    """Environment variables of each driver's container. Kubernetes only."""
     resources: Resources = Resources()
     """Resources of each driver's container. Kubernetes only."""
     pod_template: PodTemplate = PodTemplate()

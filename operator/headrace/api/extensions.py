@@ -58,6 +58,10 @@ BY_TYPE: Final = Extension(
     {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
 )
 """A list that is applied item by item: each may have a writer of its own."""
+BY_NAME: Final = Extension(
+    {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+)
+"""The same of items with names."""
 REQUIRED_BY_SERVER: Final = Extension({REQUIRED: True})
 """The API server refuses an object without it. It is optional in memory, where whoever writes the
 object fills it in last; and what an earlier version wrote without it can be read."""

@@ -1,10 +1,12 @@
 """Parts of a pod that a user may set, as Kubernetes defines them; its API server checks them."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from headrace.api.model import Matching, Model, Name, Text, Unquoted, Whole
+from headrace.api.extensions import Rule
+from headrace.api.model import Breach, Matching, Model, Name, Text, Unquoted, Whole
 
 AsInKubernetes = dict[str, JsonValue]
 """What is too wide to be spelled out here."""
@@ -26,6 +28,25 @@ class Resources(Model):
     """Requests: cpu, memory."""
     limits: Annotated[dict[str, Quantity], Field(max_length=20)] = Field(default_factory=dict)
     """Limits: cpu, memory."""
+
+
+_OWN_VARIABLES = ("POD_NAME", "POD_UID", "POD_IP")
+_NOT_OURS = f"must not be {', '.join(_OWN_VARIABLES[:-1])} or {_OWN_VARIABLES[-1]}"
+
+
+class EnvVar(Model):
+    """Kubernetes' EnvVar: a variable of a container's environment, with a plain value."""
+
+    name: Annotated[Text, Field(min_length=1)]
+    """Its name."""
+    value: str = ""
+    """Its value; no Secret belongs here."""
+
+    rules = (Rule(f"!(self.name in {list(_OWN_VARIABLES)})", _NOT_OURS, at="name"),)
+
+    def _breaches(self) -> Iterator[Breach]:
+        if self.name in _OWN_VARIABLES:
+            yield Breach(("name",), _NOT_OURS)
 
 
 class PodMetadata(Model):

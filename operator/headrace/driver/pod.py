@@ -37,7 +37,7 @@ from headrace.k8s import (
     owner_reference,
     parse,
 )
-from headrace.logs import get_logger
+from headrace.logs import get_logger, override
 from headrace.telemetry import make_registry
 from headrace.telemetry.serving import serve
 
@@ -161,6 +161,8 @@ class PodDriver:
             self._log.error("goes on as before", why=str(error))
             return
         self._flow = flow
+        override(flow.spec.drivers.log_level, flow.spec.drivers.log_format)
+        self._log.debug("follows the flow", generation=flow.metadata.generation)
         if flow.spec.tasks.standbys:
             self._units.stand_by()
         if self._worker is None or self._lease is None:

@@ -95,7 +95,7 @@ def test_lists_are_bounded_and_say_how_they_are_applied() -> None:
     lists = {path: schema for path, schema in ALL if schema.get("type") == "array"}
     assert not [path for path, schema in lists.items() if "maxItems" not in schema]
     kinds = {path: schema["x-kubernetes-list-type"] for path, schema in lists.items()}
-    assert {path[-1] for path, kind in kinds.items() if kind == "map"} == {"conditions"}
+    assert {path[-1] for path, kind in kinds.items() if kind == "map"} == {"conditions", "env"}
     assert {path[-1] for path, kind in kinds.items() if kind == "set"} == {"names"}
     assert set(kinds.values()) == {"map", "set", "atomic"}
 

@@ -166,6 +166,7 @@ def test_a_flow_overrides_what_all_drivers_have_field_by_field() -> None:
     wide = DriverDefaults.model_validate(
         {
             "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}},
+            "env": [{"name": "TZ", "value": "UTC"}, {"name": "HEADRACE_LOG_LEVEL", "value": "x"}],
             "podTemplate": {
                 "metadata": {"labels": {"team": "platform", "cost": "1"}},
                 "priorityClassName": "high",
@@ -177,6 +178,7 @@ def test_a_flow_overrides_what_all_drivers_have_field_by_field() -> None:
     )
     own = {
         "resources": {"requests": {"cpu": "2"}},
+        "env": [{"name": "HEADRACE_LOG_LEVEL", "value": "ERROR"}],
         "podTemplate": {"metadata": {"labels": {"team": "a"}}, "priorityClassName": "low"},
     }
     small = read("small")
@@ -186,6 +188,9 @@ def test_a_flow_overrides_what_all_drivers_have_field_by_field() -> None:
     spec = template["spec"]
     assert {"team": "a", "cost": "1"}.items() <= template["metadata"]["labels"].items()
     assert spec["containers"][0]["resources"]["requests"] == {"cpu": "2", "memory": "256Mi"}
+    *_, zone, level = spec["containers"][0]["env"]
+    assert zone == {"name": "TZ", "value": "UTC"}
+    assert level == {"name": "HEADRACE_LOG_LEVEL", "value": "ERROR"}
     assert (spec["priorityClassName"], spec["runtimeClassName"]) == ("low", "gvisor")
     assert spec["hostAliases"] == [{"ip": "10.0.0.1", "hostnames": ["broker"]}]
     assert spec["terminationGracePeriodSeconds"] == 60
@@ -194,6 +199,13 @@ def test_a_flow_overrides_what_all_drivers_have_field_by_field() -> None:
     assert template_hash(build_deployment(with_defaults(small, wide), IMAGE)) != template_hash(
         before
     )
+
+
+def test_how_drivers_log_is_changed_without_a_roll_out() -> None:
+    small = read("small")
+    drivers = small.spec.drivers.model_validate({"logLevel": "DEBUG", "logFormat": "json"})
+    flow = small.model_copy(update={"spec": small.spec.model_copy(update={"drivers": drivers})})
+    assert build_deployment(flow, IMAGE) == build_deployment(small, IMAGE)
 
 
 def test_processes_are_shared_for_chaos_only() -> None:

@@ -1,7 +1,7 @@
 """What the drivers of all flows have unless a flow says otherwise."""
 
 from headrace.api import Model, ReplicationFlow
-from headrace.api.pod import PodMetadata, PodTemplate, Resources
+from headrace.api.pod import EnvVar, PodMetadata, PodTemplate, Resources
 
 
 class DriverDefaults(Model):
@@ -9,6 +9,8 @@ class DriverDefaults(Model):
 
     resources: Resources = Resources()
     """Requests and limits by name: a flow replaces each by itself."""
+    env: tuple[EnvVar, ...] = ()
+    """By name, too."""
     pod_template: PodTemplate = PodTemplate()
     """A field that a flow sets replaces the one here; labels and annotations are added."""
 
@@ -28,6 +30,7 @@ def with_defaults(flow: ReplicationFlow, defaults: DriverDefaults) -> Replicatio
             "resources": Resources(
                 requests=wide.requests | resources.requests, limits=wide.limits | resources.limits
             ),
+            "env": tuple({one.name: one for one in (*defaults.env, *drivers.env)}.values()),
             "pod_template": defaults.pod_template.model_copy(update=own | {"metadata": metadata}),
         }
     )

@@ -111,6 +111,7 @@ def _build_container(flow: ReplicationFlow, image: str, secrets: list[str]) -> O
             from_field("POD_NAME", "metadata.name"),
             from_field("POD_UID", "metadata.uid"),
             from_field("POD_IP", "status.podIP"),
+            *(one.model_dump(by_alias=True) for one in flow.spec.drivers.env),
         ],
         "ports": [{"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"}],
         "resources": flow.spec.drivers.resources.model_dump(
