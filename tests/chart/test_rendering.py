@@ -344,6 +344,15 @@ def test_defaults_of_drivers_arrive_as_they_are_written() -> None:
     assert [(one.name, one.value) for one in defaults.env] == [("TZ", "UTC")]
 
 
+def test_the_lease_may_be_left_to_the_operator() -> None:
+    """Who makes it has the right to, with and without."""
+    with_it, without = render(), render("--set=lease.create=false")
+    (lease,) = of_kind(with_it, "Lease")
+    assert [one for one in with_it if one != lease] == without
+    (rule,) = (one for one in rules(RULES) if "leases" in one["resources"])
+    assert "create" in rule["verbs"]
+
+
 def test_more_arguments_and_volumes() -> None:
     pod = operator(
         "--set=extraArgs={--log-format=json}",

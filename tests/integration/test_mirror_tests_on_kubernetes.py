@@ -382,3 +382,22 @@ def test_all_pods_are_as_pod_security_restricts_them(
     resources.apply(template | {"spec": template["spec"] | {"serviceAccountName": "default"}})
     with pytest.raises(KubectlError, match="violates PodSecurity"):
         resources.apply(template | {"metadata": {"name": "other"}, "spec": HARMFUL})
+
+
+def test_only_a_tests_own_pods_reach_those_of_spark_where_that_is_wanted(
+    api_server: ApiServer, namespace: str, tmp_path: Path, resources: Resources, wait_until: Wait
+) -> None:
+    give_rights(api_server, namespace)
+    wanted = ["--test-network-policy"]
+    with running_operator(api_server, namespace, tmp_path, arguments=wanted):
+        resources.apply(TEST)
+        policy = wait_until(
+            lambda: resources.get("networkpolicies", "-l", "headrace.dev/mirror-test=nightly")[
+                "items"
+            ],
+            within_s=60,
+        )[0]
+    assert policy["metadata"]["name"] == "nightly-spark"
+    assert policy["metadata"]["ownerReferences"][0]["kind"] == "MirrorTest"
+    (rule,) = policy["spec"]["ingress"]
+    assert [port["port"] for port in rule["ports"]] == [7078, 7079]

@@ -113,6 +113,9 @@ app.kubernetes.io/component: operator
 {{- if not .Values.mirrorTests.enabled }}
 - --no-mirror-tests
 {{- end }}
+{{- if .Values.mirrorTests.networkPolicy }}
+- --test-network-policy
+{{- end }}
 {{- if not .Values.spark.allowCustomImage }}
 - --no-custom-spark-image
 {{- end }}

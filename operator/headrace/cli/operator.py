@@ -74,7 +74,7 @@ from headrace.controller import (
 @click.option(
     "--driver-defaults",
     default="{}",
-    help="JSON: resources and podTemplate of all drivers, as in spec.drivers of a flow, which "
+    help="JSON: resources, env and podTemplate of all drivers, as in spec.drivers of a flow, which "
     "overrides them. [default: none]",
 )
 @click.option(
@@ -94,6 +94,11 @@ from headrace.controller import (
     "--no-custom-spark-image",
     is_flag=True,
     help="Refuse mirror tests with spec.spark.image.",
+)
+@click.option(
+    "--test-network-policy",
+    is_flag=True,
+    help="Make a NetworkPolicy for each mirror test's pods of Spark.",
 )
 @click.option(
     "--refuse-tests-in",
@@ -125,6 +130,7 @@ def command(
     chaos_role: str | None,
     no_mirror_tests: bool,
     no_custom_spark_image: bool,
+    test_network_policy: bool,
     refuse_tests_in: str | None,
     check: bool,
     log_format: str,
@@ -155,6 +161,7 @@ def command(
             Images(spark_image, driver_image),
             ChaosRole("Role" if namespaces else "ClusterRole", chaos_role) if chaos_role else None,
             custom_images=not no_custom_spark_image,
+            network_policy=test_network_policy,
             refused_namespace=refuse_tests_in,
         ),
     )

@@ -795,3 +795,32 @@ def test_old_runs_go_by_their_verdict() -> None:
     runs += [finished(20, Verdict.INCONCLUSIVE), finished(30, None)]
     gone = next_scheduled(scheduled(last=NOW), reversed(runs), NOW).delete
     assert gone == ("nightly-0", "nightly-1", "nightly-10", "nightly-11")
+
+
+def test_a_tests_pods_are_reached_by_each_other_alone_where_that_is_wanted() -> None:
+    run = TestRun(read(), IMAGES, network_policy=True)
+    (policy,) = (one for one in build_run(run) if one["kind"] == "NetworkPolicy")
+    (rule,) = policy["spec"]["ingress"]
+    (peer,) = rule["from"]
+    assert peer["podSelector"] == policy["spec"]["podSelector"]
+    wanted = policy["spec"]["podSelector"]["matchLabels"].items()
+    jobs = [build_job(run, stage) for stage in run.stages]
+    template = next(
+        json.loads(one["data"]["executor.json"])
+        for one in build_run(run)
+        if "executor.json" in one.get("data", {})
+    )
+    for pod in (*(job["spec"]["template"] for job in jobs), template):
+        assert wanted <= pod["metadata"]["labels"].items()
+    open_ports = {port["port"] for port in rule["ports"]}
+    for job in jobs:
+        (container,) = job["spec"]["template"]["spec"]["containers"]
+        used = {arg.partition("=")[2] for arg in container["args"] if ".port=" in arg}
+        ports = {setting.rpartition("=")[0]: int(setting.rpartition("=")[2]) for setting in used}
+        assert ports.keys() == {
+            "spark.driver.port",
+            "spark.blockManager.port",
+            "spark.driver.blockManager.port",
+        }
+        assert set(ports.values()) == open_ports
+    assert not [one for one in build_run(RUN) if one["kind"] == "NetworkPolicy"]

@@ -7,7 +7,7 @@ again is another load, and a verdict on half a load is none.
 
 import json
 
-from headrace.api import ClusterSpec
+from headrace.api import MIRROR_TEST_LABEL, ClusterSpec
 from headrace.controller.mirror_tests.access import build_access
 from headrace.controller.mirror_tests.chaos import (
     build_chaos_access,
@@ -25,7 +25,12 @@ from headrace.controller.mirror_tests.run import (
     ready_by,
     report_name,
 )
-from headrace.controller.mirror_tests.spark import driver_memory_mib, submit_arguments
+from headrace.controller.mirror_tests.spark import (
+    BLOCK_MANAGER_PORT,
+    DRIVER_PORT,
+    driver_memory_mib,
+    submit_arguments,
+)
 from headrace.controller.resources.pods import (
     CONTAINER_SECURITY,
     POD_SECURITY,
@@ -54,6 +59,7 @@ def build_run(run: TestRun) -> list[Object]:
     return [
         *build_access(about, report_name(run.test), executors=run.has_executors),
         *build_chaos_access(run),
+        *([_network_policy(run)] if run.network_policy else []),
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -88,6 +94,22 @@ def build_job(run: TestRun, stage: Stage) -> Object:
             "parallelism": 1,
             "activeDeadlineSeconds": deadline_s(run.test, stage),
             "template": as_wished(run.test.spec.pod_template, of_stage, spec),
+        },
+    }
+
+
+def _network_policy(run: TestRun) -> Object:
+    """In: the test's own pods of Spark, on Spark's ports. Out: anything, as for drivers."""
+    own = {"matchLabels": {MIRROR_TEST_LABEL: labels(run)[MIRROR_TEST_LABEL]}}
+    ports = [{"port": port, "protocol": "TCP"} for port in (DRIVER_PORT, BLOCK_MANAGER_PORT)]
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata(run, run.part("spark")),
+        "spec": {
+            "podSelector": own,
+            "policyTypes": ["Ingress"],
+            "ingress": [{"from": [{"podSelector": own}], "ports": ports}],
         },
     }
 

@@ -215,7 +215,13 @@ class MirrorTestReconciler:
     ) -> tuple[TestRun, ReplicationFlow | None]:
         """The test as its Jobs have it: a flow that changes meanwhile changes nothing for it.
         Before there are any, as it is now, and the flow that it may have to wait for."""
-        run = TestRun(test, self._images, test.spec.chaos, self._role)
+        run = TestRun(
+            test,
+            self._images,
+            test.spec.chaos,
+            self._role,
+            network_policy=self._settings.network_policy,
+        )
         name = test.metadata.namespace, run.part("run")
         kept = await self._client.get(CONFIG_MAP, *name) if has_jobs else None
         if kept is not None and owns(test, kept):

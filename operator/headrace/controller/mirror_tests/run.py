@@ -43,6 +43,8 @@ class TestSettings:
     """None: tests with ``spec.chaos`` are refused."""
     custom_images: bool = True
     """Whether a test may name the image of its Spark jobs."""
+    network_policy: bool = False
+    """Whether only pods of one test reach its pods of Spark."""
     refused_namespace: str | None = None
     """Its tests are refused: the operator's own, where a pod could take the operator's token."""
 
@@ -73,6 +75,8 @@ class TestRun:
     """Of ``spec.chaos``: the resolved test has none, as it names no flow."""
     role: ChaosRole | None = None
     """None: no test with steps may begin."""
+    network_policy: bool = False
+    """Whether it has one."""
 
     @property
     def name(self) -> str:

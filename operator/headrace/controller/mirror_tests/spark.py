@@ -17,7 +17,8 @@ _PYTHON_MIB = 512
 """Python and its Kafka clients beside a JVM."""
 _PRODUCER_MIB = 256
 """A task's Python worker, with 64 MiB in librdkafka's queue, where it has no executor's pod."""
-_PORTS = {"spark.driver.port": 7078, "spark.driver.blockManager.port": 7079}
+DRIVER_PORT, BLOCK_MANAGER_PORT = 7078, 7079
+"""Where pods of Spark are reached by the others of their test: a NetworkPolicy names them."""
 _EXECUTORS_WITHIN_S = 300
 """After that a stage begins with those that are there, and says that they are too few."""
 
@@ -80,7 +81,10 @@ def _driver_settings() -> dict[str, str]:
     return {
         "spark.driver.host": "$(POD_IP)",
         "spark.driver.bindAddress": "$(POD_IP)",
-        **{setting: str(port) for setting, port in _PORTS.items()},
+        "spark.driver.port": str(DRIVER_PORT),
+        # Executors', too; Spark's own is any.
+        "spark.blockManager.port": str(BLOCK_MANAGER_PORT),
+        "spark.driver.blockManager.port": str(BLOCK_MANAGER_PORT),
         **_APART,
         **_NOT_NEEDED,
         "spark.ui.enabled": "false",
