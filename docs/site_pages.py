@@ -22,7 +22,8 @@ PAGES = [
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """In place of the files of ``docs``. See MkDocs' ``on_files``."""
     theme = [file for file in files if file.src_dir != config.docs_dir]
-    paths = dict.fromkeys([*PAGES, *_linked()])
+    scripts = (ROOT / str(script) for script in config.extra_javascript)
+    paths = dict.fromkeys([*PAGES, *_linked(), *scripts])
     ours = (
         File.generated(config, str(path.relative_to(ROOT)), abs_src_path=str(path))
         for path in paths

@@ -31,6 +31,14 @@ def test_a_manifest_of_a_page_is_valid(text: str, tmp_path: Path) -> None:
         assert unbuilt(flow).refused == ()
 
 
+def test_the_site_loads_nothing_from_elsewhere() -> None:
+    """The theme loads mermaid from a public server where no script of ours has it already."""
+    settings = (ROOT / "mkdocs.yml").read_text()
+    (script,) = re.findall(r"(?m)^extra_javascript: \[(.+)\]$", settings)
+    assert 'globalThis["mermaid"]' in (ROOT / script).read_text()[-200:]
+    assert "font: false" in settings
+
+
 def test_headings_that_links_name_exist() -> None:
     """The link checker of the tests of the repository looks at files only."""
     absent = []
