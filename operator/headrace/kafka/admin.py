@@ -76,6 +76,9 @@ class Admin:
         self._timeout_s = timeout_s
         self._client_error: KafkaError | None = None
         """What the client last said of its connections, other than that there are none."""
+        self._advertised: KafkaError | None = None
+        """The last of them of a broker at the address that it gives itself. The client repeats the
+        same error after 30 s only, and requests fail more often: it counts until an answer."""
         self._all_down: KafkaError | None = None
         """That no broker can be reached, as the client said since the last request began."""
         self._served = False
@@ -105,6 +108,8 @@ class Admin:
             self._all_down = error
         else:
             self._client_error = error
+            if is_advertised(self._cluster, error):
+                self._advertised = error
 
     def cluster_id(self) -> str:
         """The id that the cluster was formatted with: equal ids are one cluster."""
@@ -343,7 +348,7 @@ class Admin:
         began = time.monotonic()
         while True:
             try:
-                return future.result(timeout=min(_POLL_S, waited_s))
+                answer = future.result(timeout=min(_POLL_S, waited_s))
             except TimeoutError:
                 passed_s = time.monotonic() - began
                 if passed_s >= waited_s:
@@ -353,6 +358,9 @@ class Admin:
                     raise why from None
             except KafkaException as error:
                 raise self._failed(error, tried) from error
+            else:
+                self._advertised = None
+                return answer
 
     def _unreachable(self, tried: str) -> HeadraceError | None:
         """Why nothing can answer, long before the client gives up."""
@@ -364,11 +372,15 @@ class Admin:
             )
         if failed is None:
             return None
-        return diagnose(self._cluster, tried, translate(failed, tried), self._client_error)
+        return self._diagnosed(tried, failed)
 
     def _failed(self, error: KafkaException, tried: str) -> HeadraceError:
         self._client.poll(0)  # receive what happened meanwhile
-        return diagnose(self._cluster, tried, translate(error, tried), self._client_error)
+        return self._diagnosed(tried, error)
+
+    def _diagnosed(self, tried: str, error: KafkaError | KafkaException) -> HeadraceError:
+        said = self._client_error or self._advertised
+        return diagnose(self._cluster, tried, translate(error, tried), said)
 
 
 def _of_topic(entry: ConfigEntry) -> bool:

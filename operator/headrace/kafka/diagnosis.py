@@ -23,6 +23,12 @@ from headrace.kafka.errors import (
 )
 
 _TIMEOUT_S = 2.0
+_FROZEN = (
+    "accepts connections and does not answer: it is frozen or overloaded, or the network drops "
+    "what it sends; look at that broker"
+)
+_API_VERSIONS = bytes([0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 255, 255])
+"""A request for them in version 0, without a client id: every broker answers it, before a login."""
 
 Server = tuple[str, int]
 
@@ -60,6 +66,8 @@ def _broker_trouble(
 ) -> str | None:
     """A bootstrap server listens; what is the matter with the broker that was asked then?"""
     if client_error is None or (broker := _broker(client_error)) is None:
+        if silent := _silent(cluster):
+            return f"{' and '.join(silent)} {_FROZEN}"
         if cluster.spec.authentication is not None:
             return None
         return (
@@ -67,10 +75,7 @@ def _broker_trouble(
             f"login, set {cluster.field}.authentication"
         )
     if client_error.code() in {KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE}:
-        return (
-            f"broker {broker.id} ({broker.server}) accepts connections and does not answer: it is "
-            "frozen or overloaded, or the network drops what it sends; look at that broker"
-        )
+        return f"broker {broker.id} ({broker.server}) {_FROZEN}"
     if not is_advertised(cluster, client_error):
         return None
     return (
@@ -181,11 +186,44 @@ def _listening(cluster: ClusterAccess) -> Server | None:
     return None
 
 
-def _speaks_tls(server: Server) -> bool:
+def _silent(cluster: ClusterAccess) -> list[str]:
+    """Those of the bootstrap servers that accept connections and answer nothing."""
+    return [
+        server
+        for server in dict.fromkeys(_bootstrap(cluster))
+        if _is_silent(_address(server), tls=cluster.spec.tls is not None)
+    ]
+
+
+def _is_silent(server: Server, *, tls: bool) -> bool:
+    try:
+        connection = socket.create_connection(server, _TIMEOUT_S)
+    except OSError:
+        return False
+    try:
+        if tls:
+            connection = _unverified().wrap_socket(connection, server_hostname=server[0])
+        connection.sendall(_API_VERSIONS)
+        connection.recv(1)
+    except TimeoutError:
+        return True
+    except (OSError, ValueError):
+        return False
+    finally:
+        connection.close()
+    return False
+
+
+def _unverified() -> ssl.SSLContext:
+    """Encrypts with whoever answers."""
     anything = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     anything.check_hostname, anything.verify_mode = False, ssl.CERT_NONE
+    return anything
+
+
+def _speaks_tls(server: Server) -> bool:
     try:
-        _shake_hands(anything, server)
+        _shake_hands(_unverified(), server)
     except (OSError, ValueError):
         return False
     return True

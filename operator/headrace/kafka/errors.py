@@ -125,5 +125,7 @@ def concerns_record(error: KafkaError) -> bool:
 
 def words(error: KafkaError) -> str:
     """What the client says, without what differs each time: an error is shown once, not again."""
-    text = re.sub(r" \(after \d+ms in state \w+\)", "", error.str())
+    text = re.sub(
+        r" \(after \d+ms in state \w+(, \d+ identical error\(s\) suppressed)?\)", "", error.str()
+    )
     return re.sub(r"^\w+://[^ ]*?: ", "", text)

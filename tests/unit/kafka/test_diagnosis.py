@@ -2,8 +2,10 @@
 
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,31 +32,53 @@ def closed() -> str:
 class Silent:
     """A client without an answer, which says of its connections what it is given."""
 
-    def __init__(self, on_error: Callable[[KafkaError], None], errors: Sequence[KafkaError]):
-        self._on_error, self._errors = on_error, errors
+    def __init__(self) -> None:
+        self.on_error: Callable[[KafkaError], None] = print
+        self.errors: list[KafkaError] = []
+        self.answer: SimpleNamespace | None = None
 
     def describe_cluster(self, **_: Any) -> "Future[Any]":
-        return Future()
+        future: Future[Any] = Future()
+        if self.answer is not None:
+            future.set_result(self.answer)
+        return future
 
     def poll(self, _: float) -> int:
-        for error in self._errors:
-            self._on_error(error)
-        return len(self._errors)
+        for error in self.errors:
+            self.on_error(error)
+        return len(self.errors)
+
+
+def silent_admin(
+    monkeypatch: pytest.MonkeyPatch, servers: str, *errors: tuple[int, str]
+) -> tuple[Admin, Silent]:
+    client = Silent()
+    client.errors = [KafkaError(*error) for error in errors]
+
+    def made(_: object, cluster: ClusterAccess, config: dict[str, Any]) -> Silent:
+        client.on_error = config["error_cb"]
+        return client
+
+    monkeypatch.setattr("headrace.kafka.admin.construct", made)
+    monkeypatch.setattr("headrace.kafka.admin._BELIEVED_S", 0.0)
+    monkeypatch.setattr("headrace.kafka.admin._POLL_S", 0.01)
+    monkeypatch.setattr("headrace.kafka.diagnosis._TIMEOUT_S", 0.1)
+    spec = ClusterSpec(alias="east", bootstrap_servers=servers)
+    return Admin(ClusterAccess(spec), timeout_s=60), client
+
+
+def failure(admin: Admin) -> str:
+    """What a request ends with, long before its time-out."""
+    began = time.monotonic()
+    with pytest.raises(Retriable) as raised:
+        admin.cluster_id()
+    assert time.monotonic() - began < 30
+    return str(raised.value)
 
 
 def why(monkeypatch: pytest.MonkeyPatch, servers: str, *errors: tuple[int, str]) -> str:
-    """What the first request to a cluster ends with; soon after one second, not after ten."""
-    made = [KafkaError(*error) for error in errors]
-    monkeypatch.setattr(
-        "headrace.kafka.admin.construct",
-        lambda _, cluster, config: Silent(config["error_cb"], made),
-    )
-    spec = ClusterSpec(alias="east", bootstrap_servers=servers)
-    began = time.monotonic()
-    with pytest.raises(Retriable) as raised:
-        Admin(ClusterAccess(spec), timeout_s=60).cluster_id()
-    assert time.monotonic() - began < 30
-    return str(raised.value)
+    """What the first request to a cluster ends with."""
+    return failure(silent_admin(monkeypatch, servers, *errors)[0])
 
 
 ALL_DOWN = (KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down")
@@ -84,12 +108,55 @@ def test_a_listener_that_is_advertised_and_cannot_be_reached(
     assert "correct its advertised.listeners" in message
 
 
+def test_it_is_named_while_the_client_does_not_repeat_it(
+    monkeypatch: pytest.MonkeyPatch, listener: str
+) -> None:
+    """librdkafka suppresses the same error for 30 s, and then says how often."""
+    refused = "kafka-1.internal:9092/1: Connect to ipv4#10.0.0.1:9092 failed: Connection refused"
+    counted = f"{refused} (after 0ms in state CONNECT, 12 identical error(s) suppressed)"
+    admin, client = silent_admin(monkeypatch, listener, (KafkaError._TRANSPORT, counted), ALL_DOWN)
+    first = failure(admin)
+    assert "broker 1 advertises kafka-1.internal:9092" in first
+    assert "identical" not in first
+    client.errors.pop(0)
+    assert failure(admin) == first
+    client.answer = SimpleNamespace(cluster_id="east")
+    assert admin.cluster_id() == "east"
+    client.answer = None
+    assert "broker 1 advertises" not in failure(admin)
+
+
 def test_a_frozen_broker_among_several_is_named(
     monkeypatch: pytest.MonkeyPatch, listener: str
 ) -> None:
     text = "kafka-2:9092/2: 1 request(s) timed out: disconnect (after 10012ms in state UP)"
     message = why(monkeypatch, listener, (KafkaError._TIMED_OUT, text), ALL_DOWN)
     assert "broker 2 (kafka-2:9092) accepts connections and does not answer: it is " in message
+
+
+def test_it_is_named_when_the_client_says_nothing_of_it(
+    monkeypatch: pytest.MonkeyPatch, listener: str
+) -> None:
+    """The client says it after a minute; a request ends before."""
+    with socket.create_server(("127.0.0.1", 0)) as answering:
+        servers = f"127.0.0.1:{answering.getsockname()[1]},{listener}"
+        with ThreadPoolExecutor() as threads:
+            answer = threads.submit(_answer_each, answering, 3)
+            message = why(monkeypatch, servers, ALL_DOWN)
+            assert answer.result(10) == 3
+    assert f": {listener} accepts connections and does not answer: it is frozen" in message
+
+
+def _answer_each(server: socket.socket, connections: int) -> int:
+    """Does it listen, does it speak TLS, and does it answer."""
+    server.settimeout(10)
+    for _ in range(connections):
+        with server.accept()[0] as connection:
+            connection.settimeout(0.5)
+            with suppress(OSError):
+                if connection.recv(100):
+                    connection.sendall(b"anything")
+    return connections
 
 
 def test_a_broker_of_the_list_that_is_down_is_not_taken_for_advertised(
