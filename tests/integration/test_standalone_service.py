@@ -107,6 +107,9 @@ def test_metrics_and_three_edits_under_load(
 
             edit(tasks={"max": 3})
             wait_until(lambda: len(run.settled()), within_s=60, until=partial(eq, 3))
+            assert before.items() <= owned().items(), (
+                "the new task takes partitions, no other moves"
+            )
             applied = generation()
 
             edit(tasks={"max": 0})
