@@ -1,5 +1,6 @@
 """docs/reference.md, out of the types: ``python -m headrace.api.reference > docs/reference.md``."""
 
+import re
 import sys
 from collections.abc import Iterator
 
@@ -87,13 +88,18 @@ def _fields(kind: type[Model]) -> str:
     for field in _described_here(kind):
         if field.path[0] not in inherited:
             name = ".".join(field.path)
-            what = field.description.replace("<", "&lt;")
+            what = _escaped(field.description)
             if what.endswith(KUBERNETES_ONLY):
                 only = field.path
             elif only is not None and field.path[: len(only)] == only:
                 what = f"{what} {KUBERNETES_ONLY}"
             lines.append(f"| `{name}` | {_type(field)} | {_default(field)} | {what} |")
     return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    """As Markdown that reads as the text does: a star outside of code is a star."""
+    return re.sub(r"(`[^`]*`)|\*", lambda found: found[1] or r"\*", text.replace("<", "&lt;"))
 
 
 def _link(title: str) -> str:

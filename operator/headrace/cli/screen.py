@@ -115,6 +115,10 @@ def rate(bytes_per_second: float | None) -> str:
     return f"{(bytes_per_second or 0) / 1e6:.1f}"
 
 
+def _count(number: int | None, what: str) -> str:
+    return f"{number or 0} {what}{'' if number == 1 else 's'}"
+
+
 def _flow_line(flow: FlowView, width: int) -> Text:
     status = flow.status
     ready = condition(status.conditions, ConditionType.READY)
@@ -126,9 +130,9 @@ def _flow_line(flow: FlowView, width: int) -> Text:
         behind(lag.records if lag else 0, lag.seconds if lag else 0),
         f"{rate(status.bytes_per_second)} MB/s",
         f"{tasks.running if tasks else 0}/{tasks.total if tasks else 0} tasks run",
-        f"{status.ready_replicas or 0} drivers",
-        f"{status.topics or 0} topics",
-        f"{status.partitions or 0} partitions",
+        _count(status.ready_replicas, "driver"),
+        _count(status.topics, "topic"),
+        _count(status.partitions, "partition"),
     ]
     return Text.assemble(
         (set_cell_size(flow.name, min(20, max(8, width // 5))), "bold"),

@@ -379,8 +379,8 @@ class Admin:
         return self._diagnosed(tried, error)
 
     def _diagnosed(self, tried: str, error: KafkaError | KafkaException) -> HeadraceError:
-        said = self._client_error or self._advertised
-        return diagnose(self._cluster, tried, translate(error, tried), said)
+        reported = self._client_error or self._advertised
+        return diagnose(self._cluster, tried, translate(error, tried), reported)
 
 
 def _of_topic(entry: ConfigEntry) -> bool:
