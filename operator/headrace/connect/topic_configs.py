@@ -46,9 +46,9 @@ class TopicConfigSync:
                 absent, problems = self._synchronize()
             except HeadraceError as error:
                 absent, problems = False, {"": str(error)}
-            for topic, why in problems.items():
-                if self.problems.get(topic) != why:
-                    log.warning("settings not synchronized", topic=topic, why=why)
+            if problems and problems != self.problems:
+                first, why = next(iter(problems.items()))
+                log.warning("settings not synchronized", topics=len(problems), first=first, why=why)
             self.problems = problems
             rest_s = min(wanted.interval_seconds, _AGAIN_S) if absent else wanted.interval_seconds
             self._next_s = now_s + rest_s
