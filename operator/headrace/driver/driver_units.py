@@ -22,7 +22,8 @@ class DriverUnits:
     def __init__(
         self, client: Client, namespace: str, driver: str, changed: Callable[[], None]
     ) -> None:
-        """``changed`` is called on the event loop, at every change of one of them."""
+        """``changed`` is called on the event loop: at every change of one of them, and once all that
+        are assigned or owned were listed, even if the list that came last was empty."""
         self._client, self._namespace, self._changed = client, namespace, changed
         self._parsed: dict[str, tuple[str, ReplicationTask | None]] = {}
         self._standing_by = asyncio.Event()
@@ -37,6 +38,9 @@ class DriverUnits:
         async with asyncio.TaskGroup() as tasks:
             for reflector in self._active:
                 tasks.create_task(reflector.run())
+            for reflector in self._active:
+                await reflector.synced.wait()
+            self._changed()
             await self._standing_by.wait()
             tasks.create_task(self._standby.run())
 
