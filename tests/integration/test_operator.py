@@ -32,6 +32,7 @@ CHILDREN = {
     "poddisruptionbudget.policy/orders-driver",
     "deployment.apps/orders-driver",
     "replicationtask.headrace.dev/orders-source-connector-0",
+    "replicationtask.headrace.dev/orders-checkpoint-connector-0",
     "replicationtask.headrace.dev/orders-heartbeat-connector-0",
 }
 KINDS = "serviceaccounts,roles,rolebindings,poddisruptionbudgets,deployments,replicationtasks"

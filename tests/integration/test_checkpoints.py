@@ -1,0 +1,202 @@
+"""Consumer groups of the source, and where they would go on at the target; real brokers."""
+
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+from confluent_kafka import Consumer, Producer, TopicPartition
+from support.flows import FlowRun, manifest, spec
+from support.records import Record, make_topic, numbered, produce, read, unique
+
+from headrace.sandbox import Cluster
+
+WaitUntil = Callable[..., Any]
+
+
+class Decoded(NamedTuple):
+    """A checkpoint as another program reads it: Kafka's types, big-endian."""
+
+    group: str
+    topic: str
+    partition: int
+    upstream: int
+    downstream: int
+    metadata: str
+
+
+def decode(record: Record) -> Decoded:
+    """Not by headrace's own code."""
+    key, value = record.key or b"", record.value or b""
+    group, rest = string(key)
+    topic, rest = string(rest)
+    assert len(rest) == 4
+    version, upstream, downstream = struct.unpack_from(">hqq", value)
+    metadata, rest_of_value = string(value[18:])
+    assert (version, rest_of_value, record.headers) == (0, b"", ())
+    return Decoded(group, topic, struct.unpack(">i", rest)[0], upstream, downstream, metadata)
+
+
+def string(data: bytes) -> tuple[str, bytes]:
+    """A STRING, and what follows it."""
+    (length,) = struct.unpack_from(">h", data)
+    return data[2 : 2 + length].decode(), data[2 + length :]
+
+
+def checkpoints(target: Cluster, group: str, alias: str = "east") -> dict[int, Decoded]:
+    """The last ones of a group, by partition."""
+    found = read(spec(target), f"{alias}.checkpoints.internal")
+    decoded = [decode(record) for record in found.get(0, [])]
+    return {one.partition: one for one in decoded if one.group == group}
+
+
+def offsets(target: Cluster, group: str) -> dict[int, tuple[int, int]]:
+    """Source and target offset, by partition."""
+    return {
+        number: (one.upstream, one.downstream) for number, one in checkpoints(target, group).items()
+    }
+
+
+def commit(cluster: Cluster, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+    """As a consumer of that group does."""
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": group}
+    with closing(Consumer(settings)) as consumer:
+        consumer.commit(
+            offsets=[TopicPartition(topic, number, at) for number, at in offsets.items()],
+            asynchronous=False,
+        )
+
+
+def in_transactions(cluster: Cluster, topic: str, batches: Iterable[tuple[int, bool]]) -> None:
+    """So many records in each transaction, committed or aborted: each leaves a marker."""
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": unique("tx")}
+    )
+    producer.init_transactions(20)
+    for count, committed in batches:
+        producer.begin_transaction()
+        for n in range(count):
+            producer.produce(topic, b"%d" % n, b"tx-%d" % n, 0)
+        assert producer.flush(20) == 0  # an abort would drop what is not sent
+        if committed:
+            producer.commit_transaction(20)
+        else:
+            producer.abort_transaction(20)
+
+
+def positions(cluster: Cluster, topic: str) -> list[tuple[int, bytes | None]]:
+    """Offset and value of each committed record of partition 0, as a consumer sees them."""
+    found = []
+    settings = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "group.id": "reader",
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed",
+    }
+    with closing(Consumer(settings)) as consumer:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        while (message := consumer.poll(10)) is not None and message.error() is None:
+            found.append((message.offset(), message.value()))
+    return found
+
+
+def oracle(source: Cluster, target: Cluster, topic: str) -> Callable[[int], int]:
+    """The target offset of the first record at or behind a source offset, by reading both."""
+    there = positions(source, topic)
+    copies = positions(target, f"east.{topic}")
+    assert [value for _, value in there] == [value for _, value in copies]
+    pairs = list(zip([at for at, _ in there], [at for at, _ in copies], strict=True))
+    behind = pairs[-1][1] + 1
+    return lambda offset: next((copy for at, copy in pairs if at >= offset), behind)
+
+
+def followed(name: str, source: Cluster, target: Cluster, *topics: str, **more: Any) -> Any:
+    """A flow that follows only the groups of one test, as often as it can."""
+    return manifest(
+        name,
+        source,
+        target,
+        *topics,
+        groups={"include": [f"{name}-.*"]},
+        discovery={"groupsSeconds": 1},
+        checkpoints={"intervalSeconds": 2},
+        **more,
+    )
+
+
+def test_offsets_of_groups_are_translated_and_follow_through_a_kill(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    name = unique("groups")
+    topic = make_topic(spec(east), name, 2)
+    produce(spec(east), topic, numbered(1000, 2))
+    group, late = f"{name}-billing", f"{name}-late"
+    commit(east, group, topic, {0: 0, 1: 123})
+    commit(east, f"{unique('other')}-group", topic, {0: 7})
+
+    with FlowRun(tmp_path, [followed(name, east, west, topic)]) as run:
+        wanted = {0: (0, 0), 1: (123, 123)}
+        wait_until(lambda: offsets(west, group), within_s=60, until=lambda found: found == wanted)
+        assert checkpoints(west, group)[1].topic == f"east.{topic}"
+        assert len(run.units("CheckpointTask")) == 1
+
+        commit(east, late, topic, {1: 500})
+        commit(east, group, topic, {0: 250})
+        wanted = {0: (250, 250), 1: (123, 123)}
+        wait_until(lambda: offsets(west, group), within_s=30, until=lambda found: found == wanted)
+        wait_until(
+            lambda: offsets(west, late), within_s=30, until=lambda found: found == {1: (500, 500)}
+        )
+        assert len(run.units("CheckpointTask")) == 2
+
+        for driver in run.drivers():
+            if "driver" in " ".join(driver.cmdline()):
+                kill(driver)
+                break
+        produce(spec(east), topic, numbered(1000, 2, first=1000))
+        commit(east, group, topic, {0: 900, 1: 1000})
+
+        def caught_up() -> bool:
+            found = offsets(west, group)
+            return {n: up for n, (up, _) in found.items()} == {0: 900, 1: 1000}
+
+        wait_until(caught_up, within_s=60)
+        wait_until(run.ready, within_s=60)
+    found = read(spec(west), f"east.{topic}")
+    for number, (upstream, downstream) in offsets(west, group).items():
+        rest = [record.value for record in found[number][downstream:]]
+        wanted_rest = [r.value for r in read(spec(east), topic)[number][upstream:]]
+        assert set(wanted_rest) <= set(rest), f"partition {number}: {upstream} -> {downstream}"
+
+
+def kill(process: psutil.Process) -> None:
+    """kill -9."""
+    process.kill()
+
+
+def test_the_very_next_record_of_a_topic_with_transactions(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    for mover in ("Record", "Batch"):
+        name = unique(f"tx-{mover.lower()}")
+        topic = make_topic(spec(east), name, 1)
+        in_transactions(east, topic, [(5, True), (3, False), (1, True), (7, True), (2, False)])
+        committed = range(23)
+        for offset in committed:
+            commit(east, f"{name}-{offset}", topic, {0: offset})
+        flow = followed(name, east, west, topic, mover=mover)
+        with FlowRun(tmp_path, [flow]) as run:
+
+            def translated() -> dict[int, int]:
+                return {
+                    offset: found[0][1]
+                    for offset in committed
+                    if (found := offsets(west, f"{name}-{offset}"))
+                }
+
+            found = wait_until(translated, within_s=90, until=lambda d: len(d) == len(committed))
+            assert run.ready()
+        very_next = oracle(east, west, topic)
+        assert found == {offset: very_next(offset) for offset in committed}
