@@ -6,10 +6,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import psutil
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from support.flows import FlowRun, manifest, spec
-from support.records import Record, make_topic, numbered, produce, read, unique
+from support.records import Record, count, make_topic, numbered, produce, read, unique
 
 from headrace.sandbox import Cluster
 
@@ -75,9 +75,9 @@ def in_transactions(cluster: Cluster, topic: str, batches: Iterable[tuple[int, b
         {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": unique("tx")}
     )
     producer.init_transactions(20)
-    for count, committed in batches:
+    for size, committed in batches:
         producer.begin_transaction()
-        for n in range(count):
+        for n in range(size):
             producer.produce(topic, b"%d" % n, b"tx-%d" % n, 0)
         assert producer.flush(20) == 0  # an abort would drop what is not sent
         if committed:
@@ -88,7 +88,7 @@ def in_transactions(cluster: Cluster, topic: str, batches: Iterable[tuple[int, b
 
 def positions(cluster: Cluster, topic: str) -> list[tuple[int, bytes | None]]:
     """Offset and value of each committed record of partition 0, as a consumer sees them."""
-    found = []
+    found: list[tuple[int, bytes | None]] = []
     settings = {
         "bootstrap.servers": cluster.bootstrap_servers,
         "group.id": "reader",
@@ -98,7 +98,7 @@ def positions(cluster: Cluster, topic: str) -> list[tuple[int, bytes | None]]:
     with closing(Consumer(settings)) as consumer:
         consumer.assign([TopicPartition(topic, 0, 0)])
         while (message := consumer.poll(10)) is not None and message.error() is None:
-            found.append((message.offset(), message.value()))
+            found.append((message.offset() or 0, message.value()))
     return found
 
 
@@ -151,10 +151,7 @@ def test_offsets_of_groups_are_translated_and_follow_through_a_kill(
         )
         assert len(run.units("CheckpointTask")) == 2
 
-        for driver in run.drivers():
-            if "driver" in " ".join(driver.cmdline()):
-                kill(driver)
-                break
+        run.drivers()[0].kill()
         produce(spec(east), topic, numbered(1000, 2, first=1000))
         commit(east, group, topic, {0: 900, 1: 1000})
 
@@ -171,32 +168,23 @@ def test_offsets_of_groups_are_translated_and_follow_through_a_kill(
         assert set(wanted_rest) <= set(rest), f"partition {number}: {upstream} -> {downstream}"
 
 
-def kill(process: psutil.Process) -> None:
-    """kill -9."""
-    process.kill()
-
-
+@pytest.mark.parametrize("mover", ["Record", "Batch"])
 def test_the_very_next_record_of_a_topic_with_transactions(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil, mover: str
 ) -> None:
-    for mover in ("Record", "Batch"):
-        name = unique(f"tx-{mover.lower()}")
-        topic = make_topic(spec(east), name, 1)
-        in_transactions(east, topic, [(5, True), (3, False), (1, True), (7, True), (2, False)])
-        committed = range(23)
-        for offset in committed:
-            commit(east, f"{name}-{offset}", topic, {0: offset})
-        flow = followed(name, east, west, topic, mover=mover)
-        with FlowRun(tmp_path, [flow]) as run:
+    name = unique(f"tx-{mover.lower()}")
+    topic = make_topic(spec(east), name, 1)
+    in_transactions(east, topic, [(5, True), (3, False), (1, True), (7, True), (2, False)])
+    committed = range(count(spec(east), topic) + 1)
+    for offset in committed:
+        commit(east, f"{name}-{offset}", topic, {0: offset})
 
-            def translated() -> dict[int, int]:
-                return {
-                    offset: found[0][1]
-                    for offset in committed
-                    if (found := offsets(west, f"{name}-{offset}"))
-                }
+    def translated() -> dict[int, int]:
+        groups = {offset: offsets(west, f"{name}-{offset}") for offset in committed}
+        return {offset: found[0][1] for offset, found in groups.items() if found}
 
-            found = wait_until(translated, within_s=90, until=lambda d: len(d) == len(committed))
-            assert run.ready()
-        very_next = oracle(east, west, topic)
-        assert found == {offset: very_next(offset) for offset in committed}
+    with FlowRun(tmp_path, [followed(name, east, west, topic, mover=mover)]) as run:
+        found = wait_until(translated, within_s=90, until=lambda d: len(d) == len(committed))
+        assert run.ready()
+    very_next = oracle(east, west, topic)
+    assert found == {offset: very_next(offset) for offset in committed}
