@@ -8,9 +8,19 @@ from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 from support.flows import FlowRun, manifest, spec
 from support.records import Record, count, make_topic, numbered, produce, read, unique
 
+from headrace.kafka import Admin
 from headrace.sandbox import Cluster
 
 WaitUntil = Callable[..., Any]
@@ -188,3 +198,102 @@ def test_the_very_next_record_of_a_topic_with_transactions(
         assert run.ready()
     very_next = oracle(east, west, topic)
     assert found == {offset: very_next(offset) for offset in committed}
+
+
+def test_without_a_right_records_are_copied_and_the_status_says_what_is_missing(
+    east: Cluster, start_cluster: Callable[..., Cluster], tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    west = start_cluster(
+        "strict",
+        properties={
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "allow.everyone.if.no.acl.found": "true",
+        },
+    )
+    name = unique("rights")
+    topic = make_topic(spec(east), name, 1)
+    produce(spec(east), topic, numbered(100, 1))
+    commit(east, f"{name}-billing", topic, {0: 40})
+    refused = [
+        make_topic(spec(west), "east.checkpoints.internal", 1, **{"cleanup.policy": "compact"}),
+        make_topic(spec(west), "mm2-offset-syncs.east.internal", 1),
+    ]
+    admin = AdminClient({"bootstrap.servers": west.bootstrap_servers})
+    rights = [only_read(topic) for topic in refused]
+    for future in admin.create_acls(rights).values():
+        future.result(20)
+
+    def errors() -> dict[str, str]:
+        return {
+            unit["type"]: unit["lastError"]["message"]
+            for unit in run.status().get("units", [])
+            if unit.get("lastError")
+        }
+
+    with FlowRun(tmp_path, [followed(name, east, west, topic)]) as run:
+        wait_until(lambda: count(spec(west), f"east.{topic}") == 100, within_s=60)
+        found = wait_until(errors, within_s=60, until=lambda found: "SourceTask" in found)
+        assert "write offset syncs to topic mm2-offset-syncs.east.internal" in found["SourceTask"]
+        assert "grant the principal rights on this topic" in found["SourceTask"]
+        assert run.ready()
+        syncs, checkpoints_only = rights[1], rights[0]
+        drop(admin, syncs)
+        produce(spec(east), topic, numbered(100, 1, first=100))
+        commit(east, f"{name}-billing", topic, {0: 150})
+        found = wait_until(errors, within_s=60, until=lambda found: "CheckpointTask" in found)
+        assert "write checkpoints to topic east.checkpoints.internal" in found["CheckpointTask"]
+        assert run.ready()
+        assert "east.checkpoints.internal" in run.condition("Ready")["message"]
+        drop(admin, checkpoints_only)
+        wait_until(lambda: offsets(west, f"{name}-billing") == {0: (150, 150)}, within_s=60)
+        wait_until(errors, within_s=30, until=lambda found: not found)
+        assert count(spec(west), f"east.{topic}") == 200
+
+
+def only_read(topic: str) -> AclBinding:
+    """Nothing but this on a topic, for anybody."""
+    return AclBinding(
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        "User:ANONYMOUS",
+        "*",
+        AclOperation.READ,
+        AclPermissionType.ALLOW,
+    )
+
+
+def drop(admin: AdminClient, right: AclBinding) -> None:
+    """Take the ACL back: everybody may do everything again."""
+    which = AclBindingFilter(
+        right.restype,
+        right.name,
+        right.resource_pattern_type,
+        right.principal,
+        right.host,
+        right.operation,
+        right.permission_type,
+    )
+    for future in admin.delete_acls([which]).values():
+        future.result(20)
+
+
+def test_syncs_are_on_the_source_when_the_flow_says_so(
+    start_cluster: Callable[..., Cluster], west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    source = start_cluster("north")
+    name = unique("located")
+    topic = make_topic(spec(source), name, 1)
+    in_transactions(source, topic, [(3, True), (2, True)])
+    commit(source, f"{name}-billing", topic, {0: 4})
+    flow = followed(name, source, west, topic, offsetSyncs={"location": "Source"})
+    with FlowRun(tmp_path, [flow]) as run:
+        wait_until(lambda: checkpoints(west, f"{name}-billing", "north"), within_s=60)
+        assert run.ready()
+    assert checkpoints(west, f"{name}-billing", "north")[0].downstream == 3
+    syncs = read(spec(source), "mm2-offset-syncs.west.internal")[0]
+    key = struct.pack(">h", len(topic)) + topic.encode() + struct.pack(">i", 0)
+    values = [one.value.hex() for one in syncs if one.key == key and one.value]
+    pairs = [(0, 0), (2, 2), (4, 3), (5, 4)]
+    assert values == [struct.pack(">qq", *pair).hex() for pair in pairs]
+    assert "mm2-offset-syncs.north.internal" not in Admin(spec(west)).topics()
