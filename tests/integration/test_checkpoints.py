@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from support.flows import FlowRun, manifest, spec
+from support.mirror_client import mirror_client
 from support.records import Record, count, make_topic, numbered, produce, read, unique
 
 from headrace.kafka import Admin
@@ -297,3 +298,24 @@ def test_syncs_are_on_the_source_when_the_flow_says_so(
     pairs = [(0, 0), (2, 2), (4, 3), (5, 4)]
     assert values == [struct.pack(">qq", *pair).hex() for pair in pairs]
     assert "mm2-offset-syncs.north.internal" not in Admin(spec(west)).topics()
+
+
+def test_kafkas_own_client_reads_checkpoints_as_mirror_maker_2s(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    name = unique("java")
+    topic = make_topic(spec(east), name, 2)
+    produce(spec(east), topic, numbered(100, 2))
+    group = f"{name}-billing"
+    commit(east, group, topic, {0: 17, 1: 50})
+    copy = f"east.{topic}"
+    with FlowRun(tmp_path, [followed(name, east, west, topic)]):
+        wait_until(lambda: len(offsets(west, group)) == 2, within_s=60)
+        with mirror_client(west) as client:
+            wait_until(lambda: "east" in client.upstream_clusters(), within_s=30)
+            assert "east.checkpoints.internal" in client.checkpoint_topics()
+            assert copy in client.remote_topics("east")
+            wanted = {(copy, 0): (17, ""), (copy, 1): (50, "")}
+            assert client.translate_offsets("east", group) == wanted
+            assert client.consumer_offsets("east", group) == wanted
+            assert client.translate_offsets("east", f"{name}-other") == {}

@@ -49,6 +49,8 @@ class CheckpointTask(ThreadedUnit):
         self._next_read_s = self._wait_until_s = 0.0
         self._waiting: dict[GroupPartition, Committed] = {}
         """What is committed and has no checkpoint yet."""
+        self._refused: Retriable | None = None
+        """Why the offsets of some groups could not be read last."""
         self._precision: dict[GroupPartition, str] = {}
         """How each was translated last."""
 
@@ -57,7 +59,7 @@ class CheckpointTask(ThreadedUnit):
 
     def run_once(self) -> float:
         """Read what is committed if that is due, and write checkpoints."""
-        self.problem = None
+        self.problem = self._refused
         try:
             wait_s = self._advance()
         except OwnershipLost:
@@ -96,8 +98,8 @@ class CheckpointTask(ThreadedUnit):
         }
         kept = self._precision.keys() & self._waiting.keys()
         self._precision = {position: self._precision[position] for position in kept}
-        if refused:
-            self.problem = Retriable("; ".join(map(str, refused.values()))[:4096])
+        why = "; ".join(map(str, refused.values()))
+        self.problem = self._refused = Retriable(why[:4096]) if refused else None
 
     def _write(self, *, last: bool) -> None:
         """Write the checkpoints of what is waiting and translated; ``last``: of the others, too,

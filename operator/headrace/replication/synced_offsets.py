@@ -69,14 +69,14 @@ class SyncedOffsets:
 
         ``copied_to`` tells the end of the copy from records of which no pair is known yet.
         """
-        if (known := self._partitions.get(at)) is None:
-            return None
-        translated = known.translation.translate(offset)
-        last = known.last
-        if translated is None or copied_to is None or offset <= last.source_offset:
+        known = self._partitions.get(at)
+        translated = None if known is None else known.translation.translate(offset)
+        if copied_to is None or (known is not None and offset <= known.last.source_offset):
             return translated
-        # Nothing was copied behind the last pair: whatever was committed there means the end.
-        if translated.offset == last.target_offset + 1 == copied_to.target_offset:
-            ahead = offset > copied_to.source_offset
-            return translated._replace(precision=Precision.AHEAD if ahead else Precision.EXACT)
+        source, target = copied_to
+        if offset >= source:  # the very next record comes to this place of the target, or later
+            least = target if translated is None else max(target, translated.offset)
+            return Translated(least, Precision.AHEAD if offset > source else Precision.EXACT)
+        if translated is not None and translated.offset == target:  # nothing lies between
+            return translated._replace(precision=Precision.EXACT)
         return translated

@@ -223,13 +223,28 @@ def test_an_offset_older_than_all_syncs_has_no_checkpoint(units: Units) -> None:
     sync = OffsetSync(*P0, 100, 40)
     units.scene.target.write(SYNCS, FakeRecord(sync.key(), sync.value(), 1))
     units.scene.source.commit("billing", P0, 99)
-    units.scene.source.commit("billing", P1, 5)
     task = units.make_task("billing")
     task.run_once()
     units.scene.clock.advance(16)
     task.run_once()
     assert units.checkpoints() == []
-    assert "2 without a checkpoint" in message(task)
+    assert "1 without a checkpoint" in message(task)
+
+
+def test_a_group_that_may_not_be_read_is_named_until_it_is_read(units: Units) -> None:
+    units.copied(10)
+    units.scene.source.commit("billing", P0, 14)
+    units.scene.source.commit("secret", P0, 4)
+    units.scene.source.forbidden.add("secret")
+    task = units.make_task("billing", "secret")
+    for _ in range(2):
+        task.run_once()
+        assert str(task.problem) == "may not read secret"
+    units.scene.source.forbidden.clear()
+    units.scene.clock.advance(61)
+    task.run_once()
+    assert task.problem is None
+    assert [one.group for one in units.checkpoints()] == ["secret"]
 
 
 def test_without_the_pairs_of_before_a_group_is_not_sent_back(units: Units) -> None:

@@ -55,6 +55,20 @@ def test_behind_the_last_sync_progress_tells_the_end_of_the_copy() -> None:
     assert known.translate(AT, 12, CopiedTo(12, 10)) == exact(10)
     assert known.translate(AT, 13, CopiedTo(12, 10)) == Translated(10, Precision.AHEAD)
     assert known.translate(AT, 12, CopiedTo(30, 25)) == conservative(10)
+    assert known.translate(AT, 11, CopiedTo(12, 10)) == exact(10)
+
+
+def test_at_the_end_of_the_copy_markers_of_the_target_are_taken_in() -> None:
+    known = of((0, 0, b"a"), (9, 9, b"a"))
+    assert known.translate(AT, 12, CopiedTo(12, 11)) == exact(11)
+    assert known.translate(AT, 11, CopiedTo(12, 11)) == conservative(10)
+
+
+def test_the_end_of_the_copy_is_known_without_a_sync() -> None:
+    known = SyncedOffsets()
+    assert known.translate(AT, 12, CopiedTo(12, 10)) == exact(10)
+    assert known.translate(AT, 15, CopiedTo(12, 10)) == Translated(10, Precision.AHEAD)
+    assert known.translate(AT, 11, CopiedTo(12, 10)) is None
 
 
 def test_a_copy_that_began_again_leads_to_the_later_records_once_it_has_passed() -> None:
