@@ -35,6 +35,8 @@ class OffsetSyncWriter:
         """Whether the topic is there."""
         self.problem = ""
         """Why syncs are not written; a sentence."""
+        self.refused = 0
+        """How many the brokers refused: whoever sent some has to send them again."""
 
     def prepare(self) -> None:
         """Make the topic if it is absent."""
@@ -91,6 +93,7 @@ class OffsetSyncWriter:
 
     def _delivered(self, error: KafkaError | None, _: Message) -> None:
         if error is not None:
+            self.refused += 1
             self._failed(str(translate(error, self._tried)))
         else:
             self.problem = ""

@@ -23,8 +23,9 @@ SYNC_INTERVAL_S = 10.0
 _REST_S = 0.5
 _MOST_SYNCS, _SYNCS_PER_S = 1_000, 50.0
 """Of a task: so many at once, and so many a second for ever, for runs that begin and end."""
-_AGAIN_S = 30.0
-"""After the topic could not be made."""
+_SYNCS_OF_A_HOLE = 2
+_AGAIN_S = 10.0
+"""After the topic could not be made, or syncs were refused."""
 
 Pair = tuple[int, int]
 """Source and target offset of one record."""
@@ -36,6 +37,8 @@ class _Partition:
     """As in ``Run``."""
     name: bytes
     """The same, unlike that of any other instance or lane."""
+    begins: Pair
+    """Of the first record of the run that goes on."""
     last: Pair
     """Of the last record that was acknowledged."""
     last_s: float
@@ -51,6 +54,7 @@ class OffsetSyncing:
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._preparing = BackgroundStep[None](pool, context.clock)
         self._taking = threading.Lock()
+        self._refused, self._again_s = 0, 0.0
         self._allowance, self._allowed_s = float(_MOST_SYNCS), context.clock.monotonic()
 
     @property
@@ -95,6 +99,7 @@ class OffsetSyncing:
             for at, new in runs.items():
                 for run in new:
                     self._follow(at, run, now_s)
+            self._repeat_refused(now_s)
             for at, known in self._partitions.items():
                 rests = now_s - known.last_s > _REST_S
                 due = now_s - known.synced_s >= SYNC_INTERVAL_S
@@ -102,20 +107,31 @@ class OffsetSyncing:
                     self._sync(at, known, known.last, now_s)
         self._context.offset_syncs.poll()
 
+    def _repeat_refused(self, now_s: float) -> None:
+        """What was refused is not known one by one: each run that goes on is written again."""
+        refused = self._context.offset_syncs.refused
+        if refused != self._refused and now_s >= self._again_s:
+            self._refused, self._again_s = refused, now_s + _AGAIN_S
+            for at, known in self._partitions.items():
+                self._sync(at, known, known.begins, now_s)
+
     def _follow(self, at: TopicPartition, run: Run, now_s: float) -> None:
         known = self._partitions.get(at)
         if known is None or known.stretch != run.stretch:
-            fresh = _Partition(run.stretch, secrets.token_hex(4).encode(), run.last, now_s)
+            name, first = secrets.token_hex(4).encode(), (run.source, run.target)
+            fresh = _Partition(run.stretch, name, first, run.last, now_s)
             self._partitions[at] = fresh
             if known is not None and known.last != known.synced:
                 self._sync(at, known, known.last, now_s)
-            self._sync(at, fresh, (run.source, run.target), now_s)
+            self._sync(at, fresh, first, now_s)
         else:
-            if not run.continues(known.last) and self._allowance >= 2:
-                self._allowance -= 2
-                if known.last != known.synced:
-                    self._sync(at, known, known.last, now_s)
-                self._sync(at, known, (run.source, run.target), now_s)
+            if not run.continues(known.last):
+                known.begins = (run.source, run.target)
+                if self._allowance >= _SYNCS_OF_A_HOLE:
+                    self._allowance -= _SYNCS_OF_A_HOLE
+                    if known.last != known.synced:
+                        self._sync(at, known, known.last, now_s)
+                    self._sync(at, known, known.begins, now_s)
             known.last, known.last_s = run.last, now_s
 
     def _sync(self, at: TopicPartition, of: _Partition, pair: Pair, now_s: float) -> None:

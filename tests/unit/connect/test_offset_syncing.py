@@ -171,3 +171,22 @@ def test_syncs_wait_until_the_topic_is_there(scene: Scene, away_s: int) -> None:
     scene.check_pool.run()
     copy(scene)
     assert syncs(scene)[0] == (0, 0)
+
+
+def test_syncs_that_were_refused_are_written_again(scene: Scene) -> None:
+    start(scene)
+    denied = 29  # TOPIC_AUTHORIZATION_FAILED
+    scene.target.refuses = lambda at, _: denied if at == SYNCS else 0
+    scene.source.append(TOPIC, b"a", b"b", b"c")
+    copy(scene)
+    assert "write offset syncs to topic mm2-offset-syncs.east.internal" in scene.error
+    assert syncs(scene) == []
+    scene.target.refuses = lambda at, _: 0
+    for _ in range(40):  # 0.3 s each
+        scene.observe()
+    assert set(syncs(scene)) == {(0, 0), (2, 2)}
+    assert scene.error == ""
+    there = len(syncs(scene))
+    for _ in range(80):
+        scene.observe()
+    assert len(syncs(scene)) == there
