@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from cluster.kubelet import Kubelet
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
@@ -19,6 +20,7 @@ from confluent_kafka.admin import (
 )
 from support.flows import FlowRun, manifest, spec
 from support.mirror_client import mirror_client
+from support.operators import Operator, Resources
 from support.records import Record, count, make_topic, numbered, produce, read, unique
 
 from headrace.kafka import Admin
@@ -319,3 +321,36 @@ def test_kafkas_own_client_reads_checkpoints_as_mirror_maker_2s(
             assert client.translate_offsets("east", group) == wanted
             assert client.consumer_offsets("east", group) == wanted
             assert client.translate_offsets("east", f"{name}-other") == {}
+
+
+def test_groups_of_a_flow_in_a_cluster(
+    *,
+    operator: Operator,
+    resources: Resources,
+    kubelet: Kubelet,
+    east: Cluster,
+    west: Cluster,
+    wait_until: WaitUntil,
+) -> None:
+    name = unique("pods")
+    topic = make_topic(spec(east), name, 1)
+    produce(spec(east), topic, numbered(100, 1))
+    groups = [f"{name}-audit", f"{name}-billing"]
+    for group in groups:
+        commit(east, group, topic, {0: 40})
+    more = {"heartbeats": {"enabled": False}, "drivers": {"replicas": 1}, "tasks": {"max": 1}}
+    resources.apply(followed(name, east, west, topic, **more))
+    for group in groups:
+        wait_until(lambda group=group: offsets(west, group) == {0: (40, 40)}, within_s=120)
+
+    def checkpoint_tasks() -> list[dict[str, Any]]:
+        units = resources.tasks(name).values()
+        return [unit for unit in units if unit["spec"]["type"] == "CheckpointTask"]
+
+    (task,) = checkpoint_tasks()
+    assert task["spec"]["groups"] == groups
+    assert task["status"]["phase"] == "Running"
+    assert task["status"]["conditions"][0]["message"] == "offsets of 2 groups: 2 exact"
+    patch = '{"spec": {"checkpoints": {"enabled": false}}}'
+    resources.kubectl("patch", f"rflow/{name}", "--type=merge", "-p", patch)
+    wait_until(lambda: checkpoint_tasks() == [], within_s=60)

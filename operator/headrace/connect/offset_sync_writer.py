@@ -15,7 +15,7 @@ log = get_logger(__name__)
 
 _MOST_WAITING = 10_000
 """Until the topic is there; the oldest are dropped then."""
-_FLUSH_S = 1.0
+_FLUSH_S = 0.5
 
 
 class OffsetSyncWriter:
@@ -79,7 +79,7 @@ class OffsetSyncWriter:
             self._failed(str(error))
 
     def close(self) -> None:
-        """Send what is left, for a second at most."""
+        """Send what is left, for half a second at most."""
         self.poll()
         if self.ready:
             try:
