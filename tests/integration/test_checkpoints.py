@@ -347,10 +347,15 @@ def test_groups_of_a_flow_in_a_cluster(
         units = resources.tasks(name).values()
         return [unit for unit in units if unit["spec"]["type"] == "CheckpointTask"]
 
+    def reported() -> list[str]:
+        status = checkpoint_tasks()[0]["status"]
+        return [one["message"] for one in status.get("conditions", [])]
+
     (task,) = checkpoint_tasks()
     assert task["spec"]["groups"] == groups
-    assert task["status"]["phase"] == "Running"
-    assert task["status"]["conditions"][0]["message"] == "offsets of 2 groups: 2 exact"
+    exact = "offsets of 2 groups: 2 exact"
+    wait_until(reported, within_s=60, until=lambda found: found == [exact])
+    assert checkpoint_tasks()[0]["status"]["phase"] == "Running"
     patch = '{"spec": {"checkpoints": {"enabled": false}}}'
     resources.kubectl("patch", f"rflow/{name}", "--type=merge", "-p", patch)
     wait_until(lambda: checkpoint_tasks() == [], within_s=60)
