@@ -481,7 +481,11 @@ def test_python_decides_which_regular_expressions_there_are(
         (flow(delivery="ExactlyOnce"), "spec.delivery", "must be AtLeastOnce"),
         (flow(policy={"type": "mine"}), "spec.policy.type", "must be Default or Identity"),
         (flow(acls={"sync": True}), "spec.acls.sync", "must be false"),
-        (flow(offsetSyncs={"location": "Source"}), "spec.offsetSyncs.location", "must be Target"),
+        (
+            flow(checkpoints={"applyToGroups": True}),
+            "spec.checkpoints.applyToGroups",
+            "must be false",
+        ),
         (
             flow(source=EAST | {"authentication": {"type": "OAuthBearer"}}),
             "spec.source.authentication.type",
@@ -499,7 +503,7 @@ def test_what_is_not_built_is_refused(
 
 
 def test_what_asks_for_nothing_may_be_written(try_to_create: Create) -> None:
-    try_to_create(flow(offsetSyncs={"location": "Source"}, checkpoints={"enabled": False}))
+    try_to_create(flow(batchVerification="Off", checkpoints={"applyToGroups": False}))
 
 
 def test_an_unknown_field_is_refused_by_its_name(

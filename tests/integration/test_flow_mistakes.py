@@ -152,7 +152,7 @@ def test_what_is_not_built_is_refused_by_name_and_its_defaults_are_one_warning(
     assert "spec.delivery" in run.output
     assert "ExactlyOnce" in run.output
 
-    modest = manifest("modest", east, west, unique("none"), checkpoints={"enabled": False})
+    modest = manifest("modest", east, west, unique("none"))
     with FlowRun(tmp_path, [modest], "--until-caught-up") as run:
         assert run.end(60) == 0
     warnings = [line for line in run.output.splitlines() if line.startswith("headrace: ")]

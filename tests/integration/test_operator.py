@@ -2,14 +2,17 @@
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from operator import eq
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from cluster.api_server import ApiServer, OwnApiServer
+from cluster.kubectl import KubectlError
 from support.manifests import mirror_test_of_another
 from support.operators import ROOT, Operator, Resources, give_rights, running_operator
 
@@ -32,6 +35,7 @@ CHILDREN = {
     "poddisruptionbudget.policy/orders-driver",
     "deployment.apps/orders-driver",
     "replicationtask.headrace.dev/orders-source-connector-0",
+    "replicationtask.headrace.dev/orders-checkpoint-connector-0",
     "replicationtask.headrace.dev/orders-heartbeat-connector-0",
 }
 KINDS = "serviceaccounts,roles,rolebindings,poddisruptionbudgets,deployments,replicationtasks"
@@ -220,14 +224,36 @@ def test_a_stopped_flow_has_no_pods_and_is_what_was_asked_for(
     assert resources.get("deployment", "orders-driver")["spec"]["replicas"] == 0
 
 
+@pytest.fixture
+def definition_without_rules(own_api_server: OwnApiServer, tmp_path: Path) -> Iterator[None]:
+    """The API server lets pass what an older operator cannot do, as with definitions of a later
+    version."""
+    whole = ROOT / "crds/headrace.dev_replicationflows.yaml"
+    crd = yaml.safe_load(whole.read_text())
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    del schema["properties"]["spec"]["x-kubernetes-validations"]
+    changed = tmp_path / "crd.yaml"
+    changed.write_text(yaml.safe_dump(crd))
+    own_api_server.kubectl("apply", "-f", str(changed))
+    yield
+    own_api_server.kubectl("apply", "-f", str(whole))
+
+
 def test_what_is_not_built_yet_is_stalled_with_its_sentence(
-    operator: Operator, resources: Resources, wait_until: Wait
+    definition_without_rules: None, operator: Operator, resources: Resources, wait_until: Wait
 ) -> None:
-    resources.apply(flow(groups={"include": ["mine"]}))
+    def apply() -> bool:  # a definition takes effect a moment after it is changed
+        with suppress(KubectlError):
+            resources.apply(flow(checkpoints={"applyToGroups": True}))
+            return True
+        return False
+
+    wait_until(apply, within_s=60)
     wait_until(lambda: ready(resources), within_s=60, until=partial(eq, ("False", "NotBuilt")))
     stalled = resources.condition("orders", "Stalled")
     assert stalled["status"] == "True"
-    assert "spec.groups.include is not built yet; leave it out" in stalled["message"]
+    sentence = "spec.checkpoints.applyToGroups: true is not built yet; use false"
+    assert sentence in stalled["message"]
     assert resources.condition("orders", "DriversAvailable")["status"] == "True", "none are wanted"
     assert children(resources) == set()
     resources.apply(FLOW)

@@ -16,9 +16,10 @@ import confluent_kafka
 
 from headrace.api import ClusterAccess
 from headrace.api.partitions import TopicPartition
-from headrace.errors import HeadraceError, Retriable
+from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import (
     Admin,
+    Committed,
     Consumer,
     KafkaError,
     KafkaException,
@@ -156,6 +157,10 @@ class FakeCluster:
         self.ids: dict[str, str] = {}
         self.configs: dict[str, dict[str, str]] = {}
         self.logs: dict[TopicPartition, FakeLog] = {}
+        self.committed_by: dict[str, dict[TopicPartition, Committed]] = {}
+        """What consumer groups have committed."""
+        self.forbidden: set[str] = set()
+        """Groups that may not be described, and topics that may not be made."""
         self.producers: list[FakeProducer] = []
         self.consumers: list[FakeConsumer] = []
         self.holds_back: Callable[[TopicPartition], bool] = lambda at: False
@@ -230,12 +235,31 @@ class FakeCluster:
         self, name: str, partitions: int, *_: object, config: dict[str, str] | None = None
     ) -> bool:
         self._answer()
+        if name in self.forbidden:
+            raise Fatal(f"could not create topic {name} on {self.name}: grant rights")
         if name in self.ids:
             return False
         self.configs[name] = config or {}
         self.ids[name] = f"{name}-{next(self._made)}"
         self.logs |= {TopicPartition(name, number): FakeLog() for number in range(partitions)}
         return True
+
+    def groups(self) -> set[str]:
+        self._answer()
+        return set(self.committed_by)
+
+    def committed(
+        self, groups: Iterable[str]
+    ) -> tuple[dict[str, dict[TopicPartition, Committed]], dict[str, HeadraceError]]:
+        self._answer()
+        asked = self.committed_by.keys() & set(groups)
+        refused = asked & self.forbidden
+        why: dict[str, HeadraceError] = {one: Fatal(f"may not read {one}") for one in refused}
+        return {one: dict(self.committed_by[one]) for one in asked - refused}, why
+
+    def commit(self, group: str, at: TopicPartition, offset: int, metadata: str = "") -> None:
+        """What a consumer of that group does."""
+        self.committed_by.setdefault(group, {})[at] = Committed(offset, metadata)
 
     def recreate_topic(self, name: str) -> None:
         """Delete a topic and make it again."""

@@ -85,6 +85,7 @@ from headrace.api.task import (
     TaskError,
     TaskPhase,
     TaskType,
+    Work,
 )
 from headrace.api.topics import HEARTBEATS
 from headrace.api.unbuilt import Unbuilt, unbuilt
@@ -169,6 +170,7 @@ __all__ = [
     "Topics",
     "Unbuilt",
     "Verdict",
+    "Work",
     "condition",
     "conditions_of",
     "dated",

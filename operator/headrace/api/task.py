@@ -1,5 +1,6 @@
 """ReplicationTask: one unit of work of a flow; written by headrace, read by people."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Final, Literal
 
@@ -26,6 +27,10 @@ class TaskType(StrEnum):
     def is_connector(self) -> bool:
         """Whether it polls the source and writes the tasks of its kind."""
         return self.value.endswith("Connector")
+
+
+Work = TopicPartitions | str
+"""Of a source task: partitions of a topic. Of a checkpoint task: a consumer group."""
 
 
 class TaskPhase(StrEnum):
@@ -66,6 +71,17 @@ class ReplicationTaskSpec(Model):
     assignment."""
     connector_epoch: Count = 0
     """Epoch of the connector that wrote the split; never falls."""
+
+    @property
+    def work(self) -> tuple[Work, ...]:
+        """What its connector gave to it."""
+        return self.groups if self.type is TaskType.CHECKPOINT_TASK else self.partitions
+
+    @staticmethod
+    def of_work(type: TaskType, work: Iterable[Work]) -> dict[str, tuple[Work, ...]]:
+        """The field, in Python's spelling, that takes what a task of this type is to do."""
+        name = "groups" if type is TaskType.CHECKPOINT_TASK else "partitions"
+        return {name: tuple(work)}
 
     rules = (
         Rule("self.flowName == oldSelf.flowName", _IDENTITY, at="flowName"),

@@ -32,8 +32,6 @@ class Part:
     field: str
     built: tuple[object, ...] = ()
     """The values that are built, or that ask for nothing."""
-    details: tuple[str, ...] = ()
-    """Fields that say more about the same: they ask for something when this one does."""
     unless: tuple[str, object] | None = None
     """(field, value) with which this one asks for nothing."""
 
@@ -51,18 +49,7 @@ FLOW = (
     Part("delivery", built=(Delivery.AT_LEAST_ONCE,)),
     Part("batch_verification", built=(BatchVerification.OFF,), unless=("mover", Mover.RECORD)),
     Part("acls.sync", built=(False,)),
-    Part(
-        "checkpoints.enabled",
-        built=(False,),
-        details=(
-            "checkpoints.interval_seconds",
-            "checkpoints.apply_to_groups",
-            "groups.include",
-            "groups.exclude",
-            "discovery.groups_seconds",
-        ),
-    ),
-    Part("offset_syncs.location", unless=("checkpoints.enabled", False)),
+    Part("checkpoints.apply_to_groups", built=(False,)),
 )
 
 TEST = (
@@ -78,7 +65,7 @@ class Unbuilt:
     refused: tuple[str, ...]
     """A sentence for each value that was chosen and has to be changed."""
     warned: tuple[str, ...]
-    """The defaults that are left out, as ``spec.checkpoints.enabled: true``."""
+    """The defaults that are left out, as ``spec.batchVerification: Sampled``."""
     places: tuple[tuple[Key, ...], ...] = field(default=(), compare=False)
     """The field of each of ``refused``."""
 
@@ -102,24 +89,16 @@ def unbuilt(subject: ReplicationFlow | MirrorTest) -> Unbuilt:
                 warned.append(f"{asked.where}: {_word(asked.value)}")
             else:
                 refused.append((_sentence(asked, part.built), asked.path))
-            for detail in part.details:
-                refused += [
-                    (_sentence(more), more.path)
-                    for more in _values(subject.spec, detail)
-                    if more.value != more.default
-                ]
     sentences, places = zip(*refused, strict=True) if refused else ((), ())
     return Unbuilt(sentences, tuple(warned), places)
 
 
 def unbuilt_rules() -> Iterator[Rule]:
-    """What the API server can refuse of a flow: single values, from the spec. Of details, and below
+    """What the API server can refuse of a flow: single values, from the spec. Of what is below
     lists, the status says so."""
     for part in FLOW:
         default = _default(ReplicationFlow.model_fields["spec"].annotation, part.field)
         allowed = {*part.built, default} - {PydanticUndefined}
-        if {False, True} <= allowed:
-            continue  # details ask for something, or nothing does
         path = _camel(part.field)
         values = sorted(allowed, key=str)
         rule = f"{_at(path, values[0])} in [{', '.join(map(_cel, values))}]"

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 DriverName = str
 
-_STATEFUL = frozenset({"SourceTask", "CheckpointTask"})
+_STATEFUL = frozenset({"SourceTask"})
 
 
 class TaskId(NamedTuple):

@@ -29,7 +29,7 @@ class TaskInfo(NamedTuple):
 
     id: TaskId
     stateful: bool
-    """Whether it may have standbys: source and checkpoint tasks; not heartbeats, not connectors."""
+    """Whether it may have standbys: source tasks; not others, not connectors."""
     weight: float = 0.0
     """Measured bytes/s, smoothed."""
     racks: tuple[frozenset[str], ...] = ()

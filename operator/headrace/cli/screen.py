@@ -42,8 +42,10 @@ _COLOURS = {
 }
 _SHORT = {
     TaskType.SOURCE_CONNECTOR: "connector",
+    TaskType.CHECKPOINT_CONNECTOR: "checkpoints",
     TaskType.HEARTBEAT_CONNECTOR: "heartbeats",
     TaskType.SOURCE_TASK: "task",
+    TaskType.CHECKPOINT_TASK: "checkpoint",
     TaskType.HEARTBEAT_TASK: "heartbeat",
 }
 _WIDTHS = (("state", 10), ("driver", 10), ("behind", 11), ("MB/s", 6))
@@ -197,7 +199,7 @@ def _task_line(task: ReplicationTask, name: str, first: int) -> Text:
 
 def _short_name(task: ReplicationTask, flow: str) -> str:
     name = _SHORT[task.spec.type]
-    if task.spec.type is TaskType.SOURCE_TASK:
+    if task.spec.type in (TaskType.SOURCE_TASK, TaskType.CHECKPOINT_TASK):
         name += f" {task.spec.index}"
     return f"{flow} {name}" if flow else name
 

@@ -13,15 +13,25 @@ from headrace.api import (
     Resets,
     TopicPartition,
 )
+from headrace.api.flow import Location
 from headrace.api.flow import Mover as MoverName
 from headrace.clock import Clock
 from headrace.connect.contested import Contested
 from headrace.connect.handover import DriverIdentity
+from headrace.connect.offset_sync_writer import OffsetSyncWriter
 from headrace.connect.stall_detector import StallDetector
 from headrace.errors import InvalidSpec
 from headrace.logs import get_logger
 from headrace.movers import KAFKA, BatchMover, Clients, DeadLetters, Mover, ProgressLog, RecordMover
-from headrace.replication import Progress, ProgressKey, TopicFilter, policy_for
+from headrace.replication import (
+    GroupFilter,
+    Progress,
+    ProgressKey,
+    TopicFilter,
+    checkpoints_topic,
+    offset_syncs_topic,
+    policy_for,
+)
 
 log = get_logger(__name__)
 
@@ -43,6 +53,7 @@ class FlowContext:
         ``clients`` and ``clock`` are the only ways to Kafka and to the time: a test gives its own.
         """
         self.clock = clock
+        self.clients = clients
         self.driver = driver
         spec = flow.spec
         self.policy = policy_for(spec.policy, spec.source.alias)
@@ -53,6 +64,7 @@ class FlowContext:
         self.target = clients.admin(self.target_access)
         self.progress = ProgressLog(self.target_access, spec.source.alias, clients, clock)
         self.dead_letters = DeadLetters(self.target_access, clients, clock)
+        self._offset_syncs: dict[Location, OffsetSyncWriter] = {}
         self.mover = self._make_mover(clients)
         self.stall_detector = StallDetector(clock)
         self._absent: set[str] = set()
@@ -79,6 +91,7 @@ class FlowContext:
         self.resets = _resets(flow)
         topics, alias = flow.spec.topics, flow.spec.target.alias
         self.topics = TopicFilter(topics.include, topics.exclude, self.policy, alias)
+        self.groups = GroupFilter(flow.spec.groups.include, flow.spec.groups.exclude)
 
     @property
     def spec(self) -> ReplicationFlowSpec:
@@ -104,6 +117,24 @@ class FlowContext:
     def target_cluster_id(self) -> str:
         """Raises ``Retriable`` while no broker answers."""
         return self.target.cluster_id()
+
+    @property
+    def checkpoints_topic(self) -> str:
+        """On the target."""
+        return checkpoints_topic(self.spec.source.alias, self.spec.policy.separator)
+
+    @property
+    def offset_syncs(self) -> OffsetSyncWriter:
+        """Where ``offsetSyncs.location`` has it now."""
+        location = self.spec.offset_syncs.location
+        if (writer := self._offset_syncs.get(location)) is None:
+            here, other = self.target_access, self.spec.source
+            if location is Location.SOURCE:
+                here, other = self.source_access, self.spec.target
+            topic = offset_syncs_topic(other.alias, self.spec.policy.separator)
+            made = OffsetSyncWriter(topic, here, self.clients)
+            writer = self._offset_syncs.setdefault(location, made)
+        return writer
 
     def progress_key(self, at: TopicPartition) -> ProgressKey:
         """Where the progress of a partition is stored."""
@@ -136,7 +167,9 @@ class FlowContext:
         return self.progress.purge(self.source_cluster_id, gone)
 
     def close(self) -> None:
-        """Stop following progress."""
+        """Stop following progress, and send the last offset syncs."""
+        for writer in self._offset_syncs.values():
+            writer.close()
         self.progress.close()
 
 

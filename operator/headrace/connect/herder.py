@@ -13,7 +13,7 @@ from headrace.api import (
     ReplicationTask,
     ReplicationTaskStatus,
     TaskType,
-    TopicPartitions,
+    Work,
 )
 from headrace.errors import HeadraceError, InvalidSpec
 
@@ -75,7 +75,7 @@ class Herder(Protocol):
         self,
         connector: ReplicationTask,
         type: TaskType,
-        tasks: Mapping[int, Sequence[TopicPartitions]],
+        tasks: Mapping[int, Sequence[Work]],
         target_topics: Mapping[str, Sequence[str]],
     ) -> None:
         """Write the tasks of this connector's kind, by index; those not named are deleted.

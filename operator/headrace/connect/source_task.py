@@ -11,6 +11,7 @@ from headrace.connect.copying import Copying
 from headrace.connect.figures import Commits
 from headrace.connect.lifecycle import LifeCycle
 from headrace.connect.losses import sentence
+from headrace.connect.offset_syncing import OffsetSyncing
 from headrace.connect.ownership import Ownership
 from headrace.connect.pausing import Pausing
 from headrace.connect.releasing import Releasing
@@ -60,7 +61,8 @@ class SourceTask:
         log = get_logger(__name__).bind(flow=context.name, task=id.name)
         self._life = LifeCycle(ownership, log, context.clock, changed, restarts)
         self._reported = SourceStatus(self._life, context.clock, partial(sentence, context))
-        self._progress = TaskProgress(context, ownership)
+        self._syncing = OffsetSyncing(context, check_pool)
+        self._progress = TaskProgress(context, ownership, self._syncing)
         self._releasing = Releasing(ownership, release_pool, context.clock, log)
         self._contested = context.contested(id.name)
         self._copying = Copying(
@@ -80,6 +82,8 @@ class SourceTask:
         self._stuck = StuckPositions(context, check_pool)
         self._unread_lag = UnreadLag(context, self._life, check_pool)
         self._paused = False
+        self._unsynced = False
+        """Whether the error that is reported is that offset syncs are not written."""
         self._flow = context.flow
         self._next_observation_s = 0.0
         if role is Role.STANDBY:
@@ -185,6 +189,7 @@ class SourceTask:
         if leaving & self._progress.unstored(lane).keys():
             self.commit()
         elif self._stored():
+            self._syncing.take(lane, final=True)
             lane.forget(leaving)
             self._progress.forget(leaving)
             self._observe(lane)  # at once: another task waits for this report
@@ -260,6 +265,8 @@ class SourceTask:
         """Store what is in flight; then free the clients, release the unit."""
         if not self._releasing.begun and not self._settled():
             return False
+        if not self._releasing.begun and (lane := self._copying.lane) is not None:
+            self._syncing.take(lane, final=True)
         if not self._releasing.release(*self._copying.end()):
             return False
         self._life.phase = TaskPhase.CLOSED
@@ -307,6 +314,7 @@ class SourceTask:
         lane = self._copying.lane
         if lane is None or now_s < self._next_observation_s:
             return False
+        self._syncing.prepare()
         self._pausing.apply(lane, self.partitions)
         unread.observe(self.partitions - self._copying.opened - self._contested.given_way)
         not_read = self._stuck.observe(self._read(lane))
@@ -329,12 +337,19 @@ class SourceTask:
     def _observe(self, lane: Lane) -> None:
         self._next_observation_s = self._clock.monotonic() + _OBSERVE_INTERVAL_S
         lane.poll()
+        self._syncing.take(lane)
         state = lane.state()
         retries = self._copying.retries
         if retries.observe(state):
             self._life.recovered()
         if self.phase is TaskPhase.RUNNING and not (retries or self._progress.late):
-            self._reported.forget_error()
+            if why := self._syncing.problem:
+                self._life.note(Retriable(why))  # records are copied all the same
+            elif self._unsynced:
+                self._life.recovered()
+            else:
+                self._reported.forget_error()
+            self._unsynced = bool(why)
         progress = self._progress
         known = Partitions(
             self.partitions - self._contested.heartbeats_left,

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Set
 from headrace.api import LossCause, Resets, TopicPartition
 from headrace.connect.context import FlowContext
 from headrace.connect.figures import Commits
+from headrace.connect.offset_syncing import OffsetSyncing
 from headrace.connect.ownership import Ownership, OwnershipLost
 from headrace.connect.starts import Start, Starts, records
 from headrace.errors import HeadraceError, Retriable
@@ -20,8 +21,8 @@ way, so that no election and no restart of a broker may make one."""
 class TaskProgress:
     """Not thread-safe, except for ``check_owner`` and ``write``."""
 
-    def __init__(self, context: FlowContext, ownership: Ownership) -> None:
-        self._context, self.ownership = context, ownership
+    def __init__(self, context: FlowContext, ownership: Ownership, syncing: OffsetSyncing) -> None:
+        self._context, self.ownership, self._syncing = context, ownership, syncing
         self._starts: Starts = {}
         self._storing: Storing | None = None
         """What the target has not answered yet."""
@@ -49,6 +50,7 @@ class TaskProgress:
             if start.loss is not None:
                 self.losses[at] = start.loss
         self._starts |= {at: start for at, start in starts.items() if not start.waits}
+        self._syncing.opened(starts)
         self.settled = {at: start for at, start in self.settled.items() if at not in starts}
         self._resetting_by = None
 
@@ -139,6 +141,7 @@ class TaskProgress:
 
     def keep(self, lane: Lane) -> None:
         """What a lane that is settled, as far as it could be, has acknowledged and found out."""
+        self._syncing.take(lane, final=True)
         settled = self.acknowledged(lane)
         for at, error in lane.problems():
             if at not in self._noticed and (loss := self._loss(error, settled[at])):

@@ -44,6 +44,8 @@ class ThreadedUnit(ABC):
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        self.problem: Retriable | None = None
+        """An error with which ``run_once`` goes on at its own pace; reported until it is None."""
 
     # What Worker calls.
 
@@ -149,7 +151,10 @@ class ThreadedUnit(ABC):
                 self._stopping.wait(_backoff().next_s())
                 self._attempt(self.restore)
                 continue
-            self._life.recovered()
+            if self.problem is None:
+                self._life.recovered()
+            else:
+                self._life.retrying(self.problem)
             self._wake.wait(wait_s)
             self._wake.clear()
 

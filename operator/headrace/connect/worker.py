@@ -19,6 +19,8 @@ from headrace.api import (
     TopicPartitions,
 )
 from headrace.assign import TaskId
+from headrace.connect.checkpoint_connector import CheckpointConnector
+from headrace.connect.checkpoint_task import CheckpointTask
 from headrace.connect.context import FlowContext
 from headrace.connect.figures import UnitFigures
 from headrace.connect.handover import DriverIdentity, may_claim
@@ -38,6 +40,8 @@ from headrace.logs import get_logger
 
 _THREADS: dict[TaskType, Callable[..., ThreadedUnit]] = {
     TaskType.SOURCE_CONNECTOR: SourceConnector,
+    TaskType.CHECKPOINT_CONNECTOR: CheckpointConnector,
+    TaskType.CHECKPOINT_TASK: CheckpointTask,
     TaskType.HEARTBEAT_CONNECTOR: HeartbeatConnector,
     TaskType.HEARTBEAT_TASK: HeartbeatTask,
 }
@@ -66,7 +70,8 @@ class _Running(Protocol):
 class Worker:
     """Compares what the herder assigns to this driver with what runs, and acts on the difference.
 
-    Connectors and the heartbeat task have threads of their own; source tasks share a TaskManager's.
+    Connectors, checkpoint tasks and the heartbeat task have threads of their own; source tasks
+    share a TaskManager's.
     ``update``, ``change_flow`` and ``restart`` may be called from any thread.
     """
 

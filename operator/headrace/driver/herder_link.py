@@ -13,7 +13,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from typing import Any
 
-from headrace.api import ReplicationTask, ReplicationTaskStatus, TaskType, TopicPartitions
+from headrace.api import ReplicationTask, ReplicationTaskStatus, TaskType, TopicPartitions, Work
 from headrace.connect import TargetTaken, TaskConflict
 from headrace.errors import Fatal, HeadraceError, Retriable
 
@@ -30,6 +30,15 @@ def encode(message: Mapping[str, Any]) -> bytes:
 def dump(model: ReplicationTask | ReplicationTaskStatus | TopicPartitions) -> dict[str, Any]:
     """A resource as JSON has it."""
     return model.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+def _dump_work(work: Work) -> dict[str, Any] | str:
+    return work if isinstance(work, str) else dump(work)
+
+
+def load_work(work: dict[str, Any] | str) -> Work:
+    """What a task is to do, from JSON."""
+    return work if isinstance(work, str) else TopicPartitions.model_validate(work)
 
 
 def answer_error(error: HeadraceError) -> dict[str, Any]:
@@ -90,7 +99,7 @@ class HerderLink:
         self,
         connector: ReplicationTask,
         type: TaskType,
-        tasks: Mapping[int, Sequence[TopicPartitions]],
+        tasks: Mapping[int, Sequence[Work]],
         target_topics: Mapping[str, Sequence[str]],
     ) -> None:
         """See ``Herder``."""
@@ -98,7 +107,7 @@ class HerderLink:
             "put-tasks",
             connector=dump(connector),
             type=type,
-            tasks={index: [dump(packed) for packed in held] for index, held in tasks.items()},
+            tasks={index: [_dump_work(one) for one in work] for index, work in tasks.items()},
             targetTopics=target_topics,
         )
 

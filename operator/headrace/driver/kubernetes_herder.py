@@ -14,7 +14,7 @@ from headrace.api import (
     ReplicationTask,
     ReplicationTaskStatus,
     TaskType,
-    TopicPartitions,
+    Work,
 )
 from headrace.connect import TaskConflict
 from headrace.driver.epoch_fence import EpochFence, write_all
@@ -82,7 +82,7 @@ class KubernetesHerder:
         self,
         connector: ReplicationTask,
         type: TaskType,
-        tasks: Mapping[int, Sequence[TopicPartitions]],
+        tasks: Mapping[int, Sequence[Work]],
         target_topics: Mapping[str, Sequence[str]],
     ) -> None:
         """See ``Herder``."""
@@ -124,7 +124,7 @@ class KubernetesHerder:
         self,
         connector: ReplicationTask,
         type: TaskType,
-        tasks: Mapping[int, Sequence[TopicPartitions]],
+        tasks: Mapping[int, Sequence[Work]],
         target_topics: Mapping[str, Sequence[str]],
     ) -> None:
         epoch = connector.status.epoch
@@ -132,7 +132,7 @@ class KubernetesHerder:
         self._refuse_stale(epoch, type, there.values())
         await self._check_topics(target_topics)
         builder = TaskBuilder(self._flow, type, epoch, next(iter(target_topics), ""))
-        wanted = {index: builder.build(index, held) for index, held in tasks.items()}
+        wanted = {index: builder.build(index, work) for index, work in tasks.items()}
         changed = [
             object
             for index, object in wanted.items()

@@ -1,6 +1,6 @@
 """ReplicationTasks as a connector writes them: pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.api import (
@@ -11,8 +11,10 @@ from headrace.api import (
     TYPE_LABEL,
     ReplicationFlow,
     ReplicationTask,
+    ReplicationTaskSpec,
     TaskType,
     TopicPartitions,
+    Work,
     label_value,
 )
 from headrace.assign import TaskId
@@ -40,7 +42,7 @@ class TaskBuilder:
     target_cluster_id: str = ""
     """Of tasks that write topics of their own."""
 
-    def build(self, index: int, partitions: Sequence[TopicPartitions]) -> Object:
+    def build(self, index: int, work: Sequence[Work]) -> Object:
         """The connector's fields of a task; its assignment is the operator's."""
         flow = self.flow.metadata.name
         labels = {
@@ -51,7 +53,7 @@ class TaskBuilder:
         annotations = {}
         if self.target_cluster_id:
             labels[TARGET_LABEL] = label_value(self.target_cluster_id)
-            annotations[TOPICS_ANNOTATION] = "\n".join(self._target_topics(partitions))
+            annotations[TOPICS_ANNOTATION] = "\n".join(self._target_topics(work))
         return {
             "apiVersion": API_VERSION,
             "kind": "ReplicationTask",
@@ -66,15 +68,23 @@ class TaskBuilder:
                 "flowName": flow,
                 "type": str(self.type),
                 "index": index,
-                "partitions": [dump(packed) for packed in partitions],
+                **_dump_work(ReplicationTaskSpec.of_work(self.type, work)),
                 "connectorEpoch": self.connector_epoch,
             },
         }
 
-    def _target_topics(self, partitions: Iterable[TopicPartitions]) -> list[str]:
+    def _target_topics(self, work: Iterable[Work]) -> list[str]:
         spec = self.flow.spec
         policy = policy_for(spec.policy, spec.source.alias)
-        return sorted({policy.target_topic(packed.topic) for packed in partitions})
+        packed = [one for one in work if isinstance(one, TopicPartitions)]
+        return sorted({policy.target_topic(one.topic) for one in packed})
+
+
+def _dump_work(fields: Mapping[str, Sequence[Work]]) -> Object:
+    return {
+        name: [one if isinstance(one, str) else dump(one) for one in work]
+        for name, work in fields.items()
+    }
 
 
 def matches(task: ReplicationTask, object: Object) -> bool:
@@ -83,7 +93,8 @@ def matches(task: ReplicationTask, object: Object) -> bool:
     labels: dict[str, str] = wanted["labels"]
     annotations: dict[str, str] = wanted["annotations"]
     return (
-        [dump(packed) for packed in task.spec.partitions] == object["spec"]["partitions"]
+        _dump_work(ReplicationTaskSpec.of_work(task.spec.type, task.spec.work)).items()
+        <= object["spec"].items()
         and labels.items() <= task.metadata.labels.items()
         and annotations.items() <= task.metadata.annotations.items()
     )

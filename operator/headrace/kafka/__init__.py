@@ -7,7 +7,7 @@ errors into ours, with sentences. ``journal`` is a topic of mirror tests.
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
-from headrace.kafka.admin import Admin, Position, Topic, TopicConfig
+from headrace.kafka.admin import Admin, Committed, Position, Topic, TopicConfig
 from headrace.kafka.clients import (
     assign,
     assign_more,
@@ -35,6 +35,7 @@ __all__ = [
     "MECHANISMS",
     "AccessDenied",
     "Admin",
+    "Committed",
     "Consumer",
     "Credentials",
     "KafkaError",

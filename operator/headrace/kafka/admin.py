@@ -4,11 +4,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from enum import Enum
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import confluent_kafka
 from confluent_kafka import (
     OFFSET_INVALID,
+    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -58,6 +60,13 @@ class TopicConfig(NamedTuple):
     """Set on the topic itself."""
     in_effect: Mapping[str, str]
     """These, and the broker's defaults."""
+
+
+class Committed(NamedTuple):
+    """What a consumer group has committed for a partition."""
+
+    offset: int
+    metadata: str
 
 
 class Position(Enum):
@@ -266,6 +275,49 @@ class Admin:
         """The first offset at or after a time in ms; -1 where there is no such record."""
         spec = OffsetSpec.for_timestamp(timestamp_ms)
         return self._list_offsets(partitions, spec, False, f"read offsets at {timestamp_ms} ms")
+
+    def groups(self) -> set[str]:
+        """The consumer groups that the principal may describe."""
+        client = self._client
+        tried = f"list the consumer groups of {self.name}"
+        future = self._call(
+            tried, lambda: client.list_consumer_groups(request_timeout=self._timeout_s)
+        )
+        found = self._result(tried, future)
+        if found.errors:
+            raise self._failed(found.errors[0], tried)
+        return {group.group_id for group in found.valid}
+
+    def committed(
+        self, groups: Iterable[str]
+    ) -> tuple[dict[str, dict[TopicPartition, Committed]], dict[str, HeadraceError]]:
+        """What these groups have committed, of each topic that the principal may describe; and why
+        that of some groups cannot be read."""
+        client = self._client
+        asked = {}
+        for group in sorted(set(groups)):
+            tried = f"read the committed offsets of group {group} of {self.name}"
+            request = [ConsumerGroupTopicPartitions(group)]
+            asked[group, tried] = self._call(
+                tried,
+                partial(
+                    client.list_consumer_group_offsets, request, request_timeout=self._timeout_s
+                ),
+            )[group]
+        found: dict[str, dict[TopicPartition, Committed]] = {}
+        refused: dict[str, HeadraceError] = {}
+        for (group, tried), future in asked.items():
+            try:
+                answer = self._result(tried, future)
+            except HeadraceError as error:
+                refused[group] = error
+                continue
+            found[group] = {
+                TopicPartition(at.topic, at.partition): Committed(at.offset, at.metadata or "")
+                for at in answer.topic_partitions
+                if at.error is None and at.offset >= 0
+            }
+        return found, refused
 
     def _list_offsets(
         self, partitions: Iterable[TopicPartition], spec: OffsetSpec, committed: bool, what: str

@@ -7,6 +7,7 @@ get their Kafka clients from.
 
 from headrace.movers.batch import BatchMover
 from headrace.movers.clients import KAFKA, Clients
+from headrace.movers.copied_runs import Run
 from headrace.movers.dead_letters import DeadLetters, context_headers
 from headrace.movers.in_flight_window import InFlightWindow
 from headrace.movers.lane import (
@@ -46,6 +47,7 @@ __all__ = [
     "RecordMover",
     "RecordRefused",
     "Resumed",
+    "Run",
     "SourceRecord",
     "Storing",
     "TargetLoss",

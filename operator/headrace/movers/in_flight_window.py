@@ -4,6 +4,7 @@ from collections import deque
 
 from headrace.api import TopicPartition
 from headrace.kafka import KafkaError, Message, concerns_record
+from headrace.movers.copied_runs import CopiedRuns
 from headrace.movers.lane import Copied
 
 _DROPPED = {
@@ -38,6 +39,7 @@ class InFlightWindow:
         "leader_epoch",
         "lost_at",
         "refused",
+        "runs",
         "target_offset",
         "target_topic",
         "unexpected_offsets",
@@ -80,6 +82,7 @@ class InFlightWindow:
         self.last_timestamp_ms: int | None = None
         self.bytes_in_flight = 0
         self.copied = copied or Copied()
+        self.runs = CopiedRuns()
 
     @property
     def position(self) -> int:
@@ -138,7 +141,7 @@ class InFlightWindow:
                 self.lost_at = target_offset
                 return
             offset, timestamp_ms, size = self._pending.popleft()
-            self._acknowledge(self._early.pop(offset), timestamp_ms, size)
+            self._acknowledge(offset, self._early.pop(offset), timestamp_ms, size)
 
     def refuse(self, offset: int, error: KafkaError) -> None:
         """A batch is refused as a whole; where the broker names records of it, these count."""
@@ -152,8 +155,11 @@ class InFlightWindow:
         known = known or range(offset, offset + 1)
         self.refused = range(min(known.start, offset), max(known.stop, offset + 1))
 
-    def _acknowledge(self, target_offset: int | None, timestamp_ms: int, size: int) -> None:
+    def _acknowledge(
+        self, offset: int, target_offset: int | None, timestamp_ms: int, size: int
+    ) -> None:
         if target_offset is not None:
+            self.runs.add(offset, target_offset)
             if self.target_offset is not None and target_offset != self.target_offset:
                 self.unexpected_offsets += 1
             self.target_offset = target_offset + 1

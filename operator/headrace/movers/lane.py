@@ -5,13 +5,14 @@ mover.
 """
 
 import threading
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from headrace.api import TopicPartition
 from headrace.assign import TaskId
 from headrace.errors import Fatal, HeadraceError
+from headrace.movers.copied_runs import Run
 from headrace.replication import Writer
 from headrace.replication.reconcile import Resume
 
@@ -209,6 +210,11 @@ class Lane(Protocol):
 
     def state(self) -> Mapping[TopicPartition, Reached]:
         """How far each open partition is."""
+        ...
+
+    def take_runs(self) -> Mapping[TopicPartition, Sequence[Run]]:
+        """What the target has acknowledged since the last call, in order; without partitions of
+        which that is nothing."""
         ...
 
     def problems(self) -> list[Problem]:

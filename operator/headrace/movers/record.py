@@ -25,6 +25,7 @@ from headrace.kafka import (
 from headrace.logs import get_logger
 from headrace.movers.backpressure import Backpressure
 from headrace.movers.clients import Clients
+from headrace.movers.copied_runs import Run
 from headrace.movers.in_flight_window import InFlightWindow
 from headrace.movers.lane import (
     Copied,
@@ -225,6 +226,11 @@ class RecordLane:
             )
             for at, window in self._windows.items()
         }
+
+    def take_runs(self) -> dict[TopicPartition, list[Run]]:
+        """See ``Lane.take_runs``."""
+        taken = {at: window.runs.take() for at, window in self._windows.items()}
+        return {at: runs for at, runs in taken.items() if runs}
 
     def problems(self) -> list[Problem]:
         """See ``Lane.problems``."""

@@ -1,16 +1,21 @@
 """What a flow copies, in which names, with which records beside it. Pure."""
 
-from headrace.replication.checkpoints import Checkpoint, checkpoints_topic
-from headrace.replication.filters import TopicFilter
+from headrace.replication.checkpoints import Checkpoint, checkpoints_topic, next_checkpoint
+from headrace.replication.filters import GroupFilter, TopicFilter
+from headrace.replication.group_splitting import split_groups
 from headrace.replication.heartbeats import Heartbeat
-from headrace.replication.offset_syncs import OffsetSync, offset_syncs_topic
+from headrace.replication.offset_syncs import STRETCH, OffsetSync, offset_syncs_topic
 from headrace.replication.policies import ReplicationPolicy, policy_for
 from headrace.replication.progress import Loss, Progress, ProgressKey, Writer, progress_topic
+from headrace.replication.synced_offsets import CopiedTo, SyncedOffsets
 from headrace.replication.topic_configs import config_changes
 from headrace.replication.translation import Precision, Translated, Translation
 
 __all__ = [
+    "STRETCH",
     "Checkpoint",
+    "CopiedTo",
+    "GroupFilter",
     "Heartbeat",
     "Loss",
     "OffsetSync",
@@ -18,13 +23,16 @@ __all__ = [
     "Progress",
     "ProgressKey",
     "ReplicationPolicy",
+    "SyncedOffsets",
     "TopicFilter",
     "Translated",
     "Translation",
     "Writer",
     "checkpoints_topic",
     "config_changes",
+    "next_checkpoint",
     "offset_syncs_topic",
     "policy_for",
     "progress_topic",
+    "split_groups",
 ]

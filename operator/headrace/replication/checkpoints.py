@@ -5,10 +5,11 @@ MirrorClient and RemoteClusterUtils read them.
 """
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from headrace.replication.protocol_strings import encode_string, take_string
+from headrace.replication.translation import Precision
 
 _VERSION = 0
 
@@ -57,3 +58,21 @@ class Checkpoint:
         if version != _VERSION:
             raise ValueError(f"checkpoint of version {version}, can read {_VERSION}")
         return cls(group, topic, partition, source_offset, target_offset, metadata)
+
+
+def next_checkpoint(
+    wanted: Checkpoint, precision: Precision, before: Checkpoint | None
+) -> Checkpoint | None:
+    """What is to be written of a group's partition; None where ``before`` says it already.
+
+    An offset of the target that was right for an earlier source offset skips nothing for a later
+    one: what is known less exactly, as syncs were compacted since, does not send the group back.
+    """
+    if (
+        before is not None
+        and precision is not Precision.EXACT
+        and before.source_offset <= wanted.source_offset
+        and before.target_offset > wanted.target_offset
+    ):
+        wanted = replace(wanted, target_offset=before.target_offset)
+    return None if wanted == before else wanted

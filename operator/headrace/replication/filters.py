@@ -1,4 +1,4 @@
-"""Which topics a flow replicates."""
+"""Which topics a flow replicates, and which groups its checkpoints follow."""
 
 import re
 from collections.abc import Sequence
@@ -44,3 +44,17 @@ class TopicFilter:
             for pattern in self._include
             if not any(pattern.fullmatch(topic) for topic in replicated)
         ]
+
+
+class GroupFilter:
+    """Full match of the name; exclude wins."""
+
+    def __init__(self, include: Sequence[str], exclude: Sequence[str]) -> None:
+        self._include = [re.compile(pattern) for pattern in include]
+        self._exclude = [re.compile(pattern) for pattern in exclude]
+
+    def matches(self, group: str) -> bool:
+        """Whether checkpoints follow this group of the source."""
+        if any(pattern.fullmatch(group) for pattern in self._exclude):
+            return False
+        return any(pattern.fullmatch(group) for pattern in self._include)

@@ -96,7 +96,10 @@ class OffsetMap:
             return Found(following, exact=True)
         if before < 0:
             return Found(self._floor, exact=False)
-        return Found(self._targets[before] + self._records[before], exact=False)
+        behind = self._targets[before] + self._records[before]
+        # Where the next range follows at once, the target has no room for what would be unknown.
+        known = before + 1 < len(self) and self._targets[before + 1] == behind
+        return Found(behind, exact=known)
 
     def cut(self, source: int) -> None:
         """Forget the pairs from this source offset on."""

@@ -1,7 +1,7 @@
 """MirrorMaker 2's offset syncs, byte for byte (``org.apache.kafka.connect.mirror.OffsetSync``).
 
 They lie in a compacted topic with one partition, on the source or on the target. The topic bears
-the alias of the other cluster.
+the alias of the other cluster. headrace adds a header, which MirrorMaker 2 does not read.
 """
 
 import struct
@@ -9,6 +9,11 @@ from dataclasses import dataclass
 from typing import Self
 
 from headrace.replication.protocol_strings import encode_string, take_string
+
+STRETCH = "headrace.stretch"
+"""Header of a sync that headrace wrote. Of two syncs of a partition that follow each other with the
+same value and the same distance, each record between them was copied to the target, without a hole
+on either side. Without the header, as from MirrorMaker 2, nothing is known of what lies between."""
 
 
 def offset_syncs_topic(other_alias: str, separator: str) -> str:

@@ -8,7 +8,7 @@ offset of the very next record; at the end of the copy, the end of the target's 
 from enum import StrEnum
 from typing import NamedTuple
 
-from headrace.replication.offset_map import MOST_RANGES, OffsetMap
+from headrace.replication.offset_map import MOST_RANGES, NEVER, OffsetMap
 
 
 class Precision(StrEnum):
@@ -62,10 +62,12 @@ class Translation:
             raise ValueError(f"target offset {target} was given, {self._target_end} was next")
         if source < self._latest.source_end:
             if self._again is None:
-                self._again = OffsetMap(source, self._most)
+                sampled = self._settled.complete_from == NEVER
+                self._again = OffsetMap(NEVER if sampled else source, self._most)
             else:
                 self._again.cut(source)
-                self._again.complete_from = min(self._again.complete_from, source)
+                if self._again.complete_from != NEVER:
+                    self._again.complete_from = min(self._again.complete_from, source)
         self._latest.add(source, target, records)
         self._copied_to = max(self._copied_to, source + records)
         self._target_end = max(self._target_end, target + records)

@@ -10,10 +10,9 @@ from headrace.api import (
     ReplicationTask,
     ReplicationTaskStatus,
     TaskType,
-    TopicPartitions,
 )
 from headrace.connect import TargetTaken
-from headrace.driver.herder_link import answer_error, dump
+from headrace.driver.herder_link import answer_error, dump, load_work
 from headrace.errors import HeadraceError
 from headrace.logs import get_logger
 from headrace.standalone.driver_process import DriverProcess
@@ -93,8 +92,8 @@ class DriverCalls:
             connector,
             TaskType(message["type"]),
             {
-                int(index): [TopicPartitions.model_validate(packed) for packed in held]
-                for index, held in message["tasks"].items()
+                int(index): [load_work(one) for one in work]
+                for index, work in message["tasks"].items()
             },
         )
         self._writers.update(dict.fromkeys(topics, flow))

@@ -33,7 +33,11 @@ from headrace.status import FlowFacts, flow_status
 
 log = get_logger(__name__)
 
-_CONNECTORS = (TaskType.SOURCE_CONNECTOR, TaskType.HEARTBEAT_CONNECTOR)
+_CONNECTORS = (
+    TaskType.SOURCE_CONNECTOR,
+    TaskType.CHECKPOINT_CONNECTOR,
+    TaskType.HEARTBEAT_CONNECTOR,
+)
 _STOP_TIMEOUT_S = 4.5
 """Of the 5 s that a graceful stop may take."""
 _LEASES_FROZEN = 2

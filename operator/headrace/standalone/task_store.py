@@ -12,7 +12,7 @@ from headrace.api import (
     ReplicationTaskSpec,
     ReplicationTaskStatus,
     TaskType,
-    TopicPartitions,
+    Work,
 )
 from headrace.assign import TaskId
 from headrace.connect import TaskConflict
@@ -37,7 +37,7 @@ class TaskStore:
         flow: str,
         type: TaskType,
         index: int = 0,
-        partitions: Sequence[TopicPartitions] = (),
+        work: Sequence[Work] = (),
         connector_epoch: int = 0,
     ) -> None:
         """Write what a unit does; its assignment stays."""
@@ -51,7 +51,10 @@ class TaskStore:
         self._write_spec(
             known,
             known.spec.model_copy(
-                update={"partitions": tuple(partitions), "connector_epoch": connector_epoch}
+                update={
+                    **ReplicationTaskSpec.of_work(type, work),
+                    "connector_epoch": connector_epoch,
+                }
             ),
         )
 
@@ -97,7 +100,7 @@ class TaskStore:
         self,
         connector: ReplicationTask,
         type: TaskType,
-        tasks: Mapping[int, Sequence[TopicPartitions]],
+        tasks: Mapping[int, Sequence[Work]],
     ) -> bool:
         """Write the tasks of a connector's kind and delete the others; whether anything changed.
 
@@ -108,13 +111,11 @@ class TaskStore:
         if any(task.spec.connector_epoch > epoch for task in there.values()):
             raise TaskConflict(f"a later connector than epoch {epoch} writes the {type}s of {flow}")
         version = self._version
-        for index, partitions in tasks.items():
+        for index, work in tasks.items():
             known = there.get(index)
-            if known is None or (known.spec.partitions, known.spec.connector_epoch) != (
-                tuple(partitions),
-                epoch,
-            ):
-                self.put(flow, type, index, partitions, epoch)
+            wanted = (tuple(work), epoch)
+            if known is None or (known.spec.work, known.spec.connector_epoch) != wanted:
+                self.put(flow, type, index, work, epoch)
         for index in there.keys() - tasks.keys():
             del self._tasks[there[index].metadata.name]
             self._version += 1

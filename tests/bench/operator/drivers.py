@@ -195,7 +195,9 @@ class SimulatedDriver:
 
 
 def put_tasks(herder: KubernetesHerder, connector: ReplicationTask, flow: ReplicationFlow) -> None:
-    """The tasks of a connector: one partition each."""
+    """The tasks of a connector: one partition each; no groups."""
+    if connector.spec.type is TaskType.CHECKPOINT_CONNECTOR:
+        return
     if connector.spec.type is TaskType.HEARTBEAT_CONNECTOR:
         herder.put_tasks(connector, TaskType.HEARTBEAT_TASK, {0: ()}, {})
         return

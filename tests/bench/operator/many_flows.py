@@ -37,8 +37,8 @@ def flow(name: str, tasks: int, drivers: int, lease_s: int) -> Object:
 
 
 def units_of(tasks: int) -> int:
-    """Two connectors and the heartbeat task come on top."""
-    return tasks + 3
+    """Three connectors and the heartbeat task come on top."""
+    return tasks + 4
 
 
 async def many_flows(stage: Stage, flows: int, tasks: int, seconds: float) -> ManyFlows:

@@ -7,15 +7,8 @@ import pytest
 from headrace.api import MirrorTest, ReplicationFlow, unbuilt
 from headrace.api.unbuilt import Unbuilt
 
-DEFAULTS = (
-    "spec.batchVerification: Sampled",
-    "spec.checkpoints.enabled: true",
-    "spec.offsetSyncs.location: Target",
-)
-NOTHING_ASKED = {
-    "batchVerification": "Off",
-    "checkpoints": {"enabled": False},
-}
+DEFAULTS = ("spec.batchVerification: Sampled",)
+NOTHING_ASKED = {"batchVerification": "Off"}
 
 
 def of_flow(**spec: Any) -> Unbuilt:
@@ -33,7 +26,7 @@ def of_test(**spec: Any) -> Unbuilt:
 
 
 def test_defaults_are_left_out_with_one_warning_written_or_not() -> None:
-    written = {"checkpoints": {"enabled": True}}
+    written = {"batchVerification": "Sampled"}
     assert of_flow() == of_flow(**written) == Unbuilt((), DEFAULTS)
     assert of_flow().warning == f"not built yet, left out: {', '.join(DEFAULTS)}"
 
@@ -67,16 +60,7 @@ def test_a_flow_that_asks_for_nothing_that_is_missing() -> None:
         ({"acls": {"sync": True}}, "spec.acls.sync: true is not built yet; use false"),
         (
             {"checkpoints": {"applyToGroups": True}},
-            "spec.checkpoints.applyToGroups: true is not built yet; leave it out",
-        ),
-        ({"groups": {"include": ["a"]}}, "spec.groups.include is not built yet; leave it out"),
-        (
-            {"discovery": {"groupsSeconds": 5}},
-            "spec.discovery.groupsSeconds: 5 is not built yet; leave it out",
-        ),
-        (
-            {"offsetSyncs": {"location": "Source"}},
-            "spec.offsetSyncs.location: Source is not built yet; leave it out",
+            "spec.checkpoints.applyToGroups: true is not built yet; use false",
         ),
     ],
 )
@@ -92,13 +76,13 @@ def test_what_a_flow_is_refused_for(spec: dict[str, Any], sentence: str) -> None
         {"mover": "Batch"},
         {"startFrom": "Timestamp", "startTimestamp": "2026-01-31T12:00:00Z"},
         {"tasks": {"max": 3, "standbys": 1, "assignor": "cooperative", "movementBudget": 0.5}},
-        {"discovery": {"topicsSeconds": 1}},
+        {"discovery": {"topicsSeconds": 1, "groupsSeconds": 1}},
         {"state": "Stopped", "pausedPartitions": [{"topic": "orders"}]},
         {"heartbeats": {"enabled": False, "intervalSeconds": 5, "onSource": False}},
         {"topicConfigs": {"sync": True, "intervalSeconds": 5, "exclude": ["a"]}},
         {"acls": {"intervalSeconds": 5}},
         {
-            "checkpoints": {"enabled": False, "intervalSeconds": 5},
+            "checkpoints": {"enabled": True, "intervalSeconds": 5, "applyToGroups": False},
             "groups": {"include": ["a"]},
             "offsetSyncs": {"location": "Source"},
         },

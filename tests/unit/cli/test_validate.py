@@ -35,8 +35,7 @@ def test_mistakes_end_with_3(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 def test_valid_objects_end_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "flow.yaml"
-    built = "  checkpoints: {enabled: false}\n"
-    file.write_text(f"{FLOW}{built}---\napiVersion: v1\nkind: Secret\nmetadata: {{name: user}}\n")
+    file.write_text(f"{FLOW}---\napiVersion: v1\nkind: Secret\nmetadata: {{name: user}}\n")
     assert main(["validate", str(file)]) == Exit.OK.value == 0
     assert capsys.readouterr().out == (
         "ReplicationFlow orders: valid\n"

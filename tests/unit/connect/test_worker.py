@@ -11,7 +11,7 @@ from headrace.api import (
     ReplicationTaskStatus,
     TaskPhase,
     TaskType,
-    TopicPartitions,
+    Work,
 )
 from headrace.connect import DriverIdentity, Worker, may_claim
 from headrace.connect.ownership import Ownership
@@ -53,7 +53,7 @@ class Herder:
         self,
         connector: ReplicationTask,
         type: TaskType,
-        tasks: Mapping[int, Sequence[TopicPartitions]],
+        tasks: Mapping[int, Sequence[Work]],
         target_topics: Mapping[str, Sequence[str]],
     ) -> None: ...
 

@@ -16,6 +16,22 @@ FLOW = ReplicationFlow.model_validate(
 )
 
 
+def test_a_checkpoint_task_has_groups() -> None:
+    builder = TaskBuilder(FLOW, TaskType.CHECKPOINT_TASK, 4)
+    task = builder.build(0, ["audit", "billing"])
+    assert task["spec"] == {
+        "flowName": "orders",
+        "type": "CheckpointTask",
+        "index": 0,
+        "groups": ["audit", "billing"],
+        "connectorEpoch": 4,
+    }
+    there = parse(ReplicationTask, task)
+    assert there.spec.groups == ("audit", "billing")
+    assert matches(there, task)
+    assert not matches(there, builder.build(0, ["audit"]))
+
+
 def test_a_source_task() -> None:
     held = [
         TopicPartitions(topic="a", partitions="0-3"),

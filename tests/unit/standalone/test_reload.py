@@ -115,6 +115,7 @@ def test_a_flow_is_added_and_one_that_is_gone_is_stopped(scene: Scene) -> None:
     assert scene.served == ["g"]
     assert [task.metadata.name for task in scene.herder.tasks("g")] == [
         "g-source-connector-0",
+        "g-checkpoint-connector-0",
         "g-heartbeat-connector-0",
     ]
     assert scene.spec.state == "Stopped"

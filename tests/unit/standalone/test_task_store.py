@@ -86,3 +86,13 @@ def test_a_deleted_unit_is_gone_for_its_holder(store: TaskStore, unit: Replicati
     with pytest.raises(TaskConflict, match="is gone") as conflict:
         store.write_status(task, held("driver-1", "aaa", 1))
     assert conflict.value.current is None
+
+
+def test_a_checkpoint_task_has_groups_and_is_written_when_they_change(store: TaskStore) -> None:
+    connector = store.of_flow("orders")[0]
+    kind = TaskType.CHECKPOINT_TASK
+    assert store.put_tasks(connector, kind, {0: ["audit", "billing"]})
+    assert not store.put_tasks(connector, kind, {0: ["audit", "billing"]})
+    (task,) = [one for one in store if one.spec.type is kind]
+    assert (task.spec.groups, task.spec.partitions) == (("audit", "billing"), ())
+    assert store.put_tasks(connector, kind, {0: ["audit"]})

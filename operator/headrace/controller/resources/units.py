@@ -5,8 +5,12 @@ from headrace.assign import TaskId
 from headrace.controller.resources.metadata import build_metadata
 from headrace.k8s import Object
 
-CONNECTORS = (TaskType.SOURCE_CONNECTOR, TaskType.HEARTBEAT_CONNECTOR)
-"""Those that are built; ``herder/standalone.py`` makes the same."""
+CONNECTORS = (
+    TaskType.SOURCE_CONNECTOR,
+    TaskType.CHECKPOINT_CONNECTOR,
+    TaskType.HEARTBEAT_CONNECTOR,
+)
+"""``standalone/herder.py`` makes the same."""
 
 
 def build_connector(flow: ReplicationFlow, type: TaskType) -> Object:

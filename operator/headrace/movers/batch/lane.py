@@ -12,6 +12,7 @@ from headrace.kafka import Renewal
 from headrace.kafka.wire import ProducerIdentity, Reply, start
 from headrace.movers.batch.lane_state import LaneState
 from headrace.movers.batch.pipeline import Pipeline
+from headrace.movers.copied_runs import Run
 from headrace.movers.lane import Copied, CopyFrom, Problem, Reached
 
 if TYPE_CHECKING:
@@ -148,6 +149,12 @@ class BatchLane:
                 )
                 for at, window in self._state.windows.items()
             }
+
+    def take_runs(self) -> dict[TopicPartition, list[Run]]:
+        """See ``Lane.take_runs``."""
+        with self._state.lock:
+            taken = {at: window.runs.take() for at, window in self._state.windows.items()}
+        return {at: runs for at, runs in taken.items() if runs}
 
     def problems(self) -> list[Problem]:
         """See ``Lane.problems``."""

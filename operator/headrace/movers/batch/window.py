@@ -4,6 +4,7 @@ from collections import deque
 
 from headrace.api import TopicPartition
 from headrace.movers.batch.outgoing import Outgoing
+from headrace.movers.copied_runs import CopiedRuns
 from headrace.movers.lane import Copied, CopyFrom, TargetLoss
 
 
@@ -25,6 +26,7 @@ class BatchWindow:
         "leader_epoch",
         "lost",
         "position",
+        "runs",
         "target",
         "target_offset",
         "unexpected_offsets",
@@ -49,6 +51,7 @@ class BatchWindow:
         self.last_timestamp_ms: int | None = None
         self.lost: TargetLoss | None = None
         """The target gave an offset again; nothing is acknowledged from there on."""
+        self.runs = CopiedRuns()
         self._floor = start.target_offset
         self._pending: deque[tuple[int, int, int]] = deque()  # first, next offset, timestamp ms
         self._copied = copied
@@ -88,6 +91,11 @@ class BatchWindow:
         if self.target_offset is not None and base_offset != self.target_offset:
             self.unexpected_offsets += 1
         records, size = outgoing.records, outgoing.payload_bytes
+        if outgoing.offsets is None:
+            self.runs.add(outgoing.first_offset, base_offset, records)
+        else:
+            for target, source in enumerate(outgoing.offsets, base_offset):
+                self.runs.add(source, target)
         self.target_offset = base_offset + records
         self.last_timestamp_ms = outgoing.max_timestamp_ms
         self.in_flight -= records

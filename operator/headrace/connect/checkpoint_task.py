@@ -1,0 +1,168 @@
+"""A checkpoint task: writes where its groups would go on, on the target."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from headrace.api import (
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    Reason,
+    TopicPartition,
+)
+from headrace.connect.checkpoint_log import CheckpointLog
+from headrace.connect.ownership import OwnershipLost
+from headrace.connect.synced_offset_log import SyncedOffsetLog
+from headrace.connect.threaded_unit import ThreadedUnit
+from headrace.errors import Fatal, HeadraceError, Retriable
+from headrace.kafka import Committed
+from headrace.replication import Checkpoint, CopiedTo, Precision, Translated
+
+_COVERED_WITHIN_S = 15.0
+"""So long an offset waits to be translated exactly: of a partition that is copied, a source task
+writes an offset sync every ten seconds."""
+_POLL_S = 1.0
+_AGAIN_S = 10.0
+_UNKNOWN = "Unknown"
+
+
+class GroupPartition(NamedTuple):
+    """A group's partition of the source."""
+
+    group: str
+    at: TopicPartition
+
+
+class CheckpointTask(ThreadedUnit):
+    """Every ``checkpoints.intervalSeconds`` it reads what its groups have committed; it writes the
+    checkpoints as soon as the offsets can be translated exactly, else a little later.
+
+    A missing right is reported, and stops nothing but the checkpoints.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._syncs = SyncedOffsetLog(self.context)
+        self._checkpoints = CheckpointLog(self.context)
+        self._groups: tuple[str, ...] = ()
+        self._next_read_s = self._wait_until_s = 0.0
+        self._waiting: dict[GroupPartition, Committed] = {}
+        """What is committed and has no checkpoint yet."""
+        self._refused: Retriable | None = None
+        """Why the offsets of some groups could not be read last."""
+        self._precision: dict[GroupPartition, str] = {}
+        """How each was translated last."""
+
+    def restore(self) -> None:
+        """Nothing to restore: the logs are read when they are needed."""
+
+    def run_once(self) -> float:
+        """Read what is committed if that is due, and write checkpoints."""
+        self.problem = self._refused
+        try:
+            wait_s = self._advance()
+        except OwnershipLost:
+            raise
+        except HeadraceError as error:
+            self.problem = error if isinstance(error, Retriable) else Retriable(str(error))
+            return _AGAIN_S if isinstance(error, Fatal) else _POLL_S
+        self._report()
+        return wait_s
+
+    def close(self) -> None:
+        """Free the clients."""
+        self._syncs.close()
+        self._checkpoints.close()
+
+    def _advance(self) -> float:
+        now_s, interval_s = self.clock.monotonic(), self.context.spec.checkpoints.interval_seconds
+        groups = self.ownership.task.spec.groups
+        if groups != self._groups or now_s >= self._next_read_s:
+            self._checkpoints.prepare()
+            self._read(groups)
+            self._groups, self._next_read_s = groups, now_s + interval_s
+            self._wait_until_s = now_s + min(_COVERED_WITHIN_S, interval_s / 2)
+        if self._waiting:
+            self._write(last=self.clock.monotonic() >= self._wait_until_s)
+        rest_s = max(0.0, self._next_read_s - self.clock.monotonic())
+        return min(_POLL_S, rest_s / 2) if self._waiting else rest_s
+
+    def _read(self, groups: Iterable[str]) -> None:
+        committed, refused = self.context.source.committed(groups)
+        self._waiting = {
+            GroupPartition(group, at): one
+            for group, offsets in committed.items()
+            for at, one in offsets.items()
+            if self.context.topics.matches(at.topic)
+        }
+        kept = self._precision.keys() & self._waiting.keys()
+        self._precision = {position: self._precision[position] for position in kept}
+        why = "; ".join(map(str, refused.values()))
+        self.problem = self._refused = Retriable(why[:4096]) if refused else None
+
+    def _write(self, *, last: bool) -> None:
+        """Write the checkpoints of what is waiting and translated; ``last``: of the others, too,
+        as well as they are known."""
+        self._syncs.read()
+        copied_to = self._copied_to({position.at for position in self._waiting})
+        translated = {
+            position: self._syncs.offsets.translate(position.at, one.offset, copied_to[position.at])
+            for position, one in self._waiting.items()
+        }
+        done = {
+            position: found
+            for position, found in translated.items()
+            if last or (found is not None and found.precision is Precision.EXACT)
+        }
+        self._checkpoints.write(
+            (self._checkpoint(position, found), found.precision)
+            for position, found in done.items()
+            if found is not None
+        )
+        for position, found in done.items():
+            self._precision[position] = _UNKNOWN if found is None else found.precision
+            del self._waiting[position]
+
+    def _copied_to(
+        self, partitions: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, CopiedTo | None]:
+        self.context.progress.start()
+        self.context.progress.read_to_end()
+        return {at: self._progress(at) for at in partitions}
+
+    def _progress(self, at: TopicPartition) -> CopiedTo | None:
+        try:
+            stored = self.context.stored(at)
+        except Fatal:  # the source task that cannot read it says so
+            return None
+        if stored is None:
+            return None
+        return CopiedTo(stored.source_offset, stored.target_offset)
+
+    def _checkpoint(self, position: GroupPartition, found: Translated) -> Checkpoint:
+        group, at = position
+        topic, committed = self.context.policy.target_topic(at.topic), self._waiting[position]
+        return Checkpoint(
+            group, topic, at.partition, committed.offset, found.offset, committed.metadata
+        )
+
+    def _report(self) -> None:
+        counts = Counter(self._precision.values())
+        words = {
+            Precision.EXACT: "exact",
+            Precision.AHEAD: "at the end of the copy, as they are not copied yet",
+            Precision.CONSERVATIVE: "earlier than they could be, as not every pair of offsets is "
+            "known",
+            _UNKNOWN: "without a checkpoint, as no offset sync is as old",
+        }
+        parts = [f"{counts[one]} {text}" for one, text in words.items() if counts[one]]
+        listed = ", ".join(parts) or "none yet"
+        condition = Condition(
+            type=ConditionType.READY,
+            status=ConditionStatus.TRUE,
+            reason=Reason.RUNNING,
+            message=f"offsets of {len(self._groups)} groups: {listed}",
+        )
+        generation = self.ownership.task.metadata.generation
+        self.observe(conditions=(condition,), observed_generation=generation)

@@ -1,0 +1,91 @@
+"""Reads a topic of one partition to its end, again and again."""
+
+from collections.abc import Iterator
+
+from headrace.api import ClusterAccess, TopicPartition
+from headrace.clock import Clock
+from headrace.errors import Retriable
+from headrace.kafka import (
+    Admin,
+    Consumer,
+    KafkaError,
+    Message,
+    Position,
+    Renewal,
+    assign,
+    translate,
+    translated,
+)
+from headrace.movers import Clients
+
+_SILENCE_S = 10.0
+_BATCH = 1_000
+
+
+class TopicTail:
+    """One thread calls it."""
+
+    def __init__(
+        self, topic: str, cluster: ClusterAccess, admin: Admin, clients: Clients, clock: Clock
+    ) -> None:
+        """``admin`` is of that cluster."""
+        self._at = TopicPartition(topic, 0)
+        self._cluster, self._admin, self._clients, self._clock = cluster, admin, clients, clock
+        self._position = 0
+        self._consumer: Consumer | None = None
+        self._renewal = Renewal()
+
+    def read(self) -> Iterator[Message]:
+        """What was written since the last call; all of it the first time.
+
+        Raises ``Retriable`` when a broker does not answer, and ``Fatal`` without the right to read.
+        What was taken until then is not read again.
+        """
+        end = self._admin.offsets([self._at], Position.LATEST)[self._at]
+        if end < self._position:
+            self.close()
+            raise Retriable(
+                f"topic {self._at.topic} on {self._admin.name} ends at {end}, and was read to "
+                f"{self._position}: it was made again"
+            )
+        tried = f"read topic {self._at.topic} on {self._admin.name}"
+        received_s = self._clock.monotonic()
+        while self._position < end:
+            with translated(tried):
+                messages = self._opened().consume(_BATCH, 0.2)
+            for message in messages:
+                yield from self._taken(message, tried)
+            if messages:
+                received_s = self._clock.monotonic()
+            elif self._clock.monotonic() - received_s > _SILENCE_S:
+                self.close()
+                raise Retriable(f"could not {tried}: no record within {_SILENCE_S:.0f} s")
+
+    def close(self) -> None:
+        """Free the client; the next read goes on from where this one is."""
+        if self._consumer is not None:
+            self._consumer.close()
+        self._consumer = None
+
+    def _taken(self, message: Message, tried: str) -> Iterator[Message]:
+        offset = message.offset()
+        if (error := message.error()) is None:
+            if offset is not None and offset >= self._position:
+                self._position = offset + 1
+                yield message
+        elif error.code() == KafkaError._PARTITION_EOF:
+            self._position = max(self._position, offset or 0)
+        else:
+            self.close()
+            raise translate(error, tried)
+
+    def _opened(self) -> Consumer:
+        if self._consumer is not None and self._renewal.due:
+            self.close()
+        if self._consumer is None:
+            self._renewal = Renewal(self._cluster)
+            # Compaction and retention move the start: what is gone is not missed.
+            settings = {"auto.offset.reset": "earliest"}
+            self._consumer = self._clients.consumer(self._cluster, settings)
+            assign(self._consumer, [(self._at, self._position)])
+        return self._consumer

@@ -1,0 +1,68 @@
+"""Which source offset became which target offset, of what a lane's partition has had acknowledged.
+
+A run is records whose offsets ascend by one on both sides: what is copied is one run until the
+source has a hole (compaction, a transaction's marker, a record that is left out).
+"""
+
+from typing import NamedTuple
+
+MOST_RUNS = 16
+"""That are kept until they are taken, four times a second. Beyond, every second one is forgotten:
+what lies between two that are kept is then not known."""
+
+
+class Run(NamedTuple):
+    """``records`` records from ``source`` on, which are on the target from ``target`` on."""
+
+    source: int
+    target: int
+    records: int
+    stretch: int
+    """Runs with the same number have nothing but each other, and what was forgotten of this lane,
+    between them on the target: with equal distances of offsets there are no holes either."""
+
+    @property
+    def last(self) -> tuple[int, int]:
+        """Source and target offset of the last record."""
+        return self.source + self.records - 1, self.target + self.records - 1
+
+    def continues(self, last: tuple[int, int]) -> bool:
+        """Whether its first record is the very next one on both sides."""
+        return (self.source - 1, self.target - 1) == last
+
+
+class CopiedRuns:
+    """Of one partition, as long as it is open. Calls come in the order of offsets."""
+
+    __slots__ = ("_records", "_runs", "_source", "_stretch", "_target")
+
+    def __init__(self) -> None:
+        self._runs: list[Run] = []
+        self._source = self._target = self._records = self._stretch = 0
+        """The run that goes on; without records when all of it was taken."""
+
+    def add(self, source: int, target: int, records: int = 1) -> None:
+        """The target has acknowledged these."""
+        count = self._records
+        if source == self._source + count and target == self._target + count:
+            self._records = count + records
+            return
+        if count:
+            self._close()
+        # Before the first one there is none: the number that it gets does not matter.
+        self._stretch += target != self._target + count
+        self._source, self._target, self._records = source, target, records
+
+    def take(self) -> list[Run]:
+        """What came since the last call; a run that goes on comes in pieces."""
+        if self._records:
+            self._close()
+            self._source, self._target = self._source + self._records, self._target + self._records
+            self._records = 0
+        runs, self._runs = self._runs, []
+        return runs
+
+    def _close(self) -> None:
+        self._runs.append(Run(self._source, self._target, self._records, self._stretch))
+        if len(self._runs) > MOST_RUNS:
+            del self._runs[1:-1:2]

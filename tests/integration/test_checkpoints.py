@@ -1,0 +1,361 @@
+"""Consumer groups of the source, and where they would go on at the target; real brokers."""
+
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from cluster.kubelet import Kubelet
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from support.flows import FlowRun, manifest, spec
+from support.mirror_client import mirror_client
+from support.operators import Operator, Resources
+from support.records import Record, count, make_topic, numbered, produce, read, unique
+
+from headrace.kafka import Admin
+from headrace.sandbox import Cluster
+
+WaitUntil = Callable[..., Any]
+
+
+class Decoded(NamedTuple):
+    """A checkpoint as another program reads it: Kafka's types, big-endian."""
+
+    group: str
+    topic: str
+    partition: int
+    upstream: int
+    downstream: int
+    metadata: str
+
+
+def decode(record: Record) -> Decoded:
+    """Not by headrace's own code."""
+    key, value = record.key or b"", record.value or b""
+    group, rest = string(key)
+    topic, rest = string(rest)
+    assert len(rest) == 4
+    version, upstream, downstream = struct.unpack_from(">hqq", value)
+    metadata, rest_of_value = string(value[18:])
+    assert (version, rest_of_value, record.headers) == (0, b"", ())
+    return Decoded(group, topic, struct.unpack(">i", rest)[0], upstream, downstream, metadata)
+
+
+def string(data: bytes) -> tuple[str, bytes]:
+    """A STRING, and what follows it."""
+    (length,) = struct.unpack_from(">h", data)
+    return data[2 : 2 + length].decode(), data[2 + length :]
+
+
+def checkpoints(target: Cluster, group: str, alias: str = "east") -> dict[int, Decoded]:
+    """The last ones of a group, by partition."""
+    found = read(spec(target), f"{alias}.checkpoints.internal")
+    decoded = [decode(record) for record in found.get(0, [])]
+    return {one.partition: one for one in decoded if one.group == group}
+
+
+def offsets(target: Cluster, group: str) -> dict[int, tuple[int, int]]:
+    """Source and target offset, by partition."""
+    return {
+        number: (one.upstream, one.downstream) for number, one in checkpoints(target, group).items()
+    }
+
+
+def commit(cluster: Cluster, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+    """As a consumer of that group does."""
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": group}
+    with closing(Consumer(settings)) as consumer:
+        consumer.commit(
+            offsets=[TopicPartition(topic, number, at) for number, at in offsets.items()],
+            asynchronous=False,
+        )
+
+
+def in_transactions(cluster: Cluster, topic: str, batches: Iterable[tuple[int, bool]]) -> None:
+    """So many records in each transaction, committed or aborted: each leaves a marker."""
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": unique("tx")}
+    )
+    producer.init_transactions(20)
+    for size, committed in batches:
+        producer.begin_transaction()
+        for n in range(size):
+            producer.produce(topic, b"%d" % n, b"tx-%d" % n, 0)
+        assert producer.flush(20) == 0  # an abort would drop what is not sent
+        if committed:
+            producer.commit_transaction(20)
+        else:
+            producer.abort_transaction(20)
+
+
+def positions(cluster: Cluster, topic: str) -> list[tuple[int, bytes | None]]:
+    """Offset and value of each committed record of partition 0, as a consumer sees them."""
+    found: list[tuple[int, bytes | None]] = []
+    settings = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "group.id": "reader",
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed",
+    }
+    with closing(Consumer(settings)) as consumer:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        while (message := consumer.poll(10)) is not None and message.error() is None:
+            found.append((message.offset() or 0, message.value()))
+    return found
+
+
+def oracle(source: Cluster, target: Cluster, topic: str) -> Callable[[int], int]:
+    """The target offset of the first record at or behind a source offset, by reading both."""
+    there = positions(source, topic)
+    copies = positions(target, f"east.{topic}")
+    assert [value for _, value in there] == [value for _, value in copies]
+    pairs = list(zip([at for at, _ in there], [at for at, _ in copies], strict=True))
+    behind = pairs[-1][1] + 1
+    return lambda offset: next((copy for at, copy in pairs if at >= offset), behind)
+
+
+def followed(name: str, source: Cluster, target: Cluster, *topics: str, **more: Any) -> Any:
+    """A flow that follows only the groups of one test, as often as it can."""
+    return manifest(
+        name,
+        source,
+        target,
+        *topics,
+        groups={"include": [f"{name}-.*"]},
+        discovery={"groupsSeconds": 1},
+        checkpoints={"intervalSeconds": 2},
+        **more,
+    )
+
+
+def test_offsets_of_groups_are_translated_and_follow_through_a_kill(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    name = unique("groups")
+    topic = make_topic(spec(east), name, 2)
+    produce(spec(east), topic, numbered(1000, 2))
+    group, late = f"{name}-billing", f"{name}-late"
+    commit(east, group, topic, {0: 0, 1: 123})
+    commit(east, f"{unique('other')}-group", topic, {0: 7})
+
+    with FlowRun(tmp_path, [followed(name, east, west, topic)]) as run:
+        wanted = {0: (0, 0), 1: (123, 123)}
+        wait_until(lambda: offsets(west, group), within_s=60, until=lambda found: found == wanted)
+        assert checkpoints(west, group)[1].topic == f"east.{topic}"
+        assert len(run.units("CheckpointTask")) == 1
+
+        commit(east, late, topic, {1: 500})
+        commit(east, group, topic, {0: 250})
+        wanted = {0: (250, 250), 1: (123, 123)}
+        wait_until(lambda: offsets(west, group), within_s=30, until=lambda found: found == wanted)
+        wait_until(
+            lambda: offsets(west, late), within_s=30, until=lambda found: found == {1: (500, 500)}
+        )
+        assert len(run.units("CheckpointTask")) == 2
+
+        run.drivers()[0].kill()
+        produce(spec(east), topic, numbered(1000, 2, first=1000))
+        commit(east, group, topic, {0: 900, 1: 1000})
+
+        def caught_up() -> bool:
+            found = offsets(west, group)
+            return {n: up for n, (up, _) in found.items()} == {0: 900, 1: 1000}
+
+        wait_until(caught_up, within_s=60)
+        wait_until(run.ready, within_s=60)
+    found = read(spec(west), f"east.{topic}")
+    for number, (upstream, downstream) in offsets(west, group).items():
+        rest = [record.value for record in found[number][downstream:]]
+        wanted_rest = [r.value for r in read(spec(east), topic)[number][upstream:]]
+        assert set(wanted_rest) <= set(rest), f"partition {number}: {upstream} -> {downstream}"
+
+
+@pytest.mark.parametrize("mover", ["Record", "Batch"])
+def test_the_very_next_record_of_a_topic_with_transactions(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil, mover: str
+) -> None:
+    name = unique(f"tx-{mover.lower()}")
+    topic = make_topic(spec(east), name, 1)
+    in_transactions(east, topic, [(5, True), (3, False), (1, True), (7, True), (2, False)])
+    committed = range(count(spec(east), topic) + 1)
+    for offset in committed:
+        commit(east, f"{name}-{offset}", topic, {0: offset})
+
+    def translated() -> dict[int, int]:
+        groups = {offset: offsets(west, f"{name}-{offset}") for offset in committed}
+        return {offset: found[0][1] for offset, found in groups.items() if found}
+
+    with FlowRun(tmp_path, [followed(name, east, west, topic, mover=mover)]) as run:
+        found = wait_until(translated, within_s=90, until=lambda d: len(d) == len(committed))
+        assert run.ready()
+    very_next = oracle(east, west, topic)
+    assert found == {offset: very_next(offset) for offset in committed}
+
+
+def test_without_a_right_records_are_copied_and_the_status_says_what_is_missing(
+    east: Cluster, start_cluster: Callable[..., Cluster], tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    west = start_cluster(
+        "strict",
+        properties={
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "allow.everyone.if.no.acl.found": "true",
+        },
+    )
+    name = unique("rights")
+    topic = make_topic(spec(east), name, 1)
+    produce(spec(east), topic, numbered(100, 1))
+    commit(east, f"{name}-billing", topic, {0: 40})
+    refused = [
+        make_topic(spec(west), "east.checkpoints.internal", 1, **{"cleanup.policy": "compact"}),
+        make_topic(spec(west), "mm2-offset-syncs.east.internal", 1),
+    ]
+    admin = AdminClient({"bootstrap.servers": west.bootstrap_servers})
+    rights = [only_read(topic) for topic in refused]
+    for future in admin.create_acls(rights).values():
+        future.result(20)
+
+    def errors() -> dict[str, str]:
+        return {
+            unit["type"]: unit["lastError"]["message"]
+            for unit in run.status().get("units", [])
+            if unit.get("lastError")
+        }
+
+    with FlowRun(tmp_path, [followed(name, east, west, topic)]) as run:
+        wait_until(lambda: count(spec(west), f"east.{topic}") == 100, within_s=60)
+        found = wait_until(errors, within_s=60, until=lambda found: "SourceTask" in found)
+        assert "write offset syncs to topic mm2-offset-syncs.east.internal" in found["SourceTask"]
+        assert "grant the principal rights on this topic" in found["SourceTask"]
+        assert run.ready()
+        syncs, checkpoints_only = rights[1], rights[0]
+        drop(admin, syncs)
+        produce(spec(east), topic, numbered(100, 1, first=100))
+        commit(east, f"{name}-billing", topic, {0: 150})
+        found = wait_until(errors, within_s=60, until=lambda found: "CheckpointTask" in found)
+        assert "write checkpoints to topic east.checkpoints.internal" in found["CheckpointTask"]
+        assert run.ready()
+        assert "east.checkpoints.internal" in run.condition("Ready")["message"]
+        drop(admin, checkpoints_only)
+        wait_until(lambda: offsets(west, f"{name}-billing") == {0: (150, 150)}, within_s=60)
+        wait_until(errors, within_s=30, until=lambda found: not found)
+        assert count(spec(west), f"east.{topic}") == 200
+
+
+def only_read(topic: str) -> AclBinding:
+    """Nothing but this on a topic, for anybody."""
+    return AclBinding(
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        "User:ANONYMOUS",
+        "*",
+        AclOperation.READ,
+        AclPermissionType.ALLOW,
+    )
+
+
+def drop(admin: AdminClient, right: AclBinding) -> None:
+    """Take the ACL back: everybody may do everything again."""
+    which = AclBindingFilter(
+        right.restype,
+        right.name,
+        right.resource_pattern_type,
+        right.principal,
+        right.host,
+        right.operation,
+        right.permission_type,
+    )
+    for future in admin.delete_acls([which]).values():
+        future.result(20)
+
+
+def test_syncs_are_on_the_source_when_the_flow_says_so(
+    start_cluster: Callable[..., Cluster], west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    source = start_cluster("north")
+    name = unique("located")
+    topic = make_topic(spec(source), name, 1)
+    in_transactions(source, topic, [(3, True), (2, True)])
+    commit(source, f"{name}-billing", topic, {0: 4})
+    flow = followed(name, source, west, topic, offsetSyncs={"location": "Source"})
+    with FlowRun(tmp_path, [flow]) as run:
+        wait_until(lambda: checkpoints(west, f"{name}-billing", "north"), within_s=60)
+        assert run.ready()
+    assert checkpoints(west, f"{name}-billing", "north")[0].downstream == 3
+    syncs = read(spec(source), "mm2-offset-syncs.west.internal")[0]
+    key = struct.pack(">h", len(topic)) + topic.encode() + struct.pack(">i", 0)
+    values = [one.value.hex() for one in syncs if one.key == key and one.value]
+    pairs = [(0, 0), (2, 2), (4, 3), (5, 4)]
+    assert values == [struct.pack(">qq", *pair).hex() for pair in pairs]
+    assert "mm2-offset-syncs.north.internal" not in Admin(spec(west)).topics()
+
+
+def test_kafkas_own_client_reads_checkpoints_as_mirror_maker_2s(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    name = unique("java")
+    topic = make_topic(spec(east), name, 2)
+    produce(spec(east), topic, numbered(100, 2))
+    group = f"{name}-billing"
+    commit(east, group, topic, {0: 17, 1: 50})
+    copy = f"east.{topic}"
+    with FlowRun(tmp_path, [followed(name, east, west, topic)]):
+        wait_until(lambda: len(offsets(west, group)) == 2, within_s=60)
+        with mirror_client(west) as client:
+            wait_until(lambda: "east" in client.upstream_clusters(), within_s=30)
+            assert "east.checkpoints.internal" in client.checkpoint_topics()
+            assert copy in client.remote_topics("east")
+            wanted = {(copy, 0): (17, ""), (copy, 1): (50, "")}
+            assert client.translate_offsets("east", group) == wanted
+            assert client.consumer_offsets("east", group) == wanted
+            assert client.translate_offsets("east", f"{name}-other") == {}
+
+
+def test_groups_of_a_flow_in_a_cluster(
+    *,
+    operator: Operator,
+    resources: Resources,
+    kubelet: Kubelet,
+    east: Cluster,
+    west: Cluster,
+    wait_until: WaitUntil,
+) -> None:
+    name = unique("pods")
+    topic = make_topic(spec(east), name, 1)
+    produce(spec(east), topic, numbered(100, 1))
+    groups = [f"{name}-audit", f"{name}-billing"]
+    for group in groups:
+        commit(east, group, topic, {0: 40})
+    more = {"heartbeats": {"enabled": False}, "drivers": {"replicas": 1}, "tasks": {"max": 1}}
+    resources.apply(followed(name, east, west, topic, **more))
+    for group in groups:
+        wait_until(lambda group=group: offsets(west, group) == {0: (40, 40)}, within_s=120)
+
+    def checkpoint_tasks() -> list[dict[str, Any]]:
+        units = resources.tasks(name).values()
+        return [unit for unit in units if unit["spec"]["type"] == "CheckpointTask"]
+
+    def reported() -> list[str]:
+        status = checkpoint_tasks()[0]["status"]
+        return [one["message"] for one in status.get("conditions", [])]
+
+    (task,) = checkpoint_tasks()
+    assert task["spec"]["groups"] == groups
+    exact = "offsets of 2 groups: 2 exact"
+    wait_until(reported, within_s=60, until=lambda found: found == [exact])
+    assert checkpoint_tasks()[0]["status"]["phase"] == "Running"
+    patch = '{"spec": {"checkpoints": {"enabled": false}}}'
+    resources.kubectl("patch", f"rflow/{name}", "--type=merge", "-p", patch)
+    wait_until(lambda: checkpoint_tasks() == [], within_s=60)
