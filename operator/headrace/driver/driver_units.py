@@ -22,8 +22,8 @@ class DriverUnits:
     def __init__(
         self, client: Client, namespace: str, driver: str, changed: Callable[[], None]
     ) -> None:
-        """``changed`` is called on the event loop: at every change of one of them, and once all that
-        are assigned or owned were listed, even if the list that came last was empty."""
+        """``changed`` is called on the event loop: at every change of one of them, and once those
+        that are assigned or owned were listed, even if the list that came last was empty."""
         self._client, self._namespace, self._changed = client, namespace, changed
         self._parsed: dict[str, tuple[str, ReplicationTask | None]] = {}
         self._standing_by = asyncio.Event()
