@@ -29,7 +29,7 @@ from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.errors import HeadraceError
 from headrace.kafka.wire import Cluster, Loop, ProducerIdentity, split_batches
 from headrace.kafka.wire.varints import read_uvarint
-from headrace.movers.batch import Appender, Outgoing, judged
+from headrace.movers.batch import Appender, Leaders, Outgoing, judged
 
 PARTITIONS = 8
 RUNS = 3
@@ -91,7 +91,11 @@ def append(
 
     with closing(Loop()) as loop, closing(Cluster(loop, ClusterAccess(spec))) as cluster:
         appender = Appender(
-            loop, cluster, ProducerIdentity(1, 0), lambda at, outgoing, base_offset: None, failed
+            loop,
+            Leaders(cluster),
+            ProducerIdentity(1, 0),
+            lambda at, outgoing, base_offset: None,
+            failed,
         )
         ats = [TopicPartition("orders", number) for number in range(PARTITIONS)]
         before = resource.getrusage(resource.RUSAGE_SELF)

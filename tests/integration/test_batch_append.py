@@ -24,7 +24,7 @@ from headrace.kafka.wire import (
     split_batches,
     start,
 )
-from headrace.movers.batch import Appender, Outgoing, Passage, judged, rebuilt
+from headrace.movers.batch import Appender, Leaders, Outgoing, Passage, judged, rebuilt
 from headrace.sandbox import Cluster as Brokers
 from headrace.sandbox import ClusterPlan, Sandbox
 
@@ -65,7 +65,7 @@ class Copy:
         self.identity: ProducerIdentity = self.wait(idempotent_producer(cluster))
         self.appender = Appender(
             self.loop,
-            cluster,
+            Leaders(cluster),
             self.identity,
             lambda at, _, base_offset: self.offsets.setdefault(at.partition, []).append(
                 base_offset

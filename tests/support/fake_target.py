@@ -34,7 +34,7 @@ from headrace.kafka.wire import (
     split_batches,
     stored_records,
 )
-from headrace.movers.batch import Appender, Outgoing
+from headrace.movers.batch import Appender, Leaders, Outgoing
 
 PRODUCE, METADATA = 0, 3
 TOPIC = "orders"
@@ -167,7 +167,8 @@ class FakeTarget:
 class Appending:
     """An appender to it, with what it has reported."""
 
-    def __init__(self, loop: Loop, target: FakeTarget) -> None:
+    def __init__(self, loop: Loop, target: FakeTarget, leaders: Leaders | None = None) -> None:
+        """``leaders``: those of another one, to be shared."""
         self.loop, self.target = loop, target
         self.acknowledged: dict[int, list[tuple[int, int, int]]] = {}
         """First and next source offset, and target offset, by partition."""
@@ -176,10 +177,11 @@ class Appending:
         self.made: list[int] = []
         self.released: list[int] = []
         self._next = dict.fromkeys(target.logs, 1000)
-        self.cluster = target.cluster(loop)
+        self.leaders = leaders or Leaders(target.cluster(loop))
+        self.cluster = self.leaders.cluster
         self.appender = Appender(
             loop,
-            self.cluster,
+            self.leaders,
             IDENTITY,
             self._acknowledge,
             self._fail,
@@ -225,6 +227,7 @@ class Appending:
     def close(self) -> None:
         """And its connections."""
         self.appender.close()
+        self.leaders.close()
         self.cluster.close()
 
     def _acknowledge(self, at: TopicPartition, outgoing: Outgoing, base_offset: int) -> None:

@@ -6,6 +6,7 @@ half hands to the target's, the ``Appender``. A lane runs in one thread, that of
 
 from headrace.movers.batch.appender import Appender
 from headrace.movers.batch.gate import Judged, Passage, Why, judged
+from headrace.movers.batch.leader import Leaders
 from headrace.movers.batch.mover import BatchMover
 from headrace.movers.batch.outgoing import (
     Acknowledged,
@@ -26,6 +27,7 @@ __all__ = [
     "Failed",
     "Indefinite",
     "Judged",
+    "Leaders",
     "Outgoing",
     "Passage",
     "Why",

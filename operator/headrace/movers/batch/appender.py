@@ -4,7 +4,6 @@ An idempotent producer as Kafka's own: what may have been appended is sent again
 with the same identity and sequence, until the target answers.
 """
 
-import itertools
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -12,7 +11,6 @@ from headrace.api import TopicPartition
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire import (
     Answer,
-    Cluster,
     CorruptBatch,
     Loop,
     Outcome,
@@ -23,7 +21,7 @@ from headrace.kafka.wire import (
     refusal,
     start,
 )
-from headrace.movers.batch.leader import Leader, Sent
+from headrace.movers.batch.leader import Leaders
 from headrace.movers.batch.outgoing import (
     Acknowledged,
     BatchCorrupt,
@@ -44,7 +42,6 @@ _MOST_DAMAGED = 3
 _FORGOTTEN_S = 600.0
 """Brokers forget a producer that rests for a day (``producer.id.expiration.ms``): long before, the
 first batch is sent by itself again."""
-_numbers = itertools.count(1)
 
 
 class Appender:
@@ -57,23 +54,22 @@ class Appender:
     def __init__(
         self,
         loop: Loop,
-        cluster: Cluster,
+        leaders: Leaders,
         identity: ProducerIdentity,
         acknowledged: Acknowledged,
         failed: Failed,
         *,
         waiting: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Partitions are those of ``cluster``, the target. ``waiting`` receives sentences about
-        what is tried again until it succeeds. Each partition's sequences begin with 0.
-        ``identity`` is that of partitions that do not ``begin`` with another."""
-        self._loop, self._cluster, self._identity = loop, cluster, identity
+        """Partitions are those of the target, whose ``leaders`` may be shared. ``waiting`` receives
+        sentences about what is tried again until it succeeds. Each partition's sequences begin with
+        0. ``identity`` is that of partitions that do not ``begin`` with another."""
+        self._loop, self._leaders, self._identity = loop, leaders, identity
+        self._cluster = leaders.cluster
         self._acknowledged, self._failed, self._waiting = acknowledged, failed, waiting
-        self._purpose = f"append-{next(_numbers)}"
         self._identities: dict[TopicPartition, ProducerIdentity] = {}
         """Of partitions with one of their own."""
         self._queues: dict[TopicPartition, PartitionQueue] = {}
-        self._leaders: dict[int, Leader] = {}
         self._lost: list[PartitionQueue] = []
         """Partitions whose leader has to be asked for."""
         self._searching = self._closed = False
@@ -105,7 +101,7 @@ class Appender:
         After ``Failed`` of the partition, and after ``close``, it is released at once.
         """
         if (queue := self._queues.get(at)) is None:
-            queue = self._queues[at] = PartitionQueue(at)
+            queue = self._queues[at] = PartitionQueue(at, self)
         if queue.failed or self._closed:
             outgoing.release()
             return
@@ -121,8 +117,7 @@ class Appender:
 
     def flush(self) -> None:
         """Send what may be sent, without waiting."""
-        for leader in list(self._leaders.values()):
-            leader.pump()
+        self._leaders.pump()
 
     def leave(self, partitions: Iterable[TopicPartition]) -> None:
         """Drop what was never sent of these; the rest still comes to an end. ``append`` goes on
@@ -136,12 +131,10 @@ class Appender:
         self.leave(list(self._queues))
 
     def close(self) -> None:
-        """Drop all: what is in flight may be appended, or not. Closes its connections."""
+        """Drop all: what is in flight may be appended, or not."""
         self._closed = True
         for queue in self._queues.values():
             _release(queue.fail())
-        for leader in self._leaders.values():
-            leader.close()
 
     # Leaders
 
@@ -156,14 +149,7 @@ class Appender:
                 self._search(queue)
                 return
             queue.leader = known.leader
-        self._leader(queue.leader).enlist(queue)
-
-    def _leader(self, node: int) -> Leader:
-        if (leader := self._leaders.get(node)) is None:
-            leader = self._leaders[node] = Leader(
-                self._cluster, node, self._purpose, self._answered, self._unreachable
-            )
-        return leader
+        self._leaders.of(queue.leader).enlist(queue)
 
     def _search(self, queue: PartitionQueue) -> None:
         self._lost.append(queue)
@@ -223,33 +209,30 @@ class Appender:
         if not self._closed and not queue.failed:
             self._search(queue)
 
-    def _unreachable(self, leader: Leader, error: HeadraceError) -> None:
-        for queue in leader.dismiss():
-            if not isinstance(error, Retriable):
-                self._fail(queue, error)
-            elif not queue.resting and not queue.failed:
-                self._rest(queue, error)
+    def unreachable(self, queue: PartitionQueue, error: HeadraceError) -> None:
+        """See ``Owner.unreachable``."""
+        if not isinstance(error, Retriable):
+            self._fail(queue, error)
+        elif not queue.resting and not queue.failed:
+            self._rest(queue, error)
 
     # Answers
 
-    def _answered(self, sent: Sent, reply: Reply[Produced]) -> None:
-        error = reply.error
-        if error is not None:
+    def answered(self, queue: PartitionQueue, entry: Entry, reply: Reply[Produced]) -> None:
+        """See ``Owner.answered``."""
+        if (error := reply.error) is not None:
             if not isinstance(error, HeadraceError):
                 raise error
-            for queue, entry in sent:
-                self._again(queue, entry, error)
+            self._again(queue, entry, error)
             return
-        found = reply.result().answers
-        for queue, entry in sent:
-            answer = found.get(queue.at)
-            if answer is None:
-                name = self._cluster.name
-                self._again(queue, entry, Retriable(f"{name} gave no answer for {queue.at}"))
-            elif answer.outcome is Outcome.APPENDED:
-                self._appended(queue, entry, answer.base_offset)
-            else:
-                self._not_appended(queue, entry, answer)
+        answer = reply.result().answers.get(queue.at)
+        if answer is None:
+            name = self._cluster.name
+            self._again(queue, entry, Retriable(f"{name} gave no answer for {queue.at}"))
+        elif answer.outcome is Outcome.APPENDED:
+            self._appended(queue, entry, answer.base_offset)
+        else:
+            self._not_appended(queue, entry, answer)
 
     def _appended(self, queue: PartitionQueue, entry: Entry, base_offset: int) -> None:
         if queue.failed:

@@ -1,9 +1,14 @@
-"""One broker of the target: its connection, and whose turn it is there."""
+"""The brokers of the target: a connection to each, and whose turn it is there.
+
+Several appenders may share them: a request costs as much as copying some 50 KB, so that it should
+have a batch of each partition that has one, whichever task copies it.
+"""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
+from headrace.api import TopicPartition
 from headrace.errors import HeadraceError
 from headrace.kafka.wire import (
     Cluster,
@@ -22,6 +27,8 @@ _TIMEOUT_MS = 20_000
 """For the target's replicas; its answer then comes before we give the connection up."""
 _ANSWER_WITHIN_S = 30.0
 
+_PURPOSE = "append"
+
 Sent = Sequence[tuple[PartitionQueue, Entry]]
 """What is in one request: at most one batch of each partition."""
 
@@ -29,19 +36,8 @@ Sent = Sequence[tuple[PartitionQueue, Entry]]
 class Leader:
     """Sends what its partitions have, each one batch at a time, in turns."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        node: int,
-        purpose: str,
-        answered: Callable[[Sent, Reply[Produced]], None],
-        unreachable: Callable[["Leader", HeadraceError], None],
-    ) -> None:
-        """``purpose`` gives it a connection of its own (``Cluster.connection``). ``answered`` is
-        called for each request; ``unreachable`` when there is no connection to be had."""
-        self.node = node
-        self._cluster, self._purpose = cluster, purpose
-        self._answered, self._unreachable = answered, unreachable
+    def __init__(self, cluster: Cluster, node: int) -> None:
+        self._cluster, self._node = cluster, node
         self._turns: deque[PartitionQueue] = deque()
         self._connection: Connection | None = None
         self._opening = self._closed = False
@@ -52,14 +48,6 @@ class Leader:
         if not queue.listed:
             queue.listed = True
             self._turns.append(queue)
-
-    def dismiss(self) -> list[PartitionQueue]:
-        """Forget whose turn it is: those."""
-        queues = list(self._turns)
-        for queue in queues:
-            queue.listed = False
-        self._turns.clear()
-        return queues
 
     def pump(self) -> None:
         """Send what may be sent, without waiting."""
@@ -76,6 +64,7 @@ class Leader:
 
     def _next(self) -> Sent:
         sent: list[tuple[PartitionQueue, Entry]] = []
+        ats: set[TopicPartition] = set()
         size = 0
         for _ in range(len(self._turns)):
             queue = self._turns[0]
@@ -85,9 +74,11 @@ class Leader:
                 continue
             if sent and size + entry.size > _REQUEST_BYTES:
                 break
-            queue.sent(entry)
-            size += entry.size
-            sent.append((queue, entry))
+            if queue.at not in ats:  # an earlier lane may still have some of this partition
+                queue.sent(entry)
+                size += entry.size
+                ats.add(queue.at)
+                sent.append((queue, entry))
             self._turns.rotate(-1)
         return sent
 
@@ -103,7 +94,8 @@ class Leader:
 
     def _came(self, sent: Sent, reply: Reply[Produced]) -> None:
         self._in_flight -= 1
-        self._answered(sent, reply)
+        for queue, entry in sent:
+            queue.owner.answered(queue, entry, reply)
         self.pump()
 
     def _connected(self) -> Connection | None:
@@ -111,16 +103,44 @@ class Leader:
             self._connection = None
             if not self._opening and not self._closed:
                 self._opening = True
-                start(self._cluster.connection(self.node, self._purpose)).then(self._opened)
+                opening = start(self._cluster.connection(self._node, _PURPOSE))
+                opening.then(self._opened)
         return self._connection
 
     def _opened(self, reply: Reply[Connection]) -> None:
         self._opening = False
         if isinstance(reply.error, HeadraceError):
-            self._unreachable(self, reply.error)
+            queues, self._turns = self._turns, deque()
+            for queue in queues:
+                queue.listed = False
+                queue.owner.unreachable(queue, reply.error)
             return
         self._connection = reply.result()
         if self._closed:
             self._connection.close()
         else:
             self.pump()
+
+
+class Leaders:
+    """Of one target. Whoever makes them closes them, and ``cluster``."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._leaders: dict[int, Leader] = {}
+
+    def of(self, node: int) -> Leader:
+        """The one of this broker."""
+        if (leader := self._leaders.get(node)) is None:
+            leader = self._leaders[node] = Leader(self.cluster, node)
+        return leader
+
+    def pump(self) -> None:
+        """Send what may be sent, without waiting."""
+        for leader in list(self._leaders.values()):
+            leader.pump()
+
+    def close(self) -> None:
+        """End the connections: what is in flight fails."""
+        for leader in self._leaders.values():
+            leader.close()

@@ -10,6 +10,7 @@ from headrace.kafka.wire import ProducerIdentity, Settings
 from headrace.movers.batch.fencing import MarkerFencing
 from headrace.movers.batch.lane import BatchLane
 from headrace.movers.batch.loop_thread import LoopThread, shared_loop
+from headrace.movers.batch.outlet import Outlet
 from headrace.movers.lane import Copied
 
 
@@ -32,17 +33,36 @@ class BatchMover:
         self.corrupt: dict[TopicPartition, int] = {}
         """Source offsets of batches that came damaged once."""
         self._begun: dict[TopicPartition, ProducerIdentity] = {}
-        self._beginning = threading.Lock()
+        self._lock = threading.Lock()
+        self._outlet: Outlet | None = None
         self.fencing = MarkerFencing(source, target, self.settings)
         """See ``Mover.fencing``."""
 
     def begin(self, at: TopicPartition, identity: ProducerIdentity) -> None:
         """Of a partition of the target: an epoch serves once. A second lane would begin with
         sequence 0 again, which brokers take for a batch that they have: it would be lost."""
-        with self._beginning:
+        with self._lock:
             if self._begun.get(at) == identity:
                 raise Fatal(f"internal error: {at} would be written with {identity} again")
             self._begun[at] = identity
+
+    def outlet(self, thread: LoopThread) -> Outlet:
+        """To the target, shared with other lanes: with the passwords and certificates of now. It is
+        to be released."""
+        with self._lock:
+            if self._outlet is None or not self._outlet.usable or self._outlet.outdated:
+                self._outlet = Outlet(thread, self.target, self.settings)
+            self._outlet.users += 1
+            return self._outlet
+
+    def release(self, outlet: Outlet) -> None:
+        """A lane needs it no more; in the thread of its loop."""
+        with self._lock:
+            outlet.users -= 1
+            if outlet.users:
+                return
+            outlet.usable = False
+        outlet.close()
 
     def lane(self, task: TaskId, on_error: Callable[[str], None], copied: Copied) -> BatchLane:
         """See ``Mover.lane``."""

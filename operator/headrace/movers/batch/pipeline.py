@@ -45,7 +45,8 @@ class Pipeline:
         self._loop = thread.loop
         settings, buffers = mover.settings, thread.buffers
         self._source = Cluster(thread.loop, mover.source, settings, buffers=buffers)
-        self._target = Cluster(thread.loop, mover.target, settings, buffers=buffers)
+        self._outlet = mover.outlet(thread)
+        self._target = self._outlet.cluster
         self.reader = Reader(self._source, thread.memory, self, mover.rack)
         self._appender: Appender | None = None
         self._identities: dict[TopicPartition, ProducerIdentity] = {}
@@ -69,7 +70,7 @@ class Pipeline:
                 continue
             self._appender = Appender(
                 self._loop,
-                self._target,
+                self._outlet.leaders,
                 identity,
                 self._delivered,
                 self._failed,
@@ -101,12 +102,12 @@ class Pipeline:
         drained.set()
 
     def close(self) -> None:
-        """End all connections."""
+        """End what others do not use, too."""
         self.reader.close()
         if self._appender is not None:
             self._appender.close()
         self._source.close()
-        self._target.close()
+        self._mover.release(self._outlet)
 
     def _say_target(self, why: object) -> None:
         self._state.say(self._mover.target.alias, why)

@@ -3,11 +3,19 @@
 from collections import deque
 from collections.abc import Iterator, Sequence
 from enum import Enum, auto
+from typing import Protocol
 
 from headrace.api import TopicPartition
 from headrace.backoff import Backoff
 from headrace.errors import HeadraceError
-from headrace.kafka.wire import ProducerIdentity, Stamped, sequence_after, stamped
+from headrace.kafka.wire import (
+    Produced,
+    ProducerIdentity,
+    Reply,
+    Stamped,
+    sequence_after,
+    stamped,
+)
 from headrace.movers.batch.outgoing import Outgoing
 
 IN_FLIGHT = 5
@@ -41,6 +49,18 @@ class Entry:
         self.base_offset = -1
 
 
+class Owner(Protocol):
+    """Who has a queue, and receives what becomes of it."""
+
+    def answered(self, queue: "PartitionQueue", entry: Entry, reply: Reply[Produced]) -> None:
+        """The request with this batch has its response, or has failed."""
+        ...
+
+    def unreachable(self, queue: "PartitionQueue", error: HeadraceError) -> None:
+        """There is no connection to its leader."""
+        ...
+
+
 class PartitionQueue:
     """From ``add`` to the acknowledgement. One thread calls it."""
 
@@ -59,12 +79,13 @@ class PartitionQueue:
         "leader",
         "listed",
         "on_wire",
+        "owner",
         "resting",
         "to_split",
     )
 
-    def __init__(self, at: TopicPartition) -> None:
-        self.at = at
+    def __init__(self, at: TopicPartition, owner: Owner) -> None:
+        self.at, self.owner = at, owner
         self.leader: int | None = None
         """Node that it is sent to; ``None``: not known."""
         self.listed = False

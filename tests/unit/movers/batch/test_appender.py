@@ -339,7 +339,9 @@ def test_what_was_never_sent_is_dropped_when_a_partition_is_left(
     assert target.logs[0].values == [b"first", *numbered(5), b"kept"]
 
 
-def test_close_releases_everything(appending: Appending, target: FakeTarget) -> None:
+def test_close_releases_what_is_not_on_the_wire_and_the_rest_when_it_comes_back(
+    appending: Appending, target: FakeTarget
+) -> None:
     appending.become_known()
     target.silent = True
     for value in numbered(8):
@@ -347,9 +349,52 @@ def test_close_releases_everything(appending: Appending, target: FakeTarget) -> 
     appending.until(lambda: len(target.sent) == 5)
     appending.appender.close()
 
+    assert sorted(appending.released) == [0, 6, 7, 8]
+    appending.leaders.close()
     assert sorted(appending.released) == appending.made
     appending.add(b"too late")
     assert sorted(appending.released) == appending.made
+
+
+def test_tasks_share_requests(appending: Appending, target: FakeTarget) -> None:
+    other = Appending(appending.loop, target, appending.leaders)
+    for value in numbered(2):
+        appending.add(value, partition=0)
+        other.add(value, partition=1)
+    appending.until_done()
+    other.until_done()
+
+    assert [sorted(request) for request in target.sent] == [[0, 1], [0, 1]]
+    assert appending.acknowledged.keys() == {0}
+    assert other.acknowledged.keys() == {1}
+    assert sorted(other.released) == other.made
+
+
+def test_a_task_that_ends_leaves_the_requests_of_others_alone(
+    appending: Appending, target: FakeTarget
+) -> None:
+    other = Appending(appending.loop, target, appending.leaders)
+    other.add(b"ends")
+    appending.add(b"a", partition=1)
+    other.appender.close()
+    appending.until_done()
+
+    assert [sorted(request) for request in target.sent] == [[1]]
+    assert target.logs[1].values == [b"a"]
+    assert not other.acknowledged
+
+
+def test_a_request_has_one_batch_of_a_partition_whoever_sends_it(
+    appending: Appending, target: FakeTarget
+) -> None:
+    later = Appending(appending.loop, target, appending.leaders)
+    appending.add(b"a")
+    later.add(b"b")
+    appending.appender.flush()
+    appending.until_done()
+    later.until(lambda: len(target.sent) == 2)
+
+    assert [sorted(request) for request in target.sent] == [[0], [0]]
 
 
 def test_without_a_cluster_it_says_so_and_tries_on(

@@ -1,0 +1,30 @@
+"""What the lanes of a mover send by: the connections to the target's brokers."""
+
+from headrace.api import ClusterAccess
+from headrace.kafka import Renewal
+from headrace.kafka.wire import Cluster, Settings
+from headrace.movers.batch.leader import Leaders
+from headrace.movers.batch.loop_thread import LoopThread
+
+
+class Outlet:
+    """Ended by the last lane that has it. Lanes that are made after a change of secrets get another
+    one."""
+
+    def __init__(self, thread: LoopThread, target: ClusterAccess, settings: Settings) -> None:
+        self.users = 0
+        self.usable = True
+        """Whether a new lane may have it."""
+        self._renewal = Renewal(target)
+        self.cluster = Cluster(thread.loop, target, settings, buffers=thread.buffers)
+        self.leaders = Leaders(self.cluster)
+
+    @property
+    def outdated(self) -> bool:
+        """Whether passwords or certificates have changed since it was made."""
+        return self._renewal.due
+
+    def close(self) -> None:
+        """End the connections."""
+        self.leaders.close()
+        self.cluster.close()
