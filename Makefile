@@ -17,7 +17,7 @@ SCRATCH := $(VENV)/scratch
 # Targets are steps of one small machine's work, and their output is read by people: never two at once.
 .NOTPARALLEL:
 .PHONY: help demo demo-k8s test check e2e cluster-up cluster-down cluster-status bench bench-assign \
-  bench-operator bench-verify soak lint docs format generate lock wheel images images-test push sbom clean preflight
+  bench-mirror bench-operator bench-verify soak lint docs format generate lock wheel images images-test push sbom clean preflight
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,10 @@ bench-assign: $(INSTALLED)  ## how long assignors take at 1,000,000 tasks, in wh
 
 bench-operator: $(INSTALLED)  ## the operator, its API server real, its drivers simulated: 200 flows, 10,000 tasks
 	$(IN_TESTS) bench.operator --full
+
+# Not part of bench: about an hour and a half by itself. Ten minutes: make bench-mirror QUICK=1
+bench-mirror: $(INSTALLED)  ## headrace beside MirrorMaker 2, on the same brokers: speed, CPU, memory
+	@$(IN_TESTS) bench.mirror $(if $(QUICK),--quick)
 
 # The figures of 100,000,000 need 40 GB of disk: make bench-verify MESSAGES=100000000
 MESSAGES := 1000000

@@ -52,16 +52,24 @@ def start_mirror_maker(
     target: Cluster,
     topics: str,
     more: Mapping[str, str] | None = None,
+    *,
+    heap_mb: int = HEAP_MB,
+    all_compilers: bool = False,
 ) -> "tuple[subprocess.Popen[bytes], Path]":
     """Start it, and let it end with the sandbox; the process and its log. ``more`` are further
-    settings. It copies nothing for the first five seconds."""
+    settings. It copies nothing for the first five seconds.
+
+    ``all_compilers``: as it runs in production; without, it is ready sooner, and slower for ever.
+    """
     java = find_java()
     classpath = ":".join(map(str, jars(JarSet.MIRROR_MAKER, java)))
     name = f"mirror-maker-{source.name}-{target.name}"
     file, path = sandbox.folder / f"{name}.properties", sandbox.folder / f"{name}.log"
     lines = (settings(source, target, topics) | dict(more or {})).items()
     write_whole(file, "".join(f"{key}={_escaped(value)}\n" for key, value in lines).encode())
-    options = [f"-Xmx{HEAP_MB}m", "-XX:TieredStopAtLevel=1", *LOGGING]
+    options = [f"-Xmx{heap_mb}m", *LOGGING]
+    if not all_compilers:
+        options.append("-XX:TieredStopAtLevel=1")
     command: list[str | Path] = [java.executable, *options, "-cp", classpath]
     command += ["org.apache.kafka.connect.mirror.MirrorMaker", file]
     with path.open("ab") as log:

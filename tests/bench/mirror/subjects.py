@@ -1,0 +1,116 @@
+"""What is compared: headrace with each mover, and MirrorMaker 2 in dedicated mode."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psutil
+import yaml
+from bench.mirror.workloads import Workload
+
+from headrace.host import spawn
+from headrace.sandbox import Cluster, Sandbox, start_mirror_maker
+
+MM2_HEAP_MB = 2048
+"""What its own start script gives it."""
+_STOP_S = 15
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One row of the table: headrace where there is a mover."""
+
+    name: str
+    mover: str = ""
+    tuned: bool = False
+
+
+DEFAULT, TUNED = "MM2 default", "MM2 tuned"
+SUBJECTS = (
+    Subject("headrace Batch", mover="Batch"),
+    Subject(TUNED, tuned=True),
+    Subject("headrace Record", mover="Record"),
+    Subject(DEFAULT),
+)
+
+
+@contextmanager
+def running(
+    subject: Subject, sandbox: Sandbox, alias: str, workload: Workload
+) -> Iterator[psutil.Process]:
+    """The process, whose children belong to it. ``alias`` is this run's own name of the source:
+    a replicator that finds the progress of an earlier run copies nothing."""
+    source = replace(sandbox.cluster("east"), name=alias)
+    target = sandbox.cluster("west")
+    if subject.mover:
+        process = _headrace(subject, sandbox.folder, source, target, workload)
+    else:
+        settings = {f"{target.name}.producer.compression.type": workload.codec}
+        if subject.tuned:
+            settings |= tuned(source.name, target.name)
+        process, _ = start_mirror_maker(
+            sandbox,
+            source,
+            target,
+            workload.name,
+            settings,
+            heap_mb=MM2_HEAP_MB,
+            all_compilers=True,
+        )
+    try:
+        yield psutil.Process(process.pid)
+    finally:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_STOP_S)
+        process.kill()
+        process.wait()
+
+
+def tuned(source: str, target: str) -> dict[str, str]:
+    """Clients of MirrorMaker 2 for throughput. Client settings have the prefix of their cluster."""
+    consumer = {
+        "max.poll.records": 10_000,
+        "fetch.min.bytes": 1 << 20,
+        "fetch.max.wait.ms": 100,
+        "max.partition.fetch.bytes": 4 << 20,
+    }
+    producer = {"batch.size": 512 << 10, "linger.ms": 20, "buffer.memory": 128 << 20}
+    return {f"{source}.consumer.{key}": str(value) for key, value in consumer.items()} | {
+        f"{target}.producer.{key}": str(value) for key, value in producer.items()
+    }
+
+
+def _headrace(
+    subject: Subject, folder: Path, source: Cluster, target: Cluster, workload: Workload
+) -> "subprocess.Popen[bytes]":
+    config = {"compression.type": workload.codec} if subject.mover == "Record" else {}
+    spec = {
+        "source": {"alias": source.name, "bootstrapServers": source.bootstrap_servers},
+        "target": {
+            "alias": target.name,
+            "bootstrapServers": target.bootstrap_servers,
+            "config": config,
+        },
+        "mover": subject.mover,
+        "topics": {"include": [workload.name]},
+    }
+    flow = {
+        "apiVersion": "headrace.dev/v1alpha1",
+        "kind": "ReplicationFlow",
+        "metadata": {"name": source.name},
+        "spec": spec,
+    }
+    file = folder / f"{source.name}.yaml"
+    file.write_text(yaml.safe_dump(flow))
+    with (folder / f"{source.name}.log").open("wb") as log:
+        return spawn(
+            [sys.executable, "-m", "headrace", "run", "--drivers", "1", str(file)],
+            at_parents_death=signal.SIGTERM,
+            stdout=log,
+            stderr=log,
+        )
