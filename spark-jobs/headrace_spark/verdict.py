@@ -113,6 +113,12 @@ def _load(evidence: Evidence) -> Iterator[Objection]:
             "the manifest does not add up: what was sent and did not fail is not what its "
             "partitions have, so a part of it is lost",
         )
+    if absent := evidence.run.topics.keys() - {topic.name for topic in manifest.topics}:
+        yield Objection(
+            Verdict.INCONCLUSIVE,
+            f"the manifest does not have {_few(tuple(sorted(absent)))}, which the test names: "
+            "nobody knows what was sent there",
+        )
     if counts.acknowledged == 0:
         yield Objection(Verdict.INCONCLUSIVE, "the source acknowledged no message at all")
     if counts.unmanifested:

@@ -15,6 +15,7 @@ STEP = ChaosStep(action=ChaosAction.KILL_DRIVER, at_percent=50)
 
 
 def run(**spec: Any) -> Run:
+    spec["load"] = {"topics": 1} | spec.get("load", {})
     return Run(
         name="r",
         test=MirrorTest.model_validate(mirror_test_of_another("t", **spec)),
@@ -63,6 +64,17 @@ def test_nothing_wrong_passes() -> None:
     assert verdict is Verdict.PASSED
     assert reasons == ("all 1,000 acknowledged messages are on the target, within every budget",)
     assert warnings == ()
+
+
+def test_a_manifest_without_a_topic_is_inconclusive() -> None:
+    """Its streams are gone with it, so that all that is left adds up, and is on the target."""
+    verdict, reasons, _ = judge(
+        replace(GOOD, manifest=manifest().model_copy(update={"topics": ()}))
+    )
+    assert verdict is Verdict.INCONCLUSIVE
+    assert reasons == (
+        "the manifest does not have t-0, which the test names: nobody knows what was sent there",
+    )
 
 
 @pytest.mark.parametrize("kind", ["missing", "reordered", "corrupted", "alien"])
