@@ -382,10 +382,10 @@ BAD = [
         ours="must not be empty",
     ),
     Bad(
-        flow(batchVerification=False),  # Off without quotes
+        flow(batchVerification=False),  # YAML takes Off for it
         "spec.batchVerification",
         'must be of type string: "boolean"',
-        ours="must be Off, Sampled or Full",
+        ours="must be Disabled, Sampled or Full",
     ),
     Bad(
         source(config={"socket.keepalive.enable": True}),
@@ -503,7 +503,7 @@ def test_what_is_not_built_is_refused(
 
 
 def test_what_asks_for_nothing_may_be_written(try_to_create: Create) -> None:
-    try_to_create(flow(batchVerification="Off", checkpoints={"applyToGroups": False}))
+    try_to_create(flow(batchVerification="Disabled", checkpoints={"applyToGroups": False}))
 
 
 def test_an_unknown_field_is_refused_by_its_name(

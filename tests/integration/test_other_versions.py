@@ -273,7 +273,7 @@ def test_definitions_that_are_older_than_the_operator(
             del schema["spec"]["properties"]["batchVerification"]
             remove_rules(schema, ".batchVerification")
 
-    unknown = flow("unknown", batchVerification="Off")
+    unknown = flow("unknown", batchVerification="Disabled")
     tried = ("-n", resources.namespace, "apply", "--dry-run=server", "-f", "-")
     known = accepted(lambda: api_server.kubectl(*tried, input=unknown))
     change_crds(older)

@@ -63,7 +63,7 @@ class Mover(StrEnum):
 class BatchVerification(StrEnum):
     """How many of the batches that are copied whole are decoded and checked as well."""
 
-    OFF = "Off"
+    DISABLED = "Disabled"
     SAMPLED = "Sampled"
     FULL = "Full"
 
@@ -293,8 +293,7 @@ class ReplicationFlowSpec(Model):
     config, Batch takes client.id and the source's client.rack. Batch repeats nothing after a crash.
     Auto: Record."""
     batch_verification: BatchVerification = BatchVerification.SAMPLED
-    """How many of the batches that are copied whole are decoded and checked as well. Off needs
-    quotes: YAML takes it for false."""
+    """How many of the batches that are copied whole are decoded and checked as well."""
     start_from: StartFrom = StartFrom.EARLIEST
     """Where a partition without progress begins. Latest: at the first record that is not older than
     the flow (in headrace run: than that run), by the record's timestamp, else at the end. So a

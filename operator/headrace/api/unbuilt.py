@@ -47,7 +47,11 @@ FLOW = (
     Part("target.authentication.type", built=_PASSWORDS),
     Part("policy.type", built=("Default", "Identity")),
     Part("delivery", built=(Delivery.AT_LEAST_ONCE,)),
-    Part("batch_verification", built=(BatchVerification.OFF,), unless=("mover", Mover.RECORD)),
+    Part(
+        "batch_verification",
+        built=(BatchVerification.DISABLED,),
+        unless=("mover", Mover.RECORD),
+    ),
     Part("acls.sync", built=(False,)),
     Part("checkpoints.apply_to_groups", built=(False,)),
 )

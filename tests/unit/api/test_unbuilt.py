@@ -8,7 +8,7 @@ from headrace.api import MirrorTest, ReplicationFlow, unbuilt
 from headrace.api.unbuilt import Unbuilt
 
 DEFAULTS = ("spec.batchVerification: Sampled",)
-NOTHING_ASKED = {"batchVerification": "Off"}
+NOTHING_ASKED = {"batchVerification": "Disabled"}
 
 
 def of_flow(**spec: Any) -> Unbuilt:
@@ -55,7 +55,7 @@ def test_a_flow_that_asks_for_nothing_that_is_missing() -> None:
         ),
         (
             {"batchVerification": "Full"},
-            "spec.batchVerification: Full is not built yet; use Off",
+            "spec.batchVerification: Full is not built yet; use Disabled",
         ),
         ({"acls": {"sync": True}}, "spec.acls.sync: true is not built yet; use false"),
         (
