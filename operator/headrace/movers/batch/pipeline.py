@@ -47,6 +47,7 @@ class Pipeline:
         self._source = Cluster(thread.loop, mover.source, settings, buffers=buffers)
         self._outlet = mover.outlet(thread)
         self._target = self._outlet.cluster
+        self._closed = False
         self.reader = Reader(self._source, thread.memory, self, mover.rack)
         self._appender: Appender | None = None
         self._identities: dict[TopicPartition, ProducerIdentity] = {}
@@ -102,7 +103,10 @@ class Pipeline:
         drained.set()
 
     def close(self) -> None:
-        """End what others do not use, too."""
+        """End what no other lane uses. A second time does nothing."""
+        if self._closed:
+            return
+        self._closed = True
         self.reader.close()
         if self._appender is not None:
             self._appender.close()

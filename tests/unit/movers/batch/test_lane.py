@@ -361,6 +361,43 @@ def test_nothing_is_sent_after_settling_and_positions_are_what_is_acknowledged(
     assert target.logs[0].values == [b"a"]
 
 
+def test_a_lane_that_ends_leaves_its_connections_to_the_others(
+    lanes: Lanes, source: FakeSource, target: FakeTarget
+) -> None:
+    ends, stays = lanes.make(), lanes.make()
+    ends.open({ZERO: START})
+    stays.open({ONE: START})
+    source.append(b"a")
+    source.append(b"x", partition=1)
+    lanes.until(lambda: ends.state()[ZERO].acknowledged and stays.state()[ONE].acknowledged)
+    made = [broker.connections for broker in target.brokers.values()]
+    lanes.made.remove(ends)
+    for _ in range(2):
+        ends.close()
+    source.append(b"y", partition=1)
+    lanes.until(lambda: stays.state()[ONE].acknowledged == 2)
+
+    assert target.logs[1].values == [b"x", b"y"]
+    assert [broker.connections for broker in target.brokers.values()] == made
+
+
+def test_a_lane_after_the_last_one_has_new_connections(
+    lanes: Lanes, source: FakeSource, target: FakeTarget
+) -> None:
+    lane = lanes.make()
+    lane.open({ZERO: START})
+    source.append(b"a")
+    lanes.until(lambda: lane.state()[ZERO].acknowledged == 1)
+    lanes.made.remove(lane)
+    lane.close()
+    later = lanes.make()
+    later.open({ONE: START})
+    source.append(b"x", partition=1)
+    lanes.until(lambda: later.state()[ONE].acknowledged == 1)
+
+    assert target.logs[1].values == [b"x"]
+
+
 def test_a_target_that_does_not_answer_is_not_settled(
     lanes: Lanes, source: FakeSource, target: FakeTarget
 ) -> None:
