@@ -50,7 +50,7 @@ class BatchMover:
         """To the target, shared with other lanes: with the passwords and certificates of now. It is
         to be released."""
         with self._lock:
-            if self._outlet is None or not self._outlet.usable or self._outlet.outdated:
+            if self._outlet is None or self._outlet.outdated:
                 self._outlet = Outlet(thread, self.target, self.settings)
             self._outlet.users += 1
             return self._outlet
@@ -61,7 +61,8 @@ class BatchMover:
             outlet.users -= 1
             if outlet.users:
                 return
-            outlet.usable = False
+            if outlet is self._outlet:
+                self._outlet = None
         outlet.close()
 
     def lane(self, task: TaskId, on_error: Callable[[str], None], copied: Copied) -> BatchLane:

@@ -13,8 +13,6 @@ class Outlet:
 
     def __init__(self, thread: LoopThread, target: ClusterAccess, settings: Settings) -> None:
         self.users = 0
-        self.usable = True
-        """Whether a new lane may have it."""
         self._renewal = Renewal(target)
         self.cluster = Cluster(thread.loop, target, settings, buffers=thread.buffers)
         self.leaders = Leaders(self.cluster)
