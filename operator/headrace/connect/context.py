@@ -24,7 +24,7 @@ from headrace.errors import InvalidSpec
 from headrace.logs import get_logger
 from headrace.movers import KAFKA, BatchMover, Clients, DeadLetters, Mover, ProgressLog, RecordMover
 from headrace.replication import (
-    GroupFilter,
+    NameFilter,
     Progress,
     ProgressKey,
     TopicFilter,
@@ -91,7 +91,7 @@ class FlowContext:
         self.resets = _resets(flow)
         topics, alias = flow.spec.topics, flow.spec.target.alias
         self.topics = TopicFilter(topics.include, topics.exclude, self.policy, alias)
-        self.groups = GroupFilter(flow.spec.groups.include, flow.spec.groups.exclude)
+        self.groups = NameFilter(flow.spec.groups.include, flow.spec.groups.exclude)
 
     @property
     def spec(self) -> ReplicationFlowSpec:

@@ -1,7 +1,7 @@
 """What a flow copies, in which names, with which records beside it. Pure."""
 
 from headrace.replication.checkpoints import Checkpoint, checkpoints_topic, next_checkpoint
-from headrace.replication.filters import GroupFilter, TopicFilter
+from headrace.replication.filters import NameFilter, TopicFilter
 from headrace.replication.group_splitting import split_groups
 from headrace.replication.heartbeats import Heartbeat
 from headrace.replication.offset_syncs import STRETCH, OffsetSync, offset_syncs_topic
@@ -15,9 +15,9 @@ __all__ = [
     "STRETCH",
     "Checkpoint",
     "CopiedTo",
-    "GroupFilter",
     "Heartbeat",
     "Loss",
+    "NameFilter",
     "OffsetSync",
     "Precision",
     "Progress",

@@ -11,6 +11,20 @@ _INTERNAL = re.compile(r"__.*|\..*|.*[-.]internal")
 cluster's bookkeeping would be taken for one's own."""
 
 
+class NameFilter:
+    """Full match of the name; exclude wins."""
+
+    def __init__(self, include: Sequence[str], exclude: Sequence[str]) -> None:
+        self.include = [re.compile(pattern) for pattern in include]
+        self._exclude = [re.compile(pattern) for pattern in exclude]
+
+    def matches(self, name: str) -> bool:
+        """Whether it is one of them."""
+        if any(pattern.fullmatch(name) for pattern in self._exclude):
+            return False
+        return any(pattern.fullmatch(name) for pattern in self.include)
+
+
 class TopicFilter:
     """Full match of the name; exclude wins; heartbeats always pass, internal topics never."""
 
@@ -21,8 +35,7 @@ class TopicFilter:
         policy: ReplicationPolicy,
         target_alias: str,
     ) -> None:
-        self._include = [re.compile(pattern) for pattern in include]
-        self._exclude = [re.compile(pattern) for pattern in exclude]
+        self._names = NameFilter(include, exclude)
         self._policy = policy
         self._target_alias = target_alias
 
@@ -32,29 +45,13 @@ class TopicFilter:
             return True
         if _INTERNAL.fullmatch(topic) or self._policy.came_from(topic, self._target_alias):
             return False
-        if any(pattern.fullmatch(topic) for pattern in self._exclude):
-            return False
-        return any(pattern.fullmatch(topic) for pattern in self._include)
+        return self._names.matches(topic)
 
     def unmatched(self, topics: Sequence[str]) -> list[str]:
         """The include patterns that match none of these topics."""
         replicated = [topic for topic in topics if self.matches(topic)]
         return [
             pattern.pattern
-            for pattern in self._include
+            for pattern in self._names.include
             if not any(pattern.fullmatch(topic) for topic in replicated)
         ]
-
-
-class GroupFilter:
-    """Full match of the name; exclude wins."""
-
-    def __init__(self, include: Sequence[str], exclude: Sequence[str]) -> None:
-        self._include = [re.compile(pattern) for pattern in include]
-        self._exclude = [re.compile(pattern) for pattern in exclude]
-
-    def matches(self, group: str) -> bool:
-        """Whether checkpoints follow this group of the source."""
-        if any(pattern.fullmatch(group) for pattern in self._exclude):
-            return False
-        return any(pattern.fullmatch(group) for pattern in self._include)
