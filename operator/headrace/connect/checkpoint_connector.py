@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 
 from headrace.api import (
-    Condition,
     ConditionStatus,
-    ConditionType,
     Reason,
     TaskType,
 )
@@ -81,11 +79,4 @@ class CheckpointConnector(ThreadedUnit):
                 f"no consumer group of {source} that matches spec.groups has committed offsets of "
                 "the flow's topics; only groups that the user may describe are seen"
             )
-        condition = Condition(
-            type=ConditionType.READY,
-            status=ConditionStatus.TRUE,
-            reason=Reason.RUNNING,
-            message=message,
-        )
-        generation = self.ownership.task.metadata.generation
-        self.observe(conditions=(condition,), observed_generation=generation)
+        self.report_ready(ConditionStatus.TRUE, Reason.RUNNING, message)

@@ -5,9 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from headrace.api import (
-    Condition,
     ConditionStatus,
-    ConditionType,
     Reason,
     TopicPartition,
 )
@@ -158,11 +156,5 @@ class CheckpointTask(ThreadedUnit):
         }
         parts = [f"{counts[one]} {text}" for one, text in words.items() if counts[one]]
         listed = ", ".join(parts) or "none yet"
-        condition = Condition(
-            type=ConditionType.READY,
-            status=ConditionStatus.TRUE,
-            reason=Reason.RUNNING,
-            message=f"offsets of {len(self._groups)} groups: {listed}",
-        )
-        generation = self.ownership.task.metadata.generation
-        self.observe(conditions=(condition,), observed_generation=generation)
+        message = f"offsets of {len(self._groups)} groups: {listed}"
+        self.report_ready(ConditionStatus.TRUE, Reason.RUNNING, message)

@@ -8,9 +8,7 @@ from typing import Any
 
 from headrace.api import (
     HEARTBEATS,
-    Condition,
     ConditionStatus,
-    ConditionType,
     Reason,
     ReplicationTask,
     TaskType,
@@ -73,7 +71,7 @@ class SourceConnector(ThreadedUnit):
                     f"are the same cluster ({source_id}): a flow needs two; correct one of "
                     "spec.source.bootstrapServers and spec.target.bootstrapServers"
                 )
-                self._report(ConditionStatus.FALSE, Reason.SAME_CLUSTER, str(error))
+                self.report_ready(ConditionStatus.FALSE, Reason.SAME_CLUSTER, str(error))
                 raise error
             self.context.progress.start()
 
@@ -232,7 +230,7 @@ class SourceConnector(ThreadedUnit):
         except TargetTaken as error:
             if error.topics == {self.context.policy.target_topic(HEARTBEATS)}:
                 raise _HeartbeatsTaken from error
-            self._report(ConditionStatus.FALSE, Reason.TARGET_TOPIC_TAKEN, str(error))
+            self.report_ready(ConditionStatus.FALSE, Reason.TARGET_TOPIC_TAKEN, str(error))
             raise
         except TaskConflict as error:
             raise OwnershipLost(str(error)) from error
@@ -242,13 +240,13 @@ class SourceConnector(ThreadedUnit):
         on_source = found.on_source
         unmatched = self.context.topics.unmatched(list(on_source))
         if found.problems:
-            self._report(
+            self.report_ready(
                 ConditionStatus.FALSE,
                 Reason.TARGET_PARTITIONS_TOO_FEW,
                 "; ".join(found.problems.values())[:4096],
             )
         elif unmatched:
-            self._report(
+            self.report_ready(
                 ConditionStatus.TRUE,
                 Reason.NO_TOPIC_MATCHES,
                 f"no topic of {self.context.spec.source.alias} matches {', '.join(unmatched)} "
@@ -261,7 +259,7 @@ class SourceConnector(ThreadedUnit):
             if problems := self._configs.problems:
                 others = f" and of {len(problems) - 1} more" if len(problems) > 1 else ""
                 message += f"; settings not synchronized: {next(iter(problems.values()))}{others}"
-            self._report(ConditionStatus.TRUE, Reason.RUNNING, message[:4096])
+            self.report_ready(ConditionStatus.TRUE, Reason.RUNNING, message[:4096])
 
     @contextmanager
     def _asking(self, unreachable: Reason) -> Iterator[None]:
@@ -269,18 +267,11 @@ class SourceConnector(ThreadedUnit):
             yield
         except Retriable as error:
             reason = error.reason if isinstance(error, AccessDenied) else unreachable
-            self._report(ConditionStatus.FALSE, reason, str(error))
+            self.report_ready(ConditionStatus.FALSE, reason, str(error))
             raise
 
     def _now_ms(self) -> int:
         return int(self.clock.monotonic() * 1000)
-
-    def _report(self, ready: ConditionStatus, reason: Reason, message: str) -> None:
-        condition = Condition(
-            type=ConditionType.READY, status=ready, reason=reason, message=message
-        )
-        generation = self.ownership.task.metadata.generation
-        self.observe(conditions=(condition,), observed_generation=generation)
 
 
 def _split_of(published: Iterable[ReplicationTask]) -> Split:

@@ -5,7 +5,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Self
 
-from headrace.api import ReplicationTask, ReplicationTaskStatus, TaskPhase
+from headrace.api import (
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    Reason,
+    ReplicationTask,
+    ReplicationTaskStatus,
+    TaskPhase,
+)
 from headrace.backoff import Backoff
 from headrace.connect.context import FlowContext
 from headrace.connect.herder import Herder
@@ -115,6 +123,14 @@ class ThreadedUnit(ABC):
         """Set fields of the status that the next report carries."""
         self._life.observe(**fields)
         self._life.changed()
+
+    def report_ready(self, ready: ConditionStatus, reason: Reason, message: str) -> None:
+        """Set its condition ``Ready``, of the object's generation."""
+        condition = Condition(
+            type=ConditionType.READY, status=ready, reason=reason, message=message
+        )
+        generation = self.ownership.task.metadata.generation
+        self.observe(conditions=(condition,), observed_generation=generation)
 
     # The life.
 
