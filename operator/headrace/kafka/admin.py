@@ -44,6 +44,8 @@ _BELIEVED_S = 1.0
 """So long no broker can be reached before that is an answer: a name has several addresses, which
 are tried in turn, and the client tries a refused one again after 0.1 s."""
 
+_UNANSWERED = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT}
+
 
 class Topic(NamedTuple):
     """A topic as a cluster knows it; ``topic_id`` changes when it is deleted and made again."""
@@ -404,6 +406,7 @@ class Admin:
             except TimeoutError:
                 passed_s = time.monotonic() - began
                 if passed_s >= waited_s:
+                    self._renew()
                     message = f"could not {tried}: no answer in time ({waited_s:.0f} s)"
                     raise Retriable(message) from None
                 if passed_s >= _BELIEVED_S and (why := self._unreachable(tried)):
@@ -428,7 +431,14 @@ class Admin:
 
     def _failed(self, error: KafkaException, tried: str) -> HeadraceError:
         self._client.poll(0)  # receive what happened meanwhile
+        if error.args[0].code() in _UNANSWERED:
+            self._renew()
         return self._diagnosed(tried, error)
+
+    def _renew(self) -> None:
+        """Have the next request made by a new client: one that a broker told of no brokers, as a
+        broker does that its controller has fenced, may never connect again (librdkafka, #5301)."""
+        self._renewed.discard(self._client)
 
     def _diagnosed(self, tried: str, error: KafkaError | KafkaException) -> HeadraceError:
         reported = self._client_error or self._advertised

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import confluent_kafka
 import pytest
-from confluent_kafka import OFFSET_INVALID
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.errors import Retriable
@@ -100,3 +100,23 @@ def test_a_client_is_kept_until_it_has_answered(monkeypatch: pytest.MonkeyPatch)
     spec = ClusterSpec(alias="east", bootstrap_servers="127.0.0.1:1")
     east = Admin(ClusterAccess(spec), timeout_s=0.3)
     assert east.offsets([AT], Position.LATEST) == {AT: 42}
+
+
+@pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError._TRANSPORT])
+def test_a_client_that_no_broker_answers_is_not_asked_again(
+    monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    # librdkafka's issue 5301: told of no brokers, by a broker that is fenced, it may be silent for
+    # ever, while a new client is answered at once.
+    class Silent(FakeAdminClient):
+        def list_topics(self, **_: Any) -> Any:
+            raise KafkaException(KafkaError(code))
+
+    made = iter([Silent(), FakeAdminClient()])
+    monkeypatch.setattr("headrace.kafka.admin.construct", lambda *_: next(made))
+    monkeypatch.setattr("headrace.kafka.admin.diagnose", lambda *about: about[2])
+    spec = ClusterSpec(alias="east", bootstrap_servers="127.0.0.1:1")
+    east = Admin(ClusterAccess(spec), timeout_s=0.3)
+    with pytest.raises(Retriable, match="list the topics of east"):
+        east.topics()
+    assert east.topics() == {}
