@@ -22,3 +22,14 @@ class InvalidSpec(Fatal):
 
 class GaveUp(HeadraceError):
     """The time that was given is over, and it is not known how things stand."""
+
+
+def from_exception(error: Exception) -> HeadraceError:
+    """Any error as one that people can be shown: an ``OSError`` (a full disk, a file without
+    rights) is the machine's, and any other that is not ours is a defect of headrace."""
+    if isinstance(error, HeadraceError):
+        return error
+    if isinstance(error, OSError):
+        file = f"{error.filename}: " if error.filename else ""
+        return Retriable(f"{file}{error.strerror or error}")
+    return HeadraceError(f"internal error, please report it: {error!r}")

@@ -11,7 +11,7 @@ import click
 
 from headrace import __version__
 from headrace.cli.exits import Exit, exit_for
-from headrace.errors import HeadraceError, InvalidSpec
+from headrace.errors import HeadraceError, InvalidSpec, from_exception
 
 COMMANDS = {
     "demo": "real brokers on this machine, a flow, a mirror test, a verdict",
@@ -100,15 +100,14 @@ def main(argv: Sequence[str] | None = None, name: str = "headrace") -> int:
         return exit_for(error)
     except OSError as error:
         # A full disk, a file without rights: nothing that a report of ours could correct.
-        file = f"{error.filename}: " if error.filename else ""
-        _say(f"headrace: {file}{error.strerror or error}")
+        _say(f"headrace: {from_exception(error)}")
         return Exit.FAILED
     except Exception as error:  # noqa: BLE001 - the last place that can make it a sentence
         # A defect of headrace: a developer gets the trace, a user gets a message.
         if os.environ.get("HEADRACE_LOG_LEVEL", "").upper() == "DEBUG":
             traceback.print_exc()
         click.echo(
-            f"headrace: internal error, please report it: {error!r} "
+            f"headrace: {from_exception(error)} "
             "(HEADRACE_LOG_LEVEL=DEBUG shows where)",
             err=True,
         )

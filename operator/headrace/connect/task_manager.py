@@ -12,7 +12,7 @@ from typing import TypeVar
 from headrace.api import TaskPhase, TopicPartition
 from headrace.assign import TaskId
 from headrace.connect.task import Role, Task
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, from_exception
 from headrace.logs import get_logger
 
 T = TypeVar("T")
@@ -167,8 +167,8 @@ class TaskManager:
         except HeadraceError as error:
             task.fail(error)
         except Exception as error:
-            log.exception("internal error", task=task.id.name)
-            task.fail(HeadraceError(f"internal error, please report it: {error!r}"))
+            log.exception("ended by an error", task=task.id.name)
+            task.fail(from_exception(error))
         return None
 
     def _in(self, *phases: TaskPhase) -> list[Task]:

@@ -19,7 +19,7 @@ from headrace.connect.context import FlowContext
 from headrace.connect.herder import Herder
 from headrace.connect.lifecycle import LifeCycle, release
 from headrace.connect.ownership import Ownership
-from headrace.errors import HeadraceError, Retriable
+from headrace.errors import HeadraceError, Retriable, from_exception
 from headrace.kafka import KafkaException, translate
 from headrace.logs import get_logger
 
@@ -143,8 +143,8 @@ class ThreadedUnit(ABC):
             self._life.end(translate(error, f"run {self.name}"))
         except Exception as error:
             # A fault of ours must not take the other units along; it is shown like any failure.
-            self.log.exception("internal error")
-            self._life.end(HeadraceError(f"internal error, please report it: {error!r}"))
+            self.log.exception("ended by an error")
+            self._life.end(from_exception(error))
         finally:
             self.close()
             self._life.changed()

@@ -35,7 +35,7 @@ from headrace.connect.task import Role
 from headrace.connect.task_loop import TaskLoop
 from headrace.connect.task_manager import TaskManager
 from headrace.connect.threaded_unit import ThreadedUnit
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, from_exception
 from headrace.logs import get_logger
 
 _THREADS: dict[TaskType, Callable[..., ThreadedUnit]] = {
@@ -187,9 +187,9 @@ class Worker:
             try:
                 self._reconcile()
                 self._report()
-            except Exception:  # noqa: BLE001 - it is logged, with its trace
+            except Exception as error:  # noqa: BLE001 - it is logged, with its trace
                 # The next reconcile may succeed, and must come: nothing else reports or releases.
-                self._log.exception("internal error, please report it")
+                self._log.exception("could not reconcile", error=str(from_exception(error)))
             self._reconciled_at = time.monotonic()
             self._wake.wait(_REPORT_INTERVAL_S)
             self._wake.clear()

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import HeadraceError, InvalidSpec, Retriable
+from headrace.errors import HeadraceError, InvalidSpec, Retriable, from_exception
 from headrace.logs import get_logger
 
 log = get_logger(__name__)
@@ -124,8 +124,8 @@ async def _answered(handle: Handler, line: bytes) -> dict[str, Any]:
     except HeadraceError as error:
         return {"error": str(error), "later": True}
     except Exception as error:
-        log.exception("internal error", asked=line.decode(errors="replace")[:200])
-        return {"error": f"internal error, please report it: {error!r}", "later": True}
+        log.exception("could not answer", asked=line.decode(errors="replace")[:200])
+        return {"error": str(from_exception(error)), "later": True}
 
 
 def _answers(path: Path) -> bool:
