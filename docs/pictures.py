@@ -42,7 +42,7 @@ def lines() -> list[Text]:
     """The screen, line by line."""
     orders = [_task("orders", number, lag=number * 1_667) for number in range(1, 7)]
     idle = [_task("customers", number) for number in range(20)]
-    failed = [_task("payments", 0, error=_REFUSED), _task("payments", 1, lag=120)]
+    failed = [_task("payments", 0, lag=1_204, error=_REFUSED), _task("payments", 1, lag=120)]
     flows = [_flow("orders", orders), _flow("customers", idle), _flow("payments", failed, _REFUSED)]
     return screen(flows, [], 3723, WIDTH, HEIGHT)
 
