@@ -79,7 +79,7 @@ _KINDS: tuple[_Kind, _Kind] = (lambda load: load.connectors, lambda load: load.t
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a round tells the workers."""
+    """What a round sends to the workers."""
 
     next: Mapping[DriverName, Load]
     """All that each worker is to run once the round is done."""

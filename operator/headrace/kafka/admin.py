@@ -436,8 +436,8 @@ class Admin:
         return self._diagnosed(tried, error)
 
     def _renew(self) -> None:
-        """Have the next request made by a new client: one that a broker told of no brokers, as a
-        broker does that its controller has fenced, may never connect again (librdkafka, #5301)."""
+        """Have a new client make the next request. This one may never connect again: so librdkafka
+        does after a broker that is fenced has answered with no brokers (its issue 5301)."""
         self._renewed.discard(self._client)
 
     def _diagnosed(self, tried: str, error: KafkaError | KafkaException) -> HeadraceError:

@@ -58,7 +58,7 @@ def _read(cluster: ClusterAccess, use: SecretUse) -> str:
             # So a pod has it for a Secret that is not there.
             why = f"there is no Secret {use.secret_name}, or it is empty, {wanted}"
         elif not secret.is_dir():
-            why = f"there is no Secret {use.secret_name}, {wanted} (looked in {cluster.secrets})"
+            why = f"there is no Secret {use.secret_name}, {wanted} (searched in {cluster.secrets})"
     except OSError as error:
         why = f"{secret / use.key}, {wanted}, cannot be read: {error.strerror}"
     except UnicodeDecodeError:

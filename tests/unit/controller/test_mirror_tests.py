@@ -576,7 +576,7 @@ def test_the_verdict_is_the_reports(verdict: str, ready: str, stalled: str) -> N
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (None, "the verifier ended without a report (deadline was met): look into the log of Job"),
+        (None, "the verifier ended without a report (deadline was met): see the log of Job"),
         ("{", "the report cannot be read"),
         ("[]", "the report cannot be read"),
         ('{"run": "261121-030000-5d1f", "verdict": "Wonderful"}', "the report cannot be read"),

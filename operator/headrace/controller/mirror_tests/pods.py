@@ -148,7 +148,7 @@ def _ended(name: str, ended: Object, memory: str) -> PodProblem:
         )
     lines = str(ended.get("message", "")).splitlines()
     messages = [line.removeprefix(_PREFIX) for line in lines if line.startswith(_PREFIX)]
-    why = messages[-1] if messages else f"look into its log (kubectl logs {name})"
+    why = messages[-1] if messages else f"see its log (kubectl logs {name})"
     code = ended["exitCode"]
     killed = f"signal {code - _SIGNALS}" if code > _SIGNALS else f"exit code {code}"
     return PodProblem(Reason.POD_FAILED, f"pod {name} ended with {killed}: {why}")

@@ -140,7 +140,7 @@ def _why_it_ends(facts: RunFacts, activity: Activity) -> str:
         verify = jobs[Stage.VERIFY]
         end, name = has_ended(verify) or {}, verify["metadata"]["name"]
         how = end.get("message") or end.get("reason") or end.get("type")
-        why = f"{activity} ({how}): look into the log of Job {name}"
+        why = f"{activity} ({how}): see the log of Job {name}"
         return "; ".join([why, *ended_badly(facts, *Stage)])
     return str(activity)
 

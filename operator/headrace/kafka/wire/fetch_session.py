@@ -23,7 +23,7 @@ class FetchSession(Generic[K]):
     def __init__(self) -> None:
         self._id, self._epoch = 0, _OPEN
         self._known: Mapping[K, Wanted] = {}
-        """What the broker has been told, unless ``_epoch`` is ``_OPEN``."""
+        """What the broker has been sent, unless ``_epoch`` is ``_OPEN``."""
 
     def begin(self, wanted: Mapping[K, Wanted]) -> tuple[list[Wanted], Session]:
         """What the next request has to say so that the broker fetches ``wanted``.

@@ -55,7 +55,7 @@ class SourcePartition:
         self.corrupt = 0
         """How often in a row what was fetched contradicted itself."""
         self.wanted: Wanted | None = None
-        """What its broker is to be told; ``None``: it has changed."""
+        """What its broker is to be sent; ``None``: it has changed."""
 
     def want(self) -> Wanted:
         """The entry for the next request; the same object as long as nothing changes."""
