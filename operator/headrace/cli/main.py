@@ -107,8 +107,7 @@ def main(argv: Sequence[str] | None = None, name: str = "headrace") -> int:
         if os.environ.get("HEADRACE_LOG_LEVEL", "").upper() == "DEBUG":
             traceback.print_exc()
         click.echo(
-            f"headrace: {from_exception(error)} "
-            "(HEADRACE_LOG_LEVEL=DEBUG shows where)",
+            f"headrace: {from_exception(error)} (HEADRACE_LOG_LEVEL=DEBUG shows where)",
             err=True,
         )
         return Exit.FAILED

@@ -157,7 +157,7 @@ def diverged_at(error: KafkaError) -> int | None:
 
 
 def fetched_end(consumer: Consumer, at: TopicPartition) -> int | None:
-    """The partition's end as the last fetch reported it, without asking; ``None`` before the first."""
+    """The partition's end as the last fetch had it, without asking; ``None`` before the first."""
     known = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(*at), cached=True)
     return known[1] if known and known[1] >= 0 else None
 

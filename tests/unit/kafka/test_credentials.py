@@ -84,7 +84,7 @@ def test_the_clients_settings(folder: Path) -> None:
         ),
         (
             lambda folder: (folder / "two").rename(folder / "three"),
-            "there is no Secret two, which spec.source.tls.trustedCertificates[1] wants (looked",
+            "there is no Secret two, which spec.source.tls.trustedCertificates[1] wants (searched",
         ),
         (
             lambda folder: (folder / "client/tls.key").write_text("\n"),
