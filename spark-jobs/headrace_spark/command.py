@@ -22,7 +22,7 @@ from pydantic import BaseModel, ValidationError
 from pyspark.errors import PySparkException
 
 from headrace.api import Verdict, load
-from headrace.errors import GaveUp, HeadraceError, InvalidSpec
+from headrace.errors import GaveUp, HeadraceError, InvalidSpec, from_exception
 from headrace.kafka import journal
 from headrace.mirror_test import (
     Acknowledged,
@@ -118,6 +118,8 @@ def _end(job: Callable[[Run, argparse.Namespace], int], parser: argparse.Argumen
         _say(str(error))
     except (PySparkException, Py4JError) as error:
         _say(_spark_sentence(error))
+    except OSError as error:
+        _say(str(from_exception(error)))
     except Exception:  # noqa: BLE001 - the border of the process: Python's own code is 1, Failed
         traceback.print_exc()
     return INCONCLUSIVE
@@ -182,19 +184,27 @@ def _verify(run: Run, arguments: argparse.Namespace) -> int:
     except (PySparkException, Py4JError) as error:
         result = _inconclusive(run, _spark_sentence(error))
     result = bounded(result)
+    _event("verdict", verdict=result.verdict, reasons=result.reasons)
+    documents.write(folder / documents.REPORT, result)
     if arguments.config_map is None:
-        # Loads matplotlib, which the tasks of the other jobs would wait for.
-        from headrace.report.page import page  # noqa: PLC0415
-
-        (folder / documents.PAGE).write_text(page(result), encoding="utf-8")
+        _write_page(folder / documents.PAGE, result)
     else:
         # Needs the client of Kubernetes, which no other use of Spark does.
         from headrace_spark.config_map import put  # noqa: PLC0415
 
         put(arguments.config_map, documents.REPORT, result.model_dump_json(by_alias=True))
-    documents.write(folder / documents.REPORT, result)
-    _event("verdict", verdict=result.verdict, reasons=result.reasons)
     return _CODES[result.verdict]
+
+
+def _write_page(path: Path, result: Result) -> None:
+    """Write the page; a disk that is too full for it leaves the verdict as it is."""
+    # Loads matplotlib, which the tasks of the other jobs would wait for.
+    from headrace.report.page import page  # noqa: PLC0415
+
+    try:
+        path.write_text(page(result), encoding="utf-8")
+    except OSError as error:
+        _say(f"there is no page, only {documents.REPORT}: {from_exception(error)}")
 
 
 def _judged(run: Run, folder: Path, plan: Path | None) -> Result:

@@ -1,15 +1,16 @@
 """What the verifier believes of faults that another job made."""
 
+import errno
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.manifests import mirror_test_of_another
 
-from headrace.api import ChaosAction, ChaosStep, MirrorTest
+from headrace.api import ChaosAction, ChaosStep, MirrorTest, Verdict
 from headrace.errors import GaveUp
 from headrace.kafka import journal
-from headrace.mirror_test import Fault, Faults, LoadManifest, Run
+from headrace.mirror_test import Fault, Faults, LoadManifest, Result, Run
 from headrace_spark import command
 
 KILL = ChaosStep(action=ChaosAction.KILL_DRIVER, at_percent=50)
@@ -87,3 +88,41 @@ def test_a_load_without_a_manifest_says_how_far_it_came(
 def test_a_plan_that_is_lost_is_no_plan_of_nothing(tmp_path: Path) -> None:
     with pytest.raises(GaveUp, match="nobody knows what was to be broken"):
         command._faults(RUN, tmp_path, tmp_path / "plan.json")
+
+
+@pytest.mark.parametrize("fails", ["page", "report"])
+def test_a_full_disk_takes_no_verdict_along(
+    fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device", f"/reports/{fails}")
+
+    def no_space(*_: object) -> None:
+        raise full
+
+    passed = Result(
+        verdict=Verdict.PASSED,
+        reasons=(),
+        run="r1",
+        flow=None,
+        test=RUN.test,
+        judged_ms=1,
+        versions={},
+    )
+    monkeypatch.setattr(command, "_judged", lambda *_: passed)
+    written = {
+        "page": "headrace.report.page.page",
+        "report": "headrace.mirror_test.documents.write",
+    }
+    monkeypatch.setattr(written[fails], no_space)
+    test = tmp_path / "test.yaml"
+    test.write_text(RUN.test.model_dump_json(by_alias=True, exclude_none=True))
+    monkeypatch.setattr(
+        "sys.argv", ["verify", f"--test={test}", "--run=r1", f"--out={tmp_path / 'out'}"]
+    )
+    code = command.verify()
+    shown = capsys.readouterr()
+    assert '"Passed"' in shown.out
+    assert f"/reports/{fails}: No space left on device" in shown.err
+    assert "Traceback" not in shown.err
+    assert (tmp_path / "out" / "report.json").exists() == (fails == "page")
+    assert code == (command.DONE if fails == "page" else command.INCONCLUSIVE)
