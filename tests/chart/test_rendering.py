@@ -301,6 +301,7 @@ def test_several_namespaces_have_the_rights_and_are_watched() -> None:
         "--set=podMonitor.enabled=true",
         "--set=prometheusRule.enabled=true",
         "--set=selector=headrace.dev/channel=canary",
+        "--set=lease.create=true",
     )
     for kind in ("Role", "RoleBinding"):
         spaces = [one["metadata"]["namespace"] for one in of_kind(objects, kind)]
@@ -344,13 +345,18 @@ def test_defaults_of_drivers_arrive_as_they_are_written() -> None:
     assert [(one.name, one.value) for one in defaults.env] == [("TZ", "UTC")]
 
 
-def test_the_lease_may_be_left_to_the_operator() -> None:
-    """Who makes it has the right to, with and without."""
-    with_it, without = render(), render("--set=lease.create=false")
+def test_the_operator_makes_its_lease_unless_the_release_has_it() -> None:
+    """Argo CD excludes the kind, and warns of each in a chart."""
+    with_it, without = render("--set=lease.create=true"), render()
     (lease,) = of_kind(with_it, "Lease")
     assert [one for one in with_it if one != lease] == without
     (rule,) = (one for one in rules(RULES) if "leases" in one["resources"])
     assert "create" in rule["verbs"]
+
+
+def test_the_chart_names_who_maintains_it() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["maintainers"] == [{"name": "headrace contributors"}]
 
 
 def test_more_arguments_and_volumes() -> None:

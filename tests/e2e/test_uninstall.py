@@ -1,4 +1,4 @@
-"""What a release leaves behind: its definitions, with all flows, and nothing else."""
+"""What a release leaves behind: its definitions, with all flows, and the operators' Lease."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from support.helm import helm
 
 KINDS = "deploy,rs,pods,sa,role,rolebinding,pdb,cm,secret,lease,netpol"
 CLUSTER_WIDE = "clusterrole,clusterrolebinding,flowschema,crd"
-DEFINITION = "customresourcedefinition.apiextensions.k8s.io"
+STAY = {"customresourcedefinition.apiextensions.k8s.io", "lease.coordination.k8s.io"}
 OF_EVERY_NAMESPACE = {"serviceaccount/default", "configmap/kube-root-ca.crt"}
 
 
@@ -22,14 +22,14 @@ def objects(cluster: Cluster) -> set[str]:
 
 @pytest.mark.timeout(1200)
 @pytest.mark.usefixtures("images")
-def test_only_definitions_stay(cluster: Cluster, wait_until: Callable[..., object]) -> None:
+def test_only_definitions_and_the_lease_stay(cluster: Cluster, wait_until: Callable[..., object]) -> None:
     install_release(cluster)
     helm(
         *("uninstall", OPERATORS, f"--namespace={OPERATORS}", "--wait"),
         kubeconfig=cluster.kubeconfig,
     )
-    wait_until(lambda: objects(cluster), within_s=120, until=only_definitions)
+    wait_until(lambda: objects(cluster), within_s=120, until=only_those)
 
 
-def only_definitions(left: set[str]) -> bool:
-    return {name.partition("/")[0] for name in left} == {DEFINITION}
+def only_those(left: set[str]) -> bool:
+    return {name.partition("/")[0] for name in left} == STAY
