@@ -3,6 +3,7 @@
 ``HEADRACE_GOLDEN=write pytest tests/chart`` writes them anew; read the difference.
 """
 
+import json
 import os
 import re
 from collections import Counter
@@ -15,8 +16,11 @@ import pytest
 import yaml
 from support.helm import CHART, KUBERNETES, ROOT, helm, render
 
+from headrace.api import Model
+from headrace.api.mirror_test import SparkDriver, SparkExecutor
+from headrace.api.pod import EnvVar, PodTemplate, Resources
 from headrace.cli.operator import command
-from headrace.controller import LEASE, DriverDefaults
+from headrace.controller import LEASE, DriverDefaults, SparkDefaults
 
 GOLDEN = Path(__file__).parent / "golden"
 CASES = ["cluster", "namespace", "everything"]
@@ -332,17 +336,53 @@ def test_several_namespaces_have_the_rights_and_are_watched() -> None:
 
 def test_defaults_of_drivers_arrive_as_they_are_written() -> None:
     (container,) = operator(
-        "--set=driver.resources.requests.cpu=100m",
+        "--set=driver.resources.requests.cpu=200m",
+        "--set=driver.pullPolicy=Always",
         "--set=driver.podTemplate.nodeSelector.disk=fast",
         '--set-json=driver.env=[{"name": "TZ", "value": "UTC"}]',
         '--set-json=driver.podTemplate.tolerations=[{"key": "a", "operator": "Exists"}]',
     )["containers"]
     given = command.make_context("operator", list(container["args"])).params["driver_defaults"]
     defaults = DriverDefaults.model_validate_json(given)
-    assert defaults.resources.requests == {"cpu": "100m"}
+    assert defaults.resources.requests == {"cpu": "200m", "memory": "256Mi"}
+    assert defaults.image_pull_policy == "Always"
     assert defaults.pod_template.node_selector == {"disk": "fast"}
     assert [one.key for one in defaults.pod_template.tolerations] == ["a"]
     assert [(one.name, one.value) for one in defaults.env] == [("TZ", "UTC")]
+
+
+def test_defaults_of_mirror_tests_arrive_as_they_are_written() -> None:
+    def given(*arguments: str) -> SparkDefaults:
+        (container,) = operator(*arguments)["containers"]
+        text = command.make_context("operator", list(container["args"])).params["spark_defaults"]
+        return SparkDefaults.model_validate_json(text)
+
+    assert given() == SparkDefaults()
+    assert given("--set=mirrorTests.enabled=false", "--set=spark.driver.cpu=1") == SparkDefaults()
+    defaults = given(
+        "--set=spark.pullPolicy=Always",
+        "--set=spark.driver.cpuLimit=2",
+        "--set-string=spark.executor.cpu=0.5",
+        "--set=spark.podTemplate.priorityClassName=low",
+    )
+    assert defaults.image_pull_policy == "Always"
+    assert (defaults.driver.cpu_limit, defaults.executor.cpu) == ("2", "0.5")
+    assert defaults.pod_template.priority_class_name == "low"
+
+
+def test_the_schema_knows_what_drivers_and_mirror_tests_may_have() -> None:
+    """As of a flow and of a test: what the schema lets through, the operator understands."""
+
+    def fields(model: type[Model]) -> set[str]:
+        return {str(field.alias) for field in model.model_fields.values()}
+
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    known = {name: part.get("properties") for name, part in schema["definitions"].items()}
+    assert known["podTemplate"].keys() == fields(PodTemplate)
+    assert known["size"].keys() == fields(SparkDriver) == fields(SparkExecutor)
+    driver = schema["properties"]["driver"]["properties"]
+    assert driver["resources"]["properties"].keys() == fields(Resources)
+    assert driver["env"]["items"]["properties"].keys() == fields(EnvVar)
 
 
 def test_the_operator_makes_its_lease_unless_the_release_has_it() -> None:

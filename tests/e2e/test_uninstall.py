@@ -22,7 +22,9 @@ def objects(cluster: Cluster) -> set[str]:
 
 @pytest.mark.timeout(1200)
 @pytest.mark.usefixtures("images")
-def test_only_definitions_and_the_lease_stay(cluster: Cluster, wait_until: Callable[..., object]) -> None:
+def test_only_definitions_and_the_lease_stay(
+    cluster: Cluster, wait_until: Callable[..., object]
+) -> None:
     install_release(cluster)
     helm(
         *("uninstall", OPERATORS, f"--namespace={OPERATORS}", "--wait"),

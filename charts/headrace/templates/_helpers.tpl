@@ -102,10 +102,13 @@ app.kubernetes.io/component: operator
 - --driver-image={{ .Values.driver.image | default (include "headrace.image" .) }}
 - --spark-image={{ include "headrace.sparkImage" . }}
 - --max-concurrent-rollouts={{ .Values.driver.maxConcurrentRollouts }}
-{{- with pick .Values.driver "resources" "env" "podTemplate" }}
-{{- if or .resources .env .podTemplate }}
-- {{ printf "--driver-defaults=%s" (toJson .) | quote }}
+{{- $drivers := include "headrace.given" (pick .Values.driver "resources" "env" "podTemplate" "pullPolicy") }}
+{{- if ne $drivers "{}" }}
+- {{ printf "--driver-defaults=%s" $drivers | quote }}
 {{- end }}
+{{- $spark := include "headrace.given" (pick .Values.spark "driver" "executor" "podTemplate" "pullPolicy") }}
+{{- if and .Values.mirrorTests.enabled (ne $spark "{}") }}
+- {{ printf "--spark-defaults=%s" $spark | quote }}
 {{- end }}
 {{- if .Values.driver.networkPolicy }}
 - --network-policy
@@ -125,6 +128,17 @@ app.kubernetes.io/component: operator
 {{- if .Values.chaos.enabled }}
 - --chaos-role={{ include "headrace.chaosRole" . }}
 {{- end }}
+{{- end }}
+
+{{- /* Values that are not empty, as JSON, with the names that they have in a flow and a mirror test. */}}
+{{- define "headrace.given" -}}
+{{- $given := dict }}
+{{- range $name, $value := . }}
+{{- if $value }}
+{{- $_ := set $given ($name | replace "pullPolicy" "imagePullPolicy") $value }}
+{{- end }}
+{{- end }}
+{{- toJson $given }}
 {{- end }}
 
 {{- /* Of both PodMonitors. */}}

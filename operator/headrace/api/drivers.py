@@ -6,7 +6,7 @@ from pydantic import Field
 
 from headrace.api.extensions import BY_NAME, FILLED_IN_BY_SERVER
 from headrace.api.model import Model, Text, Whole
-from headrace.api.pod import EnvVar, PodTemplate, Resources
+from headrace.api.pod import EnvVar, PodTemplate, PullPolicy, Resources
 
 
 class Drivers(Model):
@@ -22,6 +22,9 @@ class Drivers(Model):
     image: Annotated[Text, Field(min_length=1)] | None = None
     """Image of the drivers. Absent: the operator's, so that its upgrade rolls them out; a pinned
     one stays until you change it. Kubernetes only."""
+    image_pull_policy: PullPolicy | None = None
+    """When the drivers' pods pull it; absent: as Kubernetes does, Always for the tag latest, else
+    IfNotPresent. Kubernetes only."""
     rollout_priority: Annotated[Whole, Field(ge=-1000000, le=1000000)] = 0
     """Where the operator limits how many flows roll out at a time: those with a higher one come
     first, then by namespace and name. Kubernetes only."""

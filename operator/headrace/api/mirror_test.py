@@ -22,7 +22,7 @@ from headrace.api.model import (
     Text,
     Whole,
 )
-from headrace.api.pod import PodTemplate, Quantity
+from headrace.api.pod import PodTemplate, PullPolicy, Quantity
 
 BY_SOURCE = "{source}.{topic}"
 """How MirrorMaker 2 names topics."""
@@ -240,6 +240,8 @@ class SparkDriver(Model):
 
     cpu: Quantity = "500m"
     """Processors set aside for it."""
+    cpu_limit: Quantity | None = None
+    """Processors that it never exceeds, nor the pod of spec.chaos; absent: no limit."""
     memory_mebibytes: Memory | None = None
     """Memory of the pod, in MiB, never exceeded; absent: 1024, for the comparison 2048, and with no
     executors 256 more a producer."""
@@ -250,6 +252,8 @@ class SparkExecutor(Model):
 
     cpu: Quantity = "200m"
     """Processors set aside for it."""
+    cpu_limit: Quantity | None = None
+    """Processors that it never exceeds; absent: no limit."""
     memory_mebibytes: Memory = 1536
     """Memory of the pod, in MiB, never exceeded: 512 are for Python, the rest is the JVM's."""
 
@@ -262,6 +266,8 @@ class SparkSpec(Model):
     Kubernetes only."""
     image: Text | None = None
     """Image of the pods; absent: the operator's --spark-image. Kubernetes only."""
+    image_pull_policy: PullPolicy | None = None
+    """When the pods pull it; absent: IfNotPresent. Kubernetes only."""
     driver: SparkDriver = SparkDriver()
     """The pods of the Jobs. Kubernetes only."""
     executor: SparkExecutor = SparkExecutor()

@@ -21,6 +21,9 @@ Quantity = Annotated[
 ]
 
 
+PullPolicy = Literal["Always", "IfNotPresent", "Never"]
+
+
 class Resources(Model):
     """Resources of a container (Kubernetes' ResourceRequirements)."""
 

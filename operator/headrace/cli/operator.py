@@ -3,11 +3,13 @@
 import asyncio
 import os
 import socket
+from typing import TypeVar
 
 import click
 from pydantic import ValidationError
 
 from headrace import __version__, logs
+from headrace.api import Model
 from headrace.cli.log_options import follow_signal, log_format_option
 from headrace.controller import (
     LEASE,
@@ -16,10 +18,13 @@ from headrace.controller import (
     Images,
     OperatorOptions,
     Settings,
+    SparkDefaults,
     TestSettings,
     check_operator,
     run_operator,
 )
+
+_Defaults = TypeVar("_Defaults", bound=Model)
 
 
 @click.command()
@@ -78,6 +83,12 @@ from headrace.controller import (
     "overrides them. [default: none]",
 )
 @click.option(
+    "--spark-defaults",
+    default="{}",
+    help="JSON: imagePullPolicy, driver and executor of all mirror tests, as in spec.spark of a "
+    "test, and their podTemplate; a test overrides them. [default: none]",
+)
+@click.option(
     "--network-policy", is_flag=True, help="Make a NetworkPolicy for each flow's drivers."
 )
 @click.option(
@@ -126,6 +137,7 @@ def command(
     spark_image: str,
     max_concurrent_rollouts: int,
     driver_defaults: str,
+    spark_defaults: str,
     network_policy: bool,
     chaos_role: str | None,
     no_mirror_tests: bool,
@@ -140,6 +152,7 @@ def command(
         raise click.UsageError("give one of --namespace NAME and --all-namespaces")
     logs.configure(format=log_format)
     follow_signal()
+    drivers = _defaults("--driver-defaults", DriverDefaults, driver_defaults)
     options = OperatorOptions(
         identity=identity,
         namespaces=tuple(dict.fromkeys(namespaces)),
@@ -151,15 +164,16 @@ def command(
         flows=Settings(
             driver_image=driver_image,
             network_policy=network_policy,
-            driver_defaults=_defaults(driver_defaults),
+            driver_defaults=drivers,
             chaos=chaos_role is not None,
         ),
         max_concurrent_rollouts=max_concurrent_rollouts,
         tests=None
         if no_mirror_tests
         else TestSettings(
-            Images(spark_image, driver_image),
+            Images(spark_image, driver_image, drivers.image_pull_policy or "IfNotPresent"),
             ChaosRole("Role" if namespaces else "ClusterRole", chaos_role) if chaos_role else None,
+            defaults=_defaults("--spark-defaults", SparkDefaults, spark_defaults),
             custom_images=not no_custom_spark_image,
             network_policy=test_network_policy,
             refused_namespace=refuse_tests_in,
@@ -171,10 +185,10 @@ def command(
     asyncio.run(run_operator(options))
 
 
-def _defaults(text: str) -> DriverDefaults:
+def _defaults(option: str, kind: type[_Defaults], text: str) -> _Defaults:
     try:
-        return DriverDefaults.model_validate_json(text)
+        return kind.model_validate_json(text)
     except ValidationError as error:
         (first, *_) = error.errors()
         where = ".".join(map(str, first["loc"]))
-        raise click.UsageError(f"--driver-defaults: {where}: {first['msg']}") from None
+        raise click.UsageError(f"{option}: {where}: {first['msg']}") from None

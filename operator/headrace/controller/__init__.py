@@ -13,7 +13,7 @@ and ``assignment`` (which driver owns which unit), ``targets``, ``blocked``. Onl
 
 from headrace.controller.check import check_operator
 from headrace.controller.flow import Settings
-from headrace.controller.mirror_tests import ChaosRole, Images, TestSettings
+from headrace.controller.mirror_tests import ChaosRole, Images, SparkDefaults, TestSettings
 from headrace.controller.operator import LEASE, OperatorOptions, run_operator
 from headrace.controller.resources import DriverDefaults
 
@@ -24,6 +24,7 @@ __all__ = [
     "Images",
     "OperatorOptions",
     "Settings",
+    "SparkDefaults",
     "TestSettings",
     "check_operator",
     "run_operator",

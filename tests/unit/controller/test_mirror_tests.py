@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,14 @@ from headrace.controller.mirror_tests import (
     ChaosRole,
     Images,
     RunFacts,
+    SparkDefaults,
     StageDecision,
     TestRun,
     build_run,
     next_decision,
     next_scheduled,
 )
+from headrace.controller.mirror_tests.defaults import with_spark_defaults
 from headrace.controller.mirror_tests.ended import left_executors, left_jobs
 from headrace.controller.mirror_tests.jobs import build_job
 from headrace.controller.mirror_tests.killed import Request, request
@@ -238,6 +241,62 @@ def test_the_test_sizes_its_pods() -> None:
         "--conf=spark.executor.instances=3",
         "--conf=spark.executor.cores=1",
     } <= set(only["args"])
+
+
+DEFAULTS = SparkDefaults.model_validate(
+    {
+        "imagePullPolicy": "Always",
+        "driver": {"cpu": "1", "cpuLimit": "2"},
+        "executor": {"cpuLimit": "3", "memoryMebibytes": 2000},
+        "podTemplate": {"priorityClassName": "low", "runtimeClassName": "gvisor"},
+    }
+)
+
+
+def sized_by(defaults: SparkDefaults, **spec: Any) -> dict[str, Any]:
+    """The pod of the load's Job."""
+    run = TestRun(with_spark_defaults(read(**spec), defaults), IMAGES)
+    pod: dict[str, Any] = build_job(run, Stage.PRODUCE)["spec"]["template"]["spec"]
+    return pod
+
+
+def test_what_all_tests_have_and_a_test_overrides_field_by_field() -> None:
+    pod = sized_by(DEFAULTS)
+    (spark,) = pod["containers"]
+    assert (pod["priorityClassName"], spark["imagePullPolicy"]) == ("low", "Always")
+    assert spark["resources"]["requests"]["cpu"] == "1"
+    assert spark["resources"]["limits"] == {"cpu": "2", "memory": "1024Mi"}
+    assert {
+        "--conf=spark.kubernetes.executor.request.cores=200m",
+        "--conf=spark.kubernetes.executor.limit.cores=3",
+        "--conf=spark.kubernetes.container.image.pullPolicy=Always",
+        "--conf=spark.executor.memory=1488m",
+    } <= set(spark["args"])
+    own = {"imagePullPolicy": "Never", "driver": {"cpuLimit": "4"}, "executor": {"cpu": "1"}}
+    pod = sized_by(DEFAULTS, spark=own, podTemplate={"priorityClassName": "high"})
+    (spark,) = pod["containers"]
+    assert (pod["priorityClassName"], pod["runtimeClassName"]) == ("high", "gvisor")
+    assert spark["imagePullPolicy"] == "Never"
+    assert spark["resources"]["requests"]["cpu"] == "1"
+    assert spark["resources"]["limits"]["cpu"] == "4"
+    assert {
+        "--conf=spark.kubernetes.executor.request.cores=1",
+        "--conf=spark.kubernetes.executor.limit.cores=3",
+    } <= set(spark["args"])
+
+
+def test_without_defaults_a_test_is_as_it_was_and_has_no_limit_of_processors() -> None:
+    assert with_spark_defaults(read(), SparkDefaults()) == read()
+    (spark,) = sized_by(SparkDefaults())["containers"]
+    assert spark["resources"]["limits"].keys() == {"memory"}
+    assert not [one for one in spark["args"] if "limit.cores" in one]
+
+
+def test_the_pod_of_chaos_has_a_limit_of_processors_where_the_others_have() -> None:
+    limited = replace(BREAKS, test=with_spark_defaults(BREAKS.test, DEFAULTS))
+    for run, limits in ((BREAKS, {"memory"}), (limited, {"memory", "cpu"})):
+        (chaos,) = build_job(run, Stage.CHAOS)["spec"]["template"]["spec"]["containers"]
+        assert chaos["resources"]["limits"].keys() == limits
 
 
 def test_a_slot_for_every_producer_and_names_that_fit() -> None:

@@ -201,6 +201,42 @@ def test_a_flow_overrides_what_all_drivers_have_field_by_field() -> None:
     )
 
 
+def test_what_a_flow_says_of_memory_replaces_both_defaults_of_memory() -> None:
+    """Or its limit could lie below the request of all drivers, which the API server refuses."""
+    wide = DriverDefaults.model_validate(
+        {"resources": {"requests": {"cpu": "1", "memory": "256Mi"}, "limits": {"memory": "2Gi"}}}
+    )
+
+    def made(**resources: dict[str, str]) -> Object:
+        drivers = small.spec.drivers.model_validate({"resources": resources})
+        flow = small.model_copy(update={"spec": small.spec.model_copy(update={"drivers": drivers})})
+        pod = build_deployment(with_defaults(flow, wide), IMAGE)["spec"]["template"]["spec"]
+        found: Object = pod["containers"][0]["resources"]
+        return found
+
+    small = read("small")
+    assert made() == wide.resources.model_dump()
+    assert made(limits={"memory": "128Mi"}) == {
+        "requests": {"cpu": "1"},
+        "limits": {"memory": "128Mi"},
+    }
+    assert made(requests={"memory": "4Gi"}) == {"requests": {"cpu": "1", "memory": "4Gi"}}
+
+
+def test_when_images_of_drivers_are_pulled() -> None:
+    small, wide = read("small"), DriverDefaults(image_pull_policy="Always")
+    drivers = small.spec.drivers.model_validate({"imagePullPolicy": "Never"})
+    own = small.model_copy(update={"spec": small.spec.model_copy(update={"drivers": drivers})})
+
+    def policy(flow: ReplicationFlow) -> object:
+        pod = build_deployment(flow, IMAGE)["spec"]["template"]["spec"]
+        return pod["containers"][0].get("imagePullPolicy")
+
+    assert policy(small) is None
+    assert policy(with_defaults(small, wide)) == "Always"
+    assert policy(with_defaults(own, wide)) == "Never"
+
+
 def test_how_drivers_log_is_changed_without_a_roll_out() -> None:
     small = read("small")
     drivers = small.spec.drivers.model_validate({"logLevel": "DEBUG", "logFormat": "json"})

@@ -2,11 +2,12 @@
 
 ``stages`` decides from the ``facts`` what comes next, ``pods`` what keeps it from that, ``outcome``
 how it ends, ``schedule`` when a test with a schedule makes another one; ``jobs``, ``spark``,
-``chaos`` and ``access`` build what is applied, ``run`` is what all of it has in common: all of that
-is pure. ``reconcile`` does it, ``ended`` removes what is left of a stage, ``killed`` is how a test
-kills its operator.
+``chaos`` and ``access`` build what is applied, ``defaults`` is what all tests have, ``run`` is what
+all of it has in common: all of that is pure. ``reconcile`` does it, ``ended`` removes what is left
+of a stage, ``killed`` is how a test kills its operator.
 """
 
+from headrace.controller.mirror_tests.defaults import SparkDefaults
 from headrace.controller.mirror_tests.facts import RunFacts, StageDecision
 from headrace.controller.mirror_tests.jobs import build_run
 from headrace.controller.mirror_tests.reconcile import MirrorTestReconciler, TestName
@@ -26,6 +27,7 @@ __all__ = [
     "MirrorTestReconciler",
     "RunFacts",
     "Scheduled",
+    "SparkDefaults",
     "StageDecision",
     "TestName",
     "TestRun",

@@ -10,6 +10,7 @@ from headrace.controller.mirror_tests.run import (
     TEST_FILE,
     WRITABLE,
     TestRun,
+    build_limits,
     metadata,
     ready_by,
 )
@@ -51,7 +52,7 @@ def build_chaos_pod(run: TestRun) -> Object:
             {
                 "name": "chaos",
                 "image": run.images.chaos,
-                "imagePullPolicy": run.images.pull_policy,
+                "imagePullPolicy": run.images.chaos_pull_policy,
                 "command": ["headrace", "chaos"],
                 "args": [
                     f"--test={TEST_FILE}",
@@ -62,7 +63,7 @@ def build_chaos_pod(run: TestRun) -> Object:
                 ],
                 "resources": {
                     "requests": {"cpu": "50m", "memory": _MEMORY},
-                    "limits": {"memory": _MEMORY},
+                    "limits": build_limits(_MEMORY, run.test.spec.spark.driver.cpu_limit),
                 },
                 # The load starts when it follows the journal, so that no step comes late.
                 "readinessProbe": ready_by(_READY_FILE),

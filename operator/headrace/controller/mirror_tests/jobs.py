@@ -20,6 +20,7 @@ from headrace.controller.mirror_tests.run import (
     TEST_FILE,
     WRITABLE,
     TestRun,
+    build_limits,
     labels,
     metadata,
     ready_by,
@@ -141,12 +142,12 @@ def _container(run: TestRun, stage: Stage) -> Object:
     container: Object = {
         "name": "spark-driver",
         "image": run.image,
-        "imagePullPolicy": run.images.pull_policy,
+        "imagePullPolicy": run.pull_policy,
         "workingDir": WRITABLE,
         "command": ["spark-submit"],
         "args": [
             *submit_arguments(
-                run.test, stage, run.part(stage), (run.image, run.images.pull_policy), _TEMPLATE
+                run.test, stage, run.part(stage), (run.image, run.pull_policy), _TEMPLATE
             ),
             f"{_SCRIPTS}/{stage}.py",
             f"--test={TEST_FILE}",
@@ -163,7 +164,7 @@ def _container(run: TestRun, stage: Stage) -> Object:
         ],
         "resources": {
             "requests": {"cpu": run.test.spec.spark.driver.cpu, "memory": memory},
-            "limits": {"memory": memory},
+            "limits": build_limits(memory, run.test.spec.spark.driver.cpu_limit),
         },
         # Its last sentence, for the operator to read when there is no report.
         "terminationMessagePolicy": "FallbackToLogsOnError",

@@ -25,6 +25,7 @@ from headrace.api import (
 from headrace.controller.blocked import blocked_by, is_reported
 from headrace.controller.child_ownership import check_name, create
 from headrace.controller.events import EventRecorder, occurrences
+from headrace.controller.mirror_tests.defaults import with_spark_defaults
 from headrace.controller.mirror_tests.ended import left_executors, left_jobs, remove
 from headrace.controller.mirror_tests.facts import RunFacts
 from headrace.controller.mirror_tests.jobs import build_job, build_run
@@ -215,6 +216,7 @@ class MirrorTestReconciler:
     ) -> tuple[TestRun, ReplicationFlow | None]:
         """The test as its Jobs have it: a flow that changes meanwhile changes nothing for it.
         Before there are any, as it is now, and the flow that it may have to wait for."""
+        test = with_spark_defaults(test, self._settings.defaults)
         run = TestRun(
             test,
             self._images,

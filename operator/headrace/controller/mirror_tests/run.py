@@ -1,8 +1,10 @@
 """A run of a MirrorTest, and what all that belongs to it has in common."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.api import MIRROR_TEST_LABEL, ChaosStep, MirrorTest, label_value
+from headrace.api.pod import PullPolicy
+from headrace.controller.mirror_tests.defaults import SparkDefaults
 from headrace.k8s import Object, owner_reference
 from headrace.mirror_test import Stage, documents
 
@@ -20,7 +22,7 @@ class Images:
     spark: str
     chaos: str = "headrace"
     """Of the Job that carries out ``spec.chaos``: the drivers'."""
-    pull_policy: str = "IfNotPresent"
+    chaos_pull_policy: PullPolicy = "IfNotPresent"
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class TestSettings:
     """None: tests with ``spec.chaos`` are refused."""
     custom_images: bool = True
     """Whether a test may name the image of its Spark jobs."""
+    defaults: SparkDefaults = field(default_factory=SparkDefaults)
     network_policy: bool = False
     """Whether only pods of one test reach its pods of Spark."""
     refused_namespace: str | None = None
@@ -91,6 +94,11 @@ class TestRun:
         return self.test.spec.spark.image or self.images.spark
 
     @property
+    def pull_policy(self) -> PullPolicy:
+        """Of that image."""
+        return self.test.spec.spark.image_pull_policy or "IfNotPresent"
+
+    @property
     def has_executors(self) -> bool:
         """Whether the Spark jobs' pods make others."""
         return self.test.spec.spark.executors > 0
@@ -136,3 +144,8 @@ def metadata(run: TestRun, name: str) -> Object:
 def ready_by(file: str) -> Object:
     """The readiness probe of a container that makes ``file`` when the load may start."""
     return {"exec": {"command": ["test", "-f", file]}, "periodSeconds": 1}
+
+
+def build_limits(memory: str, cpu: str | None) -> Object:
+    """Limits of a Job's container."""
+    return {"memory": memory, **({"cpu": cpu} if cpu else {})}

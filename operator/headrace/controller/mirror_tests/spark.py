@@ -110,6 +110,11 @@ def _executor_settings(
             f"{test.metadata.name}-executor"
         ),
         "spark.kubernetes.executor.request.cores": executor.cpu,
+        **(
+            {"spark.kubernetes.executor.limit.cores": executor.cpu_limit}
+            if executor.cpu_limit
+            else {}
+        ),
         "spark.executor.instances": str(count),
         # Producers and probes of a run work at the same time, each in a slot of its own.
         "spark.executor.cores": str(ceil(test.spec.load.producers / count)),

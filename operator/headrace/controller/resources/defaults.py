@@ -1,16 +1,17 @@
 """What the drivers of all flows have unless a flow says otherwise."""
 
 from headrace.api import Model, ReplicationFlow
-from headrace.api.pod import EnvVar, PodMetadata, PodTemplate, Resources
+from headrace.api.pod import EnvVar, PodMetadata, PodTemplate, PullPolicy, Resources
 
 
 class DriverDefaults(Model):
     """As in ``spec.drivers`` of a flow."""
 
     resources: Resources = Resources()
-    """Requests and limits by name: a flow replaces each by itself."""
+    """By name: a flow that has a request or a limit of one replaces both."""
     env: tuple[EnvVar, ...] = ()
     """By name, too."""
+    image_pull_policy: PullPolicy | None = None
     pod_template: PodTemplate = PodTemplate()
     """A field that a flow sets replaces the one here; labels and annotations are added."""
 
@@ -18,20 +19,34 @@ class DriverDefaults(Model):
 def with_defaults(flow: ReplicationFlow, defaults: DriverDefaults) -> ReplicationFlow:
     """The flow as if it said all of it itself."""
     drivers = flow.spec.drivers
-    resources, wide = drivers.resources, defaults.resources
-    template = drivers.pod_template
-    own = {name: getattr(template, name) for name in template.model_fields_set - {"metadata"}}
-    metadata = PodMetadata(
-        labels=defaults.pod_template.metadata.labels | template.metadata.labels,
-        annotations=defaults.pod_template.metadata.annotations | template.metadata.annotations,
-    )
     made = drivers.model_copy(
         update={
-            "resources": Resources(
-                requests=wide.requests | resources.requests, limits=wide.limits | resources.limits
-            ),
+            "resources": _resources(defaults.resources, drivers.resources),
             "env": tuple({one.name: one for one in (*defaults.env, *drivers.env)}.values()),
-            "pod_template": defaults.pod_template.model_copy(update=own | {"metadata": metadata}),
+            "image_pull_policy": drivers.image_pull_policy or defaults.image_pull_policy,
+            "pod_template": template_with(drivers.pod_template, defaults.pod_template),
         }
     )
     return flow.model_copy(update={"spec": flow.spec.model_copy(update={"drivers": made})})
+
+
+def template_with(template: PodTemplate, defaults: PodTemplate) -> PodTemplate:
+    """``template`` with the fields of ``defaults`` that it does not set."""
+    own = {name: getattr(template, name) for name in template.model_fields_set - {"metadata"}}
+    metadata = PodMetadata(
+        labels=defaults.metadata.labels | template.metadata.labels,
+        annotations=defaults.metadata.annotations | template.metadata.annotations,
+    )
+    return defaults.model_copy(update=own | {"metadata": metadata})
+
+
+def _resources(wide: Resources, own: Resources) -> Resources:
+    """One's request must not exceed another's limit: of cpu or memory, both are of one."""
+    named = own.requests.keys() | own.limits.keys()
+
+    def left(defaults: dict[str, str]) -> dict[str, str]:
+        return {name: amount for name, amount in defaults.items() if name not in named}
+
+    return Resources(
+        requests=left(wide.requests) | own.requests, limits=left(wide.limits) | own.limits
+    )

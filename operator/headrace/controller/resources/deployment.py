@@ -94,9 +94,11 @@ def _build_pod_spec(flow: ReplicationFlow, image: str) -> Object:
 
 
 def _build_container(flow: ReplicationFlow, image: str, secrets: list[str]) -> Object:
+    pull_policy = flow.spec.drivers.image_pull_policy
     return {
         "name": "driver",
         "image": image,
+        **({"imagePullPolicy": pull_policy} if pull_policy else {}),
         "command": ["headrace", "driver"],
         "args": [
             f"--flow={flow.metadata.name}",
