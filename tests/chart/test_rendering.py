@@ -209,20 +209,6 @@ def test_a_release_that_brings_no_definitions() -> None:
     assert of_kind(render("--set=crds.enabled=false"), CRD) == []
 
 
-@pytest.mark.parametrize("arguments", [[], [f"--values={GOLDEN / 'everything.values.yaml'}"]])
-def test_the_pods_keep_to_the_restricted_standard(arguments: list[str]) -> None:
-    pod = operator(*arguments)
-    assert pod["securityContext"]["runAsNonRoot"] is True
-    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    (container,) = pod["containers"]
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-        "readOnlyRootFilesystem": True,
-    }
-    assert all("emptyDir" in volume for volume in pod["volumes"])
-
-
 DIGEST = f"sha256:{'0' * 64}"
 
 

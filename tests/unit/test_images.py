@@ -62,6 +62,12 @@ def test_dockerfiles_end_as_a_user_with_a_number(text: str) -> None:
 
 
 @each_dockerfile
+def test_nobody_may_write_the_names_of_users(text: str) -> None:
+    """CRI-O then adds none to /etc/passwd for the random users of OpenShift."""
+    assert not re.search(r"(?m)^.*\b(chmod|chgrp|chown)\b.*(/etc\b|passwd)", text)
+
+
+@each_dockerfile
 def test_what_the_last_stage_runs_sees_no_secret_and_no_argument(text: str) -> None:
     last = text[text.rindex("\nFROM ") :]
     assert "--mount" not in last

@@ -22,6 +22,7 @@ from headrace.controller.resources import (
     template_hash,
     with_defaults,
 )
+from headrace.controller.resources.quantities import quantity
 from headrace.k8s import Object
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -201,8 +202,8 @@ def test_a_flow_overrides_what_all_drivers_have_field_by_field() -> None:
     )
 
 
-def test_what_a_flow_says_of_memory_replaces_both_defaults_of_memory() -> None:
-    """Or its limit could lie below the request of all drivers, which the API server refuses."""
+def test_a_default_that_contradicts_a_flow_is_left_out() -> None:
+    """The API server refuses a pod that requests more than its limit."""
     wide = DriverDefaults.model_validate(
         {"resources": {"requests": {"cpu": "1", "memory": "256Mi"}, "limits": {"memory": "2Gi"}}}
     )
@@ -221,6 +222,20 @@ def test_what_a_flow_says_of_memory_replaces_both_defaults_of_memory() -> None:
         "limits": {"memory": "128Mi"},
     }
     assert made(requests={"memory": "4Gi"}) == {"requests": {"cpu": "1", "memory": "4Gi"}}
+    for limit in ("256Mi", "1Gi", "1e9"):
+        assert made(limits={"memory": limit}) == {
+            "requests": {"cpu": "1", "memory": "256Mi"},
+            "limits": {"memory": limit},
+        }
+    assert made(requests={"memory": "1G"})["limits"] == {"memory": "2Gi"}
+
+
+def test_quantities_are_compared_as_kubernetes_does() -> None:
+    rising = ["1n", "1u", "1m", "100m", "0.5", "1", "1k", "1Ki", "1M", "1Mi", "1e7", "1G", "1Gi"]
+    assert sorted(rising, key=quantity) == rising
+    assert quantity("1000m") == quantity("1") == quantity("1.")
+    assert quantity("1E") == quantity("1e18") == 10**18
+    assert quantity("2Ei") == 2 * 1024**6
 
 
 def test_when_images_of_drivers_are_pulled() -> None:

@@ -2,13 +2,14 @@
 
 from headrace.api import Model, ReplicationFlow
 from headrace.api.pod import EnvVar, PodMetadata, PodTemplate, PullPolicy, Resources
+from headrace.controller.resources.quantities import quantity
 
 
 class DriverDefaults(Model):
     """As in ``spec.drivers`` of a flow."""
 
     resources: Resources = Resources()
-    """By name: a flow that has a request or a limit of one replaces both."""
+    """Requests and limits by name: a flow replaces each by itself, and one that contradicts it."""
     env: tuple[EnvVar, ...] = ()
     """By name, too."""
     image_pull_policy: PullPolicy | None = None
@@ -41,12 +42,15 @@ def template_with(template: PodTemplate, defaults: PodTemplate) -> PodTemplate:
 
 
 def _resources(wide: Resources, own: Resources) -> Resources:
-    """One's request must not exceed another's limit: of cpu or memory, both are of one."""
-    named = own.requests.keys() | own.limits.keys()
-
-    def left(defaults: dict[str, str]) -> dict[str, str]:
-        return {name: amount for name, amount in defaults.items() if name not in named}
-
-    return Resources(
-        requests=left(wide.requests) | own.requests, limits=left(wide.limits) | own.limits
-    )
+    """A default that contradicts the flow is left out: no pod requests more than its limit."""
+    requests = {
+        name: amount
+        for name, amount in wide.requests.items()
+        if name not in own.limits or quantity(amount) <= quantity(own.limits[name])
+    }
+    limits = {
+        name: amount
+        for name, amount in wide.limits.items()
+        if name not in own.requests or quantity(own.requests[name]) <= quantity(amount)
+    }
+    return Resources(requests=requests | own.requests, limits=limits | own.limits)
