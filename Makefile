@@ -110,6 +110,9 @@ lock: $(INSTALLED)  ## pin the newest packages that pyproject.toml allows
 wheel: $(INSTALLED)  ## build the distribution into dist/
 	$(BIN)/hatchling build --target wheel
 
+# Of another machine's kind: make images PLATFORM=linux/arm64
+PLATFORM :=
+images push sbom: export HEADRACE_PLATFORM := $(PLATFORM)
 images: $(INSTALLED)  ## build the images headrace and headrace-spark, by Docker or by buildah
 	cd tools && $(CURDIR)/$(BIN)/python -m images build
 

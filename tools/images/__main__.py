@@ -1,5 +1,6 @@
 """``python -m images build | test | push | sbom``, in ``tools``; the Makefile's targets."""
 
+import os
 import sys
 from collections.abc import Iterable
 
@@ -7,7 +8,7 @@ import click
 
 from headrace.errors import Fatal, HeadraceError
 from images.base import STAND_IN, have_base
-from images.catalogue import BASE, KAFKA, PRODUCT, TOOLCHAIN, Image
+from images.catalogue import BASE, KAFKA, PRODUCT, TOOLCHAIN, Image, of_platform
 from images.engine import CONSOLE, Engine, find_engine
 from images.sbom import describe
 from images.secrets import secrets
@@ -21,7 +22,7 @@ def main() -> None:
 @main.command()
 def build() -> None:
     """The two images of the product."""
-    _build(PRODUCT)
+    _build(_product())
 
 
 @main.command()
@@ -41,30 +42,39 @@ def push(registry: str) -> None:
             "say where to push: make push REGISTRY=registry.example/team (log in before, with "
             "`docker login` or `buildah login`)"
         )
-    engine = _build(PRODUCT)
-    if any(engine.label(image, STAND_IN) for image in PRODUCT):
+    product = _product()
+    engine = _build(product)
+    if any(engine.label(image, STAND_IN) for image in product):
         raise Fatal(
             f"nothing was pushed: the base image {BASE} here is a stand-in, made for tests; remove "
             f"it (`{engine.program} rmi {BASE}`), and push where the real one can be pulled"
         )
-    for image in PRODUCT:
+    for image in product:
         name = f"{registry.rstrip('/')}/{image.tag}"
         CONSOLE.print(f"Pushing {name}")
-        engine.push(image, name)
+        digest = engine.push(image, name)
+        CONSOLE.print(f"{name.rpartition(':')[0]}@{digest}")
 
 
 @main.command()
 def sbom() -> None:
     """List what is inside the product's images, and its licences."""
-    engine = _build(PRODUCT)
-    for image in PRODUCT:
+    product = _product()
+    engine = _build(product)
+    for image in product:
         for path in describe(image, engine.save(image)):
             CONSOLE.print(f"{path}")
 
 
+def _product() -> tuple[Image, ...]:
+    return of_platform(PRODUCT, os.environ.get("HEADRACE_PLATFORM", ""))
+
+
 def _build(images: Iterable[Image]) -> Engine:
+    images = tuple(images)
     engine = find_engine()
-    have_base(engine)
+    if not any(image.platform for image in images):
+        have_base(engine)
     with secrets() as hidden:
         for image in images:
             CONSOLE.rule(f"{image.tag}, by {engine.program}")

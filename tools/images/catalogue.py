@@ -1,8 +1,11 @@
 """Which images there are."""
 
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from headrace.errors import Fatal
 
 ROOT = Path(__file__).parents[2]
 VERSION: str = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
@@ -18,16 +21,22 @@ class Image:
     name: str
     dockerfile: str
     target: str | None = None
+    platform: str = ""
+    """Such as ``linux/arm64``; empty: the builder's."""
 
     @property
     def tag(self) -> str:
-        """Name and version, without a registry."""
-        return f"{self.name}:{VERSION}"
+        """Name and version, without a registry; of another platform with its name after it."""
+        return f"{self.name}:{self._version}"
 
     @property
     def archive(self) -> Path:
         """Where ``save`` puts it: a docker-archive."""
-        return ROOT / "dist" / "images" / f"{self.name}-{VERSION}.tar"
+        return ROOT / "dist" / "images" / f"{self.name}-{self._version}.tar"
+
+    @property
+    def _version(self) -> str:
+        return "-".join([VERSION, *self.platform.split("/")[1:]])
 
 
 PRODUCT = (
@@ -37,3 +46,13 @@ PRODUCT = (
 TOOLCHAIN = Image("headrace-toolchain", "spark-jobs/Dockerfile", target="toolchain")
 """What fetches the jars of the next; a stage that was built with the one before."""
 KAFKA = Image("headrace-kafka", "tests/cluster/kafka/Dockerfile")
+
+_PLATFORMS = ("linux/amd64", "linux/arm64")
+"""For which the lock has wheels, and the JRE."""
+
+
+def of_platform(images: Iterable[Image], platform: str) -> tuple[Image, ...]:
+    """These images, built for ``platform``; empty: the builder's own. Raises Fatal for others."""
+    if platform and platform not in _PLATFORMS:
+        raise Fatal(f"PLATFORM={platform}: must be {' or '.join(_PLATFORMS)}")
+    return tuple(replace(image, platform=platform) for image in images)

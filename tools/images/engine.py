@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import tarfile
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +25,8 @@ class Engine(ABC):
 
     program: str
     environment: Mapping[str, str] = MappingProxyType({})
+    _pull_always: str
+    """The base image of this machine may be of another platform."""
 
     @abstractmethod
     def exists(self, name: str) -> bool:
@@ -42,8 +45,8 @@ class Engine(ABC):
         """Of its files, as a person reads it."""
 
     @abstractmethod
-    def push(self, image: Image, name: str) -> None:
-        """Push it under a name that begins with a registry."""
+    def push(self, image: Image, name: str) -> str:
+        """Push it under a name that begins with a registry; its digest there, to be signed."""
 
     @abstractmethod
     def _build_command(self) -> list[str]: ...
@@ -63,6 +66,8 @@ class Engine(ABC):
             command += ["--secret", f"id={name},src={path}"]
         if repository := os.environ.get(JARS):
             command += ["--build-arg", f"{JARS}={repository}"]
+        if image.platform:
+            command += ["--platform", image.platform, self._pull_always]
         if image.target:
             command += ["--target", image.target]
         command += ["--label", f"org.opencontainers.image.version={VERSION}"]
@@ -103,6 +108,7 @@ class Docker(Engine):
     """Docker's engine. Its BuildKit mounts the secrets."""
 
     environment = MappingProxyType({"DOCKER_BUILDKIT": "1"})
+    _pull_always = "--pull"
 
     def __init__(self, program: str) -> None:
         self.program = program
@@ -122,9 +128,13 @@ class Docker(Engine):
         size = int(self._output("image", "inspect", "--format", "{{.Size}}", image.tag))
         return f"{size / 1e6:.0f} MB"
 
-    def push(self, image: Image, name: str) -> None:  # noqa: D102
+    def push(self, image: Image, name: str) -> str:  # noqa: D102
         self.run("tag", image.tag, name)
         self.run("push", name)
+        repository = name.rpartition(":")[0]
+        known = self._output("image", "inspect", "--format", "{{json .RepoDigests}}", name)
+        digests = dict(one.split("@") for one in json.loads(known))
+        return str(digests[repository])
 
     def _build_command(self) -> list[str]:
         return ["build", "--network", "host"]
@@ -137,6 +147,7 @@ class Buildah(Engine):
     """buildah, without a daemon; in a chroot, which asks for no cgroups."""
 
     program = "buildah"
+    _pull_always = "--pull-always"
 
     def exists(self, name: str) -> bool:  # noqa: D102
         return self._ask("inspect", "--type", "image", name).returncode == 0
@@ -151,8 +162,10 @@ class Buildah(Engine):
     def size(self, image: Image) -> str:  # noqa: D102
         return str(json.loads(self._output("images", "--json", image.tag))[0]["size"])
 
-    def push(self, image: Image, name: str) -> None:  # noqa: D102
-        self.run("push", image.tag, f"docker://{name}")
+    def push(self, image: Image, name: str) -> str:  # noqa: D102
+        with tempfile.NamedTemporaryFile() as file:
+            self.run("push", "--digestfile", file.name, image.tag, f"docker://{name}")
+            return Path(file.name).read_text().strip()
 
     def _build_command(self) -> list[str]:
         return ["bud", "--layers", "--isolation", "chroot", "--network", "host"]
