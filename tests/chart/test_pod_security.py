@@ -18,7 +18,7 @@ from support.helm import CHART, ROOT, render
 
 from headrace.api import ChaosAction, ChaosStep, MirrorTest, ReplicationFlow
 from headrace.cli.operator import command
-from headrace.controller import ChaosRole, DriverDefaults, Images, SparkDefaults
+from headrace.controller import DriverDefaults, FixedRole, Images, SparkDefaults
 from headrace.controller.mirror_tests import TestRun, build_run
 from headrace.controller.mirror_tests.defaults import with_spark_defaults
 from headrace.controller.mirror_tests.jobs import build_job
@@ -68,7 +68,7 @@ def mirror_test(defaults: SparkDefaults) -> dict[str, Pod]:
     text = (GOLDEN / "mirror-test" / "test.yaml").read_text()
     test = with_spark_defaults(MirrorTest.model_validate(yaml.safe_load(text)), defaults)
     steps = (ChaosStep(action=ChaosAction.KILL_DRIVER, at_percent=30),)
-    run = TestRun(test, Images("headrace-spark:1"), steps, ChaosRole("ClusterRole", "chaos"))
+    run = TestRun(test, Images("headrace-spark:1"), steps, FixedRole("ClusterRole", "chaos"))
     (kept,) = (one for one in build_run(run) if "executor.json" in one.get("data", ()))
     return {
         "executor": json.loads(kept["data"]["executor.json"])["spec"],

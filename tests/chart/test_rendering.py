@@ -26,8 +26,10 @@ GOLDEN = Path(__file__).parent / "golden"
 CASES = ["cluster", "namespace", "everything"]
 CRD = "CustomResourceDefinition"
 ROLES = {"Role", "ClusterRole"}
-FILES = ("operator", "mirror-test", "chaos", "view", "edit")
-RULES, RULES_OF_TESTS, RULES_OF_CHAOS, *_ = (f"{file}-rules.yaml" for file in FILES)
+FILES = ("operator", "mirror-test", "executor", "chaos", "view", "edit")
+RULES, RULES_OF_TESTS, RULES_OF_EXECUTORS, RULES_OF_CHAOS, *_ = (
+    f"{file}-rules.yaml" for file in FILES
+)
 
 Object = dict[str, Any]
 
@@ -84,6 +86,15 @@ def test_helm_finds_no_fault(case: str) -> None:
     assert "0 chart(s) failed" in output
 
 
+def may_bind(kind: str, *names: str) -> Object:
+    return {
+        "apiGroups": ["rbac.authorization.k8s.io"],
+        "resources": [f"{kind.lower()}s"],
+        "resourceNames": list(names),
+        "verbs": ["bind"],
+    }
+
+
 @pytest.mark.parametrize(
     ("scope", "kind", "namespace"),
     [("Cluster", "ClusterRole", None), ("Namespace", "Role", "kafka")],
@@ -92,9 +103,14 @@ def test_the_operator_gets_the_rights_of_the_file_and_no_others(
     scope: str, kind: str, namespace: str | None
 ) -> None:
     only = (f"--set=scope={scope}", "--set=rbac.aggregate=false")
-    (role,) = of_kind(render(*only), *ROLES)
-    assert (role["kind"], role["metadata"].get("namespace")) == (kind, namespace)
-    assert role["rules"] == [*rules(RULES), *rules(RULES_OF_TESTS)]
+    roles = {role["metadata"]["name"]: role for role in of_kind(render(*only), *ROLES)}
+    assert {(r["kind"], r["metadata"].get("namespace")) for r in roles.values()} == {
+        (kind, namespace)
+    }
+    (name,) = (name for name in roles if "executors" in name)
+    assert roles.pop(name)["rules"] == rules(RULES_OF_EXECUTORS)
+    (role,) = roles.values()
+    assert role["rules"] == [*rules(RULES), *rules(RULES_OF_TESTS), may_bind(kind, name)]
     (role,) = of_kind(render(*only, "--set=mirrorTests.enabled=false"), *ROLES)
     assert role["rules"] == rules(RULES)
 
@@ -161,22 +177,19 @@ def test_with_chaos_the_operator_may_bind_one_role_more_and_no_other(
     chaos = roles.pop(name)
     assert (chaos["kind"], chaos["metadata"].get("namespace")) == (kind, namespace)
     assert chaos["rules"] == rules(RULES_OF_CHAOS)
+    executors = name.replace("-chaos", "-executors")
+    assert roles.pop(executors)["rules"] == rules(RULES_OF_EXECUTORS)
     (operators,) = roles.values()
-    always = [*rules(RULES), *rules(RULES_OF_TESTS)]
-    assert operators["rules"][: len(always)] == always
-    assert operators["rules"][len(always) :] == [
+    assert operators["rules"] == [
+        *rules(RULES),
+        *rules(RULES_OF_TESTS),
+        may_bind(kind, executors, name),
         {"apiGroups": ["headrace.dev"], "resources": ["mirrortests"], "verbs": ["patch"]},
-        {
-            "apiGroups": ["rbac.authorization.k8s.io"],
-            "resources": [f"{kind.lower()}s"],
-            "resourceNames": [name],
-            "verbs": ["bind"],
-        },
     ]
     bound = {one["roleRef"]["name"] for one in objects if one["kind"].endswith("Binding")}
     assert bound == roles.keys(), "nobody is bound to it before there is a test"
     (container,) = operator("--set=chaos.enabled=true", *arguments)["containers"]
-    assert f"--chaos-role={name}" in container["args"]
+    assert {f"--chaos-role={name}", f"--executor-role={executors}"} <= set(container["args"])
 
 
 def test_no_rights_are_given_where_somebody_else_gives_them() -> None:
@@ -452,7 +465,9 @@ def test_artifact_hub_lists_the_definitions() -> None:
 
 
 def test_names_are_as_long_as_a_pods_host_may_be() -> None:
-    assert max(len(name) for *_, name in names_of("x" * 53, "a", "--set=scope=Namespace")) <= 63
+    """But those of roles, which are nobody's host, and may have 253."""
+    names = names_of("x" * 53, "a", "--set=scope=Namespace")
+    assert max(len(name) for kind, _, name in names if kind not in ROLES) <= 63
 
 
 NAMED = {"name", "namespace", "app.kubernetes.io/instance", "priorityClassName"}

@@ -18,8 +18,10 @@ ROOT = Path(__file__).parents[2]
 RULES = ROOT / "charts" / "headrace" / "files" / "operator-rules.yaml"
 RULES_OF_TESTS = RULES.with_name("mirror-test-rules.yaml")
 RULES_OF_CHAOS = RULES.with_name("chaos-rules.yaml")
+RULES_OF_EXECUTORS = RULES.with_name("executor-rules.yaml")
 ACCOUNT = "headrace-operator"
 CHAOS_ROLE = "headrace-operator-chaos"
+EXECUTOR_ROLE = "headrace-operator-executors"
 END_WITHIN_S = 30
 READING = {"get", "list", "watch"}
 
@@ -80,15 +82,19 @@ def give_rights(
         *yaml.safe_load(RULES.read_text()),
         *(yaml.safe_load(RULES_OF_TESTS.read_text()) if mirror_tests else []),
     ]
+    kind = "ClusterRole" if everywhere else "Role"
+    if mirror_tests:
+        rules.append(_fix(api_server, namespace, kind, EXECUTOR_ROLE, RULES_OF_EXECUTORS))
     if chaos:
-        rules += _give_chaos_role(api_server, namespace)
+        rules.append(_fix(api_server, namespace, kind, CHAOS_ROLE, RULES_OF_CHAOS))
+        patch = {"resources": ["mirrortests"], "verbs": ["patch"]}
+        rules.append({"apiGroups": ["headrace.dev"], **patch})
     missing_verb, _, resource = without.partition(" ")
     for rule in rules:
         if resource in rule["resources"] and missing_verb in rule["verbs"]:
             rule["verbs"].remove(missing_verb)
     rbac = "rbac.authorization.k8s.io"
     named = {"name": ACCOUNT}
-    kind = "ClusterRole" if everywhere else "Role"
     api_server.apply(
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": named},
         {"apiVersion": f"{rbac}/v1", "kind": kind, "metadata": named, "rules": rules},
@@ -103,17 +109,13 @@ def give_rights(
     )
 
 
-def _give_chaos_role(api_server: ApiServer, namespace: str) -> list[dict[str, Any]]:
-    """The role of the Jobs of ``spec.chaos``; what the operator may do beside."""
+def _fix(api_server: ApiServer, namespace: str, kind: str, name: str, file: Path) -> dict[str, Any]:
+    """A role of the chart, which the operator may bind: the rule that says so."""
     rbac = "rbac.authorization.k8s.io"
-    role = {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": {"name": CHAOS_ROLE}}
-    rules = yaml.safe_load(RULES_OF_CHAOS.read_text())
-    api_server.apply(role | {"rules": rules}, namespace=namespace)
-    bind = {"resources": ["roles"], "resourceNames": [CHAOS_ROLE], "verbs": ["bind"]}
-    return [
-        {"apiGroups": ["headrace.dev"], "resources": ["mirrortests"], "verbs": ["patch"]},
-        {"apiGroups": [rbac], **bind},
-    ]
+    role = {"apiVersion": f"{rbac}/v1", "kind": kind, "metadata": {"name": name}}
+    api_server.apply(role | {"rules": yaml.safe_load(file.read_text())}, namespace=namespace)
+    bound = {"resources": [f"{kind.lower()}s"], "resourceNames": [name], "verbs": ["bind"]}
+    return {"apiGroups": [rbac], **bound}
 
 
 @contextmanager
@@ -136,6 +138,7 @@ def running_operator(
     log = folder / f"{identity}.log"
     command = [sys.executable, "-m", "headrace", "operator", f"--lease-namespace={namespace}"]
     command += ["--all-namespaces"] if everywhere else [f"--namespace={namespace}"]
+    command += [f"--executor-role={EXECUTOR_ROLE}"]
     command += [f"--chaos-role={CHAOS_ROLE}"] if chaos else []
     command += ["--network-policy"] if network_policy else []
     command += arguments

@@ -17,11 +17,21 @@
 {{- include ($own | ternary "headrace.name" "headrace.clusterName") . }}
 {{- end }}
 
-{{- /* Of the role of spec.chaos, as above; no operator's name ends in -chaos. */}}
+{{- /* Of roles that the operator may bind, as above; no operator's name ends like them. */}}
 {{- define "headrace.chaosRole" -}}
+{{- include "headrace.fixedRole" (list . "chaos") }}
+{{- end }}
+
+{{- define "headrace.executorRole" -}}
+{{- include "headrace.fixedRole" (list . "executors") }}
+{{- end }}
+
+{{- define "headrace.fixedRole" -}}
+{{- with index . 0 }}
 {{- $own := eq .Release.Namespace (include "headrace.watched" .) }}
-{{- $name := printf "%s-chaos" (include "headrace.name" .) }}
+{{- $name := printf "%s-%s" (include "headrace.name" .) (index $ 1) }}
 {{- $own | ternary $name (printf "%s.%s" $name .Release.Namespace) }}
+{{- end }}
 {{- end }}
 
 {{- define "headrace.serviceAccount" -}}
@@ -113,7 +123,9 @@ app.kubernetes.io/component: operator
 {{- if .Values.driver.networkPolicy }}
 - --network-policy
 {{- end }}
-{{- if not .Values.mirrorTests.enabled }}
+{{- if .Values.mirrorTests.enabled }}
+- --executor-role={{ include "headrace.executorRole" . }}
+{{- else }}
 - --no-mirror-tests
 {{- end }}
 {{- if .Values.mirrorTests.networkPolicy }}

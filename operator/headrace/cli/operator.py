@@ -13,8 +13,8 @@ from headrace.api import Model
 from headrace.cli.log_options import follow_signal, log_format_option
 from headrace.controller import (
     LEASE,
-    ChaosRole,
     DriverDefaults,
+    FixedRole,
     Images,
     OperatorOptions,
     Settings,
@@ -97,6 +97,11 @@ _Defaults = TypeVar("_Defaults", bound=Model)
     "there. [default: tests with spec.chaos are refused]",
 )
 @click.option(
+    "--executor-role",
+    help="Role of the mirror tests' Spark drivers, which make executors: a ClusterRole; with "
+    "--namespace a Role there. [default: one for each test, of the operator's own rights]",
+)
+@click.option(
     "--no-mirror-tests",
     is_flag=True,
     help="Leave mirror tests alone; then no rights on them, Jobs and ConfigMaps are needed.",
@@ -140,6 +145,7 @@ def command(
     spark_defaults: str,
     network_policy: bool,
     chaos_role: str | None,
+    executor_role: str | None,
     no_mirror_tests: bool,
     no_custom_spark_image: bool,
     test_network_policy: bool,
@@ -172,7 +178,8 @@ def command(
         if no_mirror_tests
         else TestSettings(
             Images(spark_image, driver_image, drivers.image_pull_policy or "IfNotPresent"),
-            ChaosRole("Role" if namespaces else "ClusterRole", chaos_role) if chaos_role else None,
+            _role(chaos_role, everywhere=all_namespaces),
+            _role(executor_role, everywhere=all_namespaces),
             defaults=_defaults("--spark-defaults", SparkDefaults, spark_defaults),
             custom_images=not no_custom_spark_image,
             network_policy=test_network_policy,
@@ -183,6 +190,10 @@ def command(
         click.echo(asyncio.run(check_operator(options)))
         return
     asyncio.run(run_operator(options))
+
+
+def _role(name: str | None, *, everywhere: bool) -> FixedRole | None:
+    return FixedRole("ClusterRole" if everywhere else "Role", name) if name else None
 
 
 def _defaults(option: str, kind: type[_Defaults], text: str) -> _Defaults:

@@ -13,14 +13,14 @@ and ``assignment`` (which driver owns which unit), ``targets``, ``blocked``. Onl
 
 from headrace.controller.check import check_operator
 from headrace.controller.flow import Settings
-from headrace.controller.mirror_tests import ChaosRole, Images, SparkDefaults, TestSettings
+from headrace.controller.mirror_tests import FixedRole, Images, SparkDefaults, TestSettings
 from headrace.controller.operator import LEASE, OperatorOptions, run_operator
 from headrace.controller.resources import DriverDefaults
 
 __all__ = [
     "LEASE",
-    "ChaosRole",
     "DriverDefaults",
+    "FixedRole",
     "Images",
     "OperatorOptions",
     "Settings",

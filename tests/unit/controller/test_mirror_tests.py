@@ -22,7 +22,7 @@ from headrace.api import (
 )
 from headrace.api.conditions import Readiness
 from headrace.controller.mirror_tests import (
-    ChaosRole,
+    FixedRole,
     Images,
     RunFacts,
     SparkDefaults,
@@ -82,7 +82,7 @@ STEPS = (
     ChaosStep(action=ChaosAction.KILL_DRIVER, at_percent=30),
     ChaosStep(action=ChaosAction.SCALE_DRIVERS, at_percent=60, drivers=3),
 )
-BREAKS = TestRun(read(), IMAGES, STEPS, ChaosRole("ClusterRole", "headrace-operator-chaos.ops"))
+BREAKS = TestRun(read(), IMAGES, STEPS, FixedRole("ClusterRole", "headrace-operator-chaos.ops"))
 
 
 def job(stage: Stage, **status: Any) -> dict[str, Any]:
@@ -219,6 +219,30 @@ def test_without_executors_all_work_is_done_in_the_jobs_own_pod() -> None:
         "resourceNames": ["nightly-report"],
         "verbs": ["patch"],
     }
+
+
+def test_who_makes_executors_is_bound_to_the_role_that_the_operator_may_bind() -> None:
+    fixed = replace(RUN, executor_role=FixedRole("ClusterRole", "headrace-operator-executors.ops"))
+    own, given = (
+        {(o["kind"], o["metadata"]["name"]): o for o in build_run(r)} for r in (RUN, fixed)
+    )
+    ((kind, name),) = given.keys() - own.keys()
+    binding = given[kind, name]
+    assert (kind, name) == ("RoleBinding", "nightly-executors")
+    assert binding["roleRef"]["kind"] == "ClusterRole"
+    assert binding["roleRef"]["name"] == "headrace-operator-executors.ops"
+    assert [one["name"] for one in binding["subjects"]] == ["nightly-spark"]
+    pods = [
+        [
+            rule
+            for rule in objects["Role", "nightly-spark"]["rules"]
+            if rule["resources"] == ["pods"]
+        ]
+        for objects in (own, given)
+    ]
+    assert (len(pods[0]), pods[1]) == (1, [])
+    alone = replace(fixed, test=read(spark={"executors": 0}))
+    assert "nightly-executors" not in [one["metadata"]["name"] for one in build_run(alone)]
 
 
 def test_the_test_sizes_its_pods() -> None:

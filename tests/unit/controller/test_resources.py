@@ -147,7 +147,16 @@ def rules(file: str) -> list[Object]:
 
 
 def test_the_operator_has_every_right_that_it_gives() -> None:
-    assert rights(given()) - rights(rules("operator")) - rights(rules("mirror-test")) == set()
+    assert rights(given()) - rights(rules("operator")) == set()
+
+
+def test_the_operator_makes_no_pods_and_gives_nobody_its_right_to_delete_them() -> None:
+    own = rights(rules("operator")) | rights(rules("mirror-test"))
+    passed_on = rights(rules("executor")) - own
+    assert {verb for _, resource, verb in passed_on if resource == "pods"} == {
+        "create",
+        "deletecollection",
+    }
 
 
 def test_without_mirror_tests_the_operator_only_reads_pods() -> None:

@@ -12,7 +12,7 @@ from headrace.controller.mirror_tests.facts import RunFacts, StageDecision
 from headrace.controller.mirror_tests.jobs import build_run
 from headrace.controller.mirror_tests.reconcile import MirrorTestReconciler, TestName
 from headrace.controller.mirror_tests.run import (
-    ChaosRole,
+    FixedRole,
     Images,
     TestRun,
     TestSettings,
@@ -22,7 +22,7 @@ from headrace.controller.mirror_tests.schedule import Scheduled, next_scheduled
 from headrace.controller.mirror_tests.stages import next_decision
 
 __all__ = [
-    "ChaosRole",
+    "FixedRole",
     "Images",
     "MirrorTestReconciler",
     "RunFacts",

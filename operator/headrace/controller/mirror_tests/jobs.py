@@ -56,9 +56,8 @@ _READY_FILE = f"{_OUT_FOLDER}/{documents.READY}"
 
 def build_run(run: TestRun) -> list[Object]:
     """What all Jobs of a run need, in the order in which it is applied."""
-    about = metadata(run, run.part("spark"))
     return [
-        *build_access(about, report_name(run.test), executors=run.has_executors),
+        *build_access(run),
         *build_chaos_access(run),
         *([_network_policy(run)] if run.network_policy else []),
         {

@@ -222,6 +222,7 @@ class MirrorTestReconciler:
             self._images,
             test.spec.chaos,
             self._role,
+            self._settings.executor_role,
             network_policy=self._settings.network_policy,
         )
         name = test.metadata.namespace, run.part("run")

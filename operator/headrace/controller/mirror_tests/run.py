@@ -26,8 +26,8 @@ class Images:
 
 
 @dataclass(frozen=True)
-class ChaosRole:
-    """What that Job is bound to."""
+class FixedRole:
+    """A role that the chart makes: the operator may bind it, and need not have its rights."""
 
     kind: str
     """ClusterRole, or a Role in the test's namespace."""
@@ -41,8 +41,10 @@ class TestSettings:
     __test__ = False  # pytest: no test of ours
 
     images: Images
-    role: ChaosRole | None = None
-    """None: tests with ``spec.chaos`` are refused."""
+    role: FixedRole | None = None
+    """Of the Jobs of ``spec.chaos``; None: tests with it are refused."""
+    executor_role: FixedRole | None = None
+    """Of who makes executors; None: the operator gives its own rights."""
     custom_images: bool = True
     """Whether a test may name the image of its Spark jobs."""
     defaults: SparkDefaults = field(default_factory=SparkDefaults)
@@ -76,8 +78,9 @@ class TestRun:
     images: Images
     steps: tuple[ChaosStep, ...] = ()
     """Of ``spec.chaos``: the resolved test has none, as it names no flow."""
-    role: ChaosRole | None = None
+    role: FixedRole | None = None
     """None: no test with steps may begin."""
+    executor_role: FixedRole | None = None
     network_policy: bool = False
     """Whether it has one."""
 

@@ -17,9 +17,9 @@ def account(metadata: Object) -> Object:
     }
 
 
-def binding(metadata: Object, *, kind: str, role: str) -> Object:
-    """Gives a role to the account that ``metadata`` names."""
-    subject = {"name": metadata["name"], "namespace": metadata["namespace"]}
+def binding(metadata: Object, *, kind: str, role: str, account: str = "") -> Object:
+    """Gives a role to an account: the one that ``metadata`` names, or another of its namespace."""
+    subject = {"name": account or metadata["name"], "namespace": metadata["namespace"]}
     return {
         "apiVersion": f"{RBAC}/v1",
         "kind": "RoleBinding",
