@@ -1,7 +1,9 @@
 """What the Dockerfiles have to agree on with the locks, the jars and the operator's manifests."""
 
 import re
+import subprocess
 import tomllib
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from headrace.controller.mirror_tests import jobs
 from headrace.mirror_test.stages import HEAP_MIB
 from headrace.toolchain.jars import JarSet
+from headrace.toolchain.jre import packaged_jre
 
 ROOT = Path(__file__).parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
@@ -100,6 +103,30 @@ def test_the_spark_image_has_the_scripts_where_jobs_look_for_them() -> None:
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     shipped = wheel["targets"]["wheel"]["force-include"]
     assert {f"headrace_spark/jobs/{stage}.py" for stage in HEAP_MIB} == set(shipped.values())
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_spark_says_that_its_user_has_no_name(tmp_path: Path, known: bool) -> None:
+    """By the file that spark-submit sources from its conf folder; ``id`` answers as GNU's does."""
+    assert " /opt/headrace/packages/pyspark/conf/spark-env.sh\n" in DOCKERFILES["spark-jobs"]
+    tool = tmp_path / "id"
+    tool.write_text(f'#!/bin/sh\necho 1000660000\n[ "$1" = -u ] || exit {int(not known)}\n')
+    tool.chmod(0o755)
+    submit = Path(str(files("pyspark"))) / "bin" / "spark-submit"
+    done = subprocess.run(
+        ["bash", str(submit), "--version"],
+        env={
+            "PATH": f"{tmp_path}:/usr/bin:/bin",
+            "SPARK_CONF_DIR": str(SPARK.parent),
+            "JAVA_HOME": str(packaged_jre()),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    message = "headrace: user 1000660000 has no name in /etc/passwd, which Spark needs: "
+    assert (message in done.stderr) is not known
+    assert (done.returncode == 0) is known
 
 
 def test_everything_the_dockerfiles_copy_is_in_the_context() -> None:
