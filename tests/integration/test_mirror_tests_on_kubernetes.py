@@ -384,6 +384,23 @@ def test_all_pods_are_as_pod_security_restricts_them(
         resources.apply(template | {"metadata": {"name": "other"}, "spec": HARMFUL})
 
 
+def test_spark_drivers_make_executors_and_the_operator_makes_no_pods(
+    operator: Operator, resources: Resources, stages: Stages
+) -> None:
+    """The line of docs/security.md about Spark drivers, asked and attempted."""
+    resources.apply(TEST)
+    stages.appears("probe")
+
+    def attempt(account: str) -> str:
+        who = f"--as=system:serviceaccount:{resources.namespace}:{account}"
+        return resources.kubectl("run", f"by-{account}", "--image=spark", "--dry-run=server", who)
+
+    assert "created" in attempt("nightly-spark")
+    for account in ("headrace-operator", "nightly-executor"):
+        with pytest.raises(KubectlError, match='cannot create resource "pods"'):
+            attempt(account)
+
+
 def test_only_a_tests_own_pods_reach_those_of_spark_where_that_is_wanted(
     api_server: ApiServer, namespace: str, tmp_path: Path, resources: Resources, wait_until: Wait
 ) -> None:
