@@ -156,17 +156,25 @@ def test_every_container_asks_for_what_it_takes_and_has_a_limit_of_memory(kind: 
     assert "memory" in named(kind, found, "limits")
 
 
-def quota_values(folder: Path) -> str:
-    """The values that the chart's page has for a namespace with a quota."""
+def values_of(section: str, folder: Path) -> str:
+    """The values that a section of the chart's page has."""
     page = (CHART / "README.md").read_text()
-    (block,) = re.findall(r"## Quotas\n.*?```yaml\n(.*?)```", page, re.DOTALL)
-    values = folder / "quota.yaml"
+    (block,) = re.findall(rf"## {section}\n.*?```yaml\n(.*?)```", page, re.DOTALL)
+    values = folder / "values.yaml"
     values.write_text(block)
     return f"--values={values}"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_with_the_values_for_a_quota_every_container_has_limits(kind: str, tmp_path: Path) -> None:
-    found = pods(quota_values(tmp_path))
+    found = pods(values_of("Quotas", tmp_path))
     for what in ("requests", "limits"):
         assert named(kind, found, what) == {"cpu", "memory"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_the_values_for_a_private_registry_every_pod_names_the_secret(
+    kind: str, tmp_path: Path
+) -> None:
+    pod = pods(values_of("Private registries and service meshes", tmp_path))[kind]
+    assert {"name": "registry"} in pod["imagePullSecrets"]
