@@ -138,6 +138,12 @@ def test_a_violation_is_found(spec: Pod, violation: str) -> None:
     assert violation in violations(pods()["operator"] | spec)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_last_lines_of_a_log_are_in_the_status_of_its_pod(kind: str) -> None:
+    for container in containers(pods()[kind]):
+        assert container["terminationMessagePolicy"] == "FallbackToLogsOnError"
+
+
 def named(kind: str, found: dict[str, Pod], what: str) -> set[str]:
     """Of what a container of such a pod has ``requests`` or ``limits``."""
     if kind == "executor":  # Spark makes both for memory from what it is told

@@ -194,6 +194,7 @@ def _executor_template(run: TestRun) -> Object:
             {
                 "name": "executor",
                 "workingDir": WRITABLE,
+                "terminationMessagePolicy": "FallbackToLogsOnError",
                 "securityContext": CONTAINER_SECURITY,
                 "volumeMounts": _mounts(run),
             }
