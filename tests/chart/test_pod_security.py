@@ -9,6 +9,7 @@ https://kubernetes.io/docs/concepts/security/pod-security-standards, and OpenShi
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ VOLUMES |= {"persistentVolumeClaim"}
 Pod = dict[str, Any]
 
 
+@cache
 def pods(*arguments: str) -> dict[str, Pod]:
     """Specs of all pods of a release with these values, by what they are."""
     objects = render(*arguments)

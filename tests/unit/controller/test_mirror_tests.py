@@ -463,7 +463,10 @@ def test_the_verifier_makes_do_with_one_executor_and_the_load_does_not() -> None
             container(terminated={"exitCode": 137, "reason": "OOMKilled"}),
             "took more memory than it may: raise spec.spark.driver.memoryMebibytes",
         ),
-        (container(terminated={"exitCode": 137, "reason": "Error"}), "ended with signal 9: see its log"),
+        (
+            container(terminated={"exitCode": 137, "reason": "Error"}),
+            "ended with signal 9: see its log",
+        ),
         (
             container(
                 terminated={
