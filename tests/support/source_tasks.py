@@ -163,6 +163,12 @@ class Scene:
         self.context.stall_detector.beat()
         self.guard(lambda: self.task.punctuate(self.clock.monotonic()))
 
+    def confirm(self) -> None:
+        """Compare the ids of topics of which records were acknowledged, and store the outcome."""
+        self.observe()
+        self.check_pool.run()
+        self.commit()
+
     def check_topics(self) -> None:
         """Observe for a whole interval of discovery, and what is found out in it."""
         for _ in range(40):

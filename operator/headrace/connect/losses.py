@@ -8,7 +8,7 @@ from typing import NamedTuple
 from headrace.api import LossAction, LossCause, LostOffsets, OnDataLoss, TopicPartition
 from headrace.connect.context import FlowContext
 from headrace.errors import Fatal
-from headrace.replication import Loss, Progress
+from headrace.replication import Confirmed, Loss, Progress
 
 _ON_TARGET = (LossCause.TARGET_TRUNCATED, LossCause.TARGET_RECREATED)
 
@@ -38,9 +38,9 @@ def find_loss(progress: Progress, found: Found, now_ms: int) -> Loss | None:
 
 def _recreated(progress: Progress, found: Found, now_ms: int) -> Loss | None:
     if progress.source_topic_id != found.source_topic_id:
-        return recreated_on_source(progress.source_offset, progress.source_end, now_ms)
+        return recreated_on_source(progress.known_good, now_ms)
     if progress.target_topic_id != found.target_topic_id:
-        return recreated_on_target(progress.target_offset, now_ms)
+        return recreated_on_target(progress.known_good.target_offset, now_ms)
     return None
 
 
@@ -57,22 +57,22 @@ def _truncated_log(progress: Progress, found: Found, now_ms: int) -> Loss | None
 
 def _until_now(loss: Loss, progress: Progress, found: Found) -> Loss:
     """While the partition waited retention went on, or the topic was created again."""
-    position = progress.source_offset
     if loss.cause is LossCause.TARGET_TRUNCATED:
         if progress.target_topic_id != found.target_topic_id:
             return recreated_on_target(loss.last + 1, loss.time_ms)
     elif loss.cause in (LossCause.SOURCE_TRUNCATED, LossCause.SOURCE_DIVERGED):
         if progress.source_topic_id != found.source_topic_id:
-            return recreated_on_source(position, progress.source_end, loss.time_ms)
+            return recreated_on_source(progress.known_good, loss.time_ms)
         if loss.cause is LossCause.SOURCE_TRUNCATED:
             return replace(loss, last=max(loss.last, found.start - 1))
     return loss
 
 
-def recreated_on_source(position: int, end: int, now_ms: int) -> Loss:
-    """``position``: the last that is known to be of the old topic; ``end``: as last seen."""
-    last = max(end, position) - 1
-    return Loss(LossCause.SOURCE_RECREATED, position, last, now_ms, lower_bound=True)
+def recreated_on_source(known_good: Confirmed, now_ms: int) -> Loss:
+    """``known_good``: the last that is known to be of the old topic."""
+    first = known_good.source_offset
+    last = max(known_good.source_end, first) - 1
+    return Loss(LossCause.SOURCE_RECREATED, first, last, now_ms, lower_bound=True)
 
 
 def recreated_on_target(target_offset: int, now_ms: int) -> Loss:

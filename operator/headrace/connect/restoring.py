@@ -19,7 +19,7 @@ from headrace.connect.tombstones import not_copied_since
 from headrace.errors import Retriable
 from headrace.kafka import Position, Topic
 from headrace.logs import get_logger
-from headrace.replication import Progress, ProgressKey
+from headrace.replication import Confirmed, Progress, ProgressKey
 
 T = TypeVar("T")
 log = get_logger(__name__)
@@ -83,8 +83,16 @@ def restore(
     for at, position in first_positions(context, partitions - stored.keys() | again).items():
         end = offsets.stable_ends[at]
         acknowledged = offsets.target_ends.get(at, 0)  # nothing of what a reset repeats is lost
+        confirmed = Confirmed(position, position, acknowledged)
         starts[at] = Start(
-            position, acknowledged, -1, *ids[at.topic], end, end, reset_ms=resets.time_ms(at)
+            position,
+            acknowledged,
+            -1,
+            *ids[at.topic],
+            end,
+            end,
+            confirmed,
+            reset_ms=resets.time_ms(at),
         )
     for at in sorted(again):
         before, after = stored[at].source_offset, starts[at].source_offset
@@ -105,6 +113,9 @@ def restore(
 
 
 def _start(progress: Progress, stable_end: int) -> Start:
+    """The ends were requested after the ids, and are confirmed by the next check."""
+    waits = progress.loss is not None and progress.loss.unresolved
+    here = replace(progress, confirmed=None)
     return Start(
         progress.source_offset,
         progress.target_offset,
@@ -113,6 +124,7 @@ def _start(progress: Progress, stable_end: int) -> Start:
         progress.target_topic_id,
         stable_end,
         max(stable_end, progress.source_end),
+        progress.known_good if waits else here.known_good,
         progress.loss,
         progress.reset_ms,
         progress.tombstones_since_ms,
@@ -208,6 +220,12 @@ def known_topic_ids(context: FlowContext, topics: Set[str]) -> dict[str, tuple[s
         topic: (_id(source.get(topic)), _id(target.get(target_topic)))
         for topic, target_topic in target_names.items()
     }
+
+
+def source_topic_ids(context: FlowContext, topics: Set[str]) -> dict[str, tuple[str, str]]:
+    """The same, of the source alone; "" for the target."""
+    source = context.source.describe(topics)
+    return {topic: (_id(source.get(topic)), "") for topic in topics}
 
 
 def _id(topic: Topic | None) -> str:

@@ -319,10 +319,12 @@ class SourceTask:
         unread.observe(self.partitions - self._copying.opened - self._contested.given_way)
         not_read = self._stuck.observe(self._read(lane))
         self._observe(lane)
-        if losses := self._topic_check.check(self._progress.acknowledged(lane)):
-            self._progress.noticed(losses)
+        checked = self._topic_check.check(self._progress.acknowledged(lane))
+        self._progress.confirm(checked.confirmed)
+        if checked.losses:
+            self._progress.noticed(checked.losses)
             changed = Retriable("a topic was created again: looking for what is lost")
-            self._copying.retry(dict.fromkeys(losses, changed))
+            self._copying.retry(dict.fromkeys(checked.losses, changed))
         elif not_read:
             self._copying.retry(not_read)
         return True

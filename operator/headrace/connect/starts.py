@@ -6,7 +6,7 @@ from typing import NamedTuple
 from headrace.api import TopicPartition
 from headrace.connect.context import FlowContext
 from headrace.connect.ownership import Ownership, OwnershipLost
-from headrace.replication import Loss, Progress, ProgressKey, Writer
+from headrace.replication import Confirmed, Loss, Progress, ProgressKey, Writer
 
 UNKNOWN = -1
 """In the place of the producer id of an owner that has not stored it."""
@@ -25,6 +25,8 @@ class Start(NamedTuple):
     """The last stable offset of the source when this was read."""
     seen_end: int
     """The highest end of the source's log that was seen since."""
+    confirmed: Confirmed
+    """See ``Progress``."""
     loss: Loss | None = None
     """What was lost last."""
     reset_ms: int = 0
@@ -46,6 +48,11 @@ class Start(NamedTuple):
     def waits(self) -> bool:
         """Whether the partition must not go on: its loss is unresolved."""
         return self.loss is not None and self.loss.unresolved
+
+    @property
+    def here(self) -> Confirmed:
+        """What is confirmed when the topics still have these ids."""
+        return Confirmed(self.source_offset, self.seen_end, self.target_offset)
 
 
 Starts = dict[TopicPartition, Start]
@@ -72,6 +79,7 @@ def records(
             filter_generation=0,
             owner=owner,
             source_end=start.seen_end,
+            confirmed=start.confirmed,
             loss=start.loss,
             reset_ms=start.reset_ms,
             tombstones_since_ms=start.tombstones_since_ms,

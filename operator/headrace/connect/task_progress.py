@@ -35,6 +35,8 @@ class TaskProgress:
         """While a lane ran."""
         self._resetting: frozenset[TopicPartition] = frozenset()
         self._resetting_by: Resets | None = None
+        self._confirmed: set[TopicPartition] = set()
+        """Those of which more was confirmed than is stored."""
         self._moved_at: float | None = None
         """When the last record was moved, of those that are not stored yet."""
 
@@ -58,6 +60,7 @@ class TaskProgress:
         """These are not the task's any more."""
         for at in partitions:
             self._starts.pop(at, None)
+            self._confirmed.discard(at)
         self._resetting_by = None
 
     @property
@@ -70,6 +73,15 @@ class TaskProgress:
             )
             self._resetting_by = resets
         return self._resetting
+
+    def confirm(self, starts: Starts) -> None:
+        """The topics of these still had their ids after this was acknowledged."""
+        for at, start in starts.items():
+            known = self._starts.get(at)
+            # One that was restored meanwhile has other positions, or another topic.
+            if known and known.confirmed == start.confirmed != start.here:
+                self._starts[at] = known._replace(confirmed=start.here)
+                self._confirmed.add(at)
 
     def moved(self) -> None:
         """Records were moved just now."""
@@ -103,6 +115,7 @@ class TaskProgress:
         unstored |= {at: self._starts[at] for at in refresh & lane.partitions - unstored.keys()}
         if unstored:
             self._starts |= unstored
+            self._confirmed -= unstored.keys()
             entries = records(self._context, self.ownership, unstored)
             with self.commits.counting_failure():
                 self._storing = self._context.progress.send(entries, _LONGEST_S)
@@ -177,11 +190,13 @@ class TaskProgress:
         self.settled = {**self.settled, at: after}
 
     def unstored(self, lane: Lane) -> Starts:
-        """What is acknowledged and not stored."""
+        """What is acknowledged or confirmed, and not stored."""
         return {
             at: start
             for at, start in self.acknowledged(lane).items()
-            if start.source_offset != self._starts[at].source_offset or self._overtaken(at)
+            if start.source_offset != self._starts[at].source_offset
+            or at in self._confirmed
+            or self._overtaken(at)
         }
 
     def _overtaken(self, at: TopicPartition) -> bool:

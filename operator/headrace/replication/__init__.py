@@ -6,7 +6,14 @@ from headrace.replication.group_splitting import split_groups
 from headrace.replication.heartbeats import Heartbeat
 from headrace.replication.offset_syncs import STRETCH, OffsetSync, offset_syncs_topic
 from headrace.replication.policies import ReplicationPolicy, policy_for
-from headrace.replication.progress import Loss, Progress, ProgressKey, Writer, progress_topic
+from headrace.replication.progress import (
+    Confirmed,
+    Loss,
+    Progress,
+    ProgressKey,
+    Writer,
+    progress_topic,
+)
 from headrace.replication.synced_offsets import CopiedTo, SyncedOffsets
 from headrace.replication.topic_configs import config_changes
 from headrace.replication.translation import Precision, Translated, Translation
@@ -14,6 +21,7 @@ from headrace.replication.translation import Precision, Translated, Translation
 __all__ = [
     "STRETCH",
     "Checkpoint",
+    "Confirmed",
     "CopiedTo",
     "Heartbeat",
     "Loss",

@@ -79,6 +79,16 @@ class Writer:
 
 
 @dataclass(frozen=True)
+class Confirmed:
+    """Where a partition was when its topics were last known to be those of the ids that are stored:
+    what came later may be of topics that were created again."""
+
+    source_offset: int
+    source_end: int
+    target_offset: int
+
+
+@dataclass(frozen=True)
 class Progress:
     """Where to resume, and who stored it."""
 
@@ -97,6 +107,8 @@ class Progress:
     """Task and driver incarnation, for people and for fencing."""
     source_end: int = 0
     """The highest end of the source's log that was seen; 0 when unknown."""
+    confirmed: Confirmed | None = None
+    """None: of an owner that did not store it."""
     loss: Loss | None = None
     """What was lost of it last."""
     reset_ms: int = 0
@@ -115,6 +127,12 @@ class Progress:
     version: int = _VERSION
     """Rises only when an older headrace must not read it: that one leaves out fields that it does
     not know, and an older driver writes without them, so that a roll-back loses no position."""
+
+    @property
+    def known_good(self) -> Confirmed:
+        """Up to where these are positions of the topics that are named."""
+        here = Confirmed(self.source_offset, self.source_end, self.target_offset)
+        return self.confirmed or here
 
     def encode(self) -> bytes:
         """JSON."""

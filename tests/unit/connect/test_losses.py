@@ -117,6 +117,72 @@ def test_a_topic_that_is_created_again_under_a_running_task_is_lost_data(
     assert scene.lost_data
 
 
+def test_what_was_copied_of_a_topic_that_was_created_again_hides_no_loss_of_the_old_one(
+    scene: Scene, scenes: Callable[..., Scene]
+) -> None:
+    scene.source.append("orders", b"a", b"b")
+    scene.start()
+    scene.settle()
+    scene.confirm()
+    scene.source.append("orders", b"c")
+    scene.source.recreate_topic("orders")
+    scene.source.append("orders", *[b"n%d" % n for n in range(9)])
+    for _ in range(5):
+        scene.run_once()
+    scene.commit()  # and dies before it compares the topics' ids
+    assert scene.position() == 9
+    assert scene.copies() == [b"a", b"b", *[b"n%d" % n for n in range(2, 9)]]
+    following = scenes(P0, kafka=scene.kafka)
+    following.change_spec(onDataLoss=OnDataLoss.CONTINUE)
+    following.task.activate()
+    following.recover()
+    following.settle()
+    (loss,) = following.task.status.losses
+    assert (loss.cause, loss.first_offset, loss.last_offset) == (
+        LossCause.SOURCE_RECREATED,
+        2,
+        None,
+    )
+    assert following.copies()[-9:] == [b"n%d" % n for n in range(9)]
+
+
+def test_the_end_of_a_topic_that_was_created_again_is_none_of_the_old_one(
+    scenes: Callable[..., Scene],
+) -> None:
+    scene = scenes(P0)
+    scene.source.append("orders", b"a", b"b")
+    scene.start()
+    scene.settle()
+    scene.confirm()
+    scene.source.recreate_topic("orders")
+    scene.source.append("orders", *[b"n%d" % n for n in range(9)])
+    for _ in range(5):
+        scene.run_once()
+    scene.check_topics()
+    scene.recover()
+    scene.settle()
+    (loss,) = scene.task.status.losses
+    assert (loss.first_offset, loss.last_offset, loss.lower_bound) == (2, None, True), loss
+
+
+def test_a_topic_that_is_created_again_is_noticed_with_the_progress_that_is_stored_next(
+    scene: Scene,
+) -> None:
+    scene.change_spec(discovery={"topicsSeconds": 3600})
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.settle()
+    scene.confirm()
+    scene.source.recreate_topic("orders")
+    scene.source.append("orders", b"b", b"c", b"d")
+    for _ in range(5):
+        scene.run_once()
+    scene.commit()
+    scene.clock.advance(1)
+    scene.confirm()
+    assert "created again" in scene.error
+
+
 def test_a_topic_that_is_away_for_a_check_is_none_that_was_created_again(scene: Scene) -> None:
     scene.start()
     scene.source.away = True
@@ -324,6 +390,7 @@ def test_a_loss_is_answered_by_policy(  # noqa: PLR0917
     scene.source.append("orders", *FIVE)
     scene.start()
     scene.settle()
+    scene.confirm()
     if running:
         scene.check_topics()
         happens(scene)
