@@ -12,13 +12,13 @@ from itertools import count, takewhile
 
 import structlog
 from rich.progress import track
-from support.fake_kafka import MARKER, FakeKafka, FakeRecord, Produced
+from support.fake_kafka import MARKER, FakeKafka, FakeLog, FakeRecord, Produced
 from support.source_tasks import COPY, P0, P1, TOPIC, Scene
 
 from headrace.api import TaskPhase
 from headrace.api.partitions import TopicPartition
 from headrace.kafka import KafkaError
-from headrace.replication.progress import Progress, ProgressKey
+from headrace.replication.progress import Loss, Progress, ProgressKey
 
 PARTITIONS = (P0, P1)
 DEAD = TopicPartition("dead", 0)
@@ -35,6 +35,11 @@ class Schedule:
         self._numbers = count()
         self._poisonous = self._random.random() < 0.5
         """Whether there are records that the target never takes, and a dead-letter topic."""
+        self._recreates = self._random.random() < 0.3
+        """Whether the source topic is deleted and created again, once."""
+        self._old: dict[TopicPartition, FakeLog] = {}
+        """What the source had before that."""
+        self._on_data_loss = "Continue" if self._recreates else "Fail"
         self._scene = self._make_scene()
         """Of the instance that lives."""
         self._withheld: set[TopicPartition] = set()
@@ -46,6 +51,7 @@ class Schedule:
 
     def _make_scene(self, kafka: FakeKafka | None = None) -> Scene:
         scene = Scene(kafka=kafka)
+        scene.change_spec(onDataLoss=self._on_data_loss, checkpoints={"enabled": False})
         if self._poisonous:
             scene.change_spec(onRecordError="DeadLetter", deadLetterTopic=DEAD.topic)
         return scene
@@ -77,7 +83,10 @@ class Schedule:
             self._stop_a_producer,
             self._turn_target_off_or_on,
             self._lose_ownership,
+            self._check_topics,
+            self._check_topics,
             self._die,
+            *([self._recreate_source] if self._recreates else []),
         ]
 
     # What happens.
@@ -170,6 +179,15 @@ class Schedule:
         if known and not self._withheld and not self._scene.target.away:
             self._scene.take_away(self._random.choice(PARTITIONS))
 
+    def _check_topics(self) -> None:
+        self._scene.observe()
+        self._scene.check_pool.run()
+
+    def _recreate_source(self) -> None:
+        if not self._old:
+            self._old = {at: self._scene.log(at) for at in PARTITIONS}
+            self._scene.source.recreate_topic(TOPIC)
+
     def _die(self) -> None:
         """kill -9, with all that its producers had not sent; another instance goes on."""
         self._scene.close()
@@ -185,16 +203,31 @@ class Schedule:
         for at in PARTITIONS:
             expected, poison = self._expected(at)
             arrived = _in_order_of_arrival(self._scene.copies(at.partition))
-            if not self._overtaken(at):
+            if not (self._overtaken(at) or self._old):  # the new topic is first read from its middle
                 assert arrived == expected[: len(arrived)], f"{at}: {arrived} are not in order"
             dead = self._dead_letters(poison)
-            assert dead == poison[: len(dead)], f"{at}: {dead} are not in order"
-            below = [r.value for r in self._scene.log(at).entries[: self._stored(at)] if r]
-            there = {*arrived, *dead}
-            assert set(below) <= there, f"{at}: stored at {self._stored(at)}, has {there}"
+            if not self._old:
+                assert dead == poison[: len(dead)], f"{at}: {dead} are not in order"
+            there, stored = {*arrived, *dead}, self._stored(at)
+            if stored and stored.source_topic_id == self._scene.source.ids[TOPIC]:
+                below = {r.value for r in self._scene.log(at).entries[: stored.source_offset] if r}
+                assert below <= there, f"{at}: stored at {stored.source_offset}, has {there}"
+                self._check_loss(at, stored.loss)
         for record in self._scene.target.logs[DEAD].entries:
             assert record
             assert _is_poison(record.value), f"{record.value!r} is dead-lettered"
+
+    def _check_loss(self, at: TopicPartition, loss: Loss | None) -> None:
+        """What was not copied of the old topic is in the range that is named, as far as the range
+        can be known; what the old topic never had is not."""
+        if not self._old:
+            return
+        assert loss
+        values = {*self._scene.copies(at.partition), *self._scene.target.records(DEAD.topic)}
+        old = enumerate(self._old[at].entries)
+        lost = [offset for offset, one in old if one and one.value not in values]
+        assert all(loss.first <= offset for offset in lost), f"{at}: {lost} are lost, not {loss}"
+        assert loss.last < self._old[at].end, f"{at} ended at {self._old[at].end}: {loss}"
 
     def _expected(self, at: TopicPartition) -> tuple[list[bytes | None], list[bytes | None]]:
         """What is to be copied, and what is to be dead-lettered."""
@@ -212,17 +245,23 @@ class Schedule:
             if self._scene.phase in (TaskPhase.CLOSED, TaskPhase.FAILED):
                 self._die()
             self._scene.recover()
-            self._scene.commit()
+            self._scene.confirm()
         self._check()
         for at in PARTITIONS:
             expected, poison = self._expected(at)
-            assert self._dead_letters(poison) == poison
-            arrived = _in_order_of_arrival(self._scene.copies(at.partition))
+            copies = self._scene.copies(at.partition)
+            arrived = _in_order_of_arrival(copies)
+            dead = self._dead_letters(poison)
+            if self._old:  # it is read from its beginning once that was noticed
+                copies = [value for value in copies if value in expected]
+                arrived = _in_order_of_arrival(reversed(copies))[::-1]
+                dead.sort(key=poison.index)
             if self._overtaken(at):
                 arrived.sort(key=expected.index)
+            assert dead == poison
             assert arrived == expected, f"{at}: {arrived} of {expected}; {self._scene.error}"
-            assert self._stored(at) == self._scene.log(at).end
-        assert not self._scene.error
+            assert self._offset(at) == self._scene.log(at).end
+        assert not self._scene.error, self._scene.error
 
     def _overtaken(self, at: TopicPartition) -> bool:
         """Whether librdkafka may have reordered records: see ``FakeCluster.overtaken``."""
@@ -231,6 +270,8 @@ class Schedule:
     def _lose_copies(self) -> None:
         """The target loses copies that it had acknowledged, and goes on: no instance accepts it."""
         at = TopicPartition(COPY, self._random.randrange(2))
+        self._on_data_loss = "Fail"
+        self._scene.change_spec(onDataLoss=self._on_data_loss)
         log, source = self._scene.target.logs[at], P0._replace(partition=at.partition)
         stored = self._scene.stored(source)
         if not stored or not stored.target_offset:
@@ -238,18 +279,22 @@ class Schedule:
         log.truncate(self._random.randrange(stored.target_offset))
         for _ in range(log.end + self._random.randint(1, 9)):
             self._scene.source.append(TOPIC, b"%d" % next(self._numbers), partition=at.partition)
-        before = self._stored(source)
+        before = self._offset(source)
         for _ in range(3):
             self._scene.recover()
             self._scene.commit()
             assert self._scene.stops(source), f"{at} lost copies"
             assert "gone from the target" in self._scene.error
-            assert self._stored(source) == before, "progress went on behind a loss"
+            assert self._offset(source) == before, "progress went on behind a loss"
             self._die()
 
-    def _stored(self, at: TopicPartition) -> int:
+    def _offset(self, at: TopicPartition) -> int:
+        stored = self._stored(at)
+        return stored.source_offset if stored else 0
+
+    def _stored(self, at: TopicPartition) -> Progress | None:
         """By the progress topic's log alone, whatever a task believes."""
-        stored, epoch = 0, 0
+        stored: Progress | None = None
         for where, log in self._scene.target.logs.items():
             if where.topic != self._scene.context.progress.topic:
                 continue
@@ -258,8 +303,10 @@ class Schedule:
                 assert entry.key
                 assert entry.value
                 key, progress = ProgressKey.decode(entry.key), Progress.decode(entry.value)
-                if (key.topic, key.partition) == at and progress.epoch >= epoch:
-                    stored, epoch = progress.source_offset, progress.epoch
+                if (key.topic, key.partition) == at and (
+                    stored is None or progress.epoch >= stored.epoch
+                ):
+                    stored = progress
         return stored
 
     def _queue(self, partition: int) -> list[Produced]:
