@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from functools import partial
-from math import inf
 from typing import NamedTuple
 
 from headrace.api import TopicPartition
@@ -45,7 +44,8 @@ class TopicCheck:
     def __init__(self, context: FlowContext, pool: Executor) -> None:
         self._context, self._clock = context, context.clock
         self._describing = BackgroundStep[tuple[Ids, float]](pool, context.clock)
-        self._next_of_all_s = -inf
+        # A restore has compared them, too.
+        self._next_of_all_s = self._clock.monotonic() + context.spec.discovery.topics_seconds
         self._asked: Starts = {}
 
     def check(self, starts: Starts) -> Checked:
