@@ -13,6 +13,7 @@ from support.flows import FlowRun, manifest, spec
 from support.records import count, make_topic, numbered, produce, read, unique
 
 from headrace.kafka import Admin
+from headrace.replication import Progress, ProgressKey
 from headrace.sandbox import Cluster
 
 WaitUntil = Callable[..., Any]
@@ -31,6 +32,17 @@ def recreate(cluster: Cluster, topic: str, wait_until: WaitUntil) -> None:
     admin = Admin(spec(cluster))
     admin.delete_topic(topic)
     wait_until(lambda: admin.create_topic(topic, 1), within_s=60)
+
+
+def confirmed(west: Cluster, topic: str) -> int:
+    """Up to where the stored progress of partition 0 is known to be of this topic."""
+    stored = [
+        Progress.decode(record.value or b"")
+        for records in read(spec(west), "headrace-progress.east.internal").values()
+        for record in records
+        if ProgressKey.decode(record.key or b"").topic == topic
+    ]
+    return max((one.known_good.source_offset for one in stored if one.confirmed), default=0)
 
 
 @pytest.mark.parametrize("policy", ["Fail", "Restart", "Continue"])
@@ -79,6 +91,7 @@ def test_a_topic_that_is_created_again_while_the_flow_runs(  # noqa: PLR0917
     with FlowRun(tmp_path, [flow]) as run:
         wait_until(partial(count, spec(west), copy), within_s=60, until=partial(eq, 100))
         wait_until(run.ready, within_s=60)
+        wait_until(partial(confirmed, west, topic), within_s=60, until=partial(eq, 100))
         cluster, name = (east, topic) if side == "source" else (west, copy)
         recreate(cluster, name, wait_until)
         (loss,) = wait_until(partial(losses, run), within_s=60)
@@ -98,3 +111,36 @@ def test_a_topic_that_is_created_again_while_the_flow_runs(  # noqa: PLR0917
         copies = partial(read, spec(west), copy)
         wait_until(copies, within_s=60, until=lambda found: found.get(0) == expected)
         wait_until(run.ready, within_s=60)
+
+
+def test_a_topic_that_is_deleted_before_all_of_it_is_copied(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    """One is copied to its end, and is no loss; the other waits for a person meanwhile."""
+    lost, whole = (make_topic(spec(east), unique(word), 1) for word in ("lost", "whole"))
+    produce(spec(east), lost, OLD)
+    produce(spec(east), whole, OLD)
+    paused = {"pausedPartitions": [{"topic": lost}]}
+    flow = manifest("deleted", east, west, lost, whole, **ONE_TASK)
+    with FlowRun(tmp_path, [flow], "--until-caught-up") as run:
+        assert run.end(60) == 0, run.output
+    produce(spec(east), lost, NEW)
+    flow = manifest("deleted", east, west, lost, whole, **ONE_TASK, **paused)
+    with FlowRun(tmp_path, [flow]) as run:
+        wait_until(run.ready, within_s=60)
+        admin = Admin(spec(east))
+        admin.delete_topic(lost)
+        admin.delete_topic(whole)
+        (loss,) = wait_until(partial(losses, run), within_s=60)
+        expected = {"topic": lost, "partition": 0, "cause": "SourceDeleted", "action": "Stopped"}
+        offsets = {"firstOffset": 100, "lastOffset": 149, "lowerBound": True}
+        assert loss == expected | offsets
+        message = run.condition("DataLossDetected")["message"]
+        assert f"topic {lost} on" in message
+        assert "offsets 100 to (at least) 149" in message
+        assert run.condition("Ready")["reason"] == "DataLost"
+    accepted = manifest("deleted", east, west, lost, whole, onDataLoss="Continue", **ONE_TASK)
+    with FlowRun(tmp_path, [accepted]) as run:
+        wait_until(run.ready, within_s=60)
+        (loss,) = wait_until(partial(losses, run), within_s=60)
+        assert loss["action"] == "Continued"

@@ -203,7 +203,8 @@ class Schedule:
         for at in PARTITIONS:
             expected, poison = self._expected(at)
             arrived = _in_order_of_arrival(self._scene.copies(at.partition))
-            if not (self._overtaken(at) or self._old):  # the new topic is first read from its middle
+            # A topic that is created again is first read from its middle.
+            if not (self._overtaken(at) or self._old):
                 assert arrived == expected[: len(arrived)], f"{at}: {arrived} are not in order"
             dead = self._dead_letters(poison)
             if not self._old:

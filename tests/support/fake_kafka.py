@@ -261,11 +261,14 @@ class FakeCluster:
         """What a consumer of that group does."""
         self.committed_by.setdefault(group, {})[at] = Committed(offset, metadata)
 
+    def delete_topic(self, name: str) -> int:
+        """The number of its partitions."""
+        del self.ids[name]
+        return self._size(name)
+
     def recreate_topic(self, name: str) -> None:
         """Delete a topic and make it again."""
-        size = self._size(name)
-        del self.ids[name]
-        self.create_topic(name, size)
+        self.create_topic(name, self.delete_topic(name))
 
     def offsets(
         self, partitions: Iterable[TopicPartition], position: Position

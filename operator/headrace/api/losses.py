@@ -16,6 +16,8 @@ class LossCause(StrEnum):
     election)."""
     SOURCE_RECREATED = "SourceRecreated"
     """The topic on the source was deleted and created again."""
+    SOURCE_DELETED = "SourceDeleted"
+    """The topic on the source was deleted, with records that were not copied."""
     TARGET_TRUNCATED = "TargetTruncated"
     """The target lost copies that it had acknowledged (an unclean election)."""
     TARGET_RECREATED = "TargetRecreated"

@@ -67,7 +67,6 @@ class FlowContext:
         self._offset_syncs: dict[Location, OffsetSyncWriter] = {}
         self.mover = self._make_mover(clients)
         self.stall_detector = StallDetector(clock)
-        self._absent: set[str] = set()
         self._contested: dict[str, Contested] = {}
 
     def _make_mover(self, clients: Clients) -> Mover:
@@ -152,19 +151,6 @@ class FlowContext:
             made = Contested(self.progress, self.stored, self.clock)
             self._contested.setdefault(unit, made)
         return self._contested[unit]
-
-    def purge_progress(self) -> int:
-        """Delete the progress of topics that the source does not have any more.
-
-        Not of topics that were deleted and created again: their old progress shows that. A topic
-        counts as gone when the source did not know its name in two successive calls: a list may
-        omit topics for a moment, or for lack of rights.
-        """
-        stored = self.progress.topics(self.source_cluster_id)
-        absent = stored - self.source.topics().keys()
-        absent -= self.source.describe(absent).keys()
-        gone, self._absent = absent & self._absent, absent
-        return self.progress.purge(self.source_cluster_id, gone)
 
     def close(self) -> None:
         """Stop following progress, and send the last offset syncs."""

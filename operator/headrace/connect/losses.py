@@ -1,12 +1,22 @@
 """Loss of records: what is found in stored progress, in which words, and where a copy goes on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from headrace.api import LossAction, LossCause, LostOffsets, OnDataLoss, TopicPartition
+from headrace.api import (
+    Condition,
+    ConditionType,
+    LossAction,
+    LossCause,
+    LostOffsets,
+    OnDataLoss,
+    Reason,
+    TopicPartition,
+)
 from headrace.connect.context import FlowContext
+from headrace.connect.observations import observation
 from headrace.errors import Fatal
 from headrace.replication import Confirmed, Loss, Progress
 
@@ -27,6 +37,23 @@ class Found(NamedTuple):
     end: int
     """Behind its last offset on the source."""
     target_end: int
+
+
+def goes_on_as_new(progress: Progress, found: Found) -> Progress:
+    """What is stored of a topic that was deleted, when that loss was accepted: the topic that has
+    its name now is copied from its beginning."""
+    loss = progress.loss
+    if loss is None or loss.cause is not LossCause.SOURCE_DELETED or loss.unresolved:
+        return progress
+    return replace(
+        progress,
+        source_topic_id=found.source_topic_id,
+        source_offset=found.start,
+        source_end=found.end,
+        leader_epoch=-1,
+        confirmed=None,
+        loss=replace(loss, cause=LossCause.SOURCE_RECREATED),
+    )
 
 
 def find_loss(progress: Progress, found: Found, now_ms: int) -> Loss | None:
@@ -57,6 +84,8 @@ def _truncated_log(progress: Progress, found: Found, now_ms: int) -> Loss | None
 
 def _until_now(loss: Loss, progress: Progress, found: Found) -> Loss:
     """While the partition waited retention went on, or the topic was created again."""
+    if loss.cause is LossCause.SOURCE_DELETED:  # and there it is again
+        return replace(loss, cause=LossCause.SOURCE_RECREATED)
     if loss.cause is LossCause.TARGET_TRUNCATED:
         if progress.target_topic_id != found.target_topic_id:
             return recreated_on_target(loss.last + 1, loss.time_ms)
@@ -73,6 +102,14 @@ def recreated_on_source(known_good: Confirmed, now_ms: int) -> Loss:
     first = known_good.source_offset
     last = max(known_good.source_end, first) - 1
     return Loss(LossCause.SOURCE_RECREATED, first, last, now_ms, lower_bound=True)
+
+
+def deleted_on_source(progress: Progress, end: int, now_ms: int) -> Loss | None:
+    """``end``: as last seen. None when all below it was copied, and nothing else was lost."""
+    first = progress.source_offset
+    if first < end:
+        return Loss(LossCause.SOURCE_DELETED, first, end - 1, now_ms, lower_bound=True)
+    return progress.loss if progress.loss is not None and progress.loss.unresolved else None
 
 
 def recreated_on_target(target_offset: int, now_ms: int) -> Loss:
@@ -118,7 +155,8 @@ def resolve(progress: Progress, loss: Loss, found: Found, policy: OnDataLoss) ->
 
 def sentence(context: FlowContext, at: TopicPartition, loss: Loss) -> str:
     """What was lost, where and why, and what was or can be done."""
-    return f"{_WORDS[loss.cause](context, at, loss)}; {_OUTCOMES[loss.action]}"
+    outcomes = _OF_DELETED if loss.cause is LossCause.SOURCE_DELETED else _OUTCOMES
+    return f"{_WORDS[loss.cause](context, at, loss)}; {outcomes[loss.action]}"
 
 
 _OUTCOMES = {
@@ -129,6 +167,15 @@ _OUTCOMES = {
     ),
     LossAction.RESTARTED: "copied again from the earliest offset (spec.onDataLoss: Restart)",
     LossAction.CONTINUED: "gone on behind it (spec.onDataLoss: Continue)",
+}
+
+
+_OF_DELETED = {
+    LossAction.STOPPED: (
+        "to accept that, set spec.onDataLoss to Continue or Restart, or exclude the topic"
+    ),
+    LossAction.RESTARTED: "accepted (spec.onDataLoss: Restart)",
+    LossAction.CONTINUED: "accepted (spec.onDataLoss: Continue)",
 }
 
 
@@ -157,6 +204,13 @@ def _recreated_on_source(context: FlowContext, at: TopicPartition, loss: Loss) -
     )
 
 
+def _deleted_on_source(context: FlowContext, at: TopicPartition, loss: Loss) -> str:
+    return (
+        f"topic {at.topic} on {context.source.name} was deleted: offsets {loss.first} to (at "
+        f"least) {loss.last} of its partition {at.partition} were not copied, and are lost"
+    )
+
+
 def _truncated_on_target(context: FlowContext, at: TopicPartition, loss: Loss) -> str:
     target = TopicPartition(context.policy.target_topic(at.topic), at.partition)
     return (
@@ -178,9 +232,42 @@ _WORDS: dict[LossCause, Callable[[FlowContext, TopicPartition, Loss], str]] = {
     LossCause.SOURCE_TRUNCATED: _truncated,
     LossCause.SOURCE_DIVERGED: _diverged,
     LossCause.SOURCE_RECREATED: _recreated_on_source,
+    LossCause.SOURCE_DELETED: _deleted_on_source,
     LossCause.TARGET_TRUNCATED: _truncated_on_target,
     LossCause.TARGET_RECREATED: _recreated_on_target,
 }
+
+
+_SHOWN_S = 86_400
+"""So long a loss that the flow has dealt with is shown: a person sees it the next morning."""
+_MOST_LOSSES = 100
+
+
+class Shown(NamedTuple):
+    """What a unit reports of losses."""
+
+    listed: tuple[LostOffsets, ...]
+    conditions: tuple[Condition, ...]
+
+
+def is_shown(loss: Loss, now_s: float) -> bool:
+    """``now_s``: Unix time."""
+    return loss.unresolved or loss.time_ms > (now_s - _SHOWN_S) * 1000
+
+
+def shown_losses(
+    losses: Mapping[TopicPartition, Loss],
+    now_s: float,
+    sentence: Callable[[TopicPartition, Loss], str],
+) -> Shown:
+    """Those that are to be seen at ``now_s`` (Unix time)."""
+    shown = {at: loss for at, loss in sorted(losses.items()) if is_shown(loss, now_s)}
+    if not shown:
+        return Shown((), ())
+    listed = [lost_offsets(at, loss) for at, loss in shown.items()]
+    message = "; ".join(sentence(at, loss) for at, loss in shown.items())
+    lost = observation(ConditionType.DATA_LOSS_DETECTED, Reason.DATA_LOST, message)
+    return Shown(tuple(listed[:_MOST_LOSSES]), (lost,))
 
 
 def lost_offsets(at: TopicPartition, loss: Loss) -> LostOffsets:

@@ -12,7 +12,7 @@ from headrace.api import TopicPartition
 from headrace.connect.context import FlowContext
 from headrace.connect.fenced import take_over
 from headrace.connect.first_positions import first_positions
-from headrace.connect.losses import Found, find_loss, resolve, sentence
+from headrace.connect.losses import Found, find_loss, goes_on_as_new, resolve, sentence
 from headrace.connect.ownership import Ownership
 from headrace.connect.starts import Start, Starts, records
 from headrace.connect.tombstones import not_copied_since
@@ -136,6 +136,7 @@ def _without_loss(
 ) -> Progress:
     """Where to go on, by the policy; one loss may hide another. Each is logged once."""
     now_ms = context.now_ms
+    progress = goes_on_as_new(progress, found)
     while (loss := find_loss(progress, found, now_ms)) is not None:
         before, progress = progress, resolve(progress, loss, found, context.spec.on_data_loss)
         assert progress.loss is not None

@@ -1,22 +1,27 @@
 """The source connector: watches the source's topics and splits them into source tasks."""
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from headrace.api import (
     HEARTBEATS,
     ConditionStatus,
+    ConditionType,
     Reason,
     ReplicationTask,
     TaskType,
     TopicPartition,
     TopicPartitions,
+    condition,
 )
 from headrace.connect.dead_letter_topic import prepare_dead_letter_topic
+from headrace.connect.deleted_topics import DeletedTopics
 from headrace.connect.herder import TargetTaken, TaskConflict
+from headrace.connect.losses import sentence, shown_losses
 from headrace.connect.ownership import OwnershipLost
 from headrace.connect.threaded_unit import ThreadedUnit
 from headrace.connect.topic_configs import TopicConfigSync
@@ -41,6 +46,10 @@ class _Discovery:
     partitions: set[TopicPartition] = field(default_factory=set)
     problems: dict[str, str] = field(default_factory=dict)
     """Sentences, by topic."""
+    there: Collection[str] = ()
+    """All topics of the source."""
+    is_new: bool = True
+    """Whether it was not compared with what is stored."""
 
 
 class SourceConnector(ThreadedUnit):
@@ -58,6 +67,15 @@ class SourceConnector(ThreadedUnit):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._configs = TopicConfigSync(self.context)
+        self._deleted = DeletedTopics(self.context)
+        self._take_over_losses()
+
+    def _take_over_losses(self) -> None:
+        """They are reported until they are looked for again, by any instance."""
+        before = self.ownership.task.status
+        lost = condition(before.conditions, ConditionType.DATA_LOSS_DETECTED)
+        self.beside_ready = (lost,) if lost else ()
+        self.observe(losses=before.losses, conditions=self.beside_ready)
 
     def restore(self) -> None:
         """Refuse what cannot work; make the progress topic."""
@@ -89,26 +107,30 @@ class SourceConnector(ThreadedUnit):
             # Every flow of a source would copy them; one is enough.
             self._heartbeats_from_s, self._found = now_s + _HEARTBEATS_LEFT_S, None
             return 0.0
+        self._find_deleted(self._found)
         self._report_condition(self._found)
         rest_s = min(configs_s, max(0.0, self._next_discovery_s - self.clock.monotonic()))
         return rest_s if settled else min(rest_s, _ASK_AGAIN_S)
 
     def _discover(self) -> _Discovery:
         with self._asking(Reason.SOURCE_UNREACHABLE):
+            there = self.context.source.topics()
             on_source = {
                 topic: partitions
-                for topic, partitions in self.context.source.topics().items()
+                for topic, partitions in there.items()
                 if self.context.topics.matches(topic)
                 and (topic != HEARTBEATS or self.clock.monotonic() >= self._heartbeats_from_s)
             }
         with self._asking(Reason.TARGET_UNREACHABLE):
             found = self._prepare_target(on_source)
+        found.there = there
         with self._asking(Reason.SOURCE_UNREACHABLE):
             self._measure(found.partitions)
         return found
 
     def _measure(self, partitions: Set[TopicPartition]) -> None:
         ends = self.context.source.known_ends(partitions)
+        self._deleted.saw(ends)
         now_s = self.clock.monotonic()
         known = {at: growth for at, growth in self._growth.items() if at in partitions}
         self._growth = known | {at: observe(known.get(at), end, now_s) for at, end in ends.items()}
@@ -236,10 +258,28 @@ class SourceConnector(ThreadedUnit):
             raise OwnershipLost(str(error)) from error
         self._state = state
 
+    def _find_deleted(self, found: _Discovery) -> None:
+        """What was leaving the tasks of an earlier connector is not known until it has left."""
+        state = self._state
+        if not found.is_new or state is None or state.resumed_ms is not None:
+            return
+        found.is_new = False
+        held = {at for partitions in state.tasks.values() for at in partitions}
+        with self._asking(Reason.TARGET_UNREACHABLE):  # which has the progress
+            self._deleted.find(found.there, held | state.leaving.keys())
+        say = partial(sentence, self.context)
+        shown = shown_losses(self._deleted.losses, self.clock.time(), say)
+        self.beside_ready = shown.conditions
+        self.observe(losses=shown.listed)
+
     def _report_condition(self, found: _Discovery) -> None:
         on_source = found.on_source
         unmatched = self.context.topics.unmatched(list(on_source))
-        if found.problems:
+        unresolved = {at: one for at, one in self._deleted.losses.items() if one.unresolved}
+        if unresolved:
+            lost = "; ".join(sentence(self.context, at, one) for at, one in unresolved.items())
+            self.report_ready(ConditionStatus.FALSE, Reason.DATA_LOST, lost[:4096])
+        elif found.problems:
             self.report_ready(
                 ConditionStatus.FALSE,
                 Reason.TARGET_PARTITIONS_TOO_FEW,

@@ -17,7 +17,7 @@ from headrace.api import (
 )
 from headrace.clock import Clock
 from headrace.connect.lifecycle import LifeCycle
-from headrace.connect.losses import DataLoss, lost_offsets
+from headrace.connect.losses import DataLoss, shown_losses
 from headrace.connect.observations import observation
 from headrace.connect.rate import Rate
 from headrace.connect.starts import Start
@@ -25,10 +25,6 @@ from headrace.connect.unread_lag import UnreadLag
 from headrace.errors import HeadraceError
 from headrace.movers import Copied, Reached, RecordRefused
 from headrace.replication import Loss
-
-_SHOWN_S = 86_400
-"""So long a loss that the flow has dealt with is shown: a person sees it the next morning."""
-_MOST_LOSSES = 100
 
 
 class Partitions(NamedTuple):
@@ -137,23 +133,9 @@ class SourceStatus:
         )
 
     def _losses(self, losses: Mapping[TopicPartition, Loss]) -> tuple[Condition, ...]:
-        since_ms = (self._clock.time() - _SHOWN_S) * 1000
-        shown = {
-            at: loss
-            for at, loss in sorted(losses.items())
-            if loss.unresolved or loss.time_ms > since_ms
-        }
-        listed = [lost_offsets(at, loss) for at, loss in shown.items()]
-        self._life.observe(losses=tuple(listed[:_MOST_LOSSES]))
-        if not shown:
-            return ()
-        return (
-            observation(
-                ConditionType.DATA_LOSS_DETECTED,
-                Reason.DATA_LOST,
-                "; ".join(self._sentence(at, loss) for at, loss in shown.items()),
-            ),
-        )
+        shown = shown_losses(losses, self._clock.time(), self._sentence)
+        self._life.observe(losses=shown.listed)
+        return shown.conditions
 
     def forget_error(self) -> None:
         """Records are acknowledged again: the task has recovered from its error."""

@@ -15,7 +15,6 @@ log = get_logger(__name__)
 
 _COMMIT_INTERVAL_S = 1.0
 """At most this much work is repeated after a kill -9 (Connect: 60 s)."""
-_PURGE_INTERVAL_S = 300.0
 _TURN_TIMEOUT_S = 60.0
 """A turn waits for brokers in ``settle`` and ``close`` only, which takes seconds: a turn that
 lasts longer hangs."""
@@ -85,7 +84,6 @@ class TaskLoop:
     def _run_until_empty(self) -> None:
         rest_s = _SHORTEST_REST_S
         next_commit = time.monotonic()
-        next_purge = next_commit + _PURGE_INTERVAL_S
         while not (self._stopping.is_set() and self._orders.empty() and self._manager.empty):
             self._turn_began_at = time.monotonic()
             self._beat()
@@ -100,9 +98,6 @@ class TaskLoop:
             else:
                 self._manager.commit_requested()
             self._manager.punctuate(now)
-            if now >= next_purge:
-                next_purge = now + _PURGE_INTERVAL_S
-                self._manager.purge()
             rest_s = _SHORTEST_REST_S if moved else min(2 * rest_s, _LONGEST_REST_S)
             if not moved:
                 self._wake.wait(rest_s)

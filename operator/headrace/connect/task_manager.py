@@ -26,10 +26,9 @@ Create = Callable[[TaskId, frozenset[TopicPartition], Role], Task]
 class TaskManager:
     """Active and standby tasks, from their creation to their close."""
 
-    def __init__(self, create: Create, purge: Callable[[], int] = lambda: 0) -> None:
-        """``create`` makes a task; ``purge`` drops progress of topics that are gone."""
+    def __init__(self, create: Create) -> None:
+        """``create`` makes a task."""
         self._create = create
-        self._purge = purge
         self._tasks: Mapping[TaskId, Task] = MappingProxyType({})
         self._closing: set[TaskId] = set()
         self._restarting: set[TaskId] = set()
@@ -116,10 +115,6 @@ class TaskManager:
         """Let tasks do what is due by the clock; the number of those that did."""
         tasks = self._in(*_HOLDING, TaskPhase.FAILED)
         return sum(bool(self._guard(task, partial(task.punctuate, now_s))) for task in tasks)
-
-    def purge(self) -> int:
-        """Drop the progress of topics that are gone from the source; the number of records."""
-        return self._purge()
 
     def shutdown(self) -> None:
         """Begin to close everything; ``update_restoring`` goes on with it, ``empty`` says when."""

@@ -52,6 +52,8 @@ class ThreadedUnit(ABC):
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        self.beside_ready: tuple[Condition, ...] = ()
+        """Conditions that are reported with the next ``report_ready``."""
         self.problem: Retriable | None = None
         """An error with which ``run_once`` goes on at its own pace; reported until it is None."""
 
@@ -130,7 +132,7 @@ class ThreadedUnit(ABC):
             type=ConditionType.READY, status=ready, reason=reason, message=message
         )
         generation = self.ownership.task.metadata.generation
-        self.observe(conditions=(condition,), observed_generation=generation)
+        self.observe(conditions=(condition, *self.beside_ready), observed_generation=generation)
 
     # The life.
 

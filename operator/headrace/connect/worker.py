@@ -99,7 +99,7 @@ class Worker:
         self._restore_pool = ThreadPoolExecutor(_POOL_THREADS, f"restore-{flow.metadata.name}")
         self._release_pool = ThreadPoolExecutor(_POOL_THREADS, f"release-{flow.metadata.name}")
         self._check_pool = ThreadPoolExecutor(1, f"check-{flow.metadata.name}")
-        manager = TaskManager(self._make_task, self._purge)
+        manager = TaskManager(self._make_task)
         self._tasks = TaskLoop(
             manager, f"tasks-{flow.metadata.name}", self._context.stall_detector.beat
         )
@@ -277,19 +277,6 @@ class Worker:
         for id in [id for id in list(self._transferred) if id not in but]:
             if transferred := self._transferred.pop(id, None):
                 self._release_pool.submit(release, transferred, self._log)
-
-    def _purge(self) -> int:
-        """In a pool: it waits for brokers, and nothing waits for it."""
-        self._check_pool.submit(self._purge_progress)
-        return 0
-
-    def _purge_progress(self) -> None:
-        try:
-            purged = self._context.purge_progress()
-            if purged:
-                self._log.info("purged progress of topics that are gone", records=purged)
-        except HeadraceError as error:
-            self._log.info("progress not purged, tried again later", why=str(error))
 
     def _running(self, id: TaskId) -> _Running | None:
         return self._units.get(id) or self._tasks.tasks.get(id)

@@ -6,7 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from headrace.api import ConditionStatus, ConditionType, TaskPhase, TaskType
+from headrace.api import (
+    ConditionStatus,
+    ConditionType,
+    ReplicationTaskStatus,
+    TaskPhase,
+    TaskType,
+)
 from headrace.connect import UnitFigures
 from headrace.telemetry import Described, Sample
 
@@ -119,7 +125,8 @@ CONDITION = Described(
     "headrace_task_condition",
     "gauge",
     "1 while the condition (DataLossDetected, ForeignWriter, RecordsLeftOut, PartitionContested, "
-    "TransactionHanging, TombstonesAtRisk, RecordsMayRepeat) of a source task is True, else 0.",
+    "TransactionHanging, TombstonesAtRisk, RecordsMayRepeat) of a source task is True, else 0; of "
+    "the source connector, which reports topics that were deleted, DataLossDetected alone.",
     (*_TASK, "condition"),
 )
 LOST_OFFSETS = Described(
@@ -218,6 +225,9 @@ def _samples(unit: UnitFigures) -> Iterator[Sample]:
             yield COMMIT_S, (), unit.commits.last_at_s
     if unit.id.type == TaskType.SOURCE_TASK:
         yield from _of_source_task(unit)
+        yield from _of_losses(status, _CONDITIONS)
+    elif unit.id.type == TaskType.SOURCE_CONNECTOR:
+        yield from _of_losses(status, (ConditionType.DATA_LOSS_DETECTED,))
 
 
 def _of_source_task(unit: UnitFigures) -> Iterator[Sample]:
@@ -228,6 +238,11 @@ def _of_source_task(unit: UnitFigures) -> Iterator[Sample]:
         yield LAG_RECORDS, (), status.lag_records
     if status.lag_seconds is not None:
         yield LAG_S, (), status.lag_seconds
+
+
+def _of_losses(
+    status: ReplicationTaskStatus, conditions: Iterable[ConditionType]
+) -> Iterator[Sample]:
     true = {one.type for one in status.conditions if one.status is ConditionStatus.TRUE}
     lost = Counter[tuple[str, str]]()
     for loss in status.losses:
@@ -235,5 +250,5 @@ def _of_source_task(unit: UnitFigures) -> Iterator[Sample]:
         lost[loss.cause, loss.action] += last + 1 - loss.first_offset
     for labels, offsets in lost.items():
         yield LOST_OFFSETS, labels, offsets
-    for condition in _CONDITIONS:
+    for condition in conditions:
         yield CONDITION, (condition.value,), condition in true

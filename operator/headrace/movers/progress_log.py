@@ -1,7 +1,7 @@
 """The progress topic, tailed into a table and written by one Worker."""
 
 import threading
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from math import inf
 
@@ -195,28 +195,23 @@ class ProgressLog:
             log.warning("producer of progress stopped: making another", why=str(error))
             self._producer.discard(producer)
 
-    def topics(self, source_cluster_id: str) -> set[str]:
-        """The topics of that source that something is stored of."""
+    def stored(self, source_cluster_id: str) -> dict[ProgressKey, Progress]:
+        """All that is stored of that source and can be read."""
         with self._changed:
-            return {k.topic for k in self._table if k.source_cluster_id == source_cluster_id}
+            return {
+                key: progress
+                for key, progress in self._table.items()
+                if key.source_cluster_id == source_cluster_id and key not in self._unreadable
+            }
 
-    def purge(self, source_cluster_id: str, topics: Set[str]) -> int:
-        """Delete what is stored of these topics of that source.
-
-        By tombstones: brokers refuse DeleteRecords on a compacted topic. Returns their number.
-        """
-        with self._changed:
-            gone = [
-                key
-                for key in self._table
-                if key.source_cluster_id == source_cluster_id and key.topic in topics
-            ]
+    def purge(self, keys: Iterable[ProgressKey]) -> None:
+        """Delete what is stored of these: by tombstones, as brokers refuse DeleteRecords on a
+        compacted topic."""
         producer = self._producer.get()
         with translated(f"purge {self.topic} on {self._admin.name}"):
-            for key in gone:
+            for key in keys:
                 producer.produce(self.topic, None, key.encode())
         self._poll(producer, 0)
-        return len(gone)
 
     def write(self, entries: Mapping[ProgressKey, Progress], timeout_s: float = ANSWER_S) -> None:
         """Store and wait; ``Retriable`` when it is not acknowledged in time."""

@@ -119,7 +119,7 @@ def _rounded(status: ReplicationFlowStatus) -> ReplicationFlowStatus:
 def _latest_losses(facts: FlowFacts) -> tuple[LostOffsets, ...]:
     """One a partition: a task that gave it up may still report an earlier one."""
     losses = sorted(
-        (loss for task in facts.source_tasks for loss in task.status.losses),
+        (loss for task in facts.tasks for loss in task.status.losses),
         key=lambda loss: loss.time,
     )
     latest = {(loss.topic, loss.partition): loss for loss in losses}
@@ -127,9 +127,9 @@ def _latest_losses(facts: FlowFacts) -> tuple[LostOffsets, ...]:
 
 
 def _about_copies(facts: FlowFacts) -> Iterable[Condition]:
-    """What source tasks observed of the copies, joined."""
+    """What source tasks, and the connector, observed of the copies, joined."""
     for type in _OBSERVED_BY_TASKS:
-        found = [c for t in facts.source_tasks if (c := condition(t.status.conditions, type))]
+        found = [c for t in facts.tasks if (c := condition(t.status.conditions, type))]
         if found:
             messages = "; ".join(dict.fromkeys(c.message for c in found))
             yield found[0].model_copy(update={"message": messages[:_LONGEST_MESSAGE]})

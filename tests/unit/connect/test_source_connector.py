@@ -7,12 +7,17 @@ from typing import Any
 import pytest
 
 from headrace.api import (
+    ConditionStatus,
+    ConditionType,
+    LossCause,
     ObjectMeta,
     Policy,
+    Reason,
     ReplicationFlow,
     ReplicationTask,
     ReplicationTaskSpec,
     ReplicationTaskStatus,
+    Resets,
     TaskType,
     TopicPartitions,
 )
@@ -22,7 +27,7 @@ from headrace.connect.ownership import Ownership
 from headrace.connect.source_connector import SourceConnector
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import TopicConfig
-from headrace.replication import TopicFilter, policy_for
+from headrace.replication import Progress, ProgressKey, TopicFilter, policy_for
 from headrace.standalone.task_store import TaskStore
 
 
@@ -74,11 +79,35 @@ class FakeCluster:
             name: Fatal(f"could not set {name}: denied") for name in changes.keys() & self.forbidden
         }
 
+    def describe(self, names: Iterable[str]) -> dict[str, int]:
+        return {name: self.there[name] for name in names if name in self.there}
+
     def add_partitions(self, name: str, total: int) -> None:
         self.there[name] = total
 
     def known_ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         return {at: self.ends.get(at, 0) for at in partitions if self.ends.get(at) != -1}
+
+
+class FakeProgress:
+    """What is stored of the source; it was read."""
+
+    was_read = True
+
+    def __init__(self) -> None:
+        self.table: dict[ProgressKey, Progress] = {}
+
+    def stored(self, source_cluster_id: str) -> dict[ProgressKey, Progress]:
+        return dict(self.table)
+
+    def read_to_end(self) -> None: ...
+
+    def write(self, entries: Mapping[ProgressKey, Progress]) -> None:
+        self.table |= entries
+
+    def purge(self, keys: Iterable[ProgressKey]) -> None:
+        for key in keys:
+            del self.table[key]
 
 
 class FakeHerder:
@@ -126,6 +155,10 @@ class FakeHerder:
             raise Retriable("the herder did not answer within 5 s")
 
 
+def key_of(at: TopicPartition) -> ProgressKey:
+    return ProgressKey("E", at.topic, at.partition, f"east.{at.topic}")
+
+
 class Scene:
     def __init__(self) -> None:
         self.now_s = 1_000.0
@@ -134,7 +167,11 @@ class Scene:
         self.source, self.target = FakeCluster("east"), FakeCluster("west")
         self.context: Any = SimpleNamespace(
             name="f",
-            clock=SimpleNamespace(monotonic=lambda: self.now_s),
+            clock=SimpleNamespace(monotonic=lambda: self.now_s, time=lambda: self.now_s),
+            now_ms=1_000_000,
+            resets=Resets({}),
+            progress=FakeProgress(),
+            progress_key=key_of,
             policy=policy,
             topics=TopicFilter(["orders.*"], [], policy, "west"),
             source=self.source,
@@ -379,3 +416,65 @@ def test_settings_that_cannot_be_copied_stop_nothing_and_are_named(scene: Scene,
     scene.run_once(60)
     (ready,) = scene.connector.status.conditions
     assert ready.message == "replicates 2 topics"
+
+
+# A topic that is deleted.
+
+
+def copied(scene: Scene, *offsets: int) -> None:
+    """What tasks have stored, by partition; each saw six records."""
+    for number, offset in enumerate(offsets):
+        at = TopicPartition("orders", number)
+        scene.source.ends[at] = 6
+        scene.context.progress.table[key_of(at)] = Progress("i", offset, -1, "t", 0, 1, 0, "o", 6)
+
+
+def deleted(scene: Scene) -> None:
+    del scene.source.there["orders"]
+    for _ in range(4):
+        scene.run_once(10)
+        scene.herder.work()
+
+
+def test_what_was_not_copied_of_a_deleted_topic_is_reported_until_it_is_excluded(
+    scene: Scene,
+) -> None:
+    copied(scene, 6, 4, 6, 6)
+    deleted(scene)
+    status = scene.connector.status
+    ready, lost = status.conditions
+    assert (ready.status, ready.reason) == (ConditionStatus.FALSE, Reason.DATA_LOST)
+    assert lost.type is ConditionType.DATA_LOSS_DETECTED
+    assert "offsets 4 to (at least) 5 of its partition 1" in lost.message
+    (loss,) = status.losses
+    found = (loss.cause, loss.topic, loss.partition, loss.first_offset, loss.last_offset)
+    assert found == (LossCause.SOURCE_DELETED, "orders", 1, 4, 5)
+    assert loss.lower_bound
+    assert len(scene.context.progress.table) == 4
+    scene.context.topics = TopicFilter(["orders.*"], ["orders"], scene.context.policy, "west")
+    scene.run_once(10)
+    status = scene.connector.status
+    assert (len(status.conditions), status.losses) == (1, ())
+
+
+def test_a_deleted_topic_that_was_copied_is_no_loss_and_its_progress_goes(scene: Scene) -> None:
+    copied(scene, 6, 6, 6, 6)
+    deleted(scene)
+    (ready,) = scene.connector.status.conditions
+    assert ready.status is ConditionStatus.TRUE
+    assert not scene.context.progress.table
+
+
+def test_the_loss_of_a_deleted_topic_is_reported_by_the_next_connector_at_once(
+    scene: Scene,
+) -> None:
+    copied(scene, 6, 4, 6, 6)
+    deleted(scene)
+    before = scene.connector.status
+    task = scene.connector.ownership.task.model_copy(update={"status": before})
+    herder: Any = scene.herder
+    ownership = Ownership(task, DriverIdentity("e", "1"), herder)
+    scene.connector = SourceConnector(ownership, scene.context, herder, lambda: None)
+    (lost,) = scene.connector.status.conditions
+    assert lost.type is ConditionType.DATA_LOSS_DETECTED
+    assert scene.connector.status.losses == before.losses

@@ -102,7 +102,7 @@ def share(*indexes: int) -> dict[TaskId, frozenset[TopicPartition]]:
 @pytest.fixture
 def manager() -> Iterator[TaskManager]:
     JOURNAL.clear()
-    yield TaskManager(FakeTask, purge=lambda: 2)
+    yield TaskManager(FakeTask)
     JOURNAL.clear()
 
 
@@ -244,7 +244,6 @@ def test_counts_are_returned(manager: TaskManager) -> None:
     assert manager.commit_all() == 2
     assert manager.commit_requested() == 1
     assert (manager.punctuate(5), manager.punctuate(11)) == (0, 2)
-    assert manager.purge() == 2
 
 
 def test_paused_tasks_move_nothing(manager: TaskManager) -> None:
