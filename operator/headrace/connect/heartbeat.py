@@ -1,15 +1,25 @@
 """Heartbeats: MirrorMaker 2's heartbeats, by which MirrorClient finds upstream clusters."""
 
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from math import inf
 from typing import Any
 
-from headrace.api import HEARTBEATS, ClusterAccess, TaskType
+from headrace.api import (
+    HEARTBEATS,
+    ClusterAccess,
+    ConditionStatus,
+    Reason,
+    TaskType,
+)
+from headrace.backoff import Backoff
 from headrace.clock import Clock
 from headrace.connect.threaded_unit import ThreadedUnit
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka import (
+    AccessDenied,
     Admin,
     KafkaError,
+    KafkaException,
     Message,
     Producer,
     Renewal,
@@ -34,18 +44,23 @@ class HeartbeatConnector(ThreadedUnit):
 
 _SILENCE_S = 5.0
 """A cluster that acknowledges nothing for so long is away: a heartbeat never fails by the clock."""
+_PATIENCE_S = 0.5
+"""So long the task waits for its sides, to report their errors in the same turn."""
+_FIRST_BACKOFF_S, _LAST_BACKOFF_S = 0.2, 5.0
 
 
 class HeartbeatTask(ThreadedUnit):
     """One record a second on the target and, for MirrorClient's ``upstreamClusters()``, on the
-    source; there as if the reverse flow wrote it, as MirrorMaker 2's reverse herder does."""
+    source; there as if the reverse flow wrote it, as MirrorMaker 2's reverse herder does.
+
+    A side that fails is tried again by itself, and reported; the task fails when all sides do."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         context = self.context
         source, target = context.source_access, context.target_access
-        self._renewal = Renewal(source, target)
         self._sides = [_Side(context.target, target, source.alias, self.clock)]
+        self._reported: HeadraceError | None = None
         self._follow_spec()
 
     @property
@@ -79,44 +94,90 @@ class HeartbeatTask(ThreadedUnit):
             source[0].close()
 
     def _beat(self) -> None:
-        """On every side, also after another one failed; then raise what failed, what cannot be
-        retried first."""
+        """On every side; raises only when all have failed, what cannot be retried first."""
         self._follow_spec()
-        if self._renewal.due:
-            self.close()
-            self._renewal = Renewal(self.context.source_access, self.context.target_access)
-        failed: list[HeadraceError] = []
-        for side in self._sides:
-            try:
-                side.beat(self.context.spec.heartbeats.interval_seconds)
-            except HeadraceError as error:
-                failed.append(error)
-        if failed:
-            raise min(failed, key=lambda error: isinstance(error, Retriable))
+        interval_s = self.context.spec.heartbeats.interval_seconds
+        wait([side.beat(interval_s) for side in self._sides], _PATIENCE_S)
+        errors = [error for side in self._sides if (error := side.error) is not None]
+        worst = min(errors, key=lambda error: isinstance(error, Retriable), default=None)
+        if worst is not None and len(errors) == len(self._sides):
+            raise worst
+        self.problem = Retriable(str(worst)) if worst is not None else None
+        self._report(worst if not isinstance(worst, Retriable) else None)
+
+    def _report(self, fatal: HeadraceError | None) -> None:
+        """That a person has to help one side, while the other goes on."""
+        if fatal is self._reported:
+            return
+        self._reported = fatal
+        if fatal is None:
+            self.observe(conditions=())
+        else:
+            reason = fatal.reason if isinstance(fatal, AccessDenied) else Reason.TASK_FAILED
+            self.report_ready(ConditionStatus.FALSE, reason, str(fatal)[:4096])
 
 
 class _Side:
-    """A cluster that heartbeats go to."""
+    """A cluster that heartbeats go to: in a thread of its own, as one that is away is waited for.
+
+    ``beat`` and ``close`` may be called from one other thread.
+    """
 
     def __init__(self, admin: Admin, cluster: ClusterAccess, source: str, clock: Clock) -> None:
         """``source``: the alias of the cluster that they speak of."""
         self.alias = cluster.alias
         self.beat_at = clock.time()
+        self.error: HeadraceError | None = None
+        """Of the last attempt; until a heartbeat is acknowledged."""
         self._clock = clock
         self._admin, self._cluster, self._source = admin, cluster, source
+        self._renewal = Renewal(cluster)
         self._producer: Producer | None = None
         self._sent_s = -inf
-        self._error: KafkaError | None = None
+        self._refused: KafkaError | None = None
+        self._backoff = Backoff(_FIRST_BACKOFF_S, _LAST_BACKOFF_S)
+        self._not_before_s = -inf
+        self._thread = ThreadPoolExecutor(1, f"heartbeats-{self.alias}")
+        self._attempt: Future[None] | None = None
 
-    def beat(self, every_s: float) -> None:
-        """Send one if it is due; raises the error of the last one, or of preparing for one."""
+    def beat(self, every_s: float) -> Future[None]:
+        """Send one if it is due, or go on with what is under way; the outcome is in ``error``."""
+        if self._attempt is None or self._attempt.done():
+            self._attempt = self._thread.submit(self._try, every_s)
+        return self._attempt
+
+    def close(self) -> None:
+        """Free the producer, once what is under way has ended."""
+        self._thread.submit(self._free)
+        self._thread.shutdown(wait=False)
+
+    def _try(self, every_s: float) -> None:
+        if self._clock.monotonic() < self._not_before_s:
+            return
+        try:
+            self._beat(every_s)
+        except HeadraceError as error:
+            self._failed(error)
+        except KafkaException as error:
+            self._free()
+            self._failed(translate(error, self._tried))
+
+    def _failed(self, error: HeadraceError) -> None:
+        self.error = error
+        self._not_before_s = self._clock.monotonic() + self._backoff.next_s()
+
+    def _beat(self, every_s: float) -> None:
+        """Raises the error of the last one, or of preparing for one."""
+        if self._renewal.due:
+            self._free()
+            self._renewal = Renewal(self._cluster)
         if self._producer is None:
             self._admin.create_topic(HEARTBEATS, 1, config={"cleanup.policy": "compact"})
             self._producer = make_producer(self._cluster)
         self._producer.poll(0)
-        if (error := self._error) is not None:
-            self.close()
-            raise translate(error, f"write heartbeats to topic {HEARTBEATS}")
+        if (refused := self._refused) is not None:
+            self._free()
+            raise translate(refused, self._tried)
         waited_s = self._clock.monotonic() - self._sent_s
         if len(self._producer):  # a broker that is away must not pile them up
             if waited_s > _SILENCE_S:
@@ -127,12 +188,11 @@ class _Side:
         elif waited_s >= every_s:
             self._send(self._producer)
 
-    def close(self) -> None:
-        """Free the producer."""
+    def _free(self) -> None:
         if self._producer is not None:
             self._producer.purge()
             self._producer.flush(1)
-        self._producer = self._error = None
+        self._producer = self._refused = None
 
     def _send(self, producer: Producer) -> None:
         heartbeat = Heartbeat(self._source, self.alias, int(self._clock.time() * 1000))
@@ -145,7 +205,14 @@ class _Side:
             on_delivery=self._delivered,
         )
 
-    def _delivered(self, error: KafkaError | None, _: Message) -> None:
-        self._error = error
-        if error is None:
+    @property
+    def _tried(self) -> str:
+        return f"write heartbeats to topic {HEARTBEATS}"
+
+    def _delivered(self, refused: KafkaError | None, _: Message) -> None:
+        self._refused = refused
+        if refused is None:
             self.beat_at = self._clock.time()
+            self.error = None
+            self._backoff.reset()
+            self._not_before_s = -inf

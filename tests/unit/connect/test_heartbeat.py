@@ -1,5 +1,7 @@
 """When a heartbeat counts as written; the brokers are fakes."""
 
+import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
@@ -7,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from headrace.api import ClusterAccess, ClusterSpec
+from headrace.api import ClusterAccess, ClusterSpec, ConditionStatus
 from headrace.api.flow import Heartbeats
 from headrace.connect import heartbeat as module
 from headrace.connect.heartbeat import HeartbeatTask
-from headrace.errors import Retriable
+from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import KafkaError
 
 Acknowledge = Callable[[KafkaError | None, object], None]
@@ -47,6 +49,10 @@ class Scene:
         self.producers: dict[str, FakeProducer] = {}
         self.away = ""
         """The cluster that makes no topic."""
+        self.forbids = ""
+        """The cluster that refuses it."""
+        self.hangs: threading.Event | None = None
+        """Until when ``west`` does not answer to that."""
         access = {
             alias: ClusterAccess(ClusterSpec(alias=alias, bootstrap_servers="127.0.0.1:1"))
             for alias in ("east", "west")
@@ -61,11 +67,16 @@ class Scene:
             target_access=access["west"],
         )
         monkeypatch.setattr(module, "make_producer", self._make_producer)
-        ownership = SimpleNamespace(name="orders-heartbeat-task-0")
+        task = SimpleNamespace(metadata=SimpleNamespace(generation=1))
+        ownership = SimpleNamespace(name="orders-heartbeat-task-0", task=task)
         self.task = HeartbeatTask(ownership, context, None, lambda: None)
         self.task.restore()
 
     def _create_topic(self, at: str, *_: Any, **__: Any) -> bool:
+        if at == self.forbids:
+            raise Fatal(f"{at} refuses: grant Create")
+        if at == "west" and self.hangs is not None:
+            self.hangs.wait(20)
         if at == self.away:
             raise Retriable(f"no broker of {at} answered")
         return True
@@ -110,8 +121,8 @@ def test_while_a_side_is_silent_the_other_one_goes_on(monkeypatch: pytest.Monkey
     scene.producers["east"].answer()
     for now_s, step in ((1006.0, scene.task.run_once), (1007.0, scene.task.restore)):
         scene.now_s = now_s
-        with pytest.raises(Retriable, match="west did not acknowledge a heartbeat"):
-            step()
+        step()
+        assert "west did not acknowledge a heartbeat" in str(scene.task.problem)
         scene.producers["east"].answer()
         assert scene.task.beats == {"west": 1000.0, "east": now_s}
     scene.producers["west"].answer()
@@ -131,14 +142,73 @@ def test_while_a_side_cannot_have_the_topic_the_other_one_goes_on(
         (1002.0, scene.task.restore, "no broker of west"),
     ):
         scene.now_s = now_s
-        with pytest.raises(Retriable, match=message):
-            step()
+        step()
+        assert message in str(scene.task.problem)
         scene.producers["east"].answer()
         assert scene.task.beats == {"west": 1000.0, "east": now_s}
     scene.away = ""
+    scene.now_s = 1012.0
     scene.task.restore()
     scene.producers["west"].answer()
-    assert scene.task.beats["west"] == 1002.0
+    assert scene.task.beats["west"] == 1012.0
+
+
+def test_a_side_that_refuses_them_is_reported_and_the_other_one_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(monkeypatch, on_source=True)
+    scene.forbids = "west"
+    scene.producers["east"].answer()
+    scene.producers["west"].answer(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    for now_s in (1006.0, 1012.0, 1018.0):
+        scene.now_s = now_s
+        scene.task.run_once()
+        scene.producers["east"].answer()
+        assert scene.task.beats == {"west": 1000.0, "east": now_s}
+    assert "west refuses: grant Create" in str(scene.task.problem)
+    (ready,) = scene.task.status.conditions
+    assert (ready.status, ready.message) == (ConditionStatus.FALSE, "west refuses: grant Create")
+    scene.forbids = ""
+    scene.now_s = 1024.0
+    scene.task.run_once()
+    scene.producers["west"].answer()
+    scene.task.run_once()
+    assert (scene.task.problem, scene.task.status.conditions) == (None, ())
+    assert scene.task.beats["west"] == 1024.0
+
+
+def test_a_task_fails_when_all_its_sides_refuse_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, on_source=False)
+    scene.forbids = "west"
+    scene.producers["west"].answer(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    with pytest.raises(HeadraceError, match="write heartbeats"):
+        scene.task.run_once()
+    scene.now_s += 10
+    with pytest.raises(Fatal, match="grant Create"):
+        scene.task.run_once()
+
+
+def test_a_side_that_does_not_answer_does_not_delay_the_other_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(monkeypatch, on_source=True)
+    scene.producers["east"].answer()
+    scene.producers["west"].answer(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    scene.now_s = 1001.0
+    scene.task.run_once()
+    scene.producers["east"].answer()
+    scene.hangs = threading.Event()
+    try:
+        for now_s in (1010.0, 1011.0, 1012.0):
+            scene.now_s = now_s
+            began_s = time.monotonic()
+            scene.task.run_once()
+            assert time.monotonic() - began_s < 5
+            scene.producers["east"].answer()
+            assert scene.task.beats["east"] == now_s
+    finally:
+        scene.hangs.set()
+        scene.task.close()
 
 
 def test_a_heartbeat_waits_for_its_time_however_often_the_task_is_woken(
