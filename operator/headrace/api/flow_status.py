@@ -41,7 +41,7 @@ class ReplicationFlowStatus(Model):
     conditions: Conditions = ()
     """Ready, Reconciling, Stalled, DataLossDetected, ForeignWriter, PartitionsPaused,
     PartitionsReset, RecordsLeftOut, PartitionContested, TransactionHanging, TombstonesAtRisk,
-    RecordsMayRepeat, AssignmentFailed, DriverUnresponsive, DriversAvailable,
+    RecordsMayRepeat, ProgressNotStored, AssignmentFailed, DriverUnresponsive, DriversAvailable,
     ReconciliationPaused."""
     topics: Count | None = None
     """Topics that are copied."""

@@ -132,6 +132,15 @@ class SourceStatus:
             ),
         )
 
+    def also(self, more: Sequence[Condition]) -> bool:
+        """Report these beside what was observed last, of a task that copies nothing just now;
+        whether one of them is new."""
+        known = self._life.status.conditions
+        new = tuple(one for one in more if condition(known, one.type) is None)
+        if new:
+            self._life.observe(conditions=(*known, *new))
+        return bool(new)
+
     def _losses(self, losses: Mapping[TopicPartition, Loss]) -> tuple[Condition, ...]:
         shown = shown_losses(losses, self._clock.time(), self._sentence)
         self._life.observe(losses=shown.listed)

@@ -312,7 +312,9 @@ class SourceTask:
                 self._life.observe(lag_records=unread.records, lag_seconds=unread.seconds)
             return reported
         lane = self._copying.lane
-        if lane is None or now_s < self._next_observation_s:
+        if lane is None:
+            return self._reported.also(self._progress.conditions)
+        if now_s < self._next_observation_s:
             return False
         self._syncing.prepare()
         self._pausing.apply(lane, self.partitions)
@@ -362,7 +364,7 @@ class SourceTask:
             self._pausing.partitions,
         )
         reset = resets_done(self._context.resets, progress.starts)
-        more = (*self._contested.conditions, *self._stuck.conditions, *reset)
+        more = (*self._contested.conditions, *self._stuck.conditions, *reset, *progress.conditions)
         self._reported.observe(known, self._unread_lag, more)
         self._acknowledge_assignment(lane)
 

@@ -2,14 +2,15 @@
 
 from collections.abc import Iterable, Mapping, Set
 
-from headrace.api import LossCause, Resets, TopicPartition
+from headrace.api import Condition, LossCause, Resets, TopicPartition
 from headrace.connect.context import FlowContext
 from headrace.connect.figures import Commits
+from headrace.connect.observations import not_stored
 from headrace.connect.offset_syncing import OffsetSyncing
 from headrace.connect.ownership import Ownership, OwnershipLost
 from headrace.connect.starts import Start, Starts, records
 from headrace.errors import HeadraceError, Retriable
-from headrace.movers import Lane, OffsetGone, Storing, TargetLoss
+from headrace.movers import ANSWER_S, Lane, OffsetGone, Storing, TargetLoss
 from headrace.replication import Loss
 
 _SILENCE_S = 0.2
@@ -33,6 +34,8 @@ class TaskProgress:
         """The last of each partition that had one, as stored."""
         self._noticed: dict[TopicPartition, Loss] = {}
         """While a lane ran."""
+        self._unstored_since: tuple[float, float] | None = None
+        """When the oldest progress was sent that is not stored: monotonic and Unix seconds."""
         self._resetting: frozenset[TopicPartition] = frozenset()
         self._resetting_by: Resets | None = None
         self._confirmed: set[TopicPartition] = set()
@@ -52,6 +55,8 @@ class TaskProgress:
             if start.loss is not None:
                 self.losses[at] = start.loss
         self._starts |= {at: start for at, start in starts.items() if not start.waits}
+        if starts:
+            self._unstored_since = None
         self._syncing.opened(starts)
         self.settled = {at: start for at, start in self.settled.items() if at not in starts}
         self._resetting_by = None
@@ -117,6 +122,7 @@ class TaskProgress:
             self._starts |= unstored
             self._confirmed -= unstored.keys()
             entries = records(self._context, self.ownership, unstored)
+            self._sent()
             with self.commits.counting_failure():
                 self._storing = self._context.progress.send(entries, _LONGEST_S)
         elif not lane.in_flight:
@@ -135,13 +141,29 @@ class TaskProgress:
             raise
         if done:
             self._storing = None
-            self.commits.succeed(self._context.clock.time())
+            self._succeeded()
         return done
+
+    def _sent(self) -> None:
+        clock = self._context.clock
+        self._unstored_since = self._unstored_since or (clock.monotonic(), clock.time())
+
+    def _succeeded(self) -> None:
+        self._unstored_since = None
+        self.commits.succeed(self._context.clock.time())
 
     @property
     def late(self) -> str:
         """A sentence when the target has not answered for a while."""
         return self._storing.late if self._storing is not None else ""
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """``ProgressNotStored``, when that was so for longer than an election takes."""
+        since = self._unstored_since
+        if since is None or self._context.clock.monotonic() - since[0] <= ANSWER_S:
+            return ()
+        return (not_stored(self._context.target.name, since[1], _LONGEST_S),)
 
     @property
     def unstored_loss(self) -> bool:
@@ -178,10 +200,12 @@ class TaskProgress:
     def write(self, starts: Starts) -> None:
         """Store these and wait; ``Retriable`` when they are not acknowledged in time."""
         entries = records(self._context, self.ownership, starts)
+        if not entries:
+            return
+        self._sent()
         with self.commits.counting_failure():
             self._context.progress.write(entries)
-        if entries:
-            self.commits.succeed(self._context.clock.time())
+        self._succeeded()
 
     def leave_out(self, at: TopicPartition, offset: int) -> None:
         """Store that what is settled goes on behind this record, and wait: it is not copied."""

@@ -125,8 +125,9 @@ CONDITION = Described(
     "headrace_task_condition",
     "gauge",
     "1 while the condition (DataLossDetected, ForeignWriter, RecordsLeftOut, PartitionContested, "
-    "TransactionHanging, TombstonesAtRisk, RecordsMayRepeat) of a source task is True, else 0; of "
-    "the source connector, which reports topics that were deleted, DataLossDetected alone.",
+    "TransactionHanging, TombstonesAtRisk, RecordsMayRepeat, ProgressNotStored) of a source task "
+    "is True, else 0; of the source connector, which reports topics that were deleted, "
+    "DataLossDetected alone.",
     (*_TASK, "condition"),
 )
 LOST_OFFSETS = Described(
@@ -171,6 +172,7 @@ _CONDITIONS = (
     ConditionType.TRANSACTION_HANGING,
     ConditionType.TOMBSTONES_AT_RISK,
     ConditionType.RECORDS_MAY_REPEAT,
+    ConditionType.PROGRESS_NOT_STORED,
 )
 
 

@@ -25,10 +25,11 @@ from headrace.movers.lane import (
     SourceRecord,
     TargetLoss,
 )
-from headrace.movers.progress_log import ProgressLog, Storing
+from headrace.movers.progress_log import ANSWER_S, ProgressLog, Storing
 from headrace.movers.record import RecordMover
 
 __all__ = [
+    "ANSWER_S",
     "KAFKA",
     "BatchMover",
     "Before",

@@ -37,6 +37,7 @@ _OBSERVED_BY_TASKS = (
     ConditionType.TRANSACTION_HANGING,
     ConditionType.TOMBSTONES_AT_RISK,
     ConditionType.RECORDS_MAY_REPEAT,
+    ConditionType.PROGRESS_NOT_STORED,
 )
 _MOST_LOSSES = 100
 

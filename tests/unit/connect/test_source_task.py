@@ -10,7 +10,7 @@ import pytest
 from support.fake_kafka import MARKER
 from support.source_tasks import COPY, P0, P1, Scene
 
-from headrace.api import TaskPhase, TopicPartitions
+from headrace.api import ConditionType, TaskPhase, TopicPartitions, condition
 from headrace.connect import Role
 from headrace.errors import Retriable
 from headrace.kafka import KafkaError
@@ -559,6 +559,12 @@ def test_progress_without_an_answer_is_not_followed_by_more(scene: Scene) -> Non
     assert (scene.position(), scene.copies()) == (2, [b"a", b"b"])
 
 
+def not_stored(scene: Scene) -> str:
+    """The message of the condition."""
+    found = condition(scene.task.status.conditions, ConditionType.PROGRESS_NOT_STORED)
+    return found.message if found else ""
+
+
 def test_progress_without_an_answer_stops_the_copy_until_it_is_stored(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -574,9 +580,11 @@ def test_progress_without_an_answer_stops_the_copy_until_it_is_stored(
     scene.settle()
     assert (scene.copies(), scene.phase) == ([b"a", b"b"], TaskPhase.RUNNING)
     assert "no answer within 10 s" in scene.error
+    assert "nothing more is copied after 60 s" in not_stored(scene)
     scene.clock.advance(50)
     scene.settle()
     assert "no answer within 60 s" in scene.error
+    assert not_stored(scene)
     scene.source.append("orders", b"c")
     scene.recover()
     assert (scene.copies(), scene.phase) == ([b"a", b"b"], TaskPhase.RUNNING)
@@ -585,6 +593,27 @@ def test_progress_without_an_answer_stops_the_copy_until_it_is_stored(
     scene.recover()
     scene.settle()
     assert (scene.copies(), scene.position(), scene.error) == ([b"a", b"b", b"c"], 3, "")
+    assert not not_stored(scene)
+
+
+def test_progress_that_is_refused_for_a_while_is_a_condition(scene: Scene) -> None:
+    scene.source.append("orders", b"a")
+    scene.start()
+    scene.settle()
+    scene.target.refuses = lambda at, record: (
+        KafkaError.NOT_ENOUGH_REPLICAS if at.topic == scene.context.progress.topic else 0
+    )
+    scene.source.append("orders", b"b")
+    scene.settle()
+    assert not not_stored(scene), "it may be an election"
+    for _ in range(3):
+        scene.recover()
+        scene.observe()
+    assert "has not stored progress" in not_stored(scene)
+    scene.target.refuses = lambda at, record: 0
+    scene.recover()
+    scene.settle()
+    assert (scene.copies(), scene.position(), not_stored(scene)) == ([b"a", b"b"], 2, "")
 
 
 def test_progress_whose_answer_is_late_is_an_error_until_it_is_stored(

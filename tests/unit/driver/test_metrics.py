@@ -164,6 +164,7 @@ def test_conditions_count_when_they_are_true() -> None:
         (*SOURCE_TASK, "TransactionHanging"): 0,
         (*SOURCE_TASK, "TombstonesAtRisk"): 0,
         (*SOURCE_TASK, "RecordsMayRepeat"): 0,
+        (*SOURCE_TASK, "ProgressNotStored"): 0,
     }
 
 
