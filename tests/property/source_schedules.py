@@ -64,6 +64,8 @@ class Schedule:
                 self._random.choice(steps)()
                 self._check()
             self._calm_down()
+            self._refuse_for_a_minute()
+            self._calm_down()
             self._lose_copies()
         finally:
             self._scene.close()
@@ -263,6 +265,18 @@ class Schedule:
             assert arrived == expected, f"{at}: {arrived} of {expected}; {self._scene.error}"
             assert self._offset(at) == self._scene.log(at).end
         assert not self._scene.error, self._scene.error
+
+    def _refuse_for_a_minute(self) -> None:
+        """Each attempt takes a new producer: they become rare while nothing is appended."""
+        target, made = self._scene.target, len(self._scene.target.producers)
+        refuses, code = target.refuses, KafkaError.NOT_ENOUGH_REPLICAS
+        target.refuses = lambda at, record: code if at.topic == COPY else refuses(at, record)
+        self._scene.source.append(TOPIC, b"%d" % next(self._numbers))
+        for _ in range(20):
+            self._wait()
+        target.refuses = refuses
+        attempts = len(target.producers) - made
+        assert attempts < 14, f"{attempts} attempts in a minute"
 
     def _overtaken(self, at: TopicPartition) -> bool:
         """Whether librdkafka may have reordered records: see ``FakeCluster.overtaken``."""
