@@ -154,6 +154,9 @@ class FakeCluster:
         self.clock = clock
         self.away = False
         """Whether no request to it is answered."""
+        self.leaderless: set[TopicPartition] = set()
+        self.silent: set[TopicPartition] = set()
+        """Partitions whose leader does not answer, though it is known."""
         self.ids: dict[str, str] = {}
         self.configs: dict[str, dict[str, str]] = {}
         self.logs: dict[TopicPartition, FakeLog] = {}
@@ -214,7 +217,13 @@ class FakeCluster:
     def describe(self, names: Iterable[str]) -> dict[str, Topic]:
         self._answer()
         there = self.ids.keys() & set(names)
-        return {name: Topic(name, self._size(name), self.ids[name]) for name in there}
+        return {
+            name: Topic(name, self._size(name), self.ids[name], self._leaderless(name))
+            for name in there
+        }
+
+    def _leaderless(self, name: str) -> frozenset[int]:
+        return frozenset(at.partition for at in self.leaderless if at.topic == name)
 
     def topic_config(self, name: str) -> dict[str, str]:
         self._answer()
@@ -273,9 +282,20 @@ class FakeCluster:
     def offsets(
         self, partitions: Iterable[TopicPartition], position: Position
     ) -> dict[TopicPartition, int]:
+        found, failed = self.found_offsets(partitions, position)
+        for error in failed.values():
+            raise error
+        return found
+
+    def found_offsets(
+        self, partitions: Iterable[TopicPartition], position: Position
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Retriable]]:
         self._answer()
         named = {Position.EARLIEST: "start", Position.LATEST: "end"}.get(position, "stable_end")
-        return {at: getattr(self.logs[at], named) for at in partitions}
+        asked = set(partitions)
+        silent = asked & (self.leaderless | self.silent)
+        failed = {at: Retriable(f"could not read offsets of {at}") for at in silent}
+        return {at: getattr(self.logs[at], named) for at in asked - silent}, failed
 
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
@@ -286,7 +306,7 @@ class FakeCluster:
     def known_ends(
         self, partitions: Iterable[TopicPartition], position: Position = Position.LATEST
     ) -> dict[TopicPartition, int]:
-        return self.offsets(partitions, position)
+        return self.found_offsets(partitions, position)[0]
 
     def partition_of(self, topic: str, key: bytes) -> TopicPartition:
         """Where any producer writes a record of this key."""

@@ -19,7 +19,7 @@ from headrace.connect.restoring import epoch_floor, restore
 from headrace.connect.retries import Retries
 from headrace.connect.settling import settle, store_settled
 from headrace.connect.source_status import SourceStatus
-from headrace.connect.starts import Starts
+from headrace.connect.starts import Restored, Starts
 from headrace.connect.task_progress import TaskProgress
 from headrace.errors import HeadraceError, Retriable
 from headrace.movers import Lane, OffsetGone, TargetLoss
@@ -49,7 +49,7 @@ class Copying:
         self._ownership = life.ownership
         self._progress, self._contested, self._reported = progress, contested, reported
         self._record_errors = RecordErrors(context, id, reported, log)
-        self._restoring = BackgroundStep[Starts](pool, context.clock)
+        self._restoring = BackgroundStep[Restored](pool, context.clock)
         self._settling: Lane | None = None
         """The lane that the background step settles, or has settled."""
         self._stalls_seen = 0
@@ -92,7 +92,7 @@ class Copying:
         if missing or not self._ownership.epoch:
             self._restoring.start(partial(self._claim_and_restore, missing))
 
-    def _claim_and_restore(self, partitions: Set[TopicPartition]) -> Starts:
+    def _claim_and_restore(self, partitions: Set[TopicPartition]) -> Restored:
         if not self._ownership.epoch:
             self._ownership.claim(epoch_floor(self._context, partitions))
             if self._ownership.handed_over:
@@ -101,7 +101,7 @@ class Copying:
             store_settled(self._context, self._progress, self.owned)
         partitions = self._contested.review(partitions, self._ownership.signature)
         if not partitions:
-            return {}
+            return Restored({}, {})
         return restore(self._context, self._ownership, partitions, self._progress.settled)
 
     def open_restored(self, *, claimed: bool) -> bool:
@@ -110,7 +110,9 @@ class Copying:
         if not self._restoring.done:
             return False
         try:
-            starts = self._restoring.take()
+            starts, put_off = self._restoring.take()
+            if claimed and not starts:
+                _raise_first(put_off)
             lane = self.lane or self._make_lane()
         except Retriable as error:
             self._life.retrying(error)
@@ -123,6 +125,9 @@ class Copying:
             self._context.stall_detector.beat()
             self._stalls_seen = self._context.stall_detector.stalls
         self.lane = lane
+        for at, why in put_off.items():
+            known = self._context.stored(at)
+            self._failed(at, known.source_offset if known else 0, why)
         starts = self._without_waiting(starts)
         self._contested.hold(starts.keys())
         lane.open({at: self._record_errors.copy_from(at, start) for at, start in starts.items()})
@@ -243,3 +248,8 @@ class Copying:
             self.lane = settling  # no thread was free to settle it
         lane, self.lane = self.lane, None
         return lane, settling
+
+
+def _raise_first(errors: Mapping[TopicPartition, HeadraceError]) -> None:
+    for error in errors.values():
+        raise error

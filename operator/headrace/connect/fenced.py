@@ -8,9 +8,10 @@ stops; who sees an earlier one fences its writer, even one that has appended not
 from collections.abc import Mapping, Set
 
 from headrace.api import TopicPartition
+from headrace.connect.both_clusters import target_partition
 from headrace.connect.context import FlowContext
 from headrace.connect.ownership import Ownership, OwnershipLost
-from headrace.connect.starts import UNKNOWN, Starts, records
+from headrace.connect.starts import UNKNOWN, Restored, Starts, records
 from headrace.errors import Fatal, Retriable
 from headrace.logs import get_logger
 from headrace.movers import Before, Fencing
@@ -40,15 +41,16 @@ def take_over(
     stored: Mapping[TopicPartition, Progress],
     *,
     moved: Set[TopicPartition],
-) -> Starts:
+) -> Restored:
     """Where to go on, behind a fence: what was appended and not stored is not copied again.
 
     ``starts`` are the positions by progress; those that ``moved`` do not begin where it was stored.
-    Raises ``OwnershipLost`` for a later owner, and ``Retriable``.
+    One that cannot be fenced now is put off: progress goes on naming whom to fence. Raises
+    ``OwnershipLost`` for a later owner, and ``Retriable``.
     """
     fencing = context.mover.fencing
     if fencing is None:
-        return starts
+        return Restored(starts, {})
     own = _identify(context, ownership, fencing)
     until_s = context.clock.monotonic() + _UNFENCED_S
     claims = {
@@ -62,11 +64,11 @@ def take_over(
         for at, start in starts.items()
     }
     if own is None:
-        return claims
+        return Restored(claims, {})
     claims = _claimed(context, ownership, own, claims)
     before = {
         at: Before(
-            TopicPartition(context.policy.target_topic(at.topic), at.partition),
+            target_partition(context, at),
             claim.source_offset,
             claim.target_offset,
             frozenset(claim.fencing),
@@ -83,7 +85,13 @@ def take_over(
         context.progress.read_to_end()
         for at in claims:
             _check_owner(context, ownership, at)
-    for at, (resume, leader_epoch) in resumes.items():
+    put_off = {}
+    for at, found in resumes.items():
+        if isinstance(found, Retriable):
+            put_off[at] = found
+            del claims[at]
+            continue
+        resume, leader_epoch = found
         claims[at] = claims[at]._replace(
             source_offset=resume.source_offset,
             target_offset=resume.target_offset,
@@ -92,7 +100,7 @@ def take_over(
             unfenced=tuple(sorted(resume.unfenced)),
             doubt=_doubt(resume),
         )
-    return claims
+    return Restored(claims, put_off)
 
 
 def with_new_epoch(context: FlowContext, ownership: Ownership, starts: Starts) -> Starts:

@@ -4,9 +4,9 @@ from collections.abc import Set
 from typing import NamedTuple
 
 from headrace.api import TopicPartition
+from headrace.connect.both_clusters import known_topic_ids
 from headrace.connect.context import FlowContext
 from headrace.connect.first_positions import first_positions
-from headrace.connect.restoring import known_topic_ids
 from headrace.kafka import Position
 from headrace.replication import Progress
 

@@ -3,28 +3,28 @@
 Everything here waits for brokers: it runs in a pool, not on the loop that moves data.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
 
 from headrace.api import TopicPartition
+from headrace.connect.both_clusters import (
+    KnownOffsets,
+    TopicIds,
+    describe_topics,
+    find_offsets,
+)
 from headrace.connect.context import FlowContext
 from headrace.connect.fenced import take_over
 from headrace.connect.first_positions import first_positions
 from headrace.connect.losses import Found, find_loss, goes_on_as_new, resolve, sentence
 from headrace.connect.ownership import Ownership
-from headrace.connect.starts import Start, Starts, records
+from headrace.connect.starts import Restored, Start, Starts, records
 from headrace.connect.tombstones import not_copied_since
-from headrace.errors import Retriable
-from headrace.kafka import Position, Topic
 from headrace.logs import get_logger
 from headrace.replication import Confirmed, Progress, ProgressKey
 
-T = TypeVar("T")
 log = get_logger(__name__)
-
-Offsets = dict[TopicPartition, int]
 
 
 def epoch_floor(context: FlowContext, partitions: Iterable[TopicPartition]) -> int:
@@ -43,8 +43,9 @@ def epoch_floor(context: FlowContext, partitions: Iterable[TopicPartition]) -> i
 def warm_up(context: FlowContext, partitions: Set[TopicPartition]) -> None:
     """Send the requests of a take-over, and write nothing: its connections are warm then."""
     epoch_floor(context, partitions)
-    _topic_ids(context, {at.topic for at in partitions})
-    _offsets(context, partitions, partitions)
+    _, leaderless = describe_topics(context, partitions)
+    reachable = partitions - leaderless.keys()
+    find_offsets(context, reachable, reachable)
 
 
 def restore(
@@ -52,7 +53,7 @@ def restore(
     ownership: Ownership,
     partitions: Set[TopicPartition],
     settled: Mapping[TopicPartition, Start],
-) -> Starts:
+) -> Restored:
     """Find where these partitions go on, and write the claim to progress: old positions, new epoch.
 
     What this instance has ``settled`` counts, unless what is stored names another owner.
@@ -60,16 +61,47 @@ def restore(
     Behind the claim of the unit. Where what is stored does not fit what the clusters hold,
     ``spec.onDataLoss`` decides; where a reset is asked for that progress does not have yet, nothing
     that is stored counts. A mover that fences earlier writers then resumes behind what they have
-    appended; any other from the stored positions. Raises ``Retriable`` while brokers do not answer.
+    appended; any other from the stored positions. A partition without a leader is put off. Raises
+    ``Retriable`` while no broker answers.
     """
-    resets = context.resets
     with ThreadPoolExecutor(1) as restore_pool:
         reading = restore_pool.submit(context.progress.read_to_end)
-        ids = _topic_ids(context, {at.topic for at in partitions})
+        ids, leaderless = describe_topics(context, partitions)
         reading.result()
-    stored = _stored(context, partitions, records(context, ownership, settled))
+    reachable = partitions - leaderless.keys()
+    stored = _stored(context, reachable, records(context, ownership, settled))
     # After progress: an owner that does not know yet that it is none may go on meanwhile.
-    offsets = _offsets(context, partitions, stored.keys())
+    offsets = find_offsets(context, reachable, stored.keys())
+    put_off = {**leaderless, **offsets.failed}
+    reachable -= put_off.keys()
+    stored = {at: progress for at, progress in stored.items() if at in reachable}
+    starts = _starts(context, reachable, stored, offsets, ids)
+    # A partition that comes from another task may carry a higher epoch than this unit's claim.
+    owner = ownership.signature
+    highest = max((p.epoch for p in stored.values() if p.owner != owner), default=0)
+    if highest >= ownership.epoch:
+        ownership.claim(above=highest)
+    moved = {
+        at
+        for at, start in starts.items()
+        if at not in stored
+        or start.source_offset != stored[at].source_offset
+        or start.reset_ms != stored[at].reset_ms
+    }
+    restored = take_over(context, ownership, starts, stored, moved=moved)
+    context.progress.write(records(context, ownership, restored.starts))
+    return Restored(restored.starts, {**put_off, **restored.put_off})
+
+
+def _starts(
+    context: FlowContext,
+    partitions: Set[TopicPartition],
+    stored: Mapping[TopicPartition, Progress],
+    offsets: KnownOffsets,
+    ids: TopicIds,
+) -> Starts:
+    """By progress, and by what both clusters hold."""
+    resets = context.resets
     again = {at for at, known in stored.items() if resets.time_ms(at) > known.reset_ms}
     since_ms = not_copied_since(context, stored, offsets.stable_ends)
     starts = {}
@@ -97,18 +129,6 @@ def restore(
     for at in sorted(again):
         before, after = stored[at].source_offset, starts[at].source_offset
         log.warning("reset", flow=context.name, partition=str(at), before=before, after=after)
-    # A partition that comes from another task may carry a higher epoch than this unit's claim.
-    owner = ownership.signature
-    highest = max((p.epoch for p in stored.values() if p.owner != owner), default=0)
-    if highest >= ownership.epoch:
-        ownership.claim(above=highest)
-    moved = {
-        at
-        for at, start in starts.items()
-        if at in again or at not in stored or start.source_offset != stored[at].source_offset
-    }
-    starts = take_over(context, ownership, starts, stored, moved=moved)
-    context.progress.write(records(context, ownership, starts))
     return starts
 
 
@@ -162,72 +182,3 @@ def _stored(
             same_owner = (mine.owner, mine.epoch) == (progress.owner, progress.epoch)
             stored[at] = mine if same_owner else progress
     return stored
-
-
-class _Offsets(NamedTuple):
-    """What both clusters hold; of the target, by the partition of the source."""
-
-    starts: Offsets
-    ends: Offsets
-    stable_ends: Offsets
-    target_ends: Offsets
-
-
-def _offsets(
-    context: FlowContext, partitions: Set[TopicPartition], copied: Set[TopicPartition]
-) -> _Offsets:
-    """On the target, of those that were copied before."""
-    targets = {
-        TopicPartition(context.policy.target_topic(at.topic), at.partition): at for at in copied
-    }
-    source, target = context.source, context.target
-    starts, ends, stable_ends, target_ends = _together(
-        lambda: source.offsets(partitions, Position.EARLIEST),
-        lambda: source.offsets(partitions, Position.LATEST),
-        lambda: source.offsets(partitions, Position.LAST_STABLE),
-        lambda: target.offsets(targets, Position.LATEST),
-    )
-    by_source = {targets[at]: end for at, end in target_ends.items()}
-    return _Offsets(starts, ends, stable_ends, by_source)
-
-
-def _together(*asks: Callable[[], T]) -> list[T]:
-    """All answers, requested at the same time: a take-over has no time for one after the other."""
-    with ThreadPoolExecutor(len(asks)) as pool:
-        return [answer.result() for answer in [pool.submit(ask) for ask in asks]]
-
-
-def _topic_ids(context: FlowContext, topics: Set[str]) -> dict[str, tuple[str, str]]:
-    """Ids on both sides; ``Retriable`` when a topic is absent on one."""
-    ids = known_topic_ids(context, topics)
-    for topic in sorted(topics):
-        on_source, on_target = ids[topic]
-        if not on_source:
-            raise Retriable(f"topic {topic} is not on {context.source.name} (any more)")
-        if not on_target:
-            target_topic = context.policy.target_topic(topic)
-            raise Retriable(f"topic {target_topic} is not on {context.target.name} (yet)")
-    return ids
-
-
-def known_topic_ids(context: FlowContext, topics: Set[str]) -> dict[str, tuple[str, str]]:
-    """Ids on both sides: they change when a topic is deleted and created again; "" if absent."""
-    target_names = {topic: context.policy.target_topic(topic) for topic in topics}
-    source, target = _together(
-        lambda: context.source.describe(topics),
-        lambda: context.target.describe(target_names.values()),
-    )
-    return {
-        topic: (_id(source.get(topic)), _id(target.get(target_topic)))
-        for topic, target_topic in target_names.items()
-    }
-
-
-def source_topic_ids(context: FlowContext, topics: Set[str]) -> dict[str, tuple[str, str]]:
-    """The same, of the source alone; "" for the target."""
-    source = context.source.describe(topics)
-    return {topic: (_id(source.get(topic)), "") for topic in topics}
-
-
-def _id(topic: Topic | None) -> str:
-    return topic.topic_id if topic else ""

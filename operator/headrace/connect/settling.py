@@ -7,7 +7,7 @@ from headrace.connect.context import FlowContext
 from headrace.connect.fenced import with_new_epoch
 from headrace.connect.record_errors import RecordErrors
 from headrace.connect.releasing import DRAIN_TIMEOUT_S
-from headrace.connect.starts import Starts
+from headrace.connect.starts import Restored
 from headrace.connect.task_progress import TaskProgress
 from headrace.movers import Lane
 
@@ -20,7 +20,7 @@ def settle(
     partitions: frozenset[TopicPartition],
     *,
     failed: Set[TopicPartition],
-) -> Starts:
+) -> Restored:
     """Drop what is queued, wait for the outcome of what was sent, store it; where to go on.
 
     Those that ``failed`` or lost records are stored with what the lane found out, and left to a
@@ -41,14 +41,14 @@ def settle(
     settled = {
         at: start for at, start in progress.settled.items() if at not in failed and not start.waits
     }
-    return with_new_epoch(context, progress.ownership, settled)
+    return Restored(with_new_epoch(context, progress.ownership, settled), {})
 
 
 def store_settled(
     context: FlowContext, progress: TaskProgress, partitions: frozenset[TopicPartition]
-) -> Starts:
+) -> Restored:
     """The part of ``settle`` that may be repeated."""
     context.progress.read_to_end()
     progress.check_owner(partitions)
     progress.write(progress.settled)
-    return progress.settled
+    return Restored(progress.settled, {})

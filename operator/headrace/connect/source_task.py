@@ -375,6 +375,6 @@ class SourceTask:
         """
         task = self.ownership.task
         assigned = TopicPartitions.unpack(task.spec.partitions)
-        held = lane.partitions | self._contested.given_way | self._copying.retries.stopped.keys()
+        held = lane.partitions | self._contested.given_way | self._copying.retries.failing
         if assigned == self.partitions == held and not self._copying.restoring:
             self._life.observe(observed_generation=task.metadata.generation)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from headrace.api import TopicPartition
 from headrace.connect.context import FlowContext
 from headrace.connect.ownership import Ownership, OwnershipLost
+from headrace.errors import HeadraceError
 from headrace.replication import Confirmed, Loss, Progress, ProgressKey, Writer
 
 UNKNOWN = -1
@@ -56,6 +57,14 @@ class Start(NamedTuple):
 
 
 Starts = dict[TopicPartition, Start]
+
+
+class Restored(NamedTuple):
+    """What a restore found out."""
+
+    starts: Starts
+    put_off: Mapping[TopicPartition, HeadraceError]
+    """Why these are to be restored later: a leader of theirs is away. They hold up no other."""
 
 
 def records(

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from headrace.api import TopicPartition
 from headrace.connect.background import BackgroundStep
+from headrace.connect.both_clusters import known_topic_ids, source_topic_ids
 from headrace.connect.context import FlowContext
 from headrace.connect.losses import recreated_on_source, recreated_on_target
-from headrace.connect.restoring import known_topic_ids, source_topic_ids
 from headrace.connect.starts import Start, Starts
 from headrace.errors import HeadraceError
 from headrace.replication import Loss

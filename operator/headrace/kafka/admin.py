@@ -53,6 +53,8 @@ class Topic(NamedTuple):
     name: str
     partitions: int
     topic_id: str
+    leaderless: frozenset[int] = frozenset()
+    """Its partitions that have no leader at the moment."""
 
 
 class TopicConfig(NamedTuple):
@@ -157,7 +159,9 @@ class Admin:
                 if _code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
                 raise
-            found[name] = Topic(name, len(described.partitions), str(described.topic_id))
+            there = described.partitions
+            leaderless = frozenset(one.id for one in there if one.leader is None)
+            found[name] = Topic(name, len(there), str(described.topic_id), leaderless)
         return found
 
     def topic_config(self, name: str) -> dict[str, str]:
@@ -263,6 +267,12 @@ class Admin:
         self, partitions: Iterable[TopicPartition], position: Position
     ) -> dict[TopicPartition, int]:
         """The named offset of each partition; waits out the moment after a topic was made."""
+        return _all(*self.found_offsets(partitions, position))
+
+    def found_offsets(
+        self, partitions: Iterable[TopicPartition], position: Position
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Retriable]]:
+        """The same of each partition that answers in time; and why the others have none."""
         return self._list_offsets(partitions, *_question(position))
 
     def known_ends(
@@ -276,7 +286,8 @@ class Admin:
     ) -> dict[TopicPartition, int]:
         """The first offset at or after a time in ms; -1 where there is no such record."""
         spec = OffsetSpec.for_timestamp(timestamp_ms)
-        return self._list_offsets(partitions, spec, False, f"read offsets at {timestamp_ms} ms")
+        what = f"read offsets at {timestamp_ms} ms"
+        return _all(*self._list_offsets(partitions, spec, False, what))
 
     def groups(self) -> set[str]:
         """The consumer groups that the principal may describe."""
@@ -323,32 +334,30 @@ class Admin:
 
     def _list_offsets(
         self, partitions: Iterable[TopicPartition], spec: OffsetSpec, committed: bool, what: str
-    ) -> dict[TopicPartition, int]:
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Retriable]]:
         missing = set(partitions)
         found: dict[TopicPartition, int] = {}
         deadline = time.monotonic() + self._timeout_s
-        while missing:
-            answered, error = self._ask_offsets(missing, spec, committed, what)
+        while True:
+            answered, failed = self._ask_offsets(missing, spec, committed, what)
             found |= answered
             missing -= answered.keys()
-            if error is not None:
-                # Right after a topic was made or a leader moved, brokers disagree for a moment.
-                if time.monotonic() > deadline:
-                    raise error
-                time.sleep(0.1)
-                # A client that saw a topic before its leaders keeps to that; asked for all topics,
-                # it learns of them.
-                self.topics()
-        return found
+            # Right after a topic was made or a leader moved, brokers disagree for a moment.
+            if not missing or time.monotonic() > deadline:
+                return found, failed
+            time.sleep(0.1)
+            # A client that saw a topic before its leaders keeps to that; asked for all topics,
+            # it learns of them.
+            self.topics()
 
     def _ask_offsets(
         self, partitions: Iterable[TopicPartition], spec: OffsetSpec, committed: bool, what: str
-    ) -> tuple[dict[TopicPartition, int], Retriable | None]:
-        """One request to each broker; what came, and the last error of what did not."""
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Retriable]]:
+        """One request to each broker; what came, and why the others did not."""
         asked = {confluent_kafka.TopicPartition(*at): spec for at in partitions}
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         found: dict[TopicPartition, int] = {}
-        failed: Retriable | None = None
+        failed: dict[TopicPartition, Retriable] = {}
         if asked:
             client = self._client
             futures = self._call(
@@ -362,7 +371,7 @@ class Admin:
                 try:
                     found[ours] = self._offset(f"{what} of {ours} on {self.name}", future)
                 except Retriable as error:
-                    failed = error
+                    failed[ours] = error
         return found, failed
 
     def _offset(self, tried: str, future: "Future[Any]") -> int:
@@ -443,6 +452,14 @@ class Admin:
     def _diagnosed(self, tried: str, error: KafkaError | KafkaException) -> HeadraceError:
         reported = self._client_error or self._advertised
         return diagnose(self._cluster, tried, translate(error, tried), reported)
+
+
+def _all(
+    found: dict[TopicPartition, int], failed: Mapping[TopicPartition, Retriable]
+) -> dict[TopicPartition, int]:
+    for error in failed.values():
+        raise error
+    return found
 
 
 def _of_topic(entry: ConfigEntry) -> bool:

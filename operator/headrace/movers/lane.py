@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from headrace.api import TopicPartition
 from headrace.assign import TaskId
-from headrace.errors import Fatal, HeadraceError
+from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.movers.copied_runs import Run
 from headrace.replication import Writer
 from headrace.replication.reconcile import Resume
@@ -274,10 +274,11 @@ class Fencing(Protocol):
 
     def resume(
         self, own: Writer, partitions: Mapping[TopicPartition, Before]
-    ) -> Mapping[TopicPartition, Resumed]:
-        """Where each partition is to be copied from, by ``own``, once no other can append any more.
+    ) -> Mapping[TopicPartition, Resumed | Retriable]:
+        """Where each partition is to be copied from, by ``own``, once no other can append any more;
+        or why this one has to be tried again: it has no leader, say.
 
-        Partitions are those of the source. Raises ``Retriable``.
+        Partitions are those of the source. Raises ``Retriable`` for what concerns all of them.
         """
         ...
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from support.source_tasks import COPY, P0, Scene
+from support.fake_kafka import MARKER
+from support.source_tasks import COPY, P0, P1, Scene
 
 from headrace.api import ConditionType, condition
 from headrace.api.partitions import TopicPartition
@@ -28,6 +29,7 @@ class FakeFencing:
         self.tails: dict[TopicPartition, int] = {}
         self.meanwhile: Callable[[], None] = lambda: None
         self.error: Exception | None = None
+        self.put_off: dict[TopicPartition, Retriable] = {}
 
     def identify(self, transactional_id: str) -> Writer:
         if isinstance(self.error, Fatal):
@@ -38,11 +40,14 @@ class FakeFencing:
 
     def resume(
         self, own: Writer, partitions: Mapping[TopicPartition, Before]
-    ) -> Mapping[TopicPartition, Resumed]:
+    ) -> Mapping[TopicPartition, Resumed | Retriable]:
         if self.error is not None:
             raise self.error
         self.before |= partitions
-        return {at: Resumed(self._resume(at, one), 0) for at, one in partitions.items()}
+        return {
+            at: self.put_off.get(at) or Resumed(self._resume(at, one), 0)
+            for at, one in partitions.items()
+        }
 
     def _resume(self, at: TopicPartition, before: Before) -> Resume:
         tail = self.tails.get(at, 0) if before.compare else 0
@@ -204,3 +209,27 @@ def test_each_lane_has_an_epoch_of_its_own(made: Made) -> None:
     writer = scene.stored(P0).writer
     assert writer is not None
     assert writer.producer_epoch == 1
+
+
+def test_a_partition_that_cannot_be_fenced_now_delays_no_other(made: Made) -> None:
+    first = made()
+    first.start()
+    second = made(kafka=first.kafka, driver="other")
+    fence(second).put_off[P1] = Retriable("orders-1 has no leader")
+    for partition in (0, 1):
+        second.target.write(TopicPartition(COPY, partition), MARKER)
+    fill(second, 3)
+    second.source.append("orders", b"late", partition=1)
+    second.start()
+    second.settle()
+    assert (second.copies(0), second.copies(1)) == ([b"0", b"1", b"2"], [])
+    assert second.error == "orders-1 has no leader"
+    claim = second.stored(P1)
+    assert [one.transactional_id for one in claim.fencing] == ["headrace-f-source-task-0-me-me-1"]
+
+    fence(second).put_off.clear()
+    second.recover()
+    second.settle()
+    assert second.copies(1) == [b"late"]
+    assert second.stored(P1).fencing == ()
+    assert second.error == ""

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 from support.fake_kafka import FakeRecord
-from support.source_tasks import FLOW, P0, Scene
+from support.source_tasks import COPY, FLOW, P0, Scene
 
-from headrace.api import StartFrom
+from headrace.api import ConditionType, StartFrom, TaskPhase, condition
 from headrace.api.partitions import TopicPartition
 
 MADE = datetime(2026, 1, 31, tzinfo=UTC)
@@ -46,3 +46,49 @@ def test_latest_copies_what_was_written_since_the_flow_was_made(scene: Scene) ->
     scene.start()
     scene.settle()
     assert scene.copies() == [b"new"]
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.parametrize("how", ["leaderless", "silent"])
+def test_a_partition_without_a_leader_delays_no_other(side: str, how: str) -> None:
+    before = Scene()
+    before.source.append("orders", b"early", partition=1)
+    before.start()
+    before.settle()  # silence on the target is noticed of what was copied before
+    scene = Scene(kafka=before.kafka, driver="other")
+    cluster = getattr(scene, side)
+    topic = "orders" if side == "source" else COPY
+    away: set[TopicPartition] = getattr(cluster, how)
+    away.add(TopicPartition(topic, 1))
+    for partition in (0, 1):
+        scene.source.append("orders", b"late", partition=partition)
+    scene.start()
+    scene.settle()
+    assert (scene.copies(0), scene.copies(1)) == ([b"late"], [b"early"])
+    assert f"{topic}-1" in scene.error
+    caught_up = condition(scene.task.status.conditions, ConditionType.CAUGHT_UP)
+    assert caught_up is not None
+    assert caught_up.status == "False"
+    # Whoever waits for what this task was to release goes on.
+    assert scene.task.status.observed_generation == scene.herder.task.metadata.generation
+
+    away.clear()
+    scene.recover()
+    scene.settle()
+    assert scene.copies(1) == [b"early", b"late"]
+    assert scene.error == ""
+
+
+def test_a_task_none_of_whose_partitions_has_a_leader_goes_on_restoring() -> None:
+    scene = Scene(P0)
+    scene.target.leaderless.add(TopicPartition(COPY, 0))
+    scene.task.activate()
+    scene.restore_pool.run()
+    scene.run_once()
+    assert (scene.phase, scene.error) == (
+        TaskPhase.RESTORING,
+        "east.orders-0 on west has no leader: it waits until a replica of it is back",
+    )
+    scene.target.leaderless.clear()
+    scene.recover()
+    assert scene.phase is TaskPhase.RUNNING

@@ -5,7 +5,7 @@ refuse all that this writer sends later. It closes a partition once it is *read 
 high watermark: what a coordinator answers is a promise.
 """
 
-from collections.abc import Collection, Coroutine, Iterator, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -35,6 +35,8 @@ _WITHIN_S = 15.0
 """Of a coordinator that moves; elections take seconds."""
 _READ_WITHIN_S = 5.0
 """From a coordinator's answer to the marker, and from one fetch to the next."""
+_ANSWERS_WITHIN_S = 5.0
+"""The leader of a partition; one that moves takes less."""
 _ROUNDS = 5
 _REPLACED = {"invalid_producer_epoch", "producer_fenced", "invalid_producer_id_mapping"}
 """Somebody else raised the epoch meanwhile."""
@@ -58,23 +60,37 @@ class MarkerFencing:
 
     def resume(
         self, own: Writer, partitions: Mapping[TopicPartition, Before]
-    ) -> dict[TopicPartition, Resumed]:
+    ) -> dict[TopicPartition, Resumed | Retriable]:
         """See ``Fencing.resume``."""
         with _Clients(self) as (loop, source, target):
+            leaderless = _leaderless(target, partitions.values())
             closing: dict[str, set[TopicPartition]] = {}
             for before in partitions.values():
-                for writer in before.writers:
+                for writer in before.writers if before.target not in leaderless else ():
                     closing.setdefault(writer.transactional_id, set()).add(before.target)
             marked: dict[str, ProducerIdentity] = {}
             if closing:
-                targets = set().union(*closing.values())
-                # A marker for a partition without a leader would be lost: this raises.
-                _wait(loop, log_ends(target, targets, timeout_s=5.0), 10.0).all()
                 marked = _wait(loop, _close(target, own, closing), 4 * _WITHIN_S)
             return {
-                at: _resumed(source, target, at, before, _fences(before, marked))
+                at: leaderless.get(before.target)
+                or _resumed(source, target, at, before, _fences(before, marked))
                 for at, before in partitions.items()
             }
+
+
+def _leaderless(target: Cluster, partitions: Iterable[Before]) -> dict[TopicPartition, Retriable]:
+    """Those whose leader does not answer: a marker for one without a leader would be lost, and its
+    transaction be pending for all the others of that writer."""
+    targets = {before.target for before in partitions if before.writers}
+    if not targets:
+        return {}
+    ends = _wait(target.loop, log_ends(target, targets, timeout_s=_ANSWERS_WITHIN_S), 10.0)
+    found = {}
+    for at, error in ends.failed.items():
+        if not isinstance(error, Retriable):
+            raise error
+        found[at] = Retriable(f"could not fence earlier writers of {at} yet: {error}")
+    return found
 
 
 class _Clients:
@@ -153,7 +169,7 @@ def _resumed(
     at: TopicPartition,
     before: Before,
     fences: Mapping[int, int],
-) -> Resumed:
+) -> Resumed | Retriable:
     stored = Stored(
         before.source_offset,
         before.target_offset,
@@ -164,6 +180,9 @@ def _resumed(
     except Fatal as error:  # no right to read the target, say: then no fence was seen
         log.warning("not compared", partition=str(at), why=str(error))
         resumed = Resumed(reconcile(stored, (), (), {}), -1)
+    except Retriable as error:
+        log.warning("fenced later", partition=str(at), why=str(error))
+        return error
     resume = resumed.resume
     log.info(
         "fenced" if resume.outcome is not Outcome.UNFENCED else "not fenced",
