@@ -1,14 +1,18 @@
 """Batches fetched and appended as they are, on a real broker: the same bytes but for their headers,
 in sequence over a restart of the broker; and rebuilt ones, of all codecs."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
+import confluent_kafka
 import pytest
+from confluent_kafka.admin import AdminClient
 from support.records import Record, make_topic, numbered, produce, read, unique
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
+from headrace.api.flow import BatchVerification
 from headrace.errors import HeadraceError
 from headrace.kafka.wire import (
     READ_COMMITTED,
@@ -24,7 +28,9 @@ from headrace.kafka.wire import (
     split_batches,
     start,
 )
+from headrace.movers import Copied
 from headrace.movers.batch import Appender, Leaders, Outgoing, Passage, judged, rebuilt
+from headrace.movers.batch.verifying import Verifier
 from headrace.sandbox import Cluster as Brokers
 from headrace.sandbox import ClusterPlan, Sandbox
 
@@ -209,3 +215,98 @@ def test_what_a_broker_stamped_keeps_its_time(cluster: Cluster, access: ClusterA
 
     there: dict[int, list[Record]] = read(access, target)
     assert there == read(access, stamped)
+
+
+# What is read back, and compared.
+
+
+class ReadBack:
+    """A verifier of all batches, and what it found."""
+
+    def __init__(self, copy: Copy) -> None:
+        self.copy, self.copied = copy, Copied()
+        self.differs: list[str] = []
+        self.verifier = Verifier(
+            copy.cluster,
+            lambda: BatchVerification.FULL,
+            self.copied,
+            differs=lambda at, error: self.differs.append(str(error)),
+            room=lambda: None,
+        )
+
+    def of(self, target: str, batches: dict[int, list[Batch]]) -> dict[str, int]:
+        """What is found of these, which were appended."""
+        self.copied.verified.clear()
+        for partition, found in batches.items():
+            for batch, base_offset in zip(found, self.copy.offsets[partition], strict=True):
+                outgoing = Outgoing(batch, batch.last_offset + 1, release=lambda: None)
+                at = TopicPartition(target, partition)
+                self.verifier.delivered(at, outgoing, base_offset)
+        wanted, deadline_s = sum(map(len, batches.values())), self.copy.loop.now_s() + WITHIN_S
+        while sum(self.copied.verified.values()) < wanted:
+            assert self.copy.loop.now_s() < deadline_s, self.copied
+            self.copy.loop.run_once(0.2)
+        return self.copied.verified
+
+
+def append_all(copy: Copy, target: str, batches: dict[int, list[Batch]]) -> int:
+    """How many there are."""
+    for partition, found in batches.items():
+        for batch in found:
+            outgoing = Outgoing(batch, batch.last_offset + 1, release=lambda: None)
+            copy.appender.append(TopicPartition(target, partition), outgoing)
+    copy.until_done()
+    return sum(map(len, batches.values()))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"compression.type": "gzip"}, {"message.timestamp.type": "LogAppendTime"}],
+    ids=["as it is", "compressed again", "stamped"],
+)
+def test_what_was_appended_is_read_back_and_the_same(
+    cluster: Cluster, access: ClusterAccess, source: str, settings: dict[str, str]
+) -> None:
+    target = make_topic(access, unique("target"), len(CODECS), **settings)
+    copy = Copy(cluster)
+    batches = copy.fetched(source)
+    count = append_all(copy, target, batches)
+    assert ReadBack(copy).of(target, batches) == {"Same": count}
+
+
+def test_a_byte_that_changes_on_the_target_s_disk_is_found(
+    cluster: Cluster, access: ClusterAccess, brokers: Brokers, source: str
+) -> None:
+    target = make_topic(access, unique("target"), len(CODECS))
+    copy = Copy(cluster)
+    batches = copy.fetched(source)
+    count = append_all(copy, target, batches)
+    read_back = ReadBack(copy)
+    for partition in batches:
+        [segment] = (brokers.brokers[0].data / f"{target}-{partition}").glob("*.log")
+        with segment.open("r+b") as log:
+            log.seek(-1, os.SEEK_END)  # of the last batch
+            [last] = log.read(1)
+            log.seek(-1, os.SEEK_END)
+            log.write(bytes([last ^ 1]))
+    found = read_back.of(target, batches)
+    assert found == {"Same": count - len(batches), "Different": len(batches)}
+    assert all(f"{target}-" in one for one in read_back.differs)
+
+
+def test_what_was_deleted_on_the_target_is_not_verified(
+    cluster: Cluster, access: ClusterAccess, source: str
+) -> None:
+    target = make_topic(access, unique("target"), len(CODECS))
+    copy = Copy(cluster)
+    batches = copy.fetched(source)
+    count = append_all(copy, target, batches)
+    before = {
+        confluent_kafka.TopicPartition(target, partition, found[-1].base_offset)
+        for partition, found in batches.items()
+    }
+    client = AdminClient({"bootstrap.servers": access.spec.bootstrap_servers})
+    for deleted in client.delete_records(list(before)).values():
+        deleted.result(WITHIN_S)
+    found = ReadBack(copy).of(target, batches)
+    assert found == {"NotRead": count - len(batches), "Same": len(batches)}

@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from kio.schema.fetch.v13 import response as fetch
 from kio.schema.produce.v9 import response as produce
 from kio.schema.types import TopicName
-from kio.static.primitive import i32, i64
+from kio.static.primitive import Records, i32, i64
 from support.batches import record_batch
 from support.fake_broker import (
     NOT_THROTTLED,
+    TOPIC_ID,
     WITHIN_S,
     Answer,
     FakeBroker,
@@ -36,7 +38,7 @@ from headrace.kafka.wire import (
 )
 from headrace.movers.batch import Appender, Leaders, Outgoing
 
-PRODUCE, METADATA = 0, 3
+PRODUCE, FETCH, METADATA = 0, 1, 3
 TOPIC = "orders"
 IDENTITY = ProducerIdentity(77, 3)
 
@@ -67,8 +69,16 @@ class Log:
 
     values: list[bytes] = field(default_factory=list)
     batches: list[Batch] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    """The first of each batch."""
     last_five: list[tuple[int, int, int]] = field(default_factory=list)
     """Sequence, number of records, and target offset."""
+
+    def stored(self, offset: int) -> bytes:
+        """The batch that begins there."""
+        batch = bytearray(self.batches[self.offsets.index(offset)].data)
+        batch[:8] = offset.to_bytes(8, "big")
+        return bytes(batch)
 
     def append(self, batch: Batch) -> tuple[ErrorCode, int]:
         """As ``ProducerStateManager`` decides: of an unknown producer it takes any sequence."""
@@ -83,6 +93,7 @@ class Log:
         base_offset = len(self.values)
         self.values += [decoded(record).value or b"" for record in stored_records(batch)]
         self.batches.append(batch)
+        self.offsets.append(base_offset)
         entry = batch.base_sequence, batch.record_count, base_offset
         self.last_five = [*self.last_five[-4:], entry]
         return ErrorCode.none, base_offset
@@ -99,6 +110,9 @@ class FakeTarget:
         """Whether requests to produce are not answered, and nothing is appended."""
         self.sent: list[dict[int, bytes]] = []
         """The batches of each request, by partition."""
+        self.read_back: Callable[[bytes], bytes | ErrorCode] = lambda stored: stored
+        """What is answered to who reads a batch that is stored."""
+        self.reads = 0
         self._lock = threading.Lock()
         self.brokers: dict[int, FakeBroker] = {}
         self.live: dict[int, int] = {}
@@ -107,6 +121,7 @@ class FakeTarget:
                 {
                     METADATA: lambda _: metadata_of(self.live, self.led),
                     PRODUCE: lambda request, node=node: self._produce(node, request),
+                    FETCH: self._fetch,
                 }
             )
             self.live[node] = self.brokers[node].port
@@ -136,6 +151,28 @@ class FakeTarget:
                 ),
                 throttle_time=NOT_THROTTLED,
             )
+
+    def _fetch(self, request: Request) -> Any:
+        """Of one partition: the batch that begins at the offset."""
+        with self._lock:
+            self.reads += 1
+            [[asked]] = [one.partitions for one in request.message.topics]
+            found = self.read_back(self.logs[asked.partition].stored(asked.fetch_offset))
+        partition = fetch.PartitionData(
+            partition_index=asked.partition,
+            error_code=found if isinstance(found, ErrorCode) else ErrorCode.none,
+            high_watermark=i64(0),
+            last_stable_offset=i64(0),
+            aborted_transactions=(),
+            records=Records(b"" if isinstance(found, ErrorCode) else found),
+        )
+        topic = fetch.FetchableTopicResponse(topic_id=TOPIC_ID, partitions=(partition,))
+        return fetch.FetchResponse(
+            throttle_time=NOT_THROTTLED,
+            error_code=ErrorCode.none,
+            session_id=i32(0),
+            responses=(topic,),
+        )
 
     def _append(self, node: int, data: Any) -> Any:
         [batch] = split_batches(memoryview(bytearray(data.records))).batches

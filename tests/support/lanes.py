@@ -8,6 +8,7 @@ from typing import Any
 from support.flows import spec
 
 from headrace.api import ClusterAccess, TopicPartition
+from headrace.api.flow import BatchVerification
 from headrace.assign import TaskId
 from headrace.kafka import Admin, Position
 from headrace.movers import KAFKA, BatchMover, Copied, Lane, Mover, RecordMover
@@ -34,8 +35,13 @@ def lane_of(mover: Mover) -> Iterator[tuple[Lane, Copied, list[str]]]:
 
 
 def batch_mover(east: Cluster, west: Cluster, prefix: str = "east") -> BatchMover:
-    """It copies ``orders`` to ``east.orders``."""
-    return BatchMover(spec(east), spec(west), lambda topic: f"{prefix}.{topic}")
+    """It copies ``orders`` to ``east.orders``, and reads back all that it has copied."""
+    return BatchMover(
+        spec(east),
+        spec(west),
+        lambda topic: f"{prefix}.{topic}",
+        verification=lambda: BatchVerification.FULL,
+    )
 
 
 def record_mover(east: Cluster, west: Cluster, prefix: str = "record") -> RecordMover:

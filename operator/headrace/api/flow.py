@@ -61,7 +61,7 @@ class Mover(StrEnum):
 
 
 class BatchVerification(StrEnum):
-    """How many of the batches that are copied whole are decoded and checked as well."""
+    """Which of the batches that are copied whole are read back, and compared."""
 
     DISABLED = "Disabled"
     SAMPLED = "Sampled"
@@ -293,7 +293,9 @@ class ReplicationFlowSpec(Model):
     config, Batch takes client.id and the source's client.rack. Batch repeats nothing after a crash.
     Auto: Record."""
     batch_verification: BatchVerification = BatchVerification.SAMPLED
-    """How many of the batches that are copied whole are decoded and checked as well."""
+    """Which of the batches that are copied whole are read back from the target, and compared with
+    what the source gave: Sampled, one a second of each task; Full, every one, and a task copies no
+    faster than that. A difference stops the partition. It takes the right to read the copies."""
     start_from: StartFrom = StartFrom.EARLIEST
     """Where a partition without progress begins. Latest: at the first record that is not older than
     the flow (in headrace run: than that run), by the record's timestamp, else at the end. So a

@@ -15,9 +15,7 @@ from pydantic_core import PydanticUndefined
 from headrace.api.cluster import AuthenticationType
 from headrace.api.extensions import Rule
 from headrace.api.flow import (
-    BatchVerification,
     Delivery,
-    Mover,
     ReplicationFlow,
 )
 from headrace.api.mirror_test import MirrorTest
@@ -32,8 +30,6 @@ class Part:
     field: str
     built: tuple[object, ...] = ()
     """The values that are built, or that ask for nothing."""
-    unless: tuple[str, object] | None = None
-    """(field, value) with which this one asks for nothing."""
 
 
 _PASSWORDS = (
@@ -47,11 +43,6 @@ FLOW = (
     Part("target.authentication.type", built=_PASSWORDS),
     Part("policy.type", built=("Default", "Identity")),
     Part("delivery", built=(Delivery.AT_LEAST_ONCE,)),
-    Part(
-        "batch_verification",
-        built=(BatchVerification.DISABLED,),
-        unless=("mover", Mover.RECORD),
-    ),
     Part("acls.sync", built=(False,)),
     Part("checkpoints.apply_to_groups", built=(False,)),
 )
@@ -69,7 +60,7 @@ class Unbuilt:
     refused: tuple[str, ...]
     """A sentence for each value that was chosen and has to be changed."""
     warned: tuple[str, ...]
-    """The defaults that are left out, as ``spec.batchVerification: Sampled``."""
+    """The defaults that are left out, as ``spec.delivery: ExactlyOnce``."""
     places: tuple[tuple[Key, ...], ...] = field(default=(), compare=False)
     """The field of each of ``refused``."""
 
@@ -84,8 +75,6 @@ def unbuilt(subject: ReplicationFlow | MirrorTest) -> Unbuilt:
     refused: list[tuple[str, tuple[Key, ...]]] = []
     warned: list[str] = []
     for part in FLOW if isinstance(subject, ReplicationFlow) else TEST:
-        if part.unless and _values(subject.spec, part.unless[0])[0].value == part.unless[1]:
-            continue
         for asked in _values(subject.spec, part.field):
             if asked.value in part.built:
                 continue
@@ -106,10 +95,6 @@ def unbuilt_rules() -> Iterator[Rule]:
         path = _camel(part.field)
         values = sorted(allowed, key=str)
         rule = f"{_at(path, values[0])} in [{', '.join(map(_cel, values))}]"
-        if part.unless:
-            other, value = part.unless
-            absent = not value if isinstance(value, bool) else ""
-            rule = f"{_at(_camel(other), absent)} == {_cel(value)} || {rule}"
         built = " or ".join(words(part.built)) or _word(next(iter(allowed)))
         sentence = f"must be {built}: nothing else is built yet"
         yield Rule(rule, sentence, at=path)

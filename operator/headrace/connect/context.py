@@ -72,7 +72,9 @@ class FlowContext:
     def _make_mover(self, clients: Clients) -> Mover:
         source, target, name = self.source_access, self.target_access, self.policy.target_topic
         if self.spec.mover is MoverName.BATCH:
-            return BatchMover(source, target, name)
+            return BatchMover(
+                source, target, name, verification=lambda: self.spec.batch_verification
+            )
         return RecordMover(source, target, name, clients, self.clock)
 
     def change(self, flow: ReplicationFlow) -> None:

@@ -86,6 +86,14 @@ REBUILT = Described(
     "records), OldFormat (of Kafka before 0.11), Refused (the target refused a record nearby).",
     (*_TASK, "why"),
 )
+VERIFIED = Described(
+    "headrace_task_verified_batches_total",
+    "counter",
+    "Batches of path copied that `spec.batchVerification` had read back from the target, by what "
+    "was found: Same, Different (the partition stops), NotRead (deleted or compacted meanwhile, a "
+    "missing right, no answer).",
+    (*_TASK, "found"),
+)
 COMMITS = Described(
     "headrace_task_commits_total",
     "counter",
@@ -154,6 +162,7 @@ METRICS: Sequence[Described] = (
     BATCHES,
     BATCH_BYTES,
     REBUILT,
+    VERIFIED,
     COMMITS,
     COMMIT_S,
     TAKEN,
@@ -220,6 +229,8 @@ def _samples(unit: UnitFigures) -> Iterator[Sample]:
         yield BATCH_BYTES, ("rebuilt",), unit.copied.bytes_rebuilt
         for why, batches in unit.copied.rebuilt.copy().items():  # the mover's thread adds to it
             yield REBUILT, (why,), batches
+        for found, batches in unit.copied.verified.copy().items():
+            yield VERIFIED, (found,), batches
     if unit.commits is not None:
         yield COMMITS, ("Success",), unit.commits.succeeded
         yield COMMITS, ("Failure",), unit.commits.failed

@@ -1,14 +1,15 @@
 """What is refused because it is not built, what is left out with a warning, and what is neither."""
 
+import sys
 from typing import Any
 
 import pytest
 
 from headrace.api import MirrorTest, ReplicationFlow, unbuilt
-from headrace.api.unbuilt import Unbuilt
+from headrace.api.flow import Mover
+from headrace.api.unbuilt import Part, Unbuilt
 
-DEFAULTS = ("spec.batchVerification: Sampled",)
-NOTHING_ASKED = {"batchVerification": "Disabled"}
+unbuilt_parts = sys.modules["headrace.api.unbuilt"]  # the package exports a function of that name
 
 
 def of_flow(**spec: Any) -> Unbuilt:
@@ -25,15 +26,20 @@ def of_test(**spec: Any) -> Unbuilt:
     return unbuilt(MirrorTest.model_validate(document))
 
 
-def test_defaults_are_left_out_with_one_warning_written_or_not() -> None:
-    written = {"batchVerification": "Sampled"}
-    assert of_flow() == of_flow(**written) == Unbuilt((), DEFAULTS)
-    assert of_flow().warning == f"not built yet, left out: {', '.join(DEFAULTS)}"
+def test_defaults_are_left_out_with_one_warning_written_or_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No default is missing in this version: here two are."""
+    missing = [Part("delivery"), Part("mover", built=(Mover.RECORD,))]
+    monkeypatch.setattr(unbuilt_parts, "FLOW", missing)
+    defaults = ("spec.delivery: AtLeastOnce", "spec.mover: Auto")
+    assert of_flow() == of_flow(mover="Auto") == Unbuilt((), defaults)
+    assert of_flow().warning == f"not built yet, left out: {', '.join(defaults)}"
 
 
 def test_a_flow_that_asks_for_nothing_that_is_missing() -> None:
-    assert of_flow(**NOTHING_ASKED) == Unbuilt((), ())
-    assert of_flow(**NOTHING_ASKED).warning is None
+    assert of_flow() == Unbuilt((), ())
+    assert of_flow().warning is None
     assert of_test() == Unbuilt((), ())
 
 
@@ -53,10 +59,6 @@ def test_a_flow_that_asks_for_nothing_that_is_missing() -> None:
             {"delivery": "ExactlyOnce"},
             "spec.delivery: ExactlyOnce is not built yet; use AtLeastOnce",
         ),
-        (
-            {"batchVerification": "Full"},
-            "spec.batchVerification: Full is not built yet; use Disabled",
-        ),
         ({"acls": {"sync": True}}, "spec.acls.sync: true is not built yet; use false"),
         (
             {"checkpoints": {"applyToGroups": True}},
@@ -72,7 +74,7 @@ def test_what_a_flow_is_refused_for(spec: dict[str, Any], sentence: str) -> None
     "spec",
     [
         {"policy": {"type": "Identity"}},
-        {"mover": "Record", "batchVerification": "Full"},
+        {"batchVerification": "Full"},
         {"mover": "Batch"},
         {"startFrom": "Timestamp", "startTimestamp": "2026-01-31T12:00:00Z"},
         {"tasks": {"max": 3, "standbys": 1, "assignor": "cooperative", "movementBudget": 0.5}},

@@ -60,6 +60,7 @@ def source_task(**status: object) -> UnitFigures:
             batches_rebuilt=5,
             bytes_rebuilt=500,
             rebuilt={"Holes": 4, "LogAppendTime": 1},
+            verified={"Same": 8, "NotRead": 1},
         ),
         commits=Commits(succeeded=7, failed=1, last_at_s=1_700_000_000.5),
         taken=3,
@@ -113,6 +114,8 @@ def test_batches_count_by_their_path_and_why_they_are_rebuilt() -> None:
     assert sizes == {(*SOURCE_TASK, "copied"): 6_000, (*SOURCE_TASK, "rebuilt"): 500}
     reasons = scraped["headrace_task_rebuilt_batches_total"]
     assert reasons == {(*SOURCE_TASK, "Holes"): 4, (*SOURCE_TASK, "LogAppendTime"): 1}
+    verified = scraped["headrace_task_verified_batches_total"]
+    assert verified == {(*SOURCE_TASK, "Same"): 8, (*SOURCE_TASK, "NotRead"): 1}
 
 
 def test_one_phase_is_1_and_all_others_are_0() -> None:

@@ -73,6 +73,11 @@ class Batch(NamedTuple):
         return bool(self.attributes & 0x40)
 
     @property
+    def payload(self) -> memoryview:
+        """Its records, as they are: compressed, without the header. Magic 2 only."""
+        return self.data[HEADER_BYTES:]
+
+    @property
     def payload_bytes(self) -> int:
         """Of its records, as they are: compressed, without the header. Magic 2 only."""
         return len(self.data) - HEADER_BYTES

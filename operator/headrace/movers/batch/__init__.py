@@ -5,6 +5,7 @@ half hands to the target's, the ``Appender``. A lane runs in one thread, that of
 """
 
 from headrace.movers.batch.appender import Appender
+from headrace.movers.batch.comparison import Comparison, compared
 from headrace.movers.batch.gate import Judged, Passage, Why, judged
 from headrace.movers.batch.leader import Leaders
 from headrace.movers.batch.mover import BatchMover
@@ -24,6 +25,7 @@ __all__ = [
     "BatchCorrupt",
     "BatchMover",
     "BatchRefused",
+    "Comparison",
     "Failed",
     "Indefinite",
     "Judged",
@@ -31,6 +33,7 @@ __all__ = [
     "Outgoing",
     "Passage",
     "Why",
+    "compared",
     "judged",
     "rebuilt",
 ]

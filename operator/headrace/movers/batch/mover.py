@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 
 from headrace.api import ClusterAccess, TopicPartition
+from headrace.api.flow import BatchVerification
 from headrace.assign import TaskId
 from headrace.errors import Fatal
 from headrace.kafka.wire import ProducerIdentity, Settings
@@ -23,11 +24,13 @@ class BatchMover:
         target: ClusterAccess,
         target_topic: Callable[[str], str],
         thread: Callable[[], LoopThread] = shared_loop,
+        verification: Callable[[], BatchVerification] = lambda: BatchVerification.DISABLED,
     ) -> None:
-        """``target_topic`` names topics on the target."""
+        """``target_topic`` names topics on the target; ``verification``: what is asked for now."""
         self.source, self.target = source, target
         self.target_topic = target_topic
         self.thread = thread
+        self.verification = verification
         self.settings = Settings(client_id=source.spec.config.get("client.id", "headrace"))
         self.rack = source.spec.config.get("client.rack", "")
         self.corrupt: dict[TopicPartition, int] = {}

@@ -27,6 +27,7 @@ from headrace.movers.batch.outgoing import BatchCorrupt, BatchRefused, Outgoing
 from headrace.movers.batch.reader import Reader
 from headrace.movers.batch.rebuild import rebuilt
 from headrace.movers.batch.source_partition import SourcePartition
+from headrace.movers.batch.verifying import Verifier
 from headrace.movers.batch.window import BatchWindow
 from headrace.movers.lane import RecordRefused, SourceRecord
 
@@ -49,6 +50,13 @@ class Pipeline:
         self._target = self._outlet.cluster
         self._closed = False
         self.reader = Reader(self._source, thread.memory, self, mover.rack)
+        self._verifier = Verifier(
+            self._target,
+            mover.verification,
+            state.copied,
+            differs=self._differs,
+            room=self.reader.wake,
+        )
         self._appender: Appender | None = None
         self._identities: dict[TopicPartition, ProducerIdentity] = {}
         self._alone: dict[TopicPartition, SourceRecord] = {}
@@ -108,6 +116,7 @@ class Pipeline:
             return
         self._closed = True
         self.reader.close()
+        self._verifier.close()
         if self._appender is not None:
             self._appender.close()
         self._source.close()
@@ -121,7 +130,7 @@ class Pipeline:
     def readable(self, at: TopicPartition) -> bool:
         """See ``Sink.readable``."""
         state = self._state
-        if self._appender is None or state.rests(self._loop.now_s()):
+        if self._appender is None or self._verifier.full or state.rests(self._loop.now_s()):
             return False
         return state.wanted(at) and state.has_room(at)
 
@@ -242,6 +251,8 @@ class Pipeline:
             window.delivered(outgoing, base_offset)
             if window.lost is not None:
                 state.problem(window.at, window.lost)
+            else:
+                self._verifier.delivered(at, outgoing, base_offset)
             if window.in_flight:
                 state.waiting_since_s[window.at] = self._loop.now_s()
             else:
@@ -251,6 +262,11 @@ class Pipeline:
                     self._send_suspects(window, suspects)
                     self._loop.call_later(0.0, self.taken)
         self.reader.wake()
+
+    def _differs(self, at: TopicPartition, error: HeadraceError) -> None:
+        with self._state.lock:
+            if (window := self._state.by_target.get(at)) is not None:
+                self._state.problem(window.at, error)
 
     def _failed(self, at: TopicPartition, error: HeadraceError) -> None:
         state = self._state

@@ -1,24 +1,28 @@
 """A lane between two clusters, called as a task calls it."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from kio.schema.errors import ErrorCode
 from kio.schema.init_producer_id.v4 import InitProducerIdResponse
 from kio.schema.types import ProducerId
 from kio.static.primitive import i16, i32Timedelta
+from support.batches import record_batch
 from support.fake_broker import WITHIN_S, Serve
 from support.fake_source import FakeSource
 from support.fake_target import FakeTarget, Refusal
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
+from headrace.api.flow import BatchVerification
 from headrace.assign import TaskId
 from headrace.errors import Fatal, Retriable
 from headrace.movers import BatchMover, Copied, CopyFrom, OffsetGone, RecordRefused, TargetLoss
-from headrace.movers.batch import Appender, Outgoing
+from headrace.movers.batch import Appender, Outgoing, verifying
 from headrace.movers.batch.lane import BatchLane
 
 INIT_PRODUCER_ID = 22
@@ -41,7 +45,10 @@ class Lanes:
     def __init__(self, source: FakeSource, target: FakeTarget) -> None:
         servers = ",".join(f"127.0.0.1:{one.port}" for one in target.brokers.values())
         west = ClusterAccess(ClusterSpec(alias="west", bootstrap_servers=servers))
-        self.mover = BatchMover(source.access, west, lambda topic: topic)
+        self.verification = BatchVerification.DISABLED
+        self.mover = BatchMover(
+            source.access, west, lambda topic: topic, verification=lambda: self.verification
+        )
         self.made: list[BatchLane] = []
         self.said: list[str] = []
         self.copied = Copied()
@@ -431,3 +438,191 @@ def test_a_target_that_is_away_is_reported_and_waited_for(
     lanes.until(lambda: lane.state()[ZERO].acknowledged == 1)
 
     assert target.logs[0].values == [b"a"]
+
+
+# What is read back from the target.
+
+
+def changed_byte(stored: bytes) -> bytes:
+    """As a disk does it: the checksum is that of before."""
+    return stored[:-2] + bytes([stored[-2] ^ 1]) + stored[-1:]
+
+
+def changed_record(stored: bytes) -> bytes:
+    """As a broker's fault, or another writer, would do it: an intact batch of other records."""
+    return bytes(record_batch([b"c", b"d"], base_offset=int.from_bytes(stored[:8])))
+
+
+def emptied(stored: bytes) -> bytes:
+    """Compaction has removed both of its records."""
+    return b""
+
+
+def not_there(stored: bytes) -> ErrorCode:
+    return ErrorCode.offset_out_of_range
+
+
+def unreadable(stored: bytes) -> ErrorCode:
+    """Its broker finds that the log is damaged."""
+    return ErrorCode.corrupt_message
+
+
+def forbidden(stored: bytes) -> ErrorCode:
+    return ErrorCode.topic_authorization_failed
+
+
+@pytest.mark.parametrize(
+    ("read_back", "found"),
+    [
+        (lambda stored: stored, "Same"),
+        (emptied, "NotRead"),
+        (not_there, "NotRead"),
+    ],
+)
+def test_batches_are_read_back_and_counted(
+    lanes: Lanes, source: FakeSource, target: FakeTarget, read_back: Any, found: str
+) -> None:
+    lanes.verification = BatchVerification.FULL
+    target.read_back = read_back
+    lane = lanes.make()
+    lane.open({ZERO: START, ONE: START})
+    source.append(b"a", b"b")
+    lanes.until(lambda: lanes.copied.verified == {found: 1})
+    source.append(b"x", partition=1)
+    lanes.until(lambda: lanes.copied.verified == {found: 2})
+    assert lane.problems() == []
+    assert (lane.state()[ZERO].acknowledged, lane.state()[ONE].acknowledged) == (2, 1)
+
+
+def test_a_right_that_is_missing_is_said_once(
+    lanes: Lanes, source: FakeSource, target: FakeTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verifying, "log", log := Mock())
+    lanes.verification = BatchVerification.FULL
+    target.read_back = forbidden
+    lane = lanes.make()
+    lane.open({ZERO: START})
+    source.append(b"a")
+    source.append(b"b")
+    lanes.until(lambda: lanes.copied.verified == {"NotRead": 2})
+    assert lane.problems() == []
+    [said] = log.warning.call_args_list
+    assert "orders-0" in said.kwargs["why"]
+
+
+@pytest.mark.parametrize("read_back", [changed_byte, changed_record, unreadable])
+def test_a_batch_that_the_target_does_not_hold_as_it_was_stops_its_partition(
+    lanes: Lanes, source: FakeSource, target: FakeTarget, read_back: Any
+) -> None:
+    lanes.verification = BatchVerification.SAMPLED
+    target.read_back = read_back
+    lane = lanes.make()
+    lane.open({ZERO: START})
+    source.append(b"a", b"b")
+    lanes.until(lane.problems)
+    [problem] = lane.problems()
+    assert isinstance(problem.error, Fatal)
+    assert "orders-0 on west" in str(problem.error)
+    assert "offsets 0 to 1 (spec.batchVerification)" in str(problem.error)
+    assert lanes.copied.verified == {"Different": 1}
+
+
+def test_what_was_damaged_on_its_way_back_is_read_again(
+    lanes: Lanes, source: FakeSource, target: FakeTarget
+) -> None:
+    lanes.verification = BatchVerification.FULL
+    target.read_back = lambda stored: changed_byte(stored) if target.reads == 1 else stored
+    lane = lanes.make()
+    lane.open({ZERO: START})
+    source.append(b"a", b"b")
+    lanes.until(lambda: lanes.copied.verified)
+    assert lanes.copied.verified == {"Same": 1}
+    assert lane.problems() == []
+
+
+def test_what_a_leader_that_moved_does_not_answer_is_asked_of_the_next_one(
+    lanes: Lanes, source: FakeSource, target: FakeTarget
+) -> None:
+    lanes.verification = BatchVerification.FULL
+    moved = ErrorCode.not_leader_or_follower
+    target.read_back = lambda stored: moved if target.reads == 1 else stored
+    lane = lanes.make()
+    lane.open({ZERO: START})
+    source.append(b"a", b"b")
+    lanes.until(lambda: lanes.copied.verified)
+    assert (lanes.copied.verified, target.reads) == ({"Same": 1}, 2)
+
+
+@pytest.mark.parametrize(
+    ("verification", "compared"),
+    [
+        (BatchVerification.DISABLED, 0),
+        (BatchVerification.SAMPLED, 1),
+        (BatchVerification.FULL, 40),
+    ],
+)
+def test_how_many_are_read_back(
+    lanes: Lanes,
+    source: FakeSource,
+    target: FakeTarget,
+    verification: BatchVerification,
+    compared: int,
+) -> None:
+    lanes.verification = verification
+    lane = lanes.make()
+    for number in range(40):
+        source.append(b"%d" % number)
+    lane.open({ZERO: START})
+    lanes.until(lambda: lane.state()[ZERO].acknowledged == 40)
+    lanes.until(lambda: sum(lanes.copied.verified.values()) >= compared)
+    if verification is BatchVerification.SAMPLED:  # one a second: a slow machine may be at the next
+        assert lanes.copied.verified["Same"] < 5
+    else:
+        assert sum(lanes.copied.verified.values()) == target.reads == compared
+
+
+def test_rebuilt_batches_are_not_read_back(
+    lanes: Lanes, source: FakeSource, target: FakeTarget
+) -> None:
+    lanes.verification = BatchVerification.FULL
+    lane = lanes.make()
+    source.append(b"a", b"b", b"c")
+    source.append(b"d")
+    lane.open({ZERO: CopyFrom(1, -1)})
+    lanes.until(lambda: lanes.copied.verified)
+    assert lane.state()[ZERO].acknowledged == 4
+    assert (lanes.copied.verified, target.reads) == ({"Same": 1}, 1)
+
+
+def test_with_full_nothing_is_copied_beyond_what_may_wait_to_be_compared(
+    lanes: Lanes, source: FakeSource, target: FakeTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verifying, "_MOST_BYTES", 1)
+    lanes.verification = BatchVerification.FULL
+    answer = threading.Event()
+    target.read_back = lambda stored: stored if answer.wait(WITHIN_S) else b""
+    lane = lanes.make()
+    lane.open({ZERO: START, ONE: START})
+    source.append(b"a")
+    lanes.until(lambda: target.reads or lane.problems())
+    source.append(b"x", partition=1)
+    assert lane.state()[ONE].acknowledged == 0
+    answer.set()
+    lanes.until(lambda: lanes.copied.verified == {"Same": 2})
+
+
+def test_a_lane_that_is_closed_reads_nothing_back_any_more(
+    lanes: Lanes, source: FakeSource, target: FakeTarget
+) -> None:
+    lanes.verification = BatchVerification.FULL
+    answer = threading.Event()
+    target.read_back = lambda stored: stored if answer.wait(WITHIN_S) else b""
+    lane = lanes.make()
+    lane.open({ZERO: START})
+    source.append(b"a")
+    source.append(b"b")
+    lanes.until(lambda: target.reads and lane.state()[ZERO].acknowledged)
+    lane.close()
+    answer.set()
+    lanes.until(lambda: sum(lanes.copied.verified.values()) == 2)
+    assert target.reads == 1

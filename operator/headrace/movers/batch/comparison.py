@@ -1,0 +1,84 @@
+"""A batch of the source, and what the target holds of it. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+
+from headrace.kafka.wire import (
+    Batch,
+    CorruptBatch,
+    Decoded,
+    UnreadableBatch,
+    decoded,
+    stored_records,
+)
+
+Records = Mapping[int, Decoded]
+"""By the offset on the target."""
+
+
+class Comparison(StrEnum):
+    """Of a batch that was copied as it is."""
+
+    SAME = "Same"
+    NOT_READ = "NotRead"
+    """Not all of it could be read back: retention, compaction, a missing right, no answer."""
+    DIFFERENT = "Different"
+
+
+def compared(sent: Batch, base_offset: int, stored: Sequence[Batch]) -> tuple[Comparison, str]:
+    """``stored``: what the target holds from ``base_offset`` on, where it appended ``sent``; and
+    why that is not the same.
+
+    A target may compress records again, and stamp them with its own time: then records count, and
+    not bytes.
+    """
+    if not stored:
+        return Comparison.NOT_READ, "the target does not hold these offsets any more"
+    if _same_bytes(sent, stored[0], base_offset):
+        return Comparison.SAME, ""
+    try:
+        wanted = dict(_records(sent, base_offset - sent.base_offset))
+        found = dict(record for batch in stored for record in _records(batch, 0))
+    except UnreadableBatch as error:  # a codec that only the clusters know, say
+        return Comparison.NOT_READ, f"what the target holds cannot be decoded: {error}"
+    except CorruptBatch as error:
+        return Comparison.DIFFERENT, str(error)
+    return _compared(wanted, found, compare_timestamps=not stored[0].log_append_time)
+
+
+def _compared(
+    wanted: Records, found: Records, *, compare_timestamps: bool
+) -> tuple[Comparison, str]:
+    for offset in sorted(wanted.keys() & found.keys()):
+        what = _difference(wanted[offset], found[offset], compare_timestamps=compare_timestamps)
+        if what:
+            return Comparison.DIFFERENT, f"the {what} of the record at offset {offset} differs"
+    if missing := len(wanted.keys() - found.keys()):
+        return Comparison.NOT_READ, f"the target does not hold {missing} of its records any more"
+    return Comparison.SAME, ""
+
+
+def _same_bytes(sent: Batch, copy: Batch, base_offset: int) -> bool:
+    """The hot path: all but what brokers write into a header."""
+    return (
+        copy.base_offset == base_offset
+        and (copy.magic, copy.codec) == (sent.magic, sent.codec)
+        and copy.last_offset_delta == sent.last_offset_delta
+        and (copy.base_timestamp, copy.max_timestamp) == (sent.base_timestamp, sent.max_timestamp)
+        and (copy.record_count, copy.log_append_time) == (sent.record_count, False)
+        and copy.payload == sent.payload
+        and copy.intact
+    )
+
+
+def _records(batch: Batch, moved: int) -> Iterator[tuple[int, Decoded]]:
+    for record in map(decoded, stored_records(batch)):
+        yield record.offset + moved, record
+
+
+def _difference(record: Decoded, copy: Decoded, *, compare_timestamps: bool) -> str:
+    for what in ("key", "value", "headers"):
+        if getattr(record, what) != getattr(copy, what):
+            return what
+    differs = compare_timestamps and record.timestamp_ms != copy.timestamp_ms
+    return "timestamp" if differs else ""

@@ -1,0 +1,189 @@
+"""Reads back batches that the target has acknowledged, and compares them with what was fetched."""
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+from headrace.api import TopicPartition
+from headrace.api.flow import BatchVerification
+from headrace.backoff import Backoff
+from headrace.errors import Fatal, HeadraceError, Retriable
+from headrace.kafka import AccessDenied
+from headrace.kafka.wire import (
+    READ_UNCOMMITTED,
+    Batch,
+    Cluster,
+    CorruptBatch,
+    FetchOutcome,
+    Wanted,
+    fetch_call,
+    fetch_outcome,
+    refusal,
+    split_batches,
+    start,
+)
+from headrace.logs import get_logger
+from headrace.movers.batch.comparison import Comparison, compared
+from headrace.movers.batch.outgoing import Outgoing
+from headrace.movers.lane import Copied
+
+log = get_logger(__name__)
+
+_SAMPLED_EVERY_S = 1.0
+"""With ``Sampled``: one batch of each lane is a small part of what it copies in that time."""
+_MOST_BYTES = 16 << 20
+"""That wait to be compared, of a lane. Each was copied: its response is not kept for that."""
+_WITHIN_S = 10.0
+_PURPOSE = "verify"
+
+
+class Differs(Fatal):
+    """The target does not hold what was sent."""
+
+
+class _Written(NamedTuple):
+    at: TopicPartition
+    base_offset: int
+    batch: Batch
+    """In memory of its own."""
+
+
+class Verifier:
+    """Of one lane, in the thread of its loop. One batch at a time is read back."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        wanted: Callable[[], BatchVerification],
+        copied: Copied,
+        *,
+        differs: Callable[[TopicPartition, Differs], None],
+        room: Callable[[], None],
+    ) -> None:
+        """``cluster``: the target; ``wanted``: what the flow asks for now. ``room`` is called when
+        it is not ``full`` any more."""
+        self._cluster, self._wanted, self._copied = cluster, wanted, copied
+        self._differs, self._room = differs, room
+        self._queue = deque[_Written]()
+        self._bytes = 0
+        self._next_s = 0.0
+        self._reading = self._closed = self._denied = False
+
+    @property
+    def full(self) -> bool:
+        """Whether so much waits that no more should be copied."""
+        return self._bytes >= _MOST_BYTES
+
+    def delivered(self, at: TopicPartition, outgoing: Outgoing, base_offset: int) -> None:
+        """The target has acknowledged a batch. One that was rebuilt is not compared."""
+        wanted = self._wanted()
+        if outgoing.offsets is not None or wanted is BatchVerification.DISABLED:
+            return
+        if wanted is BatchVerification.SAMPLED:
+            now_s = self._cluster.loop.now_s()
+            if self._queue or now_s < self._next_s:
+                return
+            self._next_s = now_s + _SAMPLED_EVERY_S
+        data = memoryview(bytes(outgoing.batch.data))
+        self._queue.append(_Written(at, base_offset, outgoing.batch._replace(data=data)))
+        self._bytes += len(data)
+        if not self._reading:
+            self._reading = True
+            start(self._run()).then(lambda reply: reply.result())
+
+    def close(self) -> None:
+        """What is not compared yet counts as not read."""
+        self._closed = True
+
+    async def _run(self) -> None:
+        while self._queue:
+            written = self._queue[0]
+            verdict, why = await self._verdict(written)
+            self._queue.popleft()
+            self._bytes -= len(written.batch.data)
+            self._count(written, verdict, why)
+            self._room()
+        self._reading = False
+
+    async def _verdict(self, written: _Written) -> tuple[Comparison, str]:
+        verdict, why = await self._compared(written)
+        if verdict is Comparison.DIFFERENT:  # it may have been damaged on its way here
+            return await self._compared(written)
+        return verdict, why
+
+    async def _compared(self, written: _Written) -> tuple[Comparison, str]:
+        if self._closed:
+            return Comparison.NOT_READ, "its lane was closed"
+        try:
+            stored = await self._stored(written)
+        except CorruptBatch as error:
+            return Comparison.DIFFERENT, str(error)
+        except (AccessDenied, Fatal) as error:  # somebody has to grant a right first
+            if not self._denied:
+                self._denied = True
+                log.warning("batches are not verified", why=str(error))
+            return Comparison.NOT_READ, str(error)
+        except HeadraceError as error:
+            return Comparison.NOT_READ, str(error)
+        return compared(written.batch, written.base_offset, stored)
+
+    def _count(self, written: _Written, verdict: Comparison, why: str) -> None:
+        verified = self._copied.verified
+        verified[verdict] = verified.get(verdict, 0) + 1
+        if verdict is Comparison.NOT_READ:
+            log.debug("not verified", partition=str(written.at), why=why)
+        if verdict is not Comparison.DIFFERENT:
+            return
+        of = written.batch
+        error = Differs(
+            f"{written.at} on {self._cluster.name} does not hold what was copied from the "
+            f"source's offsets {of.base_offset} to {of.last_offset} (spec.batchVerification): "
+            f"{why}; compare the topics, and reset the partition if its copies are wrong"
+        )
+        log.error("verification failed", partition=str(written.at), why=str(error))
+        self._differs(written.at, error)
+
+    async def _stored(self, written: _Written) -> list[Batch]:
+        """What the target holds at that offset; again where the leader moved."""
+        loop, backoff = self._cluster.loop, Backoff(0.02, 0.5)
+        deadline_s = loop.now_s() + _WITHIN_S
+        while True:
+            try:
+                return await self._fetched(written)
+            except CorruptBatch:
+                raise
+            except Retriable:
+                if self._closed or loop.now_s() >= deadline_s:
+                    raise
+            await loop.sleep(backoff.next_s())
+            with suppress(Retriable):  # brokers that are away: the next attempt says so
+                await self._cluster.refresh([written.at.topic])
+
+    async def _fetched(self, written: _Written) -> list[Batch]:
+        cluster, at = self._cluster, written.at
+        topic, led = cluster.view.topics.get(at.topic), cluster.view.leadership(at)
+        if topic is None or topic.id is None or led is None:
+            raise Retriable(f"{at} on {cluster.name} has no leader")
+        connection = await cluster.connection(led.leader, _PURPOSE)
+        size = len(written.batch.data)  # a larger one comes whole, too
+        wanted = Wanted(topic.id, at.partition, written.base_offset, size, led.epoch)
+        response = await connection.send(
+            fetch_call([wanted], isolation=READ_UNCOMMITTED, max_wait_ms=100)
+        )
+        try:
+            for one in response.partitions:
+                tried = f"read {at} of {cluster.name} back from offset {written.base_offset} on"
+                outcome = fetch_outcome(one.error)
+                if outcome is FetchOutcome.OUT_OF_RANGE:
+                    return []  # retention, or a truncation, which whoever appends finds out
+                if outcome is FetchOutcome.CORRUPT:
+                    raise CorruptBatch(f"could not {tried}: its broker cannot read its log there")
+                if outcome is FetchOutcome.MOVED:
+                    raise Retriable(f"could not {tried}: its leader moved")
+                if outcome is not FetchOutcome.FETCHED:
+                    raise refusal(one.error, tried)
+                return split_batches(memoryview(bytes(one.records))).batches
+        finally:
+            response.release()
+        raise Retriable(f"{cluster.name} gave no answer for {at}")
