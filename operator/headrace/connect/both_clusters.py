@@ -67,15 +67,12 @@ class KnownOffsets(NamedTuple):
     ends: Offsets
     stable_ends: Offsets
     target_ends: Offsets
-    """Of those that were copied before."""
     failed: Failures
 
 
-def find_offsets(
-    context: FlowContext, partitions: Set[TopicPartition], copied: Set[TopicPartition]
-) -> KnownOffsets:
-    """``copied``: those that were copied before."""
-    targets = {target_partition(context, at): at for at in copied}
+def find_offsets(context: FlowContext, partitions: Set[TopicPartition]) -> KnownOffsets:
+    """Requested at the same time."""
+    targets = {target_partition(context, at): at for at in partitions}
     source, target = context.source, context.target
     starts, ends, stable_ends, (target_ends, target_failed) = _together(
         lambda: source.found_offsets(partitions, Position.EARLIEST),

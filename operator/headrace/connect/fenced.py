@@ -11,7 +11,7 @@ from headrace.api import TopicPartition
 from headrace.connect.both_clusters import target_partition
 from headrace.connect.context import FlowContext
 from headrace.connect.ownership import Ownership, OwnershipLost
-from headrace.connect.starts import UNKNOWN, Restored, Starts, records
+from headrace.connect.starts import UNKNOWN, Restored, Start, Starts, records
 from headrace.errors import Fatal, Retriable
 from headrace.logs import get_logger
 from headrace.movers import Before, Fencing
@@ -20,7 +20,7 @@ from headrace.replication.reconcile import Outcome, Resume
 
 log = get_logger(__name__)
 
-_UNFENCED_S = 3600.0
+_UNFENCED_MS = 3_600_000
 """So long an owner that could not be fenced may append: its process sends nothing more once it has
 thawed, and the network gives up what was on its way within 15 minutes or so (tcp_retries2)."""
 _ROUNDS = 5
@@ -52,20 +52,18 @@ def take_over(
     if fencing is None:
         return Restored(starts, {})
     own = _identify(context, ownership, fencing)
-    until_s = context.clock.monotonic() + _UNFENCED_S
     claims = {
-        at: start._replace(
-            writer=own,
-            fencing=tuple(_writers(context, at, stored.get(at))),
-            unfenced=(unfenced := _unfenced(stored.get(at))),
-            unfenced_until_s=until_s,
-            doubt=_NOT_ALLOWED if own is None else _NOT_FENCED * bool(unfenced),
+        at: _unfenced(
+            start._replace(writer=own, fencing=tuple(_writers(context, at, stored.get(at)))),
+            stored.get(at),
+            context.now_ms,
         )
         for at, start in starts.items()
     }
     if own is None:
         return Restored(claims, {})
-    claims = _claimed(context, ownership, own, claims)
+    first = starts.keys() - stored.keys()
+    claims = _claimed(context, ownership, own, claims, first=first)
     before = {
         at: Before(
             target_partition(context, at),
@@ -92,13 +90,19 @@ def take_over(
             del claims[at]
             continue
         resume, leader_epoch = found
-        claims[at] = claims[at]._replace(
+        claim = claims[at]
+        another = resume.unfenced - set(claim.unfenced)
+        hour_ms = context.now_ms + _UNFENCED_MS
+        until_ms = hour_ms if another else claim.unfenced_until_ms
+        claims[at] = claim._replace(
             source_offset=resume.source_offset,
             target_offset=resume.target_offset,
-            leader_epoch=leader_epoch if resume.copied else claims[at].leader_epoch,
+            leader_epoch=leader_epoch if resume.copied else claim.leader_epoch,
             fencing=(),
             unfenced=tuple(sorted(resume.unfenced)),
-            doubt=_doubt(resume),
+            unfenced_until_ms=until_ms,
+            doubt=_doubt(resume, first=at in first),
+            doubt_until_ms=until_ms if resume.unfenced else hour_ms,
         )
     return Restored(claims, put_off)
 
@@ -126,8 +130,16 @@ def _identify(context: FlowContext, ownership: Ownership, fencing: Fencing) -> W
         return None
 
 
-def _claimed(context: FlowContext, ownership: Ownership, own: Writer, claims: Starts) -> Starts:
-    """Progress names us, and all those that it named before us are known."""
+def _claimed(
+    context: FlowContext,
+    ownership: Ownership,
+    own: Writer,
+    claims: Starts,
+    *,
+    first: Set[TopicPartition],
+) -> Starts:
+    """Progress names us, and all those that it named before us are known. Of a partition that was
+    never claimed before another may have appended already when we asked for the target's end."""
     for _ in range(_ROUNDS):
         context.progress.write(records(context, ownership, claims))
         context.progress.read_to_end()
@@ -137,18 +149,20 @@ def _claimed(context: FlowContext, ownership: Ownership, own: Writer, claims: St
             known = {writer.id for writer in claim.fencing} | {own.id}
             found = context.progress.writers(context.progress_key(at))
             if others := [writer for writer in found if writer.id not in known]:
-                late[at] = claim._replace(fencing=(*claim.fencing, *others))
+                offset = 0 if at in first else claim.target_offset
+                late[at] = claim._replace(fencing=(*claim.fencing, *others), target_offset=offset)
         if not late:
             return claims
         claims = {**claims, **late}
     raise Retriable("other owners claim the same partitions again and again")
 
 
-def _doubt(resume: Resume) -> str:
+def _doubt(resume: Resume, *, first: bool) -> str:
     if resume.outcome is Outcome.UNFENCED:
         return _NOT_FENCED
-    # After a reset all is to be copied again: nobody doubts that.
-    again = 0 if resume.outcome is Outcome.FILTER_CHANGED else resume.doubled_at_most
+    # After a reset all is to be copied again: nobody doubts that. Not of two who claim it first.
+    reset = resume.outcome is Outcome.FILTER_CHANGED and not first
+    again = 0 if reset else resume.doubled_at_most
     return f"copied again up to {again} records ({resume.outcome})" if again else ""
 
 
@@ -167,8 +181,22 @@ def _writers(context: FlowContext, at: TopicPartition, stored: Progress | None) 
     return frozenset(writers.values())
 
 
-def _unfenced(stored: Progress | None) -> tuple[int, ...]:
+def _unfenced(start: Start, stored: Progress | None, now_ms: int) -> Start:
+    """Who may append more though we are the owner, and until when: each for an hour, beginning when
+    it was the owner last."""
+    if start.writer is None:
+        start = start._replace(doubt=_NOT_ALLOWED)
     if stored is None:
-        return ()
-    unknown = {UNKNOWN} if stored.writer is None else set()
-    return tuple(sorted(unknown.union(stored.unfenced)))
+        return start
+    hour_ms = now_ms + _UNFENCED_MS
+    until_ms = min(stored.unfenced_until_ms or hour_ms, hour_ms)
+    unfenced = set(stored.unfenced if now_ms < until_ms else ())
+    if stored.writer is None:
+        unfenced.add(UNKNOWN)
+        until_ms = hour_ms
+    return start._replace(
+        unfenced=tuple(sorted(unfenced)),
+        unfenced_until_ms=until_ms if unfenced else 0,
+        doubt=start.doubt or _NOT_FENCED * bool(unfenced),
+        doubt_until_ms=until_ms,
+    )

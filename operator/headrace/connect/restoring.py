@@ -45,7 +45,7 @@ def warm_up(context: FlowContext, partitions: Set[TopicPartition]) -> None:
     epoch_floor(context, partitions)
     _, leaderless = describe_topics(context, partitions)
     reachable = partitions - leaderless.keys()
-    find_offsets(context, reachable, reachable)
+    find_offsets(context, reachable)
 
 
 def restore(
@@ -71,7 +71,7 @@ def restore(
     reachable = partitions - leaderless.keys()
     stored = _stored(context, reachable, records(context, ownership, settled))
     # After progress: an owner that does not know yet that it is none may go on meanwhile.
-    offsets = find_offsets(context, reachable, stored.keys())
+    offsets = find_offsets(context, reachable)
     put_off = {**leaderless, **offsets.failed}
     reachable -= put_off.keys()
     stored = {at: progress for at, progress in stored.items() if at in reachable}
@@ -114,8 +114,8 @@ def _starts(
         starts[at] = _start(resolved, offsets.stable_ends[at])
     for at, position in first_positions(context, partitions - stored.keys() | again).items():
         end = offsets.stable_ends[at]
-        acknowledged = offsets.target_ends.get(at, 0)  # nothing of what a reset repeats is lost
-        confirmed = Confirmed(position, position, acknowledged)
+        # Nothing of what a reset repeats is lost; what others wrote before is not ours.
+        acknowledged = offsets.target_ends[at]
         starts[at] = Start(
             position,
             acknowledged,
@@ -123,7 +123,7 @@ def _starts(
             *ids[at.topic],
             end,
             end,
-            confirmed,
+            Confirmed(position, position, acknowledged),
             reset_ms=resets.time_ms(at),
         )
     for at in sorted(again):

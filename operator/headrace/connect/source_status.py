@@ -126,7 +126,7 @@ class SourceStatus:
                 *_partitions_paused(partitions.paused & partitions.wanted, len(partitions.wanted)),
                 *self._losses(losses),
                 *_tombstones_at_risk(partitions.starts),
-                *_may_repeat(partitions.starts, self._clock.monotonic()),
+                *_may_repeat(partitions.starts, int(wall_s * 1000)),
                 *self._left_out,
                 *more,
             ),
@@ -208,10 +208,10 @@ def _tombstones_at_risk(starts: Mapping[TopicPartition, Start]) -> tuple[Conditi
     return (observation(ConditionType.TOMBSTONES_AT_RISK, Reason.PROGRESS_TOO_OLD, message),)
 
 
-def _may_repeat(starts: Mapping[TopicPartition, Start], now_s: float) -> tuple[Condition, ...]:
+def _may_repeat(starts: Mapping[TopicPartition, Start], now_ms: int) -> tuple[Condition, ...]:
     by_doubt: dict[str, set[TopicPartition]] = {}
     for at, start in starts.items():
-        if start.doubt and (start.writer is None or now_s < start.unfenced_until_s):
+        if start.doubt and (start.writer is None or now_ms < start.doubt_until_ms):
             by_doubt.setdefault(start.doubt, set()).add(at)
     if not by_doubt:
         return ()

@@ -18,7 +18,7 @@ class Start(NamedTuple):
 
     source_offset: int
     target_offset: int
-    """What the target acknowledged before; 0 when nothing."""
+    """What the target acknowledged before, or held when it was claimed first, ends there."""
     leader_epoch: int
     source_topic_id: str
     target_topic_id: str
@@ -40,10 +40,12 @@ class Start(NamedTuple):
     """See ``Progress``."""
     unfenced: tuple[int, ...] = ()
     """See ``Progress``."""
-    unfenced_until_s: float = 0.0
-    """When these append nothing more, monotonic seconds."""
+    unfenced_until_ms: int = 0
+    """See ``Progress``."""
     doubt: str = ""
-    """Why records may be on the target twice; shown until then, or without a ``writer`` always."""
+    """Why records may be on the target twice; without a ``writer`` it is shown always."""
+    doubt_until_ms: int = 0
+    """So long it is shown, Unix time."""
 
     @property
     def waits(self) -> bool:
@@ -76,7 +78,7 @@ def records(
     end, so that what hung in a pool stores nothing behind the next owner."""
     if ownership.released:
         raise OwnershipLost(f"{ownership.name} was released")
-    owner, now_s = ownership.signature, context.clock.monotonic()
+    owner, now_ms = ownership.signature, context.now_ms
     return {
         context.progress_key(at): Progress(
             source_topic_id=start.source_topic_id,
@@ -93,7 +95,8 @@ def records(
             reset_ms=start.reset_ms,
             tombstones_since_ms=start.tombstones_since_ms,
             writer=start.writer,
-            unfenced=start.unfenced if now_s < start.unfenced_until_s else (),
+            unfenced=start.unfenced if now_ms < start.unfenced_until_ms else (),
+            unfenced_until_ms=start.unfenced_until_ms if now_ms < start.unfenced_until_ms else 0,
             fencing=start.fencing,
         )
         for at, start in starts.items()

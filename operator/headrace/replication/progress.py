@@ -99,7 +99,8 @@ class Progress:
     """Of the last copied record; -1 when unknown."""
     target_topic_id: str
     target_offset: int
-    """The next offset on the target after the last acknowledged record."""
+    """The next offset on the target after the last acknowledged record; without one, where its log
+    ended when the partition was claimed first."""
     epoch: int
     """Of the task that owns the partition; rises with each claim, never falls."""
     filter_generation: int
@@ -121,6 +122,8 @@ class Progress:
     unfenced: tuple[int, ...] = ()
     """Producer ids of earlier owners that were not fenced, and may append more; -1: of some whose
     ids are not known."""
+    unfenced_until_ms: int = 0
+    """When these append nothing more (Unix time); 0: not known."""
     fencing: tuple[Writer, ...] = ()
     """Earlier owners that ``writer`` is about to fence: until that is done it appends nothing, and
     whoever takes over from it has to fence these, too."""

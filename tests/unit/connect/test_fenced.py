@@ -13,7 +13,7 @@ from headrace.api import ConditionType, condition
 from headrace.api.partitions import TopicPartition
 from headrace.errors import Fatal, Retriable
 from headrace.movers import Before, Resumed
-from headrace.replication.progress import Writer
+from headrace.replication.progress import Progress, Writer
 from headrace.replication.reconcile import Accounts, Outcome, Resume
 
 DEAD = Writer("headrace-dead", 7, 0)
@@ -30,6 +30,8 @@ class FakeFencing:
         self.meanwhile: Callable[[], None] = lambda: None
         self.error: Exception | None = None
         self.put_off: dict[TopicPartition, Retriable] = {}
+        self.expired: set[int] = set()
+        """Producer ids that cannot be fenced any more."""
 
     def identify(self, transactional_id: str) -> Writer:
         if isinstance(self.error, Fatal):
@@ -50,11 +52,17 @@ class FakeFencing:
         }
 
     def _resume(self, at: TopicPartition, before: Before) -> Resume:
-        tail = self.tails.get(at, 0) if before.compare else 0
-        outcome = Outcome.UNFENCED if before.unfenced else Outcome.AGREES
+        records = self.tails.get(at, 0)
+        tail = records if before.compare else 0
+        expired = self.expired & {writer.producer_id for writer in before.writers}
+        unfenced = before.unfenced | expired
+        outcome = Outcome.AGREES if before.compare else Outcome.FILTER_CHANGED
+        outcome = Outcome.UNFENCED if unfenced else outcome
+        marker = 0 if unfenced else 1
         return Resume(
-            outcome, before.source_offset + tail, before.target_offset + tail + 1, NONE, NONE,
-            copied=tail, unfenced=before.unfenced,
+            outcome, before.source_offset + tail, before.target_offset + tail + marker,
+            NONE, Accounts(records, 0, 0),
+            copied=tail, unfenced=unfenced,
         )  # fmt: skip
 
 
@@ -195,6 +203,75 @@ def test_an_unfenced_owner_counts_for_an_hour(made: Made) -> None:
     second.recover()
     assert may_repeat(second) == ""
     assert second.stored(P0).unfenced == ()
+
+
+def test_a_take_over_does_not_begin_that_hour_again(made: Made) -> None:
+    first = made(P0)
+    first.start()
+    write_progress(first, P0, writer=None, fencing=(), owner="the record mover")
+    second = made(P0, kafka=first.kafka, driver="other")
+    second.start()
+    second.clock.advance(3000)
+    third = made(P0, kafka=first.kafka, driver="third")
+    third.start()
+    assert third.stored(P0).unfenced == (-1,)
+    assert may_repeat(third).startswith("orders/0: an earlier owner could not be fenced")
+    third.clock.advance(601)
+    assert may_repeat(third) == ""
+    fourth = made(P0, kafka=first.kafka, driver="fourth")
+    fourth.start()
+    assert fourth.stored(P0).unfenced == ()
+    assert may_repeat(fourth) == ""
+    assert fence(fourth).before[P0].unfenced == frozenset()
+
+
+def test_one_that_was_not_fenced_now_may_append_for_an_hour_from_now(made: Made) -> None:
+    first = made(P0)
+    first.start()
+    write_progress(first, P0, writer=None, fencing=(), owner="the record mover")
+    second = made(P0, kafka=first.kafka, driver="other")
+    second.start()
+    second.clock.advance(3000)
+    third = made(P0, kafka=first.kafka, driver="third")
+    writer = second.stored(P0).writer
+    assert writer is not None
+    fence(third).expired.add(writer.producer_id)
+    third.start()
+    assert third.stored(P0).unfenced == (-1, writer.producer_id)
+    third.clock.advance(3000)
+    assert may_repeat(third)
+    third.clock.advance(601)
+    assert may_repeat(third) == ""
+
+
+def test_the_tail_of_a_first_owner_begins_where_the_target_ended(made: Made) -> None:
+    """Else what somebody else wrote before would be taken for a part of it."""
+    first = made(P0)
+    first.target.append(COPY, b"by another program", b"by another program")
+    first.start()
+    assert first.stored(P0).target_offset == 2
+    second = made(P0, kafka=first.kafka, driver="other")
+    second.start()
+    assert fence(second).before[P0].target_offset == 2
+
+
+def test_of_two_first_owners_at_the_same_time_it_is_said_what_is_copied_twice(made: Made) -> None:
+    """The other's copies may lie below the end that was read."""
+    first = made(P0)
+    first.context.progress.start()
+    frozen = Writer("headrace-frozen", 9, 0)
+
+    def claim() -> None:  # behind what was read, before its own claim
+        key = first.context.progress_key(P0)
+        theirs = Progress("x", 0, -1, "y", 0, 1, 0, "frozen", writer=frozen)
+        first.context.progress.write({key: theirs})
+
+    first.target.append(COPY, b"its first copy")
+    fence(first).meanwhile = claim
+    fence(first).tails[P0] = 1
+    first.start()
+    assert fence(first).before[P0].target_offset == 0
+    assert may_repeat(first) == "orders/0: copied again up to 1 records (FilterChanged)"
 
 
 def test_each_lane_has_an_epoch_of_its_own(made: Made) -> None:
