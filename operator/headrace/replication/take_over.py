@@ -1,4 +1,9 @@
-"""The take-over of one partition at the target, request by request. Pure: the mover carries it out.
+"""The take-over of one partition at the target, request by request: the protocol as it is proved.
+
+Pure, and used by tests only: the model of two owners (``tests/property/fencing``) explores it in
+every order. The product (``connect.fenced``, and the batch mover's ``MarkerFencing``) takes over
+many partitions at once. It keeps the order of these stages, but claims before it fences as well,
+where here progress is read behind a marker of its own.
 
 A marker of an empty transaction closes a partition to the earlier epochs of its producer id. It
 closes the partition when it is *read there*, below the high watermark, and not when the coordinator

@@ -1,7 +1,8 @@
 """A model of two owners of one task: what may happen at the brokers, in every order.
 
-The owners' decisions are the product's, ``TakeOver`` and ``reconcile``; how an owner appends
-(``Model._running``) mirrors what a mover is to do. Modelled are:
+The owners' decisions are ``TakeOver``, the protocol that the product follows for many partitions at
+once, and the product's own ``reconcile``; how an owner appends (``Model._running``) mirrors what a
+mover is to do. Modelled are:
 
 - two partitions of the target, one of data and one of progress: their logs, epochs and sequences of
   producers. That of data also has a high watermark, an election that loses what lies above it, and
