@@ -120,7 +120,6 @@ def test_the_view_has_topics_with_ids_and_leaders(cluster: Cluster, at: TopicPar
 
     assert cluster.view.cluster_id
     assert topic.id
-    assert cluster.view.topic_name(topic.id) == at.topic
     assert cluster.view.leadership(at) == topic.partitions[0]
     assert topic.partitions[0].leader in cluster.view.brokers
     nothing = run(cluster, cluster.refresh(["no-such-topic"])).topics["no-such-topic"]

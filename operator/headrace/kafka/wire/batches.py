@@ -68,11 +68,6 @@ class Batch(NamedTuple):
         return bool(self.attributes & 0x20)
 
     @property
-    def delete_horizon(self) -> bool:
-        """Whether the cleaner wrote a delete horizon in place of ``base_timestamp``."""
-        return bool(self.attributes & 0x40)
-
-    @property
     def payload(self) -> memoryview:
         """Its records, as they are: compressed, without the header. Magic 2 only."""
         return self.data[HEADER_BYTES:]

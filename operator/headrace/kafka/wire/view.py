@@ -56,10 +56,6 @@ class View:
         found = None if topic is None else topic.partitions.get(at.partition)
         return found if found is not None and found.leader in self.brokers else None
 
-    def topic_name(self, topic_id: UUID) -> str | None:
-        """The topic with that id."""
-        return next((one.name for one in self.topics.values() if one.id == topic_id), None)
-
 
 def updated(view: View, response: MetadataResponse, asked: Iterable[str] | None) -> View:
     """With what a response says. ``None``: it was asked for all topics, so others are gone.

@@ -79,16 +79,6 @@ class Appender:
         """Batches that are not acknowledged, or still on the wire after their partition failed."""
         return sum(max(len(queue), queue.on_wire) for queue in self._queues.values())
 
-    @property
-    def pending_bytes(self) -> int:
-        """Of all batches that are not acknowledged."""
-        return sum(queue.bytes for queue in self._queues.values())
-
-    def pending_bytes_of(self, at: TopicPartition) -> int:
-        """Of one partition."""
-        queue = self._queues.get(at)
-        return 0 if queue is None else queue.bytes
-
     def begin(self, at: TopicPartition, identity: ProducerIdentity) -> None:
         """Append to this partition with another identity, from sequence 0 on: nothing of it is
         pending, and nothing was ever appended to it with this epoch."""

@@ -71,7 +71,6 @@ class PartitionQueue:
         "again",
         "at",
         "backoff",
-        "bytes",
         "damaged",
         "failed",
         "failures",
@@ -106,8 +105,6 @@ class PartitionQueue:
         it takes any sequence, also that of a batch behind one that it refused."""
         self.backoff = Backoff(0.05, 2.0)
         self.on_wire = 0
-        self.bytes = 0
-        """Of all batches that are not acknowledged."""
         self._entries: deque[Entry] = deque()
         self._next = 0  # place of the next entry to look at, when one is to be sent
         self._sequence = 0
@@ -120,7 +117,6 @@ class PartitionQueue:
         entry = Entry(outgoing, producer, self._sequence)
         self._sequence = sequence_after(self._sequence, outgoing.batch.record_count)
         self._entries.append(entry)
-        self.bytes += entry.size
 
     def next(self) -> Entry | None:
         """What may be sent now."""
@@ -151,7 +147,6 @@ class PartitionQueue:
         while entries and entries[0].state is State.APPENDED:
             first = entries.popleft()
             self._next = max(0, self._next - 1)
-            self.bytes -= first.size
             yield first
 
     def came_back(self, entry: Entry, why: HeadraceError) -> None:
@@ -170,13 +165,11 @@ class PartitionQueue:
         """Put ``parts`` in place of the first one, which the target has not: they have its records,
         so that the sequences of those after them stay."""
         whole = self._entries.popleft()
-        self.bytes -= whole.size
         sequence = whole.sequence
         entries = []
         for part in parts:
             entries.append(Entry(part, producer, sequence))
             sequence = sequence_after(sequence, part.records)
-            self.bytes += entries[-1].size
         self._entries.extendleft(reversed(entries))
         self._next, self.again = 0, None
 
@@ -186,7 +179,6 @@ class PartitionQueue:
         while self._entries and not self._entries[-1].tried:
             entry = self._entries.pop()
             self._sequence = entry.sequence
-            self.bytes -= entry.size
             dropped.append(entry.outgoing)
         self._next = min(self._next, len(self._entries))
         return dropped
@@ -196,6 +188,5 @@ class PartitionQueue:
         self.failed = True
         dropped = [one.outgoing for one in self._entries if one.state is not State.ON_WIRE]
         self._entries.clear()
-        self.bytes = 0
         self._next = 0
         return dropped

@@ -106,7 +106,6 @@ def test_the_view_comes_from_whichever_bootstrap_server_lives(two: Two, client: 
     assert view.cluster_id == "east-id"
     assert view.brokers[2].server == Server("127.0.0.1", two.second.port)
     assert view.topics["orders"].id == TOPIC_ID
-    assert view.topic_name(TOPIC_ID) == "orders"
     (asked,) = two.second.requests(METADATA)
     assert [topic.name for topic in asked.topics] == ["orders"]
     assert not asked.allow_auto_topic_creation

@@ -41,7 +41,7 @@ def test_batches_are_appended_in_order_and_acknowledged_with_their_offsets(
         2: [(1000, 1001, 0)],
     }
     assert sorted(appending.released) == appending.made
-    assert appending.appender.pending_bytes == 0
+    assert appending.appender.pending == 0
 
 
 def test_a_request_has_a_batch_of_each_partition(appending: Appending, target: FakeTarget) -> None:
