@@ -1,6 +1,9 @@
 """Consumer groups of the source, and where they would go on at the target; real brokers."""
 
+import json
 import struct
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -179,6 +182,36 @@ def test_offsets_of_groups_are_translated_and_follow_through_a_kill(
         rest = [record.value for record in found[number][downstream:]]
         wanted_rest = [r.value for r in read(spec(east), topic)[number][upstream:]]
         assert set(wanted_rest) <= set(rest), f"partition {number}: {upstream} -> {downstream}"
+
+
+def groups(*arguments: str) -> dict[str, tuple[Any, ...]]:
+    """What ``headrace groups`` prints, by group."""
+    command = [sys.executable, "-m", "headrace", "groups", *arguments, "-o", "json"]
+    printed = subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
+    found = json.loads(printed)
+    assert found["problems"] == []
+    return {
+        one["group"]: (one["committed"], *(one["checkpoint"] or {}).values(), one["lag"])
+        for one in found["groups"]
+    }
+
+
+def test_the_command_shows_where_groups_would_go_on(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    name = unique("shown")
+    topic = make_topic(spec(east), name, 1)
+    in_transactions(east, topic, [(3, True), (2, True)])
+    commit(east, f"{name}-billing", topic, {0: 4})
+    with FlowRun(tmp_path, [followed(name, east, west, topic)]) as run:
+        wait_until(lambda: checkpoints(west, f"{name}-billing"), within_s=60)
+        assert groups(name) == {f"{name}-billing": (4, 4, 3, 0)}
+    commit(east, f"{name}-billing", topic, {0: 6})
+    commit(east, f"{name}-audit", topic, {0: 0})
+    assert groups("-f", str(run.file)) == {
+        f"{name}-audit": (0, None),
+        f"{name}-billing": (6, 4, 3, 2),
+    }
 
 
 @pytest.mark.parametrize("mover", ["Record", "Batch"])

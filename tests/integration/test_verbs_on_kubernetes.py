@@ -163,3 +163,8 @@ def test_a_kubeconfig_that_is_none_is_named(
     nowhere = tmp_path_factory.mktemp("nowhere") / "config"
     monkeypatch.setenv("KUBECONFIG", str(nowhere))
     assert f"kubeconfig {nowhere} cannot be used" in say("tasks", code=3)
+
+
+def test_groups_are_asked_for_at_the_brokers_of_the_flow(say: Say) -> None:
+    assert "west (127.0.0.1:2)" in say("groups", "orders", code=1)
+    assert "there is no ReplicationFlow nothing" in say("groups", "nothing", code=3)

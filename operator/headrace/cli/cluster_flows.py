@@ -72,6 +72,9 @@ class ClusterFlows:
             "units": [task_row(task) for task in await self._tasks(flow)],
         }
 
+    async def _access(self, flow: str) -> Answer:
+        return {"flow": as_json(await self._flow(flow))}
+
     async def _describe(self, flow: str, task: str) -> Answer:
         return as_json(find_task(await self._tasks(flow), flow, task))
 
@@ -162,6 +165,7 @@ class ClusterFlows:
 
 _VERBS: dict[str, Callable[..., Coroutine[Any, Any, Answer]]] = {
     "status": ClusterFlows._status,
+    "access": ClusterFlows._access,
     "describe": ClusterFlows._describe,
     "restart": ClusterFlows._restart,
     "move": ClusterFlows._move,

@@ -5,7 +5,7 @@ import json
 import click
 import yaml
 
-from headrace.cli.flows import Answer, Flows, of_flows
+from headrace.cli.flows import Answer, Flows, of_flows, the_only_one
 from headrace.cli.tables import show_flows, show_tasks
 from headrace.errors import InvalidSpec
 
@@ -134,7 +134,7 @@ def scale(flows: Flows, drivers: int, flow: str | None) -> None:
 
     On one machine drivers are shared by the flows of a run. Only what must move moves.
     """
-    answer = flows.request(flow or _the_only_one(flows), "scale", drivers=drivers)
+    answer = flows.request(flow or the_only_one(flows), "scale", drivers=drivers)
     if answer["before"] == drivers:
         raise InvalidSpec(f"there are {drivers} drivers already: nothing is changed")
     click.echo(f"{answer['before']} -> {drivers} drivers.")
@@ -143,13 +143,6 @@ def scale(flows: Flows, drivers: int, flow: str | None) -> None:
 def _refuse_unchanged(answer: Answer, what_is: str, but: str = "") -> None:
     if not answer["changed"]:
         raise InvalidSpec(f"{what_is} already: nothing is changed{but}")
-
-
-def _the_only_one(flows: Flows) -> str:
-    names = flows.names()
-    if len(names) > 1:
-        raise InvalidSpec(f"there are several flows ({', '.join(names)}): name one of those meant")
-    return names[0]
 
 
 def _flow_of(flows: Flows, task: str) -> str:

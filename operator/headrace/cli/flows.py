@@ -70,3 +70,11 @@ def of_flows(command: Callable[..., None]) -> Callable[..., None]:
             command(flows, **arguments)
 
     return update_wrapper(with_flows, command)
+
+
+def the_only_one(flows: Flows) -> str:
+    """The flow that is meant when none is named; ``InvalidSpec`` where there are several."""
+    names = flows.names()
+    if len(names) > 1:
+        raise InvalidSpec(f"there are several flows ({', '.join(names)}): name one of those meant")
+    return names[0]

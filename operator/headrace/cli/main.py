@@ -25,6 +25,7 @@ COMMANDS = {
     "pause": "let a flow rest",
     "resume": "go on with a paused flow",
     "reset": "copy partitions again from the start",
+    "groups": "show where consumer groups would go on at the target",
     "scale": "change the number of drivers of a run",
     "dashboard": "open the dashboard of a run in a browser",
     "verify": "run a mirror test and give a verdict",

@@ -1,6 +1,5 @@
 """``headrace reset``: partitions are copied again from ``spec.startFrom`` on."""
 
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from headrace import logs
 from headrace.api import (
     FlowState,
     Pauses,
@@ -19,9 +17,8 @@ from headrace.api import (
     TopicPartitions,
     partitions_text,
 )
+from headrace.cli.flow_access import open_context
 from headrace.cli.flows import Flows, of_flows
-from headrace.connect import DriverIdentity
-from headrace.connect.context import FlowContext
 from headrace.connect.reset_preview import Preview, preview_reset
 
 Answer = dict[str, Any]
@@ -55,14 +52,10 @@ def command(flows: Flows, flow: str, partitions: str, dry_run: bool, secrets: Pa
     found = ReplicationFlow.model_validate(answer["flow"])
     meant = TopicPartitions.unpack(map(TopicPartitions.model_validate, answer["partitions"]))
     if dry_run:
-        logs.configure("WARNING")
         local = answer.get("secrets")
         folder = secrets or (Path(local) if local else None)
-        context = FlowContext(found, DriverIdentity("dry-run", uuid.uuid4().hex[:12]), folder)
-        try:
+        with open_context(found, folder) as context:
             _print(found, preview_reset(context, meant))
-        finally:
-            context.close()
         return
     spec = found.spec
     click.echo(

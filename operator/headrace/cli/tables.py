@@ -58,6 +58,30 @@ def show_tasks(units: Iterable[_Json]) -> None:
     _print(table)
 
 
+def show_groups(document: _Json) -> None:
+    """A line for each partition of a group; below, in full, what could not be read."""
+    table = _table("GROUP", "PARTITION", "COMMITTED", "CHECKPOINT", "ON TARGET", "LAG", "NOTE")
+    for one in document["groups"]:
+        checkpoint = one["checkpoint"] or {}
+        offsets = (
+            one["committed"],
+            checkpoint.get("sourceOffset"),
+            checkpoint.get("targetOffset"),
+            one["lag"],
+        )
+        table.add_row(
+            one["group"],
+            f"{one['topic']}/{one['partition']}",
+            *("-" if offset is None else str(offset) for offset in offsets),
+            one["note"],
+        )
+    _print(table)
+    if not document["groups"]:
+        click.echo(f"No group that flow {document['flow']} follows has an offset of its topics.")
+    for sentence in document["problems"]:
+        click.echo(sentence)
+
+
 def _sentences(name: str, ready: _Json, status: _Json) -> list[str]:
     found = [] if ready.get("status") == "True" else [f"{name}: {ready.get('message', 'unknown')}"]
     for unit in status.get("units", ()):

@@ -47,6 +47,10 @@ class CheckpointLog:
             except ValueError as error:
                 log.warning("unreadable checkpoint", offset=message.offset(), why=str(error))
 
+    def written(self) -> Iterable[Checkpoint]:
+        """What the topic held when it was read last."""
+        return self._written.values()
+
     def write(self, checkpoints: Iterable[tuple[Checkpoint, Precision]]) -> None:
         """Write those that say something new, and wait until the target has them."""
         wanted = [

@@ -1,21 +1,21 @@
 """A checkpoint task: writes where its groups would go on, on the target."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
 from headrace.api import (
     ConditionStatus,
     Reason,
-    TopicPartition,
 )
 from headrace.connect.checkpoint_log import CheckpointLog
+from headrace.connect.checkpoint_positions import GroupPartition, copied_to
 from headrace.connect.ownership import OwnershipLost
 from headrace.connect.synced_offset_log import SyncedOffsetLog
 from headrace.connect.threaded_unit import ThreadedUnit
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import Committed
-from headrace.replication import Checkpoint, CopiedTo, Precision, Translated
+from headrace.replication import Checkpoint, Precision, Translated
 
 _COVERED_WITHIN_S = 15.0
 """So long an offset waits to be translated exactly: of a partition that is copied, a source task
@@ -23,13 +23,6 @@ writes an offset sync every ten seconds."""
 _POLL_S = 1.0
 _AGAIN_S = 10.0
 _UNKNOWN = "Unknown"
-
-
-class GroupPartition(NamedTuple):
-    """A group's partition of the source."""
-
-    group: str
-    at: TopicPartition
 
 
 class CheckpointTask(ThreadedUnit):
@@ -103,9 +96,9 @@ class CheckpointTask(ThreadedUnit):
         """Write the checkpoints of what is waiting and translated; ``last``: of the others, too,
         as well as they are known."""
         self._syncs.read()
-        copied_to = self._copied_to({position.at for position in self._waiting})
+        copied = copied_to(self.context, {position.at for position in self._waiting})
         translated = {
-            position: self._syncs.offsets.translate(position.at, one.offset, copied_to[position.at])
+            position: self._syncs.offsets.translate(position.at, one.offset, copied[position.at])
             for position, one in self._waiting.items()
         }
         done = {
@@ -121,22 +114,6 @@ class CheckpointTask(ThreadedUnit):
         for position, found in done.items():
             self._precision[position] = _UNKNOWN if found is None else found.precision
             del self._waiting[position]
-
-    def _copied_to(
-        self, partitions: Iterable[TopicPartition]
-    ) -> Mapping[TopicPartition, CopiedTo | None]:
-        self.context.progress.start()
-        self.context.progress.read_to_end()
-        return {at: self._progress(at) for at in partitions}
-
-    def _progress(self, at: TopicPartition) -> CopiedTo | None:
-        try:
-            stored = self.context.stored(at)
-        except Fatal:  # the source task that cannot read it says so
-            return None
-        if stored is None:
-            return None
-        return CopiedTo(stored.source_offset, stored.target_offset)
 
     def _checkpoint(self, position: GroupPartition, found: Translated) -> Checkpoint:
         group, at = position

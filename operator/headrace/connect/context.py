@@ -21,6 +21,7 @@ from headrace.connect.handover import DriverIdentity
 from headrace.connect.offset_sync_writer import OffsetSyncWriter
 from headrace.connect.stall_detector import StallDetector
 from headrace.errors import InvalidSpec
+from headrace.kafka import Admin
 from headrace.logs import get_logger
 from headrace.movers import KAFKA, BatchMover, Clients, DeadLetters, Mover, ProgressLog, RecordMover
 from headrace.replication import (
@@ -136,6 +137,12 @@ class FlowContext:
             made = OffsetSyncWriter(topic, here, self.clients)
             writer = self._offset_syncs.setdefault(location, made)
         return writer
+
+    @property
+    def offset_syncs_admin(self) -> Admin:
+        """Of the cluster where ``offsetSyncs.location`` has them now."""
+        on_source = self.spec.offset_syncs.location is Location.SOURCE
+        return self.source if on_source else self.target
 
     def progress_key(self, at: TopicPartition) -> ProgressKey:
         """Where the progress of a partition is stored."""

@@ -48,7 +48,7 @@ class SyncedOffsetLog:
         context = self._context
         on_source = self._context.spec.offset_syncs.location is Location.SOURCE
         access = context.source_access if on_source else context.target_access
-        admin = context.source if on_source else context.target
+        admin = context.offset_syncs_admin
         topic = context.offset_syncs.topic
         ensure_offset_syncs_topic(admin, topic)
         return TopicTail(topic, access, admin, context.clients, context.clock)

@@ -38,6 +38,9 @@ class SyncedOffsets:
     def __len__(self) -> int:
         return len(self._partitions)
 
+    def __contains__(self, at: TopicPartition) -> bool:
+        return at in self._partitions
+
     def take(self, sync: OffsetSync, stretch: bytes | None) -> None:
         """``stretch``: the value of its header ``STRETCH``, if it has one."""
         at = TopicPartition(sync.topic, sync.partition)

@@ -33,6 +33,10 @@ def _flow(herder: StandaloneHerder, flow: str) -> Answer:
     return as_json(herder.flow(flow))
 
 
+def _access(herder: StandaloneHerder, flow: str) -> Answer:
+    return {**_secrets(herder), "flow": as_json(herder.flow(flow))}
+
+
 def _dashboard(herder: StandaloneHerder, flow: str) -> Answer:
     if herder.dashboard is None:
         raise InvalidSpec(
@@ -75,7 +79,7 @@ def _reset(herder: StandaloneHerder, flow: str, partitions: str, dry_run: bool) 
     resets = change_resets(herder.flow(flow), partitions, _now_ms())
     if not dry_run:
         herder.annotate(flow, RESET_ANNOTATION, str(resets))
-    return {**answered, "secrets": str(herder.secrets) if herder.secrets else None}
+    return {**answered, **_secrets(herder)}
 
 
 def _scale(herder: StandaloneHerder, flow: str, drivers: int) -> Answer:
@@ -100,6 +104,11 @@ def _freeze_driver(herder: StandaloneHerder, flow: str) -> Answer:
     return herder.freeze_driver(flow)
 
 
+def _secrets(herder: StandaloneHerder) -> Answer:
+    """The folder from which the clusters of its flows can be opened."""
+    return {"secrets": str(herder.secrets) if herder.secrets else None}
+
+
 def _now_ms() -> int:
     return int(time.time() * 1000)
 
@@ -107,6 +116,7 @@ def _now_ms() -> int:
 _VERBS: dict[str, Callable[..., Answer]] = {
     "status": _status,
     "flow": _flow,
+    "access": _access,
     "dashboard": _dashboard,
     "describe": _describe,
     "restart": _restart,

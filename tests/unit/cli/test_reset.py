@@ -37,7 +37,7 @@ def herder(monkeypatch: pytest.MonkeyPatch) -> StandaloneHerder:
 def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     structlog.reset_defaults()  # an earlier command's logs go to a stream that is closed by now
     scene = Scene()
-    monkeypatch.setattr("headrace.cli.reset.FlowContext", lambda *_: scene.context)
+    monkeypatch.setattr("headrace.cli.flow_access.FlowContext", lambda *_: scene.context)
     yield scene
     scene.close()
 

@@ -1,0 +1,110 @@
+"""``headrace groups``: where the consumer groups of a flow would go on at the target."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from headrace.api import ReplicationFlow, load
+from headrace.cli.flow_access import open_context
+from headrace.cli.flows import Flows, of_flows, the_only_one
+from headrace.cli.secrets_folder import secrets_folder
+from headrace.cli.tables import show_groups
+from headrace.connect.context import FlowContext
+from headrace.connect.group_report import GroupPosition, GroupReport, report_groups
+from headrace.errors import InvalidSpec
+
+
+@click.command()
+@click.argument("flow", required=False)
+@click.option(
+    "-f",
+    "--file",
+    type=click.Path(path_type=Path, exists=True),
+    help="A manifest that has the flow: it need not run.",
+)
+@click.option(
+    "--secrets",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="DIR",
+    help="For a flow of a cluster or of a manifest: its Secrets, DIR/<name>/<key>.",
+)
+@click.option(
+    "-o", "--output", type=click.Choice(["yaml", "json"]), help="All that is known, for programs."
+)
+@of_flows
+def command(
+    flows: Flows, flow: str | None, file: Path | None, secrets: Path | None, output: str | None
+) -> None:
+    """Show where each consumer group of FLOW would go on at the target now.
+
+    A line for each group and partition: what the group has committed on the source, the last
+    checkpoint (a source offset and its translation), how many source offsets lie between, and why
+    there is no checkpoint, or an earlier one than there could be. It asks the brokers, from here,
+    and changes nothing. Without an answer of the source it shows the checkpoints.
+    """
+    opened = _of_manifest(file, flow, secrets) if file else _of_running(flows, flow, secrets)
+    with opened as context:
+        if not context.spec.checkpoints.enabled:
+            raise InvalidSpec(
+                f"flow {context.name} writes no checkpoints: spec.checkpoints.enabled is false"
+            )
+        report = report_groups(context)
+        document = _document(context, report)
+    match output:
+        case "yaml":
+            click.echo(yaml.safe_dump(document, sort_keys=False), nl=False)
+        case "json":
+            click.echo(json.dumps(document, indent=2))
+        case _:
+            show_groups(document)
+
+
+@contextmanager
+def _of_running(flows: Flows, flow: str | None, secrets: Path | None) -> Iterator[FlowContext]:
+    answer = flows.request(flow or the_only_one(flows), "access")
+    local = answer.get("secrets")
+    folder = secrets or (Path(local) if local else None)
+    with open_context(ReplicationFlow.model_validate(answer["flow"]), folder) as context:
+        yield context
+
+
+@contextmanager
+def _of_manifest(file: Path, flow: str | None, secrets: Path | None) -> Iterator[FlowContext]:
+    manifest = load([file])
+    found = [one for one in manifest.flows if flow in (None, one.metadata.name)]
+    if len(found) != 1:
+        names = ", ".join(one.metadata.name for one in manifest.flows) or "none"
+        raise InvalidSpec(f"{file} holds these ReplicationFlows: {names}; name one of those")
+    with (
+        secrets_folder(secrets, manifest.secrets) as folder,
+        open_context(found[0], folder) as context,
+    ):
+        yield context
+
+
+def _document(context: FlowContext, report: GroupReport) -> dict[str, Any]:
+    return {
+        "flow": context.name,
+        "groups": [_entry(context, one) for one in report.positions],
+        "problems": list(report.problems),
+    }
+
+
+def _entry(context: FlowContext, position: GroupPosition) -> dict[str, Any]:
+    group, at, committed, checkpoint, note = position
+    return {
+        "group": group,
+        "topic": at.topic,
+        "partition": at.partition,
+        "targetTopic": context.policy.target_topic(at.topic),
+        "committed": committed,
+        "checkpoint": checkpoint
+        and {"sourceOffset": checkpoint.source_offset, "targetOffset": checkpoint.target_offset},
+        "lag": position.lag,
+        "note": note,
+    }

@@ -1,0 +1,142 @@
+"""Where the consumer groups of a flow would go on, by what both clusters hold now; nothing is
+written."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headrace.api import TopicPartition
+from headrace.connect.checkpoint_log import CheckpointLog
+from headrace.connect.checkpoint_positions import GroupPartition, copied_to
+from headrace.connect.context import FlowContext
+from headrace.connect.synced_offset_log import SyncedOffsetLog
+from headrace.errors import HeadraceError
+from headrace.replication import Checkpoint, CopiedTo, Precision, Translated
+
+GONE = "the group has no offset on the source any more"
+WENT_BACK = "the group went back on the source; its next checkpoint follows"
+NOT_WRITTEN = "no checkpoint was written yet"
+NOT_COPIED = "the partition is not copied yet"
+TOO_OLD = "no offset sync as old is known"
+EARLIER = "earlier than it could be: not every pair of offsets is known"
+
+
+class GroupPosition(NamedTuple):
+    """Of a group's partition."""
+
+    group: str
+    at: TopicPartition
+    """Of the source."""
+    committed: int | None
+    """By the group on the source; None where it has none, or the source does not answer."""
+    checkpoint: Checkpoint | None
+    """What is in the checkpoints topic."""
+    note: str
+    """Why there is no checkpoint, or an earlier one than there could be."""
+
+    @property
+    def lag(self) -> int | None:
+        """Source offsets between the checkpoint and what is committed."""
+        if self.committed is None or self.checkpoint is None:
+            return None
+        return self.committed - self.checkpoint.source_offset
+
+
+@dataclass(frozen=True)
+class GroupReport:
+    """Of all groups that the flow follows."""
+
+    positions: tuple[GroupPosition, ...]
+    problems: tuple[str, ...]
+    """Sentences: what could not be read."""
+
+
+def report_groups(context: FlowContext) -> GroupReport:
+    """Raises as reading the target does. A source that does not answer is a problem that the report
+    names: the checkpoints are there without it."""
+    checkpoints = _checkpoints(context)
+    try:
+        committed, problems = _committed(context)
+    except HeadraceError as error:
+        found = (GroupPosition(*at, None, one, "") for at, one in sorted(checkpoints.items()))
+        return GroupReport(tuple(found), (str(error),))
+    notes = _Notes(context, {position.at for position in committed})
+    positions = (
+        GroupPosition(
+            *position,
+            offset := committed.get(position),
+            checkpoint := checkpoints.get(position),
+            notes.of(position.at, offset, checkpoint),
+        )
+        for position in sorted(committed.keys() | checkpoints.keys())
+    )
+    return GroupReport(tuple(positions), tuple(problems))
+
+
+def _checkpoints(context: FlowContext) -> dict[GroupPartition, Checkpoint]:
+    """Those of the groups and topics of this flow: others of the same source share the topic."""
+    if not context.target.describe([context.checkpoints_topic]):
+        return {}  # to read it would make it
+    log = CheckpointLog(context)
+    try:
+        log.prepare()
+    finally:
+        log.close()
+    found = {}
+    for one in log.written():
+        topic = context.policy.source_topic(one.topic)
+        if topic and context.topics.matches(topic) and context.groups.matches(one.group):
+            found[GroupPartition(one.group, TopicPartition(topic, one.partition))] = one
+    return found
+
+
+def _committed(context: FlowContext) -> tuple[dict[GroupPartition, int], list[str]]:
+    groups = {group for group in context.source.groups() if context.groups.matches(group)}
+    committed, refused = context.source.committed(groups)
+    found = {
+        GroupPartition(group, at): one.offset
+        for group, offsets in committed.items()
+        for at, one in offsets.items()
+        if context.topics.matches(at.topic)
+    }
+    return found, [str(error) for error in refused.values()]
+
+
+class _Notes:
+    """What there is to say of a position."""
+
+    def __init__(self, context: FlowContext, partitions: Iterable[TopicPartition]) -> None:
+        self._copied_to = _copied_to(context, partitions)
+        self._syncs = SyncedOffsetLog(context)
+        if context.offset_syncs_admin.describe([context.offset_syncs.topic]):
+            try:
+                self._syncs.read()
+            finally:
+                self._syncs.close()
+
+    def of(self, at: TopicPartition, committed: int | None, checkpoint: Checkpoint | None) -> str:
+        if committed is None:
+            return GONE
+        copied = self._copied_to.get(at)
+        translated = self._syncs.offsets.translate(at, committed, copied)
+        if translated is None:
+            return NOT_COPIED if copied is None and at not in self._syncs.offsets else TOO_OLD
+        if checkpoint is None:
+            return NOT_WRITTEN
+        if committed < checkpoint.source_offset:
+            return WENT_BACK
+        return _imprecise(translated, copied)
+
+
+def _imprecise(translated: Translated, copied: CopiedTo | None) -> str:
+    if translated.precision is Precision.AHEAD and copied is not None:
+        return f"ahead of the copy, which ends at source offset {copied.source_offset}"
+    return EARLIER if translated.precision is Precision.CONSERVATIVE else ""
+
+
+def _copied_to(
+    context: FlowContext, partitions: Iterable[TopicPartition]
+) -> Mapping[TopicPartition, CopiedTo | None]:
+    if not context.target.describe([context.progress.topic]):
+        return {}  # to follow it would make it
+    return copied_to(context, partitions)

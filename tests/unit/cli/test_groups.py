@@ -1,0 +1,138 @@
+"""``headrace groups`` about a run without drivers; the brokers are in memory."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+import yaml
+from support.fake_kafka import FakeRecord
+from support.source_tasks import FLOW, P0, TOPIC, Scene
+
+from headrace.api import TopicPartition
+from headrace.cli.flows import LocalFlows
+from headrace.cli.main import main
+from headrace.replication import Checkpoint
+from headrace.standalone import StandaloneHerder
+from headrace.standalone.verbs import answer
+
+Say = Callable[..., str]
+CHECKPOINTS = TopicPartition("east.checkpoints.internal", 0)
+
+
+@pytest.fixture(autouse=True)
+def herder(monkeypatch: pytest.MonkeyPatch) -> StandaloneHerder:
+    async def make() -> StandaloneHerder:
+        return StandaloneHerder([FLOW], 0)
+
+    herder = asyncio.run(make())
+
+    def request(flow: str, verb: str, **arguments: Any) -> dict[str, Any]:
+        return asyncio.run(answer(herder, flow, verb, arguments))
+
+    monkeypatch.setattr("headrace.control.control.request", request)
+    monkeypatch.setattr(LocalFlows, "names", lambda self: ["f"])
+    return herder
+
+
+@pytest.fixture(autouse=True)
+def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    structlog.reset_defaults()  # an earlier command's logs go to a stream that is closed by now
+    scene = Scene()
+    monkeypatch.setattr("headrace.cli.flow_access.FlowContext", lambda *_: scene.context)
+    yield scene
+    scene.close()
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Say:
+    def run(*command: str, code: int = 0) -> str:
+        capsys.readouterr()  # what was logged before
+        assert main(["groups", *command]) == code
+        printed = capsys.readouterr()
+        return printed.out + printed.err
+
+    return run
+
+
+def copied(scene: Scene) -> None:
+    """Ten records, of which a group has read nine and another one some, and their checkpoints."""
+    scene.source.append(TOPIC, *[b"x"] * 10)
+    scene.start()
+    scene.settle()
+    scene.source.commit("audit", P0, 7)
+    scene.source.commit("billing", P0, 9)
+    scene.target.create_topic(CHECKPOINTS.topic, 1)
+    written = Checkpoint("billing", "east.orders", 0, 4, 4)
+    scene.target.write(CHECKPOINTS, FakeRecord(written.key(), written.value(), 1))
+
+
+def test_a_line_for_each_partition_of_a_group(say: Say, scene: Scene) -> None:
+    copied(scene)
+    rows = [row.split() for row in say("f").splitlines()]
+    why = ["no", "offset", "sync", "as", "old", "is", "known"]
+    assert rows == [
+        ["GROUP", "PARTITION", "COMMITTED", "CHECKPOINT", "ON", "TARGET", "LAG", "NOTE"],
+        ["audit", "orders/0", "7", "-", "-", "-", *why],
+        ["billing", "orders/0", "9", "4", "4", "5", *why],
+    ]
+
+
+@pytest.mark.parametrize(("output", "parse"), [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_all_of_it_for_programs(
+    say: Say, scene: Scene, output: str, parse: Callable[[str], Any]
+) -> None:
+    copied(scene)
+    found = parse(say("-o", output))
+    assert (found["flow"], found["problems"], len(found["groups"])) == ("f", [], 2)
+    assert found["groups"][1] == {
+        "group": "billing",
+        "topic": "orders",
+        "partition": 0,
+        "targetTopic": "east.orders",
+        "committed": 9,
+        "checkpoint": {"sourceOffset": 4, "targetOffset": 4},
+        "lag": 5,
+        "note": "no offset sync as old is known",
+    }
+
+
+def test_that_there_is_none_is_said(say: Say) -> None:
+    assert "No group that flow f follows has an offset of its topics." in say("f")
+
+
+def test_the_source_that_does_not_answer_is_named_below_the_checkpoints(
+    say: Say, scene: Scene
+) -> None:
+    copied(scene)
+    scene.source.away = True
+    rows = say("f").splitlines()
+    assert rows[1].split() == ["billing", "orders/0", "-", "4", "4", "-"]
+    assert rows[2] == "no broker of east answered"
+
+
+def test_a_target_that_does_not_answer_is_an_error(say: Say, scene: Scene) -> None:
+    scene.target.away = True
+    assert say("f", code=1) == "headrace: no broker of west answered\n"
+
+
+def test_a_flow_of_a_manifest_need_not_run(say: Say, scene: Scene, tmp_path: Path) -> None:
+    copied(scene)
+    file = tmp_path / "flow.yaml"
+    document = FLOW.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    document |= {"apiVersion": "headrace.dev/v1alpha1", "kind": "ReplicationFlow"}
+    file.write_text(yaml.safe_dump(document))
+    assert "billing" in say("-f", str(file))
+    assert "billing" in say("f", "-f", str(file))
+    sentence = "holds these ReplicationFlows: f; name one of those"
+    assert sentence in say("other", "-f", str(file), code=3)
+
+
+def test_a_flow_without_checkpoints_is_refused(say: Say, scene: Scene) -> None:
+    scene.change_spec(checkpoints={"enabled": False})
+    assert say("f", code=3) == (
+        "headrace: flow f writes no checkpoints: spec.checkpoints.enabled is false\n"
+    )

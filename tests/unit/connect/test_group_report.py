@@ -1,0 +1,140 @@
+"""Where groups would go on, by clusters in memory."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from support.fake_kafka import FakeRecord
+from support.source_tasks import P0, P1, TOPIC, Scene
+
+from headrace.api import TopicPartition
+from headrace.connect.group_report import (
+    EARLIER,
+    GONE,
+    NOT_COPIED,
+    NOT_WRITTEN,
+    TOO_OLD,
+    WENT_BACK,
+    GroupPosition,
+    report_groups,
+)
+from headrace.replication import Checkpoint, OffsetSync
+
+CHECKPOINTS = TopicPartition("east.checkpoints.internal", 0)
+PAGE = Path(__file__).parents[3] / "docs/checkpoints.md"
+SYNCS = TopicPartition("mm2-offset-syncs.east.internal", 0)
+
+
+def copy(scene: Scene, records: int) -> None:
+    """Copy these, write their offset syncs, store progress."""
+    scene.start()
+    scene.observe()
+    scene.check_pool.run()
+    scene.source.append(TOPIC, *[b"x"] * records)
+    scene.settle()
+    for _ in range(4):
+        scene.observe()
+
+
+def checkpoint(scene: Scene, *checkpoints: Checkpoint) -> None:
+    scene.target.create_topic(CHECKPOINTS.topic, 1)
+    for one in checkpoints:
+        scene.target.write(CHECKPOINTS, FakeRecord(one.key(), one.value(), 1))
+
+
+def sync(scene: Scene, pairs: Iterable[tuple[int, int]]) -> None:
+    """As MirrorMaker 2 writes them."""
+    scene.target.create_topic(SYNCS.topic, 1)
+    for pair in pairs:
+        one = OffsetSync(*P0, *pair)
+        scene.target.write(SYNCS, FakeRecord(one.key(), one.value(), 1))
+
+
+def positions(scene: Scene) -> tuple[GroupPosition, ...]:
+    report = report_groups(scene.context)
+    assert report.problems == ()
+    return report.positions
+
+
+def test_what_is_committed_stands_beside_its_checkpoint(scene: Scene) -> None:
+    copy(scene, 10)
+    scene.source.commit("billing", P0, 9)
+    last = Checkpoint("billing", "east.orders", 0, 4, 4)
+    checkpoint(scene, Checkpoint("billing", "east.orders", 0, 2, 2), last)
+    (found,) = positions(scene)
+    assert found.lag == 5
+    assert found == ("billing", P0, 9, last, "")
+
+
+def test_groups_and_topics_of_other_flows_are_not_shown(scene: Scene) -> None:
+    copy(scene, 10)
+    scene.source.commit("console-consumer-1", P0, 9)
+    scene.source.commit("billing", TopicPartition("private", 0), 9)
+    others = Checkpoint("billing", "east.private", 0, 4, 4), Checkpoint("g", "orders", 0, 4, 4)
+    checkpoint(scene, *others, Checkpoint("__g", "east.orders", 0, 4, 4))
+    assert positions(scene) == ()
+
+
+def test_why_there_is_no_checkpoint(scene: Scene) -> None:
+    copy(scene, 0)
+    sync(scene, [(100, 40)])
+    scene.source.commit("billing", P0, 9)
+    scene.source.commit("late", P0, 100)
+    scene.source.commit("new", TopicPartition(TOPIC, 7), 100)
+    notes = {one.group: (one.note, one.lag) for one in positions(scene)}
+    assert notes == {
+        "billing": (TOO_OLD, None),
+        "late": (NOT_WRITTEN, None),
+        "new": (NOT_COPIED, None),
+    }
+
+
+def test_why_a_checkpoint_is_earlier_than_it_could_be(scene: Scene) -> None:
+    copy(scene, 0)
+    sync(scene, [(100, 40), (200, 130)])
+    scene.source.commit("ahead", P1, 7)
+    scene.source.commit("back", P0, 100)
+    scene.source.commit("sparse", P0, 150)
+    checkpoint(
+        scene,
+        Checkpoint("ahead", "east.orders", 1, 7, 0),
+        Checkpoint("back", "east.orders", 0, 150, 41),
+        Checkpoint("gone", "east.orders", 0, 150, 41),
+        Checkpoint("sparse", "east.orders", 0, 150, 41),
+    )
+    assert {one.group: (one.note, one.lag) for one in positions(scene)} == {
+        "ahead": ("ahead of the copy, which ends at source offset 0", 0),
+        "back": (WENT_BACK, -50),
+        "gone": (GONE, None),
+        "sparse": (EARLIER, 0),
+    }
+
+
+def test_without_the_source_there_are_the_checkpoints(scene: Scene) -> None:
+    last = Checkpoint("billing", "east.orders", 0, 4, 4)
+    checkpoint(scene, last)
+    scene.source.away = True
+    report = report_groups(scene.context)
+    assert report.positions == (("billing", P0, None, last, ""),)
+    assert report.problems == ("no broker of east answered",)
+
+
+def test_a_group_that_may_not_be_read_is_named(scene: Scene) -> None:
+    copy(scene, 10)
+    scene.source.commit("secret", P0, 9)
+    scene.source.forbidden.add("secret")
+    assert report_groups(scene.context).problems == ("may not read secret",)
+
+
+@pytest.mark.parametrize("note", [EARLIER, GONE, NOT_COPIED, NOT_WRITTEN, TOO_OLD, WENT_BACK])
+def test_the_page_explains_each_note(note: str) -> None:
+    begins = re.split("[:;]", note)[0]
+    assert f"| {begins} |" in PAGE.read_text()
+
+
+def test_nothing_is_made(scene: Scene) -> None:
+    scene.source.commit("billing", P0, 9)
+    before = set(scene.target.ids)
+    assert positions(scene) == (("billing", P0, 9, None, NOT_COPIED),)
+    assert set(scene.target.ids) == before
