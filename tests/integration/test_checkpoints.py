@@ -4,14 +4,14 @@ import json
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from cluster.kubelet import Kubelet
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -22,6 +22,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from support.flows import FlowRun, manifest, spec
+from support.groups import commit, in_transactions
 from support.mirror_client import mirror_client
 from support.operators import Operator, Resources
 from support.records import Record, count, make_topic, numbered, produce, read, unique
@@ -73,33 +74,6 @@ def offsets(target: Cluster, group: str) -> dict[int, tuple[int, int]]:
     return {
         number: (one.upstream, one.downstream) for number, one in checkpoints(target, group).items()
     }
-
-
-def commit(cluster: Cluster, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-    """As a consumer of that group does."""
-    settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": group}
-    with closing(Consumer(settings)) as consumer:
-        consumer.commit(
-            offsets=[TopicPartition(topic, number, at) for number, at in offsets.items()],
-            asynchronous=False,
-        )
-
-
-def in_transactions(cluster: Cluster, topic: str, batches: Iterable[tuple[int, bool]]) -> None:
-    """So many records in each transaction, committed or aborted: each leaves a marker."""
-    producer = Producer(
-        {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": unique("tx")}
-    )
-    producer.init_transactions(20)
-    for size, committed in batches:
-        producer.begin_transaction()
-        for n in range(size):
-            producer.produce(topic, b"%d" % n, b"tx-%d" % n, 0)
-        assert producer.flush(20) == 0  # an abort would drop what is not sent
-        if committed:
-            producer.commit_transaction(20)
-        else:
-            producer.abort_transaction(20)
 
 
 def positions(cluster: Cluster, topic: str) -> list[tuple[int, bytes | None]]:

@@ -482,11 +482,6 @@ def test_python_decides_which_regular_expressions_there_are(
         (flow(policy={"type": "mine"}), "spec.policy.type", "must be Default or Identity"),
         (flow(acls={"sync": True}), "spec.acls.sync", "must be false"),
         (
-            flow(checkpoints={"applyToGroups": True}),
-            "spec.checkpoints.applyToGroups",
-            "must be false",
-        ),
-        (
             flow(source=EAST | {"authentication": {"type": "OAuthBearer"}}),
             "spec.source.authentication.type",
             "must be Plain or ScramSha256 or ScramSha512",
@@ -503,7 +498,7 @@ def test_what_is_not_built_is_refused(
 
 
 def test_what_asks_for_nothing_may_be_written(try_to_create: Create) -> None:
-    try_to_create(flow(batchVerification="Disabled", checkpoints={"applyToGroups": False}))
+    try_to_create(flow(batchVerification="Disabled", checkpoints={"applyToGroups": True}))
 
 
 def test_an_unknown_field_is_refused_by_its_name(

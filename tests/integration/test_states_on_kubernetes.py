@@ -29,7 +29,6 @@ ASKED = {
     "policy": ({"type": "mine"}, "must be Default or Identity"),
     "delivery": ("ExactlyOnce", "must be AtLeastOnce"),
     "acls": ({"sync": True}, "must be false"),
-    "checkpoints": ({"applyToGroups": True}, "must be false"),
 }
 """A field of a flow, a value of it that is not built, and what the API server says."""
 

@@ -162,6 +162,8 @@ class FakeCluster:
         self.logs: dict[TopicPartition, FakeLog] = {}
         self.committed_by: dict[str, dict[TopicPartition, Committed]] = {}
         """What consumer groups have committed."""
+        self.not_committable: dict[str, HeadraceError] = {}
+        """Groups that take no commit but their members', or of nobody."""
         self.forbidden: set[str] = set()
         """Groups that may not be described, and topics that may not be made."""
         self.producers: list[FakeProducer] = []
@@ -266,7 +268,21 @@ class FakeCluster:
         why: dict[str, HeadraceError] = {one: Fatal(f"may not read {one}") for one in refused}
         return {one: dict(self.committed_by[one]) for one in asked - refused}, why
 
-    def commit(self, group: str, at: TopicPartition, offset: int, metadata: str = "") -> None:
+    def commit(
+        self, offsets: Mapping[str, Mapping[TopicPartition, Committed]]
+    ) -> dict[str, HeadraceError]:
+        self._answer()
+        failed: dict[str, HeadraceError] = {}
+        for group, wanted in offsets.items():
+            if group in self.not_committable:
+                failed[group] = self.not_committable[group]
+            else:
+                self.committed_by.setdefault(group, {}).update(wanted)
+        return failed
+
+    def consumer_commits(
+        self, group: str, at: TopicPartition, offset: int, metadata: str = ""
+    ) -> None:
         """What a consumer of that group does."""
         self.committed_by.setdefault(group, {})[at] = Committed(offset, metadata)
 

@@ -123,3 +123,7 @@ class FlowRun:
     def units(self, type: str = "SourceTask") -> list[dict[str, Any]]:
         """Its units of a type."""
         return [unit for unit in self.status().get("units", []) if unit["type"] == type]
+
+    def describe(self, unit: str) -> dict[str, Any]:
+        """All that is known of a unit."""
+        return control.request(self.name, "describe", task=unit)

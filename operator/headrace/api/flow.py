@@ -210,8 +210,8 @@ class Checkpoints(Model):
     interval_seconds: AtLeastOne = 60
     """Seconds between two checkpoints of a group."""
     apply_to_groups: Flag = False
-    """Also set the positions of the same group on the target, as long as it has no members
-    there."""
+    """Also set the offsets of the same group on the target: only while it has no members there,
+    only forward, and only if no consumer there has committed."""
 
 
 class Heartbeats(Model):

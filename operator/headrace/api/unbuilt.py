@@ -44,7 +44,6 @@ FLOW = (
     Part("policy.type", built=("Default", "Identity")),
     Part("delivery", built=(Delivery.AT_LEAST_ONCE,)),
     Part("acls.sync", built=(False,)),
-    Part("checkpoints.apply_to_groups", built=(False,)),
 )
 
 TEST = (

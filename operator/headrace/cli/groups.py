@@ -96,7 +96,7 @@ def _document(context: FlowContext, report: GroupReport) -> dict[str, Any]:
 
 
 def _entry(context: FlowContext, position: GroupPosition) -> dict[str, Any]:
-    group, at, committed, checkpoint, note = position
+    group, at, committed, checkpoint, note, held = position
     return {
         "group": group,
         "topic": at.topic,
@@ -105,6 +105,7 @@ def _entry(context: FlowContext, position: GroupPosition) -> dict[str, Any]:
         "committed": committed,
         "checkpoint": checkpoint
         and {"sourceOffset": checkpoint.source_offset, "targetOffset": checkpoint.target_offset},
+        **({"targetCommitted": held} if context.spec.checkpoints.apply_to_groups else {}),
         "lag": position.lag,
         "note": note,
     }

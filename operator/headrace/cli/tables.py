@@ -60,13 +60,17 @@ def show_tasks(units: Iterable[_Json]) -> None:
 
 def show_groups(document: _Json) -> None:
     """A line for each partition of a group; below, in full, what could not be read."""
-    table = _table("GROUP", "PARTITION", "COMMITTED", "CHECKPOINT", "ON TARGET", "LAG", "NOTE")
+    held = ["GROUP THERE"] if any("targetCommitted" in one for one in document["groups"]) else []
+    table = _table(
+        "GROUP", "PARTITION", "COMMITTED", "CHECKPOINT", "ON TARGET", *held, "LAG", "NOTE"
+    )
     for one in document["groups"]:
         checkpoint = one["checkpoint"] or {}
         offsets = (
             one["committed"],
             checkpoint.get("sourceOffset"),
             checkpoint.get("targetOffset"),
+            *([one["targetCommitted"]] if held else []),
             one["lag"],
         )
         table.add_row(

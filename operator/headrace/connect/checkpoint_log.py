@@ -8,7 +8,13 @@ from headrace.connect.topic_tail import TopicTail
 from headrace.errors import Retriable
 from headrace.kafka import KafkaError, KafkaException, Message, Renewed, translate, translated
 from headrace.logs import get_logger
-from headrace.replication import Checkpoint, Precision, next_checkpoint
+from headrace.replication import (
+    APPLIED,
+    Checkpoint,
+    StoredCheckpoint,
+    decode_applied,
+    encode_applied,
+)
 
 log = get_logger(__name__)
 
@@ -26,7 +32,7 @@ class CheckpointLog:
             context.target_access, lambda: context.clients.producer(context.target_access, settings)
         )
         self._tail: TopicTail | None = None
-        self._written: dict[bytes, Checkpoint] = {}
+        self._written: dict[bytes, StoredCheckpoint] = {}
         """By key; also what other tasks have written."""
 
     def prepare(self) -> None:
@@ -43,21 +49,26 @@ class CheckpointLog:
                 self._written.pop(key, None)
                 continue
             try:
-                self._written[key] = Checkpoint.decode(key, value)
+                checkpoint = Checkpoint.decode(key, value)
             except ValueError as error:
                 log.warning("unreadable checkpoint", offset=message.offset(), why=str(error))
+                continue
+            applied = decode_applied(dict(message.headers() or ()).get(APPLIED))
+            self._written[key] = StoredCheckpoint(checkpoint, applied)
 
-    def written(self) -> Iterable[Checkpoint]:
+    def written(self) -> Iterable[StoredCheckpoint]:
         """What the topic held when it was read last."""
         return self._written.values()
 
-    def write(self, checkpoints: Iterable[tuple[Checkpoint, Precision]]) -> None:
+    def before(self, key: bytes) -> StoredCheckpoint | None:
+        """What is written of a group's partition."""
+        return self._written.get(key)
+
+    def write(self, checkpoints: Iterable[StoredCheckpoint]) -> None:
         """Write those that say something new, and wait until the target has them."""
-        wanted = [
-            made
-            for checkpoint, precision in checkpoints
-            if (made := next_checkpoint(checkpoint, precision, self._written.get(checkpoint.key())))
-        ]
+        wanted = {
+            key: one for one in checkpoints if self._written.get(key := one.checkpoint.key()) != one
+        }
         if not wanted:
             return
         tried = f"write checkpoints to topic {self.topic} on {self._context.target.name}"
@@ -69,8 +80,15 @@ class CheckpointLog:
 
         producer = self._producer.get()
         with translated(tried):
-            for one in wanted:
-                producer.produce(self.topic, one.value(), one.key(), 0, on_delivery=delivered)
+            for key, (checkpoint, applied) in wanted.items():
+                producer.produce(
+                    self.topic,
+                    checkpoint.value(),
+                    key,
+                    0,
+                    on_delivery=delivered,
+                    headers={APPLIED: encode_applied(applied)} if applied else None,
+                )
         try:
             left = producer.flush(_ANSWER_S)
         except KafkaException as error:
@@ -81,7 +99,7 @@ class CheckpointLog:
         if left:
             producer.purge()
             raise Retriable(f"could not {tried}: no answer within {_ANSWER_S:.0f} s")
-        self._written |= {one.key(): one for one in wanted}
+        self._written |= wanted
 
     def close(self) -> None:
         """Free the reader."""

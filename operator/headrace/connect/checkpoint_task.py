@@ -1,7 +1,7 @@
 """A checkpoint task: writes where its groups would go on, on the target."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from headrace.api import (
@@ -10,12 +10,20 @@ from headrace.api import (
 )
 from headrace.connect.checkpoint_log import CheckpointLog
 from headrace.connect.checkpoint_positions import GroupPartition, copied_to
+from headrace.connect.group_applier import GroupApplier, Wanted
 from headrace.connect.ownership import OwnershipLost
 from headrace.connect.synced_offset_log import SyncedOffsetLog
 from headrace.connect.threaded_unit import ThreadedUnit
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import Committed
-from headrace.replication import Checkpoint, Precision, Translated
+from headrace.replication import (
+    Applied,
+    Checkpoint,
+    Precision,
+    StoredCheckpoint,
+    Translated,
+    next_checkpoint,
+)
 
 _COVERED_WITHIN_S = 15.0
 """So long an offset waits to be translated exactly: of a partition that is copied, a source task
@@ -42,6 +50,9 @@ class CheckpointTask(ThreadedUnit):
         """What is committed and has no checkpoint yet."""
         self._refused: Retriable | None = None
         """Why the offsets of some groups could not be read last."""
+        self._applier = GroupApplier(self.context.target)
+        self._not_set: Retriable | None = None
+        """Why some groups of the target could not be set last."""
         self._precision: dict[GroupPartition, str] = {}
         """How each was translated last."""
 
@@ -50,7 +61,7 @@ class CheckpointTask(ThreadedUnit):
 
     def run_once(self) -> float:
         """Read what is committed if that is due, and write checkpoints."""
-        self.problem = self._refused
+        self.problem = self._refused or self._not_set
         try:
             wait_s = self._advance()
         except OwnershipLost:
@@ -89,8 +100,9 @@ class CheckpointTask(ThreadedUnit):
         }
         kept = self._precision.keys() & self._waiting.keys()
         self._precision = {position: self._precision[position] for position in kept}
-        why = "; ".join(map(str, refused.values()))
-        self.problem = self._refused = Retriable(why[:4096]) if refused else None
+        self._applier.keep(kept)
+        self._refused = _problem(refused.values())
+        self.problem = self._refused or self._not_set
 
     def _write(self, *, last: bool) -> None:
         """Write the checkpoints of what is waiting and translated; ``last``: of the others, too,
@@ -106,21 +118,31 @@ class CheckpointTask(ThreadedUnit):
             for position, found in translated.items()
             if last or (found is not None and found.precision is Precision.EXACT)
         }
-        self._checkpoints.write(
-            (self._checkpoint(position, found), found.precision)
-            for position, found in done.items()
-            if found is not None
-        )
+        self._put({at: self._wanted(at, found) for at, found in done.items() if found is not None})
         for position, found in done.items():
             self._precision[position] = _UNKNOWN if found is None else found.precision
             del self._waiting[position]
 
-    def _checkpoint(self, position: GroupPartition, found: Translated) -> Checkpoint:
+    def _wanted(self, position: GroupPartition, found: Translated) -> Wanted:
         group, at = position
         topic, committed = self.context.policy.target_topic(at.topic), self._waiting[position]
-        return Checkpoint(
+        checkpoint = Checkpoint(
             group, topic, at.partition, committed.offset, found.offset, committed.metadata
         )
+        before = self._checkpoints.before(checkpoint.key())
+        known = before.checkpoint if before else None
+        return Wanted(next_checkpoint(checkpoint, found.precision, known), before)
+
+    def _put(self, wanted: Mapping[GroupPartition, Wanted]) -> None:
+        """Write the checkpoints, and set the target's groups if they are to be set."""
+        if self.context.spec.checkpoints.apply_to_groups:
+            self._applier.apply(wanted, self._checkpoints.write)
+            self._not_set = _problem(self._applier.refused)
+        else:
+            self._checkpoints.write([StoredCheckpoint(one.checkpoint) for one in wanted.values()])
+            self._applier.keep(())
+            self._not_set = None
+        self.problem = self._refused or self._not_set
 
     def _report(self) -> None:
         counts = Counter(self._precision.values())
@@ -133,5 +155,22 @@ class CheckpointTask(ThreadedUnit):
         }
         parts = [f"{counts[one]} {text}" for one, text in words.items() if counts[one]]
         listed = ", ".join(parts) or "none yet"
-        message = f"offsets of {len(self._groups)} groups: {listed}"
+        message = f"offsets of {len(self._groups)} groups: {listed}{self._set_on_target()}"
         self.report_ready(ConditionStatus.TRUE, Reason.RUNNING, message)
+
+    def _set_on_target(self) -> str:
+        counts = Counter(self._applier.found.values())
+        words = {
+            Applied.SET: "set",
+            Applied.ACTIVE: "not, as the group has members there",
+            Applied.FOREIGN: "not, as consumers there have committed",
+            Applied.LATER: "not, as the group is behind them already",
+            Applied.REFUSED: "not, as the target refuses it",
+        }
+        parts = [f"{counts[one]} {text}" for one, text in words.items() if counts[one]]
+        return f"; in groups of the target: {', '.join(parts)}" if parts else ""
+
+
+def _problem(errors: Iterable[HeadraceError]) -> Retriable | None:
+    why = "; ".join(map(str, errors))
+    return Retriable(why[:4096]) if why else None

@@ -11,7 +11,15 @@ from headrace.connect.checkpoint_positions import GroupPartition, copied_to
 from headrace.connect.context import FlowContext
 from headrace.connect.synced_offset_log import SyncedOffsetLog
 from headrace.errors import HeadraceError
-from headrace.replication import Checkpoint, CopiedTo, Precision, Translated
+from headrace.replication import (
+    Applied,
+    Checkpoint,
+    CopiedTo,
+    Precision,
+    StoredCheckpoint,
+    Translated,
+    judge,
+)
 
 GONE = "the group has no offset on the source any more"
 WENT_BACK = "the group went back on the source; its next checkpoint follows"
@@ -19,6 +27,10 @@ NOT_WRITTEN = "no checkpoint was written yet"
 NOT_COPIED = "the partition is not copied yet"
 TOO_OLD = "no offset sync as old is known"
 EARLIER = "earlier than it could be: not every pair of offsets is known"
+NOT_SET = "the group of the target is not set yet, or has members"
+FOREIGN = "left alone: consumers of the target have committed"
+LATER = "left alone: the group of the target is further already"
+_LEFT = {Applied.SET: NOT_SET, Applied.FOREIGN: FOREIGN, Applied.LATER: LATER}
 
 
 class GroupPosition(NamedTuple):
@@ -32,7 +44,10 @@ class GroupPosition(NamedTuple):
     checkpoint: Checkpoint | None
     """What is in the checkpoints topic."""
     note: str
-    """Why there is no checkpoint, or an earlier one than there could be."""
+    """Why there is no checkpoint, or an earlier one than there could be, or why the group of the
+    target has another offset."""
+    held: int | None = None
+    """Committed by the group on the target; read with ``applyToGroups`` only."""
 
     @property
     def lag(self) -> int | None:
@@ -58,22 +73,49 @@ def report_groups(context: FlowContext) -> GroupReport:
     try:
         committed, problems = _committed(context)
     except HeadraceError as error:
-        found = (GroupPosition(*at, None, one, "") for at, one in sorted(checkpoints.items()))
-        return GroupReport(tuple(found), (str(error),))
-    notes = _Notes(context, {position.at for position in committed})
-    positions = (
-        GroupPosition(
-            *position,
-            offset := committed.get(position),
-            checkpoint := checkpoints.get(position),
-            notes.of(position.at, offset, checkpoint),
-        )
-        for position in sorted(committed.keys() | checkpoints.keys())
-    )
-    return GroupReport(tuple(positions), tuple(problems))
+        positions = [GroupPosition(*at, None, one[0], "") for at, one in checkpoints.items()]
+        problems = [str(error)]
+    else:
+        notes = _Notes(context, {position.at for position in committed})
+        positions = [
+            _position(at, committed.get(at), checkpoints.get(at), notes)
+            for at in committed.keys() | checkpoints.keys()
+        ]
+    if context.spec.checkpoints.apply_to_groups:
+        positions, refused = _with_held(context, positions, checkpoints)
+        problems += refused
+    return GroupReport(tuple(sorted(positions, key=lambda one: one[:2])), tuple(problems))
 
 
-def _checkpoints(context: FlowContext) -> dict[GroupPartition, Checkpoint]:
+def _position(
+    at: GroupPartition, committed: int | None, stored: StoredCheckpoint | None, notes: "_Notes"
+) -> GroupPosition:
+    checkpoint = stored.checkpoint if stored else None
+    return GroupPosition(*at, committed, checkpoint, notes.of(at.at, committed, checkpoint))
+
+
+def _with_held(
+    context: FlowContext,
+    positions: Iterable[GroupPosition],
+    checkpoints: Mapping[GroupPartition, StoredCheckpoint],
+) -> tuple[list[GroupPosition], list[str]]:
+    """With what the groups of the target have committed, and why not what is in the topic."""
+    positions = list(positions)
+    committed, refused = context.target.committed({one.group for one in positions})
+    found = []
+    for one in positions:
+        copy = TopicPartition(context.policy.target_topic(one.at.topic), one.at.partition)
+        known = committed.get(one.group, {}).get(copy)
+        held = known.offset if known else None
+        note, stored = one.note, checkpoints.get(GroupPartition(one.group, one.at))
+        if stored and held != stored.checkpoint.target_offset and one.group not in refused:
+            left = _LEFT[judge(stored.checkpoint.target_offset, held, stored.ours)]
+            note = f"{note}; {left}" if note else left
+        found.append(one._replace(note=note, held=held))
+    return found, [str(error) for error in refused.values()]
+
+
+def _checkpoints(context: FlowContext) -> dict[GroupPartition, StoredCheckpoint]:
     """Those of the groups and topics of this flow: others of the same source share the topic."""
     if not context.target.describe([context.checkpoints_topic]):
         return {}  # to read it would make it
@@ -83,10 +125,11 @@ def _checkpoints(context: FlowContext) -> dict[GroupPartition, Checkpoint]:
     finally:
         log.close()
     found = {}
-    for one in log.written():
+    for stored in log.written():
+        one = stored.checkpoint
         topic = context.policy.source_topic(one.topic)
         if topic and context.topics.matches(topic) and context.groups.matches(one.group):
-            found[GroupPartition(one.group, TopicPartition(topic, one.partition))] = one
+            found[GroupPartition(one.group, TopicPartition(topic, one.partition))] = stored
     return found
 
 

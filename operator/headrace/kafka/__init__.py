@@ -22,6 +22,7 @@ from headrace.kafka.clients import (
 from headrace.kafka.credentials import Credentials, read_credentials
 from headrace.kafka.errors import (
     AccessDenied,
+    GroupActive,
     SecretMissing,
     concerns_record,
     translate,
@@ -38,6 +39,7 @@ __all__ = [
     "Committed",
     "Consumer",
     "Credentials",
+    "GroupActive",
     "KafkaError",
     "KafkaException",
     "Message",

@@ -332,6 +332,38 @@ class Admin:
             }
         return found, refused
 
+    def commit(
+        self, offsets: Mapping[str, Mapping[TopicPartition, Committed]]
+    ) -> dict[str, HeadraceError]:
+        """Set what these groups have committed; why some could not be set, all of it or a part:
+        ``GroupActive`` of those that have members."""
+        client = self._client
+        asked = {}
+        for group, wanted in sorted(offsets.items()):
+            tried = f"set the committed offsets of group {group} of {self.name}"
+            positions = [
+                confluent_kafka.TopicPartition(*at, one.offset, metadata=one.metadata)
+                for at, one in wanted.items()
+            ]
+            request = [ConsumerGroupTopicPartitions(group, positions)]
+            asked[group, tried] = self._call(
+                tried,
+                partial(
+                    client.alter_consumer_group_offsets, request, request_timeout=self._timeout_s
+                ),
+            )[group]
+        failed: dict[str, HeadraceError] = {}
+        for (group, tried), future in asked.items():
+            try:
+                answer = self._result(tried, future)
+            except HeadraceError as error:
+                failed[group] = error
+                continue
+            for at in answer.topic_partitions:
+                if at.error is not None:
+                    failed[group] = translate(at.error, f"{tried} for {at.topic}/{at.partition}")
+        return failed
+
     def _list_offsets(
         self, partitions: Iterable[TopicPartition], spec: OffsetSpec, committed: bool, what: str
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Retriable]]:

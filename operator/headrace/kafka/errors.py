@@ -38,6 +38,10 @@ class TlsFailed(AccessDenied):
     reason = Reason.TLS_FAILED
 
 
+class GroupActive(Retriable):
+    """A consumer group has members, and takes the commits of these only."""
+
+
 _DAMAGED = (
     "the log is damaged there, or in a form that this client cannot read: compare with "
     "kafka-dump-log on the partition's brokers"
@@ -74,6 +78,11 @@ _LOGIN = {
     KafkaError.UNSUPPORTED_SASL_MECHANISM,
     KafkaError._AUTHENTICATION,
 }
+_OF_MEMBERS = {
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.ILLEGAL_GENERATION,
+}
 _AWAY = {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
@@ -101,7 +110,8 @@ def translate(error: KafkaError | KafkaException, tried: str) -> HeadraceError:
     message = f"could not {tried}: {kafka_error.str()} ({kafka_error.name()})"
     if advice := _FATAL.get(code):
         return Fatal(f"{message}; {advice}")
-    return Retriable(message)  # also what is fatal to a client: another one may do better
+    # Retriable is also what is fatal to a client: another one may do better.
+    return GroupActive(message) if code in _OF_MEMBERS else Retriable(message)
 
 
 @contextmanager

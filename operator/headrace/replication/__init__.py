@@ -1,7 +1,20 @@
 """What a flow copies, in which names, with which records beside it. Pure."""
 
-from headrace.replication.checkpoints import Checkpoint, checkpoints_topic, next_checkpoint
+from headrace.replication.checkpoints import (
+    Checkpoint,
+    checkpoints_topic,
+    next_checkpoint,
+)
 from headrace.replication.filters import NameFilter, TopicFilter
+from headrace.replication.group_offsets import (
+    APPLIED,
+    Applied,
+    StoredCheckpoint,
+    announced,
+    decode_applied,
+    encode_applied,
+    judge,
+)
 from headrace.replication.group_splitting import split_groups
 from headrace.replication.heartbeats import Heartbeat
 from headrace.replication.offset_syncs import STRETCH, OffsetSync, offset_syncs_topic
@@ -19,7 +32,9 @@ from headrace.replication.topic_configs import config_changes
 from headrace.replication.translation import Precision, Translated, Translation
 
 __all__ = [
+    "APPLIED",
     "STRETCH",
+    "Applied",
     "Checkpoint",
     "Confirmed",
     "CopiedTo",
@@ -31,13 +46,18 @@ __all__ = [
     "Progress",
     "ProgressKey",
     "ReplicationPolicy",
+    "StoredCheckpoint",
     "SyncedOffsets",
     "TopicFilter",
     "Translated",
     "Translation",
     "Writer",
+    "announced",
     "checkpoints_topic",
     "config_changes",
+    "decode_applied",
+    "encode_applied",
+    "judge",
     "next_checkpoint",
     "offset_syncs_topic",
     "policy_for",

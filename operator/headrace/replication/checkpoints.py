@@ -62,8 +62,8 @@ class Checkpoint:
 
 def next_checkpoint(
     wanted: Checkpoint, precision: Precision, before: Checkpoint | None
-) -> Checkpoint | None:
-    """What is to be written of a group's partition; None where ``before`` says it already.
+) -> Checkpoint:
+    """What is to be written of a group's partition, unless it is ``before``.
 
     An offset of the target that was right for an earlier source offset skips nothing for a later
     one: what is known less exactly, as syncs were compacted since, does not send the group back.
@@ -74,5 +74,5 @@ def next_checkpoint(
         and before.source_offset <= wanted.source_offset
         and before.target_offset > wanted.target_offset
     ):
-        wanted = replace(wanted, target_offset=before.target_offset)
-    return None if wanted == before else wanted
+        return replace(wanted, target_offset=before.target_offset)
+    return wanted

@@ -60,10 +60,6 @@ def test_a_flow_that_asks_for_nothing_that_is_missing() -> None:
             "spec.delivery: ExactlyOnce is not built yet; use AtLeastOnce",
         ),
         ({"acls": {"sync": True}}, "spec.acls.sync: true is not built yet; use false"),
-        (
-            {"checkpoints": {"applyToGroups": True}},
-            "spec.checkpoints.applyToGroups: true is not built yet; use false",
-        ),
     ],
 )
 def test_what_a_flow_is_refused_for(spec: dict[str, Any], sentence: str) -> None:
@@ -84,7 +80,7 @@ def test_what_a_flow_is_refused_for(spec: dict[str, Any], sentence: str) -> None
         {"topicConfigs": {"sync": True, "intervalSeconds": 5, "exclude": ["a"]}},
         {"acls": {"intervalSeconds": 5}},
         {
-            "checkpoints": {"enabled": True, "intervalSeconds": 5, "applyToGroups": False},
+            "checkpoints": {"enabled": True, "intervalSeconds": 5, "applyToGroups": True},
             "groups": {"include": ["a"]},
             "offsetSyncs": {"location": "Source"},
         },

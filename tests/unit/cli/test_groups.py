@@ -63,8 +63,8 @@ def copied(scene: Scene) -> None:
     scene.source.append(TOPIC, *[b"x"] * 10)
     scene.start()
     scene.settle()
-    scene.source.commit("audit", P0, 7)
-    scene.source.commit("billing", P0, 9)
+    scene.source.consumer_commits("audit", P0, 7)
+    scene.source.consumer_commits("billing", P0, 9)
     scene.target.create_topic(CHECKPOINTS.topic, 1)
     written = Checkpoint("billing", "east.orders", 0, 4, 4)
     scene.target.write(CHECKPOINTS, FakeRecord(written.key(), written.value(), 1))
@@ -78,6 +78,18 @@ def test_a_line_for_each_partition_of_a_group(say: Say, scene: Scene) -> None:
         ["GROUP", "PARTITION", "COMMITTED", "CHECKPOINT", "ON", "TARGET", "LAG", "NOTE"],
         ["audit", "orders/0", "7", "-", "-", "-", *why],
         ["billing", "orders/0", "9", "4", "4", "5", *why],
+    ]
+
+
+def test_with_what_groups_of_the_target_hold_where_they_are_set(say: Say, scene: Scene) -> None:
+    scene.change_spec(checkpoints={"applyToGroups": True})
+    copied(scene)
+    scene.target.consumer_commits("billing", TopicPartition("east.orders", 0), 4)
+    rows = [row.split() for row in say("f").splitlines()]
+    assert rows[0][4:8] == ["ON", "TARGET", "GROUP", "THERE"]
+    assert [row[:7] for row in rows[1:]] == [
+        ["audit", "orders/0", "7", "-", "-", "-", "-"],
+        ["billing", "orders/0", "9", "4", "4", "4", "5"],
     ]
 
 

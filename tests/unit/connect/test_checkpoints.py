@@ -1,110 +1,19 @@
 """The checkpoint connector and its tasks; clusters in memory, and the store of ``headrace run``."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
-
 import pytest
+from support.checkpoint_units import CHECKPOINTS, SYNCS, Units, message
 from support.fake_kafka import FakeRecord
-from support.source_tasks import P0, P1, TOPIC, Scene
+from support.source_tasks import P0, P1, Scene
 
-from headrace.api import (
-    ReplicationTask,
-    ReplicationTaskStatus,
-    TaskType,
-    TopicPartition,
-    Work,
-)
-from headrace.connect import Herder
-from headrace.connect.checkpoint_connector import CheckpointConnector
-from headrace.connect.checkpoint_task import CheckpointTask
-from headrace.connect.ownership import Ownership, OwnershipLost
-from headrace.connect.threaded_unit import ThreadedUnit
+from headrace.api import TaskType, TopicPartition
+from headrace.connect.ownership import OwnershipLost
 from headrace.errors import Retriable
 from headrace.replication import Checkpoint, OffsetSync
-from headrace.standalone.task_store import TaskStore
-
-CHECKPOINTS = TopicPartition("east.checkpoints.internal", 0)
-SYNCS = TopicPartition("mm2-offset-syncs.east.internal", 0)
-
-
-class StoreHerder:
-    """The port, on the store."""
-
-    def __init__(self) -> None:
-        self.store = TaskStore()
-
-    def unit(self, type: TaskType) -> ReplicationTask:
-        return next(task for task in self.store if task.spec.type is type)
-
-    def claim(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
-        return self.store.write_status(task, status)
-
-    report = release = claim
-
-    def list_tasks(self, connector: ReplicationTask, type: TaskType) -> list[ReplicationTask]:
-        return [task for task in self.store if task.spec.type is type]
-
-    def put_tasks(
-        self,
-        connector: ReplicationTask,
-        type: TaskType,
-        tasks: Mapping[int, Sequence[Work]],
-        target_topics: Mapping[str, Sequence[str]],
-    ) -> None:
-        self.store.put_tasks(connector, type, tasks)
-
-
-class Units:
-    """A connector and a task beside a source task that copies ``orders``."""
-
-    def __init__(self, scene: Scene) -> None:
-        self.scene = scene
-        self.herder = StoreHerder()
-        self.herder.store.put("f", TaskType.CHECKPOINT_CONNECTOR)
-        self.connector = self._make(CheckpointConnector, TaskType.CHECKPOINT_CONNECTOR)
-
-    def _make(self, kind: Callable[..., ThreadedUnit], type: TaskType) -> Any:
-        herder = cast("Herder", self.herder)
-        ownership = Ownership(self.herder.unit(type), self.scene.driver, herder)
-        return kind(ownership, self.scene.context, herder, lambda: None)
-
-    def split(self) -> dict[int, tuple[str, ...]]:
-        kind = TaskType.CHECKPOINT_TASK
-        return {
-            one.spec.index: one.spec.groups for one in self.herder.store if one.spec.type is kind
-        }
-
-    def make_task(self, *groups: str) -> CheckpointTask:
-        self.herder.store.put("f", TaskType.CHECKPOINT_TASK, 0, groups)
-        task = self._make(CheckpointTask, TaskType.CHECKPOINT_TASK)
-        assert isinstance(task, CheckpointTask)
-        return task
-
-    def copied(self, records: int) -> None:
-        """Copy these, write their offset syncs, store progress."""
-        self.scene.start()
-        self.scene.observe()
-        self.scene.check_pool.run()
-        self.more(records)
-
-    def more(self, records: int) -> None:
-        self.scene.source.append(TOPIC, *[b"x"] * records)
-        self.scene.settle()
-        for _ in range(4):
-            self.scene.observe()
-
-    def checkpoints(self) -> list[Checkpoint]:
-        entries = self.scene.target.logs[CHECKPOINTS].entries
-        return [Checkpoint.decode(one.key or b"", one.value or b"") for one in entries if one]
 
 
 @pytest.fixture
 def units(scene: Scene) -> Units:
     return Units(scene)
-
-
-def message(unit: ThreadedUnit) -> str:
-    return unit.status.conditions[0].message
 
 
 # The connector.
@@ -117,9 +26,9 @@ def test_a_flow_without_groups_has_no_checkpoint_task(units: Units) -> None:
 
 
 def test_only_groups_with_offsets_of_the_flows_topics_are_followed(units: Units) -> None:
-    units.scene.source.commit("billing", P0, 5)
-    units.scene.source.commit("of-others", TopicPartition("private", 0), 5)
-    units.scene.source.commit("console-consumer-1", P0, 5)
+    units.scene.source.consumer_commits("billing", P0, 5)
+    units.scene.source.consumer_commits("of-others", TopicPartition("private", 0), 5)
+    units.scene.source.consumer_commits("console-consumer-1", P0, 5)
     assert units.connector.run_once() == 10
     assert units.split() == {0: ("billing",)}
     assert message(units.connector) == "follows 1 consumer groups of east"
@@ -128,10 +37,10 @@ def test_only_groups_with_offsets_of_the_flows_topics_are_followed(units: Units)
 def test_groups_are_split_over_tasks_and_keep_theirs(units: Units) -> None:
     units.scene.change_spec(tasks={"max": 2})
     for group in "abc":
-        units.scene.source.commit(group, P0, 5)
+        units.scene.source.consumer_commits(group, P0, 5)
     units.connector.run_once()
     assert units.split() == {0: ("a", "c"), 1: ("b",)}
-    units.scene.source.commit("d", P1, 5)
+    units.scene.source.consumer_commits("d", P1, 5)
     del units.scene.source.committed_by["a"]
     units.connector.run_once()
     assert units.split() == {0: ("c", "d"), 1: ("b",)}
@@ -141,14 +50,14 @@ def test_a_group_that_commits_its_first_offset_later_is_found(units: Units) -> N
     units.scene.source.committed_by["billing"] = {}
     units.connector.run_once()
     assert units.split() == {}
-    units.scene.source.commit("billing", P0, 5)
+    units.scene.source.consumer_commits("billing", P0, 5)
     units.connector.run_once()
     assert units.split() == {0: ("billing",)}
 
 
 def test_a_group_that_may_not_be_read_is_named_and_the_others_are_followed(units: Units) -> None:
-    units.scene.source.commit("billing", P0, 5)
-    units.scene.source.commit("secret", P0, 5)
+    units.scene.source.consumer_commits("billing", P0, 5)
+    units.scene.source.consumer_commits("secret", P0, 5)
     units.scene.source.forbidden.add("secret")
     units.connector.run_once()
     assert units.split() == {0: ("billing",)}
@@ -156,7 +65,7 @@ def test_a_group_that_may_not_be_read_is_named_and_the_others_are_followed(units
 
 
 def test_checkpoints_that_are_disabled_have_no_task(units: Units) -> None:
-    units.scene.source.commit("billing", P0, 5)
+    units.scene.source.consumer_commits("billing", P0, 5)
     units.connector.run_once()
     units.scene.change_spec(checkpoints={"enabled": False})
     units.connector.run_once()
@@ -164,7 +73,7 @@ def test_checkpoints_that_are_disabled_have_no_task(units: Units) -> None:
 
 
 def test_a_connector_that_a_later_one_followed_stops(units: Units) -> None:
-    units.scene.source.commit("billing", P0, 5)
+    units.scene.source.consumer_commits("billing", P0, 5)
     units.herder.store.put("f", TaskType.CHECKPOINT_TASK, 0, ["billing"], connector_epoch=9)
     with pytest.raises(OwnershipLost, match="a later connector"):
         units.connector.run_once()
@@ -175,7 +84,7 @@ def test_a_connector_that_a_later_one_followed_stops(units: Units) -> None:
 
 def test_committed_offsets_become_checkpoints(units: Units) -> None:
     units.copied(10)
-    units.scene.source.commit("billing", P0, 4, "note")
+    units.scene.source.consumer_commits("billing", P0, 4, "note")
     task = units.make_task("billing")
     task.run_once()
     assert task.problem is None
@@ -185,20 +94,20 @@ def test_committed_offsets_become_checkpoints(units: Units) -> None:
 
 def test_what_has_not_changed_is_not_written_again(units: Units) -> None:
     units.copied(10)
-    units.scene.source.commit("billing", P0, 4)
+    units.scene.source.consumer_commits("billing", P0, 4)
     for task in (units.make_task("billing"), units.make_task("billing")):  # a restart
         for _ in range(3):
             task.run_once()
             units.scene.clock.advance(61)
     assert len(units.checkpoints()) == 1
-    units.scene.source.commit("billing", P0, 5)
+    units.scene.source.consumer_commits("billing", P0, 5)
     task.run_once()
     assert [one.source_offset for one in units.checkpoints()] == [4, 5]
 
 
 def test_an_offset_that_is_not_copied_yet_waits_for_its_record(units: Units) -> None:
     units.copied(10)
-    units.scene.source.commit("billing", P0, 12)
+    units.scene.source.consumer_commits("billing", P0, 12)
     task = units.make_task("billing")
     assert task.run_once() == 1
     assert units.checkpoints() == []
@@ -209,7 +118,7 @@ def test_an_offset_that_is_not_copied_yet_waits_for_its_record(units: Units) -> 
 
 def test_an_offset_that_stays_ahead_is_written_as_the_end_of_the_copy(units: Units) -> None:
     units.copied(10)
-    units.scene.source.commit("billing", P0, 12)
+    units.scene.source.consumer_commits("billing", P0, 12)
     task = units.make_task("billing")
     task.run_once()
     units.scene.clock.advance(16)
@@ -222,7 +131,7 @@ def test_an_offset_older_than_all_syncs_has_no_checkpoint(units: Units) -> None:
     units.copied(0)
     sync = OffsetSync(*P0, 100, 40)
     units.scene.target.write(SYNCS, FakeRecord(sync.key(), sync.value(), 1))
-    units.scene.source.commit("billing", P0, 99)
+    units.scene.source.consumer_commits("billing", P0, 99)
     task = units.make_task("billing")
     task.run_once()
     units.scene.clock.advance(16)
@@ -233,8 +142,8 @@ def test_an_offset_older_than_all_syncs_has_no_checkpoint(units: Units) -> None:
 
 def test_a_group_that_may_not_be_read_is_named_until_it_is_read(units: Units) -> None:
     units.copied(10)
-    units.scene.source.commit("billing", P0, 14)
-    units.scene.source.commit("secret", P0, 4)
+    units.scene.source.consumer_commits("billing", P0, 14)
+    units.scene.source.consumer_commits("secret", P0, 4)
     units.scene.source.forbidden.add("secret")
     task = units.make_task("billing", "secret")
     for _ in range(2):
@@ -255,8 +164,8 @@ def test_without_the_pairs_of_before_a_group_is_not_sent_back(units: Units) -> N
     before = Checkpoint("billing", "east.orders", 0, 150, 80)
     units.scene.target.create_topic(CHECKPOINTS.topic, 1)
     units.scene.target.write(CHECKPOINTS, FakeRecord(before.key(), before.value(), 1))
-    units.scene.source.commit("billing", P0, 160)
-    units.scene.source.commit("late", P0, 140)
+    units.scene.source.consumer_commits("billing", P0, 160)
+    units.scene.source.consumer_commits("late", P0, 140)
     task = units.make_task("billing", "late")
     task.run_once()
     units.scene.clock.advance(16)
@@ -269,7 +178,7 @@ def test_without_the_pairs_of_before_a_group_is_not_sent_back(units: Units) -> N
 
 def test_a_topic_that_may_not_be_made_is_named_and_tried_again(units: Units) -> None:
     units.copied(10)
-    units.scene.source.commit("billing", P0, 4)
+    units.scene.source.consumer_commits("billing", P0, 4)
     units.scene.target.forbidden.add(CHECKPOINTS.topic)
     task = units.make_task("billing")
     assert task.run_once() == 10
@@ -283,7 +192,7 @@ def test_a_topic_that_may_not_be_made_is_named_and_tried_again(units: Units) -> 
 
 def test_a_checkpoint_that_the_target_refuses_is_written_later(units: Units) -> None:
     units.copied(10)
-    units.scene.source.commit("billing", P0, 4)
+    units.scene.source.consumer_commits("billing", P0, 4)
     denied = 29  # TOPIC_AUTHORIZATION_FAILED
     units.scene.target.refuses = lambda at, _: denied if at == CHECKPOINTS else 0
     task = units.make_task("billing")
@@ -296,8 +205,8 @@ def test_a_checkpoint_that_the_target_refuses_is_written_later(units: Units) -> 
 
 def test_groups_that_come_later_are_followed_at_once(units: Units) -> None:
     units.copied(10)
-    units.scene.source.commit("billing", P0, 4)
-    units.scene.source.commit("audit", P0, 6)
+    units.scene.source.consumer_commits("billing", P0, 4)
+    units.scene.source.consumer_commits("audit", P0, 6)
     task = units.make_task("billing")
     task.run_once()
     units.herder.store.put("f", TaskType.CHECKPOINT_TASK, 0, ["audit", "billing"])

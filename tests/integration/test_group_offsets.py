@@ -1,0 +1,213 @@
+"""Consumer groups that fail over to the target, and groups that are left alone; real brokers."""
+
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from support.flows import FlowRun, manifest, spec
+from support.groups import commit, committed, in_transactions, member, read_on
+from support.records import count, make_topic, numbered, produce, unique
+from support.records import read as read_all
+
+from headrace.sandbox import Cluster
+
+WaitUntil = Callable[..., Any]
+INTERVAL_S = 2
+
+
+def applied(name: str, source: Cluster, target: Cluster, topic: str) -> dict[str, Any]:
+    """A flow that sets the groups of one test, as often as it can."""
+    return manifest(
+        name,
+        source,
+        target,
+        topic,
+        groups={"include": [f"{name}-.*"]},
+        discovery={"groupsSeconds": 1},
+        checkpoints={"intervalSeconds": INTERVAL_S, "applyToGroups": True},
+        tasks={"max": 1},
+    )
+
+
+def offsets(cluster: Cluster, group: str) -> dict[int, int]:
+    return {number: offset for number, (offset, _) in committed(cluster, group).items()}
+
+
+def shown(run: FlowRun) -> list[tuple[int, int]]:
+    """What is committed, and its lag, of partitions without a note in ``headrace groups``."""
+    command = [sys.executable, "-m", "headrace", "groups", run.name, "-o", "json"]
+    found = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
+    return [(one["committed"], one["lag"]) for one in found["groups"] if not one["note"]]
+
+
+def message(run: FlowRun) -> str:
+    """What the checkpoint task says of its groups; nothing before it has read them."""
+    for unit in run.units("CheckpointTask"):
+        for condition in run.describe(unit["name"]).get("status", {}).get("conditions", []):
+            return str(condition["message"])
+    return ""
+
+
+def test_a_group_fails_over_and_reads_each_record_once(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    name = unique("failover")
+    topic = make_topic(spec(east), name, 2)
+    in_transactions(east, topic, [(40, True), (3, False), (1, True), (60, True), (2, False)])
+    produce(spec(east), topic, numbered(200, 2))
+    group, copy = f"{name}-billing", f"east.{topic}"
+    commit(east, group, topic, {0: 0, 1: 0})
+    with FlowRun(tmp_path, [applied(name, east, west, topic)]) as run:
+        before = read_on(east, group, topic, 150)
+        last = offsets(east, group)
+        wait_until(
+            lambda: shown(run),
+            within_s=60,
+            until=lambda found: found == [(last[0], 0), (last[1], 0)],
+        )
+        after = read_on(west, group, copy, 1_000)
+        assert run.ready()
+    assert len(before) == 150
+    there = [one.value for records in read_all(spec(east), topic).values() for one in records]
+    assert len(there) == 301
+    assert Counter([*before, *after]) == Counter(there)
+
+
+def test_when_all_is_killed_a_group_reads_again_what_it_read_since_its_checkpoint(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    name = unique("killed")
+    topic = make_topic(spec(east), name, 2)
+    group, copy = f"{name}-billing", f"east.{topic}"
+    commit(east, group, topic, {0: 0, 1: 0})
+    read: list[tuple[float, bytes | None]] = []
+    with FlowRun(tmp_path, [applied(name, east, west, topic)]) as run:
+        wait_until(lambda: offsets(west, group) == {0: 0, 1: 0}, within_s=60)
+        with closing(member(east, group)) as consumer:
+            consumer.subscribe([topic])
+            began_s = time.monotonic()
+            while time.monotonic() - began_s < 20:
+                produce(spec(east), topic, numbered(10, 2, first=len(read)))
+                for _ in range(10):
+                    found = consumer.poll(30)
+                    assert found is not None
+                    assert found.error() is None, found.error()
+                    consumer.commit(message=found, asynchronous=False)
+                    read.append((time.monotonic(), found.value()))
+        wait_until(lambda: count(spec(west), copy) == len(read), within_s=30)
+        killed_s = time.monotonic()
+        for driver in run.drivers():
+            driver.kill()
+        run.process.kill()
+    after = read_on(west, group, copy, 2 * len(read))
+    before = [value for _, value in read]
+    copied = {one.value for records in read_all(spec(west), copy).values() for one in records}
+    assert copied == set(before)
+    again = set(after)
+    assert len(after) == len(again), "read twice on the target"
+    since = {value for at_s, value in read if at_s > killed_s - 3 * INTERVAL_S}
+    print(f"{len(before)} read on the source, {len(again)} of them again on the target")
+    assert again <= since < copied
+    # In order, and to the end: nothing between the group's offset and the end is missed.
+    assert again >= set(before[len(before) - len(again) :])
+
+
+def test_a_group_with_members_on_the_target_is_set_when_they_have_left(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    name = unique("active")
+    topic = make_topic(spec(east), name, 1)
+    produce(spec(east), topic, numbered(100, 1))
+    group, copy = f"{name}-billing", f"east.{topic}"
+    with FlowRun(tmp_path, [applied(name, east, west, topic)]) as run:
+        wait_until(lambda: count(spec(west), copy) == 100, within_s=60)
+        with closing(member(west, group)) as consumer:
+            consumer.subscribe([copy])
+            wait_until(lambda: consumer.poll(0.1) is None and consumer.assignment(), within_s=60)
+            commit(east, group, topic, {0: 40})
+            words = "1 not, as the group has members there"
+            found = wait_until(lambda: message(run), within_s=60, until=lambda m: words in m)
+            assert "1 exact" in found
+            assert offsets(west, group) == {}
+            assert run.ready()
+        wait_until(lambda: offsets(west, group) == {0: 40}, within_s=60)
+        wait_until(lambda: message(run).endswith("groups of the target: 1 set"), within_s=30)
+
+
+def test_a_group_is_neither_moved_back_nor_taken_from_consumers_of_the_target(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    name = unique("foreign")
+    topic = make_topic(spec(east), name, 1)
+    produce(spec(east), topic, numbered(100, 1))
+    reset, there, copy = f"{name}-reset", f"{name}-there", f"east.{topic}"
+    with FlowRun(tmp_path, [applied(name, east, west, topic)]) as run:
+        for group in (reset, there):
+            commit(east, group, topic, {0: 50})
+            wait_until(lambda group=group: offsets(west, group) == {0: 50}, within_s=60)
+        commit(west, there, copy, {0: 55})
+        commit(east, there, topic, {0: 90})
+        commit(east, reset, topic, {0: 10})
+        words = (
+            "in groups of the target: 1 not, as consumers there have committed, "
+            "1 not, as the group is behind them already"
+        )
+        wait_until(lambda: message(run), within_s=60, until=lambda found: found.endswith(words))
+        assert (offsets(west, there), offsets(west, reset)) == ({0: 55}, {0: 50})
+        commit(east, reset, topic, {0: 60})
+        wait_until(lambda: offsets(west, reset) == {0: 60}, within_s=30)
+        assert offsets(west, there) == {0: 55}
+
+
+def test_without_the_right_to_commit_checkpoints_are_written_and_the_right_is_named(
+    east: Cluster, start_cluster: Callable[..., Cluster], tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    west = start_cluster(
+        "strict",
+        properties={
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "allow.everyone.if.no.acl.found": "true",
+        },
+    )
+    name = unique("rights")
+    topic = make_topic(spec(east), name, 1)
+    produce(spec(east), topic, numbered(100, 1))
+    group = f"{name}-billing"
+    admin = AdminClient({"bootstrap.servers": west.bootstrap_servers})
+    only = AclBinding(
+        ResourceType.GROUP,
+        group,
+        ResourcePatternType.LITERAL,
+        "User:ANONYMOUS",
+        "*",
+        AclOperation.DESCRIBE,
+        AclPermissionType.ALLOW,
+    )
+    for future in admin.create_acls([only]).values():
+        future.result(20)
+    commit(east, group, topic, {0: 40})
+
+    def error() -> str:
+        (unit,) = run.units("CheckpointTask")
+        return str(unit.get("lastError", {}).get("message", ""))
+
+    with FlowRun(tmp_path, [applied(name, east, west, topic)]) as run:
+        wait_until(lambda: run.units("CheckpointTask"), within_s=60)
+        found = wait_until(error, within_s=60, until=lambda found: found)
+        assert f"set the committed offsets of group {group}" in found
+        assert "grant the principal rights on this group" in found
+        assert "1 exact; in groups of the target: 1 not, as the target refuses it" in message(run)

@@ -1,0 +1,73 @@
+"""Consumer groups of real brokers, and what they read."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from support.records import unique
+
+from headrace.sandbox import Cluster
+
+
+def commit(cluster: Cluster, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+    """As a consumer of that group does."""
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": group}
+    with closing(Consumer(settings)) as consumer:
+        consumer.commit(
+            offsets=[TopicPartition(topic, number, at) for number, at in offsets.items()],
+            asynchronous=False,
+        )
+
+
+def in_transactions(cluster: Cluster, topic: str, batches: Iterable[tuple[int, bool]]) -> None:
+    """So many records in each transaction, committed or aborted: each leaves a marker."""
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": unique("tx")}
+    )
+    producer.init_transactions(20)
+    for size, committed in batches:
+        producer.begin_transaction()
+        for n in range(size):
+            producer.produce(topic, b"%d" % n, b"tx-%d" % n, 0)
+        assert producer.flush(20) == 0  # an abort would drop what is not sent
+        if committed:
+            producer.commit_transaction(20)
+        else:
+            producer.abort_transaction(20)
+
+
+def committed(cluster: Cluster, group: str) -> dict[int, tuple[int, str]]:
+    """Offset and metadata, by partition (of a group of one topic)."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    asked = [ConsumerGroupTopicPartitions(group)]
+    found = admin.list_consumer_group_offsets(asked)[group].result(20)
+    return {at.partition: (at.offset, at.metadata or "") for at in found.topic_partitions}
+
+
+def member(cluster: Cluster, group: str) -> Consumer:
+    """A consumer that commits only when it is told to, and begins without an offset at the end: so
+    a group without an offset misses what there is."""
+    settings = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "group.id": group,
+        "enable.auto.commit": "false",
+        "auto.offset.reset": "latest",
+        "isolation.level": "read_committed",
+    }
+    return Consumer(settings)
+
+
+def read_on(cluster: Cluster, group: str, topic: str, records: int) -> list[bytes | None]:
+    """Read so many records in the group, and commit each; their values. It ends earlier when there
+    is none for five seconds."""
+    values: list[bytes | None] = []
+    with closing(member(cluster, group)) as consumer:
+        consumer.subscribe([topic])
+        wait_s = 30.0  # to join
+        while len(values) < records and (message := consumer.poll(wait_s)) is not None:
+            assert message.error() is None, message.error()
+            values.append(message.value())
+            consumer.commit(message=message, asynchronous=False)
+            wait_s = 5.0
+    return values
