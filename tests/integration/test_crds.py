@@ -187,6 +187,16 @@ BAD = [
         "goes with startFrom: Timestamp only",
     ),
     Bad(
+        flow(policy={"type": "RenameMap"}),
+        "spec.policy.renames",
+        "is required with type: RenameMap",
+    ),
+    Bad(
+        flow(policy={"renames": {"orders": "sales"}}),
+        "spec.policy.renames",
+        "goes with type: RenameMap only",
+    ),
+    Bad(
         flow(onRecordError="DeadLetter"),
         "spec.deadLetterTopic",
         "is required with onRecordError: DeadLetter",
@@ -479,7 +489,6 @@ def test_python_decides_which_regular_expressions_there_are(
     ("document", "field", "sentence"),
     [
         (flow(delivery="ExactlyOnce"), "spec.delivery", "must be AtLeastOnce"),
-        (flow(policy={"type": "mine"}), "spec.policy.type", "must be Default or Identity"),
         (flow(acls={"sync": True}), "spec.acls.sync", "must be false"),
         (
             flow(source=EAST | {"authentication": {"type": "OAuthBearer"}}),

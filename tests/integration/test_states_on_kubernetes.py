@@ -26,7 +26,6 @@ OAUTH = {"authentication": {"type": "OAuthBearer"}}
 ASKED = {
     "source": (manifests.EAST | OAUTH, "must be Plain or ScramSha256 or ScramSha512"),
     "target": (manifests.WEST | OAUTH, "must be Plain or ScramSha256 or ScramSha512"),
-    "policy": ({"type": "mine"}, "must be Default or Identity"),
     "delivery": ("ExactlyOnce", "must be AtLeastOnce"),
     "acls": ({"sync": True}, "must be false"),
 }

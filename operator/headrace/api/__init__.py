@@ -87,7 +87,7 @@ from headrace.api.task import (
     TaskType,
     Work,
 )
-from headrace.api.topics import HEARTBEATS
+from headrace.api.topics import HEARTBEATS, is_internal
 from headrace.api.unbuilt import Unbuilt, unbuilt
 
 __all__ = [
@@ -175,6 +175,7 @@ __all__ = [
     "conditions_of",
     "dated",
     "format_ranges",
+    "is_internal",
     "label_value",
     "load",
     "parse_ranges",

@@ -16,7 +16,8 @@ from headrace.api.cluster import (
 from headrace.api.drivers import Drivers
 from headrace.api.extensions import FILLED_IN_BY_SERVER, Rule
 from headrace.api.flow_status import ReplicationFlowStatus
-from headrace.api.meta import API_VERSION, ObjectMeta, name_breaches
+from headrace.api.meta import API_VERSION, ObjectMeta
+from headrace.api.meta import name_breaches as object_name_breaches
 from headrace.api.model import (
     AtLeastOne,
     Breach,
@@ -30,10 +31,14 @@ from headrace.api.model import (
     Topic,
 )
 from headrace.api.pauses import PausedPartitions
+from headrace.api.renames import copy_breaches, name_breaches
+from headrace.api.topics import HEARTBEATS
 
 _PLUGIN = r"[a-zA-Z0-9]([a-zA-Z0-9._-]*[a-zA-Z0-9])?"
 PolicyType = Annotated[
-    str, Field(max_length=63), Matching(_PLUGIN, "must be Default, Identity or a plug-in's name")
+    str,
+    Field(max_length=63),
+    Matching(_PLUGIN, "must be Default, Identity, RenameMap or a plug-in's name"),
 ]
 AssignorName = Annotated[
     str, Field(max_length=63), Matching(_PLUGIN, "must be an assignor's name, like sticky")
@@ -136,16 +141,6 @@ class Groups(Model):
         "__.*",
     )
     """Regular expressions; a group that matches one is not followed. Wins over include."""
-
-
-class Policy(Model):
-    """How target topics are named."""
-
-    type: PolicyType = "Default"
-    """Default puts the source's alias before the name, Identity keeps the name; or the name of a
-    plug-in (entry point headrace.policies)."""
-    separator: Separator = "."
-    """What the Default policy puts between alias and name."""
 
 
 class Tasks(Model):
@@ -268,7 +263,27 @@ class _Beside:
 
 _START_TIMESTAMP = _Beside("startTimestamp", "startFrom", StartFrom.TIMESTAMP)
 _DEAD_LETTER_TOPIC = _Beside("deadLetterTopic", "onRecordError", OnRecordError.DEAD_LETTER)
+_RENAMES = _Beside("renames", "type", "RenameMap")
 _SAME_ALIAS = "is immutable: topics and MirrorMaker 2's records bear it; make another flow instead"
+
+
+class Policy(Model):
+    """How target topics are named."""
+
+    type: PolicyType = "Default"
+    """Default puts the source's alias before the name, Identity keeps the name, RenameMap gives the
+    names of renames; or the name of a plug-in (entry point headrace.policies)."""
+    separator: Separator = "."
+    """What the Default policy puts between alias and name."""
+    renames: Annotated[dict[Topic, Topic], Field(min_length=1, max_length=500)] | None = None
+    """With RenameMap: names on the target, by names on the source, as with {orders: sales.orders}.
+    Topics that it does not have keep their names."""
+
+    rules = _RENAMES.rules
+
+    def _breaches(self) -> Iterator[Breach]:
+        yield from _RENAMES.breaches(self.renames, self.type)
+        yield from name_breaches(self.renames or {})
 
 
 class ReplicationFlowSpec(Model):
@@ -349,6 +364,17 @@ class ReplicationFlowSpec(Model):
         yield from breaches_between(self.source, self.target)
         yield from _START_TIMESTAMP.breaches(self.start_timestamp, self.start_from)
         yield from _DEAD_LETTER_TOPIC.breaches(self.dead_letter_topic, self.on_record_error)
+        yield from copy_breaches(
+            self.policy.renames or {}, self.topics.include, self.topics.exclude, self._taken()
+        )
+
+    def _taken(self) -> dict[str, str]:
+        """Names on the target that no renamed topic may have."""
+        heartbeats = f"{self.source.alias}{self.policy.separator}{HEARTBEATS}"
+        found = {heartbeats: "the copy of the source's heartbeats", HEARTBEATS: "headrace's own"}
+        return found | (
+            {self.dead_letter_topic: "spec.deadLetterTopic"} if self.dead_letter_topic else {}
+        )
 
 
 class ReplicationFlow(Model):
@@ -366,4 +392,4 @@ class ReplicationFlow(Model):
     """What headrace sees; written by headrace."""
 
     def _breaches(self) -> Iterator[Breach]:
-        yield from name_breaches(self.metadata)
+        yield from object_name_breaches(self.metadata)

@@ -41,7 +41,6 @@ _PASSWORDS = (
 FLOW = (
     Part("source.authentication.type", built=_PASSWORDS),
     Part("target.authentication.type", built=_PASSWORDS),
-    Part("policy.type", built=("Default", "Identity")),
     Part("delivery", built=(Delivery.AT_LEAST_ONCE,)),
     Part("acls.sync", built=(False,)),
 )

@@ -1,7 +1,12 @@
 """A mirror test of one of our flows, with all that it takes from the flow written out."""
 
 from headrace.api import FLOW_LABEL, ClusterSpec, Delivery, MirrorTest, ReplicationFlow
+from headrace.errors import InvalidSpec
+from headrace.mirror_test.load_topics import load_topics
 from headrace.replication import policy_for
+
+_ANY = "headrace-any-topic"
+"""A name that stands for all: what a policy makes of it, it makes of others."""
 
 
 def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
@@ -10,7 +15,6 @@ def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
     It has no ``flowName``; an annotation has the name of the flow.
     """
     spec = test.spec
-    policy = policy_for(flow.spec.policy, flow.spec.source.alias)
     budgets = spec.budgets
     if budgets.duplicated is None and flow.spec.delivery is Delivery.EXACTLY_ONCE:
         budgets = budgets.model_copy(update={"duplicated": 0})
@@ -26,10 +30,23 @@ def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
                     "target": ClusterSpec.model_validate(
                         {name: getattr(target, name) for name in ClusterSpec.model_fields}
                     ),
-                    "target_topic": policy.target_topic("{topic}"),
+                    "target_topic": _template(test, flow),
                     "budgets": budgets,
                     "chaos": (),
                 }
             ),
         }
     )
+
+
+def _template(test: MirrorTest, flow: ReplicationFlow) -> str:
+    """How the flow names topics; ``InvalidSpec`` when it names one of the load's otherwise."""
+    policy = policy_for(flow.spec.policy, flow.spec.source.alias)
+    template = policy.target_topic(_ANY).replace(_ANY, "{topic}")
+    for topic in load_topics(test):
+        if (copy := policy.target_topic(topic)) != template.format(topic=topic):
+            raise InvalidSpec(
+                f"flow {flow.metadata.name} copies topic {topic} as {copy}, and others as "
+                f"{template}: a mirror test needs topics that are all named alike; give it others"
+            )
+    return template

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from headrace.api import FLOW_LABEL, ClusterAccess, ClusterSpec, MirrorTest, Model
 from headrace.errors import InvalidSpec
+from headrace.mirror_test.load_topics import load_topics
 
 
 class Run(Model):
@@ -40,12 +41,9 @@ class Run(Model):
     @property
     def topics(self) -> dict[str, str]:
         """Topics of the load: the target's name by the source's."""
-        load = self.test.spec.load
-        names = load.names or tuple(
-            f"{self.test.metadata.name}-{n}" for n in range(load.topics or 0)
-        )
-        template = self.test.spec.target_topic
-        return {name: template.format(source=self.source.alias, topic=name) for name in names}
+        template, alias = self.test.spec.target_topic, self.source.alias
+        names = load_topics(self.test)
+        return {name: template.format(source=alias, topic=name) for name in names}
 
     def _resolved(self, cluster: ClusterSpec | None, field: str) -> ClusterAccess:
         if cluster is None:

@@ -17,8 +17,10 @@ from headrace.replication.group_offsets import (
 )
 from headrace.replication.group_splitting import split_groups
 from headrace.replication.heartbeats import Heartbeat
+from headrace.replication.loops import Direction, Loop, find_loop
 from headrace.replication.offset_syncs import STRETCH, OffsetSync, offset_syncs_topic
-from headrace.replication.policies import ReplicationPolicy, policy_for
+from headrace.replication.policies import policy_for
+from headrace.replication.policy import ReplicationPolicy
 from headrace.replication.progress import (
     Confirmed,
     Loss,
@@ -38,7 +40,9 @@ __all__ = [
     "Checkpoint",
     "Confirmed",
     "CopiedTo",
+    "Direction",
     "Heartbeat",
+    "Loop",
     "Loss",
     "NameFilter",
     "OffsetSync",
@@ -57,6 +61,7 @@ __all__ = [
     "config_changes",
     "decode_applied",
     "encode_applied",
+    "find_loop",
     "judge",
     "next_checkpoint",
     "offset_syncs_topic",

@@ -3,12 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from headrace.api import HEARTBEATS
-from headrace.replication.policies import ReplicationPolicy
-
-_INTERNAL = re.compile(r"__.*|\..*|.*[-.]internal")
-"""Never replicated, whatever a flow says (MirrorMaker 2's isInternalTopic): a copy of another
-cluster's bookkeeping would be taken for one's own."""
+from headrace.api import HEARTBEATS, is_internal
+from headrace.replication.policy import ReplicationPolicy
 
 
 class NameFilter:
@@ -43,7 +39,7 @@ class TopicFilter:
         """Whether this topic of the source is replicated."""
         if topic == HEARTBEATS:
             return True
-        if _INTERNAL.fullmatch(topic) or self._policy.came_from(topic, self._target_alias):
+        if is_internal(topic) or self._policy.came_from(topic, self._target_alias):
             return False
         return self._names.matches(topic)
 

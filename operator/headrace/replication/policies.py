@@ -1,27 +1,12 @@
 """How a topic of the source is named on the target (MirrorMaker 2's ReplicationPolicy)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cached_property
 
 from headrace.api import HEARTBEATS, Policy
-from headrace.errors import InvalidSpec
-
-
-class ReplicationPolicy(Protocol):
-    """Names of topics on the target."""
-
-    def target_topic(self, topic: str) -> str:
-        """The target's name of a topic of the source."""
-        ...
-
-    def source_topic(self, topic: str) -> str | None:
-        """The source's name of a topic of the target; ``None`` when it is not of this source."""
-        ...
-
-    def came_from(self, topic: str, alias: str) -> bool:
-        """Whether a topic's name says that it was copied from the cluster ``alias``, or by way of
-        it."""
-        ...
+from headrace.replication.policy import ReplicationPolicy
+from headrace.replication.policy_plug_ins import open_policy
 
 
 @dataclass(frozen=True)
@@ -73,13 +58,43 @@ class IdentityReplicationPolicy:
         return topic == f"{alias}{self.separator}{HEARTBEATS}"
 
 
+@dataclass(frozen=True)
+class RenameMapPolicy:
+    """Names by a map; what it does not have keeps its name, as with Identity."""
+
+    kept: IdentityReplicationPolicy
+    renames: Mapping[str, str]
+
+    def target_topic(self, topic: str) -> str:
+        """See ``ReplicationPolicy``."""
+        return self.renames.get(topic) or self.kept.target_topic(topic)
+
+    def source_topic(self, topic: str) -> str | None:
+        """See ``ReplicationPolicy``."""
+        if (found := self._sources.get(topic)) is not None:
+            return found
+        return None if topic in self.renames else self.kept.source_topic(topic)
+
+    def came_from(self, topic: str, alias: str) -> bool:
+        """See ``ReplicationPolicy``."""
+        return self.kept.came_from(topic, alias)
+
+    @cached_property
+    def _sources(self) -> Mapping[str, str]:
+        return {renamed: topic for topic, renamed in self.renames.items()}
+
+
 def policy_for(policy: Policy, source_alias: str) -> ReplicationPolicy:
-    """The policy that a flow asks for; raises ``InvalidSpec`` for one that is not known."""
+    """The policy that a flow asks for; one of ours goes before a plug-in.
+
+    Raises ``InvalidSpec`` for one that is not known.
+    """
+    identity = IdentityReplicationPolicy(source_alias, policy.separator)
     match policy.type:
         case "Default":
             return DefaultReplicationPolicy(source_alias, policy.separator)
         case "Identity":
-            return IdentityReplicationPolicy(source_alias, policy.separator)
-    raise InvalidSpec(
-        f"spec.policy.type: {policy.type} is no known policy; use Default or Identity"
-    )
+            return identity
+        case "RenameMap":
+            return RenameMapPolicy(identity, policy.renames or {})
+    return open_policy(policy.type, source_alias, policy.separator)

@@ -13,7 +13,7 @@ from headrace.api import (
     unbuilt,
 )
 from headrace.api.mistakes import Key
-from headrace.connect.preflight import check_client
+from headrace.connect.preflight import check_client, check_policy, loops
 from headrace.errors import InvalidSpec
 from headrace.placement import check_assignor
 
@@ -21,6 +21,7 @@ Path = tuple[Key, ...]
 
 _CHECKS: tuple[tuple[Path, Callable[[ReplicationFlow], object]], ...] = (
     (("spec", "tasks", "assignor"), lambda flow: check_assignor(flow.spec.tasks.assignor)),
+    (("spec", "policy", "type"), check_policy),
     (("metadata", "annotations", RESET_ANNOTATION), lambda flow: Resets.asked(flow.metadata)),
     (("spec", "source", "config"), lambda flow: check_client(flow.spec.source)),
     (("spec", "target", "config"), lambda flow: check_client(flow.spec.target)),
@@ -30,11 +31,15 @@ _CHECKS: tuple[tuple[Path, Callable[[ReplicationFlow], object]], ...] = (
 def refusals(manifest: Manifest) -> list[Mistake]:
     """A sentence, with its file and line, for all that has to be changed; asks no broker."""
     checked: list[ReplicationFlow | MirrorTest] = [*manifest.flows, *manifest.tests]
-    return [
+    refused = [
         manifest.mistake(found, path, sentence)
         for found in checked
         for path, sentence in _refused(found)
     ]
+    if refused:
+        return refused  # a policy that is not known names nothing
+    between = loops(manifest.flows)
+    return [manifest.mistake(flow, ("spec", "policy", "renames"), why) for flow, why in between]
 
 
 def refuse(manifest: Manifest) -> Manifest:

@@ -2,6 +2,7 @@
 
 import pytest
 import yaml
+from pydantic import ValidationError
 from support.manifests import EAST, WEST, Document, Say, flow
 
 from headrace.api import ReplicationFlow
@@ -13,7 +14,7 @@ def test_defaults_are_those_of_the_design() -> None:
     defaults = """
     topics: {include: [orders], exclude: ['.*[\\-\\.]internal', '.*\\.replica', '__.*']}
     groups: {include: [".*"], exclude: ["console-consumer-.*", "connect-.*", "__.*"]}
-    policy: {type: Default, separator: "."}
+    policy: {type: Default, separator: ".", renames: null}
     delivery: AtLeastOnce
     mover: Auto
     batchVerification: Sampled
@@ -122,7 +123,65 @@ def test_what_a_user_set_stays_known() -> None:
         ),
         (
             {"policy": {"type": "a b"}},
-            'spec.policy.type: got "a b", must be Default, Identity or a plug-in\'s name',
+            'spec.policy.type: got "a b", '
+            "must be Default, Identity, RenameMap or a plug-in's name",
+        ),
+        (
+            {"policy": {"type": "RenameMap"}},
+            "spec.policy.renames: is required with type: RenameMap",
+        ),
+        (
+            {"policy": {"renames": {"orders": "sales"}}},
+            "spec.policy.renames: goes with type: RenameMap only",
+        ),
+        *(
+            (
+                {
+                    "topics": {"include": ["orders", "users", "heartbeats", "__a"]},
+                    "policy": {"type": "RenameMap", "renames": renames},
+                    "onRecordError": "DeadLetter",
+                    "deadLetterTopic": "dead",
+                },
+                sentence,
+            )
+            for renames, sentence in [
+                (
+                    {"orders": "users"},
+                    'spec.policy.renames.orders: got "users", must be another name: the source\'s '
+                    "users is copied, too, and keeps its name; rename it, or exclude it in "
+                    "spec.topics",
+                ),
+                (
+                    {"order": "sales"},
+                    'spec.policy.renames.order: got "sales", is not copied: spec.topics does not '
+                    "match order",
+                ),
+                (
+                    {"orders": "dead"},
+                    'spec.policy.renames.orders: got "dead", must be another name: dead is '
+                    "spec.deadLetterTopic",
+                ),
+                (
+                    {"orders": "east.heartbeats"},
+                    'spec.policy.renames.orders: got "east.heartbeats", must be another name: '
+                    "east.heartbeats is the copy of the source's heartbeats",
+                ),
+                (
+                    {"orders": "sales.internal"},
+                    'spec.policy.renames.orders: got "sales.internal", must be no internal topic: '
+                    "these begin with two underscores or a dot, or end in -internal or .internal",
+                ),
+                (
+                    {"heartbeats": "beats"},
+                    'spec.policy.renames.heartbeats: got "beats", must not be heartbeats: these '
+                    "have a name of their own on the target",
+                ),
+                (
+                    {"orders": "a b"},
+                    'spec.policy.renames.orders: got "a b", '
+                    "must be a topic's name: letters, digits, '.', '_', '-'",
+                ),
+            ]
         ),
         (
             {"policy": {"separator": "/"}},
@@ -180,3 +239,19 @@ def test_conditions_of_other_tools_are_not_read() -> None:
 def test_rules_between_fields_are_all_said(say: Say) -> None:
     wrong = flow(target=WEST | {"alias": "east"}, startFrom="Timestamp", deadLetterTopic="dead")
     assert len(say(wrong)) == 3
+
+
+def test_two_topics_that_would_be_one_are_both_named() -> None:
+    renames = {"orders": "sales", "users": "sales"}
+    document = flow(topics={"include": [".*"]}, policy={"type": "RenameMap", "renames": renames})
+    with pytest.raises(ValidationError) as wrong:
+        ReplicationFlow.model_validate(document)
+    assert [(one["loc"][-1], one["msg"]) for one in wrong.value.errors()] == [
+        (topic, "must be another name: orders and users would be one topic") for topic in renames
+    ]
+
+
+def test_topics_may_exchange_their_names() -> None:
+    renames = {"orders": "users", "users": "orders"}
+    document = flow(topics={"include": [".*"]}, policy={"type": "RenameMap", "renames": renames})
+    assert ReplicationFlow.model_validate(document).spec.policy.renames == renames

@@ -52,10 +52,6 @@ def test_a_flow_that_asks_for_nothing_that_is_missing() -> None:
             "use Plain or ScramSha256 or ScramSha512",
         ),
         (
-            {"policy": {"type": "mine"}},
-            "spec.policy.type: mine is not built yet; use Default or Identity",
-        ),
-        (
             {"delivery": "ExactlyOnce"},
             "spec.delivery: ExactlyOnce is not built yet; use AtLeastOnce",
         ),

@@ -118,3 +118,48 @@ def test_they_agree_on_whatever_is_written(fields: dict[str, object]) -> None:
 def test_no_file_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate"]) == Exit.USAGE
     assert "Missing argument 'FILES...'" in capsys.readouterr().err
+
+
+def renamed(name: str, source: str, target: str, include: str, renames: str) -> str:
+    return f"""\
+---
+apiVersion: headrace.dev/v1alpha1
+kind: ReplicationFlow
+metadata: {{name: {name}}}
+spec:
+  source: {{alias: {source}, bootstrapServers: "{source}:9092"}}
+  target: {{alias: {target}, bootstrapServers: "{target}:9092"}}
+  topics: {{include: ["{include}"]}}
+  policy:
+    type: RenameMap
+    renames: {renames}
+"""
+
+
+def test_records_that_would_go_round_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "flows.yaml"
+    there = renamed("there", "east", "west", "orders", "{orders: sales}")
+    back = renamed("back", "west", "east", "sales", "{sales: orders}")
+    file.write_text(there + back)
+    assert main(["validate", str(file)]) == Exit.USAGE
+    assert capsys.readouterr().out == (
+        f"{file}:11: spec.policy.renames: records of orders would go round: this flow copies it as "
+        "sales, flow back copies that back as orders, which this flow copies again; exclude one of "
+        f"them in spec.topics of its flow\n{file}:22: spec.policy.renames: records of sales would "
+        "go round: this flow copies it as orders, flow there copies that back as sales, which this "
+        "flow copies again; exclude one of them in spec.topics of its flow\n"
+    )
+    file.write_text(there + back.replace("sales: orders", "sales: bills"))
+    assert main(["validate", str(file)]) == Exit.OK
+
+
+def test_a_policy_that_is_not_known_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "flow.yaml"
+    file.write_text(FLOW + "  policy: {type: mine}\n")
+    assert main(["validate", str(file)]) == Exit.USAGE
+    sentence = f"{file}:8: spec.policy.type: there is no policy mine; known here are Default, Ident"
+    assert capsys.readouterr().out.startswith(sentence)

@@ -14,6 +14,7 @@ from headrace.api.labels import FLOW_LABEL
 from headrace.cli import verify
 from headrace.cli.exits import Exit
 from headrace.cli.main import main
+from headrace.errors import InvalidSpec
 from headrace.mirror_test import Run
 from headrace.mirror_test.resolve import resolve
 
@@ -206,6 +207,26 @@ def test_a_test_takes_clusters_names_and_promises_from_its_flow(
     assert (run.source.bootstrap_servers, run.target.bootstrap_servers) == ("e:1", "w:1")
     assert run.flow == resolved.metadata.annotations[FLOW_LABEL] == "orders"
     assert run.test.spec.budgets.duplicated == 0
+
+
+def test_a_topic_of_the_load_that_the_flow_names_otherwise_is_refused() -> None:
+    renames = {"t-1": "renamed"}
+    flow = ReplicationFlow.model_validate(
+        {
+            "metadata": {"name": "orders"},
+            "spec": {
+                "source": {"alias": "east", "bootstrapServers": "e:1"},
+                "target": {"alias": "west", "bootstrapServers": "w:1"},
+                "topics": {"include": ["t-.*"]},
+                "policy": {"type": "RenameMap", "renames": renames},
+            },
+        }
+    )
+    test = MirrorTest.model_validate(manifest(flowName="orders", load={"topics": 2}))
+    with pytest.raises(InvalidSpec, match=r"copies topic t-1 as renamed, and others as {topic}: "):
+        resolve(test, flow)
+    one = MirrorTest.model_validate(manifest(flowName="orders", load={"topics": 1}))
+    assert resolve(one, flow).spec.target_topic == "{topic}"
 
 
 @pytest.mark.parametrize(

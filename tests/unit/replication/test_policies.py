@@ -23,8 +23,26 @@ def test_identity_keeps_all_names_but_heartbeats() -> None:
     assert IDENTITY.source_topic("east.heartbeats") == "heartbeats"
 
 
+def test_a_map_gives_names_and_all_others_stay() -> None:
+    renames = {"orders": "sales", "users": "orders"}
+    policy = policy_for(Policy(type="RenameMap", renames=renames), "east")
+    names = {
+        "orders": "sales",
+        "users": "orders",
+        "bills": "bills",
+        "heartbeats": "east.heartbeats",
+    }
+    assert {topic: policy.target_topic(topic) for topic in names} == names
+    assert {copy: policy.source_topic(copy) for copy in names.values()} == {
+        copy: topic for topic, copy in names.items()
+    }
+    assert policy.source_topic("users") is None, "the source's has another name"
+    assert policy.came_from("west.heartbeats", "west")
+    assert not policy.came_from("west.orders", "west")
+
+
 def test_an_unknown_policy_is_refused_by_name() -> None:
-    with pytest.raises(InvalidSpec, match="Fancy is no known policy"):
+    with pytest.raises(InvalidSpec, match="no policy Fancy; known here are Default, Identity, Ren"):
         policy_for(Policy(type="Fancy"), "east")
 
 
