@@ -1,7 +1,7 @@
 """Where the consumer groups of a flow would go on, by what both clusters hold now; nothing is
 written."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -71,16 +71,17 @@ def report_groups(context: FlowContext) -> GroupReport:
     names: the checkpoints are there without it."""
     checkpoints = _checkpoints(context)
     try:
-        committed, problems = _committed(context)
+        committed, unread = _committed(context)
     except HeadraceError as error:
         positions = [GroupPosition(*at, None, one[0], "") for at, one in checkpoints.items()]
         problems = [str(error)]
     else:
-        notes = _Notes(context, {position.at for position in committed})
+        notes = _Notes(context, {position.at for position in committed}, unread)
         positions = [
             _position(at, committed.get(at), checkpoints.get(at), notes)
             for at in committed.keys() | checkpoints.keys()
         ]
+        problems = list(unread.values())
     if context.spec.checkpoints.apply_to_groups:
         positions, refused = _with_held(context, positions, checkpoints)
         problems += refused
@@ -91,7 +92,7 @@ def _position(
     at: GroupPartition, committed: int | None, stored: StoredCheckpoint | None, notes: "_Notes"
 ) -> GroupPosition:
     checkpoint = stored.checkpoint if stored else None
-    return GroupPosition(*at, committed, checkpoint, notes.of(at.at, committed, checkpoint))
+    return GroupPosition(*at, committed, checkpoint, notes.of(at, committed, checkpoint))
 
 
 def _with_held(
@@ -133,7 +134,8 @@ def _checkpoints(context: FlowContext) -> dict[GroupPartition, StoredCheckpoint]
     return found
 
 
-def _committed(context: FlowContext) -> tuple[dict[GroupPartition, int], list[str]]:
+def _committed(context: FlowContext) -> tuple[dict[GroupPartition, int], dict[str, str]]:
+    """And why that of some groups cannot be read."""
     groups = {group for group in context.source.groups() if context.groups.matches(group)}
     committed, refused = context.source.committed(groups)
     found = {
@@ -142,13 +144,20 @@ def _committed(context: FlowContext) -> tuple[dict[GroupPartition, int], list[st
         for at, one in offsets.items()
         if context.topics.matches(at.topic)
     }
-    return found, [str(error) for error in refused.values()]
+    return found, {group: str(error) for group, error in refused.items()}
 
 
 class _Notes:
     """What there is to say of a position."""
 
-    def __init__(self, context: FlowContext, partitions: Iterable[TopicPartition]) -> None:
+    def __init__(
+        self,
+        context: FlowContext,
+        partitions: Iterable[TopicPartition],
+        unread: Container[str],
+    ) -> None:
+        """``unread``: groups of which nothing is known."""
+        self._unread = unread
         self._copied_to = _copied_to(context, partitions)
         self._syncs = SyncedOffsetLog(context)
         if context.offset_syncs_admin.describe([context.offset_syncs.topic]):
@@ -157,9 +166,12 @@ class _Notes:
             finally:
                 self._syncs.close()
 
-    def of(self, at: TopicPartition, committed: int | None, checkpoint: Checkpoint | None) -> str:
+    def of(
+        self, position: GroupPartition, committed: int | None, checkpoint: Checkpoint | None
+    ) -> str:
+        group, at = position
         if committed is None:
-            return GONE
+            return "" if group in self._unread else GONE
         copied = self._copied_to.get(at)
         translated = self._syncs.offsets.translate(at, committed, copied)
         if translated is None:

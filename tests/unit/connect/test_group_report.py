@@ -128,7 +128,11 @@ def test_a_group_that_may_not_be_read_is_named(scene: Scene) -> None:
     copy(scene, 10)
     scene.source.consumer_commits("secret", P0, 9)
     scene.source.forbidden.add("secret")
-    assert report_groups(scene.context).problems == ("may not read secret",)
+    last = Checkpoint("secret", *COPY, 4, 4)
+    checkpoint(scene, last)
+    report = report_groups(scene.context)
+    assert report.problems == ("may not read secret",)
+    assert report.positions == (("secret", P0, None, last, "", None),)
 
 
 def test_what_groups_of_the_target_hold(scene: Scene) -> None:
