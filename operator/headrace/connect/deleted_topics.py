@@ -7,6 +7,7 @@ from dataclasses import replace
 from headrace.api import HEARTBEATS, LossAction, LossCause, OnDataLoss, TopicPartition
 from headrace.connect.context import FlowContext
 from headrace.connect.losses import deleted_on_source, is_shown, sentence
+from headrace.errors import Fatal
 from headrace.logs import get_logger
 from headrace.replication import Loss, Progress
 
@@ -46,7 +47,7 @@ class DeletedTopics:
         stored = self._stored()
         absent = {at.topic for at in stored}.difference(there)
         if absent:
-            absent -= self._context.source.describe(absent).keys()
+            absent -= self._described(absent)
             self._context.progress.read_to_end()
             stored = self._stored()
         known = {at.topic for at, one in stored.items() if one.loss and _is_deletion(one.loss)}
@@ -57,6 +58,16 @@ class DeletedTopics:
             of_topic = {at: one for at, one in stored.items() if at.topic == topic}
             losses |= self._settle(topic, of_topic)
         self.losses = losses
+
+    def _described(self, topics: Set[str]) -> Set[str]:
+        """Those that are there, or that the flow may not ask for (any more)."""
+        describe = self._context.source.describe
+        try:
+            return describe(topics).keys()
+        except Fatal:
+            if len(topics) == 1:
+                return topics
+        return {topic for one in topics for topic in self._described({one})}
 
     def _stored(self) -> dict[TopicPartition, Progress]:
         """Of the topics that the flow is to copy, and copies to where it would now."""

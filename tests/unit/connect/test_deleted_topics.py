@@ -3,7 +3,7 @@
 See ``test_source_task`` for what is a fake.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 from support.source_tasks import P0, P1, TOPIC, Scene
@@ -11,6 +11,8 @@ from support.source_tasks import P0, P1, TOPIC, Scene
 from headrace.api import LossAction, LossCause, OnDataLoss, TopicPartition
 from headrace.connect.deleted_topics import DeletedTopics
 from headrace.connect.losses import sentence
+from headrace.errors import Fatal
+from headrace.kafka import Topic
 from headrace.replication import Loss
 
 
@@ -111,6 +113,30 @@ def test_a_topic_that_a_list_lacks_for_a_moment_is_not_deleted(scene: Scene) -> 
     for _ in range(3):
         deleted.find((), set())  # the broker describes it all the same
     assert not deleted.losses
+    assert scene.position() == 2
+
+
+def test_a_topic_that_may_not_be_described_any_more_is_not_deleted(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.change_spec(topics={"include": [TOPIC, "payments"]})
+    two_copied_of_three(scene)
+    payments = scene.context.progress_key(TopicPartition("payments", 0))
+    scene.context.progress.write({payments: scene.stored(P0)})
+    describe = scene.source.describe
+
+    def refusing(names: Iterable[str]) -> dict[str, Topic]:
+        if TOPIC in (asked := list(names)):
+            raise Fatal("grant Describe")
+        return describe(asked)
+
+    monkeypatch.setattr(scene.source, "describe", refusing)
+    scene.context.progress.read_to_end()
+    deleted = DeletedTopics(scene.context)
+    deleted.saw({TopicPartition("payments", 0): 9})
+    for _ in range(3):
+        deleted.find((), set())
+    assert {at.topic for at in deleted.losses} == {"payments"}
     assert scene.position() == 2
 
 
