@@ -23,9 +23,9 @@ from headrace.kafka import (
     Message,
     Producer,
     Renewal,
-    make_producer,
     translate,
 )
+from headrace.movers import Clients
 from headrace.replication import Heartbeat
 
 
@@ -59,7 +59,7 @@ class HeartbeatTask(ThreadedUnit):
         super().__init__(*args, **kwargs)
         context = self.context
         source, target = context.source_access, context.target_access
-        self._sides = [_Side(context.target, target, source.alias, self.clock)]
+        self._sides = [_Side(context.target, target, source.alias, context.clients, self.clock)]
         self._reported: HeadraceError | None = None
         self._follow_spec()
 
@@ -88,7 +88,8 @@ class HeartbeatTask(ThreadedUnit):
         context, (target, *source) = self.context, self._sides
         if context.spec.heartbeats.on_source and not source:
             at, of = context.source_access, context.target_access.alias
-            self._sides = [target, _Side(context.source, at, of, self.clock)]
+            side = _Side(context.source, at, of, context.clients, self.clock)
+            self._sides = [target, side]
         elif source and not context.spec.heartbeats.on_source:
             self._sides = [target]
             source[0].close()
@@ -123,13 +124,15 @@ class _Side:
     ``beat`` and ``close`` may be called from one other thread.
     """
 
-    def __init__(self, admin: Admin, cluster: ClusterAccess, source: str, clock: Clock) -> None:
+    def __init__(
+        self, admin: Admin, cluster: ClusterAccess, source: str, clients: Clients, clock: Clock
+    ) -> None:
         """``source``: the alias of the cluster that they speak of."""
         self.alias = cluster.alias
         self.beat_at = clock.time()
         self.error: HeadraceError | None = None
         """Of the last attempt; until a heartbeat is acknowledged."""
-        self._clock = clock
+        self._clients, self._clock = clients, clock
         self._admin, self._cluster, self._source = admin, cluster, source
         self._renewal = Renewal(cluster)
         self._producer: Producer | None = None
@@ -173,7 +176,7 @@ class _Side:
             self._renewal = Renewal(self._cluster)
         if self._producer is None:
             self._admin.create_topic(HEARTBEATS, 1, config={"cleanup.policy": "compact"})
-            self._producer = make_producer(self._cluster)
+            self._producer = self._clients.producer(self._cluster)
         self._producer.poll(0)
         if (refused := self._refused) is not None:
             self._free()
