@@ -133,7 +133,7 @@ BAD = [
     Bad(
         flow(policy={"type": "a b"}),
         "spec.policy.type",
-        "must be Default, Identity or a plug-in's name",
+        "must be Default, Identity, RenameMap or a plug-in's name",
     ),
     Bad(
         flow(policy={"separator": "/"}),
