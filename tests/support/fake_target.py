@@ -238,9 +238,9 @@ class Appending:
         )
         self.appender.append(TopicPartition(TOPIC, partition), outgoing)
 
-    def become_known(self) -> None:
+    def become_known(self, partition: int = 0) -> None:
         """Append a batch: until then, one at a time is sent."""
-        self.add(b"first")
+        self.add(b"first", partition=partition)
         self.until_done()
         self.target.sent.clear()
 

@@ -358,6 +358,8 @@ def test_close_releases_what_is_not_on_the_wire_and_the_rest_when_it_comes_back(
 
 def test_tasks_share_requests(appending: Appending, target: FakeTarget) -> None:
     other = Appending(appending.loop, target, appending.leaders)
+    appending.become_known(partition=0)
+    other.become_known(partition=1)
     for value in numbered(2):
         appending.add(value, partition=0)
         other.add(value, partition=1)
