@@ -3,20 +3,18 @@
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Set
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.api import TopicPartition
 from headrace.assign import TaskId
 from headrace.errors import Retriable
 from headrace.kafka import Renewal
 from headrace.kafka.wire import ProducerIdentity, Reply, start
+from headrace.movers.batch.lane_resources import LaneResources
 from headrace.movers.batch.lane_state import LaneState
 from headrace.movers.batch.pipeline import Pipeline
 from headrace.movers.copied_runs import Run
 from headrace.movers.lane import Copied, CopyFrom, Problem, Reached
-
-if TYPE_CHECKING:
-    from headrace.movers.batch.mover import BatchMover
 
 _CLOSE_S = 1.0
 _LANE_AGE_S = 86_400.0
@@ -27,17 +25,21 @@ class BatchLane:
     be dropped without touching another task."""
 
     def __init__(
-        self, mover: "BatchMover", task: TaskId, on_error: Callable[[str], None], copied: Copied
+        self,
+        resources: LaneResources,
+        task: TaskId,
+        on_error: Callable[[str], None],
+        copied: Copied,
     ) -> None:
         """See ``Mover.lane``."""
-        self._mover, self._on_error = mover, on_error
+        self._resources, self._on_error = resources, on_error
         self.closed = threading.Event()
         """See ``Lane.closed``."""
-        self._renewal = Renewal(mover.source, mover.target)
+        self._renewal = Renewal(resources.source, resources.target)
         self._state = LaneState(copied)
-        thread = mover.thread()
+        thread = resources.thread()
         self._loop = thread.loop
-        self._pipeline = Pipeline(mover, self._state, thread)
+        self._pipeline = Pipeline(resources, self._state, thread)
         self._made_s = self._loop.now_s()
         self._fenced = False
         """Whether it writes with an identity that others can fence."""
@@ -70,11 +72,11 @@ class BatchLane:
         reader = self._pipeline.reader
         with self._state.lock:
             for at, position in positions.items():
-                target = TopicPartition(self._mover.target_topic(at.topic), at.partition)
+                target = TopicPartition(self._resources.target_topic(at.topic), at.partition)
                 self._state.open(at, target, position)
                 if (writer := position.writer) is not None:
                     identity = ProducerIdentity(writer.producer_id, writer.producer_epoch)
-                    self._mover.begin(target, identity)
+                    self._resources.begin(target, identity)
                     self._fenced = True
                     self._post(partial(self._pipeline.write_as, target, identity))
                 self._post(partial(reader.open, at, position.offset, position.leader_epoch))
@@ -174,7 +176,7 @@ class BatchLane:
         self.drop_unsent()
         if not self._drained(timeout_s):
             raise Retriable(
-                f"{self._mover.target.alias} did not acknowledge {self.in_flight} records that "
+                f"{self._resources.target.alias} did not acknowledge {self.in_flight} records that "
                 "were on their way"
             )
         with self._state.lock:

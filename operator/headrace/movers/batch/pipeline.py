@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from headrace.api import TopicPartition
 from headrace.backoff import Backoff
@@ -19,6 +18,7 @@ from headrace.kafka.wire import (
 )
 from headrace.movers.batch.appender import Appender
 from headrace.movers.batch.gate import Judged, Passage, Why, judged
+from headrace.movers.batch.lane_resources import LaneResources
 from headrace.movers.batch.lane_state import LaneState
 from headrace.movers.batch.loop_thread import LoopThread
 from headrace.movers.batch.memory import HeldResponse
@@ -31,9 +31,6 @@ from headrace.movers.batch.verifying import Verifier
 from headrace.movers.batch.window import BatchWindow
 from headrace.movers.lane import RecordRefused, SourceRecord
 
-if TYPE_CHECKING:
-    from headrace.movers.batch.mover import BatchMover
-
 _DRAIN_S = 0.005
 _IDENTITY_S = 5.0
 
@@ -41,18 +38,18 @@ _IDENTITY_S = 5.0
 class Pipeline:
     """One reader, and one appender with a producer id of its own. It is the reader's ``Sink``."""
 
-    def __init__(self, mover: "BatchMover", state: LaneState, thread: LoopThread) -> None:
-        self._mover, self._state = mover, state
+    def __init__(self, resources: LaneResources, state: LaneState, thread: LoopThread) -> None:
+        self._resources, self._state = resources, state
         self._loop = thread.loop
-        settings, buffers = mover.settings, thread.buffers
-        self._source = Cluster(thread.loop, mover.source, settings, buffers=buffers)
-        self._outlet = mover.outlet(thread)
+        settings, buffers = resources.settings, thread.buffers
+        self._source = Cluster(thread.loop, resources.source, settings, buffers=buffers)
+        self._outlet = resources.outlet(thread)
         self._target = self._outlet.cluster
         self._closed = False
-        self.reader = Reader(self._source, thread.memory, self, mover.rack)
+        self.reader = Reader(self._source, thread.memory, self, resources.rack)
         self._verifier = Verifier(
             self._target,
-            mover.verification,
+            resources.verification,
             state.copied,
             differs=self._differs,
             room=self.reader.wake,
@@ -120,10 +117,10 @@ class Pipeline:
         if self._appender is not None:
             self._appender.close()
         self._source.close()
-        self._mover.release(self._outlet)
+        self._resources.release(self._outlet)
 
     def _say_target(self, why: object) -> None:
-        self._state.say(self._mover.target.alias, why)
+        self._state.say(self._resources.target.alias, why)
 
     # What the reader asks.
 
@@ -155,7 +152,7 @@ class Pipeline:
 
     def away(self, error: HeadraceError) -> None:
         """See ``Sink.away``."""
-        self._state.say(self._mover.source.alias, error)
+        self._state.say(self._resources.source.alias, error)
 
     # What the reader brings.
 
@@ -285,9 +282,9 @@ class Pipeline:
             return RecordRefused(at, error.offsets, error.code, str(error), record)
         if isinstance(error, BatchCorrupt):
             # Once it may be a bad wire; then the source's log is damaged.
-            if self._mover.corrupt.get(at) == error.offset:
+            if self._resources.corrupt.get(at) == error.offset:
                 return Fatal(str(error))
-            self._mover.corrupt[at] = error.offset
+            self._resources.corrupt[at] = error.offset
         return error
 
 

@@ -1,0 +1,63 @@
+"""What the lanes of a flow's batch mover share."""
+
+import threading
+from collections.abc import Callable
+
+from headrace.api import ClusterAccess, TopicPartition
+from headrace.api.flow import BatchVerification
+from headrace.errors import Fatal
+from headrace.kafka.wire import ProducerIdentity, Settings
+from headrace.movers.batch.loop_thread import LoopThread
+from headrace.movers.batch.outlet import Outlet
+
+
+class LaneResources:
+    """Clusters, settings, the connections to the target, and which epochs are spent."""
+
+    def __init__(
+        self,
+        source: ClusterAccess,
+        target: ClusterAccess,
+        target_topic: Callable[[str], str],
+        thread: Callable[[], LoopThread],
+        verification: Callable[[], BatchVerification],
+    ) -> None:
+        """``target_topic`` names topics on the target; ``verification``: what is asked for now."""
+        self.source, self.target = source, target
+        self.target_topic = target_topic
+        self.thread = thread
+        self.verification = verification
+        self.settings = Settings(client_id=source.spec.config.get("client.id", "headrace"))
+        self.rack = source.spec.config.get("client.rack", "")
+        self.corrupt: dict[TopicPartition, int] = {}
+        """Source offsets of batches that came damaged once."""
+        self._begun: dict[TopicPartition, ProducerIdentity] = {}
+        self._lock = threading.Lock()
+        self._outlet: Outlet | None = None
+
+    def begin(self, at: TopicPartition, identity: ProducerIdentity) -> None:
+        """Of a partition of the target: an epoch serves once. A second lane would begin with
+        sequence 0 again, which brokers take for a batch that they have: it would be lost."""
+        with self._lock:
+            if self._begun.get(at) == identity:
+                raise Fatal(f"internal error: {at} would be written with {identity} again")
+            self._begun[at] = identity
+
+    def outlet(self, thread: LoopThread) -> Outlet:
+        """To the target, shared with other lanes: with the passwords and certificates of now. It is
+        to be released."""
+        with self._lock:
+            if self._outlet is None or self._outlet.outdated:
+                self._outlet = Outlet(thread, self.target, self.settings)
+            self._outlet.users += 1
+            return self._outlet
+
+    def release(self, outlet: Outlet) -> None:
+        """A lane needs it no more; in the thread of its loop."""
+        with self._lock:
+            outlet.users -= 1
+            if outlet.users:
+                return
+            if outlet is self._outlet:
+                self._outlet = None
+        outlet.close()
