@@ -75,9 +75,9 @@ def test_a_flow_gets_its_children_and_says_what_it_waits_for(
     events = wait_until(
         lambda: {one["reason"]: one["message"] for one in resources.events("ReplicationFlow")},
         within_s=60,
-        until=lambda events: events.keys() == {"LeftOut", "NoDrivers"},
+        until=lambda events: events.keys() == {"NoDrivers"},
     )
-    assert events["LeftOut"].startswith("not built yet, left out: spec.")
+    assert "no driver is alive" in events["NoDrivers"]
     row = resources.kubectl("get", "rflow").splitlines()[1].split()
     assert row[:3] == ["orders", "False", "NoDrivers"]
     assert operator.end() == 0

@@ -1,8 +1,8 @@
 """What a manifest may ask for and this version does not do yet.
 
-A value that a user chose is refused by ``headrace run`` and ``headrace verify``; a default is left
-out, and one warning names it. What only Kubernetes uses (drivers.resources, drivers.podTemplate,
-schedule, spark ...) is neither: standalone has no use for it.
+Such a value is refused by ``headrace run`` and ``headrace verify``, and by the operator; no default
+is one. What only Kubernetes uses (drivers.resources, drivers.podTemplate, schedule, spark ...) is
+not refused: standalone has no use for it.
 """
 
 from collections.abc import Iterator
@@ -57,31 +57,19 @@ class Unbuilt:
 
     refused: tuple[str, ...]
     """A sentence for each value that was chosen and has to be changed."""
-    warned: tuple[str, ...]
-    """The defaults that are left out, as ``spec.delivery: ExactlyOnce``."""
     places: tuple[tuple[Key, ...], ...] = field(default=(), compare=False)
     """The field of each of ``refused``."""
-
-    @property
-    def warning(self) -> str | None:
-        """One sentence that names the defaults; None where there are none."""
-        return f"not built yet, left out: {', '.join(self.warned)}" if self.warned else None
 
 
 def unbuilt(subject: ReplicationFlow | MirrorTest) -> Unbuilt:
     """What ``subject`` asks for that this version does not do."""
     refused: list[tuple[str, tuple[Key, ...]]] = []
-    warned: list[str] = []
     for part in FLOW if isinstance(subject, ReplicationFlow) else TEST:
         for asked in _values(subject.spec, part.field):
-            if asked.value in part.built:
-                continue
-            if asked.value == asked.default:
-                warned.append(f"{asked.where}: {_word(asked.value)}")
-            else:
+            if asked.value not in part.built:
                 refused.append((_sentence(asked, part.built), asked.path))
     sentences, places = zip(*refused, strict=True) if refused else ((), ())
-    return Unbuilt(sentences, tuple(warned), places)
+    return Unbuilt(sentences, places)
 
 
 def unbuilt_rules() -> Iterator[Rule]:
@@ -124,7 +112,6 @@ def _cel(value: object) -> str:
 class _Value:
     path: tuple[Key, ...]
     value: object
-    default: object
 
     @property
     def where(self) -> str:
@@ -142,7 +129,7 @@ def _walk(model: Model, names: list[str], path: tuple[Key, ...]) -> Iterator[_Va
     value = getattr(model, name)
     here = (*path, info.alias or name)
     if not rest:
-        yield _Value(here, value, info.get_default(call_default_factory=True))
+        yield _Value(here, value)
     elif isinstance(value, Model):
         yield from _walk(value, rest, here)
     elif isinstance(value, tuple):

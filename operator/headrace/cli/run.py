@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from headrace import logs
-from headrace.api import Manifest, ReplicationFlow, unbuilt
+from headrace.api import Manifest, ReplicationFlow
 from headrace.cli.exits import Exit
 from headrace.cli.log_options import log_format_option
 from headrace.cli.run_end import watch
@@ -93,9 +93,6 @@ class Options:
 
 def _run_files(files: ManifestFiles, options: Options) -> int:
     manifest = files.read()
-    for flow in manifest.flows:
-        if warning := unbuilt(flow).warning:
-            click.echo(f"headrace: flow {flow.metadata.name}: {warning}", err=True)
     log_file = _log_file(manifest.flows) if sys.stderr.isatty() else None
     with ExitStack() as in_use:
         secrets = in_use.enter_context(secrets_folder(options.secrets, manifest.secrets))

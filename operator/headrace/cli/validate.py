@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from headrace.api import InvalidManifest, MirrorTest, ReplicationFlow, load, unbuilt
+from headrace.api import InvalidManifest, load
 from headrace.cli.exits import Exit
 from headrace.standalone.refusals import refusals
 
@@ -29,6 +29,4 @@ def command(files: tuple[Path, ...]) -> Exit:
         return Exit.USAGE
     for found in manifest.objects:
         click.echo(f"{found.kind} {found.metadata.name}: valid")
-        if isinstance(found, ReplicationFlow | MirrorTest) and (warning := unbuilt(found).warning):
-            click.echo(f"  warning: {warning}")
     return Exit.OK

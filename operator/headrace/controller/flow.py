@@ -21,7 +21,6 @@ from headrace.controller.blocked import blocked_by
 from headrace.controller.children import Children
 from headrace.controller.cluster_cache import ClusterCache
 from headrace.controller.drivers import Drivers, drivers_of, is_ambiguous
-from headrace.controller.events import Occurrence
 from headrace.controller.names import TEMPLATE, driver_selector
 from headrace.controller.provisioner import Provided, Provisioner
 from headrace.controller.queue import SOON_S
@@ -144,8 +143,6 @@ class FlowReconciler:
         if not missing.refused and not paused:
             provided = await self._provisioner.provide(flow)
         blocked = provided.readiness or self._invalid_unit(flow)
-        if flow.status is None and missing.warning:
-            await self._writes.post(flow, Occurrence("LeftOut", missing.warning))
         facts = FlowFacts(
             datetime.now(UTC),
             flow,

@@ -1,15 +1,11 @@
-"""What is refused because it is not built, what is left out with a warning, and what is neither."""
+"""What is refused because it is not built."""
 
-import sys
 from typing import Any
 
 import pytest
 
 from headrace.api import MirrorTest, ReplicationFlow, unbuilt
-from headrace.api.flow import Mover
-from headrace.api.unbuilt import Part, Unbuilt
-
-unbuilt_parts = sys.modules["headrace.api.unbuilt"]  # the package exports a function of that name
+from headrace.api.unbuilt import Unbuilt
 
 
 def of_flow(**spec: Any) -> Unbuilt:
@@ -26,21 +22,8 @@ def of_test(**spec: Any) -> Unbuilt:
     return unbuilt(MirrorTest.model_validate(document))
 
 
-def test_defaults_are_left_out_with_one_warning_written_or_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """No default is missing in this version: here two are."""
-    missing = [Part("delivery"), Part("mover", built=(Mover.RECORD,))]
-    monkeypatch.setattr(unbuilt_parts, "FLOW", missing)
-    defaults = ("spec.delivery: AtLeastOnce", "spec.mover: Auto")
-    assert of_flow() == of_flow(mover="Auto") == Unbuilt((), defaults)
-    assert of_flow().warning == f"not built yet, left out: {', '.join(defaults)}"
-
-
 def test_a_flow_that_asks_for_nothing_that_is_missing() -> None:
-    assert of_flow() == Unbuilt((), ())
-    assert of_flow().warning is None
-    assert of_test() == Unbuilt((), ())
+    assert of_flow() == of_test() == Unbuilt(())
 
 
 @pytest.mark.parametrize(
@@ -113,7 +96,7 @@ def test_what_a_flow_is_not_refused_for(spec: dict[str, Any]) -> None:
     ],
 )
 def test_what_a_test_is_refused_for(spec: dict[str, Any], sentence: str) -> None:
-    assert of_test(**spec) == Unbuilt((sentence,), ())
+    assert of_test(**spec) == Unbuilt((sentence,))
 
 
 def test_what_only_kubernetes_uses_is_accepted_in_a_test() -> None:
@@ -123,4 +106,4 @@ def test_what_only_kubernetes_uses_is_accepted_in_a_test() -> None:
         "spark": {"executors": 9},
         "chaos": [{"atSeconds": 2, "action": "RollDrivers"}],
     }
-    assert of_test(**spec) == Unbuilt((), ())
+    assert of_test(**spec) == Unbuilt(())
