@@ -470,9 +470,10 @@ class Admin:
             return None
         return self._diagnosed(tried, failed)
 
-    def _failed(self, error: KafkaException, tried: str) -> HeadraceError:
+    def _failed(self, error: KafkaError | KafkaException, tried: str) -> HeadraceError:
         self._client.poll(0)  # receive what happened meanwhile
-        if error.args[0].code() in _UNANSWERED:
+        reason: KafkaError = error if isinstance(error, KafkaError) else error.args[0]
+        if reason.code() in _UNANSWERED:
             self._renew()
         return self._diagnosed(tried, error)
 

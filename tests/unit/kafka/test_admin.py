@@ -4,6 +4,7 @@ import gc
 import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import confluent_kafka
@@ -120,3 +121,19 @@ def test_a_client_that_no_broker_answers_is_not_asked_again(
     with pytest.raises(Retriable, match="list the topics of east"):
         east.topics()
     assert east.topics() == {}
+
+
+def test_a_broker_that_lists_no_groups_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Among several brokers each has its own answer: the errors of some are in the result.
+    class OneIsSilent(FakeAdminClient):
+        def list_consumer_groups(self, **_: Any) -> "Future[Any]":
+            future: Future[Any] = Future()
+            error = KafkaError(KafkaError._TIMED_OUT)
+            future.set_result(SimpleNamespace(valid=[], errors=[error]))
+            return future
+
+    monkeypatch.setattr("headrace.kafka.admin.construct", lambda *_: OneIsSilent())
+    monkeypatch.setattr("headrace.kafka.admin.diagnose", lambda *about: about[2])
+    spec = ClusterSpec(alias="east", bootstrap_servers="127.0.0.1:1")
+    with pytest.raises(Retriable, match="list the consumer groups of east"):
+        Admin(ClusterAccess(spec), timeout_s=0.3).groups()
