@@ -27,7 +27,8 @@ STOPPED = "stopped: not ours any more"
 COPYING = "copying"
 UNANSWERED = "released without an answer of the target: these records may come twice"
 """A broker that was away may have taken what the owner before had sent it."""
-TAKEN = (LOST, UNIT_TAKEN, PARTITION_TAKEN, STOPPED, UNANSWERED)
+UNSTORED = "released before its progress was stored: records may come twice"
+TAKEN = (LOST, UNIT_TAKEN, PARTITION_TAKEN, STOPPED, UNANSWERED, UNSTORED)
 """Events of the log that name an owner from whom something was taken."""
 RETRYING = "retrying"
 RENEWALS = (RETRYING, "stalled: checking the claim", "secrets changed: new clients")

@@ -263,10 +263,14 @@ class SourceTask:
 
     def close(self) -> bool:
         """Store what is in flight; then free the clients, release the unit."""
-        if not self._releasing.begun and not self._settled():
-            return False
-        if not self._releasing.begun and (lane := self._copying.lane) is not None:
-            self._syncing.take(lane, final=True)
+        if not self._releasing.begun:
+            if not (settled := self._settled()) and not self._releasing.late:
+                return False
+            if (lane := self._copying.lane) is not None:
+                self._syncing.take(lane, final=True)
+            if not settled:
+                held = self._progress.settled.keys() | (lane.partitions if lane else frozenset())
+                self._releasing.unstored(held)
         if not self._releasing.release(*self._copying.end()):
             return False
         self._life.phase = TaskPhase.CLOSED
@@ -285,22 +289,21 @@ class SourceTask:
         self._life.end(error)
 
     def _settled(self) -> bool:
-        """Whether nothing is in flight or unstored any more, or the time for it is over."""
+        """Whether nothing is in flight or unstored any more."""
         if self.role is Role.STANDBY:
             return True
-        late = self._releasing.late
-        if self._copying.at_work:
-            return late
-        settled = self.phase is not TaskPhase.SUSPENDED or self._copying.settled_is_stored()
-        if not settled and not late:
+        copying = self._copying
+        if copying.at_work:
             return False
-        lane = self._copying.lane
-        if lane is None or self.phase is TaskPhase.FAILED:
+        if self.phase is TaskPhase.SUSPENDED and not copying.settled_is_stored():
+            return False
+        if (lane := copying.lane) is None or self.phase is TaskPhase.FAILED:
             return True
         lane.poll()
-        if lane.in_flight and not late:
+        if lane.in_flight and not self._releasing.late:
             return False
-        return not (self.commit() or not self._stored()) or late
+        sent = self.commit()
+        return not sent and self._stored() and not lane.in_flight
 
     # Observe.
 

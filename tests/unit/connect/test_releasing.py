@@ -6,6 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import cast
 
+import pytest
+from structlog.testing import capture_logs
 from structlog.typing import FilteringBoundLogger
 from support.fake_kafka import FakeRecord
 from support.source_tasks import P0, P1, Scene
@@ -97,6 +99,20 @@ def test_what_the_target_did_not_answer_is_logged_at_the_release(scene: Scene) -
         releasing = Releasing(scene.ownership, pool, scene.clock, cast("FilteringBoundLogger", log))
         releasing.release(cast("Lane", lane), None)
     assert logged == [("released without an answer of the target: these records may come twice", 2)]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_what_could_not_be_stored_is_logged_at_the_release(scene: Scene, *, stored: bool) -> None:
+    scene.source.append("orders", b"a", b"b")
+    scene.start()
+    scene.run_once()
+    if not stored:
+        scene.hold_back(scene.context.progress.topic)
+    with capture_logs() as logged:
+        release(scene)
+    events = [(line["event"], line["partitions"]) for line in logged if "partitions" in line]
+    unstored = "released before its progress was stored: records may come twice"
+    assert events == ([] if stored else [(unstored, "orders/0-1")])
 
 
 def test_a_restore_that_hangs_neither_claims_nor_stores_behind_the_release(
