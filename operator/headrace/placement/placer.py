@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from headrace.api import ReplicationFlow, ReplicationTask
+from headrace.api import ConditionType, ReplicationFlow, ReplicationTask, condition
 from headrace.assign import (
     ApplicationState,
     AssignmentUtils,
@@ -83,8 +83,7 @@ class Placer:
         from the tasks): not one that is lost, or leaving. ``pins`` hold as long as their
         driver is among them; others are balanced around them, but not in the round that moves one.
         With ``balance`` false only units without a driver get a new one, whatever the assignor
-        says. Nor does a unit with an error move for balance: what it has copied and cannot store
-        now would be copied again.
+        says. Nor does a unit move for balance that has an error, or ``ProgressNotStored``.
 
         May block for seconds: a plug-in is asked in a process. ``now_ms`` may be of any clock that
         goes on steadily.
@@ -185,8 +184,14 @@ def _pinned(
     run = frozenset[TaskId]().union(*(driver.active for driver in drivers.values()))
     if not balance:
         return run
-    with_error = {task_id(task) for task in tasks if task.status.last_error is not None}
-    return frozenset(id for id in run if id in with_error or pins.get(id) in drivers)
+    held_up = {task_id(task) for task in tasks if _is_held_up(task)}
+    return frozenset(id for id in run if id in held_up or pins.get(id) in drivers)
+
+
+def _is_held_up(task: ReplicationTask) -> bool:
+    """Whether it may be unable to store what it has copied: a move would copy that again."""
+    unstored = condition(task.status.conditions, ConditionType.PROGRESS_NOT_STORED)
+    return task.status.last_error is not None or unstored is not None
 
 
 def _overrules(state: ApplicationState, answer: TaskAssignment) -> bool:

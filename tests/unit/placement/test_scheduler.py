@@ -7,7 +7,11 @@ from datetime import UTC, datetime
 import pytest
 
 from headrace.api import (
+    Condition,
+    ConditionStatus,
+    ConditionType,
     ObjectMeta,
+    Reason,
     ReplicationFlow,
     ReplicationTask,
     ReplicationTaskSpec,
@@ -168,13 +172,24 @@ def test_a_round_without_balance_moves_only_what_has_no_driver(
     assert schedule.follow_up_ms >= 1_000  # who is overruled is not asked again at once
 
 
-def test_a_unit_with_an_error_does_not_move_for_balance_but_does_when_its_driver_is_gone(
-    scheduler: Placer,
+ERROR = TaskError(reason="Unreachable", message="no broker", time=datetime.now(UTC))
+UNSTORED = Condition(
+    type=ConditionType.PROGRESS_NOT_STORED,
+    status=ConditionStatus.TRUE,
+    reason=Reason.NOT_ACKNOWLEDGED,
+)
+
+
+@pytest.mark.parametrize(
+    "status",
+    [ReplicationTaskStatus(last_error=ERROR), ReplicationTaskStatus(conditions=(UNSTORED,))],
+    ids=["error", "unstored"],
+)
+def test_a_unit_that_is_held_up_does_not_move_for_balance_but_does_when_its_driver_is_gone(
+    scheduler: Placer, status: ReplicationTaskStatus
 ) -> None:
-    error = TaskError(reason="Unreachable", message="no broker", time=datetime.now(UTC))
-    with_error = ReplicationTaskStatus(last_error=error)
     copying = [
-        one.model_copy(update={"status": with_error}) if one.spec.index < 3 else one
+        one.model_copy(update={"status": status}) if one.spec.index < 3 else one
         for one in units(*"aaaa")
     ]
     after = scheduler.decide([flow()], copying, drivers("ab"), 0)
