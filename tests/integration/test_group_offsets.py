@@ -210,4 +210,5 @@ def test_without_the_right_to_commit_checkpoints_are_written_and_the_right_is_na
         found = wait_until(error, within_s=60, until=lambda found: found)
         assert f"set the committed offsets of group {group}" in found
         assert "grant the principal rights on this group" in found
-        assert "1 exact; in groups of the target: 1 not, as the target refuses it" in message(run)
+        words = "1 exact; in groups of the target: 1 not, as the target refuses it"
+        wait_until(lambda: words in message(run), within_s=60)
