@@ -1,9 +1,10 @@
 """The clusters of a flow, for a command that only reads them."""
 
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 from headrace import logs
 from headrace.api import ReplicationFlow
@@ -21,3 +22,13 @@ def open_context(flow: ReplicationFlow, secrets: Path | None) -> Iterator[FlowCo
         yield context
     finally:
         context.close()
+
+
+def open_answered(
+    answer: Mapping[str, Any], secrets: Path | None
+) -> AbstractContextManager[FlowContext]:
+    """Of a verb's answer that has the ``flow``, and its ``secrets`` where it runs on this machine;
+    a folder that the user named wins."""
+    local = answer.get("secrets")
+    folder = secrets or (Path(local) if local else None)
+    return open_context(ReplicationFlow.model_validate(answer["flow"]), folder)

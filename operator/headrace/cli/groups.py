@@ -2,15 +2,15 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 import yaml
 
-from headrace.api import ReplicationFlow, load
-from headrace.cli.flow_access import open_context
+from headrace.api import load
+from headrace.cli.flow_access import open_answered, open_context
 from headrace.cli.flows import Flows, of_flows, the_only_one
 from headrace.cli.secrets_folder import secrets_folder
 from headrace.cli.tables import show_groups
@@ -64,13 +64,10 @@ def command(
             show_groups(document)
 
 
-@contextmanager
-def _of_running(flows: Flows, flow: str | None, secrets: Path | None) -> Iterator[FlowContext]:
-    answer = flows.request(flow or the_only_one(flows), "access")
-    local = answer.get("secrets")
-    folder = secrets or (Path(local) if local else None)
-    with open_context(ReplicationFlow.model_validate(answer["flow"]), folder) as context:
-        yield context
+def _of_running(
+    flows: Flows, flow: str | None, secrets: Path | None
+) -> AbstractContextManager[FlowContext]:
+    return open_answered(flows.request(flow or the_only_one(flows), "access"), secrets)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from headrace.api import (
     TopicPartitions,
     partitions_text,
 )
-from headrace.cli.flow_access import open_context
+from headrace.cli.flow_access import open_answered
 from headrace.cli.flows import Flows, of_flows
 from headrace.connect.reset_preview import Preview, preview_reset
 
@@ -52,9 +52,7 @@ def command(flows: Flows, flow: str, partitions: str, dry_run: bool, secrets: Pa
     found = ReplicationFlow.model_validate(answer["flow"])
     meant = TopicPartitions.unpack(map(TopicPartitions.model_validate, answer["partitions"]))
     if dry_run:
-        local = answer.get("secrets")
-        folder = secrets or (Path(local) if local else None)
-        with open_context(found, folder) as context:
+        with open_answered(answer, secrets) as context:
             _print(found, preview_reset(context, meant))
         return
     spec = found.spec
