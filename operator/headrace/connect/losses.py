@@ -15,6 +15,7 @@ from headrace.api import (
     Reason,
     TopicPartition,
 )
+from headrace.connect.both_clusters import target_partition
 from headrace.connect.context import FlowContext
 from headrace.connect.observations import observation
 from headrace.errors import Fatal
@@ -212,7 +213,7 @@ def _deleted_on_source(context: FlowContext, at: TopicPartition, loss: Loss) -> 
 
 
 def _truncated_on_target(context: FlowContext, at: TopicPartition, loss: Loss) -> str:
-    target = TopicPartition(context.policy.target_topic(at.topic), at.partition)
+    target = target_partition(context, at)
     return (
         f"{target} on {context.target.name} went on at offset {loss.first}, but all below "
         f"{loss.last + 1} were acknowledged: offsets {loss.first} to {loss.last} are gone from the "
