@@ -30,7 +30,7 @@ from soak.hazards import Hazard
 from soak.load import NumberedLoad
 from soak.outcome import BEHIND, Outcome, Verdict
 from soak.reading import close_books, ended_drivers, read_log
-from soak.samples import Sampler, thirds
+from soak.samples import AtRest, Sampler, at_rest, memory_of_thirds
 from soak.stage import PROGRESS, TOPICS, Stage, staged
 from soak.tables import show
 from support.flows import spec
@@ -91,6 +91,7 @@ def _soak(options: argparse.Namespace, folder: Path, progress: Progress) -> Outc
         say(f"the memory of {identity(veteran)} is watched")
         load = NumberedLoad(stage.source, TOPICS, options.rate, folder / "load.log")
         sampler = Sampler(veteran, partial(_units_of, stage, identity(veteran).partition("/")[0]))
+        before = at_rest(stage.run.drivers())
         hazards = _hazards(stage, journal, options.seed, veteran.pid)
         try:
             _run_for(options.minutes * 60, [load, sampler, *hazards], progress)
@@ -104,7 +105,7 @@ def _soak(options: argparse.Namespace, folder: Path, progress: Progress) -> Outc
         say("all is put right; the load ends")
         load.stop()
         problems = [hazard.problem for hazard in hazards if hazard.problem]
-        mirror = _come_to_rest(stage, say)
+        mirror, after = _come_to_rest(stage, say)
         mirror += ended_drivers(read_log(stage.run.log), journal.faults)
         say(f"{sum(load.acknowledged.values()):,} records are looked for")
         caught_up = not any(BEHIND in problem for problem in mirror)
@@ -116,7 +117,9 @@ def _soak(options: argparse.Namespace, folder: Path, progress: Progress) -> Outc
         books.accounts,
         [*books.source_problems, *problems, *filter(None, [load.problem])],
         mirror,
-        thirds(sampler.samples),
+        memory_of_thirds(sampler.samples),
+        before,
+        after,
     )
 
 
@@ -151,9 +154,10 @@ def _run_for(
     progress.update(task, completed=seconds)
 
 
-def _come_to_rest(stage: Stage, say: Say) -> list[str]:
+def _come_to_rest(stage: Stage, say: Say) -> tuple[list[str], AtRest | None]:
     """Wait until all is copied, and end the flow; what was not as it has to be."""
     problems: list[str] = []
+    after = None
     began = moved_at = time.monotonic()
     calm, copied = 0, 0
     while calm < _CALM_LOOKS and time.monotonic() < moved_at + CAUGHT_UP_S:
@@ -172,9 +176,10 @@ def _come_to_rest(stage: Stage, say: Say) -> list[str]:
         )
     else:
         say(f"caught up after {time.monotonic() - began:.0f} s")
+        after = at_rest(stage.run.drivers())
     if (code := stage.run.stop(30)) != 0:
         problems.append(f"headrace run ended with code {code}")
-    return problems
+    return problems, after
 
 
 def _caught_up(stage: Stage) -> bool:

@@ -8,12 +8,13 @@ from enum import StrEnum
 from soak.accounts import Account
 from soak.evidence import clock
 from soak.faults import Fault
-from soak.samples import Third
+from soak.samples import AtRest
 
 LEAST_FAULTS_A_MINUTE = 2
 MEMORY_GROWTH_MOST = 1.1
-THREADS_MORE_MOST = 4
-"""A client has a thread for each broker that it knows: less than a client's is no growth."""
+CLIENTS_MORE_MOST = 3
+"""Drivers have some clients of their own for the types of units that they have, and which driver
+has which is not the same before and after: one that is never freed comes again with each fault."""
 JUDGED_FROM_MINUTES = 6
 """Before that a driver still grows to its size."""
 _EXAMPLES = 5
@@ -43,8 +44,12 @@ class Outcome:
     """What the source lost, what its load did not do, which broker did not start again."""
     mirror_problems: Sequence[str]
     """What the mirror did besides: it did not catch up, it ended."""
-    thirds: Sequence[Third]
-    """The middle and the last one, of the veteran driver; empty when they do not compare."""
+    memory: Sequence[float]
+    """Bytes, in the middle and in the last third, of the veteran driver; empty when they do not
+    compare."""
+    before: AtRest
+    after: AtRest | None
+    """None: the flow never was at rest again."""
 
     @property
     def records(self) -> int:
@@ -90,7 +95,7 @@ class Outcome:
         yield from self.source_problems
         if len(self.faults) < (least := int(self.minutes * LEAST_FAULTS_A_MINUTE)):
             yield f"only {len(self.faults)} faults, at least {least} were to be"
-        if self.minutes >= JUDGED_FROM_MINUTES and not self.thirds:
+        if self.minutes >= JUDGED_FROM_MINUTES and not self.memory:
             yield "the driver had other units in each third: its memory is not judged"
 
     def _losses(self) -> Iterator[str]:
@@ -126,13 +131,16 @@ class Outcome:
             yield f"{one.name}: {more} more gaps, {one.missing_count} records in all"
 
     def _growth(self) -> Iterator[str]:
-        if self.minutes < JUDGED_FROM_MINUTES or not self.thirds:
-            return
-        middle, last = self.thirds
-        if last.rss > MEMORY_GROWTH_MOST * middle.rss:
-            yield f"a driver's memory grew to {last.rss / middle.rss:.2f} times the middle third's"
-        if last.threads > middle.threads + THREADS_MORE_MOST:
-            yield f"a driver's threads grew from {middle.threads} to {last.threads}"
+        if self.minutes >= JUDGED_FROM_MINUTES and self.memory:
+            middle, last = self.memory
+            if last > MEMORY_GROWTH_MOST * middle:
+                yield f"a driver's memory grew to {last / middle:.2f} times the middle third's"
+        if self.after and self.after.clients > self.before.clients + CLIENTS_MORE_MOST:
+            yield (
+                f"at rest all drivers have {self.after.clients} clients with "
+                f"{self.after.threads} threads, and had {self.before.clients} with "
+                f"{self.before.threads} before"
+            )
 
     def _near(self, first_s: float, last_s: float) -> str:
         near = [fault for fault in self.faults if fault.is_near(first_s, last_s)]

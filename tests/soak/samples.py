@@ -5,6 +5,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from statistics import median
@@ -13,6 +14,7 @@ import psutil
 from support.threads import CLIENT, threads_named
 
 EVERY_S = 2.0
+_LOOKS = 10
 
 
 @dataclass(frozen=True)
@@ -25,20 +27,30 @@ class Sample:
     """Bytes resident."""
     threads: int
     clients: int
-    """Of librdkafka: each has a thread of this name, and one for each broker."""
+    """Of librdkafka: each has a thread of its own, and one for each broker."""
     units: str
     """Types of the units that it has: each takes clients, with threads and buffers of their own."""
 
 
 @dataclass(frozen=True)
-class Third:
-    """Of a third of the time, while it has the same units as in the other."""
+class AtRest:
+    """Of all drivers together, while nothing moves and nothing is in error. Each task takes
+    clients, and a task that starts takes more of them for a moment: only here do they compare."""
 
-    rss: float
-    """Median."""
+    clients: int
+    """The fewest of some looks."""
     threads: int
-    """The fewest: there are more while a client finds its brokers; one that is never freed always
-    counts."""
+
+
+def at_rest(drivers: Sequence[psutil.Process]) -> AtRest:
+    """After some seconds: a client that is not used any more needs some to end."""
+    looks = []
+    for _ in range(_LOOKS):
+        time.sleep(EVERY_S)
+        with suppress(psutil.NoSuchProcess):
+            clients = sum(len(threads_named(CLIENT, driver.pid)) for driver in drivers)
+            looks.append(AtRest(clients, sum(driver.num_threads() for driver in drivers)))
+    return min(looks, key=lambda look: (look.clients, look.threads))
 
 
 class Sampler:
@@ -77,8 +89,9 @@ class Sampler:
             writer.writerows(map(astuple, self.samples))
 
 
-def thirds(samples: Sequence[Sample]) -> list[Third]:
-    """The middle and the last third of the time: in the first one it grows to its size.
+def memory_of_thirds(samples: Sequence[Sample]) -> list[float]:
+    """The median of the middle and of the last third of the time, while the driver has the same
+    types of units: in the first third it grows to its size. In bytes.
 
     Empty when the driver had no units that it had in both.
     """
@@ -90,7 +103,5 @@ def thirds(samples: Sequence[Sample]) -> list[Third]:
     last = [s for s in samples if s.at_s >= began + 2 * size_s]
     often = [Counter(sample.units for sample in part) for part in (middle, last)]
     usual = max(often[0] | often[1], key=lambda units: min(one[units] for one in often))
-    alike = [[sample for sample in part if sample.units == usual] for part in (middle, last)]
-    if not all(alike):
-        return []
-    return [Third(median(s.rss for s in part), min(s.threads for s in part)) for part in alike]
+    alike = [[sample.rss for sample in part if sample.units == usual] for part in (middle, last)]
+    return [median(part) for part in alike] if all(alike) else []

@@ -27,12 +27,15 @@ def show(console: Console, outcome: Outcome) -> None:
         "doubled, unexplained": outcome.unexplained,
     }.items():
         table.add_row(name, f"{count:,}")
-    for name, third in zip(("middle", "last"), outcome.thirds, strict=False):
-        figures = f"{third.rss / MB:.1f} MB, {third.threads:.0f} threads"
-        table.add_row(f"a driver, {name} third", figures)
+    for name, rss in zip(("middle", "last"), outcome.memory, strict=False):
+        table.add_row(f"memory of a driver, {name} third", f"{rss / MB:.1f} MB")
+    for name, rest in (("before", outcome.before), ("after", outcome.after)):
+        if rest:
+            figures = f"{rest.clients} clients, {rest.threads} threads"
+            table.add_row(f"all drivers at rest, {name}", figures)
     console.print(table)
     if outcome.minutes < JUDGED_FROM_MINUTES:
-        console.print(f"Memory and threads are judged from {JUDGED_FROM_MINUTES} minutes on.")
+        console.print(f"Memory is judged from {JUDGED_FROM_MINUTES} minutes on.")
     for sentence in (*outcome.failures(), *outcome.doubts()):
         console.print(f"- {sentence}", markup=False, soft_wrap=True)
     colour = _COLOURS[outcome.verdict]

@@ -8,10 +8,10 @@ from soak.accounts import Account, Arrival, Repeat
 from soak.faults import Fault, FaultKind
 from soak.hazards import Hazard
 from soak.outcome import Outcome, Verdict
-from soak.samples import Sample, Third, thirds
+from soak.samples import AtRest, Sample, memory_of_thirds
 
 FAULTS = [Fault(n, FaultKind.BROKER_KILLED, "broker 1", 30.0 * n, 30.0 * n + 5) for n in range(20)]
-CALM = Third(80e6, 60)
+CALM = AtRest(30, 200)
 PASSED = Outcome(
     seed=1,
     minutes=10,
@@ -19,7 +19,9 @@ PASSED = Outcome(
     accounts=[Account("t-0", 100)],
     source_problems=[],
     mirror_problems=[],
-    thirds=[CALM, CALM],
+    memory=[80e6, 80e6],
+    before=CALM,
+    after=CALM,
 )
 LATE = Arrival(7, 3, 31.0)
 
@@ -46,8 +48,8 @@ def test_all_is_well() -> None:
         (with_account(repeats=[Repeat(LATE, "")]), "t-0: 1 repeats that nothing explains"),
         (with_account(foreign=2), "2 records on the target that the source has not"),
         (replace(PASSED, mirror_problems=["a driver ended"]), "a driver ended"),
-        (replace(PASSED, thirds=[CALM, Third(89e6, 60)]), "grew to 1.11 times"),
-        (replace(PASSED, thirds=[CALM, Third(80e6, 70)]), "threads grew from 60 to 70"),
+        (replace(PASSED, memory=[80e6, 89e6]), "grew to 1.11 times"),
+        (replace(PASSED, after=AtRest(34, 230)), "have 34 clients with 230 threads, and had 30"),
     ],
 )
 def test_each_failure_has_a_sentence(outcome: Outcome, sentence: str) -> None:
@@ -60,30 +62,30 @@ def test_without_its_load_or_its_brokers_nothing_is_proved_but_a_loss_is_one() -
     broken = replace(PASSED, source_problems=["a broker did not start"])
     assert broken.verdict is Verdict.INCONCLUSIVE
     assert replace(PASSED, faults=FAULTS[:19]).verdict is Verdict.INCONCLUSIVE
-    assert replace(PASSED, thirds=[]).verdict is Verdict.INCONCLUSIVE
+    assert replace(PASSED, memory=[]).verdict is Verdict.INCONCLUSIVE
     behind = replace(broken, mirror_problems=["the flow did not catch up"])
     assert behind.verdict is Verdict.INCONCLUSIVE
     assert replace(broken, accounts=with_account(foreign=1).accounts).verdict is Verdict.FAILED
 
 
 def test_short_runs_are_not_judged_by_their_memory() -> None:
-    short = replace(PASSED, minutes=2, thirds=[CALM, Third(160e6, 99)])
+    short = replace(PASSED, minutes=2, memory=[80e6, 160e6])
     assert short.verdict is Verdict.PASSED
 
 
 def test_thirds_are_of_time() -> None:
     measured = [(0, 1), (1, 3), (40, 5), (70, 7), (90, 9)]
     samples = [Sample(at_s, rss, rss, 1, "SourceTask") for at_s, rss in measured]
-    assert thirds(samples) == [Third(5, 5), Third(8, 7)]
-    assert thirds([]) == []
+    assert memory_of_thirds(samples) == [5, 8]
+    assert memory_of_thirds([]) == []
 
 
 def test_thirds_are_compared_while_the_driver_has_the_same_units() -> None:
     more, usual = "Heartbeat SourceTask", "SourceTask"
     measured = [(0, 10, usual), (40, 11, usual), (70, 90, more), (71, 90, more), (90, 12, usual)]
     samples = [Sample(at_s, rss, rss, 1, units) for at_s, rss, units in measured]
-    assert thirds(samples) == [Third(11, 11), Third(12, 12)]
-    assert thirds(samples[:-1]) == []
+    assert memory_of_thirds(samples) == [11, 12]
+    assert memory_of_thirds(samples[:-1]) == []
 
 
 def test_a_seed_draws_the_same_faults_again_and_all_of_the_deck_before_one_twice() -> None:
