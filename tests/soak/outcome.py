@@ -12,7 +12,7 @@ from soak.samples import AtRest
 
 LEAST_FAULTS_A_MINUTE = 2
 MEMORY_GROWTH_MOST = 1.1
-CLIENTS_MORE_MOST = 3
+CLIENTS_MORE_MOST = 6
 """Drivers have some clients of their own for the types of units that they have, and which driver
 has which is not the same before and after: one that is never freed comes again with each fault."""
 JUDGED_FROM_MINUTES = 6

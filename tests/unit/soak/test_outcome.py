@@ -49,7 +49,7 @@ def test_all_is_well() -> None:
         (with_account(foreign=2), "2 records on the target that the source has not"),
         (replace(PASSED, mirror_problems=["a driver ended"]), "a driver ended"),
         (replace(PASSED, memory=[80e6, 89e6]), "grew to 1.11 times"),
-        (replace(PASSED, after=AtRest(34, 230)), "have 34 clients with 230 threads, and had 30"),
+        (replace(PASSED, after=AtRest(37, 230)), "have 37 clients with 230 threads, and had 30"),
     ],
 )
 def test_each_failure_has_a_sentence(outcome: Outcome, sentence: str) -> None:
