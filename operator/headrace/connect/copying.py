@@ -192,7 +192,7 @@ class Copying:
     def _failed(self, at: TopicPartition, acknowledged: int, error: HeadraceError) -> None:
         if isinstance(error, Retriable):
             self._life.retrying(error)
-        elif not isinstance(error, OffsetGone | TargetLoss):  # which the restore looks into
+        elif not isinstance(error, OffsetGone | TargetLoss):  # which the restore examines
             if at not in self.retries.stopped:
                 self._log.error("partition stopped", partition=str(at), why=str(error))
             self._life.note(error)
