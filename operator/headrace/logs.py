@@ -1,6 +1,6 @@
 """Structured logs: one line an event, on standard error, with the object it is about.
 
-INFO tells the story of a flow in a screenful. Bind the object once and keep the logger:
+INFO has the story of a flow in a screenful. Bind the object once and keep the logger:
 ``log = get_logger(__name__).bind(flow="orders", task="orders-source-3")``.
 """
 

@@ -152,7 +152,7 @@ def _follow(
     is_to_end: Callable[[], bool],
     done: Event,
 ) -> None:
-    """Add up what the producers report in the journal; tell them there that the load is to end."""
+    """Add up what the producers report in the journal; signal them there to end the load."""
     acknowledged, ending = Acknowledged(), False
     while not done.is_set():
         if not ending and is_to_end():

@@ -1,6 +1,6 @@
 """Which offsets the comparison reads, and whether the clusters still have them.
 
-What a log has lost is said here, with cluster and topic, before Spark fails to read it.
+What a log has lost is reported here, with cluster and topic, before Spark fails to read it.
 """
 
 from headrace.api import ClusterAccess, TopicPartition

@@ -28,7 +28,7 @@ _CONSUMER = {
     "kafka.max.poll.records": "5000",
     "kafka.fetch.max.wait.ms": "10",
 }
-_HEADERS = 6  # places to look at: ours are the first four, unless a mirror put its own before them
+_HEADERS = 6  # places to read: ours are the first four, unless a mirror put its own before them
 _BODY_BYTES = 64 + 265  # enough for id, number and time; topic and partition
 _CHUNK = 1_000_000  # sequence numbers that one row stands for: 8 MB when a task unfolds it
 _IDS = ("id", "first")  # of the headers, of the body
@@ -78,7 +78,7 @@ def recognised(
     (1970); all others are left out.
 
     Columns: ``topic`` (on the source, that the record was sent to), ``producer``, ``seq`` (of an
-    end sentinel the run and the source's partition; null when neither headers nor body tell it);
+    end sentinel the run and the source's partition; null when neither headers nor body have it);
     ``own`` (whether it is of this run); ``found_in`` (the source's name of the topic where it
     lies), ``partition``, ``offset``; ``key``, ``value_hash``, ``headers_hash``, ``timestamp_ms``;
     ``checksum`` (CRC-32 of the value).

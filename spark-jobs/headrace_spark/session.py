@@ -1,7 +1,7 @@
 """The Spark session of a job.
 
 Only what the jobs' correctness needs is set here. Where Spark runs, with how much memory and which
-jars, is said from outside (spark-submit, ``PYSPARK_SUBMIT_ARGS``), so the same scripts run in local
+jars, is set from outside (spark-submit, ``PYSPARK_SUBMIT_ARGS``), so the same scripts run in local
 mode and on a cluster.
 """
 

@@ -233,7 +233,7 @@ def acknowledged_per_second(manifest: LoadManifest) -> float | None:
 
 
 def _rate_text(per_second: float) -> str:
-    """With as many digits as tell it from one 5 % higher."""
+    """With as many digits as distinguish it from one 5 % higher."""
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
 
 

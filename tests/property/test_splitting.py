@@ -113,7 +113,7 @@ class TwoPhases(RuleBasedStateMachine):
     """A connector that splits, and tasks that read their spec and say so when it suits them.
 
     Three moments of a task can lie apart: the connector writes its spec, the task does what that
-    says, its status tells of it. A driver that takes a task over has not said anything yet.
+    says, its status has it. A driver that takes a task over has reported nothing yet.
     """
 
     @initialize(max_tasks=MAX)

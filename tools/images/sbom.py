@@ -48,4 +48,4 @@ def _rows(document: dict[str, Any]) -> Iterator[str]:
 def _licence(package: dict[str, Any]) -> str:
     """What the package declares, else what was concluded of it."""
     known = [package.get("licenseDeclared"), package.get("licenseConcluded")]
-    return next((one for one in known if one and one not in ("NONE", "NOASSERTION")), "not said")
+    return next((one for one in known if one and one not in ("NONE", "NOASSERTION")), "unknown")

@@ -88,7 +88,7 @@ app.kubernetes.io/component: operator
 {{- .Values.spark.image | default (printf "%s-spark:%s" .Values.image.repository (include "headrace.tag" .)) }}
 {{- end }}
 
-{{- /* Where an alert's page is, if it is said where the runbook is: of prometheusRule and the alert. */}}
+{{- /* Where an alert's page is, if the place of the runbook is set: of prometheusRule and the alert. */}}
 {{- define "headrace.runbook" -}}
 {{- with (index . 0).runbookUrl }}
       runbook_url: {{ printf "%s#%s" . (index $ 1 | lower) | quote }}

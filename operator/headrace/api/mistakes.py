@@ -92,7 +92,7 @@ def explain(
         path = detail["loc"]
         inside = (other["loc"] for other in details if len(other["loc"]) > len(path))
         if detail["type"] == "too_short" and any(loc[: len(path)] == path for loc in inside):
-            continue  # it is not empty: its items are wrong, and each is said to be
+            continue  # it is not empty: its items are wrong, and each is reported to be
         if detail["type"] == "default_factory_not_called":
             continue  # it was not reached, for a mistake in a field before it
         yield path, _allowed(detail, kind), _given(detail, data)

@@ -63,7 +63,7 @@ class Pauses:
         return self.of([*self.items, item])
 
     def without(self, item: PausedPartitions) -> Self:
-        """Resume these; ``InvalidSpec`` when that cannot be said, or nothing of it is paused."""
+        """Resume these; ``InvalidSpec`` where that is impossible, or nothing of it is paused."""
         left = {topic: numbers for topic, numbers in self.topics.items() if topic != item.topic}
         if item.topic not in self.topics:
             paused = ", ".join(map(str, self.items)) or "nothing"

@@ -24,7 +24,7 @@ class AssignmentError(StrEnum):
     )
     """On the KIP's page; not in Kafka, where a client's tasks are a map by task."""
     TASK_NOT_ASSIGNED = "TASK_NOT_ASSIGNED"
-    """Ours: a task has no driver and is not said to wait. In Kafka that is no error."""
+    """Ours: a task has no driver and is not known to wait. In Kafka that is no error."""
 
 
 class TaskAssignmentError(Retriable):

@@ -19,7 +19,7 @@ _Arc = tuple[int, int]
 
 
 Carried = Callable[[Item, int, int], Iterable[int]]
-"""Told of an item, from where and to where it went; says in which bins costs changed by that."""
+"""Called with an item, from where and to where it went; returns the bins whose costs it changed."""
 
 
 def cheapest(

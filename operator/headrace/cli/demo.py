@@ -62,7 +62,7 @@ def command(messages: int, keep: bool, report: Path) -> int:
         finally:
             if not keep:
                 _stop(run)
-        console.print("[bold]4/4[/] Looking at what came out ...")
+        console.print("[bold]4/4[/] Reading the outcome ...")
         _check_kill(report)
         console.print(f"    the report: {report.resolve() / 'report.html'}", soft_wrap=True)
         if keep:

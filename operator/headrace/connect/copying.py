@@ -3,58 +3,55 @@ after an error, a stall or a change of secrets."""
 
 from collections.abc import Mapping, Set
 from concurrent.futures import Executor
-from functools import partial
-
-from structlog.typing import FilteringBoundLogger
 
 from headrace.api import TopicPartition, partitions_text
-from headrace.assign import TaskId
-from headrace.connect.background import BackgroundStep
-from headrace.connect.contested import Contested
-from headrace.connect.context import FlowContext
-from headrace.connect.lifecycle import LifeCycle
 from headrace.connect.losses import DataLoss, sentence
+from headrace.connect.preparing import Preparing
 from headrace.connect.record_errors import RecordErrors
-from headrace.connect.restoring import epoch_floor, restore
 from headrace.connect.retries import Retries
-from headrace.connect.settling import settle, store_settled
-from headrace.connect.source_status import SourceStatus
-from headrace.connect.starts import Restored, Starts
-from headrace.connect.task_progress import TaskProgress
+from headrace.connect.starts import Starts
+from headrace.connect.task_context import TaskContext
 from headrace.errors import HeadraceError, Retriable
 from headrace.movers import Lane, OffsetGone, TargetLoss
 
 
 class Copying:
-    """Restoring and settling wait for brokers: they run in a pool. All else is for the loop that
-    moves data, which must not wait."""
+    """For the loop that moves data, which must not wait: ``Preparing`` waits for brokers."""
 
     def __init__(
-        self,
-        id: TaskId,
-        context: FlowContext,
-        life: LifeCycle,
-        *,
-        progress: TaskProgress,
-        contested: Contested,
-        reported: SourceStatus,
-        pool: Executor,
-        log: FilteringBoundLogger,
+        self, task: TaskContext, partitions: frozenset[TopicPartition], pool: Executor
     ) -> None:
-        self.partitions: frozenset[TopicPartition] = frozenset()
+        self.partitions = partitions
         """What is to be copied."""
         self.lane: Lane | None = None
-        self.retries = Retries(context.clock)
-        self._id, self._context, self._life, self._log = id, context, life, log
-        self._ownership = life.ownership
-        self._progress, self._contested, self._reported = progress, contested, reported
-        self._record_errors = RecordErrors(context, id, reported, log)
-        self._restoring = BackgroundStep[Restored](pool, context.clock)
-        self._settling: Lane | None = None
-        """The lane that the background step settles, or has settled."""
+        self.retries = Retries(task.flow.clock)
+        self._task, self._context, self._life, self._log = task, task.flow, task.life, task.log
+        self._ownership = task.life.ownership
+        self._progress, self._contested = task.progress, task.contested
+        self._record_errors = RecordErrors(task.flow, task.id, task.reported, task.log)
+        self.preparing = Preparing(task, self._record_errors, pool)
+        self._flow = task.flow.flow
         self._stalls_seen = 0
 
-    # What is open.
+    # What is to be open, and what is.
+
+    def change(self, partitions: frozenset[TopicPartition]) -> None:
+        """Copy these from now on."""
+        self.partitions = partitions
+        self._contested.keep(partitions)
+        if self.retries.keep(partitions):
+            self._life.recovered()
+
+    def follow_flow(self) -> None:
+        """Try what is stopped at once when the flow has changed: a person did something."""
+        if self.superseded:
+            self._flow = self._context.flow
+            self.retries.at_once()
+
+    @property
+    def superseded(self) -> bool:
+        """Whether the flow has changed since ``follow_flow``. From any thread."""
+        return self._flow is not self._context.flow
 
     @property
     def opened(self) -> Set[TopicPartition]:
@@ -72,54 +69,37 @@ class Copying:
         return self.partitions.union(self._progress.starts) - self._contested.given_way
 
     @property
-    def restoring(self) -> bool:
-        """Whether a restore, or the settling of a lane, has an outcome to come or to be taken."""
-        return self._restoring.pending
-
-    @property
-    def at_work(self) -> bool:
-        """Whether one of them is not done yet."""
-        return self._restoring.running
+    def complete(self) -> bool:
+        """Whether all is open but what another owner keeps."""
+        return self.partitions - self._contested.given_way == self.opened
 
     # Restore and open.
 
     def restore_missing(self) -> None:
         """Claim the unit if need be, and restore what is not open and need not wait."""
-        if not self._restoring.due:
+        if not self.preparing.due:
             return
         waiting = self.retries.waiting | self._contested.waiting
         missing = self.partitions - self.opened - waiting
         if missing or not self._ownership.epoch:
-            self._restoring.start(partial(self._claim_and_restore, missing))
-
-    def _claim_and_restore(self, partitions: Set[TopicPartition]) -> Restored:
-        if not self._ownership.epoch:
-            self._ownership.claim(epoch_floor(self._context, partitions))
-            if self._ownership.handed_over:
-                self._contested.keep(frozenset())
-        if self._progress.unstored_loss:
-            store_settled(self._context, self._progress, self.owned)
-        partitions = self._contested.review(partitions, self._ownership.signature)
-        if not partitions:
-            return Restored({}, {})
-        return restore(self._context, self._ownership, partitions, self._progress.settled)
+            self.preparing.restore(missing, self.owned)
 
     def open_restored(self, *, claimed: bool) -> bool:
         """Open what is restored; whether there was something. ``claimed``: for the first time since
         the unit was claimed. Raises the error of a task whose partitions are all stopped."""
-        if not self._restoring.done:
+        if not self.preparing.done:
             return False
         try:
-            starts, put_off = self._restoring.take()
+            starts, put_off = self.preparing.take()
             if claimed and not starts:
                 _raise_first(put_off)
             lane = self.lane or self._make_lane()
         except Retriable as error:
             self._life.retrying(error)
-            self._restoring.back_off()
+            self.preparing.back_off()
             return False
-        self._restoring.succeeded()
-        self._settling = None
+        self.preparing.succeeded()
+        self.preparing.settling = None
         if self.lane is None or claimed:
             # The claim is fresh: only a stall from now on matters.
             self._context.stall_detector.beat()
@@ -161,7 +141,9 @@ class Copying:
             self.lane = self._make_lane()
 
     def _make_lane(self) -> Lane:
-        return self._context.mover.lane(self._id, self._broker_away, self._reported.copied)
+        return self._context.mover.lane(
+            self._task.id, self._broker_away, self._task.reported.copied
+        )
 
     def _broker_away(self, message: str) -> None:
         self._life.note(Retriable(f"{message}; trying again"))
@@ -210,7 +192,7 @@ class Copying:
     def _failed(self, at: TopicPartition, acknowledged: int, error: HeadraceError) -> None:
         if isinstance(error, Retriable):
             self._life.retrying(error)
-        elif not isinstance(error, OffsetGone | TargetLoss):  # which the restore looks into
+        elif not isinstance(error, OffsetGone | TargetLoss):  # which the restore examines
             if at not in self.retries.stopped:
                 self._log.error("partition stopped", partition=str(at), why=str(error))
             self._life.note(error)
@@ -222,29 +204,14 @@ class Copying:
         assert lane is not None
         # Here: the pool may be busy, and another owner may have these partitions after a stall.
         lane.drop_unsent()
-        self._settling = lane
-        settling = partial(settle, self._context, self._progress, self._record_errors)
-        failed = self.retries.failing
-        self._restoring.start(partial(settling, lane, self.owned, failed=failed))
+        self.preparing.settle(lane, self.owned, self.retries.failing)
 
     # End.
 
-    def settled_is_stored(self) -> bool:
-        """Whether what closed lanes have acknowledged is stored; tries again when it was not."""
-        if self._settling is not None and self._restoring.done:
-            try:
-                self._restoring.take()
-                self._settling = None
-            except Retriable:
-                self._restoring.back_off()
-        if self._settling is not None and self._restoring.due:
-            self._restoring.start(partial(store_settled, self._context, self._progress, self.owned))
-        return self._settling is None
-
     def end(self) -> tuple[Lane | None, Lane | None]:
         """The lane to be closed, and the one that the pool is about to close; it has none then."""
-        settling = self._settling
-        if settling and not settling.closed.is_set() and self._restoring.cancel():
+        settling = self.preparing.settling
+        if settling and not settling.closed.is_set() and self.preparing.cancel():
             self.lane = settling  # no thread was free to settle it
         lane, self.lane = self.lane, None
         return lane, settling

@@ -14,7 +14,7 @@ def first_positions(
 
     ``Latest`` means: records since the flow was made, by their timestamps. A topic that is made
     later is copied from its beginning, unless it has records with older timestamps: whether those
-    came after the flow cannot be told, as Kafka keeps no time of a topic's creation.
+    came after the flow cannot be known, as Kafka keeps no time of a topic's creation.
     """
     source, spec = context.source, context.spec
     if not partitions:

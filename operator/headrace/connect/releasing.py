@@ -1,11 +1,9 @@
 """The end of a source task: a pool frees its clients and releases its unit."""
 
-from collections.abc import Set
 from concurrent.futures import Executor, Future
 
 from structlog.typing import FilteringBoundLogger
 
-from headrace.api import TopicPartition, partitions_text
 from headrace.clock import Clock
 from headrace.connect.lifecycle import release
 from headrace.connect.ownership import Ownership
@@ -40,14 +38,6 @@ class Releasing:
     def begun(self) -> bool:
         """Whether the unit is being released: the task cannot come back."""
         return self._release is not None
-
-    def unstored(self, partitions: Set[TopicPartition]) -> None:
-        """What these have copied last could not be stored within the task's time."""
-        if partitions:
-            self._log.warning(
-                "released before its progress was stored: records may come twice",
-                partitions=partitions_text(partitions),
-            )
 
     def release(self, lane: Lane | None, settling: Lane | None) -> bool:
         """Free the lane's clients, then release the unit; whether both are done. Call it again

@@ -96,7 +96,7 @@ class Retries:
 
 
 def _is_stop(error: HeadraceError) -> bool:
-    """Whether trying again cannot help; a loss that the lane noticed is first looked into."""
+    """Whether trying again cannot help; a loss that the lane noticed is examined first."""
     return isinstance(error, Fatal) and not isinstance(error, OffsetGone | TargetLoss)
 
 

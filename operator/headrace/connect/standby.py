@@ -1,15 +1,13 @@
 """What a standby does: the requests of a take-over are sent before they are needed."""
 
 import random
-from collections.abc import Set
 from concurrent.futures import Executor
 from functools import partial
 
-from headrace.api import TopicPartition
 from headrace.connect.background import BackgroundStep
-from headrace.connect.context import FlowContext
-from headrace.connect.lifecycle import LifeCycle
+from headrace.connect.copying import Copying
 from headrace.connect.restoring import warm_up
+from headrace.connect.task_context import TaskContext
 from headrace.errors import Retriable
 
 _FIRST_S, _INTERVAL_S = 2.0, 60.0
@@ -20,20 +18,16 @@ its requests: brokers close a connection that is idle for 10 minutes."""
 class Standby:
     """Keeps connections, metadata and progress warm. One thread calls it."""
 
-    def __init__(self, context: FlowContext, life: LifeCycle, pool: Executor) -> None:
-        self._context, self._life = context, life
-        self._asking = BackgroundStep[None](pool, context.clock)
+    def __init__(self, task: TaskContext, copying: Copying, pool: Executor) -> None:
+        self._context, self._life, self._copying = task.flow, task.life, copying
+        self._asking = BackgroundStep[None](pool, task.flow.clock)
         self._asking.put_off(_FIRST_S * random.uniform(0.5, 1.0))
 
-    @property
-    def due(self) -> bool:
-        """Whether there is something to send now."""
-        return self._asking.due
-
-    def advance(self, partitions: Set[TopicPartition]) -> bool:
-        """Send what is due; whether the brokers answered."""
+    def advance(self) -> bool:
+        """Have clients, and send what is due; whether the brokers answered."""
         if self._asking.due:
-            self._asking.start(partial(warm_up, self._context, partitions))
+            self._copying.warm_up()
+            self._asking.start(partial(warm_up, self._context, self._copying.partitions))
         if self._asking.done:
             try:
                 self._asking.take()

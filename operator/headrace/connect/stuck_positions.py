@@ -15,7 +15,7 @@ from headrace.kafka import Position
 from headrace.movers import Reached
 
 # A coordinator aborts what is open for longer than the producer's transaction.timeout.ms, 60 s by
-# default, and looks every 10 s (transaction.abort.timed.out.transaction.cleanup.interval.ms). What
+# default, and checks every 10 s (transaction.abort.timed.out.transaction.cleanup.interval.ms). What
 # is open for longer has a producer that wants that, or hangs (KIP-664).
 _LONGEST_S = 70.0
 _INTERVAL_S = 30.0

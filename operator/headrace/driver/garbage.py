@@ -17,7 +17,7 @@ _INTERVAL_S = 20.0
 def collect_regularly(interval_s: float = _INTERVAL_S) -> None:
     """From now on, in a thread: freeing a client may wait for its brokers."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
-    gc.freeze()  # what the start has made stays: no collection looks at it again
+    gc.freeze()  # what the start has made stays: no collection visits it again
 
     def run() -> None:
         pause = threading.Event()

@@ -112,7 +112,7 @@ class HerderLink:
         )
 
     def beat(self) -> None:
-        """Tell the herder that this driver lives."""
+        """Send the heartbeat of this driver."""
         self._send({"call": "beat"})
 
     def send_samples(self, request: int, samples: Sequence[Any]) -> None:

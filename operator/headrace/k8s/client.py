@@ -246,7 +246,7 @@ class Client:
 
     @contextmanager
     def _trying(self, verb: str, kind: Kind, tried: str) -> Iterator[None]:
-        """Whatever breaks a request is raised as an error of ours, and told with its outcome."""
+        """Whatever breaks a request is raised as an error of ours and reported as its outcome."""
         began, outcome = time.monotonic(), "Cancelled"
         try:
             yield

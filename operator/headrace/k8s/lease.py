@@ -21,7 +21,7 @@ def micro_time() -> str:
 
 
 def read_lease(lease: Object) -> LeaseView:
-    """What an observer looks at."""
+    """What an observer compares."""
     spec = lease.get("spec") or {}
     return LeaseView(
         holder=spec.get("holderIdentity") or "",

@@ -88,12 +88,12 @@ class Admin:
         self._cluster = cluster
         self._timeout_s = timeout_s
         self._client_error: KafkaError | None = None
-        """What the client last said of its connections, other than that there are none."""
+        """What the client reported last of its connections, other than that there are none."""
         self._advertised: KafkaError | None = None
         """The last of them of a broker at the address that it gives itself. The client repeats the
         same error after 30 s only, and requests fail more often: it counts until an answer."""
         self._all_down: KafkaError | None = None
-        """That no broker can be reached, as the client said since the last request began."""
+        """That no broker can be reached, as the client reported since the last request began."""
         self._served = False
         """Whether the leader of a partition, or the controller, ever answered: then a broker that
         cannot be reached is down, and its partitions get another leader."""

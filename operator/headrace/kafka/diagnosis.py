@@ -25,7 +25,7 @@ from headrace.kafka.errors import (
 _TIMEOUT_S = 2.0
 _FROZEN = (
     "accepts connections and does not answer: it is frozen or overloaded, or the network drops "
-    "what it sends; look at that broker"
+    "what it sends; check that broker"
 )
 _API_VERSIONS = bytes([0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 255, 255])
 """A request for them in version 0, without a client id: every broker answers it, before a login."""
@@ -38,7 +38,7 @@ def diagnose(
 ) -> HeadraceError:
     """A better error for ``failure``, where there is one.
 
-    ``client_error`` is what the client last said of its connections. May take some seconds.
+    ``client_error`` is what the client reported last of its connections. May take some seconds.
     """
     if not isinstance(failure, Unreachable | AuthenticationFailed | TlsFailed):
         return failure

@@ -87,7 +87,7 @@ class Example(Model):
     producer: str
     """Of an end sentinel: the run."""
     seq: int | None
-    """Its number; absent: neither headers nor body tell it. Of an end sentinel: the source's
+    """Its number; absent: neither headers nor body have it. Of an end sentinel: the source's
     partition."""
     differs: str = ""
     """Of a corrupted record: what is not as on the source, separated by commas."""

@@ -25,8 +25,9 @@ from headrace.movers.lane import (
     SourceRecord,
     TargetLoss,
 )
-from headrace.movers.progress_log import ANSWER_S, ProgressLog, Storing
+from headrace.movers.progress_log import ProgressLog
 from headrace.movers.record import RecordMover
+from headrace.movers.storing import ANSWER_S, Storing
 
 __all__ = [
     "ANSWER_S",

@@ -16,7 +16,7 @@ from headrace.kafka import KafkaException, Producer, Renewed, translated
 from headrace.logs import get_logger
 from headrace.movers.clients import Clients
 from headrace.movers.lane import RecordRefused, SourceRecord
-from headrace.movers.progress_log import Storing
+from headrace.movers.storing import Storing
 
 log = get_logger(__name__)
 

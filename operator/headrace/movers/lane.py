@@ -254,7 +254,7 @@ class Before(NamedTuple):
     unfenced: frozenset[int] = frozenset()
     """Producer ids of others, whom nobody can close it to; -1: some without a known one."""
     compare: bool = True
-    """Whether to look at what is written already; otherwise the copy resumes where it is stored."""
+    """Whether to read what is written already; otherwise the copy resumes where it is stored."""
 
 
 class Resumed(NamedTuple):

@@ -1,7 +1,7 @@
 """The progress topic, tailed into a table and written by one Worker."""
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from math import inf
 
@@ -17,11 +17,11 @@ from headrace.kafka import (
     Renewal,
     Renewed,
     assign,
-    translate,
     translated,
 )
 from headrace.logs import get_logger
 from headrace.movers.clients import Clients
+from headrace.movers.storing import ANSWER_S, Storing
 from headrace.replication import Progress, ProgressKey, Writer, progress_topic
 from headrace.replication.claims import Writers, writers_after
 
@@ -29,62 +29,6 @@ log = get_logger(__name__)
 
 # Fixed for good: a key's partition follows from this number.
 PARTITIONS = 8
-
-
-ANSWER_S = 10.0
-"""An answer that takes longer is late: somebody has to know."""
-
-
-class Storing:
-    """Progress on its way to the target."""
-
-    def __init__(
-        self,
-        poll: Callable[[float], None],
-        clock: Clock,
-        tried: str,
-        records: int,
-        timeout_s: float,
-    ) -> None:
-        """``poll`` receives the producer's reports, and waits for them so many seconds."""
-        self._poll, self._clock = poll, clock
-        self._tried = tried
-        self._timeout_s = timeout_s
-        self._began_s = clock.monotonic()
-        self._error: KafkaError | None = None
-        self._outstanding = records
-        # The producer is shared: a unit's thread may receive the reports of another unit's records.
-        self._counting = threading.Lock()
-
-    def delivered(self, error: KafkaError | None, _: Message) -> None:
-        """The producer's delivery report."""
-        with self._counting:
-            self._error = self._error or error
-            self._outstanding -= 1
-
-    def done(self) -> bool:
-        """Whether all of it is acknowledged; raises what refused some of it, or ``Retriable`` when
-        there was no answer in time."""
-        self._poll(0)
-        if self._error is not None:
-            raise translate(self._error, self._tried)
-        if self._unanswered_for(self._timeout_s):
-            raise Retriable(f"could not {self._tried}: no answer within {self._timeout_s:.0f} s")
-        return self._outstanding == 0
-
-    @property
-    def late(self) -> str:
-        """A sentence when an answer is late."""
-        late = self._unanswered_for(ANSWER_S)
-        return f"waiting to {self._tried}: no answer within {ANSWER_S:.0f} s" if late else ""
-
-    def _unanswered_for(self, seconds: float) -> bool:
-        return self._outstanding > 0 and self._clock.monotonic() - self._began_s > seconds
-
-    def wait(self) -> None:
-        """Until ``done``."""
-        while not self.done():
-            self._poll(0.05)
 
 
 class ProgressLog:

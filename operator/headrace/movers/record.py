@@ -2,46 +2,26 @@
 
 import threading
 from collections.abc import Callable, Mapping, Set
-from functools import partial
+from contextlib import ExitStack
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.assign import TaskId
 from headrace.clock import Clock
-from headrace.errors import HeadraceError, Retriable
-from headrace.kafka import (
-    KafkaError,
-    KafkaException,
-    Message,
-    Renewal,
-    assign_more,
-    concerns_record,
-    diverged_at,
-    fetched_end,
-    translate,
-    translated,
-    unassign,
-    words,
-)
+from headrace.errors import Retriable
+from headrace.kafka import KafkaError, Message, Renewal, translated, words
 from headrace.logs import get_logger
 from headrace.movers.backpressure import Backpressure
 from headrace.movers.clients import Clients
 from headrace.movers.copied_runs import Run
 from headrace.movers.in_flight_window import InFlightWindow
-from headrace.movers.lane import (
-    Copied,
-    CopyFrom,
-    OffsetGone,
-    Problem,
-    Reached,
-    RecordRefused,
-    SourceRecord,
-    TargetLoss,
-)
+from headrace.movers.lane import Copied, CopyFrom, Problem, Reached, TargetLoss
 from headrace.movers.one_by_one import OneByOne
+from headrace.movers.reading import Reading
+from headrace.movers.record_problems import read_problem, write_problem
+from headrace.movers.sending import Sending
 
 log = get_logger(__name__)
 
-_BATCH_RECORDS = 2_000
 _PREFETCH_KIB = 16_384
 
 
@@ -87,7 +67,8 @@ class RecordLane:
         self.closed = threading.Event()
         """See ``Lane.closed``."""
         self._renewal = Renewal(source, target)
-        self._consumer = mover.clients.consumer(
+        self._windows: dict[TopicPartition, InFlightWindow] = {}
+        consumer = mover.clients.consumer(
             source,
             {
                 "queued.max.messages.kbytes": _PREFETCH_KIB,
@@ -95,27 +76,19 @@ class RecordLane:
             },
             on_error=lambda error: on_error(f"{source.alias}: {words(error)}"),
         )
+        self._reading = Reading(consumer, self._windows, task.name)
         # Gapless: after a record that the broker refuses none of its partition may be appended.
         # librdkafka then stops the whole producer.
-        self._producer = mover.clients.producer(
+        producer = mover.clients.producer(
             target,
             {"enable.gapless.guarantee": True},
             on_error=lambda error: on_error(f"{target.alias}: {words(error)}"),
         )
-        self._stopped: KafkaException | None = None
-        """The fatal error of the producer."""
-        self._windows: dict[TopicPartition, InFlightWindow] = {}
+        self._sending = Sending(producer, mover.clock, copied, task.name)
         self._backpressure = Backpressure(mover.clock)
-        self._aside: dict[TopicPartition, int | None] = {}
-        """Partitions that are not read until the target takes what it was sent of them, with
-        their end on the source."""
-        self._paused: dict[TopicPartition, int | None] = {}
-        """Partitions that are not to be read for now, with their end on the source."""
         self._one_by_one = OneByOne()
         self._leaving: frozenset[TopicPartition] = frozenset()
         self._problems: dict[TopicPartition, Problem] = {}
-        self._restamped: set[TopicPartition] = set()
-        """Partitions whose first record without a timestamp was logged."""
 
     @property
     def partitions(self) -> Set[TopicPartition]:
@@ -144,7 +117,7 @@ class RecordLane:
                 floor=position.target_offset,
             )
             self._one_by_one.open(at, position.suspects)
-        self._read(positions.keys())
+        self._reading.begin(positions.keys())
 
     def leave(self, partitions: Set[TopicPartition]) -> None:
         """See ``Lane.leave``."""
@@ -155,62 +128,42 @@ class RecordLane:
         """See ``Lane.keep``."""
         if back := self._leaving & partitions:
             self._leaving -= back
-            self._stop_reading(back)
-            self._read(back - self._aside.keys())
+            self._reading.begin_again(back)
 
     def pause(self, partitions: Set[TopicPartition]) -> None:
         """See ``Lane.pause``."""
-        if begun := (partitions & self._windows.keys()) - self._paused.keys():
-            ends = {at: self._end(at) for at in begun}
-            self._stop_reading(begun)
-            self._one_by_one.drop(begun)
-            self._paused |= ends
-        if ended := self._paused.keys() - partitions:
-            for at in ended:
-                del self._paused[at]
-            self._read(ended - self._aside.keys())
+        self._one_by_one.drop(self._reading.pause(partitions))
 
     def forget(self, partitions: Set[TopicPartition]) -> None:
         """See ``Lane.forget``."""
-        self._stop_reading(partitions)
+        self._reading.forget(partitions)
         for at in partitions:
             del self._windows[at]
             self._problems.pop(at, None)
-            self._aside.pop(at, None)
-            self._paused.pop(at, None)
             self._one_by_one.close(at)
         self._leaving -= partitions
 
     def run_once(self) -> int:
         """See ``Lane.run_once``."""
-        stopped_before = self._stopped
+        stopped_before = self._sending.stopped
         self.poll()
         if self.problems():
             return 0
         if stopped_before is not None:
             target = self._mover.target
             raise Retriable(f"{target.name}: the producer stopped: {stopped_before.args[0].str()}")
-        if self._stopped is not None or not self._has_room():
+        if self._sending.stopped is not None or not self._has_room():
             return 0  # the next poll brings reports: they say why, or make room
         with translated(f"run {self._task.name}"):
             moved = self._send_held()
-            first = self._consumer.poll(0)
-            if first is None:
-                return moved
-            messages = [first, *self._consumer.consume(_BATCH_RECORDS, 0)]
-            moved += sum(self._take(message) for message in messages)
-            self._set_aside(self._one_by_one.held - self._aside.keys())
+            if messages := self._reading.fetched():
+                moved += sum(self._take(message) for message in messages)
+                self._reading.set_aside(self._one_by_one.held - self._reading.put_aside)
             return moved
 
     def poll(self) -> None:
         """See ``Lane.poll``."""
-        self._poll(0)
-
-    def _poll(self, timeout_s: float) -> None:
-        try:
-            self._producer.poll(timeout_s)
-        except KafkaException as error:  # a fatal one; it is raised once
-            self._stopped = error
+        self._sending.poll()
 
     def state(self) -> dict[TopicPartition, Reached]:
         """See ``Lane.state``."""
@@ -220,7 +173,7 @@ class RecordLane:
                 target_offset=window.target_offset,
                 leader_epoch=window.leader_epoch,
                 in_flight=window.in_flight,
-                end=self._end(at),
+                end=self._reading.end(at),
                 oldest_timestamp_ms=window.oldest_timestamp_ms,
                 unexpected_offsets=window.unexpected_offsets,
             )
@@ -235,8 +188,8 @@ class RecordLane:
     def problems(self) -> list[Problem]:
         """See ``Lane.problems``."""
         refused = [
-            Problem(at, self._refusal(window, window.error))
-            for at, window in self._windows.items()
+            self._refused(window, window.error)
+            for window in self._windows.values()
             if window.error is not None
         ]
         lost = [
@@ -246,14 +199,20 @@ class RecordLane:
         ]
         return [*self._problems.values(), *lost, *refused]
 
+    def _refused(self, window: InFlightWindow, error: KafkaError) -> Problem:
+        alone = self._one_by_one.alone(window.at, window.error_at)
+        return write_problem(
+            window, error, alone, self._mover.source.alias, self._mover.target.alias
+        )
+
     def drop_unsent(self) -> None:
         """See ``Lane.drop_unsent``."""
-        self._producer.purge(in_queue=True, in_flight=False)
+        self._sending.drop_unsent()
 
     def settle(self, timeout_s: float) -> None:
         """See ``Lane.settle``."""
         self.drop_unsent()
-        if left := self._outcomes(timeout_s):
+        if left := self._sending.outcomes(timeout_s):
             raise Retriable(
                 f"{self._mover.target.alias} did not acknowledge {left} records that were on their "
                 "way"
@@ -263,67 +222,27 @@ class RecordLane:
 
     def close(self) -> None:
         """See ``Lane.close``."""
-        try:
-            self._producer.purge()
-            self._outcomes(1)
-            self._consumer.close()
-        finally:
-            # Their threads and buffers go with the last reference, and an error that was raised
-            # here and is still reported refers to this lane.
-            del self._producer, self._consumer
-            self.closed.set()
-
-    def _outcomes(self, timeout_s: float) -> int:
-        """Wait for the outcome of what was sent; how many are not known by then.
-
-        Not by ``flush``: it goes on to call delivery reports while it raises a fatal error.
-        """
-        deadline = self._mover.clock.monotonic() + timeout_s
-        while (left := len(self._producer)) and self._mover.clock.monotonic() < deadline:
-            self._poll(0.05)
-        return left
-
-    def _read(self, partitions: Set[TopicPartition]) -> None:
-        windows = {at: self._windows[at] for at in partitions - self._paused.keys()}
-        with translated(f"read for {self._task.name}"):
-            assign_more(
-                self._consumer,
-                [(at, window.position) for at, window in windows.items()],
-                {at: window.leader_epoch for at, window in windows.items()},
-            )
-
-    def _stop_reading(self, partitions: Set[TopicPartition]) -> None:
-        with translated(f"read less for {self._task.name}"):
-            unassign(self._consumer, partitions - self._aside.keys() - self._paused.keys())
-
-    def _end(self, at: TopicPartition) -> int | None:
-        """Of the source, as last fetched."""
-        known = self._aside if at in self._aside else self._paused
-        return known[at] if at in known else fetched_end(self._consumer, at)
+        with ExitStack() as closing:
+            closing.callback(self.closed.set)
+            closing.callback(self._reading.close)
+            self._sending.close()
 
     def _has_room(self) -> bool:
         """Whether more may be sent; sets partitions aside that take room from the others."""
-        back = self._aside.keys() - self._leaving
-        back -= self._one_by_one.held
+        reading = self._reading
+        back = reading.put_aside - self._leaving - self._one_by_one.held
         if drained := {at for at in back if not self._windows[at].in_flight}:
-            for at in drained:
-                del self._aside[at]
-            self._read(drained)
-        if not self._backpressure.full(self._windows, self._aside.keys()):
+            reading.take_back(drained)
+        if not self._backpressure.full(self._windows, reading.put_aside):
             return True
-        if stuck := self._backpressure.stuck(self._windows, self._aside.keys()):
+        if stuck := self._backpressure.stuck(self._windows, reading.put_aside):
             log.warning(
                 "the target does not take these partitions: others go on",
                 task=self._task.name,
                 partitions=[str(at) for at in sorted(stuck)],
             )
-            self._set_aside(stuck)
+            reading.set_aside(stuck)
         return False
-
-    def _set_aside(self, partitions: Set[TopicPartition]) -> None:
-        ends = {at: self._end(at) for at in partitions}
-        self._stop_reading(partitions)
-        self._aside |= ends
 
     def _send_held(self) -> int:
         windows = [self._windows[at] for at in self._one_by_one.held]
@@ -338,7 +257,7 @@ class RecordLane:
         window = self._windows.get(at)
         if window is None or at in self._leaving:
             return 0
-        if at in self._aside or at in self._paused:
+        if self._reading.skips(at):
             return 0  # it still lay in the consumer's queue
         return 0 if self._one_by_one.hold(window, message) else self._handle(window, message)
 
@@ -347,92 +266,11 @@ class RecordLane:
         if at in self._problems or window.refused is not None:
             return 0  # nothing of a partition may overtake its problem
         if (error := message.error()) is not None:
-            self._handle_error(window, message, error)
+            if problem := read_problem(window, message, error, self._mover.source.alias):
+                self._problems[at] = problem
             return 0
         offset = message.offset()
         if offset is None or offset < window.position:
             return 0  # fetched before the position was set back
-        _, timestamp_ms = message.timestamp()
-        if timestamp_ms <= 0:
-            self._count_restamped(at, offset)
-        key, value = message.key(), message.value()
         self._one_by_one.sent(at, message)
-        try:
-            self._producer.produce(
-                window.target_topic,
-                value,
-                key,
-                at.partition,
-                on_delivery=partial(window.delivered, offset),
-                timestamp=max(0, timestamp_ms),
-                headers=message.headers(),
-            )
-        except KafkaException as refusal:
-            if refusal.args[0].code() == KafkaError._FATAL:
-                return 0  # it stopped just now: the next polls raise that, then bring the reports
-            if not concerns_record(refusal.args[0]):
-                raise
-            window.passed(offset)  # all before it was sent
-            window.refuse(offset, refusal.args[0])
-            return 0
-        window.sent(offset, timestamp_ms, len(key or b"") + len(value or b""))
-        leader_epoch = message.leader_epoch()
-        window.leader_epoch = -1 if leader_epoch is None else leader_epoch
-        return 1
-
-    def _count_restamped(self, at: TopicPartition, offset: int) -> None:
-        """librdkafka's producer sends no such timestamp: it takes 0 for "now"."""
-        self._copied.restamped += 1
-        if at not in self._restamped:
-            self._restamped.add(at)
-            log.warning(
-                "records without a timestamp, or with 0, get the time of copying on the target, "
-                "as the Kafka client cannot send them otherwise; here is the first one",
-                task=self._task.name,
-                partition=str(at),
-                offset=offset,
-            )
-
-    def _handle_error(self, window: InFlightWindow, message: Message, error: KafkaError) -> None:
-        if error.code() == KafkaError._PARTITION_EOF:
-            window.passed(message.offset() or 0)
-            return
-        at, alias = window.at, self._mover.source.alias
-        where = f"{at} of {alias}"
-        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            gone = OffsetGone(
-                at, window.position, f"{where}: {error.str()}", diverged_at=diverged_at(error)
-            )
-            self._problems[at] = Problem(at, gone)
-            return
-        offset = message.offset() or 0
-        offset = offset if offset >= 0 else window.position
-        failure = translate(error, f"read {at} offset {offset} of {alias}")
-        if isinstance(failure, Retriable):
-            log.info("read failed, client retries", partition=str(at), reason=str(failure))
-            return
-        self._problems[at] = Problem(at, failure)
-
-    def _refusal(self, window: InFlightWindow, error: KafkaError) -> HeadraceError:
-        at, offset, mover = window.at, window.error_at, self._mover
-        failure = translate(
-            error,
-            f"write {at} offset {offset} of {mover.source.alias} "
-            f"to {window.target_topic} on {mover.target.alias}",
-        )
-        if window.refused is None:
-            return failure
-        message = self._one_by_one.alone(at, offset)
-        record = _source_record(message) if message is not None else None
-        return RecordRefused(at, window.refused, error.name(), str(failure), record)
-
-
-def _source_record(message: Message) -> SourceRecord:
-    headers = message.headers() or []
-    return SourceRecord(
-        message.offset() or 0,
-        message.timestamp()[1],
-        message.key(),
-        message.value(),
-        headers if isinstance(headers, list) else list(headers.items()),
-    )
+        return int(self._sending.send(window, message, offset))

@@ -30,7 +30,7 @@ class SplitConfig:
     balance_interval_ms: int = 60_000
     """Between two rounds that move something for balance."""
     acknowledge_within_ms: int = 10_000
-    """How long a task may take to let a partition go: as long as a hand-over between drivers."""
+    """How long a task may take to release a partition: as long as a hand-over between drivers."""
 
     def __post_init__(self) -> None:
         if self.max_tasks < 1:
@@ -131,7 +131,7 @@ def resplit(
         if at in overdue & there and left.for_balance and left.task < config.max_tasks
     }
     taken = overdue - returned.keys()
-    # Of an unknown partition, a task that has not acknowledged yet may have been told to copy it
+    # Of an unknown partition, a task that has not acknowledged yet may have it assigned
     # by whoever split before.
     resuming = (
         state.resumed_ms is not None

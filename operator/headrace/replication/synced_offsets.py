@@ -70,7 +70,7 @@ class SyncedOffsets:
     ) -> Translated | None:
         """A committed source offset; None where no pair at or before it is known.
 
-        ``copied_to`` tells the end of the copy from records of which no pair is known yet.
+        ``copied_to`` gives the end of the copy from records of which no pair is known yet.
         """
         known = self._partitions.get(at)
         translated = None if known is None else known.translation.translate(offset)

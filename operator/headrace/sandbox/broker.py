@@ -97,7 +97,7 @@ class Broker:
         """Freeze it: its connections stay open, and nothing answers."""
         if process := self.process:
             process.suspend()
-            # The kernel tells every thread of it, one after the other.
+            # The kernel stops every thread of it, one after the other.
             deadline = time.monotonic() + FREEZE_TIMEOUT_S
             while not self.frozen:
                 if time.monotonic() > deadline:

@@ -18,7 +18,7 @@ _READ_ONCE = {"source", "target", "policy"}
 
 
 class Reload:
-    """Keeps what the files said last. A file with a mistake changes nothing, in no flow."""
+    """Keeps what the files had last. A file with a mistake changes nothing, in no flow."""
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ PROBE_TIMEOUT_S = 30
 
 @dataclass(frozen=True)
 class Java:
-    """A Java that was run and said its version."""
+    """A Java that was run and printed its version."""
 
     home: Path
     """A folder that serves as JAVA_HOME, also for PySpark's spark-submit: ``bin/java`` is in it."""

@@ -1,4 +1,4 @@
-"""What `make demo` needs of this machine: said before it begins, refused when it is not there.
+"""What `make demo` needs of this machine: printed before it begins, refused when it is not there.
 
 Make runs this file by its path on a bare Python, when nothing is installed yet: it needs the
 standard library only and imports nothing of ours.

@@ -40,7 +40,7 @@ def proxy_properties(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _patterns(no_proxy: str) -> list[str]:
-    """A name stands for its subdomains too (curl's rule), which Java wants said with a star."""
+    """A name stands for its subdomains too (curl's rule), which Java wants written with a star."""
     patterns = []
     for entry in filter(None, (part.strip() for part in no_proxy.split(","))):
         name = entry.lstrip("*.")

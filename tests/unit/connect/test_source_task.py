@@ -263,7 +263,7 @@ def test_a_full_window_stops_reading(
 ) -> None:
     scene = scenes(P0)
     monkeypatch.setattr("headrace.movers.backpressure.MAX_RECORDS", 2)
-    monkeypatch.setattr("headrace.movers.record._BATCH_RECORDS", 2)
+    monkeypatch.setattr("headrace.movers.reading._BATCH_RECORDS", 2)
     scene.source.append("orders", *[b"x"] * 10)
     scene.start()
     scene.hold_back()

@@ -11,8 +11,7 @@ from headrace.api.partitions import TopicPartition
 from headrace.assign import TaskId
 from headrace.errors import Fatal, Retriable
 from headrace.kafka import KafkaError
-from headrace.movers import Copied, CopyFrom, OffsetGone, RecordMover, RecordRefused
-from headrace.movers import record as record_mover
+from headrace.movers import Copied, CopyFrom, OffsetGone, RecordMover, RecordRefused, sending
 from headrace.movers.clients import Clients
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -63,7 +62,7 @@ def test_records_without_a_timestamp_get_the_time_of_copying_and_are_counted(
 ) -> None:
     logged: list[str] = []
     monkeypatch.setattr(
-        record_mover.log, "warning", lambda _, *, partition, **__: logged.append(partition)
+        sending.log, "warning", lambda _, *, partition, **__: logged.append(partition)
     )
     for at, timestamp_ms in ((P0, 0), (P0, -1), (P0, 1), (P1, -1)):
         scene.source.write(at, FakeRecord(None, b"", timestamp_ms))

@@ -19,7 +19,7 @@ class SparkDefaults(Model):
 
 
 def with_spark_defaults(test: MirrorTest, defaults: SparkDefaults) -> MirrorTest:
-    """The test as if it said all of it itself."""
+    """The test as if all of it stood in its spec."""
     spark = test.spec.spark
     made = spark.model_copy(
         update={

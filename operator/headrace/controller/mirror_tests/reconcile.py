@@ -197,7 +197,7 @@ class MirrorTestReconciler:
         await create(self._client, run.test, jobs[stage])
 
     async def _end_load(self, run: TestRun) -> None:
-        """Tell the load's Job, by a file of its volume, that it is to send no more."""
+        """Signal the load's Job, by a file of its volume, that it is to send no more."""
         namespace, name = run.test.metadata.namespace, run.part("run")
         kept = await self._client.get(CONFIG_MAP, namespace, name)
         if kept is not None and documents.END_LOAD not in (kept.get("data") or {}):

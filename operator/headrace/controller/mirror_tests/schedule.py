@@ -93,7 +93,7 @@ def next_scheduled(test: MirrorTest, runs: Iterable[MirrorTest], now: datetime) 
 
 
 def build_scheduled(test: MirrorTest, at: datetime) -> Object:
-    """The run for a time; its name tells the minute, so that two operators make one."""
+    """The run for a time; its name has the minute, so that two operators make one."""
     spec = test.spec.model_dump(
         mode="json", by_alias=True, exclude_unset=True, exclude=_OF_A_SCHEDULE
     )

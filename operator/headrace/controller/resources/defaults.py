@@ -18,7 +18,7 @@ class DriverDefaults(Model):
 
 
 def with_defaults(flow: ReplicationFlow, defaults: DriverDefaults) -> ReplicationFlow:
-    """The flow as if it said all of it itself."""
+    """The flow as if all of it stood in its spec."""
     drivers = flow.spec.drivers
     made = drivers.model_copy(
         update={

@@ -1,4 +1,4 @@
-"""The batch mover: copies record batches as they are, without looking at a record.
+"""The batch mover: copies record batches as they are, without decoding a record.
 
 ``judged`` and ``rebuilt`` decide what becomes of a fetched batch. ``Outgoing`` is what the source's
 half hands to the target's, the ``Appender``. A lane runs in one thread, that of its ``Loop``.

@@ -48,7 +48,7 @@ class Locator:
         self._loop.call_later(_METADATA_AGE_S, self._review)
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop."""
         self._closed = True
 
     def topic(self, topic_id: UUID) -> str:

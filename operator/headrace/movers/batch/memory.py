@@ -40,7 +40,7 @@ class Memory:
 
 
 class HeldResponse:
-    """A response that is released when all who use parts of it have let it go."""
+    """A response that is released when all that use parts of it have released it."""
 
     __slots__ = ("_memory", "_response", "_users", "size")
 

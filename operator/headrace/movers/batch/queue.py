@@ -106,7 +106,7 @@ class PartitionQueue:
         self.backoff = Backoff(0.05, 2.0)
         self.on_wire = 0
         self._entries: deque[Entry] = deque()
-        self._next = 0  # place of the next entry to look at, when one is to be sent
+        self._next = 0  # place of the next entry to consider, when one is to be sent
         self._sequence = 0
 
     def __len__(self) -> int:

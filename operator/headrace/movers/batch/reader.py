@@ -1,6 +1,6 @@
 """Fetches the partitions of a lane: one request at a time to each broker that has some of them.
 
-A request waits at the broker until there is data. What comes is handed on at once, and the next
+A request waits at the broker until there is data. What comes is delivered at once, and the next
 request goes out while the target is sent the last one.
 """
 

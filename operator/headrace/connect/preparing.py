@@ -1,0 +1,66 @@
+"""Where the partitions of a source task go on: a pool restores them, or settles the lane that they
+had. Both wait for brokers."""
+
+from collections.abc import Set
+from concurrent.futures import Executor
+from functools import partial
+
+from headrace.api import TopicPartition
+from headrace.connect.background import BackgroundStep
+from headrace.connect.record_errors import RecordErrors
+from headrace.connect.restoring import epoch_floor, restore
+from headrace.connect.settling import settle, store_settled
+from headrace.connect.starts import Restored
+from headrace.connect.task_context import TaskContext
+from headrace.errors import Retriable
+from headrace.movers import Lane
+
+
+class Preparing(BackgroundStep[Restored]):
+    """One step at a time: claim and restore, settle a lane, or store what was settled."""
+
+    def __init__(self, task: TaskContext, record_errors: RecordErrors, pool: Executor) -> None:
+        super().__init__(pool, task.flow.clock)
+        self._context, self._ownership = task.flow, task.life.ownership
+        self._progress, self._contested = task.progress, task.contested
+        self._record_errors = record_errors
+        self.settling: Lane | None = None
+        """The lane that is settled, until partitions were opened on the next one."""
+
+    def restore(self, missing: Set[TopicPartition], owned: frozenset[TopicPartition]) -> None:
+        """Claim the unit if need be, and restore what is ``missing``."""
+        self.start(partial(self._claim_and_restore, missing, owned))
+
+    def _claim_and_restore(
+        self, partitions: Set[TopicPartition], owned: frozenset[TopicPartition]
+    ) -> Restored:
+        if not self._ownership.epoch:
+            self._ownership.claim(epoch_floor(self._context, partitions))
+            if self._ownership.handed_over:
+                self._contested.keep(frozenset())
+        if self._progress.unstored_loss:
+            store_settled(self._context, self._progress, owned)
+        partitions = self._contested.review(partitions, self._ownership.signature)
+        if not partitions:
+            return Restored({}, {})
+        return restore(self._context, self._ownership, partitions, self._progress.settled)
+
+    def settle(
+        self, lane: Lane, owned: frozenset[TopicPartition], failed: Set[TopicPartition]
+    ) -> None:
+        """Settle a lane that is given up; all but what ``failed`` goes on from there."""
+        self.settling = lane
+        settling = partial(settle, self._context, self._progress, self._record_errors)
+        self.start(partial(settling, lane, owned, failed=failed))
+
+    def settled_is_stored(self, owned: frozenset[TopicPartition]) -> bool:
+        """Whether what closed lanes have acknowledged is stored; tries again when it was not."""
+        if self.settling is not None and self.done:
+            try:
+                self.take()
+                self.settling = None
+            except Retriable:
+                self.back_off()
+        if self.settling is not None and self.due:
+            self.start(partial(store_settled, self._context, self._progress, owned))
+        return self.settling is None

@@ -1,0 +1,100 @@
+"""What a record lane reads of the source: it skips partitions that are paused or set aside."""
+
+from collections.abc import Mapping, Set
+
+from headrace.api import TopicPartition
+from headrace.kafka import Consumer, Message, assign_more, fetched_end, translated, unassign
+from headrace.movers.in_flight_window import InFlightWindow
+
+_BATCH_RECORDS = 2_000
+
+
+class Reading:
+    """Has the consumer. One thread calls it."""
+
+    def __init__(
+        self, consumer: Consumer, windows: Mapping[TopicPartition, InFlightWindow], task: str
+    ) -> None:
+        """``windows``: of all partitions of the lane, with their positions."""
+        self._consumer, self._windows, self._task = consumer, windows, task
+        self._aside: dict[TopicPartition, int | None] = {}
+        """Partitions that are not read until the target takes what it was sent of them, with
+        their end on the source."""
+        self._paused: dict[TopicPartition, int | None] = {}
+        """Partitions that are not to be read for now, with their end on the source."""
+
+    @property
+    def put_aside(self) -> Set[TopicPartition]:
+        """What is set aside."""
+        return self._aside.keys()
+
+    def skips(self, at: TopicPartition) -> bool:
+        """Whether a partition is not read now."""
+        return at in self._aside or at in self._paused
+
+    def end(self, at: TopicPartition) -> int | None:
+        """Of a partition on the source, as last fetched."""
+        known = self._aside if at in self._aside else self._paused
+        return known[at] if at in known else fetched_end(self._consumer, at)
+
+    def begin(self, partitions: Set[TopicPartition]) -> None:
+        """Read these from their windows' positions on."""
+        windows = {at: self._windows[at] for at in partitions - self._paused.keys()}
+        with translated(f"read for {self._task}"):
+            assign_more(
+                self._consumer,
+                [(at, window.position) for at, window in windows.items()],
+                {at: window.leader_epoch for at, window in windows.items()},
+            )
+
+    def begin_again(self, partitions: Set[TopicPartition]) -> None:
+        """Read these again, from their windows' positions on, unless they are skipped."""
+        self._stop(partitions)
+        self.begin(partitions - self._aside.keys())
+
+    def _stop(self, partitions: Set[TopicPartition]) -> None:
+        with translated(f"read less for {self._task}"):
+            unassign(self._consumer, partitions - self._aside.keys() - self._paused.keys())
+
+    def pause(self, partitions: Set[TopicPartition]) -> Set[TopicPartition]:
+        """Pause these and no others; those that were not paused before."""
+        if begun := (partitions & self._windows.keys()) - self._paused.keys():
+            ends = {at: self.end(at) for at in begun}
+            self._stop(begun)
+            self._paused |= ends
+        if ended := self._paused.keys() - partitions:
+            for at in ended:
+                del self._paused[at]
+            self.begin(ended - self._aside.keys())
+        return begun
+
+    def set_aside(self, partitions: Set[TopicPartition]) -> None:
+        """Do not read these until they are taken back."""
+        ends = {at: self.end(at) for at in partitions}
+        self._stop(partitions)
+        self._aside |= ends
+
+    def take_back(self, partitions: Set[TopicPartition]) -> None:
+        """Read these again, which were set aside."""
+        for at in partitions:
+            del self._aside[at]
+        self.begin(partitions)
+
+    def forget(self, partitions: Set[TopicPartition]) -> None:
+        """Read no more of these."""
+        self._stop(partitions)
+        for at in partitions:
+            self._aside.pop(at, None)
+            self._paused.pop(at, None)
+
+    def fetched(self) -> list[Message]:
+        """What the client has fetched, with its errors; does not wait."""
+        first = self._consumer.poll(0)
+        return [] if first is None else [first, *self._consumer.consume(_BATCH_RECORDS, 0)]
+
+    def close(self) -> None:
+        """Free the client."""
+        try:
+            self._consumer.close()
+        finally:
+            del self._consumer  # see ``Sending.close``

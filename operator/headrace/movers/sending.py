@@ -1,0 +1,96 @@
+"""What a record lane writes to the target."""
+
+from functools import partial
+
+from headrace.api import TopicPartition
+from headrace.clock import Clock
+from headrace.kafka import KafkaError, KafkaException, Message, Producer, concerns_record
+from headrace.logs import get_logger
+from headrace.movers.in_flight_window import InFlightWindow
+from headrace.movers.lane import Copied
+
+log = get_logger(__name__)
+
+
+class Sending:
+    """Has the producer. One thread calls it."""
+
+    def __init__(self, producer: Producer, clock: Clock, copied: Copied, task: str) -> None:
+        self._producer, self._clock, self._copied, self._task = producer, clock, copied, task
+        self.stopped: KafkaException | None = None
+        """The fatal error of the producer."""
+        self._restamped: set[TopicPartition] = set()
+        """Partitions whose first record without a timestamp was logged."""
+
+    def poll(self, timeout_s: float = 0) -> None:
+        """Receive delivery reports."""
+        try:
+            self._producer.poll(timeout_s)
+        except KafkaException as error:  # a fatal one; it is raised once
+            self.stopped = error
+
+    def send(self, window: InFlightWindow, message: Message, offset: int) -> bool:
+        """Hand a record to the producer, with its source offset; whether it took it."""
+        _, timestamp_ms = message.timestamp()
+        if timestamp_ms <= 0:
+            self._count_restamped(window.at, offset)
+        key, value = message.key(), message.value()
+        try:
+            self._producer.produce(
+                window.target_topic,
+                value,
+                key,
+                window.at.partition,
+                on_delivery=partial(window.delivered, offset),
+                timestamp=max(0, timestamp_ms),
+                headers=message.headers(),
+            )
+        except KafkaException as refusal:
+            if refusal.args[0].code() == KafkaError._FATAL:
+                return False  # it stopped just now: the next polls raise that, then bring reports
+            if not concerns_record(refusal.args[0]):
+                raise
+            window.passed(offset)  # all before it was sent
+            window.refuse(offset, refusal.args[0])
+            return False
+        window.sent(offset, timestamp_ms, len(key or b"") + len(value or b""))
+        leader_epoch = message.leader_epoch()
+        window.leader_epoch = -1 if leader_epoch is None else leader_epoch
+        return True
+
+    def _count_restamped(self, at: TopicPartition, offset: int) -> None:
+        """librdkafka's producer sends no such timestamp: it takes 0 for "now"."""
+        self._copied.restamped += 1
+        if at not in self._restamped:
+            self._restamped.add(at)
+            log.warning(
+                "records without a timestamp, or with 0, get the time of copying on the target, "
+                "as the Kafka client cannot send them otherwise; here is the first one",
+                task=self._task,
+                partition=str(at),
+                offset=offset,
+            )
+
+    def drop_unsent(self) -> None:
+        """Drop what is queued."""
+        self._producer.purge(in_queue=True, in_flight=False)
+
+    def outcomes(self, timeout_s: float) -> int:
+        """Wait for the outcome of what was sent; how many are not known by then.
+
+        Not by ``flush``: it goes on to call delivery reports while it raises a fatal error.
+        """
+        deadline = self._clock.monotonic() + timeout_s
+        while (left := len(self._producer)) and self._clock.monotonic() < deadline:
+            self.poll(0.05)
+        return left
+
+    def close(self) -> None:
+        """Drop all, and free the client."""
+        try:
+            self._producer.purge()
+            self.outcomes(1)
+        finally:
+            # Its threads and buffers go with the last reference, and an error that was raised here
+            # and is still reported refers to this object.
+            del self._producer
