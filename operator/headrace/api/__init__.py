@@ -72,7 +72,7 @@ from headrace.api.mirror_test_status import (
     Verdict,
 )
 from headrace.api.mistakes import Mistake
-from headrace.api.model import Model
+from headrace.api.model import Model, dump
 from headrace.api.partitions import TopicPartition, TopicPartitions
 from headrace.api.pauses import PausedPartitions, Pauses, partitions_text
 from headrace.api.ranges import format_ranges, parse_ranges
@@ -86,6 +86,8 @@ from headrace.api.task import (
     TaskPhase,
     TaskType,
     Work,
+    dump_work,
+    load_work,
 )
 from headrace.api.topics import HEARTBEATS, is_internal
 from headrace.api.unbuilt import Unbuilt, unbuilt
@@ -174,10 +176,13 @@ __all__ = [
     "condition",
     "conditions_of",
     "dated",
+    "dump",
+    "dump_work",
     "format_ranges",
     "is_internal",
     "label_value",
     "load",
+    "load_work",
     "parse_ranges",
     "partitions_text",
     "standby_label",

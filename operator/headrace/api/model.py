@@ -98,6 +98,11 @@ class Model(BaseModel):
         return self
 
 
+def dump(model: Model) -> dict[str, Any]:
+    """As JSON has it; what nobody set stays unset."""
+    return model.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
 @dataclass(frozen=True)
 class Matching:
     """Text of which the whole matches ``regex``; ``allowed`` says so in words."""

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
 from headrace.api.extensions import Rule
 from headrace.api.losses import LostOffsets
 from headrace.api.meta import API_VERSION, Conditions, ObjectMeta
-from headrace.api.model import Count, Model, Name, Text, Timestamp
+from headrace.api.model import Count, Model, Name, Text, Timestamp, dump
 from headrace.api.partitions import TopicPartitions
 
 
@@ -31,6 +31,16 @@ class TaskType(StrEnum):
 
 Work = TopicPartitions | str
 """Of a source task: partitions of a topic. Of a checkpoint task: a consumer group."""
+
+
+def dump_work(work: Work) -> dict[str, Any] | str:
+    """What a task is to do, as JSON has it."""
+    return work if isinstance(work, str) else dump(work)
+
+
+def load_work(work: dict[str, Any] | str) -> Work:
+    """What a task is to do, from JSON."""
+    return work if isinstance(work, str) else TopicPartitions.model_validate(work)
 
 
 class TaskPhase(StrEnum):

@@ -1,11 +1,10 @@
 """Commands about flows that run, here or in a cluster: ``headrace tasks``, ``restart`` ..."""
 
-import json
-
 import click
 import yaml
 
 from headrace.cli.flows import Answer, Flows, of_flows, the_only_one
+from headrace.cli.output import output_option, show
 from headrace.cli.tables import show_flows, show_tasks
 from headrace.errors import InvalidSpec
 
@@ -16,9 +15,7 @@ partitions_argument = click.argument("partitions", metavar="[TOPIC[/PARTITIONS]]
 
 @click.command()
 @flow_argument
-@click.option(
-    "-o", "--output", type=click.Choice(["yaml", "json"]), help="All that is known, for programs."
-)
+@output_option
 @of_flows
 def status(flows: Flows, flow: str | None, output: str | None) -> None:
     """Show how FLOW is, or all flows that there are.
@@ -29,13 +26,7 @@ def status(flows: Flows, flow: str | None, output: str | None) -> None:
         {"metadata": {"name": name}, "status": flows.request(name, "status")}
         for name in ([flow] if flow else flows.names())
     ]
-    match output:
-        case "yaml":
-            click.echo(yaml.safe_dump_all(documents, sort_keys=False), nl=False)
-        case "json":
-            click.echo(json.dumps(documents, indent=2))
-        case _:
-            show_flows(documents)
+    show(documents, output, show_flows)
 
 
 @click.command()

@@ -1,17 +1,16 @@
 """``headrace groups``: where the consumer groups of a flow would go on at the target."""
 
-import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
-import yaml
 
 from headrace.api import load
 from headrace.cli.flow_access import open_answered, open_context
 from headrace.cli.flows import Flows, of_flows, the_only_one
+from headrace.cli.output import output_option, show
 from headrace.cli.secrets_folder import secrets_folder
 from headrace.cli.tables import show_groups
 from headrace.connect.context import FlowContext
@@ -33,9 +32,7 @@ from headrace.errors import InvalidSpec
     metavar="DIR",
     help="For a flow of a cluster or of a manifest: its Secrets, DIR/<name>/<key>.",
 )
-@click.option(
-    "-o", "--output", type=click.Choice(["yaml", "json"]), help="All that is known, for programs."
-)
+@output_option
 @of_flows
 def command(
     flows: Flows, flow: str | None, file: Path | None, secrets: Path | None, output: str | None
@@ -55,13 +52,7 @@ def command(
             )
         report = report_groups(context)
         document = _document(context, report)
-    match output:
-        case "yaml":
-            click.echo(yaml.safe_dump(document, sort_keys=False), nl=False)
-        case "json":
-            click.echo(json.dumps(document, indent=2))
-        case _:
-            show_groups(document)
+    show(document, output, show_groups)
 
 
 def _of_running(

@@ -13,7 +13,14 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from typing import Any
 
-from headrace.api import ReplicationTask, ReplicationTaskStatus, TaskType, TopicPartitions, Work
+from headrace.api import (
+    ReplicationTask,
+    ReplicationTaskStatus,
+    TaskType,
+    Work,
+    dump,
+    dump_work,
+)
 from headrace.connect import TargetTaken, TaskConflict
 from headrace.errors import Fatal, HeadraceError, Retriable
 
@@ -25,20 +32,6 @@ _ANSWER_TIMEOUT_S = 5.0
 def encode(message: Mapping[str, Any]) -> bytes:
     """One line."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
-
-
-def dump(model: ReplicationTask | ReplicationTaskStatus | TopicPartitions) -> dict[str, Any]:
-    """A resource as JSON has it."""
-    return model.model_dump(mode="json", by_alias=True, exclude_unset=True)
-
-
-def _dump_work(work: Work) -> dict[str, Any] | str:
-    return work if isinstance(work, str) else dump(work)
-
-
-def load_work(work: dict[str, Any] | str) -> Work:
-    """What a task is to do, from JSON."""
-    return work if isinstance(work, str) else TopicPartitions.model_validate(work)
 
 
 def answer_error(error: HeadraceError) -> dict[str, Any]:
@@ -107,7 +100,7 @@ class HerderLink:
             "put-tasks",
             connector=dump(connector),
             type=type,
-            tasks={index: [_dump_work(one) for one in work] for index, work in tasks.items()},
+            tasks={index: [dump_work(one) for one in work] for index, work in tasks.items()},
             targetTopics=target_topics,
         )
 

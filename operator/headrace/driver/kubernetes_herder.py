@@ -15,6 +15,7 @@ from headrace.api import (
     ReplicationTaskStatus,
     TaskType,
     Work,
+    dump,
 )
 from headrace.connect import TaskConflict
 from headrace.driver.epoch_fence import EpochFence, write_all
@@ -22,7 +23,7 @@ from headrace.driver.status_writes import Urgency, WriteTurns, urgency
 from headrace.driver.target_topics import check_not_taken
 from headrace.driver.task_objects import TaskBuilder, matches, selector
 from headrace.errors import InvalidSpec, Retriable
-from headrace.k8s import TASK, Client, Conflict, NotFound, Object, Unavailable, dump, owns, parse
+from headrace.k8s import TASK, Client, Conflict, NotFound, Object, Unavailable, owns, parse
 
 T = TypeVar("T")
 

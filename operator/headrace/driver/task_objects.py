@@ -15,10 +15,11 @@ from headrace.api import (
     TaskType,
     TopicPartitions,
     Work,
+    dump_work,
     label_value,
 )
 from headrace.assign import TaskId
-from headrace.k8s import Object, dump, owner_reference
+from headrace.k8s import Object, owner_reference
 from headrace.replication import policy_for
 
 
@@ -68,7 +69,7 @@ class TaskBuilder:
                 "flowName": flow,
                 "type": str(self.type),
                 "index": index,
-                **_dump_work(ReplicationTaskSpec.of_work(self.type, work)),
+                **_dump(ReplicationTaskSpec.of_work(self.type, work)),
                 "connectorEpoch": self.connector_epoch,
             },
         }
@@ -80,11 +81,8 @@ class TaskBuilder:
         return sorted({policy.target_topic(one.topic) for one in packed})
 
 
-def _dump_work(fields: Mapping[str, Sequence[Work]]) -> Object:
-    return {
-        name: [one if isinstance(one, str) else dump(one) for one in work]
-        for name, work in fields.items()
-    }
+def _dump(fields: Mapping[str, Sequence[Work]]) -> Object:
+    return {name: [dump_work(one) for one in work] for name, work in fields.items()}
 
 
 def matches(task: ReplicationTask, object: Object) -> bool:
@@ -93,7 +91,7 @@ def matches(task: ReplicationTask, object: Object) -> bool:
     labels: dict[str, str] = wanted["labels"]
     annotations: dict[str, str] = wanted["annotations"]
     return (
-        _dump_work(ReplicationTaskSpec.of_work(task.spec.type, task.spec.work)).items()
+        _dump(ReplicationTaskSpec.of_work(task.spec.type, task.spec.work)).items()
         <= object["spec"].items()
         and labels.items() <= task.metadata.labels.items()
         and annotations.items() <= task.metadata.annotations.items()

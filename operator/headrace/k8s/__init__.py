@@ -45,7 +45,7 @@ from headrace.k8s.lease import LeaseKeeper, micro_time, read_lease
 from headrace.k8s.lease_observer import LeaseObserver, LeaseView
 from headrace.k8s.lease_watch import LeaseWatch
 from headrace.k8s.metrics import RequestMetrics
-from headrace.k8s.models import dump, is_owned, owner_reference, owns, parse
+from headrace.k8s.models import is_owned, owner_reference, owns, parse
 from headrace.k8s.reflector import Change, ChangeType, Reflector, is_older
 from headrace.k8s.retry import retried
 
@@ -91,7 +91,6 @@ __all__ = [
     "connect",
     "connect_as_kubectl",
     "connect_by_file",
-    "dump",
     "is_older",
     "is_owned",
     "kind_of",

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from headrace.api import MirrorTest, Model, ReplicationFlow, ReplicationTask
+from headrace.api import MirrorTest, ReplicationFlow, ReplicationTask
 from headrace.api.meta import ObjectMeta
 from headrace.errors import InvalidSpec
 from headrace.k8s.kinds import Object
@@ -55,11 +55,6 @@ def _understood(status: Object, error: ValidationError) -> Object:
     if () in invalid:
         return {}
     return {field: value for field, value in status.items() if (field,) not in invalid}
-
-
-def dump(model: Model) -> Object:
-    """As JSON has it; what nobody set stays unset."""
-    return model.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
 def owner_reference(owner: ReplicationFlow | MirrorTest) -> Object:

@@ -29,6 +29,7 @@ from headrace.kafka.errors import (
     translated,
     words,
 )
+from headrace.kafka.internal_topic import ensure_topic
 from headrace.kafka.renewal import Renewal, Renewed
 from headrace.kafka.security import MECHANISMS, protocol
 
@@ -56,6 +57,7 @@ __all__ = [
     "client_config",
     "concerns_record",
     "diverged_at",
+    "ensure_topic",
     "fetched_end",
     "make_consumer",
     "make_producer",

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from enum import Enum
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import confluent_kafka
 from confluent_kafka import (
@@ -17,7 +17,6 @@ from confluent_kafka import (
     TopicCollection,
 )
 from confluent_kafka.admin import (
-    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -30,21 +29,10 @@ from confluent_kafka.admin import (
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.errors import HeadraceError, Retriable
-from headrace.kafka.clients import client_config, construct
-from headrace.kafka.diagnosis import diagnose, is_advertised
+from headrace.kafka.admin_requests import Requests
 from headrace.kafka.errors import translate
-from headrace.kafka.renewal import Renewed
 
-T = TypeVar("T")
-
-GRACE_S = 5.0
-"""The client's own time-outs come first, unless this process was frozen meanwhile."""
-_POLL_S = 0.2
-_BELIEVED_S = 1.0
-"""So long no broker can be reached before that is an answer: a name has several addresses, which
-are tried in turn, and the client tries a refused one again after 0.1 s."""
-
-_UNANSWERED = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT}
+_READ, _SET = "read the committed offsets", "set the committed offsets"
 
 
 class Topic(NamedTuple):
@@ -85,57 +73,25 @@ class Admin:
     """Blocking calls, each of at most ``timeout_s``; they raise ``Retriable`` or ``Fatal``."""
 
     def __init__(self, cluster: ClusterAccess, timeout_s: float = 10.0) -> None:
-        self._cluster = cluster
-        self._timeout_s = timeout_s
-        self._client_error: KafkaError | None = None
-        """What the client reported last of its connections, other than that there are none."""
-        self._advertised: KafkaError | None = None
-        """The last of them of a broker at the address that it gives itself. The client repeats the
-        same error after 30 s only, and requests fail more often: it counts until an answer."""
-        self._all_down: KafkaError | None = None
-        """That no broker can be reached, as the client reported since the last request began."""
-        self._served = False
-        """Whether the leader of a partition, or the controller, ever answered: then a broker that
-        cannot be reached is down, and its partitions get another leader."""
-        self._renewed = Renewed(cluster, self._make)
-
-    @property
-    def name(self) -> str:
+        self.name = cluster.name
         """Alias and address, for messages."""
-        return self._cluster.name
-
-    @property
-    def _client(self) -> AdminClient:
-        """Hold it until the answer is there: when Secrets have changed, another thread has it
-        replaced, and a client that nobody holds is destroyed with the requests on their way."""
-        return self._renewed.get()
-
-    def _make(self) -> AdminClient:
-        # The address family of a name is tried in turn; a dead one must not eat the whole time-out.
-        tuning = {"socket.connection.setup.timeout.ms": 5_000}
-        config = tuning | client_config(self._cluster) | {"error_cb": self._on_error}
-        return construct(AdminClient, self._cluster, config)
-
-    def _on_error(self, error: KafkaError) -> None:
-        if error.code() == KafkaError._ALL_BROKERS_DOWN:
-            self._all_down = error
-        else:
-            self._client_error = error
-            if is_advertised(self._cluster, error):
-                self._advertised = error
+        self._timeout_s = timeout_s
+        self._requests = Requests(cluster, timeout_s)
 
     def cluster_id(self) -> str:
         """The id that the cluster was formatted with: equal ids are one cluster."""
-        client = self._client
+        client = self._requests.client
         tried = f"read the cluster id of {self.name}"
-        future = self._call(tried, lambda: client.describe_cluster(request_timeout=self._timeout_s))
-        return str(self._result(tried, future).cluster_id)
+        future = self._requests.call(
+            tried, lambda: client.describe_cluster(request_timeout=self._timeout_s)
+        )
+        return str(self._requests.result(tried, future).cluster_id)
 
     def topics(self) -> dict[str, int]:
         """Number of partitions by topic, of every topic, in one metadata request."""
-        client = self._client
+        client = self._requests.client
         tried = f"list the topics of {self.name}"
-        metadata = self._call(tried, lambda: client.list_topics(timeout=self._timeout_s))
+        metadata = self._requests.call(tried, lambda: client.list_topics(timeout=self._timeout_s))
         return {name: len(t.partitions) for name, t in metadata.topics.items() if not t.error}
 
     def describe(self, names: Iterable[str]) -> dict[str, Topic]:
@@ -143,9 +99,9 @@ class Admin:
         wanted = sorted(set(names))
         if not wanted:
             return {}
-        client = self._client
+        client = self._requests.client
         tried = f"describe topics of {self.name}"
-        futures = self._call(
+        futures = self._requests.call(
             tried,
             lambda: client.describe_topics(
                 TopicCollection(wanted), request_timeout=self._timeout_s
@@ -154,7 +110,7 @@ class Admin:
         found = {}
         for name, future in futures.items():
             try:
-                described = self._result(f"describe topic {name} of {self.name}", future)
+                described = self._requests.result(f"describe topic {name} of {self.name}", future)
             except Retriable as error:
                 if _code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
@@ -166,14 +122,16 @@ class Admin:
 
     def topic_config(self, name: str) -> dict[str, str]:
         """A topic's settings as they are in effect; ``Fatal`` without the right DescribeConfigs."""
-        client = self._client
+        client = self._requests.client
         tried = f"read the settings of topic {name} of {self.name}"
         resource = ConfigResource(ResourceType.TOPIC, name)
-        futures = self._call(
+        futures = self._requests.call(
             tried,
             lambda: client.describe_configs([resource], request_timeout=self._timeout_s),
         )
-        return {key: one.value for key, one in self._result(tried, futures[resource]).items()}
+        return {
+            key: one.value for key, one in self._requests.result(tried, futures[resource]).items()
+        }
 
     def topic_configs(
         self, names: Iterable[str]
@@ -185,15 +143,17 @@ class Admin:
         refused: dict[str, HeadraceError] = {}
         if not resources:
             return found, refused
-        client = self._client
-        futures = self._call(
+        client = self._requests.client
+        futures = self._requests.call(
             f"read the settings of topics of {self.name}",
             lambda: client.describe_configs(resources, request_timeout=self._timeout_s),
         )
         for resource, future in futures.items():
             name = str(resource.name)
             try:
-                entries = self._result(f"read the settings of topic {name} of {self.name}", future)
+                entries = self._requests.result(
+                    f"read the settings of topic {name} of {self.name}", future
+                )
             except HeadraceError as error:
                 if _code(error) != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     refused[name] = error
@@ -218,8 +178,8 @@ class Admin:
             )
             for name, change in changes.items()
         ]
-        client = self._client
-        futures = self._call(
+        client = self._requests.client
+        futures = self._requests.call(
             f"change settings of topics of {self.name}",
             lambda: client.incremental_alter_configs(resources, request_timeout=self._timeout_s),
         )
@@ -228,7 +188,7 @@ class Admin:
             name = str(resource.name)
             tried = f"set {', '.join(changes[name])} of topic {name} of {self.name}"
             try:
-                self._result(tried, future)
+                self._requests.result(tried, future)
             except HeadraceError as error:
                 refused[name] = error
         return refused
@@ -241,14 +201,14 @@ class Admin:
         config: Mapping[str, str] | None = None,
     ) -> bool:
         """Make a topic; ``False`` when it was there already. -1 is the broker's default factor."""
-        client = self._client
+        client = self._requests.client
         tried = f"create topic {name} with {partitions} partitions on {self.name}"
         new = NewTopic(name, partitions, replication_factor, config=dict(config or {}))
         return self._created(tried, name, lambda: client.create_topics([new], **self._timeouts()))
 
     def add_partitions(self, name: str, total: int) -> None:
         """Grow a topic to ``total`` partitions."""
-        client = self._client
+        client = self._requests.client
         tried = f"grow topic {name} to {total} partitions on {self.name}"
         self._created(
             tried,
@@ -258,10 +218,12 @@ class Admin:
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic (the sandbox and the tests do; a flow never does)."""
-        client = self._client
+        client = self._requests.client
         tried = f"delete topic {name} on {self.name}"
-        futures = self._call(tried, lambda: client.delete_topics([name], **self._timeouts()))
-        self._result(tried, futures[name])
+        futures = self._requests.call(
+            tried, lambda: client.delete_topics([name], **self._timeouts())
+        )
+        self._requests.result(tried, futures[name])
 
     def offsets(
         self, partitions: Iterable[TopicPartition], position: Position
@@ -291,14 +253,14 @@ class Admin:
 
     def groups(self) -> set[str]:
         """The consumer groups that the principal may describe."""
-        client = self._client
+        client = self._requests.client
         tried = f"list the consumer groups of {self.name}"
-        future = self._call(
+        future = self._requests.call(
             tried, lambda: client.list_consumer_groups(request_timeout=self._timeout_s)
         )
-        found = self._result(tried, future)
+        found = self._requests.result(tried, future)
         if found.errors:
-            raise self._failed(found.errors[0], tried)
+            raise self._requests.failed(found.errors[0], tried)
         return {group.group_id for group in found.valid}
 
     def committed(
@@ -306,30 +268,17 @@ class Admin:
     ) -> tuple[dict[str, dict[TopicPartition, Committed]], dict[str, HeadraceError]]:
         """What these groups have committed, of each topic that the principal may describe; and why
         that of some groups cannot be read."""
-        client = self._client
-        asked = {}
-        for group in sorted(set(groups)):
-            tried = f"read the committed offsets of group {group} of {self.name}"
-            request = [ConsumerGroupTopicPartitions(group)]
-            asked[group, tried] = self._call(
-                tried,
-                partial(
-                    client.list_consumer_group_offsets, request, request_timeout=self._timeout_s
-                ),
-            )[group]
-        found: dict[str, dict[TopicPartition, Committed]] = {}
-        refused: dict[str, HeadraceError] = {}
-        for (group, tried), future in asked.items():
-            try:
-                answer = self._result(tried, future)
-            except HeadraceError as error:
-                refused[group] = error
-                continue
-            found[group] = {
+        client = self._requests.client
+        wanted = map(ConsumerGroupTopicPartitions, sorted(set(groups)))
+        answers, refused = self._of_groups(_READ, client.list_consumer_group_offsets, wanted)
+        found = {
+            group: {
                 TopicPartition(at.topic, at.partition): Committed(at.offset, at.metadata or "")
                 for at in answer.topic_partitions
                 if at.error is None and at.offset >= 0
             }
+            for group, answer in answers.items()
+        }
         return found, refused
 
     def commit(
@@ -337,32 +286,49 @@ class Admin:
     ) -> dict[str, HeadraceError]:
         """Set what these groups have committed; why some could not be set, all of it or a part:
         ``GroupActive`` of those that have members."""
-        client = self._client
-        asked = {}
-        for group, wanted in sorted(offsets.items()):
-            tried = f"set the committed offsets of group {group} of {self.name}"
-            positions = [
-                confluent_kafka.TopicPartition(*at, one.offset, metadata=one.metadata)
-                for at, one in wanted.items()
-            ]
-            request = [ConsumerGroupTopicPartitions(group, positions)]
-            asked[group, tried] = self._call(
-                tried,
-                partial(
-                    client.alter_consumer_group_offsets, request, request_timeout=self._timeout_s
-                ),
-            )[group]
-        failed: dict[str, HeadraceError] = {}
-        for (group, tried), future in asked.items():
-            try:
-                answer = self._result(tried, future)
-            except HeadraceError as error:
-                failed[group] = error
-                continue
+        client = self._requests.client
+        wanted = [
+            ConsumerGroupTopicPartitions(
+                group,
+                [
+                    confluent_kafka.TopicPartition(*at, one.offset, metadata=one.metadata)
+                    for at, one in positions.items()
+                ],
+            )
+            for group, positions in sorted(offsets.items())
+        ]
+        answers, failed = self._of_groups(_SET, client.alter_consumer_group_offsets, wanted)
+        for group, answer in answers.items():
             for at in answer.topic_partitions:
                 if at.error is not None:
-                    failed[group] = translate(at.error, f"{tried} for {at.topic}/{at.partition}")
+                    tried = f"{self._of_group(_SET, group)} for {at.topic}/{at.partition}"
+                    failed[group] = translate(at.error, tried)
         return failed
+
+    def _of_groups(
+        self,
+        what: str,
+        request: Callable[..., Mapping[str, "Future[Any]"]],
+        groups: Iterable[ConsumerGroupTopicPartitions],
+    ) -> tuple[dict[str, Any], dict[str, HeadraceError]]:
+        """The answer about each group, and why there is none about some. The client takes one
+        group a request; all requests are sent before the first answer is awaited."""
+        asked = {}
+        for group in groups:
+            id = group.group_id
+            call = partial(request, [group], request_timeout=self._timeout_s)
+            asked[id] = self._requests.call(self._of_group(what, id), call)[id]
+        answers: dict[str, Any] = {}
+        failed: dict[str, HeadraceError] = {}
+        for id, future in asked.items():
+            try:
+                answers[id] = self._requests.result(self._of_group(what, id), future)
+            except HeadraceError as error:
+                failed[id] = error
+        return answers, failed
+
+    def _of_group(self, what: str, group: str) -> str:
+        return f"{what} of group {group} of {self.name}"
 
     def _list_offsets(
         self, partitions: Iterable[TopicPartition], spec: OffsetSpec, committed: bool, what: str
@@ -391,8 +357,8 @@ class Admin:
         found: dict[TopicPartition, int] = {}
         failed: dict[TopicPartition, Retriable] = {}
         if asked:
-            client = self._client
-            futures = self._call(
+            client = self._requests.client
+            futures = self._requests.call(
                 f"{what} on {self.name}",
                 lambda: client.list_offsets(
                     asked, isolation_level=isolation, request_timeout=self._timeout_s
@@ -410,8 +376,8 @@ class Admin:
         """A broker that is frozen or killed while it is asked leaves the client's mark for "none"
         in the result, without an error. Taken for an offset it would read as a loss of all records.
         """
-        offset: int = self._result(tried, future).offset
-        self._served = True
+        offset: int = self._requests.result(tried, future).offset
+        self._requests.served = True
         if offset == OFFSET_INVALID:
             raise Retriable(f"could not {tried}: no answer from the partition's leader")
         return offset
@@ -420,8 +386,8 @@ class Admin:
         self, tried: str, name: str, call: Callable[[], Mapping[str, "Future[Any]"]]
     ) -> bool:
         try:
-            self._result(tried, self._call(tried, call)[name])
-            self._served = True
+            self._requests.result(tried, self._requests.call(tried, call)[name])
+            self._requests.served = True
         except Retriable as error:
             if _code(error) == KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
@@ -430,61 +396,6 @@ class Admin:
 
     def _timeouts(self) -> dict[str, float]:
         return {"operation_timeout": self._timeout_s, "request_timeout": self._timeout_s}
-
-    def _call(self, tried: str, call: Callable[[], T]) -> T:
-        self._client_error = self._all_down = None
-        try:
-            return call()
-        except KafkaException as error:
-            raise self._failed(error, tried) from error
-
-    def _result(self, tried: str, future: "Future[T]") -> T:
-        waited_s = self._timeout_s + GRACE_S
-        began = time.monotonic()
-        while True:
-            try:
-                answer = future.result(timeout=min(_POLL_S, waited_s))
-            except TimeoutError:
-                passed_s = time.monotonic() - began
-                if passed_s >= waited_s:
-                    self._renew()
-                    message = f"could not {tried}: no answer in time ({waited_s:.0f} s)"
-                    raise Retriable(message) from None
-                if passed_s >= _BELIEVED_S and (why := self._unreachable(tried)):
-                    raise why from None
-            except KafkaException as error:
-                raise self._failed(error, tried) from error
-            else:
-                self._advertised = None
-                return answer
-
-    def _unreachable(self, tried: str) -> HeadraceError | None:
-        """Why nothing can answer, long before the client gives up."""
-        self._client.poll(0)
-        failed = self._all_down
-        if failed is None and not self._served and self._client_error is not None:
-            failed = (
-                self._client_error if is_advertised(self._cluster, self._client_error) else None
-            )
-        if failed is None:
-            return None
-        return self._diagnosed(tried, failed)
-
-    def _failed(self, error: KafkaError | KafkaException, tried: str) -> HeadraceError:
-        self._client.poll(0)  # receive what happened meanwhile
-        reason: KafkaError = error if isinstance(error, KafkaError) else error.args[0]
-        if reason.code() in _UNANSWERED:
-            self._renew()
-        return self._diagnosed(tried, error)
-
-    def _renew(self) -> None:
-        """Have a new client make the next request. This one may never connect again: so librdkafka
-        does after a broker that is fenced has answered with no brokers (its issue 5301)."""
-        self._renewed.discard(self._client)
-
-    def _diagnosed(self, tried: str, error: KafkaError | KafkaException) -> HeadraceError:
-        reported = self._client_error or self._advertised
-        return diagnose(self._cluster, tried, translate(error, tried), reported)
 
 
 def _all(

@@ -17,6 +17,7 @@ from headrace.kafka import (
     Renewal,
     Renewed,
     assign,
+    ensure_topic,
     translated,
 )
 from headrace.logs import get_logger
@@ -168,18 +169,16 @@ class ProgressLog:
             self._tail.join(timeout=2)
 
     def _ensure_topic(self) -> None:
-        if self._admin.create_topic(self.topic, PARTITIONS, config={"cleanup.policy": "compact"}):
+        if ensure_topic(
+            self._admin,
+            self.topic,
+            PARTITIONS,
+            {"cleanup.policy": "compact"},
+            because="or no position would be found again",
+            consequence=" (all topics are then copied from spec.startFrom on)",
+        ):
             log.info("created progress topic", topic=self.topic)
             return
-        where = f"progress topic {self.topic} on {self._admin.name}"
-        if (found := self._admin.describe([self.topic]).get(self.topic)) is None:
-            raise Retriable(f"{where} is being made by somebody else: trying again")
-        if found.partitions != PARTITIONS:
-            raise Fatal(
-                f"{where} has {found.partitions} partitions, and must have {PARTITIONS}, or no "
-                "position would be found again: delete it, and it is created again (all topics are "
-                "then copied from spec.startFrom on)"
-            )
         try:
             policy = self._admin.topic_config(self.topic).get("cleanup.policy", "compact")
         except Fatal as error:
@@ -187,8 +186,8 @@ class ProgressLog:
             return
         if policy != "compact":
             raise Fatal(
-                f"{where} has cleanup.policy={policy}: positions would be deleted in time, and "
-                "topics copied again; set it to compact"
+                f"topic {self.topic} on {self._admin.name} has cleanup.policy={policy}: positions "
+                "would be deleted in time, and topics copied again; set it to compact"
             )
 
     def _follow(self) -> None:

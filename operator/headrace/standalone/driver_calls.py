@@ -10,9 +10,11 @@ from headrace.api import (
     ReplicationTask,
     ReplicationTaskStatus,
     TaskType,
+    dump,
+    load_work,
 )
 from headrace.connect import TargetTaken
-from headrace.driver.herder_link import answer_error, dump, load_work
+from headrace.driver.herder_link import answer_error
 from headrace.errors import HeadraceError
 from headrace.logs import get_logger
 from headrace.standalone.driver_process import DriverProcess

@@ -18,9 +18,9 @@ from headrace.api import (
     ReplicationFlowStatus,
     ReplicationTask,
     TaskType,
+    dump,
 )
 from headrace.control.task_rows import target_driver
-from headrace.driver.herder_link import dump
 from headrace.errors import InvalidSpec
 from headrace.logs import get_logger
 from headrace.placement import task_id
@@ -304,10 +304,7 @@ class StandaloneHerder:
             self._send_units(driver.name)
 
     def _send_flows(self, driver: DriverProcess) -> None:
-        flows = [
-            flow.model_dump(mode="json", by_alias=True, exclude_unset=True)
-            for flow in self._flows.values()
-        ]
+        flows = [dump(flow) for flow in self._flows.values()]
         driver.send({"event": "flows", "flows": flows})
 
     def _send_units(self, driver_name: str) -> None:

@@ -1,61 +1,22 @@
 """``headrace groups`` about a run without drivers; the brokers are in memory."""
 
-import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 import yaml
 from support.fake_kafka import FakeRecord
 from support.source_tasks import FLOW, P0, TOPIC, Scene
 
 from headrace.api import TopicPartition
-from headrace.cli.flows import LocalFlows
-from headrace.cli.main import main
 from headrace.replication import Checkpoint
-from headrace.standalone import StandaloneHerder
-from headrace.standalone.verbs import answer
+
+pytestmark = pytest.mark.usefixtures("herder", "scene")
 
 Say = Callable[..., str]
 CHECKPOINTS = TopicPartition("east.checkpoints.internal", 0)
-
-
-@pytest.fixture(autouse=True)
-def herder(monkeypatch: pytest.MonkeyPatch) -> StandaloneHerder:
-    async def make() -> StandaloneHerder:
-        return StandaloneHerder([FLOW], 0)
-
-    herder = asyncio.run(make())
-
-    def request(flow: str, verb: str, **arguments: Any) -> dict[str, Any]:
-        return asyncio.run(answer(herder, flow, verb, arguments))
-
-    monkeypatch.setattr("headrace.control.control.request", request)
-    monkeypatch.setattr(LocalFlows, "names", lambda self: ["f"])
-    return herder
-
-
-@pytest.fixture(autouse=True)
-def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    structlog.reset_defaults()  # an earlier command's logs go to a stream that is closed by now
-    scene = Scene()
-    monkeypatch.setattr("headrace.cli.flow_access.FlowContext", lambda *_: scene.context)
-    yield scene
-    scene.close()
-
-
-@pytest.fixture
-def say(capsys: pytest.CaptureFixture[str]) -> Say:
-    def run(*command: str, code: int = 0) -> str:
-        capsys.readouterr()  # what was logged before
-        assert main(["groups", *command]) == code
-        printed = capsys.readouterr()
-        return printed.out + printed.err
-
-    return run
 
 
 def copied(scene: Scene) -> None:
@@ -72,7 +33,7 @@ def copied(scene: Scene) -> None:
 
 def test_a_line_for_each_partition_of_a_group(say: Say, scene: Scene) -> None:
     copied(scene)
-    rows = [row.split() for row in say("f").splitlines()]
+    rows = [row.split() for row in say("groups", "f").splitlines()]
     why = ["no", "offset", "sync", "as", "old", "is", "known"]
     assert rows == [
         ["GROUP", "PARTITION", "COMMITTED", "CHECKPOINT", "ON", "TARGET", "LAG", "NOTE"],
@@ -85,7 +46,7 @@ def test_with_what_groups_of_the_target_hold_where_they_are_set(say: Say, scene:
     scene.change_spec(checkpoints={"applyToGroups": True})
     copied(scene)
     scene.target.consumer_commits("billing", TopicPartition("east.orders", 0), 4)
-    rows = [row.split() for row in say("f").splitlines()]
+    rows = [row.split() for row in say("groups", "f").splitlines()]
     assert rows[0][4:8] == ["ON", "TARGET", "GROUP", "THERE"]
     assert [row[:7] for row in rows[1:]] == [
         ["audit", "orders/0", "7", "-", "-", "-", "-"],
@@ -98,7 +59,7 @@ def test_all_of_it_for_programs(
     say: Say, scene: Scene, output: str, parse: Callable[[str], Any]
 ) -> None:
     copied(scene)
-    found = parse(say("-o", output))
+    found = parse(say("groups", "-o", output))
     assert (found["flow"], found["problems"], len(found["groups"])) == ("f", [], 2)
     assert found["groups"][1] == {
         "group": "billing",
@@ -113,7 +74,7 @@ def test_all_of_it_for_programs(
 
 
 def test_that_there_is_none_is_said(say: Say) -> None:
-    assert "No group that flow f follows has an offset of its topics." in say("f")
+    assert "No group that flow f follows has an offset of its topics." in say("groups", "f")
 
 
 def test_the_source_that_does_not_answer_is_named_below_the_checkpoints(
@@ -121,14 +82,14 @@ def test_the_source_that_does_not_answer_is_named_below_the_checkpoints(
 ) -> None:
     copied(scene)
     scene.source.away = True
-    rows = say("f").splitlines()
+    rows = say("groups", "f").splitlines()
     assert rows[1].split() == ["billing", "orders/0", "-", "4", "4", "-"]
     assert rows[2] == "no broker of east answered"
 
 
 def test_a_target_that_does_not_answer_is_an_error(say: Say, scene: Scene) -> None:
     scene.target.away = True
-    assert say("f", code=1) == "headrace: no broker of west answered\n"
+    assert say("groups", "f", code=1) == "headrace: no broker of west answered\n"
 
 
 def test_a_flow_of_a_manifest_need_not_run(say: Say, scene: Scene, tmp_path: Path) -> None:
@@ -137,14 +98,14 @@ def test_a_flow_of_a_manifest_need_not_run(say: Say, scene: Scene, tmp_path: Pat
     document = FLOW.model_dump(mode="json", by_alias=True, exclude_unset=True)
     document |= {"apiVersion": "headrace.dev/v1alpha1", "kind": "ReplicationFlow"}
     file.write_text(yaml.safe_dump(document))
-    assert "billing" in say("-f", str(file))
-    assert "billing" in say("f", "-f", str(file))
+    assert "billing" in say("groups", "-f", str(file))
+    assert "billing" in say("groups", "f", "-f", str(file))
     sentence = "holds these ReplicationFlows: f; name one of those"
-    assert sentence in say("other", "-f", str(file), code=3)
+    assert sentence in say("groups", "other", "-f", str(file), code=3)
 
 
 def test_a_flow_without_checkpoints_is_refused(say: Say, scene: Scene) -> None:
     scene.change_spec(checkpoints={"enabled": False})
-    assert say("f", code=3) == (
+    assert say("groups", "f", code=3) == (
         "headrace: flow f writes no checkpoints: spec.checkpoints.enabled is false\n"
     )

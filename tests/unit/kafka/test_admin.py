@@ -46,7 +46,7 @@ class FakeAdminClient:
 
 def admin(monkeypatch: pytest.MonkeyPatch, *offsets: int, timeout_s: float = 0.3) -> Admin:
     client = FakeAdminClient(*offsets)
-    monkeypatch.setattr("headrace.kafka.admin.construct", lambda *_: client)
+    monkeypatch.setattr("headrace.kafka.admin_requests.construct", lambda *_: client)
     spec = ClusterSpec(alias="east", bootstrap_servers="127.0.0.1:1")
     return Admin(ClusterAccess(spec), timeout_s=timeout_s)
 
@@ -72,7 +72,7 @@ def test_no_record_at_a_time_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_time_out_of_our_own_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     # A driver that was frozen for longer than both time-outs finds its own expired first.
-    monkeypatch.setattr("headrace.kafka.admin.GRACE_S", 0.0)
+    monkeypatch.setattr("headrace.kafka.admin_requests.GRACE_S", 0.0)
     with pytest.raises(Retriable, match=r"latest offsets of orders-0 on east .*time"):
         admin(monkeypatch).offsets([AT], Position.LATEST)
 
@@ -96,7 +96,7 @@ def test_a_client_is_kept_until_it_has_answered(monkeypatch: pytest.MonkeyPatch)
         def list_offsets(self, asked: Any, **_: Any) -> Any:
             return dict.fromkeys(asked, Interrupting(east, weakref.ref(self)))
 
-    monkeypatch.setattr("headrace.kafka.admin.construct", lambda *_: Replaced())
+    monkeypatch.setattr("headrace.kafka.admin_requests.construct", lambda *_: Replaced())
     monkeypatch.setattr("headrace.kafka.renewal.Renewal.due", True)
     spec = ClusterSpec(alias="east", bootstrap_servers="127.0.0.1:1")
     east = Admin(ClusterAccess(spec), timeout_s=0.3)
@@ -114,8 +114,8 @@ def test_a_client_that_no_broker_answers_is_not_asked_again(
             raise KafkaException(KafkaError(code))
 
     made = iter([Silent(), FakeAdminClient()])
-    monkeypatch.setattr("headrace.kafka.admin.construct", lambda *_: next(made))
-    monkeypatch.setattr("headrace.kafka.admin.diagnose", lambda *about: about[2])
+    monkeypatch.setattr("headrace.kafka.admin_requests.construct", lambda *_: next(made))
+    monkeypatch.setattr("headrace.kafka.admin_requests.diagnose", lambda *about: about[2])
     spec = ClusterSpec(alias="east", bootstrap_servers="127.0.0.1:1")
     east = Admin(ClusterAccess(spec), timeout_s=0.3)
     with pytest.raises(Retriable, match="list the topics of east"):
@@ -132,8 +132,8 @@ def test_a_broker_that_lists_no_groups_is_retried(monkeypatch: pytest.MonkeyPatc
             future.set_result(SimpleNamespace(valid=[], errors=[error]))
             return future
 
-    monkeypatch.setattr("headrace.kafka.admin.construct", lambda *_: OneIsSilent())
-    monkeypatch.setattr("headrace.kafka.admin.diagnose", lambda *about: about[2])
+    monkeypatch.setattr("headrace.kafka.admin_requests.construct", lambda *_: OneIsSilent())
+    monkeypatch.setattr("headrace.kafka.admin_requests.diagnose", lambda *about: about[2])
     spec = ClusterSpec(alias="east", bootstrap_servers="127.0.0.1:1")
     with pytest.raises(Retriable, match="list the consumer groups of east"):
         Admin(ClusterAccess(spec), timeout_s=0.3).groups()

@@ -59,9 +59,9 @@ def silent_admin(
         client.on_error = config["error_cb"]
         return client
 
-    monkeypatch.setattr("headrace.kafka.admin.construct", made)
-    monkeypatch.setattr("headrace.kafka.admin._BELIEVED_S", 0.0)
-    monkeypatch.setattr("headrace.kafka.admin._POLL_S", 0.01)
+    monkeypatch.setattr("headrace.kafka.admin_requests.construct", made)
+    monkeypatch.setattr("headrace.kafka.admin_requests._BELIEVED_S", 0.0)
+    monkeypatch.setattr("headrace.kafka.admin_requests._POLL_S", 0.01)
     monkeypatch.setattr("headrace.kafka.diagnosis._TIMEOUT_S", 0.1)
     spec = ClusterSpec(alias="east", bootstrap_servers=servers)
     return Admin(ClusterAccess(spec), timeout_s=60), client
@@ -162,7 +162,7 @@ def _answer_each(server: socket.socket, connections: int) -> int:
 def test_a_broker_of_the_list_that_is_down_is_not_taken_for_advertised(
     monkeypatch: pytest.MonkeyPatch, listener: str
 ) -> None:
-    monkeypatch.setattr("headrace.kafka.admin.GRACE_S", -58.0)
+    monkeypatch.setattr("headrace.kafka.admin_requests.GRACE_S", -58.0)
     text = f"{listener}/1: Connect to ipv4#{listener} failed: Connection refused"
     message = why(monkeypatch, listener, (KafkaError._TRANSPORT, text))
     assert message.endswith("no answer in time (2 s)")

@@ -1,0 +1,56 @@
+"""Commands about a flow that runs: the run is one without drivers, its brokers are in memory."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import structlog
+from support.source_tasks import FLOW, P0, P1, Scene
+
+from headrace.api import TaskType, TopicPartitions
+from headrace.cli.flows import LocalFlows
+from headrace.cli.main import main
+from headrace.standalone import StandaloneHerder
+from headrace.standalone.verbs import answer
+
+
+@pytest.fixture
+def herder(monkeypatch: pytest.MonkeyPatch) -> StandaloneHerder:
+    """Of a run whose flow has one task."""
+
+    async def make() -> StandaloneHerder:
+        return StandaloneHerder([FLOW], 0)
+
+    herder = asyncio.run(make())
+    herder._store.put("f", TaskType.SOURCE_TASK, 0, TopicPartitions.pack([P0, P1]))
+
+    def request(flow: str, verb: str, **arguments: Any) -> dict[str, Any]:
+        return asyncio.run(answer(herder, flow, verb, arguments))
+
+    monkeypatch.setattr("headrace.control.control.request", request)
+    monkeypatch.setattr(LocalFlows, "names", lambda self: ["f"])
+    return herder
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    """The clusters of the flow, as a command opens them."""
+    structlog.reset_defaults()  # an earlier command's logs go to a stream that is closed by now
+    scene = Scene()
+    monkeypatch.setattr("headrace.cli.flow_access.FlowContext", lambda *_: scene.context)
+    yield scene
+    scene.close()
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs a command, with its exit code; what it prints."""
+
+    def run(*command: str, code: int = 0) -> str:
+        capsys.readouterr()  # what was logged before
+        assert main([*command]) == code
+        printed = capsys.readouterr()
+        return printed.out + printed.err
+
+    return run
