@@ -46,7 +46,7 @@ def probe(spark: SparkSession, run: Run, wait_s: float, on_ready: OnReady) -> Me
     """
     topics.prepare(run)
     there = _wait_for_topics(run, max(wait_s, run.test.spec.settle_seconds))
-    missing = tuple(name for name in run.topics.values() if name not in there)
+    missing = tuple(name for name in run.first_topics.values() if name not in there)
     if not there:
         on_ready(missing)
         return Measured(unmeasured_topics=missing)
@@ -55,7 +55,7 @@ def probe(spark: SparkSession, run: Run, wait_s: float, on_ready: OnReady) -> Me
         for topic, offsets in topics.ends(run.target, there).items()
         for partition, offset in enumerate(offsets)
     ]
-    sources = {target: source for source, target in run.topics.items() if target in there}
+    sources = {target: source for source, target in run.first_topics.items() if target in there}
     counts = Admin(run.source).topics()
     sentinels = {(target, p) for target, name in sources.items() for p in range(counts[name])}
     # As many as there are producers: what they can send, these can read.
@@ -97,7 +97,8 @@ def probe(spark: SparkSession, run: Run, wait_s: float, on_ready: OnReady) -> Me
 def _wait_for_topics(run: Run, wait_s: float) -> dict[str, int]:
     """The target's topics that are there, with their partitions, as soon as all of them are."""
     deadline = time.monotonic() + wait_s
-    while len(there := topics.on_target(run)) < len(run.topics) and time.monotonic() < deadline:
+    wanted = set(run.first_topics.values())
+    while wanted - (there := topics.on_target(run)).keys() and time.monotonic() < deadline:
         time.sleep(POLL_S)
     return there
 

@@ -9,9 +9,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event, Thread
+from typing import Any
 
 from pyspark import BarrierTaskContext
 from pyspark.sql import SparkSession
@@ -58,10 +59,12 @@ def produce(
     """
     topics.prepare(run)
     load_topics = topics.describe(run)
-    partitions = {t.name: t.partitions for t in load_topics}
-    starts = topics.ends(run.source, partitions)
+    starts = topics.ends(run.source, {t.name: t.partitions for t in load_topics})
     target_starts = topics.ends(run.target, topics.on_target(run))
     reports = _run_stage(spark, run, load_topics, on_progress, is_to_end)
+    changes: dict[str, int] = journal.read(run.source, run.name, journal_keys.TOPICS) or {}
+    all_topics = topics.changed(run, load_topics, changes)
+    partitions = {t.name: t.partitions for t in all_topics}
     _send_sentinels(run, partitions)
     ends = topics.ends(run.source, partitions)
     seconds: Counter[int] = Counter()
@@ -73,11 +76,11 @@ def produce(
             LoadedTopic(
                 name=t.name,
                 keys=t.keys,
-                start_offsets=starts[t.name],
+                start_offsets=_padded(starts.get(t.name, ()), t.partitions),
                 end_offsets=ends[t.name],
                 target_start_offsets=target_starts.get(t.target, ()),
             )
-            for t in load_topics
+            for t in all_topics
         ),
         streams=tuple(stream for report in reports for stream in report.streams),
         started_ms=min(report.started_ms for report in reports),
@@ -110,6 +113,11 @@ def _run_stage(
     finally:
         done.set()
         follower.join()
+
+
+def _padded(offsets: tuple[int, ...], partitions: int) -> tuple[int, ...]:
+    """With 0 for the partitions that were not there yet."""
+    return offsets + (0,) * (partitions - len(offsets))
 
 
 def _unlike(run: Run, load_topics: tuple[LoadTopic, ...]) -> tuple[str, ...]:
@@ -212,15 +220,19 @@ class _Load:
         self, run: Run, load_topics: tuple[LoadTopic, ...], index: int, attempt: int
     ) -> None:
         load = run.test.spec.load
-        self._topics = load_topics
+        self._run = run
+        self._topics = list(load_topics)
         self._id = messages.producer_id(run.name, index, attempt)
         self._progress_key = journal.record_key(run.name, journal_keys.progress(self._id))
         self._writer = messages.Writer(self._id, load.message_size_bytes, load.message_format)
         self._producer = make_producer(run.source, _PRODUCER)
         self._tail = journal.Tail(run.source, run.name)
+        self._is_to_end = self._was_ended = False
+        self._changes: dict[str, int] = {}
+        """Partitions of topics that the load has got, and this producer does not know yet."""
         # What was written before the tail began to read is there.
-        self._is_to_end = journal.read(run.source, run.name, journal_keys.END) is not None
-        self._was_ended = False
+        for key, value in journal.read_all(run.source, run.name).items():
+            self._hear(key, value)
         rate = load.messages_per_second
         self._pace = Pace(None if rate is None else rate / load.producers)
         self._duration_s = load.duration_seconds
@@ -332,7 +344,9 @@ class _Load:
             self._moved_s = time.monotonic()
             self._finished_ms = int(now * 1000)
         if now >= self._progress_at:
-            self._is_to_end |= any(key == journal_keys.END for key, _ in self._tail.poll(0))
+            for key, value in self._tail.poll(0):
+                self._hear(key, value)
+            self._change_topics()
             with suppress(BufferError):  # full: next time
                 self._producer.produce(
                     journal.TOPIC,
@@ -341,6 +355,32 @@ class _Load:
                     partition=0,
                 )
                 self._progress_at = now + PROGRESS_S
+
+    def _hear(self, key: str, value: Any) -> None:
+        """Take what others write into the journal for the producers."""
+        self._is_to_end |= key == journal_keys.END
+        if key == journal_keys.TOPICS:
+            self._changes = dict(value)
+
+    def _change_topics(self) -> None:
+        """Send to the topics and partitions that the load has got, as far as brokers show them."""
+        for name in list(self._changes):
+            with suppress(KafkaException):  # the next time
+                shown = self._producer.list_topics(name, timeout=1).topics[name]
+                if len(shown.partitions) >= self._changes[name]:
+                    self._change_topic(name, self._changes.pop(name))
+
+    def _change_topic(self, name: str, partitions: int) -> None:
+        number = next((n for n, t in enumerate(self._topics) if t.name == name), len(self._topics))
+        if number == len(self._topics):
+            self._topics.append(topics.added(self._run, name, partitions))
+            self._limits.append(None)
+            self._sent.append(0)
+            self._failed.append(set())
+            self._totals.append([])
+        self._topics[number] = replace(self._topics[number], partitions=partitions)
+        totals = self._totals[number]
+        totals += [_PartitionTotals() for _ in range(partitions - len(totals))]
 
     def _wait_for_the_rest(self) -> None:
         """Until nothing is in flight; what is stuck fails, and is known to have failed."""

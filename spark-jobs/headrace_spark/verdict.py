@@ -5,7 +5,7 @@ Inconclusive: a record that the source has and the target lacks is missing, what
 known. Inconclusive outweighs Passed: what could not be seen is never taken for good.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from headrace.api import Verdict
@@ -113,7 +113,7 @@ def _load(evidence: Evidence) -> Iterator[Objection]:
             "the manifest does not add up: what was sent and did not fail is not what its "
             "partitions have, so a part of it is lost",
         )
-    if absent := evidence.run.topics.keys() - {topic.name for topic in manifest.topics}:
+    if absent := evidence.run.first_topics.keys() - {topic.name for topic in manifest.topics}:
         yield Objection(
             Verdict.INCONCLUSIVE,
             f"the manifest does not have {_few(tuple(sorted(absent)))}, which the test names: "
@@ -203,10 +203,10 @@ def _recovery(evidence: Evidence) -> Iterator[Objection]:
 
 def _rate(evidence: Evidence) -> Iterator[Objection]:
     asked = evidence.run.test.spec.load.messages_per_second
-    reached = acknowledged_per_second(evidence.manifest)
+    reached = acknowledged_per_second(evidence.manifest, evidence.run.first_topics)
     if asked is None or reached is None:
         return
-    topics = len(evidence.manifest.topics)
+    topics = len(evidence.run.first_topics)
     if reached < RATE_REACHED * asked * topics:
         yield Objection(
             Verdict.PASSED,
@@ -226,10 +226,18 @@ RULES: tuple[Callable[[Evidence], Iterator[Objection]], ...] = (
 )
 
 
-def acknowledged_per_second(manifest: LoadManifest) -> float | None:
-    """Rate of the whole load from its first message to the last acknowledgement."""
+def acknowledged_per_second(
+    manifest: LoadManifest, topics: Iterable[str] | None = None
+) -> float | None:
+    """Rate of the whole load, or of some topics, from its first message to the last
+    acknowledgement."""
     took_ms = manifest.finished_ms - manifest.started_ms
-    return manifest.acknowledged * 1000 / took_ms if took_ms > 0 else None
+    if took_ms <= 0:
+        return None
+    count = manifest.acknowledged
+    if topics is not None:
+        count = sum(map(manifest.acknowledged_in, topics))
+    return count * 1000 / took_ms
 
 
 def _rate_text(per_second: float) -> str:

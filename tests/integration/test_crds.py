@@ -257,7 +257,7 @@ BAD = [
     Bad(
         mirror_test_of_another(chaos=[HALF]),
         "spec.chaos",
-        "needs flowName: headrace breaks only drivers of its own",
+        "needs flowName: headrace breaks only flows of its own",
     ),
     Bad(mirror_test(chaos=[{"action": "KillDriver"}]), "spec.chaos[0]", EITHER),
     Bad(mirror_test(chaos=[HALF | AT_9_S]), "spec.chaos[0]", EITHER),
@@ -293,6 +293,26 @@ BAD = [
         mirror_test(chaos=[HALF | {"command": ["true"]}]),
         "spec.chaos[0].command",
         "is for action: RunCommand only",
+    ),
+    Bad(
+        mirror_test_of_another(chaos=[HALF | {"action": "PauseFlow", "seconds": 9}]),
+        "spec.chaos",
+        "needs flowName: headrace breaks only flows of its own",
+    ),
+    Bad(
+        mirror_test_of_another(chaos=[HALF | {"action": "AddTopic"}]),
+        "spec.chaos",
+        "AddTopic needs load.durationSeconds: a number of messages is shared out beforehand",
+        ours="needs load.durationSeconds: a number of messages is shared out beforehand",
+    ),
+    Bad(
+        mirror_test_of_another(
+            chaos=[HALF | {"action": "AddPartitions", "partitions": 2}], partitioning="ByKey"
+        ),
+        "spec.chaos",
+        "AddPartitions needs partitioning: Preserved or Any; more partitions move keys, and the "
+        "test could not say which partition is right",
+        ours="needs partitioning: Preserved or Any; more partitions move keys",
     ),
     *(
         Bad(

@@ -378,6 +378,46 @@ def test_a_killed_driver_is_survived_and_told(
         assert _most_in_a_second(times) <= 2_000, "messagesPerSecond was exceeded"
 
 
+def test_a_topic_and_partitions_are_added_and_the_flow_is_paused(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    """The steps of the examples, in a shorter load."""
+    name = unique("grown")
+    test = mirror_test(name, east, west, settle_s=60, durationSeconds=20, messagesPerSecond=200)
+    del test["spec"]["load"]["messages"], test["spec"]["source"], test["spec"]["target"]
+    steps = [
+        yaml.safe_load((CLONE / f"examples/chaos/{example}.yaml").read_text())["spec"]["chaos"][0]
+        for example in ("add-topic", "add-partitions", "pause-flow")
+    ]
+    times: list[dict[str, Any]] = [{"atSeconds": at} for at in (2, 4, 8)]
+    times[2]["seconds"] = 2
+    test["spec"] |= {
+        "flowName": name,
+        "budgets": {"recoverySeconds": 60, "duplicated": 0},
+        "chaos": [step | at for step, at in zip(steps, times, strict=True)],
+    }
+    report = tmp_path / "report"
+    flow = manifest(name, east, west, f"{name}-.*", discovery={"topicsSeconds": 1})
+    with FlowRun(tmp_path, [flow]) as running:
+        wait_until(running.ready, within_s=30)
+        ended = subprocess.run(
+            verify_command(write(tmp_path, test), report),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    result = Result.model_validate_json((report / "report.json").read_text())
+    assert [fault.recovery_seconds is not None for fault in result.faults] == [True] * 3
+    *grown, added = result.topics
+    assert added.source == f"{name}-{result.run}-0"
+    assert added.target == f"east.{added.source}"
+    assert (added.acknowledged or 0) > 1_000
+    assert [topic.partitions for topic in grown] == [7, 7]
+    copies = read(spec(west), f"east.{name}-0")
+    assert all(len(copies[partition]) > 100 for partition in range(7))
+
+
 def test_a_killed_load_is_no_verdict(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:

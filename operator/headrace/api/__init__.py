@@ -7,6 +7,7 @@ docs/reference.md.
 """
 
 from headrace.api.access import ClusterAccess
+from headrace.api.chaos import ChaosAction, ChaosStep, Side
 from headrace.api.cluster import AuthenticationType, ClusterSpec, SecretUse, TargetClusterSpec
 from headrace.api.conditions import Readiness, condition, conditions_of, dated
 from headrace.api.flow import (
@@ -56,13 +57,10 @@ from headrace.api.meta import (
 )
 from headrace.api.mirror_test import (
     Budgets,
-    ChaosAction,
-    ChaosStep,
     ConcurrencyPolicy,
     MirrorTest,
     MirrorTestSpec,
     Partitioning,
-    Side,
 )
 from headrace.api.mirror_test_status import (
     LatencyMs,

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from headrace.api.chaos import ChaosAction, ChaosStep
 from headrace.api.cluster import BETWEEN_CLUSTERS, ClusterSpec, breaches_between
 from headrace.api.extensions import Rule
 from headrace.api.load import Load
@@ -34,49 +35,6 @@ class Partitioning(StrEnum):
     PRESERVED = "Preserved"
     BY_KEY = "ByKey"
     ANY = "Any"
-
-
-class ChaosAction(StrEnum):
-    """What a step of chaos does. DeleteDriverPod and KillOperator are for Kubernetes only, those of
-    brokers for ``headrace verify`` on a sandbox, RunCommand for any ``headrace verify``."""
-
-    KILL_DRIVER = "KillDriver"
-    """The driver that owns most source tasks ends as by kill -9."""
-    DELETE_DRIVER_POD = "DeleteDriverPod"
-    """Its pod is deleted: it hands over its units."""
-    FREEZE_DRIVER = "FreezeDriver"
-    """It is frozen for longer than its Lease, then thawed."""
-    SCALE_DRIVERS = "ScaleDrivers"
-    """The flow's spec.drivers.replicas is changed, and not reverted."""
-    KILL_OPERATOR = "KillOperator"
-    """The leading operator ends as by kill -9."""
-    ROLL_DRIVERS = "RollDrivers"
-    """All driver pods are replaced, as by kubectl rollout restart."""
-    KILL_BROKER = "KillBroker"
-    """A broker of a sandbox ends as by kill -9, and stays down."""
-    STOP_BROKER = "StopBroker"
-    """It ends in order: its leaderships move first."""
-    START_BROKER = "StartBroker"
-    """It starts again. This step does not wait for the recovery from the one before."""
-    RUN_COMMAND = "RunCommand"
-    """A program is run, to break something or to start it again. Nor does this step wait."""
-
-    @property
-    def is_of_broker(self) -> bool:
-        """Whether it is about a broker: of a sandbox only."""
-        return self in {self.KILL_BROKER, self.STOP_BROKER, self.START_BROKER}
-
-    @property
-    def is_of_machine(self) -> bool:
-        """Whether only ``headrace verify`` can do it, under any mirror."""
-        return self.is_of_broker or self is self.RUN_COMMAND
-
-
-class Side(StrEnum):
-    """One of the clusters of a mirror."""
-
-    SOURCE = "Source"
-    TARGET = "Target"
 
 
 _PART = r"([\w.-]|\{source\})"
@@ -138,100 +96,6 @@ class Budgets(Model):
     """Seconds that the recovery from each step of chaos may take; absent: any."""
 
 
-_ONE_MOMENT = "must have either atPercent or atSeconds"
-_HOW_MANY = "is required with action: ScaleDrivers"
-_NOT_SCALED = "is for action: ScaleDrivers only"
-_WHICH_CLUSTER = "is required with action: KillBroker, StopBroker and StartBroker"
-_NO_BROKER = "is for action: KillBroker, StopBroker and StartBroker only"
-_WHICH_COMMAND = "is required with action: RunCommand"
-_NO_COMMAND = "is for action: RunCommand only"
-
-
-class ChaosStep(Model):
-    """One fault that is injected."""
-
-    action: ChaosAction
-    """The fault. DeleteDriverPod and KillOperator are for Kubernetes only; KillBroker, StopBroker
-    and StartBroker for headrace verify, with clusters of headrace sandbox up; RunCommand for
-    headrace verify --run-commands."""
-    at_percent: Annotated[Whole, Field(ge=0, le=100)] | None = None
-    """When so many percent of the load's messages are acknowledged."""
-    at_seconds: Count | None = None
-    """So many seconds after the first message."""
-    drivers: Annotated[Whole, Field(ge=1, le=1000)] | None = None
-    """ScaleDrivers: the number of drivers from then on."""
-    cluster: Side | None = None
-    """KillBroker, StopBroker, StartBroker: the cluster of the broker."""
-    broker: Annotated[Whole, Field(ge=1, le=1000)] | None = None
-    """The same: its number in the sandbox; absent: 1."""
-    command: Annotated[tuple[Text, ...], Field(min_length=1, max_length=50)] | None = None
-    """RunCommand: the program and its arguments, without a shell. It must end within 30 seconds,
-    with code 0."""
-
-    rules = (
-        Rule("has(self.atPercent) != has(self.atSeconds)", _ONE_MOMENT),
-        Rule(
-            "self.action != 'ScaleDrivers' || has(self.drivers)",
-            _HOW_MANY,
-            at="drivers",
-            reason="FieldValueRequired",
-        ),
-        Rule(
-            "self.action == 'ScaleDrivers' || !has(self.drivers)",
-            _NOT_SCALED,
-            at="drivers",
-            reason="FieldValueForbidden",
-        ),
-        Rule(
-            "!self.action.endsWith('Broker') || has(self.cluster)",
-            _WHICH_CLUSTER,
-            at="cluster",
-            reason="FieldValueRequired",
-        ),
-        *(
-            Rule(
-                f"self.action.endsWith('Broker') || !has(self.{field})",
-                _NO_BROKER,
-                at=field,
-                reason="FieldValueForbidden",
-            )
-            for field in ("cluster", "broker")
-        ),
-        Rule(
-            "self.action != 'RunCommand' || has(self.command)",
-            _WHICH_COMMAND,
-            at="command",
-            reason="FieldValueRequired",
-        ),
-        Rule(
-            "self.action == 'RunCommand' || !has(self.command)",
-            _NO_COMMAND,
-            at="command",
-            reason="FieldValueForbidden",
-        ),
-    )
-
-    def _breaches(self) -> Iterator[Breach]:
-        if (self.at_percent is None) == (self.at_seconds is None):
-            yield Breach((), _ONE_MOMENT)
-        scales = self.action is ChaosAction.SCALE_DRIVERS
-        if scales and self.drivers is None:
-            yield Breach(("drivers",), _HOW_MANY)
-        if not scales and self.drivers is not None:
-            yield Breach(("drivers",), _NOT_SCALED)
-        if self.action.is_of_broker and self.cluster is None:
-            yield Breach(("cluster",), _WHICH_CLUSTER)
-        if not self.action.is_of_broker:
-            for field, value in (("cluster", self.cluster), ("broker", self.broker)):
-                if value is not None:
-                    yield Breach((field,), _NO_BROKER)
-        runs = self.action is ChaosAction.RUN_COMMAND
-        if runs and self.command is None:
-            yield Breach(("command",), _WHICH_COMMAND)
-        if not runs and self.command is not None:
-            yield Breach(("command",), _NO_COMMAND)
-
-
 Memory = Annotated[Whole, Field(ge=1024)]
 
 
@@ -277,8 +141,13 @@ class SparkSpec(Model):
 _NO_FLOW = "is required where there is no flowName"
 _FLOW_HAS_CLUSTER = "must be left out beside flowName: the flow has it"
 _FLOW_HAS_POLICY = "must be left out beside flowName: the flow's policy has it"
-_NO_DRIVERS = "needs flowName: headrace breaks only drivers of its own"
+_NO_FLOW_TO_BREAK = "needs flowName: headrace breaks only flows of its own"
 _A_PART = "needs load.messages to be a part of; beside durationSeconds use atSeconds"
+_NO_SHARE = "needs load.durationSeconds: a number of messages is shared out beforehand"
+_KEYS_MOVE = (
+    "needs partitioning: Preserved or Any; more partitions move keys, and the test could not say "
+    "which partition is right"
+)
 _WITHOUT_END = "!has(self.chaos) || !has(self.load) || !has(self.load.durationSeconds)"
 
 
@@ -358,8 +227,9 @@ class MirrorTestSpec(Model):
         *BETWEEN_CLUSTERS,
         Rule(
             "has(self.flowName) || !has(self.chaos)"
-            " || self.chaos.all(step, has(step.cluster) || has(step.command))",
-            _NO_DRIVERS,
+            " || self.chaos.all(step, has(step.cluster) || has(step.command)"
+            " || step.action == 'AddTopic' || has(step.partitions))",
+            _NO_FLOW_TO_BREAK,
             at="chaos",
             reason="FieldValueForbidden",
         ),
@@ -383,6 +253,18 @@ class MirrorTestSpec(Model):
             "atSeconds must not be after the end of the load, at load.durationSeconds",
             at="chaos",
         ),
+        Rule(
+            "!has(self.chaos) || (has(self.load) && has(self.load.durationSeconds))"
+            " || self.chaos.all(step, step.action != 'AddTopic')",
+            f"AddTopic {_NO_SHARE}",
+            at="chaos",
+        ),
+        Rule(
+            "!has(self.chaos) || self.?partitioning.orValue('Preserved') != 'ByKey'"
+            " || self.chaos.all(step, !has(step.partitions))",
+            f"AddPartitions {_KEYS_MOVE}",
+            at="chaos",
+        ),
     )
 
     def _breaches(self) -> Iterator[Breach]:
@@ -391,8 +273,8 @@ class MirrorTestSpec(Model):
             for field, cluster in clusters.items():
                 if cluster is None:
                     yield Breach((field,), _NO_FLOW)
-            if not all(step.action.is_of_machine for step in self.chaos):
-                yield Breach(("chaos",), _NO_DRIVERS)
+            if not all(step.action.is_of_machine or step.action.is_of_load for step in self.chaos):
+                yield Breach(("chaos",), _NO_FLOW_TO_BREAK)
         else:
             for field, cluster in clusters.items():
                 if cluster is not None:
@@ -420,6 +302,11 @@ class MirrorTestSpec(Model):
                     ("chaos", index, "atSeconds"),
                     f"must not be after the end of the load, at {self.load.duration_seconds}",
                 )
+        for index, step in steps:
+            if step.action is ChaosAction.ADD_TOPIC and self.load.duration_seconds is None:
+                yield Breach(("chaos", index, "action"), _NO_SHARE)
+            if step.partitions is not None and self.partitioning is Partitioning.BY_KEY:
+                yield Breach(("chaos", index, "action"), _KEYS_MOVE)
 
 
 LONGEST_SCHEDULED_NAME = LONGEST_NAME - 9

@@ -29,8 +29,8 @@ class Chaos:
         self._patience_s = patience_s
         self._faults: list[Fault] = []
         self._open: dict[int, tuple[Injection, float]] = {}
-        """The faults whose recovery is being timed, by their index in ``_faults``, and when each
-        was injected (on the caller's clock)."""
+        """The faults whose recovery is being timed, by their index in ``_faults``, and from when on
+        (on the caller's clock)."""
         self._over_at_s = 0.0
 
     @property
@@ -67,8 +67,9 @@ class Chaos:
             units=injection.units,
         )
         since_s = now_s + max(injection.at_ms / 1000 - called_s, 0.0)
-        self._open[len(self._faults)] = (injection, since_s)
         self._over_at_s = since_s + injection.lasts_s
+        timed_from_s = self._over_at_s if injection.recovers_after else since_s
+        self._open[len(self._faults)] = (injection, timed_from_s)
         self._faults.append(fault)
         return fault
 

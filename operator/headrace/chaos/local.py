@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from headrace.api import ChaosAction, ChaosStep, TaskPhase
+from headrace.api import ChaosAction, ChaosStep, FlowState, TaskPhase
 from headrace.chaos.port import Injection
 
 Ask = Callable[..., dict[str, Any]]
@@ -14,7 +14,7 @@ without an answer."""
 def refused(steps: Sequence[ChaosStep]) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Why the steps that need pods cannot be injected here: a field and a sentence for each."""
     for index, step in enumerate(steps):
-        if step.action not in _STEPS and not step.action.is_of_machine:
+        if step.action.is_of_pods:
             yield (
                 ("spec", "chaos", index, "action"),
                 f"spec.chaos[{index}].action: {step.action} needs a flow that runs in pods; "
@@ -23,7 +23,7 @@ def refused(steps: Sequence[ChaosStep]) -> Iterator[tuple[tuple[str | int, ...],
 
 
 class LocalInjector:
-    """For one flow, and the drivers of its run; other steps than its own: see ``refused``."""
+    """For one flow, and the drivers of its run; only steps about these."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -31,6 +31,10 @@ class LocalInjector:
     def inject(self, step: ChaosStep) -> Injection:
         """See ``FaultInjector``. It does not wait for anything but an answer."""
         return _STEPS[step.action](self, step)
+
+    def set_state(self, state: FlowState) -> bool:
+        """Set the flow's ``spec.state``; whether that changed it."""
+        return bool(self._ask("set-state", state=str(state))["changed"])
 
     def _kill_driver(self, _: ChaosStep) -> Injection:
         return self._lost(self._ask("kill-driver"))

@@ -13,6 +13,7 @@ from headrace.api import (
     LED_NEXT,
     ChaosAction,
     ChaosStep,
+    FlowState,
     ReplicationFlow,
     ReplicationTask,
     label_value,
@@ -48,6 +49,18 @@ class PodInjector:
         for the kubelet to start a container: a minute at most each."""
         injection: Injection = self._run(_STEPS[step.action](self, step))
         return injection
+
+    def set_state(self, state: FlowState) -> bool:
+        """Set the flow's ``spec.state``; whether that changed it."""
+
+        async def change() -> bool:
+            if (await self._read()).flow.spec.state is state:
+                return False
+            patch = {"spec": {"state": str(state)}}
+            await self._client.patch(FLOW, self._namespace, self._flow, patch)
+            return True
+
+        return bool(self._run(retried(change, _WITHIN_S)))
 
     async def _kill_driver(self, _: ChaosStep) -> Injection:
         snapshot, asked_s = await self._read_when_stable(), time.time()

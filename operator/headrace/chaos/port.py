@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from headrace.api import ChaosStep
+from headrace.api import ChaosAction, ChaosStep
 
 
 @dataclass(frozen=True)
@@ -16,11 +16,13 @@ class Injection:
     recovered: Callable[[], bool]
     """Whether the flow has recovered; raises ``HeadraceError`` when that cannot be observed."""
     driver: str | None = None
-    """The driver, or broker, that it affects, where it is one."""
+    """The driver, broker or topic that it affects, where it is one."""
     units: tuple[str, ...] = ()
     """The connectors and tasks of that driver."""
     lasts_s: float = 0.0
-    """How long the fault lasts. The flow may recover before its end."""
+    """How long the fault lasts."""
+    recovers_after: bool = False
+    """Whether the flow can only recover after its end: the recovery time then begins there."""
 
 
 class FaultInjector(Protocol):
@@ -29,3 +31,15 @@ class FaultInjector(Protocol):
     def inject(self, step: ChaosStep) -> Injection:
         """Inject the fault of a step; raises ``HeadraceError`` when that was not possible."""
         ...
+
+
+@dataclass(frozen=True)
+class ByAction:
+    """Faults of several injectors."""
+
+    injector_of: Callable[[ChaosAction], FaultInjector]
+    """May raise ``InvalidSpec``."""
+
+    def inject(self, step: ChaosStep) -> Injection:
+        """See ``FaultInjector``."""
+        return self.injector_of(step.action).inject(step)

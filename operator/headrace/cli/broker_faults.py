@@ -2,10 +2,9 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from headrace.api import ChaosAction, ChaosStep, ClusterAccess, Side
-from headrace.chaos import FaultInjector, Injection
+from headrace.chaos import Injection
 from headrace.cli.arrivals import Arrivals
 from headrace.errors import InvalidSpec
 from headrace.mirror_test import Run
@@ -48,21 +47,6 @@ class BrokerFaults:
         """Start the brokers that are still down."""
         for broker in self._down.values():
             broker.launch()
-
-
-@dataclass(frozen=True)
-class LocalFaults:
-    """Faults of drivers and of brokers, and those that commands make, on one machine."""
-
-    drivers: FaultInjector
-    brokers: FaultInjector
-    commands: FaultInjector
-
-    def inject(self, step: ChaosStep) -> Injection:
-        """See ``FaultInjector``."""
-        if step.action is ChaosAction.RUN_COMMAND:
-            return self.commands.inject(step)
-        return (self.brokers if step.action.is_of_broker else self.drivers).inject(step)
 
 
 def _cluster(access: ClusterAccess) -> Cluster:

@@ -1,6 +1,8 @@
 """``headrace chaos``: the Job that carries out ``spec.chaos`` of a MirrorTest in pods."""
 
 import asyncio
+import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,9 +12,11 @@ from pathlib import Path
 import click
 
 from headrace import logs
-from headrace.api import load
-from headrace.chaos import Chaos
+from headrace.api import ChaosAction, load
+from headrace.chaos import ByAction, Chaos, FaultInjector, PauseFaults
 from headrace.chaos.pods import PodInjector
+from headrace.cli.arrivals import Arrivals
+from headrace.cli.load_faults import LoadFaults
 from headrace.errors import HeadraceError, InvalidSpec
 from headrace.k8s import connect
 from headrace.kafka import journal
@@ -63,17 +67,29 @@ def _read_plan(path: Path) -> Faults:
 
 
 @contextmanager
-def _injector_of(run: Run) -> Iterator[PodInjector]:
-    metadata = run.test.metadata
+def _injector_of(run: Run) -> Iterator[FaultInjector]:
+    """Undoes in the end what only a step itself would undo later; on SIGTERM, too."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    topics, metadata = LoadFaults(run), run.test.metadata
     if run.flow is None:
-        raise InvalidSpec(f"test {metadata.name} has no flow whose parts could be broken")
+        yield ByAction(lambda _: topics)  # other steps need a flow
+        return
     with asyncio.Runner() as runner:
         client = runner.run(connect("the chaos Job"))
+        pods = PodInjector(
+            client, runner.run, metadata.namespace, flow=run.flow, test=metadata.name
+        )
+        pauses = PauseFaults(pods.set_state, Arrivals(run).since)
+
+        def injector_of(action: ChaosAction) -> FaultInjector:
+            if action.is_of_load:
+                return topics
+            return pauses if action is ChaosAction.PAUSE_FLOW else pods
+
         try:
-            yield PodInjector(
-                client, runner.run, metadata.namespace, flow=run.flow, test=metadata.name
-            )
+            yield ByAction(injector_of)
         finally:
+            pauses.restore()
             runner.run(client.close())
 
 

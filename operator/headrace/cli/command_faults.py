@@ -4,18 +4,15 @@ import shlex
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from headrace.api import ChaosAction, ChaosStep
-from headrace.chaos import Injection
+from headrace.chaos import Injection, Since
 from headrace.errors import GaveUp, InvalidSpec
 
 PATIENCE_S = 30.0
 """How long a command may take: meanwhile the test observes nothing else."""
 _SHOWN = 200
-
-Since = Callable[[int], Callable[[], bool]]
-"""For a time in ms since 1970: whether the mirror has recovered since then."""
 
 
 def refused(steps: Sequence[ChaosStep]) -> Iterator[tuple[tuple[str | int, ...], str]]:

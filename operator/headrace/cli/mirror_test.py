@@ -9,11 +9,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from headrace.api import ChaosStep
-from headrace.chaos import Chaos, LocalInjector
+from headrace.api import ChaosAction, ChaosStep
+from headrace.chaos import ByAction, Chaos, FaultInjector, LocalInjector, PauseFaults
 from headrace.cli.arrivals import Arrivals
-from headrace.cli.broker_faults import BrokerFaults, LocalFaults
+from headrace.cli.broker_faults import BrokerFaults
 from headrace.cli.command_faults import CommandFaults
+from headrace.cli.load_faults import LoadFaults
 from headrace.cli.spark_job import Event, SparkJob
 from headrace.cli.verify_view import View
 from headrace.control import control
@@ -72,14 +73,23 @@ class _Stages:
     ) -> None:
         self._run, self._folder, self._view = run, folder, view
         self._has_chaos = bool(steps)
-        flow = run.flow or ""  # without a flow there are no steps about drivers
+        flow = run.flow or ""  # without a flow there are no steps about it
+        since = Arrivals(run).since
+        drivers = LocalInjector(partial(control.request, flow))
         self._brokers = BrokerFaults(run, steps)
-        injector = LocalFaults(
-            LocalInjector(partial(control.request, flow)),
-            self._brokers,
-            CommandFaults(Arrivals(run).since),
-        )
-        self._chaos = Chaos(steps, injector, run.test.spec.settle_seconds)
+        self._pauses = PauseFaults(drivers.set_state, since)
+        commands, load = CommandFaults(since), LoadFaults(run)
+
+        def injector_of(action: ChaosAction) -> FaultInjector:
+            if action.is_of_broker:
+                return self._brokers
+            if action.is_of_load:
+                return load
+            if action is ChaosAction.PAUSE_FLOW:
+                return self._pauses
+            return commands if action is ChaosAction.RUN_COMMAND else drivers
+
+        self._chaos = Chaos(steps, ByAction(injector_of), run.test.spec.settle_seconds)
         self._clock = LoadClock(run.test.spec.load)
         self._topics_s = max(timeout_s, run.test.spec.settle_seconds)
         self._jobs: dict[Stage, SparkJob] = {}
@@ -140,6 +150,7 @@ class _Stages:
         for job in self._jobs.values():
             job.end()
         self._brokers.restore()
+        self._pauses.restore()
 
     @property
     def _has_manifest(self) -> bool:

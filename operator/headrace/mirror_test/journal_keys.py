@@ -5,6 +5,7 @@
 ``probe-<n>/ready``        the consumer is at the end of each of its partitions
 ``probe-<n>/sentinels``    end sentinels that it received: ``[[topic, partition], ...]``
 ``end``                    the load is to end, before it has sent all
+``topics``                 ``{topic: partitions}`` that steps of chaos added to the load so far
 ``manifest``               ``LoadManifest``: the load has ended
 ``measured``               ``Measured``: the probe has ended
 ``faults``                 ``Faults``: the outcome of each step of chaos so far
@@ -15,6 +16,7 @@ END = "end"
 FAULTS = "faults"
 MANIFEST = "manifest"
 MEASURED = "measured"
+TOPICS = "topics"
 
 _PROGRESS, _READY, _SENTINELS = "/progress", "/ready", "/sentinels"
 

@@ -32,7 +32,8 @@ def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
                     ),
                     "target_topic": _template(test, flow),
                     "budgets": budgets,
-                    "chaos": (),
+                    # The others are about the flow, which the jobs need not know.
+                    "chaos": tuple(step for step in spec.chaos if step.action.is_of_load),
                 }
             ),
         }

@@ -4,12 +4,20 @@ A resolved test names its clusters: in one with ``flowName``, ``headrace verify`
 flow's source, target and topic names first.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
-from headrace.api import FLOW_LABEL, ClusterAccess, ClusterSpec, MirrorTest, Model
+from headrace.api import (
+    FLOW_LABEL,
+    ChaosAction,
+    ClusterAccess,
+    ClusterSpec,
+    MirrorTest,
+    Model,
+)
 from headrace.errors import InvalidSpec
 from headrace.mirror_test.load_topics import load_topics
 
@@ -39,10 +47,24 @@ class Run(Model):
         return self.test.metadata.annotations.get(FLOW_LABEL)
 
     @property
+    def first_topics(self) -> dict[str, str]:
+        """Topics that the load begins with: the target's name by the source's."""
+        return self._copies(load_topics(self.test))
+
+    @property
+    def added_topics(self) -> dict[str, str]:
+        """Those that steps of chaos add, in their order: new ones in each run."""
+        steps = [s for s in self.test.spec.chaos if s.action is ChaosAction.ADD_TOPIC]
+        test = self.test.metadata.name
+        return self._copies(f"{test}-{self.name}-{n}" for n in range(len(steps)))
+
+    @property
     def topics(self) -> dict[str, str]:
-        """Topics of the load: the target's name by the source's."""
+        """All topics of the load."""
+        return self.first_topics | self.added_topics
+
+    def _copies(self, names: Iterable[str]) -> dict[str, str]:
         template, alias = self.test.spec.target_topic, self.source.alias
-        names = load_topics(self.test)
         return {name: template.format(source=alias, topic=name) for name in names}
 
     def _resolved(self, cluster: ClusterSpec | None, field: str) -> ClusterAccess:

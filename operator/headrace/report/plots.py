@@ -146,7 +146,10 @@ def _over_time(
         at = (fault.at_ms - started_ms) / 1000
         axes.axvline(at, color=_FAULT, linewidth=1.2)
         if fault.recovery_seconds is not None:
-            axes.axvspan(at, at + fault.recovery_seconds, color=_FAULT, alpha=0.12, linewidth=0)
+            since = at + (fault.step.seconds or 0)
+            axes.axvspan(
+                since, since + fault.recovery_seconds, color=_FAULT, alpha=0.12, linewidth=0
+            )
         _mark(axes, at, fault.step.action, _FAULT, "left")
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=3, borderaxespad=0.2)

@@ -79,7 +79,7 @@ def test_what_names_no_topic(say: Say, template: str) -> None:
         ),
         (
             mirror_test_of_another(chaos=[HALF]),
-            ["spec.chaos: needs flowName: headrace breaks only drivers of its own"],
+            ["spec.chaos: needs flowName: headrace breaks only flows of its own"],
         ),
         (
             mirror_test(chaos=[{"action": "KillDriver"}]),
@@ -94,7 +94,8 @@ def test_what_names_no_topic(say: Say, template: str) -> None:
             [
                 'spec.chaos[0].action: got "KillDrivers", must be KillDriver, DeleteDriverPod, '
                 "FreezeDriver, ScaleDrivers, KillOperator, RollDrivers, KillBroker, StopBroker, "
-                "StartBroker or RunCommand; did you mean KillDriver?"
+                "StartBroker, RunCommand, AddTopic, AddPartitions or PauseFlow; did you mean "
+                "KillDriver?"
             ],
         ),
         (
@@ -130,6 +131,30 @@ def test_what_names_no_topic(say: Say, template: str) -> None:
         (
             mirror_test(chaos=[HALF | {"command": ["true"]}]),
             ["spec.chaos[0].command: is for action: RunCommand only"],
+        ),
+        (
+            mirror_test(chaos=[HALF | {"action": "PauseFlow"}]),
+            ["spec.chaos[0].seconds: is required with action: PauseFlow"],
+        ),
+        (
+            mirror_test_of_another(chaos=[HALF | {"action": "PauseFlow", "seconds": 9}]),
+            ["spec.chaos: needs flowName: headrace breaks only flows of its own"],
+        ),
+        (
+            mirror_test(chaos=[HALF | {"action": "AddTopic"}]),
+            [
+                'spec.chaos[0].action: got "AddTopic", needs load.durationSeconds: a number of '
+                "messages is shared out beforehand"
+            ],
+        ),
+        (
+            mirror_test_of_another(
+                chaos=[HALF | {"action": "AddPartitions", "partitions": 2}], partitioning="ByKey"
+            ),
+            [
+                'spec.chaos[0].action: got "AddPartitions", needs partitioning: Preserved or Any; '
+                "more partitions move keys, and the test could not say which partition is right"
+            ],
         ),
         (
             mirror_test(chaos=[HALF | {"atPercent": 101}]),

@@ -1,12 +1,13 @@
 """Steps of chaos against a flow that answers as the test wants."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from headrace.api import ChaosAction, ChaosStep, Side
-from headrace.chaos import Chaos, Injection, LocalInjector, refused
+from headrace.api import ChaosAction, ChaosStep, FlowState, Side
+from headrace.chaos import Chaos, Injection, LocalInjector, PauseFaults, refused
 from headrace.errors import InvalidSpec, Retriable
 from headrace.mirror_test import LoadProgress
 
@@ -267,6 +268,51 @@ def test_a_broker_is_started_though_the_flow_has_not_recovered_from_its_end() ->
     assert chaos.recovering
     chaos.advance(at(1, elapsed_s=7), 107.0)
     assert [fault.recovery_seconds for fault in chaos.faults[:2]] == [6, 2]
+
+
+def test_a_recovery_from_a_pause_is_timed_from_its_end() -> None:
+    class Paused:
+        arrived = False
+
+        def inject(self, _: ChaosStep) -> Injection:
+            return Injection(0, lambda: self.arrived, lasts_s=20, recovers_after=True)
+
+    flow = Paused()
+    pause = ChaosStep(action=ChaosAction.PAUSE_FLOW, at_seconds=1, seconds=20)
+    chaos = Chaos([pause, *steps(0)], flow, patience_s=10)
+    chaos.advance(at(1, elapsed_s=1), 100.0)
+    chaos.advance(at(1, elapsed_s=18), 117.0)
+    assert chaos.faults[0].error is None, "more than the patience, and still paused"
+    flow.arrived = True
+    chaos.advance(at(1, elapsed_s=24), 123.0)
+    assert (len(chaos.faults), chaos.faults[0].recovery_seconds) == (2, 3)
+
+
+def test_a_flow_is_resumed_when_the_pause_is_over_or_the_test() -> None:
+    states: list[FlowState] = []
+    since: list[int] = []
+
+    def set_state(state: FlowState) -> bool:
+        states.append(state)
+        return states[-2:] != [state] * 2
+
+    def arrived_since(time_ms: int) -> Callable[[], bool]:
+        since.append(time_ms)
+        return lambda: True
+
+    pauses = PauseFaults(set_state, arrived_since)
+    pause = ChaosStep(action=ChaosAction.PAUSE_FLOW, at_seconds=1, seconds=3600)
+    long = pauses.inject(pause)
+    assert not long.recovered()
+    with pytest.raises(InvalidSpec, match="paused already"):
+        pauses.inject(pause)
+    pauses.restore()
+    pauses.restore()
+    assert states == [FlowState.PAUSED, FlowState.PAUSED, FlowState.RUNNING]
+    short = pauses.inject(pause.model_copy(update={"seconds": 0}))
+    assert short.recovered()
+    assert states[-1] is FlowState.RUNNING
+    assert since[0] >= short.at_ms
 
 
 def test_what_needs_pods_is_refused_where_there_are_none() -> None:

@@ -32,6 +32,7 @@ from headrace.controller.mirror_tests import (
     next_decision,
     next_scheduled,
 )
+from headrace.controller.mirror_tests.chaos import build_chaos_pod
 from headrace.controller.mirror_tests.defaults import with_spark_defaults
 from headrace.controller.mirror_tests.ended import left_executors, left_jobs
 from headrace.controller.mirror_tests.jobs import build_job
@@ -611,6 +612,22 @@ def test_an_operator_dies_once_and_only_for_a_test_that_asks_for_it(
         }
     )
     assert request(test) is asked
+
+
+def test_chaos_gets_the_target_s_secrets_only_for_what_it_sees_there() -> None:
+    secret = {"secretName": "west", "key": "password"}
+    access = {"type": "Plain", "username": "u", "password": secret}
+    target = {"alias": "west", "bootstrapServers": "w:1", "authentication": access}
+    test = read(target=target, load={"durationSeconds": 60})
+
+    def has_secret(**step: Any) -> bool:
+        steps = (ChaosStep.model_validate({"atSeconds": 1, **step}),)
+        pod = build_chaos_pod(replace(BREAKS, test=test, steps=steps))
+        return "west" in [one.get("secret", {}).get("secretName") for one in pod["volumes"]]
+
+    assert not has_secret(action="KillDriver")
+    assert has_secret(action="AddTopic")
+    assert has_secret(action="PauseFlow", seconds=9)
 
 
 def test_the_load_is_never_sent_again() -> None:

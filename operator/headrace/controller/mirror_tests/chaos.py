@@ -4,6 +4,7 @@ It is a Job, so that it outlives the operator, which it may have to kill. Its ri
 the chart ships: the operator may bind that role, and does not have those rights itself.
 """
 
+from headrace.api import ChaosAction
 from headrace.controller.mirror_tests.run import (
     PLAN_FILE,
     RUN_FOLDER,
@@ -39,9 +40,14 @@ def build_chaos_access(run: TestRun) -> list[Object]:
 
 
 def build_chaos_pod(run: TestRun) -> Object:
-    """What its pod is. It reads the load's progress in the journal, on the source."""
-    source = run.test.spec.source
-    secrets = secrets_of(source) if source else []
+    """What its pod is. It reads the load's progress in the journal, on the source; what arrives on
+    the target only for steps whose recovery is seen there."""
+    spec = run.test.spec
+    on_target = any(
+        step.action.is_of_load or step.action is ChaosAction.PAUSE_FLOW for step in run.steps
+    )
+    clusters = (spec.source, spec.target if on_target else None)
+    secrets = secrets_of(*(cluster for cluster in clusters if cluster))
     return {
         "restartPolicy": "Never",
         "serviceAccountName": run.part(Stage.CHAOS),

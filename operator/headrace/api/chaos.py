@@ -1,0 +1,147 @@
+"""``spec.chaos`` of a MirrorTest: faults that are injected while the load is sent."""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from headrace.api.extensions import Rule
+from headrace.api.model import Breach, Count, Model, Text, Whole
+
+
+class ChaosAction(StrEnum):
+    """What a step of chaos does. DeleteDriverPod and KillOperator are for Kubernetes only, those of
+    brokers for ``headrace verify`` on a sandbox, RunCommand for any ``headrace verify``; AddTopic
+    and AddPartitions are for any mirror, all others for flows."""
+
+    KILL_DRIVER = "KillDriver"
+    """The driver that owns most source tasks ends as by kill -9."""
+    DELETE_DRIVER_POD = "DeleteDriverPod"
+    """Its pod is deleted: it hands over its units."""
+    FREEZE_DRIVER = "FreezeDriver"
+    """It is frozen for longer than its Lease, then thawed."""
+    SCALE_DRIVERS = "ScaleDrivers"
+    """The flow's spec.drivers.replicas is changed, and not reverted."""
+    KILL_OPERATOR = "KillOperator"
+    """The leading operator ends as by kill -9."""
+    ROLL_DRIVERS = "RollDrivers"
+    """All driver pods are replaced, as by kubectl rollout restart."""
+    KILL_BROKER = "KillBroker"
+    """A broker of a sandbox ends as by kill -9, and stays down."""
+    STOP_BROKER = "StopBroker"
+    """It ends in order: its leaderships move first."""
+    START_BROKER = "StartBroker"
+    """It starts again. This step does not wait for the recovery from the one before."""
+    RUN_COMMAND = "RunCommand"
+    """A program is run, to break something or to start it again. Nor does this step wait."""
+    ADD_TOPIC = "AddTopic"
+    """A topic is created on the source, and the load is sent to it, too."""
+    ADD_PARTITIONS = "AddPartitions"
+    """The load's topics get more partitions on the source, and the load is spread over all."""
+    PAUSE_FLOW = "PauseFlow"
+    """The flow is paused for a while, then resumed."""
+
+    @property
+    def is_of_broker(self) -> bool:
+        """Whether it is about a broker: of a sandbox only."""
+        return self in {self.KILL_BROKER, self.STOP_BROKER, self.START_BROKER}
+
+    @property
+    def is_of_machine(self) -> bool:
+        """Whether only ``headrace verify`` can do it, under any mirror."""
+        return self.is_of_broker or self is self.RUN_COMMAND
+
+    @property
+    def is_of_load(self) -> bool:
+        """Whether it changes the load's topics: anywhere, under any mirror."""
+        return self in {self.ADD_TOPIC, self.ADD_PARTITIONS}
+
+    @property
+    def is_of_pods(self) -> bool:
+        """Whether it needs a flow in pods."""
+        return self in {self.DELETE_DRIVER_POD, self.KILL_OPERATOR}
+
+
+class Side(StrEnum):
+    """One of the clusters of a mirror."""
+
+    SOURCE = "Source"
+    TARGET = "Target"
+
+
+_ONE_MOMENT = "must have either atPercent or atSeconds"
+_BROKERS = tuple(action for action in ChaosAction if action.is_of_broker)
+_FIELDS = {
+    "drivers": (ChaosAction.SCALE_DRIVERS,),
+    "cluster": _BROKERS,
+    "broker": _BROKERS,
+    "command": (ChaosAction.RUN_COMMAND,),
+    "partitions": (ChaosAction.ADD_PARTITIONS,),
+    "seconds": (ChaosAction.PAUSE_FLOW,),
+}
+"""What a field of a step is for."""
+_OPTIONAL = {"broker"}
+
+
+def _words(actions: tuple[ChaosAction, ...]) -> str:
+    *others, last = actions
+    return f"{', '.join(others)} and {last}" if others else str(last)
+
+
+def _step_rules() -> Iterator[Rule]:
+    """Each field is there with its actions, and only with them."""
+    for field, actions in _FIELDS.items():
+        listed = ", ".join(f"'{action}'" for action in actions)
+        if field not in _OPTIONAL:
+            yield Rule(
+                f"!(self.action in [{listed}]) || has(self.{field})",
+                f"is required with action: {_words(actions)}",
+                at=field,
+                reason="FieldValueRequired",
+            )
+        yield Rule(
+            f"self.action in [{listed}] || !has(self.{field})",
+            f"is for action: {_words(actions)} only",
+            at=field,
+            reason="FieldValueForbidden",
+        )
+
+
+class ChaosStep(Model):
+    """One fault that is injected."""
+
+    action: ChaosAction
+    """The fault. DeleteDriverPod and KillOperator are for Kubernetes only; KillBroker, StopBroker
+    and StartBroker for headrace verify, with clusters of headrace sandbox up; RunCommand for
+    headrace verify --run-commands. These four, AddTopic and AddPartitions need no flowName."""
+    at_percent: Annotated[Whole, Field(ge=0, le=100)] | None = None
+    """When so many percent of the load's messages are acknowledged."""
+    at_seconds: Count | None = None
+    """So many seconds after the first message."""
+    drivers: Annotated[Whole, Field(ge=1, le=1000)] | None = None
+    """ScaleDrivers: the number of drivers from then on."""
+    cluster: Side | None = None
+    """KillBroker, StopBroker, StartBroker: the cluster of the broker."""
+    broker: Annotated[Whole, Field(ge=1, le=1000)] | None = None
+    """The same: its number in the sandbox; absent: 1."""
+    command: Annotated[tuple[Text, ...], Field(min_length=1, max_length=50)] | None = None
+    """RunCommand: the program and its arguments, without a shell. It must end within 30 seconds,
+    with code 0."""
+
+    partitions: Annotated[Whole, Field(ge=1, le=1000)] | None = None
+    """AddPartitions: how many more each topic of the load gets."""
+    seconds: Annotated[Whole, Field(ge=1, le=86_400)] | None = None
+    """PauseFlow: how long; the recovery time begins when the flow is resumed."""
+
+    rules = (Rule("has(self.atPercent) != has(self.atSeconds)", _ONE_MOMENT), *_step_rules())
+
+    def _breaches(self) -> Iterator[Breach]:
+        if (self.at_percent is None) == (self.at_seconds is None):
+            yield Breach((), _ONE_MOMENT)
+        for field, actions in _FIELDS.items():
+            is_given = getattr(self, field) is not None
+            if self.action not in actions and is_given:
+                yield Breach((field,), f"is for action: {_words(actions)} only")
+            elif self.action in actions and not is_given and field not in _OPTIONAL:
+                yield Breach((field,), f"is required with action: {_words(actions)}")
