@@ -12,7 +12,7 @@ from headrace.mirror_test import Run, journal_keys
 
 
 class LoadFaults:
-    """Changes the source, and tells the producers in the journal."""
+    """Changes the source, and informs the producers in the journal."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
