@@ -11,6 +11,7 @@ from headrace.connect.copying import Copying
 from headrace.connect.figures import Commits
 from headrace.connect.lifecycle import LifeCycle
 from headrace.connect.losses import sentence
+from headrace.connect.observations import batch_not_possible
 from headrace.connect.offset_syncing import OffsetSyncing
 from headrace.connect.ownership import Ownership
 from headrace.connect.pausing import Pausing
@@ -62,7 +63,7 @@ class SourceTask:
         self._life = LifeCycle(ownership, log, context.clock, changed, restarts)
         self._reported = SourceStatus(self._life, context.clock, partial(sentence, context))
         self._syncing = OffsetSyncing(context, check_pool)
-        self._progress = TaskProgress(context, ownership, self._syncing)
+        self._progress = TaskProgress(context, ownership, self._syncing, self._reported.copied)
         self._releasing = Releasing(ownership, release_pool, context.clock, log)
         self._contested = context.contested(id.name)
         self._copying = Copying(
@@ -197,9 +198,10 @@ class SourceTask:
 
     def _stand_by(self) -> bool:
         """Have clients and what they need before they are needed; whether that is so."""
-        if self._standby.due:
+        ready = self._standby.advance(self.partitions)
+        if self._standby.warm:
             self._copying.warm_up()
-        return self._standby.advance(self.partitions)
+        return ready
 
     # Run.
 
@@ -367,7 +369,13 @@ class SourceTask:
             self._pausing.partitions,
         )
         reset = resets_done(self._context.resets, progress.starts)
-        more = (*self._contested.conditions, *self._stuck.conditions, *reset, *progress.conditions)
+        more = (
+            *self._contested.conditions,
+            *self._stuck.conditions,
+            *reset,
+            *progress.conditions,
+            *batch_not_possible(self._context.choice),
+        )
         self._reported.observe(known, self._unread_lag, more)
         self._acknowledge_assignment(lane)
 

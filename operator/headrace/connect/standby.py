@@ -24,11 +24,8 @@ class Standby:
         self._context, self._life = context, life
         self._asking = BackgroundStep[None](pool, context.clock)
         self._asking.put_off(_FIRST_S * random.uniform(0.5, 1.0))
-
-    @property
-    def due(self) -> bool:
-        """Whether there is something to send now."""
-        return self._asking.due
+        self.warm = False
+        """Whether the brokers have answered once."""
 
     def advance(self, partitions: Set[TopicPartition]) -> bool:
         """Send what is due; whether the brokers answered."""
@@ -41,6 +38,7 @@ class Standby:
                 self._life.retrying(error)
                 self._asking.back_off()
             else:
+                self.warm = True
                 self._life.recovered()
                 self._asking.succeeded()
                 self._asking.put_off(_INTERVAL_S)
