@@ -41,7 +41,7 @@ COPIED_BYTES = Described(
     "headrace_task_copied_bytes_total",
     "counter",
     "Bytes of keys and values that the target has acknowledged, since the task began on this "
-    "driver; with `spec.mover: Batch` as they are sent, compressed.",
+    "driver; with mover Batch as they are sent, compressed.",
     _TASK,
 )
 RESTAMPED = Described(
@@ -69,7 +69,7 @@ BATCHES = Described(
     "headrace_task_batches_total",
     "counter",
     "Batches that were sent as they are (path copied), or taken apart and sent as new ones (path "
-    "rebuilt), since the task began on this driver; 0 with `spec.mover: Record`.",
+    "rebuilt), since the task began on this driver; 0 with mover Record.",
     (*_TASK, "path"),
 )
 BATCH_BYTES = Described(
@@ -84,6 +84,12 @@ REBUILT = Described(
     "Batches of path rebuilt, by why they were not sent as they are: Holes (of compaction), "
     "LogAppendTime (times of the source's brokers), StartsInside (a start between two of its "
     "records), OldFormat (of Kafka before 0.11), Refused (the target refused a record nearby).",
+    (*_TASK, "why"),
+)
+REBUILT_BYTES = Described(
+    "headrace_task_rebuilt_batch_bytes_total",
+    "counter",
+    "Bytes of those batches, as fetched, by the same.",
     (*_TASK, "why"),
 )
 VERIFIED = Described(
@@ -133,9 +139,9 @@ CONDITION = Described(
     "headrace_task_condition",
     "gauge",
     "1 while the condition (DataLossDetected, ForeignWriter, RecordsLeftOut, PartitionContested, "
-    "TransactionHanging, TombstonesAtRisk, RecordsMayRepeat, ProgressNotStored) of a source task "
-    "is True, else 0; of the source connector, which reports topics that were deleted, "
-    "DataLossDetected alone.",
+    "TransactionHanging, TombstonesAtRisk, RecordsMayRepeat, ProgressNotStored, "
+    "BatchNotPossible) of a source task is True, else 0; of the source connector, which reports "
+    "topics that were deleted, DataLossDetected alone.",
     (*_TASK, "condition"),
 )
 LOST_OFFSETS = Described(
@@ -162,6 +168,7 @@ METRICS: Sequence[Described] = (
     BATCHES,
     BATCH_BYTES,
     REBUILT,
+    REBUILT_BYTES,
     VERIFIED,
     COMMITS,
     COMMIT_S,
@@ -182,6 +189,7 @@ _CONDITIONS = (
     ConditionType.TOMBSTONES_AT_RISK,
     ConditionType.RECORDS_MAY_REPEAT,
     ConditionType.PROGRESS_NOT_STORED,
+    ConditionType.BATCH_NOT_POSSIBLE,
 )
 
 
@@ -229,6 +237,8 @@ def _samples(unit: UnitFigures) -> Iterator[Sample]:
         yield BATCH_BYTES, ("rebuilt",), unit.copied.bytes_rebuilt
         for why, batches in unit.copied.rebuilt.copy().items():  # the mover's thread adds to it
             yield REBUILT, (why,), batches
+        for why, size in unit.copied.rebuilt_bytes.copy().items():
+            yield REBUILT_BYTES, (why,), size
         for found, batches in unit.copied.verified.copy().items():
             yield VERIFIED, (found,), batches
     if unit.commits is not None:
