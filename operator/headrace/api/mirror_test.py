@@ -21,9 +21,9 @@ from headrace.api.model import (
     Model,
     Name,
     Text,
-    Whole,
 )
-from headrace.api.pod import PodTemplate, PullPolicy, Quantity
+from headrace.api.pod import PodTemplate
+from headrace.api.spark import SparkSpec
 
 BY_SOURCE = "{source}.{topic}"
 """How MirrorMaker 2 names topics."""
@@ -94,48 +94,6 @@ class Budgets(Model):
     """Milliseconds that 99 % of the messages may take at most; absent: any."""
     recovery_seconds: Count | None = None
     """Seconds that the recovery from each step of chaos may take; absent: any."""
-
-
-Memory = Annotated[Whole, Field(ge=1024)]
-
-
-class SparkDriver(Model):
-    """The pod of a Job: Spark's driver."""
-
-    cpu: Quantity = "500m"
-    """Processors set aside for it."""
-    cpu_limit: Quantity | None = None
-    """Processors that it never exceeds, nor the pod of spec.chaos; absent: no limit."""
-    memory_mebibytes: Memory | None = None
-    """Memory of the pod, in MiB, never exceeded; absent: 1024, for the comparison 2048, and with no
-    executors 256 more a producer."""
-
-
-class SparkExecutor(Model):
-    """A pod that a Job's Spark driver makes."""
-
-    cpu: Quantity = "200m"
-    """Processors set aside for it."""
-    cpu_limit: Quantity | None = None
-    """Processors that it never exceeds; absent: no limit."""
-    memory_mebibytes: Memory = 1536
-    """Memory of the pod, in MiB, never exceeded: 512 are for Python, the rest is the JVM's."""
-
-
-class SparkSpec(Model):
-    """The test's Spark jobs."""
-
-    executors: Annotated[Whole, Field(ge=0, le=100)] = 2
-    """Executors of each job, pods of their own; 0: all work is done in the Job's own pod.
-    Kubernetes only."""
-    image: Text | None = None
-    """Image of the pods; absent: the operator's --spark-image. Kubernetes only."""
-    image_pull_policy: PullPolicy | None = None
-    """When the pods pull it; absent: IfNotPresent. Kubernetes only."""
-    driver: SparkDriver = SparkDriver()
-    """The pods of the Jobs. Kubernetes only."""
-    executor: SparkExecutor = SparkExecutor()
-    """The pods of the executors. Kubernetes only."""
 
 
 _NO_FLOW = "is required where there is no flowName"

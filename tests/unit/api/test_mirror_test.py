@@ -133,6 +133,20 @@ def test_what_names_no_topic(say: Say, template: str) -> None:
             ["spec.chaos[0].command: is for action: RunCommand only"],
         ),
         (
+            mirror_test(spark={"driver": {"resources": {"requests": {"memory": "2Gi"}}}}),
+            [
+                'spec.spark.driver.resources.requests.memory: got "2Gi", must be as '
+                "limits.memory: the JVM's heap is made for one size"
+            ],
+        ),
+        (
+            mirror_test(spark={"executor": {"resources": {"limits": {"memory": "512Mi"}}}}),
+            [
+                'spec.spark.executor.resources.limits.memory: got "512Mi", must be at least '
+                "1Gi: 512Mi are for Python, the rest is the JVM's"
+            ],
+        ),
+        (
             mirror_test(chaos=[HALF | {"action": "PauseFlow"}]),
             ["spec.chaos[0].seconds: is required with action: PauseFlow"],
         ),
