@@ -192,6 +192,20 @@ def test_what_names_no_topic(say: Say, template: str) -> None:
             ["spec.chaos[0].atSeconds: got 61, must not be after the end of the load, at 60"],
         ),
         (
+            mirror_test(
+                chaos=[{"atSeconds": 601, "action": "AddTopic"}],
+                load={"durationSeconds": 0},
+                schedule="@daily",
+            ),
+            [
+                'spec.chaos[0].action: got "AddTopic", needs a load that ends: topics and '
+                "partitions would be added without end",
+                "spec.chaos[0].atSeconds: got 601, must not be after the end of a window, at 600",
+                'spec.schedule: got "@daily", needs a load that ends: leave it out beside '
+                "load.durationSeconds: 0",
+            ],
+        ),
+        (
             mirror_test(load={"topics": 3, "names": ["a"]}),
             ["spec.load.topics: got 3, must be left out when names are given, and only then"],
         ),
