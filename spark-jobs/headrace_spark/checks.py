@@ -26,7 +26,13 @@ PLACE = ["found_in", "partition", "offset"]
 
 _FINDING = ["kind", "count", *PLACE, *IDENTITY, "differs"]
 
+RANGE_OFFSETS = 500_000
+"""Of which the order is judged at a time: what one task sorts, in a second."""
+
 _CLUSTERS = ("source", "target")
+
+_BEFORE = (Window.unboundedPreceding, -1)
+"""Of a window: all rows before the row itself."""
 
 _CONTENT = {
     "topic": "found_in",
@@ -181,6 +187,8 @@ def reordered(
     run: str,
     keys: dict[str, int],
     partitioning: Partitioning,
+    *,
+    range_offsets: int = RANGE_OFFSETS,
 ) -> DataFrame:
     """Findings of first arrivals behind a later message of the same topic, producer and key; where
     partitions are preserved, also behind the sentinel of their partition; by key, behind the one
@@ -189,15 +197,25 @@ def reordered(
     Judged in each partition of the target by itself: between partitions there is no order. The key
     is taken from the sequence number, so that a corrupted one does not look like a wrong order.
     What was not acknowledged is not judged: it may have been written at any time.
+
+    Sorted are ``range_offsets`` offsets of a partition at a time, however long it is: what a record
+    is compared with of earlier ranges is their highest number. A later copy does not change that
+    number, since the first is before it.
     """
-    at_home = target.where(~_elsewhere())
-    firsts = at_home.groupBy(*IDENTITY, "partition").agg(F.min("offset").alias("offset"))
-    before = (
-        Window.partitionBy("topic", "partition", "producer", _key(keys))
-        .orderBy("offset")
-        .rowsBetween(Window.unboundedPreceding, -1)
-    )
-    ends = at_home.where(F.col("producer") == run).withColumn("number", _key(keys))
+    judged = target.where(~_elsewhere()).join(refused, IDENTITY, "left_anti")
+    sequence = ["topic", "partition", "producer", "number"]
+
+    def placed(records: DataFrame) -> DataFrame:
+        at = F.floor(F.col("offset") / range_offsets)
+        return records.withColumns({"number": _key(keys), "range": at})
+
+    firsts = judged.groupBy(*IDENTITY, "partition").agg(F.min("offset").alias("offset"))
+    highest = placed(judged).groupBy(*sequence, "range").agg(F.max("seq").alias("highest"))
+    earlier = Window.partitionBy(*sequence).orderBy("range").rowsBetween(*_BEFORE)
+    borders = highest.withColumn("highest_earlier", F.max("highest").over(earlier)).drop("highest")
+    within = Window.partitionBy(*sequence, "range").orderBy("offset").rowsBetween(*_BEFORE)
+
+    ends = judged.where(F.col("producer") == run).withColumn("number", _key(keys))
     ended = ["topic", "partition"]
     match partitioning:
         case Partitioning.PRESERVED:
@@ -208,9 +226,9 @@ def reordered(
             ends = ends.where("false")
     ends = ends.groupBy(*ended).agg(F.min("offset").alias("ended_at"))
     return (
-        firsts.join(refused, IDENTITY, "left_anti")
-        .withColumn("highest_before", F.max("seq").over(before))
-        .withColumn("number", _key(keys))
+        placed(firsts)
+        .join(borders, [*sequence, "range"], "left")
+        .withColumn("highest_before", F.greatest("highest_earlier", F.max("seq").over(within)))
         .join(F.broadcast(ends), ended, "left")
         .where(f"seq < highest_before or (offset > ended_at and producer != '{run}')")
         .withColumns({"found_in": F.col("topic"), "differs": F.lit("")})

@@ -137,6 +137,11 @@ def _run(arguments: argparse.Namespace) -> Run:
     except ValidationError:
         raise InvalidSpec(f"--run {arguments.run}: must be 1 to 20 of a-z, 0-9 and '-'") from None
     _ = run.source  # a test that is not resolved is bad input for every job
+    if run.test.spec.load.is_endless:
+        raise InvalidSpec(
+            f"{arguments.test}: spec.load.durationSeconds: 0 is for `headrace verify` and the "
+            "operator, which send it in windows; a job sends one: say for how many seconds"
+        )
     return run
 
 

@@ -17,8 +17,8 @@ import yaml
 from support.helm import CHART, KUBERNETES, ROOT, helm, render
 
 from headrace.api import Model
-from headrace.api.mirror_test import SparkDriver, SparkExecutor
 from headrace.api.pod import EnvVar, PodTemplate, Resources
+from headrace.api.spark import SparkAmounts, SparkPod, SparkResources
 from headrace.cli.operator import command
 from headrace.controller import LEASE, DriverDefaults, SparkDefaults
 
@@ -357,15 +357,19 @@ def test_defaults_of_mirror_tests_arrive_as_they_are_written() -> None:
         return SparkDefaults.model_validate_json(text)
 
     assert given() == SparkDefaults()
-    assert given("--set=mirrorTests.enabled=false", "--set=spark.driver.cpu=1") == SparkDefaults()
+    assert (
+        given("--set=mirrorTests.enabled=false", "--set=spark.driver.resources.requests.cpu=1")
+        == SparkDefaults()
+    )
     defaults = given(
         "--set=spark.pullPolicy=Always",
-        "--set=spark.driver.cpuLimit=2",
-        "--set-string=spark.executor.cpu=0.5",
+        "--set=spark.driver.resources.limits.cpu=2",
+        "--set-string=spark.executor.resources.requests.cpu=0.5",
         "--set=spark.podTemplate.priorityClassName=low",
     )
     assert defaults.image_pull_policy == "Always"
-    assert (defaults.driver.cpu_limit, defaults.executor.cpu) == ("2", "0.5")
+    assert defaults.driver.resources.limits.cpu == "2"
+    assert defaults.executor.resources.requests.cpu == "0.5"
     assert defaults.pod_template.priority_class_name == "low"
 
 
@@ -378,7 +382,9 @@ def test_the_schema_knows_what_drivers_and_mirror_tests_may_have() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     known = {name: part.get("properties") for name, part in schema["definitions"].items()}
     assert known["podTemplate"].keys() == fields(PodTemplate)
-    assert known["size"].keys() == fields(SparkDriver) == fields(SparkExecutor)
+    assert known["size"].keys() == fields(SparkPod)
+    assert known["size"]["resources"]["properties"].keys() == fields(SparkResources)
+    assert known["amounts"].keys() == fields(SparkAmounts)
     driver = schema["properties"]["driver"]["properties"]
     assert driver["resources"]["properties"].keys() == fields(Resources)
     assert driver["env"]["items"]["properties"].keys() == fields(EnvVar)

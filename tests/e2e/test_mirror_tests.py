@@ -70,7 +70,7 @@ def test_a_killed_spark_driver_ends_the_test_without_a_verdict_on_the_mirror(
 def test_pods_that_cannot_start_say_so(
     begin: Callable[..., MirrorTestInPods], wait_until: Wait
 ) -> None:
-    too_large = begin("too-large", driver={"memoryMebibytes": 9_000_000})
+    too_large = begin("too-large", driver={"resources": {"limits": {"memory": "9000000Mi"}}})
     not_there = begin("not-there", image="nowhere.invalid/spark:1")
     for test, reason, word in (
         (too_large, "Unschedulable", "spec.spark.driver"),

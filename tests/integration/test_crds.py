@@ -334,8 +334,30 @@ BAD = [
     Bad(
         mirror_test(chaos=[AT_9_S], load={"durationSeconds": 8}),
         "spec.chaos",
-        "must not be after the end of the load, at load.durationSeconds",
+        "must not be after the end of the load, at load.durationSeconds, or of a window",
         ours="must not be after the end of the load, at 8",
+    ),
+    Bad(
+        mirror_test(chaos=[AT_9_S | {"atSeconds": 601}], load={"durationSeconds": 0}),
+        "spec.chaos",
+        "must not be after the end of the load, at load.durationSeconds, or of a window",
+        ours="must not be after the end of a window, at 600",
+    ),
+    Bad(
+        mirror_test(chaos=[AT_9_S | {"action": "AddTopic"}], load={"durationSeconds": 0}),
+        "spec.chaos",
+        "AddTopic or AddPartitions needs a load that ends",
+        ours="needs a load that ends",
+    ),
+    Bad(
+        mirror_test(schedule="@daily", load={"durationSeconds": 0}),
+        "spec.schedule",
+        "needs a load that ends: leave it out beside load.durationSeconds: 0",
+    ),
+    Bad(
+        mirror_test(spark={"driver": {"resources": {"requests": {"memory": "2Gi"}}}}),
+        "spec.spark.driver.resources.requests",
+        "must be as limits.memory: the JVM's heap is made for one size",
     ),
     Bad(
         mirror_test(load={"topics": 3, "names": ["a"]}),

@@ -27,6 +27,7 @@ KINDS = {"ReplicationFlow": "rflow", "MirrorTest": "mtest"}
 
 EXPECTED = {
     "another-mirror.yaml": {"probe": ("TestRunning", "probe")},
+    "canary.yaml": {"orders-canary": ("WaitingForFlow", "there is no ReplicationFlow orders")},
     "flow-and-test.yaml": {
         "mirror": ("SourceUnreachable", "127.0.0.1:2"),
         "load": ("WaitingForFlow", "flow mirror is not Ready"),

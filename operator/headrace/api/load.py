@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from headrace.api.extensions import DISTINCT, Rule
-from headrace.api.model import AtLeastOne, Breach, Model, Topic, Whole
+from headrace.api.model import AtLeastOne, Breach, Count, Model, Topic, Whole
 
 TOPICS = 3
 MESSAGES = 1_000_000
@@ -44,10 +44,15 @@ class Load(Model):
     """Partitions of each topic that is created."""
     producers: AtLeastOne = 2
     """Producers; each sends its own messages to every topic."""
-    duration_seconds: AtLeastOne | None = None
-    """Seconds to send for, instead of a number of messages."""
+    duration_seconds: Count | None = None
+    """Seconds to send for, instead of a number of messages; 0: without end, in windows that are
+    each judged by itself."""
+    window_seconds: Annotated[Whole, Field(ge=60)] = 600
+    """With durationSeconds: 0: seconds of a window."""
     messages: AtLeastOne | None = Field(
-        default_factory=lambda given: None if given.get("duration_seconds") else MESSAGES,
+        default_factory=lambda given: (
+            None if given.get("duration_seconds") is not None else MESSAGES
+        ),
         json_schema_extra={"default": MESSAGES},
     )
     """Messages in total, over all topics; no number when durationSeconds is given."""
@@ -73,6 +78,11 @@ class Load(Model):
             reason="FieldValueForbidden",
         ),
     )
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether it is sent in windows, without end."""
+        return self.duration_seconds == 0
 
     def _breaches(self) -> Iterator[Breach]:
         if (self.topics is None) == (self.names is None):

@@ -21,9 +21,9 @@ from headrace.api.model import (
     Model,
     Name,
     Text,
-    Whole,
 )
-from headrace.api.pod import PodTemplate, PullPolicy, Quantity
+from headrace.api.pod import PodTemplate
+from headrace.api.spark import SparkSpec
 
 BY_SOURCE = "{source}.{topic}"
 """How MirrorMaker 2 names topics."""
@@ -96,54 +96,14 @@ class Budgets(Model):
     """Seconds that the recovery from each step of chaos may take; absent: any."""
 
 
-Memory = Annotated[Whole, Field(ge=1024)]
-
-
-class SparkDriver(Model):
-    """The pod of a Job: Spark's driver."""
-
-    cpu: Quantity = "500m"
-    """Processors set aside for it."""
-    cpu_limit: Quantity | None = None
-    """Processors that it never exceeds, nor the pod of spec.chaos; absent: no limit."""
-    memory_mebibytes: Memory | None = None
-    """Memory of the pod, in MiB, never exceeded; absent: 1024, for the comparison 2048, and with no
-    executors 256 more a producer."""
-
-
-class SparkExecutor(Model):
-    """A pod that a Job's Spark driver makes."""
-
-    cpu: Quantity = "200m"
-    """Processors set aside for it."""
-    cpu_limit: Quantity | None = None
-    """Processors that it never exceeds; absent: no limit."""
-    memory_mebibytes: Memory = 1536
-    """Memory of the pod, in MiB, never exceeded: 512 are for Python, the rest is the JVM's."""
-
-
-class SparkSpec(Model):
-    """The test's Spark jobs."""
-
-    executors: Annotated[Whole, Field(ge=0, le=100)] = 2
-    """Executors of each job, pods of their own; 0: all work is done in the Job's own pod.
-    Kubernetes only."""
-    image: Text | None = None
-    """Image of the pods; absent: the operator's --spark-image. Kubernetes only."""
-    image_pull_policy: PullPolicy | None = None
-    """When the pods pull it; absent: IfNotPresent. Kubernetes only."""
-    driver: SparkDriver = SparkDriver()
-    """The pods of the Jobs. Kubernetes only."""
-    executor: SparkExecutor = SparkExecutor()
-    """The pods of the executors. Kubernetes only."""
-
-
 _NO_FLOW = "is required where there is no flowName"
 _FLOW_HAS_CLUSTER = "must be left out beside flowName: the flow has it"
 _FLOW_HAS_POLICY = "must be left out beside flowName: the flow's policy has it"
 _NO_FLOW_TO_BREAK = "needs flowName: headrace breaks only flows of its own"
+_NO_SCHEDULE = "needs a load that ends: leave it out beside load.durationSeconds: 0"
 _A_PART = "needs load.messages to be a part of; beside durationSeconds use atSeconds"
 _NO_SHARE = "needs load.durationSeconds: a number of messages is shared out beforehand"
+_NO_END = "needs a load that ends: topics and partitions would be added without end"
 _KEYS_MOVE = (
     "needs partitioning: Preserved or Any; more partitions move keys, and the test could not say "
     "which partition is right"
@@ -186,11 +146,11 @@ class MirrorTestSpec(Model):
     """What happens to a scheduled run while the one before has not ended: it waits (Forbid), starts
     all the same (Allow), or takes its place (Replace). Kubernetes only."""
     suspend: Flag = False
-    """Start no further scheduled runs. Kubernetes only."""
+    """Start no further scheduled runs, nor windows of a load without end. Kubernetes only."""
     successful_tests_history_limit: Count = 3
-    """Scheduled runs to keep that passed. Kubernetes only."""
+    """Scheduled runs, or windows of a load without end, to keep that passed."""
     failed_tests_history_limit: Count = 1
-    """Other scheduled runs to keep. Kubernetes only."""
+    """The same that did not pass."""
     ttl_seconds_after_finished: Count | None = None
     """Seconds that the test is kept after its end; absent: until somebody deletes it. Editable at
     any time. Kubernetes only."""
@@ -248,9 +208,11 @@ class MirrorTestSpec(Model):
             at="chaos",
         ),
         Rule(
-            f"{_WITHOUT_END} || self.chaos.all(step,"
-            " step.?atSeconds.orValue(0) <= self.load.durationSeconds)",
-            "atSeconds must not be after the end of the load, at load.durationSeconds",
+            f"{_WITHOUT_END} || self.chaos.all(step, step.?atSeconds.orValue(0) <="
+            " (self.load.durationSeconds == 0 ? self.load.?windowSeconds.orValue(600)"
+            " : self.load.durationSeconds))",
+            "atSeconds must not be after the end of the load, at load.durationSeconds, or of a "
+            "window",
             at="chaos",
         ),
         Rule(
@@ -265,7 +227,25 @@ class MirrorTestSpec(Model):
             f"AddPartitions {_KEYS_MOVE}",
             at="chaos",
         ),
+        Rule(
+            f"{_WITHOUT_END} || self.load.durationSeconds > 0"
+            " || self.chaos.all(step, step.action != 'AddTopic' && !has(step.partitions))",
+            f"AddTopic or AddPartitions {_NO_END}",
+            at="chaos",
+        ),
+        Rule(
+            "!has(self.schedule) || !has(self.load) || !has(self.load.durationSeconds)"
+            " || self.load.durationSeconds > 0",
+            _NO_SCHEDULE,
+            at="schedule",
+        ),
     )
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the test sends nothing itself and begins others: on a schedule, or window after
+        window."""
+        return self.schedule is not None or self.load.is_endless
 
     def _breaches(self) -> Iterator[Breach]:
         clusters = {"source": self.source, "target": self.target}
@@ -283,6 +263,8 @@ class MirrorTestSpec(Model):
                 yield Breach(("targetTopic",), _FLOW_HAS_POLICY)
         if self.source and self.target:
             yield from breaches_between(self.source, self.target)
+        if self.schedule and self.load.is_endless:
+            yield Breach(("schedule",), _NO_SCHEDULE)
         yield from self._chaos_breaches()
 
     def _chaos_breaches(self) -> Iterator[Breach]:
@@ -296,15 +278,19 @@ class MirrorTestSpec(Model):
         if self.load.messages is None:
             for index, _ in percents:
                 yield Breach(("chaos", index, "atPercent"), _A_PART)
+        load = self.load
+        what, end = "the load", load.duration_seconds
+        if load.is_endless:
+            what, end = "a window", load.window_seconds
         for index, moment in seconds:
-            if self.load.duration_seconds and moment > self.load.duration_seconds:
-                yield Breach(
-                    ("chaos", index, "atSeconds"),
-                    f"must not be after the end of the load, at {self.load.duration_seconds}",
-                )
+            if end is not None and moment > end:
+                words = f"must not be after the end of {what}, at {end}"
+                yield Breach(("chaos", index, "atSeconds"), words)
         for index, step in steps:
-            if step.action is ChaosAction.ADD_TOPIC and self.load.duration_seconds is None:
+            if step.action is ChaosAction.ADD_TOPIC and load.duration_seconds is None:
                 yield Breach(("chaos", index, "action"), _NO_SHARE)
+            if step.action.is_of_load and load.is_endless:
+                yield Breach(("chaos", index, "action"), _NO_END)
             if step.partitions is not None and self.partitioning is Partitioning.BY_KEY:
                 yield Breach(("chaos", index, "action"), _KEYS_MOVE)
 
@@ -355,9 +341,17 @@ class MirrorTest(Model):
             _SHORTER_NAME,
             at="spec.schedule",
         ),
+        Rule(
+            "!has(self.spec.load) || !has(self.spec.load.durationSeconds)"
+            " || self.spec.load.durationSeconds > 0"
+            f" || size(self.metadata.name) <= {LONGEST_SCHEDULED_NAME}",
+            f"a load without end {_SHORTER_NAME}",
+            at="spec.load",
+        ),
     )
 
     def _breaches(self) -> Iterator[Breach]:
         yield from name_breaches(self.metadata)
-        if self.spec.schedule and len(self.metadata.name) > LONGEST_SCHEDULED_NAME:
-            yield Breach(("spec", "schedule"), _SHORTER_NAME)
+        if self.spec.repeats and len(self.metadata.name) > LONGEST_SCHEDULED_NAME:
+            field = ("schedule",) if self.spec.schedule else ("load", "durationSeconds")
+            yield Breach(("spec", *field), _SHORTER_NAME)

@@ -89,7 +89,10 @@ def _injector_of(run: Run) -> Iterator[FaultInjector]:
         try:
             yield ByAction(injector_of)
         finally:
-            pauses.restore()
+            try:
+                pauses.restore()
+            except HeadraceError as error:
+                log.warning("the flow is still paused", flow=run.flow, why=str(error))
             runner.run(client.close())
 
 

@@ -26,8 +26,11 @@ async def _annotate(client: Client, namespace: str, name: str) -> None:
     if found is None:
         raise InvalidSpec(f"there is no MirrorTest {name} in namespace {namespace}")
     test = parse(MirrorTest, found)
-    if test.spec.schedule:
-        raise InvalidSpec(f"{name} has a schedule: name the run whose load is to end")
+    if test.spec.repeats:
+        raise InvalidSpec(
+            f"{name} sends nothing itself: name the run whose load is to end; spec.suspend: true "
+            "keeps further ones from starting"
+        )
     if test.status and test.status.verdict:
         raise InvalidSpec(f"{name} has ended: {test.status.verdict}")
     annotations = {END_LOAD_ANNOTATION: datetime.now(UTC).isoformat()}

@@ -18,7 +18,7 @@ from headrace.cli.load_faults import LoadFaults
 from headrace.cli.spark_job import Event, SparkJob
 from headrace.cli.verify_view import View
 from headrace.control import control
-from headrace.errors import GaveUp
+from headrace.errors import GaveUp, HeadraceError
 from headrace.mirror_test import Faults, LoadClock, Result, Run, Stage, deadline_s, documents
 from headrace.mirror_test.sequence import Activity, RunState, StageState, advance
 
@@ -150,7 +150,10 @@ class _Stages:
         for job in self._jobs.values():
             job.end()
         self._brokers.restore()
-        self._pauses.restore()
+        try:
+            self._pauses.restore()
+        except HeadraceError as error:
+            self._view.note(f"the flow is still paused: {error}")
 
     @property
     def _has_manifest(self) -> bool:

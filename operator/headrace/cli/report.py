@@ -59,7 +59,7 @@ async def _read(client: Client, namespace: str, name: str) -> Result:
     if found is None:
         raise InvalidSpec(f"there is no MirrorTest {name} in namespace {namespace}")
     test = parse(MirrorTest, found)
-    if test.spec.schedule:
+    if test.spec.repeats:
         test = await _last_run(client, test)
     where = test.status.report if test.status else None
     if where is None:

@@ -25,6 +25,7 @@ from headrace.cli.mirror_test import run_test
 from headrace.cli.secrets_folder import secrets_folder, secrets_option
 from headrace.cli.summary import summary
 from headrace.cli.verify_view import View
+from headrace.cli.windows import run_windows, serve_metrics
 from headrace.control import control
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec, Retriable
 from headrace.kafka import Admin
@@ -57,6 +58,11 @@ _CODES = {
 )
 @click.option("--run-commands", is_flag=True, help="Run the commands of spec.chaos (RunCommand).")
 @click.option(
+    "--metrics-port",
+    type=click.IntRange(1, 65535),
+    help="With load.durationSeconds: 0: serve /metrics there, on all addresses.",
+)
+@click.option(
     "--compare",
     is_flag=True,
     help="Test nothing: show the reports of several runs (each FILE a report.json, or its folder) "
@@ -69,9 +75,13 @@ def command(  # noqa: PLR0917 - click gives them by name
     timeout: float,
     report: Path | None,
     run_commands: bool,
+    metrics_port: int | None,
     compare: bool,
 ) -> int:
     """Run the MirrorTest in FILE against a mirror that is running, and give a verdict.
+
+    With load.durationSeconds: 0 it gives one for each window, until Ctrl-C or `headrace end-load`;
+    in the end the worst of them counts.
 
     Exit code: 0 Passed, 1 Failed, 2 Inconclusive (any end without a verdict, too), 3 bad usage.
     """
@@ -85,7 +95,7 @@ def command(  # noqa: PLR0917 - click gives them by name
         manifest = load([file])
         with secrets_folder(secrets, manifest.secrets) as folder:
             test = _the_test(manifest, file, name, run_commands)
-            result = _verify(test, folder, timeout, report)
+            verdict = _verdict(test, folder, timeout, report, metrics_port)
     except InvalidSpec:
         raise
     except HeadraceError as error:
@@ -96,7 +106,25 @@ def command(  # noqa: PLR0917 - click gives them by name
         traceback.print_exc()
         # Python's own code for a crash is 1, which would say Failed.
         raise GaveUp(f"headrace itself failed ({error!r}): there is no verdict") from error
-    return _CODES[result.verdict]
+    return _CODES[verdict]
+
+
+def _verdict(
+    test: MirrorTest,
+    secrets: Path | None,
+    timeout_s: float,
+    report: Path | None,
+    metrics_port: int | None,
+) -> Verdict:
+    if not test.spec.load.is_endless:
+        return _verify(test, secrets, timeout_s, report).verdict
+
+    def verify(window: MirrorTest, folder: Path) -> Result:
+        return _verify(window, secrets, timeout_s, folder)
+
+    folder = report or Path("headrace-reports") / test.metadata.name
+    on_verdict = serve_metrics(test, metrics_port) if metrics_port else lambda _: None
+    return run_windows(test, verify, folder, on_verdict)
 
 
 def _verify(

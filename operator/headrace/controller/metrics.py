@@ -2,43 +2,22 @@
 whether it leads."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from headrace.api import Verdict
 from headrace.k8s import MIRROR_TEST, Object
-from headrace.telemetry import FLOW_METRICS, Described, Sample, flow_samples
+from headrace.telemetry import (
+    FLOW_METRICS,
+    TEST_METRICS,
+    Described,
+    Sample,
+    ended_s,
+    flow_samples,
+    test_samples,
+)
 
-_TEST = ("namespace", "test")
-_OF_TEST = "of a finished MirrorTest; runs of a schedule go by its name, and the last one counts."
-
-TEST_VERDICT = Described(
-    "headrace_mirror_test_verdict",
-    "gauge",
-    f"1 for the verdict (Passed, Failed, Inconclusive), 0 for the others, {_OF_TEST}",
-    (*_TEST, "verdict"),
-)
-TEST_MESSAGES = Described(
-    "headrace_mirror_test_messages",
-    "gauge",
-    f"Messages by outcome, {_OF_TEST}",
-    (*_TEST, "outcome"),
-)
-TEST_LATENCY = Described(
-    "headrace_mirror_test_latency_seconds",
-    "gauge",
-    f"Quantiles of the mirror's latency (quantile 1: the slowest), {_OF_TEST}",
-    (*_TEST, "quantile"),
-)
-TEST_ENDED = Described(
-    "headrace_mirror_test_completion_timestamp_seconds",
-    "gauge",
-    f"When it ended (Unix time), {_OF_TEST}",
-    _TEST,
-)
 LEADS = Described(
     "headrace_operator_leader",
     "gauge",
@@ -64,17 +43,11 @@ RECONCILE_ERRORS = Described(
 )
 _COLLECTED = (
     *FLOW_METRICS,
-    TEST_VERDICT,
-    TEST_MESSAGES,
-    TEST_LATENCY,
-    TEST_ENDED,
+    *TEST_METRICS,
     LEADS,
     QUEUE,
 )
 METRICS: Sequence[Described] = (*_COLLECTED, RECONCILE_S, RECONCILE_ERRORS)
-
-_OUTCOMES = ("acknowledged", "missing", "duplicated", "reordered", "corrupted", "alien")
-_QUANTILES = {"0.5": "p50", "0.99": "p99", "0.999": "p999", "1": "max"}
 
 
 class OperatorMetrics(Collector):
@@ -128,7 +101,7 @@ class OperatorMetrics(Collector):
         for flow in self._flows():
             yield from flow_samples(flow)
         for name, status in _finished(self._tests()).items():
-            yield from _of_test(name, status)
+            yield from test_samples(name, status)
 
 
 def _finished(tests: Iterable[Object]) -> dict[tuple[str, str], Object]:
@@ -142,25 +115,6 @@ def _finished(tests: Iterable[Object]) -> dict[tuple[str, str], Object]:
         owners = metadata.get("ownerReferences") or ()
         schedules = [owner["name"] for owner in owners if owner["kind"] == MIRROR_TEST.name]
         name = (metadata["namespace"], schedules[0] if schedules else metadata["name"])
-        if _ended_s(status) >= _ended_s(ended.get(name, {})):
+        if ended_s(status) >= ended_s(ended.get(name, {})):
             ended[name] = status
     return ended
-
-
-def _of_test(name: tuple[str, str], status: Object) -> Iterator[Sample]:
-    for verdict in Verdict:
-        yield TEST_VERDICT, (*name, verdict.value), status["verdict"] == verdict
-    if (counts := status.get("counts")) is not None:
-        for outcome in _OUTCOMES:
-            yield TEST_MESSAGES, (*name, outcome), counts.get(outcome, 0)
-    if (latency_ms := status.get("latencyMs")) is not None:
-        for quantile, field in _QUANTILES.items():
-            yield TEST_LATENCY, (*name, quantile), latency_ms[field] / 1000
-    if ended_s := _ended_s(status):
-        yield TEST_ENDED, name, ended_s
-
-
-def _ended_s(status: Object) -> float:
-    """Unix time; 0 without one."""
-    ended: str | None = status.get("completionTime")
-    return datetime.fromisoformat(ended).timestamp() if ended else 0.0

@@ -1,7 +1,8 @@
 """What the stages of a mirror test share.
 
 ``stages`` are the jobs, ``sequence`` is the state machine that decides which of them starts when;
-``resolve`` fills in what a test takes from its flow. The documents:
+``resolve`` fills in what a test takes from its flow, ``windows`` cuts a load without end. The
+documents:
 ``run`` is the input of every job, ``manifest`` what the source acknowledged, ``measured`` what the
 probe measured, ``faults`` the plan of chaos and its outcome, ``result`` the verdict (``summary``
 and ``bounded`` help to make it). They travel as files of a folder (``documents``) or as records of
@@ -41,6 +42,7 @@ from headrace.mirror_test.result import (
 from headrace.mirror_test.run import Run
 from headrace.mirror_test.stages import HEAP_MIB, JAVA_OPTIONS, Stage, deadline_s, local_slots
 from headrace.mirror_test.summary import latency, points
+from headrace.mirror_test.windows import window_load, window_of
 
 __all__ = [
     "FORMAT",
@@ -86,4 +88,6 @@ __all__ = [
     "read_plan",
     "resolve",
     "two_digits",
+    "window_load",
+    "window_of",
 ]

@@ -7,7 +7,9 @@ import pytest
 from headrace.api import MirrorTest, ReplicationFlow, load, unbuilt
 
 FOLDER = Path(__file__).parents[3] / "examples"
-EXAMPLES = sorted([*FOLDER.glob("*.yaml"), *FOLDER.glob("chaos/*.yaml")])
+EXAMPLES = sorted(
+    file for folder in (".", "chaos", "mirrors") for file in (FOLDER / folder).glob("*.yaml")
+)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)

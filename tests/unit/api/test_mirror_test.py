@@ -133,6 +133,20 @@ def test_what_names_no_topic(say: Say, template: str) -> None:
             ["spec.chaos[0].command: is for action: RunCommand only"],
         ),
         (
+            mirror_test(spark={"driver": {"resources": {"requests": {"memory": "2Gi"}}}}),
+            [
+                'spec.spark.driver.resources.requests.memory: got "2Gi", must be as '
+                "limits.memory: the JVM's heap is made for one size"
+            ],
+        ),
+        (
+            mirror_test(spark={"executor": {"resources": {"limits": {"memory": "512Mi"}}}}),
+            [
+                'spec.spark.executor.resources.limits.memory: got "512Mi", must be at least '
+                "1Gi: 512Mi are for Python, the rest is the JVM's"
+            ],
+        ),
+        (
             mirror_test(chaos=[HALF | {"action": "PauseFlow"}]),
             ["spec.chaos[0].seconds: is required with action: PauseFlow"],
         ),
@@ -176,6 +190,20 @@ def test_what_names_no_topic(say: Say, template: str) -> None:
                 chaos=[{"atSeconds": 61, "action": "KillDriver"}], load={"durationSeconds": 60}
             ),
             ["spec.chaos[0].atSeconds: got 61, must not be after the end of the load, at 60"],
+        ),
+        (
+            mirror_test(
+                chaos=[{"atSeconds": 601, "action": "AddTopic"}],
+                load={"durationSeconds": 0},
+                schedule="@daily",
+            ),
+            [
+                'spec.chaos[0].action: got "AddTopic", needs a load that ends: topics and '
+                "partitions would be added without end",
+                "spec.chaos[0].atSeconds: got 601, must not be after the end of a window, at 600",
+                'spec.schedule: got "@daily", needs a load that ends: leave it out beside '
+                "load.durationSeconds: 0",
+            ],
         ),
         (
             mirror_test(load={"topics": 3, "names": ["a"]}),

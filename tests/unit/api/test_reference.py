@@ -30,7 +30,7 @@ def test_what_only_kubernetes_has_is_marked_row_by_row() -> None:
         "spec.drivers.podTemplate.tolerations.key",
         "spec.drivers.resources.limits",
         "spec.schedule",
-        "spec.spark.driver.memoryMebibytes",
+        "spec.spark.driver.resources.limits.memory",
     } <= marked
     assert not {"spec.drivers.replicas", "spec.state", "spec.topics", "status.topics"} & marked
 

@@ -11,7 +11,7 @@ from headrace.api import ChaosAction, ChaosStep, MirrorTest, Verdict
 from headrace.api.labels import FLOW_LABEL
 from headrace.cli import mirror_test
 from headrace.control import control
-from headrace.errors import GaveUp
+from headrace.errors import GaveUp, InvalidSpec
 from headrace.mirror_test import Fault, Faults, LoadProgress, Result, Run, documents
 from headrace.mirror_test.stages import Stage
 
@@ -41,6 +41,8 @@ class Folder:
         }
         self.leaves = {documents.MANIFEST, documents.REPORT}
         self.units = {"task-0": "driver-1"}
+        self.states: list[str] = []
+        self.is_gone = False
 
     def has(self, name: str) -> bool:
         return (self.path / name).exists()
@@ -55,7 +57,12 @@ class Folder:
         self.jobs[stage] = Job(self, stage)
         return self.jobs[stage]
 
-    def request(self, flow: str, command: str) -> dict[str, Any]:
+    def request(self, flow: str, command: str, **arguments: Any) -> dict[str, Any]:
+        if command == "set-state":
+            self.states.append(arguments["state"])
+            if self.is_gone and arguments["state"] == "Running":
+                raise InvalidSpec("flow orders is not running here")
+            return {"changed": True}
         if command == "status":
             # Its recovery is seen only after the load has ended.
             driver = "driver-1" if self.jobs[Stage.PRODUCE].running else "driver-2"
@@ -182,3 +189,17 @@ def test_a_verifier_without_a_report_gives_no_verdict(folder: Folder) -> None:
     folder.leaves.remove(documents.REPORT)
     with pytest.raises(GaveUp, match="there is no verdict: verify: the end"):
         carry_out(folder)
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_flow_that_is_still_paused_in_the_end_is_resumed(folder: Folder, is_gone: bool) -> None:
+    pause = ChaosStep(action=ChaosAction.PAUSE_FLOW, at_percent=50, seconds=3600)
+    quick = OF_FLOW.model_copy(
+        update={"spec": OF_FLOW.spec.model_copy(update={"settle_seconds": -3600})}
+    )
+    folder.is_gone = is_gone
+    result, view = carry_out(folder, pause, test=quick)
+    assert result.verdict is Verdict.PASSED
+    assert folder.states == ["Paused", "Running"]
+    note = "note: the flow is still paused: flow orders is not running here"
+    assert (note in view.lines) is is_gone

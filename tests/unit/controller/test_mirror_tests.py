@@ -250,8 +250,8 @@ def test_the_test_sizes_its_pods() -> None:
     sized = {
         "executors": 3,
         "image": "registry/spark:1",
-        "driver": {"cpu": "1", "memoryMebibytes": 3000},
-        "executor": {"cpu": "2", "memoryMebibytes": 4000},
+        "driver": {"resources": {"requests": {"cpu": "1"}, "limits": {"memory": "3000Mi"}}},
+        "executor": {"resources": {"requests": {"cpu": "2"}, "limits": {"memory": "4000Mi"}}},
     }
     run = TestRun(read(spark=sized), IMAGES)
     (only,) = build_job(run, Stage.VERIFY)["spec"]["template"]["spec"]["containers"]
@@ -271,8 +271,8 @@ def test_the_test_sizes_its_pods() -> None:
 DEFAULTS = SparkDefaults.model_validate(
     {
         "imagePullPolicy": "Always",
-        "driver": {"cpu": "1", "cpuLimit": "2"},
-        "executor": {"cpuLimit": "3", "memoryMebibytes": 2000},
+        "driver": {"resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}},
+        "executor": {"resources": {"limits": {"cpu": "3", "memory": "2000Mi"}}},
         "podTemplate": {"priorityClassName": "low", "runtimeClassName": "gvisor"},
     }
 )
@@ -297,7 +297,11 @@ def test_what_all_tests_have_and_a_test_overrides_field_by_field() -> None:
         "--conf=spark.kubernetes.container.image.pullPolicy=Always",
         "--conf=spark.executor.memory=1488m",
     } <= set(spark["args"])
-    own = {"imagePullPolicy": "Never", "driver": {"cpuLimit": "4"}, "executor": {"cpu": "1"}}
+    own = {
+        "imagePullPolicy": "Never",
+        "driver": {"resources": {"limits": {"cpu": "4"}}},
+        "executor": {"resources": {"requests": {"cpu": "1"}}},
+    }
     pod = sized_by(DEFAULTS, spark=own, podTemplate={"priorityClassName": "high"})
     (spark,) = pod["containers"]
     assert (pod["priorityClassName"], pod["runtimeClassName"]) == ("high", "gvisor")
@@ -462,7 +466,7 @@ def test_the_verifier_makes_do_with_one_executor_and_the_load_does_not() -> None
     [
         (
             container(terminated={"exitCode": 137, "reason": "OOMKilled"}),
-            "took more memory than it may: raise spec.spark.driver.memoryMebibytes",
+            "took more memory than it may: raise spec.spark.driver.resources.limits.memory",
         ),
         (
             container(terminated={"exitCode": 137, "reason": "Error"}),

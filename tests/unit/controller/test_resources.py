@@ -12,6 +12,7 @@ from support.pods import RULES
 
 from headrace.api import ReplicationFlow
 from headrace.api.labels import FLOW_LABEL
+from headrace.api.quantities import quantity
 from headrace.controller.names import TEMPLATE
 from headrace.controller.resources import (
     CONNECTORS,
@@ -22,7 +23,6 @@ from headrace.controller.resources import (
     template_hash,
     with_defaults,
 )
-from headrace.controller.resources.quantities import quantity
 from headrace.k8s import Object
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -69,7 +69,7 @@ def build_chaos_pod(run: TestRun) -> Object:
                 ],
                 "resources": {
                     "requests": {"cpu": "50m", "memory": _MEMORY},
-                    "limits": build_limits(_MEMORY, run.test.spec.spark.driver.cpu_limit),
+                    "limits": build_limits(_MEMORY, spec.spark.driver.resources.limits.cpu),
                 },
                 # The load starts when it follows the journal, so that no step comes late.
                 "readinessProbe": ready_by(_READY_FILE),

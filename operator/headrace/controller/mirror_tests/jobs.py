@@ -29,6 +29,7 @@ from headrace.controller.mirror_tests.run import (
 from headrace.controller.mirror_tests.spark import (
     BLOCK_MANAGER_PORT,
     DRIVER_PORT,
+    driver_cpu,
     driver_memory_mib,
     submit_arguments,
 )
@@ -162,8 +163,8 @@ def _container(run: TestRun, stage: Stage) -> Object:
             {"name": "HOME", "value": WRITABLE},
         ],
         "resources": {
-            "requests": {"cpu": run.test.spec.spark.driver.cpu, "memory": memory},
-            "limits": build_limits(memory, run.test.spec.spark.driver.cpu_limit),
+            "requests": {"cpu": driver_cpu(run.test), "memory": memory},
+            "limits": build_limits(memory, run.test.spec.spark.driver.resources.limits.cpu),
         },
         # Its last sentence, for the operator to read when there is no report.
         "terminationMessagePolicy": "FallbackToLogsOnError",

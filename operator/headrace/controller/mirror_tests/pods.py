@@ -98,7 +98,7 @@ def _advice(stage: str, executor: bool) -> _Advice:
         return _OF_CHAOS
     size = f"spec.spark.{'executor' if executor else 'driver'}"
     return _Advice(
-        memory=f"raise {size}.memoryMebibytes",
+        memory=f"raise {size}.resources.limits.memory",
         room=f"make room, or lower {size}" + (" or spec.spark.executors" if executor else ""),
         image="spec.spark.image, or for all tests the operator's --spark-image (chart: "
         "spark.image)",

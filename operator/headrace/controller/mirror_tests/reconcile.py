@@ -35,6 +35,7 @@ from headrace.controller.mirror_tests.run import TestRun, TestSettings, report_n
 from headrace.controller.mirror_tests.schedule import next_scheduled
 from headrace.controller.mirror_tests.stages import has_begun, next_decision
 from headrace.controller.mirror_tests.status import with_conditions
+from headrace.controller.mirror_tests.windows import next_window
 from headrace.controller.queue import SOON_S
 from headrace.errors import HeadraceError, InvalidSpec, Retriable
 from headrace.k8s import (
@@ -85,15 +86,15 @@ class MirrorTestReconciler:
         except InvalidSpec as error:
             await self._report_invalid(object, str(error))
             return _TRY_AGAIN_S
-        if test.spec.schedule is None and test.status and test.status.verdict:
+        if not test.spec.repeats and test.status and test.status.verdict:
             return await self._clean_up(test)
         try:
             if self._role is not None and (asked := request(test)) is not Request.NOTHING:
                 await self._answer(test, asked)
             if not has_begun(test) and (why := self._settings.refusal(test)):
                 raise Forbidden(why)
-            if test.spec.schedule:
-                return await self._make_scheduled(test)
+            if test.spec.repeats:
+                return await self._begin_others(test)
             return await self._carry_out(test)
         except HeadraceError as error:
             if (verdict := blocked_by(error)) is None:
@@ -135,11 +136,12 @@ class MirrorTestReconciler:
             log.warning("ends at once, as spec.chaos asks", test=test.metadata.name)
             os._exit(EXIT_CODE)
 
-    async def _make_scheduled(self, test: MirrorTest) -> float:
+    async def _begin_others(self, test: MirrorTest) -> float:
         namespace = test.metadata.namespace
         tests = await self._client.list(MIRROR_TEST, namespace)
         runs = [run for one in tests if owns(test, one) and (run := _scheduled(one))]
-        step = next_scheduled(test, runs, _now())
+        decide = next_scheduled if test.spec.schedule else next_window
+        step = decide(test, runs, _now())
         if step.create is not None:
             await create(self._client, test, step.create)
         await self._write_status(test, step.status)

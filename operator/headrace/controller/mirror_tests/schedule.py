@@ -1,5 +1,5 @@
 """A MirrorTest with a schedule runs nothing itself: it makes tests without one, as a CronJob makes
-Jobs."""
+Jobs. (``windows``: one whose load has no end makes others, too.)"""
 
 import re
 from collections.abc import Iterable
@@ -72,14 +72,14 @@ def next_scheduled(test: MirrorTest, runs: Iterable[MirrorTest], now: datetime) 
     status = with_conditions(test, _readiness(before, coming, overdue=overdue), now)
     calm = Scheduled(
         status.model_copy(update={"last_schedule_time": last}),
-        delete=_surplus(test, runs),
+        delete=surplus(test, runs),
         again_s=max(1.0, (coming - now).total_seconds()),
     )
     if spec.suspend:
         message = "spec.suspend is true: no further runs start"
         suspended = Readiness.ready(Reason.SUSPENDED, message)
         return replace(calm, status=with_conditions(test, suspended, now))
-    under_way = tuple(run.metadata.name for run in runs if not _finished(run))
+    under_way = tuple(run.metadata.name for run in runs if not has_ended(run))
     if not overdue or (under_way and one_by_one):
         return calm
     replaced = under_way if spec.concurrency_policy is ConcurrencyPolicy.REPLACE else ()
@@ -110,11 +110,11 @@ def build_scheduled(test: MirrorTest, at: datetime) -> Object:
     }
 
 
-def _surplus(test: MirrorTest, runs: list[MirrorTest]) -> tuple[str, ...]:
-    passed = [run.metadata.name for run in runs if _verdict(run) is Verdict.PASSED]
-    others = [
-        run.metadata.name for run in runs if _finished(run) and _verdict(run) is not Verdict.PASSED
-    ]
+def surplus(test: MirrorTest, runs: list[MirrorTest]) -> tuple[str, ...]:
+    """Names of the runs beyond the history limits; ``runs`` has the oldest first."""
+    passed = [run.metadata.name for run in runs if verdict_of(run) is Verdict.PASSED]
+    others = [run.metadata.name for run in runs if has_ended(run)]
+    others = [name for name in others if name not in passed]
     spec = test.spec
     return (
         *passed[: max(0, len(passed) - spec.successful_tests_history_limit)],
@@ -122,11 +122,13 @@ def _surplus(test: MirrorTest, runs: list[MirrorTest]) -> tuple[str, ...]:
     )
 
 
-def _finished(run: MirrorTest) -> bool:
-    return _verdict(run) is not None
+def has_ended(run: MirrorTest) -> bool:
+    """Whether it has a verdict."""
+    return verdict_of(run) is not None
 
 
-def _verdict(run: MirrorTest) -> Verdict | None:
+def verdict_of(run: MirrorTest) -> Verdict | None:
+    """A run's verdict; None while it has none."""
     return run.status.verdict if run.status else None
 
 
@@ -134,7 +136,7 @@ def _readiness(runs: Iterable[MirrorTest], coming: datetime, *, overdue: bool) -
     """When the next run starts; or which one keeps it from that: it waits for a person, or for its
     flow, or is under way when the next one is due."""
     for run in runs:
-        if _finished(run):
+        if has_ended(run):
             continue
         name, conditions = run.metadata.name, run.status.conditions if run.status else ()
         stalled = condition(conditions, ConditionType.STALLED)

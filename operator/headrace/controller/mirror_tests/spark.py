@@ -13,6 +13,8 @@ from headrace.mirror_test import HEAP_MIB, JAVA_OPTIONS, Stage, local_slots
 EXECUTOR_LABELS = {"spark-role": "executor"}
 """Spark's own, on each executor's pod."""
 
+_DRIVER_CPU, _EXECUTOR_CPU = "500m", "200m"
+_EXECUTOR_MIB = 1536
 _PYTHON_MIB = 512
 """Python and its Kafka clients beside a JVM."""
 _PRODUCER_MIB = 256
@@ -46,7 +48,12 @@ def driver_memory_mib(test: MirrorTest, stage: Stage) -> int:
     """Of the Job's pod."""
     spark = test.spec.spark
     tasks_mib = 0 if spark.executors else _PRODUCER_MIB * test.spec.load.producers
-    return spark.driver.memory_mebibytes or HEAP_MIB[stage] + _PYTHON_MIB + tasks_mib
+    return spark.driver.resources.memory_mib or HEAP_MIB[stage] + _PYTHON_MIB + tasks_mib
+
+
+def driver_cpu(test: MirrorTest) -> str:
+    """Processors set aside for the Job's pod."""
+    return test.spec.spark.driver.resources.requests.cpu or _DRIVER_CPU
 
 
 def submit_arguments(
@@ -95,7 +102,8 @@ def _driver_settings() -> dict[str, str]:
 def _executor_settings(
     test: MirrorTest, stage: Stage, name: str, images: "tuple[str, str]", template: str
 ) -> dict[str, str]:
-    executor, count = test.spec.spark.executor, test.spec.spark.executors
+    executor, count = test.spec.spark.executor.resources, test.spec.spark.executors
+    memory_mib = executor.memory_mib or _EXECUTOR_MIB
     image, pull_policy = images
     return {
         "spark.kubernetes.namespace": "$(POD_NAMESPACE)",
@@ -109,16 +117,16 @@ def _executor_settings(
         "spark.kubernetes.authenticate.executor.serviceAccountName": (
             f"{test.metadata.name}-executor"
         ),
-        "spark.kubernetes.executor.request.cores": executor.cpu,
+        "spark.kubernetes.executor.request.cores": executor.requests.cpu or _EXECUTOR_CPU,
         **(
-            {"spark.kubernetes.executor.limit.cores": executor.cpu_limit}
-            if executor.cpu_limit
+            {"spark.kubernetes.executor.limit.cores": executor.limits.cpu}
+            if executor.limits.cpu
             else {}
         ),
         "spark.executor.instances": str(count),
         # Producers and probes of a run work at the same time, each in a slot of its own.
         "spark.executor.cores": str(ceil(test.spec.load.producers / count)),
-        "spark.executor.memory": f"{executor.memory_mebibytes - _PYTHON_MIB}m",
+        "spark.executor.memory": f"{memory_mib - _PYTHON_MIB}m",
         "spark.executor.memoryOverhead": f"{_PYTHON_MIB}m",
         "spark.executor.extraJavaOptions": JAVA_OPTIONS[stage],
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",

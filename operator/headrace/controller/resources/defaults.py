@@ -2,7 +2,7 @@
 
 from headrace.api import Model, ReplicationFlow
 from headrace.api.pod import EnvVar, PodMetadata, PodTemplate, PullPolicy, Resources
-from headrace.controller.resources.quantities import quantity
+from headrace.api.quantities import quantity
 
 
 class DriverDefaults(Model):

@@ -1,0 +1,81 @@
+"""``spec.spark`` of a MirrorTest: its Spark jobs, and the resources of their pods."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from pydantic import Field
+
+from headrace.api.extensions import Rule
+from headrace.api.model import Breach, Model, Text, Whole
+from headrace.api.pod import PullPolicy, Quantity
+from headrace.api.quantities import quantity
+
+MIB = 1 << 20
+_LEAST_MEMORY = "1Gi"
+_TOO_LITTLE = f"must be at least {_LEAST_MEMORY}: 512Mi are for Python, the rest is the JVM's"
+_TWO_SIZES = "must be as limits.memory: the JVM's heap is made for one size"
+
+
+class SparkAmounts(Model):
+    """Amounts of a pod's resources."""
+
+    cpu: Quantity | None = None
+    """Processors. Requests: set aside; absent: 500m for a Job's pod, 200m for an executor. Limits:
+    never exceeded, of a Job's nor by the pod of spec.chaos; absent: no limit."""
+    memory: Quantity | None = None
+    """Memory. Limits: set aside, and never exceeded; absent: 1Gi for a Job's pod, 2Gi for the
+    comparison's, and with no executors 256Mi more a producer; 1536Mi for an executor. Requests: the
+    same, or absent."""
+
+
+class SparkResources(Model):
+    """As of a container in Kubernetes."""
+
+    requests: SparkAmounts = SparkAmounts()
+    """What is set aside."""
+    limits: SparkAmounts = SparkAmounts()
+    """What is never exceeded."""
+
+    rules = (
+        Rule(
+            "!has(self.requests) || !has(self.requests.memory) || (has(self.limits)"
+            " && has(self.limits.memory) && self.limits.memory == self.requests.memory)",
+            _TWO_SIZES,
+            at="requests",
+        ),
+    )
+
+    @property
+    def memory_mib(self) -> int | None:
+        """``limits.memory`` in MiB."""
+        memory = self.limits.memory
+        return None if memory is None else int(quantity(memory) // MIB)
+
+    def _breaches(self) -> Iterator[Breach]:
+        if self.requests.memory not in (None, self.limits.memory):
+            yield Breach(("requests", "memory"), _TWO_SIZES)
+        if self.limits.memory and quantity(self.limits.memory) < quantity(_LEAST_MEMORY):
+            yield Breach(("limits", "memory"), _TOO_LITTLE)
+
+
+class SparkPod(Model):
+    """Pods of the Spark jobs."""
+
+    resources: SparkResources = SparkResources()
+    """Their resources."""
+
+
+class SparkSpec(Model):
+    """The test's Spark jobs."""
+
+    executors: Annotated[Whole, Field(ge=0, le=100)] = 2
+    """Executors of each job, pods of their own; 0: all work is done in the Job's own pod.
+    Kubernetes only."""
+    image: Text | None = None
+    """Image of the pods; absent: the operator's --spark-image. Kubernetes only."""
+    image_pull_policy: PullPolicy | None = None
+    """When the pods pull it; absent: IfNotPresent. Kubernetes only."""
+    driver: SparkPod = SparkPod()
+    """The pods of the Jobs. Kubernetes only."""
+    executor: SparkPod = SparkPod()
+    """The pods of the executors. Kubernetes only."""
