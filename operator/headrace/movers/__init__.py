@@ -12,6 +12,7 @@ from headrace.movers.dead_letters import DeadLetters, context_headers
 from headrace.movers.in_flight_window import InFlightWindow
 from headrace.movers.lane import (
     Before,
+    Closed,
     Copied,
     CopyFrom,
     Fencing,
@@ -35,6 +36,7 @@ __all__ = [
     "BatchMover",
     "Before",
     "Clients",
+    "Closed",
     "Copied",
     "CopyFrom",
     "DeadLetters",
