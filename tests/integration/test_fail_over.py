@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import yaml
 from support.flows import FlowRun, manifest, spec
-from support.groups import commit, committed, in_transactions, positions
+from support.groups import commit, committed, in_transactions, positions, read_on
 from support.records import Load, count, make_topic, numbered, produce, unique
 
 from headrace.sandbox import Cluster
@@ -167,6 +168,14 @@ def test_without_its_source_it_skips_nothing_and_a_run_that_was_cut_off_writes_n
     assert found["notCopied"] - partition["notStored"] <= lost
 
 
+def reverse(name: str) -> tuple[dict[str, Any], str]:
+    """The manifest of the flow back, and what is said beside it."""
+    command = [sys.executable, "-m", "headrace", "reverse", name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return yaml.safe_load(done.stdout), done.stderr
+
+
 def checkpoints(run: FlowRun) -> int:
     """How many groups have one for what they have committed."""
     code, printed = headrace("groups", run.name, "-o", "json")
@@ -176,3 +185,40 @@ def checkpoints(run: FlowRun) -> int:
 def stopped(run: FlowRun) -> bool:
     """Whether its source tasks have noticed that something is wrong."""
     return all(unit.get("lastError") for unit in run.units()) if run.units() else False
+
+
+def test_there_and_back_and_there_again_nothing_is_missing_and_nothing_doubled(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    name = unique("back")
+    topic, group = make_topic(spec(east), name, 1), f"{name}-billing"
+    there = flow(name, east, west, topic)
+    produce(spec(east), topic, numbered(300, 1))
+    commit(east, group, topic, {0: 300})
+    with FlowRun(tmp_path, [there]) as run:
+        wait_until(lambda: count(spec(west), topic), within_s=60, until=lambda n: n == 300)
+        code, printed = headrace("reverse", name)
+        assert (code, "is not failed over" in printed) == (3, True)
+        fail_over(run, "--quiet-seconds", "1")
+        produce(spec(east), topic, numbered(10, 1, first=300))  # never sent
+        produce(spec(west), topic, numbered(50, 1, first=310))
+        read_on(west, group, topic, 50)
+        back, said = reverse(name)
+        assert f"10 offsets ({topic}/0 10) that were never sent" in said
+    expected = [record.value for record in numbered(360, 1)]
+    with FlowRun(tmp_path, [back]) as run:
+        wait_until(lambda: count(spec(east), topic), within_s=60, until=lambda n: n >= 360)
+        again = fail_over(run, "--quiet-seconds", "1")
+        assert [value for _, value in positions(east, topic)] == expected
+        assert again["problems"] == []
+        assert [one["note"] for one in again["groups"]] == [""]
+        assert index_of(positions(east, topic), places(east, {group: 0})[group]) == 360
+        again_there, _ = reverse(run.name)
+    produce(spec(east), topic, numbered(5, 1, first=360))
+    with FlowRun(tmp_path, [again_there | {"metadata": {"name": f"{name}-2"}}]) as run:
+        wait_until(lambda: count(spec(west), topic), within_s=60, until=lambda n: n >= 355)
+        last = fail_over(run, "--quiet-seconds", "1")
+        assert last["notCopied"] == 0
+    copied = [value for _, value in positions(west, topic)]
+    numbers = [record.value for record in numbered(365, 1)]
+    assert copied == numbers[:300] + numbers[310:]
