@@ -5,13 +5,11 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from cluster.kubelet import Kubelet
-from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -22,7 +20,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from support.flows import FlowRun, manifest, spec
-from support.groups import commit, in_transactions
+from support.groups import commit, in_transactions, positions
 from support.mirror_client import mirror_client
 from support.operators import Operator, Resources
 from support.records import Record, count, make_topic, numbered, produce, read, unique
@@ -74,22 +72,6 @@ def offsets(target: Cluster, group: str) -> dict[int, tuple[int, int]]:
     return {
         number: (one.upstream, one.downstream) for number, one in checkpoints(target, group).items()
     }
-
-
-def positions(cluster: Cluster, topic: str) -> list[tuple[int, bytes | None]]:
-    """Offset and value of each committed record of partition 0, as a consumer sees them."""
-    found: list[tuple[int, bytes | None]] = []
-    settings = {
-        "bootstrap.servers": cluster.bootstrap_servers,
-        "group.id": "reader",
-        "enable.partition.eof": True,
-        "isolation.level": "read_committed",
-    }
-    with closing(Consumer(settings)) as consumer:
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        while (message := consumer.poll(10)) is not None and message.error() is None:
-            found.append((message.offset() or 0, message.value()))
-    return found
 
 
 def oracle(source: Cluster, target: Cluster, topic: str) -> Callable[[int], int]:

@@ -163,6 +163,8 @@ class FakeCluster:
         self.logs: dict[TopicPartition, FakeLog] = {}
         self.committed_by: dict[str, dict[TopicPartition, Committed]] = {}
         """What consumer groups have committed."""
+        self.active: set[str] = set()
+        """Groups with members."""
         self.not_committable: dict[str, HeadraceError] = {}
         """Groups that take no commit but their members', or of nobody."""
         self.forbidden: set[str] = set()
@@ -256,9 +258,9 @@ class FakeCluster:
         self.logs |= {TopicPartition(name, number): FakeLog() for number in range(partitions)}
         return True
 
-    def groups(self) -> set[str]:
+    def groups(self, *, active: bool = False) -> set[str]:
         self._answer()
-        return set(self.committed_by)
+        return self.active & set(self.committed_by) if active else set(self.committed_by)
 
     def committed(
         self, groups: Iterable[str]

@@ -37,6 +37,22 @@ def in_transactions(cluster: Cluster, topic: str, batches: Iterable[tuple[int, b
             producer.abort_transaction(20)
 
 
+def positions(cluster: Cluster, topic: str) -> list[tuple[int, bytes | None]]:
+    """Offset and value of each committed record of partition 0, as a consumer sees them."""
+    found: list[tuple[int, bytes | None]] = []
+    settings = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "group.id": "reader",
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed",
+    }
+    with closing(Consumer(settings)) as consumer:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        while (message := consumer.poll(10)) is not None and message.error() is None:
+            found.append((message.offset() or 0, message.value()))
+    return found
+
+
 def committed(cluster: Cluster, group: str) -> dict[int, tuple[int, str]]:
     """Offset and metadata, by partition (of a group of one topic)."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})

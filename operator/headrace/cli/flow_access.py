@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from headrace import logs
-from headrace.api import ReplicationFlow
+from headrace.api import ReplicationFlow, load
+from headrace.cli.flows import Flows, the_only_one
+from headrace.cli.secrets_folder import secrets_folder
 from headrace.connect import DriverIdentity
 from headrace.connect.context import FlowContext
+from headrace.errors import InvalidSpec
 
 
 @contextmanager
@@ -32,3 +35,26 @@ def open_answered(
     local = answer.get("secrets")
     folder = secrets or (Path(local) if local else None)
     return open_context(ReplicationFlow.model_validate(answer["flow"]), folder)
+
+
+def open_flow(
+    flows: Flows, flow: str | None, file: Path | None, secrets: Path | None
+) -> AbstractContextManager[FlowContext]:
+    """Of a flow that runs, or of a manifest's; without its name the only one."""
+    if file is not None:
+        return _of_manifest(file, flow, secrets)
+    return open_answered(flows.request(flow or the_only_one(flows), "access"), secrets)
+
+
+@contextmanager
+def _of_manifest(file: Path, flow: str | None, secrets: Path | None) -> Iterator[FlowContext]:
+    manifest = load([file])
+    found = [one for one in manifest.flows if flow in (None, one.metadata.name)]
+    if len(found) != 1:
+        names = ", ".join(one.metadata.name for one in manifest.flows) or "none"
+        raise InvalidSpec(f"{file} holds these ReplicationFlows: {names}; name one of those")
+    with (
+        secrets_folder(secrets, manifest.secrets) as folder,
+        open_context(found[0], folder) as context,
+    ):
+        yield context

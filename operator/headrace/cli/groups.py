@@ -1,17 +1,13 @@
 """``headrace groups``: where the consumer groups of a flow would go on at the target."""
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
-from headrace.api import load
-from headrace.cli.flow_access import open_answered, open_context
-from headrace.cli.flows import Flows, of_flows, the_only_one
+from headrace.cli.flow_access import open_flow
+from headrace.cli.flows import Flows, of_flows
 from headrace.cli.output import output_option, show
-from headrace.cli.secrets_folder import secrets_folder
 from headrace.cli.tables import show_groups
 from headrace.connect.context import FlowContext
 from headrace.connect.group_report import GroupPosition, GroupReport, report_groups
@@ -44,8 +40,7 @@ def command(
     there is no checkpoint, or an earlier one than there could be. It asks the brokers, from here,
     and changes nothing. Without an answer of the source it shows the checkpoints.
     """
-    opened = _of_manifest(file, flow, secrets) if file else _of_running(flows, flow, secrets)
-    with opened as context:
+    with open_flow(flows, flow, file, secrets) as context:
         if not context.spec.checkpoints.enabled:
             raise InvalidSpec(
                 f"flow {context.name} writes no checkpoints: spec.checkpoints.enabled is false"
@@ -53,26 +48,6 @@ def command(
         report = report_groups(context)
         document = _document(context, report)
     show(document, output, show_groups)
-
-
-def _of_running(
-    flows: Flows, flow: str | None, secrets: Path | None
-) -> AbstractContextManager[FlowContext]:
-    return open_answered(flows.request(flow or the_only_one(flows), "access"), secrets)
-
-
-@contextmanager
-def _of_manifest(file: Path, flow: str | None, secrets: Path | None) -> Iterator[FlowContext]:
-    manifest = load([file])
-    found = [one for one in manifest.flows if flow in (None, one.metadata.name)]
-    if len(found) != 1:
-        names = ", ".join(one.metadata.name for one in manifest.flows) or "none"
-        raise InvalidSpec(f"{file} holds these ReplicationFlows: {names}; name one of those")
-    with (
-        secrets_folder(secrets, manifest.secrets) as folder,
-        open_context(found[0], folder) as context,
-    ):
-        yield context
 
 
 def _document(context: FlowContext, report: GroupReport) -> dict[str, Any]:

@@ -26,6 +26,8 @@ COMMANDS = {
     "resume": "go on with a paused flow",
     "reset": "copy partitions again from the start",
     "groups": "show where consumer groups would go on at the target",
+    "failover": "go on at the target: drain, stop, fence, set the groups",
+    "reverse": "the flow back, after a fail-over",
     "scale": "change the number of drivers of a run",
     "dashboard": "open the dashboard of a run in a browser",
     "verify": "run a mirror test and give a verdict",

@@ -86,6 +86,14 @@ def show_groups(document: _Json) -> None:
         click.echo(sentence)
 
 
+def show_rows(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
+    """A line each; ``-`` for None."""
+    table = _table(*columns)
+    for row in rows:
+        table.add_row(*("-" if cell is None else str(cell) for cell in row))
+    _print(table)
+
+
 def _sentences(name: str, ready: _Json, status: _Json) -> list[str]:
     found = [] if ready.get("status") == "True" else [f"{name}: {ready.get('message', 'unknown')}"]
     for unit in status.get("units", ()):

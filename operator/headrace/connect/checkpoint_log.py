@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from headrace.api import TopicPartition
+from headrace.connect.checkpoint_positions import GroupPartition
 from headrace.connect.context import FlowContext
 from headrace.connect.internal_topics import ensure_checkpoints_topic
 from headrace.connect.topic_tail import TopicTail
@@ -56,9 +58,15 @@ class CheckpointLog:
             applied = decode_applied(dict(message.headers() or ()).get(APPLIED))
             self._written[key] = StoredCheckpoint(checkpoint, applied)
 
-    def written(self) -> Iterable[StoredCheckpoint]:
-        """What the topic held when it was read last."""
-        return self._written.values()
+    def of_flow(self) -> dict[GroupPartition, StoredCheckpoint]:
+        """Those of the flow's groups and topics: other flows of its source share the topic."""
+        context, found = self._context, {}
+        for stored in self._written.values():
+            one = stored.checkpoint
+            topic = context.policy.source_topic(one.topic)
+            if topic and context.topics.matches(topic) and context.groups.matches(one.group):
+                found[GroupPartition(one.group, TopicPartition(topic, one.partition))] = stored
+        return found
 
     def before(self, key: bytes) -> StoredCheckpoint | None:
         """What is written of a group's partition."""

@@ -54,7 +54,7 @@ def take_over(
     own = _identify(context, ownership, fencing)
     claims = {
         at: _unfenced(
-            start._replace(writer=own, fencing=tuple(_writers(context, at, stored.get(at)))),
+            start._replace(writer=own, fencing=tuple(earlier_writers(context, at, stored.get(at)))),
             stored.get(at),
             context.now_ms,
         )
@@ -179,7 +179,10 @@ def _check_owner(context: FlowContext, ownership: Ownership, at: TopicPartition)
         raise OwnershipLost(f"{who} took {at}")
 
 
-def _writers(context: FlowContext, at: TopicPartition, stored: Progress | None) -> Set[Writer]:
+def earlier_writers(
+    context: FlowContext, at: TopicPartition, stored: Progress | None
+) -> Set[Writer]:
+    """Those that a partition has to be closed to."""
     writers = {one.id: one for one in context.progress.writers(context.progress_key(at))}
     if stored is not None:
         own = (stored.writer,) if stored.writer is not None else ()

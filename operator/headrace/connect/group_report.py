@@ -117,7 +117,6 @@ def _with_held(
 
 
 def _checkpoints(context: FlowContext) -> dict[GroupPartition, StoredCheckpoint]:
-    """Those of the groups and topics of this flow: others of the same source share the topic."""
     if not context.target.describe([context.checkpoints_topic]):
         return {}  # to read it would make it
     log = CheckpointLog(context)
@@ -125,13 +124,7 @@ def _checkpoints(context: FlowContext) -> dict[GroupPartition, StoredCheckpoint]
         log.prepare()
     finally:
         log.close()
-    found = {}
-    for stored in log.written():
-        one = stored.checkpoint
-        topic = context.policy.source_topic(one.topic)
-        if topic and context.topics.matches(topic) and context.groups.matches(one.group):
-            found[GroupPartition(one.group, TopicPartition(topic, one.partition))] = stored
-    return found
+    return log.of_flow()
 
 
 def _committed(context: FlowContext) -> tuple[dict[GroupPartition, int], dict[str, str]]:

@@ -20,6 +20,7 @@ from headrace.connect.first_positions import first_positions
 from headrace.connect.losses import Found, find_loss, goes_on_as_new, resolve, sentence
 from headrace.connect.ownership import Ownership
 from headrace.connect.starts import Restored, Start, Starts, records
+from headrace.connect.switching import failed_over
 from headrace.connect.tombstones import not_copied_since
 from headrace.logs import get_logger
 from headrace.replication import Confirmed, Progress, ProgressKey
@@ -73,7 +74,7 @@ def restore(
     stored = _stored(context, reachable, records(context, ownership, settled))
     # After progress: an owner that does not know yet that it is none may go on meanwhile.
     offsets = find_offsets(context, reachable)
-    put_off = {**leaderless, **offsets.failed}
+    put_off = {**leaderless, **offsets.failed, **failed_over(context, stored)}
     reachable -= put_off.keys()
     stored = {at: progress for at, progress in stored.items() if at in reachable}
     starts = _starts(context, reachable, stored, offsets, ids)

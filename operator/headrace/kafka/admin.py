@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import confluent_kafka
 from confluent_kafka import (
     OFFSET_INVALID,
+    ConsumerGroupState,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
@@ -33,6 +34,11 @@ from headrace.kafka.admin_requests import Requests
 from headrace.kafka.errors import translate
 
 _READ, _SET = "read the committed offsets", "set the committed offsets"
+_WITH_MEMBERS = {
+    ConsumerGroupState.STABLE,
+    ConsumerGroupState.PREPARING_REBALANCING,
+    ConsumerGroupState.COMPLETING_REBALANCING,
+}
 
 
 class Topic(NamedTuple):
@@ -251,12 +257,13 @@ class Admin:
         what = f"read offsets at {timestamp_ms} ms"
         return _all(*self._list_offsets(partitions, spec, False, what))
 
-    def groups(self) -> set[str]:
-        """The consumer groups that the principal may describe."""
+    def groups(self, *, active: bool = False) -> set[str]:
+        """The consumer groups that the principal may describe; ``active``: those with members."""
         client = self._requests.client
         tried = f"list the consumer groups of {self.name}"
+        states = {"states": _WITH_MEMBERS} if active else {}
         future = self._requests.call(
-            tried, lambda: client.list_consumer_groups(request_timeout=self._timeout_s)
+            tried, lambda: client.list_consumer_groups(request_timeout=self._timeout_s, **states)
         )
         found = self._requests.result(tried, future)
         if found.errors:

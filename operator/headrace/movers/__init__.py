@@ -13,6 +13,7 @@ from headrace.movers.dead_letters import DeadLetters, context_headers
 from headrace.movers.in_flight_window import InFlightWindow
 from headrace.movers.lane import (
     Before,
+    Closed,
     Copied,
     CopyFrom,
     Fencing,
@@ -37,6 +38,7 @@ __all__ = [
     "Before",
     "Choice",
     "Clients",
+    "Closed",
     "Copied",
     "CopyFrom",
     "DeadLetters",

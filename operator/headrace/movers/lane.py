@@ -267,6 +267,15 @@ class Resumed(NamedTuple):
     """Of the last source record that is not copied again; -1: there is none."""
 
 
+class Closed(NamedTuple):
+    """A partition that is closed to earlier writers."""
+
+    records: int
+    """What they had appended behind the stored position; of those that could be fenced."""
+    unfenced: frozenset[int]
+    """Producer ids of those that could not be fenced."""
+
+
 class Fencing(Protocol):
     """Closes partitions of the target to earlier writers. Thread-safe; its methods wait."""
 
@@ -285,6 +294,12 @@ class Fencing(Protocol):
 
         Partitions are those of the source. Raises ``Retriable`` for what concerns all of them.
         """
+        ...
+
+    def close(
+        self, own: Writer, partitions: Mapping[TopicPartition, Before]
+    ) -> Mapping[TopicPartition, Closed | Retriable]:
+        """The same, but nothing is compared, and the source is not asked."""
         ...
 
 

@@ -97,6 +97,11 @@ class ProgressLog:
                 raise Fatal(why)
             return self._table.get(key)
 
+    def entries(self) -> dict[ProgressKey, Progress]:
+        """All that is stored and can be read."""
+        with self._changed:
+            return {key: one for key, one in self._table.items() if key not in self._unreadable}
+
     def writers(self, key: ProgressKey) -> frozenset[Writer]:
         """All that may have appended since the partition was closed to others last: also one whose
         claim is older than the last, and lies before it."""

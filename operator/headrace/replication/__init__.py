@@ -26,6 +26,7 @@ from headrace.replication.progress import (
     Loss,
     Progress,
     ProgressKey,
+    Switch,
     Writer,
     progress_topic,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "ProgressKey",
     "ReplicationPolicy",
     "StoredCheckpoint",
+    "Switch",
     "SyncedOffsets",
     "TopicFilter",
     "Translated",

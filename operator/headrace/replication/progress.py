@@ -89,6 +89,20 @@ class Confirmed:
 
 
 @dataclass(frozen=True)
+class Switch:
+    """A fail-over: from here on the partition of the target is a copy no more, but the original."""
+
+    time_ms: int
+    """Unix time."""
+    planned: bool
+    """Whether the source was copied to its end."""
+    source_end: int
+    """Of the source's log; the highest that was seen, where the source did not answer."""
+    target_end: int
+    """Of the target's log, once no writer of the flow could append any more."""
+
+
+@dataclass(frozen=True)
 class Progress:
     """Where to resume, and who stored it."""
 
@@ -127,6 +141,8 @@ class Progress:
     fencing: tuple[Writer, ...] = ()
     """Earlier owners that ``writer`` is about to fence: until that is done it appends nothing, and
     whoever takes over from it has to fence these, too."""
+    switch: Switch | None = None
+    """The partition was failed over: nobody copies it."""
     version: int = _VERSION
     """Rises only when an older headrace must not read it: that one leaves out fields that it does
     not know, and an older driver writes without them, so that a roll-back loses no position."""

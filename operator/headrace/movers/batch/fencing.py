@@ -7,6 +7,7 @@ high watermark: what a coordinator answers is a promise.
 
 from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping
 from itertools import chain
+from math import inf
 from typing import Any, TypeVar
 
 from headrace.api import ClusterAccess, TopicPartition
@@ -25,7 +26,7 @@ from headrace.kafka.wire import (
 )
 from headrace.logs import get_logger
 from headrace.movers.batch.tail import Tail
-from headrace.movers.lane import Before, Resumed
+from headrace.movers.lane import Before, Closed, Resumed
 from headrace.replication import Writer
 from headrace.replication.reconcile import Marker, Outcome, Record, Stored, reconcile
 
@@ -62,20 +63,40 @@ class MarkerFencing:
         self, own: Writer, partitions: Mapping[TopicPartition, Before]
     ) -> dict[TopicPartition, Resumed | Retriable]:
         """See ``Fencing.resume``."""
-        with _Clients(self) as (loop, source, target):
-            leaderless = _leaderless(target, partitions.values())
-            closing: dict[str, set[TopicPartition]] = {}
-            for before in partitions.values():
-                for writer in before.writers if before.target not in leaderless else ():
-                    closing.setdefault(writer.transactional_id, set()).add(before.target)
-            marked: dict[str, ProducerIdentity] = {}
-            if closing:
-                marked = _wait(loop, _close(target, own, closing), 4 * _WITHIN_S)
+        with _Clients(self) as (_, source, target):
+            leaderless, marked = _marked(target, own, partitions.values())
             return {
                 at: leaderless.get(before.target)
                 or _resumed(source, target, at, before, _fences(before, marked))
                 for at, before in partitions.items()
             }
+
+    def close(
+        self, own: Writer, partitions: Mapping[TopicPartition, Before]
+    ) -> dict[TopicPartition, Closed | Retriable]:
+        """See ``Fencing.close``."""
+        with _Clients(self) as (_, _, target):
+            leaderless, marked = _marked(target, own, partitions.values())
+            return {
+                at: leaderless.get(before.target)
+                or _closed(target, before, _fences(before, marked))
+                for at, before in partitions.items()
+            }
+
+
+def _marked(
+    target: Cluster, own: Writer, partitions: Collection[Before]
+) -> tuple[dict[TopicPartition, Retriable], dict[str, ProducerIdentity]]:
+    """Let markers be written, but for the partitions that have no leader."""
+    leaderless = _leaderless(target, partitions)
+    closing: dict[str, set[TopicPartition]] = {}
+    for before in partitions:
+        for writer in before.writers if before.target not in leaderless else ():
+            closing.setdefault(writer.transactional_id, set()).add(before.target)
+    marked: dict[str, ProducerIdentity] = {}
+    if closing:
+        marked = _wait(target.loop, _close(target, own, closing), 4 * _WITHIN_S)
+    return leaderless, marked
 
 
 def _leaderless(target: Cluster, partitions: Iterable[Before]) -> dict[TopicPartition, Retriable]:
@@ -193,6 +214,27 @@ def _resumed(
         repeated=resume.doubled_at_most,
     )
     return resumed
+
+
+def _closed(target: Cluster, before: Before, fences: Mapping[int, int]) -> Closed | Retriable:
+    """Once the markers are read."""
+    records, awaited = 0, dict(fences)
+    ids = {writer.producer_id for writer in before.writers}
+    entries = Tail(
+        target, before.target, before.target_offset, patience_s=_READ_WITHIN_S
+    ).of_target()
+    try:
+        while awaited:
+            entry = next(entries)
+            if isinstance(entry, Record):
+                records += entry.producer_id in ids
+            elif entry.producer_epoch >= awaited.get(entry.producer_id, inf):
+                del awaited[entry.producer_id]
+    except Fatal as error:  # no right to read the target, say: then no fence was seen
+        log.warning("not read", partition=str(before.target), why=str(error))
+    except Retriable as error:
+        return error
+    return Closed(records, frozenset(ids - fences.keys() | awaited.keys()) | before.unfenced)
 
 
 def _reconciled(

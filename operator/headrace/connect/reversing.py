@@ -1,0 +1,116 @@
+"""The way back after a fail-over: where the reverse flow begins, kept as its progress."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from headrace.api import TopicPartition
+from headrace.connect.both_clusters import known_topic_ids
+from headrace.connect.checkpoint_log import CheckpointLog
+from headrace.connect.context import FlowContext
+from headrace.connect.fail_over import Survey
+from headrace.connect.switching import identify
+from headrace.errors import Fatal, InvalidSpec
+from headrace.kafka import Position
+from headrace.replication import Checkpoint, Progress, StoredCheckpoint
+
+
+class Begin(NamedTuple):
+    """Of a partition."""
+
+    source_offset: int
+    """At the new source: what came there since the switch."""
+    target_offset: int
+    """At the old source: where its log ends."""
+    unsent: int
+    """Offsets that the old source has and never sent: what is copied follows them."""
+    progress: Progress | None
+    """Of the reverse flow, as it is stored already."""
+
+    @property
+    def made(self) -> bool:
+        """Whether this fail-over was reversed before."""
+        one = self.progress
+        return one is not None and one.switch is None and one.source_offset >= self.source_offset
+
+
+def survey_back(
+    there: FlowContext, back: FlowContext, found: Survey
+) -> dict[TopicPartition, Begin]:
+    """``there`` is failed over, and ``back`` is its reverse. Raises ``InvalidSpec`` for a flow that
+    is not failed over, and where the reverse flow has copied before it was."""
+    if open_ := [at for at, one in found.partitions.items() if one.switch is None]:
+        raise InvalidSpec(
+            f"{there.name} is not failed over ({min(open_)} has no switch): "
+            f"`headrace failover {there.name}` comes first"
+        )
+    ends = back.target.offsets(found.partitions, Position.LATEST)
+    back.progress.start()
+    back.progress.read_to_end()
+    begins = {}
+    for at, one in found.partitions.items():
+        assert one.switch is not None
+        assert one.stored is not None
+        unsent = max(0, ends[at] - one.stored.source_offset)
+        begins[at] = Begin(one.switch.target_end, ends[at], unsent, back.stored(at))
+    for at, begin in begins.items():
+        stored = begin.progress
+        if stored is not None and stored.switch is None and not begin.made:
+            raise InvalidSpec(
+                f"a flow copies {at} from {back.source.name} to {back.target.name} already, and is "
+                f"at offset {stored.source_offset}, before the fail-over: stop it, and fail it over"
+            )
+    return begins
+
+
+def begin(back: FlowContext, begins: Mapping[TopicPartition, Begin]) -> None:
+    """Store where the reverse flow begins; those that are made stay. Raises ``Retriable``."""
+    begins = {at: one for at, one in begins.items() if not one.made}
+    if not begins:
+        return
+    ids = known_topic_ids(back, {at.topic for at in begins})
+    own, owner = identify(back, "reverse"), f"reverse by {back.driver.incarnation}"
+    back.progress.write(
+        {
+            back.progress_key(at): Progress(
+                source_topic_id=ids[at.topic][0],
+                source_offset=one.source_offset,
+                leader_epoch=-1,
+                target_topic_id=ids[at.topic][1],
+                target_offset=one.target_offset,
+                epoch=one.progress.epoch + 1 if one.progress else 1,
+                filter_generation=0,
+                owner=owner,
+                writer=own,
+            )
+            for at, one in begins.items()
+        }
+    )
+    back.progress.read_to_end()
+    for at in begins:
+        stored = back.stored(at)
+        if stored is None or stored.owner != owner:
+            raise Fatal(f"{stored.owner if stored else 'nobody'} took {at} meanwhile: stop that")
+
+
+def hand_over_groups(there: FlowContext, back: FlowContext) -> None:
+    """What groups have committed at the old source is headrace's to change: nobody has read on
+    there. A checkpoint of the reverse flow says so, before its first own one."""
+    forward, backward = CheckpointLog(there), CheckpointLog(back)
+    try:
+        forward.prepare()
+        written = forward.of_flow()
+        committed, _ = back.target.committed({group for group, _ in written})
+        backward.prepare()
+        made = []
+        for (group, at), stored in written.items():
+            held = committed.get(group, {}).get(at)
+            here = stored.checkpoint.target_offset
+            if held is not None:
+                one = Checkpoint(group, at.topic, at.partition, here, held.offset, held.metadata)
+                known = backward.before(one.key())
+                if known is None or known.checkpoint.source_offset < here:
+                    made.append(StoredCheckpoint(one, (held.offset,)))
+        backward.write(made)
+    finally:
+        forward.close()
+        backward.close()
