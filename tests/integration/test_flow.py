@@ -87,12 +87,13 @@ def test_the_next_run_goes_on_where_the_last_stopped(
     assert read(spec(west), topic) == read(spec(east), topic)
 
 
+@pytest.mark.parametrize("mover", ["Auto", "Record"])
 def test_a_killed_driver_loses_nothing(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    *, east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil, mover: str
 ) -> None:
     topic = make_topic(spec(east), unique("killed"), 8)
     with (
-        FlowRun(tmp_path, [manifest("killed", east, west, topic)]) as run,
+        FlowRun(tmp_path, [manifest("killed", east, west, topic, mover=mover)]) as run,
         Load(spec(east), topic, 8, per_second=2_000),
     ):
         wait_until(lambda: count(spec(west), f"east.{topic}") > 5_000, within_s=60)
@@ -113,7 +114,9 @@ def test_a_killed_driver_loses_nothing(
         wait_until(lambda: len(run.drivers()) == 2, within_s=60)
         copied = count(spec(west), f"east.{topic}")
         wait_until(lambda: count(spec(west), f"east.{topic}") > copied + 4_000, within_s=60)
-    _assert_complete(east, west, topic, tmp_path)
+        movers = {unit["mover"] for unit in run.settled() if unit["type"] == "SourceTask"}
+    found = _assert_complete(east, west, topic, tmp_path)
+    assert (movers, found.repeated) == ({"Batch"}, 0) or mover == "Record"
 
 
 def test_a_killed_broker_of_the_target_loses_nothing(

@@ -28,6 +28,7 @@ from headrace.kafka import (
     Topic,
     TopicConfig,
 )
+from headrace.kafka.wire import UnsupportedBroker
 from headrace.movers import Clients
 
 Report = Callable[[KafkaError | None, "FakeMessage"], None]
@@ -592,7 +593,14 @@ class FakeKafka:
             consumer=cast("Callable[..., Consumer]", self._consumer),
             producer=cast("Callable[..., Producer]", self._producer),
             admin=cast("Callable[[ClusterAccess], Admin]", self._admin),
+            check_clusters=self._check_clusters,
         )
+
+    def _check_clusters(self, source: ClusterAccess, target: ClusterAccess) -> None:
+        """The wire client has no brokers to talk to here."""
+        for access in (source, target):
+            self.clusters[access.alias].cluster_id()
+        raise UnsupportedBroker("these clusters are in memory")
 
     def _admin(self, access: ClusterAccess) -> FakeCluster:
         return self.clusters[access.alias]

@@ -303,10 +303,12 @@ class ReplicationFlowSpec(Model):
     """AtLeastOnce may repeat records after a failure, ExactlyOnce never does; both read committed
     records only (MirrorMaker 2 copies aborted ones by default)."""
     mover: Mover = Mover.AUTO
-    """How data is copied. Record: record by record. Batch: batches as they are, in a fraction of
-    the time; those that a target would refuse so are rebuilt of their records. Of the clusters'
-    config, Batch takes client.id and the source's client.rack. Batch repeats nothing after a crash.
-    Auto: Record."""
+    """How data is copied. Batch: batches as they are, in a fraction of the time; those that a
+    target would refuse so are rebuilt of their records. It repeats nothing after a crash, and takes
+    client.id and the source's client.rack of the clusters' config. Record: record by record. Auto:
+    Batch, unless a broker is older than Kafka 3.3, the target has no transactions, or a cluster's
+    config sets compression.type, compression.codec, compression.level, broker.address.family or
+    client.dns.lookup; the condition BatchNotPossible says so then."""
     batch_verification: BatchVerification = BatchVerification.SAMPLED
     """Which of the batches that are copied whole are read back from the target, and compared with
     what the source gave: Sampled, one a second of each task; Full, every one, and a task copies no

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from headrace.api.extensions import Rule
+from headrace.api.flow import Mover
 from headrace.api.losses import LostOffsets
 from headrace.api.meta import API_VERSION, Conditions, ObjectMeta
 from headrace.api.model import Count, Model, Name, Text, Timestamp, dump
@@ -135,7 +136,10 @@ class ReplicationTaskStatus(Model):
     lag_seconds: Count | None = None
     """Age of the oldest of them."""
     bytes_per_second: Count | None = None
-    """Bytes of keys and values copied a second."""
+    """Bytes of keys and values copied a second; with mover Batch as they are sent, compressed."""
+    mover: Mover | None = None
+    """How a source task copies: Batch or Record. BatchNotPossible says why spec.mover: Auto is
+    Record."""
     skipped_records: Count | None = None
     """Records that the target refused and that were skipped, since the task exists."""
     dead_lettered_records: Count | None = None

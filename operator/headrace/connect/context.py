@@ -1,5 +1,6 @@
 """What every unit of one flow shares on one driver."""
 
+import threading
 import time
 from functools import cached_property
 from pathlib import Path
@@ -13,8 +14,8 @@ from headrace.api import (
     Resets,
     TopicPartition,
 )
+from headrace.api import Mover as MoverName
 from headrace.api.flow import Location
-from headrace.api.flow import Mover as MoverName
 from headrace.clock import Clock
 from headrace.connect.contested import Contested
 from headrace.connect.handover import DriverIdentity
@@ -23,7 +24,17 @@ from headrace.connect.stall_detector import StallDetector
 from headrace.errors import InvalidSpec
 from headrace.kafka import Admin
 from headrace.logs import get_logger
-from headrace.movers import KAFKA, BatchMover, Clients, DeadLetters, Mover, ProgressLog, RecordMover
+from headrace.movers import (
+    KAFKA,
+    BatchMover,
+    Choice,
+    Clients,
+    DeadLetters,
+    Mover,
+    ProgressLog,
+    RecordMover,
+    choose,
+)
 from headrace.replication import (
     NameFilter,
     Progress,
@@ -66,17 +77,33 @@ class FlowContext:
         self.progress = ProgressLog(self.target_access, spec.source.alias, clients, clock)
         self.dead_letters = DeadLetters(self.target_access, clients, clock)
         self._offset_syncs: dict[Location, OffsetSyncWriter] = {}
-        self.mover = self._make_mover(clients)
+        self._mover: Mover | None = None
+        self._choosing = threading.Lock()
+        self.choice: Choice | None = None
+        """Which mover it is; ``None`` until it is needed."""
         self.stall_detector = StallDetector(clock)
         self._contested: dict[str, Contested] = {}
 
-    def _make_mover(self, clients: Clients) -> Mover:
+    @property
+    def mover(self) -> Mover:
+        """Chosen when it is first needed, then the same one for good. Waits for brokers, and raises
+        ``Retriable`` while none answers."""
+        with self._choosing:
+            if self._mover is None:
+                self._mover = self._make_mover()
+            return self._mover
+
+    def _make_mover(self) -> Mover:
         source, target, name = self.source_access, self.target_access, self.policy.target_topic
-        if self.spec.mover is MoverName.BATCH:
+        self.choice = choose(self.spec, source, target, self.clients.check_clusters)
+        log.info(
+            "mover", flow=self.name, mover=str(self.choice.mover), why_not_batch=self.choice.why
+        )
+        if self.choice.mover is MoverName.BATCH:
             return BatchMover(
                 source, target, name, verification=lambda: self.spec.batch_verification
             )
-        return RecordMover(source, target, name, clients, self.clock)
+        return RecordMover(source, target, name, self.clients, self.clock)
 
     def change(self, flow: ReplicationFlow) -> None:
         """Follow a changed spec, but not its clusters, policy and mover: those need other clients.

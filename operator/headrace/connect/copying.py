@@ -141,9 +141,13 @@ class Copying:
             self.lane = self._make_lane()
 
     def _make_lane(self) -> Lane:
-        return self._context.mover.lane(
+        # Behind a restore, or a standby's warm-up: which mover it is was found out there.
+        lane = self._context.mover.lane(
             self._task.id, self._broker_away, self._task.reported.copied
         )
+        assert self._context.choice is not None
+        self._life.observe(mover=self._context.choice.mover)
+        return lane
 
     def _broker_away(self, message: str) -> None:
         self._life.note(Retriable(f"{message}; trying again"))
@@ -165,7 +169,7 @@ class Copying:
             self._renew()
             return 0
         try:
-            moved = lane.run_once()
+            moved = self._run(lane)
         except Retriable as error:
             self.retry_all(error)
             return 0
@@ -175,6 +179,12 @@ class Copying:
         if moved:
             self._progress.moved()
         return moved
+
+    def _run(self, lane: Lane) -> int:
+        if self._progress.unanswered:
+            lane.poll()
+            return 0
+        return lane.run_once()
 
     def retry_all(self, error: Retriable) -> None:
         """``retry`` with all partitions that are open."""

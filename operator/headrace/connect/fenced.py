@@ -114,7 +114,13 @@ def with_new_epoch(context: FlowContext, ownership: Ownership, starts: Starts) -
     if fencing is None or not any(start.writer for start in starts.values()):
         return starts
     own = _identify(context, ownership, fencing)
-    return {at: start._replace(writer=own) for at, start in starts.items()}
+    following = {at: start._replace(writer=own) for at, start in starts.items()}
+    if own is not None and any(
+        start.writer and start.writer.id != own.id for start in starts.values()
+    ):
+        # The id has expired, or its epochs are spent. Whoever fences us has to know the new one.
+        context.progress.write(records(context, ownership, following))
+    return following
 
 
 def _identify(context: FlowContext, ownership: Ownership, fencing: Fencing) -> Writer | None:

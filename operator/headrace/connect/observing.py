@@ -5,6 +5,7 @@ from concurrent.futures import Executor
 
 from headrace.api import TaskPhase, TopicPartition, TopicPartitions
 from headrace.connect.copying import Copying
+from headrace.connect.observations import batch_not_possible
 from headrace.connect.pausing import Pausing
 from headrace.connect.resets import resets_done
 from headrace.connect.source_status import Partitions
@@ -96,7 +97,13 @@ class Observing:
             self._pausing.partitions,
         )
         reset = resets_done(self._context.resets, progress.starts)
-        more = (*self._contested.conditions, *self._stuck.conditions, *reset, *progress.conditions)
+        more = (
+            *self._contested.conditions,
+            *self._stuck.conditions,
+            *reset,
+            *progress.conditions,
+            *batch_not_possible(self._context.choice),
+        )
         self._reported.observe(known, self._unread_lag, more)
         self._acknowledge_assignment(lane)
 

@@ -46,6 +46,7 @@ def warm_up(context: FlowContext, partitions: Set[TopicPartition]) -> None:
     _, leaderless = describe_topics(context, partitions)
     reachable = partitions - leaderless.keys()
     find_offsets(context, reachable)
+    log.debug("standing by", flow=context.name, mover=type(context.mover).__name__)
 
 
 def restore(

@@ -47,8 +47,9 @@ def settle(
 def store_settled(
     context: FlowContext, progress: TaskProgress, partitions: frozenset[TopicPartition]
 ) -> Restored:
-    """The part of ``settle`` that may be repeated."""
+    """The part of ``settle`` that may be repeated. Nothing is to be opened after it: the epoch of
+    what is settled has served its lane."""
     context.progress.read_to_end()
     progress.check_owner(partitions)
     progress.write(progress.settled)
-    return Restored(progress.settled, {})
+    return Restored({}, {})

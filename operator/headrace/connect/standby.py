@@ -24,9 +24,8 @@ class Standby:
         self._asking.put_off(_FIRST_S * random.uniform(0.5, 1.0))
 
     def advance(self) -> bool:
-        """Have clients, and send what is due; whether the brokers answered."""
+        """Send what is due, and have clients once brokers answer; whether they do."""
         if self._asking.due:
-            self._copying.warm_up()
             self._asking.start(partial(warm_up, self._context, self._copying.partitions))
         if self._asking.done:
             try:
@@ -35,6 +34,7 @@ class Standby:
                 self._life.retrying(error)
                 self._asking.back_off()
             else:
+                self._copying.warm_up()
                 self._life.recovered()
                 self._asking.succeeded()
                 self._asking.put_off(_INTERVAL_S)

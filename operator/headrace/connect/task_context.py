@@ -48,13 +48,14 @@ class TaskContext:
         log = get_logger(__name__).bind(flow=flow.name, task=id.name)
         life = LifeCycle(ownership, log, flow.clock, changed, restarts)
         syncing = OffsetSyncing(flow, check_pool)
+        reported = SourceStatus(life, flow.clock, partial(sentence, flow))
         return cls(
             id=id,
             flow=flow,
             life=life,
             log=log,
-            progress=TaskProgress(flow, ownership, syncing),
+            progress=TaskProgress(flow, ownership, syncing, reported.copied),
             contested=flow.contested(id.name),
             syncing=syncing,
-            reported=SourceStatus(life, flow.clock, partial(sentence, flow)),
+            reported=reported,
         )

@@ -10,20 +10,30 @@ from headrace.connect.offset_syncing import OffsetSyncing
 from headrace.connect.ownership import Ownership, OwnershipLost
 from headrace.connect.starts import Start, Starts, records
 from headrace.errors import HeadraceError, Retriable
-from headrace.movers import ANSWER_S, Lane, OffsetGone, Storing, TargetLoss
+from headrace.movers import ANSWER_S, Copied, Lane, OffsetGone, Storing, TargetLoss
 from headrace.replication import Loss
 
 _SILENCE_S = 0.2
+_MOST_BYTES = 64 << 20
+"""So much is copied at most before progress is due: whoever takes over reads it again, to compare
+or to copy it. (After a second it is due in any case: see ``TaskLoop``.)"""
+_UNANSWERED_S = 2.0
+"""So long a task copies on without an answer to what it stores, for the same reason."""
 _LONGEST_S = 60.0
-"""So long a task copies on without an answer to what it stores. A new lane repeats what was on its
-way, so that no election and no restart of a broker may make one."""
+"""So long it waits for one. A new lane repeats what was on its way, so that no election and no
+restart of a broker may make one."""
 
 
 class TaskProgress:
     """Not thread-safe, except for ``check_owner`` and ``write``."""
 
-    def __init__(self, context: FlowContext, ownership: Ownership, syncing: OffsetSyncing) -> None:
+    def __init__(
+        self, context: FlowContext, ownership: Ownership, syncing: OffsetSyncing, copied: Copied
+    ) -> None:
+        """``copied``: by all lanes that the task has."""
         self._context, self.ownership, self._syncing = context, ownership, syncing
+        self._copied, self._sent_at_bytes = copied, 0
+        """How much was copied when progress was sent last."""
         self._starts: Starts = {}
         self._storing: Storing | None = None
         """What the target has not answered yet."""
@@ -94,9 +104,25 @@ class TaskProgress:
 
     @property
     def commit_requested(self) -> bool:
-        """When the source has fallen silent: a kill now should repeat nothing."""
+        """When the source has fallen silent, so that a kill now repeats nothing; and when much was
+        copied since progress was sent last, which is stored."""
         since = self._moved_at
-        return since is not None and self._context.clock.monotonic() - since > _SILENCE_S
+        if since is None:
+            return False
+        if self._copied.bytes - self._sent_at_bytes >= _MOST_BYTES and self._answered:
+            return True
+        return self._context.clock.monotonic() - since > _SILENCE_S
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether nothing more should be copied until what was sent is stored."""
+        late = self._storing is not None and self._storing.unanswered_for(_UNANSWERED_S)
+        return late and not self._answered
+
+    @property
+    def _answered(self) -> bool:
+        """Whether no answer is to come; the last one may not be taken yet."""
+        return self._storing is None or self._storing.answered
 
     def check_owner(self, partitions: Iterable[TopicPartition]) -> None:
         """``OwnershipLost`` when progress names a later owner of a partition."""
@@ -123,6 +149,7 @@ class TaskProgress:
             self._confirmed -= unstored.keys()
             entries = records(self._context, self.ownership, unstored)
             self._sent()
+            self._sent_at_bytes = self._copied.bytes
             with self.commits.counting_failure():
                 self._storing = self._context.progress.send(entries, _LONGEST_S)
         elif not lane.in_flight:
@@ -163,7 +190,7 @@ class TaskProgress:
         since = self._unstored_since
         if since is None or self._context.clock.monotonic() - since[0] <= ANSWER_S:
             return ()
-        return (not_stored(self._context.target.name, since[1], _LONGEST_S),)
+        return (not_stored(self._context.target.name, since[1]),)
 
     @property
     def unstored_loss(self) -> bool:

@@ -41,7 +41,7 @@ COPIED_BYTES = Described(
     "headrace_task_copied_bytes_total",
     "counter",
     "Bytes of keys and values that the target has acknowledged, since the task began on this "
-    "driver; with `spec.mover: Batch` as they are sent, compressed.",
+    "driver; with mover Batch as they are sent, compressed.",
     _TASK,
 )
 RESTAMPED = Described(
@@ -69,7 +69,7 @@ BATCHES = Described(
     "headrace_task_batches_total",
     "counter",
     "Batches that were sent as they are (path copied), or taken apart and sent as new ones (path "
-    "rebuilt), since the task began on this driver; 0 with `spec.mover: Record`.",
+    "rebuilt), since the task began on this driver; 0 with mover Record.",
     (*_TASK, "path"),
 )
 BATCH_BYTES = Described(
@@ -133,9 +133,9 @@ CONDITION = Described(
     "headrace_task_condition",
     "gauge",
     "1 while the condition (DataLossDetected, ForeignWriter, RecordsLeftOut, PartitionContested, "
-    "TransactionHanging, TombstonesAtRisk, RecordsMayRepeat, ProgressNotStored) of a source task "
-    "is True, else 0; of the source connector, which reports topics that were deleted, "
-    "DataLossDetected alone.",
+    "TransactionHanging, TombstonesAtRisk, RecordsMayRepeat, ProgressNotStored, "
+    "BatchNotPossible) of a source task is True, else 0; of the source connector, which reports "
+    "topics that were deleted, DataLossDetected alone.",
     (*_TASK, "condition"),
 )
 LOST_OFFSETS = Described(
@@ -182,6 +182,7 @@ _CONDITIONS = (
     ConditionType.TOMBSTONES_AT_RISK,
     ConditionType.RECORDS_MAY_REPEAT,
     ConditionType.PROGRESS_NOT_STORED,
+    ConditionType.BATCH_NOT_POSSIBLE,
 )
 
 

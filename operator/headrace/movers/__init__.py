@@ -1,11 +1,12 @@
 """Copies records from partition to partition, keeping their progress on the target.
 
 A source task has a ``Lane`` of its flow's ``Mover``: ``lane`` is that interface, ``record`` and
-``batch`` are the movers. ``Clients`` is where ``RecordMover``, ``ProgressLog`` and ``DeadLetters``
-get their Kafka clients from.
+``batch`` are the movers, ``choosing`` says which one a flow has. ``Clients`` is where
+``RecordMover``, ``ProgressLog`` and ``DeadLetters`` get their Kafka clients from.
 """
 
 from headrace.movers.batch import BatchMover
+from headrace.movers.choosing import Choice, choose
 from headrace.movers.clients import KAFKA, Clients
 from headrace.movers.copied_runs import Run
 from headrace.movers.dead_letters import DeadLetters, context_headers
@@ -34,6 +35,7 @@ __all__ = [
     "KAFKA",
     "BatchMover",
     "Before",
+    "Choice",
     "Clients",
     "Copied",
     "CopyFrom",
@@ -53,5 +55,6 @@ __all__ = [
     "SourceRecord",
     "Storing",
     "TargetLoss",
+    "choose",
     "context_headers",
 ]

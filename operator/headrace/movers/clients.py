@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from headrace.api import ClusterAccess
 from headrace.kafka import Admin, Consumer, Producer, make_consumer, make_producer
+from headrace.movers.batch.requirements import check_clusters
+from headrace.movers.choosing import CheckClusters
 
 
 @dataclass(frozen=True)
@@ -14,6 +16,7 @@ class Clients:
     consumer: Callable[..., Consumer] = make_consumer
     producer: Callable[..., Producer] = make_producer
     admin: Callable[[ClusterAccess], Admin] = Admin
+    check_clusters: CheckClusters = check_clusters
 
 
 KAFKA = Clients()

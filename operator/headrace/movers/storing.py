@@ -38,23 +38,30 @@ class Storing:
             self._error = self._error or error
             self._outstanding -= 1
 
+    @property
+    def answered(self) -> bool:
+        """Whether all of it is acknowledged or refused, by now."""
+        self._poll(0)
+        return self._outstanding == 0
+
     def done(self) -> bool:
         """Whether all of it is acknowledged; raises what refused some of it, or ``Retriable`` when
         there was no answer in time."""
         self._poll(0)
         if self._error is not None:
             raise translate(self._error, self._tried)
-        if self._unanswered_for(self._timeout_s):
+        if self.unanswered_for(self._timeout_s):
             raise Retriable(f"could not {self._tried}: no answer within {self._timeout_s:.0f} s")
         return self._outstanding == 0
 
     @property
     def late(self) -> str:
         """A sentence when an answer is late."""
-        late = self._unanswered_for(ANSWER_S)
+        late = self.unanswered_for(ANSWER_S)
         return f"waiting to {self._tried}: no answer within {ANSWER_S:.0f} s" if late else ""
 
-    def _unanswered_for(self, seconds: float) -> bool:
+    def unanswered_for(self, seconds: float) -> bool:
+        """Whether that is so, by the reports that have been received."""
         return self._outstanding > 0 and self._clock.monotonic() - self._began_s > seconds
 
     def wait(self) -> None:

@@ -65,6 +65,7 @@ _CONDITIONS = (
     ConditionType.TOMBSTONES_AT_RISK,
     ConditionType.RECORDS_MAY_REPEAT,
     ConditionType.PROGRESS_NOT_STORED,
+    ConditionType.BATCH_NOT_POSSIBLE,
     ConditionType.ASSIGNMENT_FAILED,
     ConditionType.DRIVER_UNRESPONSIVE,
     ConditionType.RECONCILIATION_PAUSED,

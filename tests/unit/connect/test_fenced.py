@@ -32,13 +32,15 @@ class FakeFencing:
         self.put_off: dict[TopicPartition, Retriable] = {}
         self.expired: set[int] = set()
         """Producer ids that cannot be fenced any more."""
+        self.next_id = 0
+        """Rises when the coordinator has forgotten an id, or spent its epochs."""
 
     def identify(self, transactional_id: str) -> Writer:
         if isinstance(self.error, Fatal):
             raise self.error
         self.meanwhile()
         epoch = self.epochs[transactional_id] = self.epochs.get(transactional_id, -1) + 1
-        return Writer(transactional_id, hash(transactional_id) % 1000, epoch)
+        return Writer(transactional_id, hash(transactional_id) % 1000 + self.next_id, epoch)
 
     def resume(
         self, own: Writer, partitions: Mapping[TopicPartition, Before]
@@ -286,6 +288,53 @@ def test_each_lane_has_an_epoch_of_its_own(made: Made) -> None:
     writer = scene.stored(P0).writer
     assert writer is not None
     assert writer.producer_epoch == 1
+
+
+def stall(scene: Scene) -> None:
+    """The lane is renewed, once the pool has settled it."""
+    scene.clock.advance(2)
+    scene.context.stall_detector.beat()
+    scene.task.process()
+
+
+def test_another_producer_id_is_stored_before_anything_is_appended(made: Made) -> None:
+    scene = made(P0)
+    scene.start()
+    before = scene.stored(P0).writer
+    fence(scene).next_id = 1000
+    stall(scene)
+    scene.restore_pool.run()
+    after = scene.stored(P0).writer
+    assert before
+    assert after
+    assert after.producer_id == before.producer_id + 1000
+
+
+def test_a_task_that_comes_back_while_it_stores_what_was_settled_has_another_epoch(
+    made: Made,
+) -> None:
+    scene = made(P0)
+    scene.start()
+    fill(scene, 1)
+    scene.run_once()
+    stall(scene)
+    scene.target.away = True
+    scene.restore_pool.run()
+    scene.task.suspend()
+    scene.target.away = False
+    assert not scene.task.close(), "what was settled could not be stored"
+    scene.clock.advance(0.5)
+    scene.context.stall_detector.beat()
+    assert not scene.task.close()
+    scene.restore_pool.run()
+    scene.task.resume()
+    scene.target.write(TopicPartition(COPY, 0), MARKER)  # of the fence
+    fill(scene, 2)
+    scene.settle()
+    scene.settle()
+    writer = scene.stored(P0).writer
+    assert writer
+    assert (writer.producer_epoch, scene.position()) == (1, 3)
 
 
 def test_a_partition_that_cannot_be_fenced_now_delays_no_other(made: Made) -> None:

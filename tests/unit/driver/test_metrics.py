@@ -168,6 +168,7 @@ def test_conditions_count_when_they_are_true() -> None:
         (*SOURCE_TASK, "TombstonesAtRisk"): 0,
         (*SOURCE_TASK, "RecordsMayRepeat"): 0,
         (*SOURCE_TASK, "ProgressNotStored"): 0,
+        (*SOURCE_TASK, "BatchNotPossible"): 0,
     }
 
 

@@ -1,0 +1,79 @@
+"""Whether two clusters have what the batch mover needs: asked once, before it is chosen."""
+
+from headrace.api import ClusterAccess
+from headrace.errors import Fatal, GaveUp, HeadraceError, Retriable
+from headrace.kafka.wire import (
+    Cluster,
+    Loop,
+    Refused,
+    Reply,
+    Settings,
+    Transactions,
+    UnsupportedBroker,
+    start,
+)
+
+_CONNECT_S = 3.0
+"""A broker that is away holds up the first task by so much."""
+_COORDINATOR_S = 15.0
+"""The first who asks for a coordinator has its topic created, which takes a second or two."""
+_ALL_S = 60.0
+_TRANSACTIONS = "__transaction_state"
+
+
+class NoTransactions(Fatal):
+    """A target that cannot create the topic of its transactions."""
+
+
+def check_clusters(
+    source: ClusterAccess, target: ClusterAccess, *, coordinator_s: float = _COORDINATOR_S
+) -> None:
+    """Raises ``UnsupportedBroker`` and ``NoTransactions``; ``Retriable`` while no broker answers.
+
+    Brokers that are away are not asked, nor is one that comes later. A missing right is no obstacle
+    here: without it the mover copies, and fences nobody.
+    """
+    loop = Loop()
+    settings = Settings(connect_timeout_s=_CONNECT_S)
+    clusters = [Cluster(loop, access, settings) for access in (source, target)]
+    try:
+        for cluster in clusters:
+            loop.wait(start(_check_versions(cluster)), _ALL_S)
+        loop.wait(start(_check_coordinator(clusters[1], coordinator_s)), _ALL_S)
+    except GaveUp as error:
+        raise Retriable(f"could not find out which mover can be used: {error}") from error
+    finally:
+        for cluster in clusters:
+            cluster.close()
+        loop.close()
+
+
+async def _check_versions(cluster: Cluster) -> None:
+    """Of each broker that can be reached: a connection begins with that."""
+    view = await cluster.refresh()
+    opening: list[Reply[object]] = [start(cluster.connection(node)) for node in view.brokers]
+    for reply in opening:
+        try:
+            await reply
+        except UnsupportedBroker:
+            raise
+        except HeadraceError:  # one that is away, or where a login fails
+            continue
+
+
+async def _check_coordinator(target: Cluster, within_s: float) -> None:
+    try:
+        await Transactions(target, "headrace-").find(timeout_s=within_s)
+    except Refused as error:
+        if error.code.name != "coordinator_not_available":
+            return
+        view = await target.refresh([_TRANSACTIONS])
+        topic = view.topics.get(_TRANSACTIONS)
+        if topic is not None and topic.error.name == "unknown_topic_or_partition":
+            raise NoTransactions(
+                f"{target.name} has no transaction coordinator, and has not created "
+                f"{_TRANSACTIONS}: are there as many brokers as its "
+                "transaction.state.log.replication.factor?"
+            ) from error
+    except HeadraceError:
+        return  # a take-over asks again, and says what is missing

@@ -1,0 +1,66 @@
+"""What ``mover: Auto`` is."""
+
+from typing import Any
+
+import pytest
+
+from headrace.api import ClusterAccess, Mover, Reason, ReplicationFlow
+from headrace.errors import Retriable
+from headrace.kafka.errors import Unreachable
+from headrace.kafka.wire import UnsupportedBroker
+from headrace.movers import Choice, choose
+from headrace.movers.batch.requirements import NoTransactions
+from headrace.movers.choosing import FOR_RECORDS, CheckClusters
+
+
+def choice(check: CheckClusters | Exception | None = None, **spec: Any) -> Choice:
+    source = {"alias": "east", "bootstrapServers": "a:1", "config": spec.pop("source", {})}
+    target = {"alias": "west", "bootstrapServers": "b:1", "config": spec.pop("target", {})}
+    smallest = {"source": source, "target": target, "topics": {"include": ["orders"]}}
+    flow = ReplicationFlow.model_validate({"metadata": {"name": "f"}, "spec": smallest | spec})
+
+    def answer(*_: ClusterAccess) -> None:
+        if isinstance(check, Exception):
+            raise check
+
+    return choose(
+        flow.spec,
+        ClusterAccess(flow.spec.source, "spec.source"),
+        ClusterAccess(flow.spec.target, "spec.target"),
+        answer,
+    )
+
+
+def test_auto_is_batch() -> None:
+    harmless = {"client.id": "x", "linger.ms": "50", "batch.size": "1000"}
+    assert choice(source=harmless, target=harmless) == Choice(Mover.BATCH)
+
+
+@pytest.mark.parametrize("setting", FOR_RECORDS)
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_setting_that_changes_what_is_copied_is_for_records(setting: str, side: str) -> None:
+    found = choice(AssertionError("no broker has to be asked"), **{side: {setting: "x"}})
+    assert found[:2] == ("Record", "SettingForRecords")
+    assert found.why.startswith(f"spec.{side}.config sets {setting}, ")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (UnsupportedBroker("a:1 is too old"), Reason.BROKER_TOO_OLD),
+        (NoTransactions("west has no transaction coordinator"), Reason.NO_TRANSACTIONS),
+    ],
+)
+def test_what_the_clusters_lack_is_named(error: Exception, reason: Reason) -> None:
+    assert choice(error) == Choice(Mover.RECORD, reason, str(error))
+
+
+def test_clusters_that_do_not_answer_decide_nothing() -> None:
+    with pytest.raises(Retriable):
+        choice(Unreachable("no broker of west answers"))
+
+
+@pytest.mark.parametrize("mover", [Mover.RECORD, Mover.BATCH])
+def test_what_is_asked_for_is_used_and_no_broker_is_asked(mover: Mover) -> None:
+    config = {"compression.type": "zstd"}
+    assert choice(AssertionError(), mover=mover, target=config) == Choice(mover)
