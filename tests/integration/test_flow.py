@@ -114,7 +114,7 @@ def test_a_killed_driver_loses_nothing(
         wait_until(lambda: len(run.drivers()) == 2, within_s=60)
         copied = count(spec(west), f"east.{topic}")
         wait_until(lambda: count(spec(west), f"east.{topic}") > copied + 4_000, within_s=60)
-        movers = {unit["mover"] for unit in run.settled() if unit["type"] == "SourceTask"}
+        movers = {unit.get("mover") for unit in run.units()}
     found = _assert_complete(east, west, topic, tmp_path)
     assert (movers, found.repeated) == ({"Batch"}, 0) or mover == "Record"
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 from support.fake_kafka import MARKER
-from support.source_tasks import COPY, P0, P1, Scene
+from support.source_tasks import COPY, FLOW, P0, P1, Scene
 
-from headrace.api import ConditionType, TaskPhase, TopicPartitions, condition
+from headrace.api import ConditionType, Mover, Reason, TaskPhase, TopicPartitions, condition
 from headrace.connect import Role
 from headrace.errors import Retriable
 from headrace.kafka import KafkaError
@@ -883,3 +883,16 @@ def test_a_cluster_that_is_away_is_asked_again_later(scene: Scene) -> None:
     scene.recover()
     assert scene.phase is TaskPhase.RUNNING
     assert scene.error == ""
+
+
+def test_why_auto_is_not_batch_is_a_condition(monkeypatch: pytest.MonkeyPatch) -> None:
+    auto = FLOW.spec.model_copy(update={"mover": Mover.AUTO})
+    monkeypatch.setattr("support.source_tasks.FLOW", FLOW.model_copy(update={"spec": auto}))
+    scene = Scene()
+    scene.start()
+    scene.observe()
+    found = condition(scene.task.status.conditions, ConditionType.BATCH_NOT_POSSIBLE)
+    scene.close()
+    assert found is not None
+    assert (scene.task.status.mover, found.reason) == (Mover.RECORD, Reason.BROKER_TOO_OLD)
+    assert found.message.endswith("(mover Record): these clusters are in memory")
