@@ -1,8 +1,8 @@
-"""What became of every record of one partition, and why some were copied twice. Pure.
+"""What became of every record of one partition, and what some were copied twice behind. Pure.
 
-A copy may be repeated only between the position that was stored and the one that was acknowledged
-when an owner was lost: so each repeat needs an owner that took over at or below it, and that take-
-over a driver that was killed or frozen. What is left over is a mistake of the mirror's.
+No record may be: the batch mover fences, and compares. Where one is, this says what a mover without
+a fence would have repeated it for: an owner that took over at or below it, from a driver that was
+killed or frozen, or a lane that was renewed.
 """
 
 from collections import defaultdict
@@ -61,6 +61,12 @@ class Stored:
     epoch: int
     source_offset: int
     """The next one to copy."""
+    target_offset: int = 0
+    """The next one behind what is acknowledged."""
+    writer: tuple[int, int] | None = None
+    """Producer id and epoch of the owner."""
+    fencing: bool = False
+    """Whether it is the claim of a take-over that is not done yet."""
 
 
 @dataclass(frozen=True)

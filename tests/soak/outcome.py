@@ -108,11 +108,11 @@ class Outcome:
                 )
                 near = self._near(one.reordered[0].at_s, one.reordered[0].at_s)
                 yield f"{one.name}: {len(one.reordered)} first arrivals out of order: {shown}{near}"
-            if one.unexplained:
-                first = one.unexplained[0].arrival
-                offsets = [repeat.arrival.source_offset for repeat in one.unexplained]
+            if one.repeats:
+                first = one.repeats[0].arrival
+                offsets = [repeat.arrival.source_offset for repeat in one.repeats]
                 yield (
-                    f"{one.name}: {len(offsets)} repeats that nothing explains, source offsets "
+                    f"{one.name}: {len(offsets)} records are there twice, source offsets "
                     f"{min(offsets)} to {max(offsets)}, the first at target offset "
                     f"{first.target_offset}, {clock(first.at_s)}{self._near(*[first.at_s] * 2)}"
                 )

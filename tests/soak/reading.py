@@ -22,11 +22,13 @@ from soak.accounts import (
 from soak.evidence import write_evidence
 from soak.faults import Fault, FaultKind
 from soak.stage import DRIVERS, PROGRESS, TOPICS, Stage
+from soak.writers import Written, disputes
 from support.flows import spec
 
 from headrace.api.partitions import TopicPartition
 from headrace.errors import Retriable
 from headrace.kafka import Admin, KafkaError, KafkaException, Position, assign, make_consumer
+from headrace.kafka.wire import Batch, split_batches
 from headrace.replication import Progress, ProgressKey
 from headrace.sandbox import Cluster
 
@@ -51,6 +53,8 @@ class Books:
     accounts: Sequence[Account]
     source_problems: Sequence[str]
     """What the source lost of what it had acknowledged: then nothing is proved."""
+    disputes: Sequence[str]
+    """See ``writers.disputes``."""
 
 
 def close_books(
@@ -62,7 +66,7 @@ def close_books(
 ) -> Books:
     """Read both clusters, and account for every record."""
     progress, log = _progress(stage.target), read_log(stage.run.log)
-    accounts, problems = [], []
+    accounts, problems, disputed = [], [], []
     for topic, partitions in TOPICS.items():
         source = _by_partition(read_entries(stage.source, topic))
         target = _by_partition(read_entries(stage.target, f"{stage.source.name}.{topic}"))
@@ -81,6 +85,7 @@ def close_books(
                 )
             arrivals = list(_arrivals(target[partition], copies))
             stored = progress[topic, partition]
+            disputed += disputes(name, written(stage.target, f"{stage.source.name}.{name}"), stored)
             write_evidence(stage.run.log.parent, name, arrivals, stored, faults)
             accounts.append(
                 account(
@@ -93,7 +98,27 @@ def close_books(
                     caught_up=caught_up,
                 )
             )
-    return Books(accounts, problems)
+    return Books(accounts, problems, disputed)
+
+
+def written(target: Cluster, partition: str) -> list[Written]:
+    """The batches of ``<topic>-<partition>``, by the files of the replica that has most of them."""
+    replicas = [_batches(broker.data / partition) for broker in target.brokers]
+    return [
+        Written(
+            one.base_offset,
+            one.record_count,
+            (one.producer_id, one.producer_epoch),
+            one.base_sequence,
+        )
+        for one in max(replicas, key=len)
+        if not one.control
+    ]
+
+
+def _batches(folder: Path) -> list[Batch]:
+    segments = sorted(folder.glob("*.log"))  # none where it has no replica
+    return split_batches(memoryview(b"".join(one.read_bytes() for one in segments))).batches
 
 
 def _arrivals(target: Sequence[Entry], copies: Mapping[bytes, Sequence[int]]) -> Iterator[Arrival]:
@@ -174,7 +199,17 @@ def _progress(target: Cluster) -> dict[tuple[str, int], list[Stored]]:
             key, progress = ProgressKey.decode(entry.key), Progress.decode(entry.value)
             task, _, driver = progress.owner.partition(" on ")
             task = task.rpartition("/")[2]  # without its namespace, as in the log
-            stored = Stored(entry.at_s, task, driver, progress.epoch, progress.source_offset)
+            writer = progress.writer
+            stored = Stored(
+                entry.at_s,
+                task,
+                driver,
+                progress.epoch,
+                progress.source_offset,
+                progress.target_offset,
+                (writer.producer_id, writer.producer_epoch) if writer else None,
+                bool(progress.fencing),
+            )
             history[key.topic, key.partition].append(stored)
     return history
 

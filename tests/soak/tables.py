@@ -59,7 +59,7 @@ def _show_faults(console: Console, outcome: Outcome) -> None:
 
 
 def _show_repeats(console: Console, outcome: Outcome) -> None:
-    table = Table(title="why records were doubled", box=None)
+    table = Table(title="behind what records were doubled", box=None)
     table.add_column("doubled", justify="right")
     table.add_column("why", overflow="fold")
     for why, times in outcome.explained().most_common():

@@ -33,7 +33,6 @@ def with_account(**facts: Any) -> Outcome:
 def test_all_is_well() -> None:
     assert PASSED.verdict is Verdict.PASSED
     assert list(PASSED.failures()) == []
-    assert list(with_account(repeats=[Repeat(LATE, "a kill")]).failures()) == []
 
 
 @pytest.mark.parametrize(
@@ -45,7 +44,7 @@ def test_all_is_well() -> None:
             "00:00:31.000 and 00:00:32.000; near in time: fault 1, broker killed (broker 1)",
         ),
         (with_account(reordered=[LATE]), "t-0: 1 first arrivals out of order: 3 at 7"),
-        (with_account(repeats=[Repeat(LATE, "")]), "t-0: 1 repeats that nothing explains"),
+        (with_account(repeats=[Repeat(LATE, "a kill")]), "t-0: 1 records are there twice"),
         (with_account(foreign=2), "2 records on the target that the source has not"),
         (replace(PASSED, mirror_problems=["a driver ended"]), "a driver ended"),
         (replace(PASSED, memory=[80e6, 89e6]), "grew to 1.11 times"),
