@@ -5,12 +5,13 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
 import pytest
 from crc32c import crc32c
-from support.flows import manifest, spec
+from support.flows import FlowRun, manifest, spec
 from support.records import count, make_topic, numbered, produce, unique
 
 from headrace.api import Condition, ReplicationFlow, TaskType
@@ -61,10 +62,10 @@ class Scene:
 
 
 @contextmanager
-def copying(topic: str, east: Cluster, west: Cluster) -> Iterator[Scene]:
+def copying(topic: str, east: Cluster, west: Cluster, mover: str = "Record") -> Iterator[Scene]:
     make_topic(spec(west), f"east.{topic}", 1)
     clock, at = ShiftedClock(), TopicPartition(topic, 0)
-    flow = ReplicationFlow.model_validate(manifest("stuck", east, west, topic))
+    flow = ReplicationFlow.model_validate(manifest("stuck", east, west, topic, mover=mover))
     context = FlowContext(flow, DriverIdentity("d", "d-1"), clock=clock)
     lane = context.mover.lane(TaskId("stuck", TaskType.SOURCE_TASK, 0), print, Copied())
     with closing(lane), ThreadPoolExecutor(1) as pool:
@@ -72,8 +73,9 @@ def copying(topic: str, east: Cluster, west: Cluster) -> Iterator[Scene]:
         yield Scene(lane, at, clock, StuckPositions(context, pool))
 
 
+@pytest.mark.parametrize("mover", ["Auto", "Record"])
 def test_a_transaction_that_stays_open_is_named_with_its_first_offset_until_it_is_aborted(
-    east: Cluster, west: Cluster, wait_until: WaitUntil
+    east: Cluster, west: Cluster, wait_until: WaitUntil, mover: str
 ) -> None:
     topic = make_topic(spec(east), unique("open"), 1)
     producer = confluent_kafka.Producer(
@@ -86,7 +88,7 @@ def test_a_transaction_that_stays_open_is_named_with_its_first_offset_until_it_i
     assert producer.flush(30) == 0
     produce(spec(east), topic, numbered(3, 1))
 
-    with copying(topic, east, west) as scene:
+    with copying(topic, east, west, mover) as scene:
         wait_until(scene.behind, within_s=30, until=lambda now: now == (5, 4))
         scene.clock.skipped_s += 71
         (found,) = wait_until(scene.conditions, within_s=30)
@@ -162,6 +164,37 @@ def test_a_damaged_batch_is_a_problem_of_its_partition_and_nothing_behind_it_is_
         scene.lane.settle(30)
         assert scene.behind()[0] <= 2
     assert count(spec(west), f"east.{topic}") <= 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        flip_a_bit,
+        claim_a_format_of_the_future,
+        claim_a_codec_that_there_is_not,
+        claim_a_record_longer_than_its_batch,
+    ],
+)
+def test_the_batch_mover_stops_before_a_damaged_batch(
+    *,
+    topic: str,
+    east: Cluster,
+    west: Cluster,
+    tmp_path: Path,
+    wait_until: WaitUntil,
+    change: Callable[[bytearray], None],
+) -> None:
+    damage(east, topic, change)
+    flow = manifest(unique("damaged"), east, west, topic)
+    with FlowRun(tmp_path, [flow]) as run:
+        ready = wait_until(
+            lambda: run.condition("Ready"),
+            within_s=90,
+            until=lambda found: found.get("reason") == "PartitionStopped",
+        )
+        assert f"{topic}-0 is not copied" in ready["message"]
+        assert "offset" in ready["message"]
+    assert count(spec(west), f"east.{topic}") == 2
 
 
 def test_a_batch_that_the_client_leaves_without_a_word_is_found(
