@@ -25,11 +25,14 @@ from headrace.kafka.wire import (
     fetch_call,
     idempotent_producer,
     log_ends,
+    sequence_after,
     split_batches,
     start,
 )
+from headrace.kafka.wire.stamp import MAX_SEQUENCE
 from headrace.movers import Copied
 from headrace.movers.batch import Appender, Leaders, Outgoing, Passage, judged, rebuilt
+from headrace.movers.batch.queue import PartitionQueue
 from headrace.movers.batch.verifying import Verifier
 from headrace.sandbox import Cluster as Brokers
 from headrace.sandbox import ClusterPlan, Sandbox
@@ -166,6 +169,29 @@ def test_batches_are_copied_byte_by_byte_over_a_restart(
             assert after.base_sequence == sequence
             sequence += after.record_count
         assert copy.offsets[partition] == [one.base_offset for one in found]
+
+
+def test_sequences_begin_again_behind_the_largest(
+    cluster: Cluster, access: ClusterAccess, source: str
+) -> None:
+    target = make_topic(access, unique("sequences"), len(CODECS))
+    copy = Copy(cluster)
+    first = MAX_SEQUENCE - 2
+    for partition, found in copy.fetched(source).items():
+        at = TopicPartition(target, partition)
+        queue = copy.appender._queues[at] = PartitionQueue(at, copy.appender)
+        queue._sequence = first
+        for batch in found:
+            outgoing = Outgoing(batch, batch.last_offset + 1, release=lambda: None)
+            copy.appender.append(at, outgoing)
+    copy.until_done()
+    assert read(access, target) == read(access, source)
+    for found in copy.fetched(target).values():
+        assert [found[0].base_sequence, found[1].base_sequence] == [
+            first,
+            sequence_after(first, found[0].record_count),
+        ]
+        assert found[1].base_sequence < first
 
 
 def test_rebuilt_batches_are_read_by_others(

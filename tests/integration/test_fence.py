@@ -1,7 +1,8 @@
 """Earlier writers of a partition are fenced on real brokers, and nothing of theirs is repeated."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -16,12 +17,16 @@ from support.lanes import (
 from support.records import make_topic, numbered, produce, read, unique
 
 from headrace.api import TopicPartition
+from headrace.kafka.wire import Cluster as WireCluster
+from headrace.kafka.wire import Loop, Refused, Transactions, start
 from headrace.movers import Before, CopyFrom, Lane, Resumed
+from headrace.replication import Writer
 from headrace.replication.reconcile import Outcome
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
 
 pytestmark = pytest.mark.in_one_worker
 WaitUntil = Callable[..., Any]
+Befores = dict[TopicPartition, Before]
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +36,11 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
         yield sandbox
 
 
-def east_and_west(sandbox: Sandbox, records: int) -> tuple[Cluster, Cluster, str]:
+def east_and_west(sandbox: Sandbox, records: int, **copies: str) -> tuple[Cluster, Cluster, str]:
+    """``copies``: settings of the target topic."""
     east, west = sandbox.cluster("east"), sandbox.cluster("west")
     topic = make_topic(spec(east), unique("fenced"), 2)
-    make_topic(spec(west), f"east.{topic}", 2)
+    make_topic(spec(west), f"east.{topic}", 2, **copies)
     produce(spec(east), topic, numbered(records, 2))
     return east, west, topic
 
@@ -85,3 +91,114 @@ def test_an_earlier_writer_is_refused_and_what_it_wrote_is_not_copied_again(
         for error in errors_of(old, wait_until):
             assert "INVALID_PRODUCER_EPOCH" in error
     assert read(spec(west), f"east.{topic}") == read(spec(east), topic)
+
+
+def before(topic: str, *writers: Writer, numbers: Iterable[int] = (0, 1)) -> Befores:
+    """Nothing of what they have appended is in progress."""
+    return {
+        TopicPartition(topic, number): Before(
+            TopicPartition(f"east.{topic}", number), 0, 0, frozenset(writers)
+        )
+        for number in numbers
+    }
+
+
+@pytest.mark.parametrize(
+    "copies", [{"compression.type": "gzip"}, {"message.timestamp.type": "LogAppendTime"}]
+)
+def test_what_the_target_compressed_or_stamped_again_is_not_copied_again(
+    sandbox: Sandbox, wait_until: WaitUntil, copies: dict[str, str]
+) -> None:
+    east, west, topic = east_and_west(sandbox, 1_000, **copies)
+    both, mover = partitions(topic, 2), batch_mover(east, west)
+    writer = mover.fencing.identify(unique("headrace-old"))
+    with lane_of(mover) as (lane, _, _):
+        lane.open({one: CopyFrom(0, -1, writer=writer) for one in both})
+        run_until_caught_up(lane, spec(east), both, wait_until)
+    found = mover.fencing.resume(
+        mover.fencing.identify(unique("headrace-new")), before(topic, writer)
+    )
+    resumes = [one.resume for one in found.values() if isinstance(one, Resumed)]
+    assert [one.outcome for one in resumes] == [Outcome.AGREES] * 2
+    assert sum(one.copied for one in resumes) == 1_000
+
+
+def test_a_first_batch_that_comes_when_its_owner_has_come_back_is_refused(
+    sandbox: Sandbox, wait_until: WaitUntil
+) -> None:
+    east, west, topic = east_and_west(sandbox, 1_000)
+    both = partitions(topic, 2)
+    mine, theirs = batch_mover(east, west), batch_mover(east, west)
+    name = unique("headrace-mine")
+    with lane_of(mine) as (late, _, _):
+        first = mine.fencing.identify(name)
+        late.open({one: CopyFrom(0, -1, writer=first) for one in both})  # and sends nothing yet
+
+        other = theirs.fencing.identify(unique("headrace-theirs"))
+        theirs.fencing.resume(other, before(topic, first))
+        with lane_of(theirs) as (lane, _, _):
+            lane.open({one: CopyFrom(0, -1, writer=other) for one in both})
+            run_until_caught_up(lane, spec(east), both, wait_until)
+
+        again = mine.fencing.identify(name)
+        found = mine.fencing.resume(again, before(topic, other))
+        assert all(
+            isinstance(one, Resumed) and one.resume.outcome is Outcome.AGREES
+            for one in found.values()
+        )
+        for error in errors_of(late, wait_until):
+            assert "INVALID_PRODUCER_EPOCH" in error
+    assert read(spec(west), f"east.{topic}") == read(spec(east), topic)
+
+
+def test_an_id_that_expired_fences_nothing_and_one_that_was_renewed_does(
+    east: Cluster, start_cluster: Callable[..., Cluster], wait_until: WaitUntil
+) -> None:
+    """A lane renews its id daily; brokers forget one that nobody asks for in a week."""
+    expiring = start_cluster(
+        "expiring",
+        properties={
+            "transactional.id.expiration.ms": "3000",
+            "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
+        },
+    )
+    topic = make_topic(spec(east), unique("expired"), 2)
+    make_topic(spec(expiring), f"east.{topic}", 2)
+    produce(spec(east), topic, numbered(1_000, 2))
+    kept, forgotten = partitions(topic, 2)
+    mover = batch_mover(east, expiring)
+    names = {kept: unique("headrace-kept"), forgotten: unique("headrace-forgotten")}
+    writers = {at: mover.fencing.identify(name) for at, name in names.items()}
+    with lane_of(mover) as (lane, _, _), closing(Loop()) as loop:
+        lane.open({at: CopyFrom(0, -1, writer=writer) for at, writer in writers.items()})
+        run_until_caught_up(lane, spec(east), [kept, forgotten], wait_until)
+        with closing(WireCluster(loop, spec(expiring))) as cluster:
+            transactions = Transactions(cluster, names[forgotten])
+
+            def is_forgotten() -> bool:
+                mover.fencing.identify(names[kept])
+                try:
+                    loop.wait(start(transactions.describe(timeout_s=5)), 10)
+                except Refused:
+                    return True
+                return False
+
+            wait_until(is_forgotten, within_s=60)
+        own = mover.fencing.identify(unique("headrace-new"))
+        found = {
+            at: mover.fencing.resume(own, before(topic, writers[at], numbers=[at.partition]))[at]
+            for at in writers
+        }
+        outcomes = {at: one.resume for at, one in found.items() if isinstance(one, Resumed)}
+        assert outcomes[kept].outcome is Outcome.AGREES
+        assert outcomes[forgotten].outcome is Outcome.UNFENCED, "it would promise what is not so"
+        assert outcomes[forgotten].unfenced == {writers[forgotten].producer_id}
+        produce(spec(east), topic, numbered(100, 2))
+        lane.pause({forgotten})
+
+        def errors() -> list[str]:
+            lane.run_once()
+            return [str(one.error) for one in lane.problems()]
+
+        (error,) = wait_until(errors, within_s=WITHIN_S)
+        assert "INVALID_PRODUCER_EPOCH" in error

@@ -86,6 +86,12 @@ REBUILT = Described(
     "records), OldFormat (of Kafka before 0.11), Refused (the target refused a record nearby).",
     (*_TASK, "why"),
 )
+REBUILT_BYTES = Described(
+    "headrace_task_rebuilt_batch_bytes_total",
+    "counter",
+    "Bytes of those batches, as fetched, by the same.",
+    (*_TASK, "why"),
+)
 VERIFIED = Described(
     "headrace_task_verified_batches_total",
     "counter",
@@ -162,6 +168,7 @@ METRICS: Sequence[Described] = (
     BATCHES,
     BATCH_BYTES,
     REBUILT,
+    REBUILT_BYTES,
     VERIFIED,
     COMMITS,
     COMMIT_S,
@@ -230,6 +237,8 @@ def _samples(unit: UnitFigures) -> Iterator[Sample]:
         yield BATCH_BYTES, ("rebuilt",), unit.copied.bytes_rebuilt
         for why, batches in unit.copied.rebuilt.copy().items():  # the mover's thread adds to it
             yield REBUILT, (why,), batches
+        for why, size in unit.copied.rebuilt_bytes.copy().items():
+            yield REBUILT_BYTES, (why,), size
         for found, batches in unit.copied.verified.copy().items():
             yield VERIFIED, (found,), batches
     if unit.commits is not None:

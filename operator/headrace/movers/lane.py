@@ -42,6 +42,8 @@ class Copied:
     """Of those, with their headers, as fetched."""
     rebuilt: dict[str, int] = field(default_factory=dict)
     """How many of those, by reason: a value of ``movers.batch.Why``."""
+    rebuilt_bytes: dict[str, int] = field(default_factory=dict)
+    """How many bytes these had, as fetched."""
     verified: dict[str, int] = field(default_factory=dict)
     """How many of those that were sent as they are were read back, by what was found: a value of
     ``movers.batch.Comparison``."""

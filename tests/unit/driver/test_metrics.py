@@ -60,6 +60,7 @@ def source_task(**status: object) -> UnitFigures:
             batches_rebuilt=5,
             bytes_rebuilt=500,
             rebuilt={"Holes": 4, "LogAppendTime": 1},
+            rebuilt_bytes={"Holes": 450, "LogAppendTime": 50},
             verified={"Same": 8, "NotRead": 1},
         ),
         commits=Commits(succeeded=7, failed=1, last_at_s=1_700_000_000.5),
@@ -114,6 +115,8 @@ def test_batches_count_by_their_path_and_why_they_are_rebuilt() -> None:
     assert sizes == {(*SOURCE_TASK, "copied"): 6_000, (*SOURCE_TASK, "rebuilt"): 500}
     reasons = scraped["headrace_task_rebuilt_batches_total"]
     assert reasons == {(*SOURCE_TASK, "Holes"): 4, (*SOURCE_TASK, "LogAppendTime"): 1}
+    sizes = scraped["headrace_task_rebuilt_batch_bytes_total"]
+    assert sizes == {(*SOURCE_TASK, "Holes"): 450, (*SOURCE_TASK, "LogAppendTime"): 50}
     verified = scraped["headrace_task_verified_batches_total"]
     assert verified == {(*SOURCE_TASK, "Same"): 8, (*SOURCE_TASK, "NotRead"): 1}
 

@@ -221,6 +221,7 @@ class Pipeline:
         copied.batches_rebuilt += 1
         copied.bytes_rebuilt += len(batch.data)
         copied.rebuilt[why] = copied.rebuilt.get(why, 0) + 1
+        copied.rebuilt_bytes[why] = copied.rebuilt_bytes.get(why, 0) + len(batch.data)
 
     def _send(self, window: BatchWindow, outgoing: Outgoing) -> None:
         assert self._appender is not None

@@ -24,6 +24,7 @@ from headrace.errors import Fatal, Retriable
 from headrace.movers import BatchMover, Copied, CopyFrom, OffsetGone, RecordRefused, TargetLoss
 from headrace.movers.batch import Appender, Outgoing, verifying
 from headrace.movers.batch.lane import BatchLane
+from headrace.replication import Writer
 
 INIT_PRODUCER_ID = 22
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -110,6 +111,25 @@ def test_what_is_read_is_appended_and_counted(
     assert (copied.bytes_copied, copied.bytes_rebuilt) == (sum(map(len, fetched)), 0)
 
 
+def test_a_lane_that_others_can_fence_is_renewed_daily_before_its_id_expires(
+    lanes: Lanes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fenced, other = lanes.make(), lanes.make()
+    fenced.open({ZERO: START._replace(writer=Writer("headrace-x", 7, 0))})
+    other.open({ONE: START})
+    assert not fenced.outdated
+    monkeypatch.setattr("headrace.movers.batch.lane._LANE_AGE_S", -1.0)
+    assert (fenced.outdated, other.outdated) == (True, False)
+
+
+def test_an_epoch_serves_one_lane(lanes: Lanes) -> None:
+    """Another one would begin with sequence 0, too: brokers would take it for what they have."""
+    lanes.make().open({ZERO: START._replace(writer=Writer("headrace-x", 7, 0))})
+    with pytest.raises(Fatal, match="would be written with"):
+        lanes.make().open({ZERO: START._replace(writer=Writer("headrace-x", 7, 0))})
+    lanes.make().open({ZERO: START._replace(writer=Writer("headrace-x", 7, 1))})
+
+
 def test_markers_and_aborted_records_are_passed_over(
     lanes: Lanes, source: FakeSource, target: FakeTarget
 ) -> None:
@@ -138,6 +158,7 @@ def test_a_start_inside_a_batch_takes_its_rest(
     copied, size = lanes.copied, len(source.logs[0].batches[0])
     assert (copied.batches_rebuilt, copied.bytes_rebuilt) == (1, size)
     assert copied.rebuilt == {"StartsInside": 1}
+    assert copied.rebuilt_bytes == {"StartsInside": copied.bytes_rebuilt}
 
 
 def test_what_is_left_is_not_read_until_it_is_kept(
