@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from headrace.clock import Clock
 from headrace.errors import GaveUp
@@ -63,8 +63,12 @@ class Loop:
 
     def forget(self, sock: socket.socket) -> None:
         """Watch it no more: before it is closed."""
-        if sock.fileno() >= 0 and sock in self._selector.get_map():
+        if self._watches(sock):
             self._selector.unregister(sock)
+
+    def _watches(self, sock: Any) -> bool:
+        """A selector raises when it is asked about a socket that is closed."""
+        return sock.fileno() >= 0 and sock in self._selector.get_map()
 
     def call_later(self, delay_s: float, call: Callable[[], None]) -> Timer:
         """Call it once, in ``delay_s``."""
@@ -120,7 +124,7 @@ class Loop:
             timeout_s = min(timeout_s, self._timers[0][0] - self.now_s())
         events = self._selector.select(max(0.0, min(timeout_s, _LONGEST_REST_S)))
         for key, mask in events:
-            if key.fileobj in self._selector.get_map():  # else an earlier one has closed it
+            if self._watches(key.fileobj):  # else an earlier one has closed it
                 key.data(mask)
         done = len(events)
         for _ in range(len(self._calls)):

@@ -1,12 +1,13 @@
 """The readiness loop: timers, wake-ups, coroutines."""
 
+import socket
 import threading
 
 import pytest
 from support.fake_broker import WITHIN_S
 
 from headrace.errors import GaveUp
-from headrace.kafka.wire.loop import Loop
+from headrace.kafka.wire.loop import READ, Loop
 from headrace.kafka.wire.replies import Reply, start
 
 
@@ -90,3 +91,24 @@ def test_only_the_first_outcome_counts() -> None:
     reply.succeed(2)
 
     assert reply.result() == 1
+
+
+def test_a_socket_that_was_closed_by_what_came_before_it_in_the_same_round(loop: Loop) -> None:
+    pairs = [socket.socketpair() for _ in range(2)]
+    (first, _), (second, _) = pairs
+    came: list[socket.socket] = []
+
+    def ready(sock: socket.socket, other: socket.socket) -> None:
+        came.append(sock)
+        for one in (sock, other):
+            loop.forget(one)
+            one.close()
+
+    loop.watch(first, READ, lambda _: ready(first, second))
+    loop.watch(second, READ, lambda _: ready(second, first))
+    for _, peer in pairs:
+        peer.send(b"x")
+    loop.run_once(1.0)
+    assert len(came) == 1
+    for _, peer in pairs:
+        peer.close()

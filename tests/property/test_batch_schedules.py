@@ -1,0 +1,131 @@
+"""Random schedules of a source task with the batch mover's lanes: what is on the target in the end
+is the source's records, each once and in order. (``source_schedules`` has the record mover's.)"""
+
+import random
+import time
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+from support.fake_broker import serving
+from support.fake_kafka import MARKER, FakeKafka
+from support.source_tasks import COPY, P0, P1, TOPIC, Scene
+from support.wire_kafka import WireCluster, WireFencing
+
+from headrace.api import Mover, TaskPhase
+from headrace.api.partitions import TopicPartition
+from headrace.movers import BatchMover, Choice
+
+STEPS, FAULTS = 40, ["", "", "", "lost", "unanswered", "refused"]
+WITHIN_S = 30.0
+
+
+class Schedule:
+    """One seed's."""
+
+    def __init__(self, seed: int) -> None:
+        self._random, self._numbers = random.Random(seed), count()
+        self._drivers = count()
+
+    def run(self) -> None:
+        with serving() as serve:
+            self._scene = Scene()
+            scene = self._scene
+            self._source = WireCluster(serve, scene.source, TOPIC, 2)
+            self._target = WireCluster(serve, scene.target, COPY, 2)
+            self._fencing = WireFencing(self._source, self._target)
+            self._target.fault = lambda: self._random.choice(FAULTS)
+            try:
+                self._use_batches()
+                self._scene.task.activate()
+                for _ in range(STEPS):
+                    self._random.choice(self._steps())()
+                    assert self._scene.phase is not TaskPhase.FAILED, self._scene.error
+                self._target.fault = lambda: ""
+                self._scene.target.away = False
+                self._come_to_the_end()
+            finally:
+                self._kill()
+
+    def _use_batches(self) -> None:
+        mover = BatchMover(
+            self._source.access, self._target.access, self._scene.context.policy.target_topic
+        )
+        mover.fencing = self._fencing  # type: ignore[assignment]
+        self._scene.context._mover, self._scene.context.choice = mover, Choice(Mover.BATCH)
+
+    def _steps(self) -> list[Callable[[], None]]:
+        often = [self._append, self._turn, self._turn, self._commit]
+        return [*often * 3, self._stall, self._die, self._be_replaced, self._turn_target_off_or_on]
+
+    def _append(self) -> None:
+        at = self._random.choice((P0, P1))
+        if self._random.random() < 0.1:
+            self._scene.source.write(at, MARKER)
+        values = [b"%d" % next(self._numbers) for _ in range(self._random.randint(1, 5))]
+        for value in values:
+            self._scene.source.append(TOPIC, value, partition=at.partition)
+
+    def _turn(self) -> None:
+        self._scene.clock.advance(0.05)
+        self._scene.run_once()
+        time.sleep(self._random.random() / 50)  # the loop's thread copies meanwhile
+
+    def _commit(self) -> None:
+        self._scene.commit()
+
+    def _stall(self) -> None:
+        self._scene.clock.advance(1.5)
+        self._scene.run_once()
+
+    def _kill(self) -> None:
+        """kill -9: what is on its way to a broker may still arrive."""
+        self._scene.close()
+        copying = self._scene.task._copying
+        for lane in (copying.lane, copying._settling):
+            if lane is not None:
+                lane._post(lane._pipeline.close)  # type: ignore[attr-defined]
+
+    def _die(self) -> None:
+        self._kill()
+        self._begin_again(self._scene.driver.name)
+
+    def _be_replaced(self) -> None:
+        """Another driver takes over while this one still copies: as one that was cut off."""
+        self._begin_again(f"driver-{next(self._drivers)}")
+
+    def _begin_again(self, driver: str) -> None:
+        kafka: FakeKafka = self._scene.kafka
+        self._scene = Scene(kafka=kafka, driver=driver)
+        self._use_batches()
+        self._scene.task.activate()
+
+    def _turn_target_off_or_on(self) -> None:
+        self._scene.target.away = not self._scene.target.away
+
+    def _is_copied(self, at: TopicPartition) -> bool:
+        known = self._scene.context.progress.was_read
+        return known and self._scene.position(at) == self._scene.log(at).end
+
+    def _come_to_the_end(self) -> None:
+        deadline_s = time.monotonic() + WITHIN_S
+        while not all(map(self._is_copied, (P0, P1))):
+            assert time.monotonic() < deadline_s, (self._scene.error, self._scene.phase)
+            if self._scene.phase in (TaskPhase.CLOSED, TaskPhase.FAILED):
+                self._die()
+            self._turn()
+            self._scene.clock.advance(0.3)
+            self._scene.commit()
+        for at in (P0, P1):
+            wanted = self._scene.source.records(TOPIC, at.partition)
+            found = self._scene.target.records(COPY, at.partition)
+            assert found == wanted, f"{TopicPartition(COPY, at.partition)}"
+
+
+@pytest.mark.parametrize("ten", range(3))
+def test_each_record_is_copied_once_and_in_order(ten: int) -> None:
+    for seed in range(10 * ten, 10 * ten + 10):
+        try:
+            Schedule(seed).run()
+        except AssertionError as error:
+            pytest.fail(f"seed {seed}: {error}")
