@@ -15,7 +15,7 @@ from kio.schema.produce.v9 import response as produce
 from kio.schema.types import ProducerId, TopicName
 from kio.static.primitive import Records, i16, i32, i32Timedelta, i64
 from support.batches import record_batch
-from support.fake_broker import NOT_THROTTLED, Raw, Request, Serve, metadata_of
+from support.fake_broker import NOT_THROTTLED, FakeBroker, Raw, Request, Serve, metadata_of
 from support.fake_kafka import MARKER, FakeCluster, FakeRecord
 
 from headrace.api import ClusterAccess, ClusterSpec
@@ -55,7 +55,7 @@ class WireCluster:
         self._ids = 100
         self._topic_id = UUID(int=len(topic))
         self._led = dict.fromkeys(range(partitions), (1, 0))
-        self._broker = serve(
+        self._broker: FakeBroker = serve(
             {
                 METADATA: lambda _: metadata_of(
                     {1: self._broker.port}, self._led, self._topic_id, topic
@@ -220,7 +220,7 @@ class WireFencing:
             new = own if mine else self.identify(writer.transactional_id)
             fences[new.producer_id] = new.producer_epoch
             self._target.producers[before.target, new.producer_id] = _Producer(new.producer_epoch)
-        entries = list(self._tail(before))
+        entries: list[Record | Dropped | Marker] = list(self._tail(before))
         end = self._target.cluster.logs[before.target].end
         for offset, (id_, epoch) in enumerate(fences.items(), end):
             self._target.cluster.write(before.target, MARKER)
