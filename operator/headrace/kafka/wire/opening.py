@@ -58,6 +58,14 @@ class Opener:
         self, server: Server, closed: Callable[[Connection], None] = lambda _: None
     ) -> Connection:
         """Raises ``Unreachable``, ``AccessDenied`` and ``UnsupportedBroker``."""
+        try:
+            return await self._open(server, closed)
+        except (OSError, UnicodeError) as error:
+            # Of this machine: no more files may be open, the disk is full, a name is none. Whoever
+            # waits tries again; anything but an error of ours would end the loop, and the driver.
+            raise Unreachable(f"{server} cannot be reached: {error}") from error
+
+    async def _open(self, server: Server, closed: Callable[[Connection], None]) -> Connection:
         deadline_s = self._loop.now_s() + self._settings.connect_timeout_s
         context = self._security.context()
         last: HeadraceError = Unreachable(f"{server} has no address")

@@ -1,8 +1,11 @@
 """Logins, their renewal, and encryption: what opens a connection, and what does not."""
 
+import errno
+import socket
 import ssl
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ from support.security import Mounted, access
 
 from headrace.api import ClusterAccess
 from headrace.kafka.errors import AuthenticationFailed, SecretMissing, TlsFailed, Unreachable
+from headrace.kafka.wire import opening
 from headrace.kafka.wire.errors import UnsupportedBroker
 from headrace.kafka.wire.loop import Loop
 from headrace.sandbox import Authority
@@ -229,3 +233,18 @@ def test_files_that_are_no_certificates_are_named(
 
     with pytest.raises(TlsFailed, match=r"ca\.crt of Secret ca"):
         connect(loop, serve({}), cluster(secrets, tls=TLS))
+
+
+def test_what_this_machine_refuses_is_an_error_of_ours(
+    loop: Loop, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any other one would end the loop's thread, and the driver."""
+
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    broker = serve({})
+    names = {**vars(socket), "socket": refuse}
+    monkeypatch.setattr(opening, "socket", SimpleNamespace(**names))
+    with pytest.raises(Unreachable, match="Too many open files"):
+        connect(loop, broker)
