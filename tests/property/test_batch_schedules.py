@@ -82,7 +82,7 @@ class Schedule:
         """kill -9: what is on its way to a broker may still arrive."""
         self._scene.close()
         copying = self._scene.task._copying
-        for lane in (copying.lane, copying._settling):
+        for lane in (copying.lane, copying.preparing.settling):
             if lane is not None:
                 lane._post(lane._pipeline.close)  # type: ignore[attr-defined]
 

@@ -117,7 +117,9 @@ def _soak(options: argparse.Namespace, folder: Path, progress: Progress) -> Outc
         books.accounts,
         [*books.source_problems, *problems, *filter(None, [load.problem])],
         [*mirror, *books.disputes],
-        thirds(sampler.samples),
+        memory_of_thirds(sampler.samples),
+        before,
+        after,
     )
 
 
