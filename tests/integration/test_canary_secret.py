@@ -16,7 +16,7 @@ from cluster.api_server import ApiServer
 from cluster.kubelet import Kubelet, running_kubelet
 from support.flows import spec
 from support.operators import Operator, Resources, give_rights, running_operator
-from support.records import count, make_topic, numbered, produce, unique
+from support.records import arrived, make_topic, numbered, produce, unique
 from support.security import CANARY, by_certificate, by_password, change_password, command_lines
 
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
@@ -155,7 +155,9 @@ def test_a_flow_and_a_test_that_work_show_no_secret(
         "spec": {"flowName": name, "load": {"messages": 1000}},
     }
     scene.resources.apply(flow(name, by_password(source), by_certificate(target)), test)
-    wait_until(lambda: count(spec(target), f"east.{name}"), within_s=LONG_S, until=partial(eq, 500))
+    wait_until(
+        lambda: arrived(spec(target), f"east.{name}"), within_s=LONG_S, until=partial(eq, 500)
+    )
     scene.resources.kubectl("wait", "--for=condition=Ready", f"rflow/{name}", "--timeout=120s")
     wait_until(lambda: scene.resources.get("jobs")["items"], within_s=LONG_S)
     places = scene.places()

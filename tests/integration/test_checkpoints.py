@@ -23,7 +23,7 @@ from support.flows import FlowRun, manifest, spec
 from support.groups import commit, in_transactions, positions
 from support.mirror_client import mirror_client
 from support.operators import Operator, Resources
-from support.records import Record, count, make_topic, numbered, produce, read, unique
+from support.records import Record, arrived, count, make_topic, numbered, produce, read, unique
 
 from headrace.kafka import Admin
 from headrace.sandbox import Cluster
@@ -223,7 +223,7 @@ def test_without_a_right_records_are_copied_and_the_status_says_what_is_missing(
         }
 
     with FlowRun(tmp_path, [followed(name, east, west, topic)]) as run:
-        wait_until(lambda: count(spec(west), f"east.{topic}") == 100, within_s=60)
+        wait_until(lambda: arrived(spec(west), f"east.{topic}") == 100, within_s=60)
         found = wait_until(errors, within_s=60, until=lambda found: "SourceTask" in found)
         assert "write offset syncs to topic mm2-offset-syncs.east.internal" in found["SourceTask"]
         assert "grant the principal rights on this topic" in found["SourceTask"]
@@ -239,7 +239,7 @@ def test_without_a_right_records_are_copied_and_the_status_says_what_is_missing(
         drop(admin, checkpoints_only)
         wait_until(lambda: offsets(west, f"{name}-billing") == {0: (150, 150)}, within_s=60)
         wait_until(errors, within_s=30, until=lambda found: not found)
-        assert count(spec(west), f"east.{topic}") == 200
+        assert arrived(spec(west), f"east.{topic}") == 200
 
 
 def only_read(topic: str) -> AclBinding:

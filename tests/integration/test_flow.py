@@ -21,6 +21,7 @@ from support.records import (
     Comparison,
     Load,
     Record,
+    arrived,
     compare,
     count,
     make_topic,
@@ -170,12 +171,12 @@ def test_a_new_topic_and_new_partitions_are_copied_and_touch_no_other_task(
 
         second = make_topic(spec(east), f"{word}-b", 3)
         produce(spec(east), second, numbered(300, 3))
-        wait_until(lambda: count(spec(west), f"east.{second}") == 300, within_s=60)
+        wait_until(lambda: arrived(spec(west), f"east.{second}") == 300, within_s=60)
 
         Admin(spec(east)).add_partitions(first, 4)
         wait_until(lambda: Admin(spec(west)).topics()[f"east.{first}"] == 4, within_s=60)
         produce(spec(east), first, numbered(400, 4))
-        wait_until(lambda: count(spec(west), f"east.{first}") == 400, within_s=60)
+        wait_until(lambda: arrived(spec(west), f"east.{first}") == 400, within_s=60)
 
         after = wait_until(ready, within_s=60)
         assert {name: after[name] for name in before} == before
@@ -213,7 +214,7 @@ def test_a_target_that_is_away_is_waited_for(
         assert west.bootstrap_servers in message
         assert "no broker listens there" in message
         west.broker(1).start()
-        wait_until(lambda: run.ready() and count(spec(west), f"east.{topic}") == 100, within_s=60)
+        wait_until(lambda: run.ready() and arrived(spec(west), f"east.{topic}") == 100, within_s=60)
 
 
 def test_heartbeats_are_those_of_mirrormaker(
@@ -256,7 +257,7 @@ def test_a_truncated_source_is_reported_with_the_exact_range(
         lost = wait_until(lambda: run.condition("DataLossDetected").get("message"), within_s=60)
         assert "offsets 100 to 149 are lost" in str(lost)
         wait_until(lambda: run.condition("Ready").get("status") == "False", within_s=60)
-    assert count(spec(west), f"east.{topic}") == 100
+    assert arrived(spec(west), f"east.{topic}") == 100
 
 
 def test_a_topic_made_again_on_the_source_is_reported(
@@ -286,7 +287,7 @@ def test_a_topic_created_again_under_a_running_flow_is_reported(
     cluster, name = (east, topic) if side == "source" else (west, f"east.{topic}")
     with FlowRun(tmp_path, [flow]) as run:
         produce(spec(east), topic, numbered(10, 1))
-        wait_until(lambda: count(spec(west), f"east.{topic}"), within_s=60, until=partial(eq, 10))
+        wait_until(lambda: arrived(spec(west), f"east.{topic}"), within_s=60, until=partial(eq, 10))
         wait_until(
             lambda: run.condition("Ready").get("status"), within_s=60, until=partial(eq, "True")
         )
@@ -309,7 +310,7 @@ def test_another_writer_on_the_target_is_shown(
     topic = make_topic(spec(east), unique("foreign"), 1)
     with FlowRun(tmp_path, [manifest("foreign", east, west, topic)]) as run:
         produce(spec(east), topic, numbered(10, 1))
-        wait_until(lambda: count(spec(west), f"east.{topic}") == 10, within_s=60)
+        wait_until(lambda: arrived(spec(west), f"east.{topic}") == 10, within_s=60)
 
         def condition() -> dict[str, str]:
             # Again and again: a task that stood still a while knows nothing of earlier offsets.

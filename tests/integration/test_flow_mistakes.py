@@ -13,7 +13,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from support.flows import FlowRun, manifest, spec
-from support.records import count, make_topic, numbered, produce, unique
+from support.records import arrived, make_topic, numbered, produce, unique
 
 from headrace.sandbox import Cluster
 
@@ -121,7 +121,7 @@ def test_a_target_topic_that_may_not_grow_is_said_and_the_rest_is_copied(
         assert f"grow topic east.{topic} to 4 partitions" in message
         assert f"Topic {topic} has 4 partitions on the source" in message
         assert "those from 2 on are not replicated" in message
-        wait_until(lambda: count(spec(west), f"east.{topic}") == 200, within_s=60)
+        wait_until(lambda: arrived(spec(west), f"east.{topic}") == 200, within_s=60)
 
 
 def _forbid_alter(cluster: Cluster, topic: str) -> None:

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 )
 from support.flows import FlowRun, manifest, spec
 from support.groups import commit, committed, in_transactions, member, read_on
-from support.records import count, make_topic, numbered, produce, unique
+from support.records import arrived, make_topic, numbered, produce, unique
 from support.records import read as read_all
 
 from headrace.sandbox import Cluster
@@ -108,7 +108,7 @@ def test_when_all_is_killed_a_group_reads_again_what_it_read_since_its_checkpoin
                     assert found.error() is None, found.error()
                     consumer.commit(message=found, asynchronous=False)
                     read.append((time.monotonic(), found.value()))
-        wait_until(lambda: count(spec(west), copy) == len(read), within_s=30)
+        wait_until(lambda: arrived(spec(west), copy) == len(read), within_s=30)
         killed_s = time.monotonic()
         for driver in run.drivers():
             driver.kill()
@@ -134,7 +134,7 @@ def test_a_group_with_members_on_the_target_is_set_when_they_have_left(
     produce(spec(east), topic, numbered(100, 1))
     group, copy = f"{name}-billing", f"east.{topic}"
     with FlowRun(tmp_path, [applied(name, east, west, topic)]) as run:
-        wait_until(lambda: count(spec(west), copy) == 100, within_s=60)
+        wait_until(lambda: arrived(spec(west), copy) == 100, within_s=60)
         with closing(member(west, group)) as consumer:
             consumer.subscribe([copy])
             wait_until(lambda: consumer.poll(0.1) is None and consumer.assignment(), within_s=60)

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
 from support.flows import FlowRun, manifest, spec
-from support.records import count, make_topic, numbered, produce, read, unique
+from support.records import arrived, make_topic, numbered, produce, read, unique
 
 from headrace.kafka import Admin
 from headrace.replication import Progress, ProgressKey
@@ -68,11 +68,13 @@ def test_retention_that_was_faster_than_the_flow(
         assert loss == expected | offsets
         assert "offsets 100 to 119 are lost" in run.condition("DataLossDetected")["message"]
         # The others of its task go on, whatever becomes of this one.
-        wait_until(partial(count, spec(west), f"east.{other}"), within_s=60, until=partial(eq, 50))
+        wait_until(
+            partial(arrived, spec(west), f"east.{other}"), within_s=60, until=partial(eq, 50)
+        )
         if policy == "Fail":
             assert run.condition("Ready")["status"] == "False"
             assert run.condition("Ready")["reason"] == "DataLost"
-            assert count(spec(west), f"east.{lost}") == 100
+            assert arrived(spec(west), f"east.{lost}") == 100
         else:
             wait_until(run.ready, within_s=60)
             copies = partial(read, spec(west), f"east.{lost}")
@@ -89,7 +91,7 @@ def test_a_topic_that_is_created_again_while_the_flow_runs(  # noqa: PLR0917
     produce(spec(east), topic, OLD)
     flow = manifest("again", east, west, topic, onDataLoss=policy, **ONE_TASK)
     with FlowRun(tmp_path, [flow]) as run:
-        wait_until(partial(count, spec(west), copy), within_s=60, until=partial(eq, 100))
+        wait_until(partial(arrived, spec(west), copy), within_s=60, until=partial(eq, 100))
         wait_until(run.ready, within_s=60)
         wait_until(partial(confirmed, west, topic), within_s=60, until=partial(eq, 100))
         cluster, name = (east, topic) if side == "source" else (west, copy)

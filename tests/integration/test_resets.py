@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
 from support.flows import FlowRun, manifest, spec
-from support.records import count, make_topic, numbered, produce, read, unique
+from support.records import arrived, make_topic, numbered, produce, read, unique
 
 from headrace.cli.main import main
 from headrace.sandbox import Cluster
@@ -66,7 +66,9 @@ def test_the_runbook_s_remedy_for_a_loss(
         assert not run.condition("DataLossDetected")
         assert f"{lost}/0@" in run.condition("PartitionsReset")["message"]
         produce(spec(east), other, NEXT)
-        wait_until(partial(count, spec(west), f"east.{other}"), within_s=60, until=partial(eq, 110))
+        wait_until(
+            partial(arrived, spec(west), f"east.{other}"), within_s=60, until=partial(eq, 110)
+        )
 
         # One that nothing is wrong with is copied again, and the first one is not.
         dry_run, reset = remedy("reset", other)

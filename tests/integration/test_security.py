@@ -13,7 +13,16 @@ from typing import Any
 
 import pytest
 from support.flows import FlowRun, spec
-from support.records import Load, compare, count, make_topic, numbered, produce, read, unique
+from support.records import (
+    Load,
+    arrived,
+    compare,
+    make_topic,
+    numbered,
+    produce,
+    read,
+    unique,
+)
 from support.security import (
     CANARY,
     GUARDED,
@@ -96,7 +105,7 @@ def test_a_flow_with_password_and_certificate_copies_everything_and_shows_no_sec
     document = flow("locked", by_password(source), by_certificate(target), topic)
     with FlowRun(tmp_path, [document], "--secrets", str(mounted.folder)) as run:
         wait_until(run.ready, within_s=40)
-        wait_until(lambda: count(spec(target), f"{source.name}.{topic}") == 2_000, within_s=20)
+        wait_until(lambda: arrived(spec(target), f"{source.name}.{topic}") == 2_000, within_s=20)
         seen = json.dumps(run.status()), command_lines()
         assert run.stop() == 0
     found = compare(read(spec(source), topic), read(spec(target), f"{source.name}.{topic}"))
@@ -210,7 +219,7 @@ def test_what_is_missing_or_wrong_is_reported_and_the_flow_goes_on_when_it_is_co
         mounted.write(user, {"password": f"{password}\n".encode()})
         wait_until(run.ready, within_s=40)
         assert run.condition("Stalled") == {}
-        wait_until(lambda: count(spec(target), f"{source.name}.{topic}") == 500, within_s=20)
+        wait_until(lambda: arrived(spec(target), f"{source.name}.{topic}") == 500, within_s=20)
         assert run.stop() == 0
     found = compare(read(spec(source), topic), read(spec(target), f"{source.name}.{topic}"))
     assert (found.missing, found.repeated, found.in_order) == (0, 0, True)

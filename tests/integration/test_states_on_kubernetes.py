@@ -15,7 +15,7 @@ from cluster.kubelet import Kubelet
 from support import manifests
 from support.flows import manifest, spec
 from support.operators import Resources, give_rights, running_operator
-from support.records import compare, count, make_topic, numbered, produce, read, unique
+from support.records import arrived, compare, make_topic, numbered, produce, read, unique
 
 from headrace.sandbox import Cluster
 
@@ -95,7 +95,7 @@ def test_running_paused_stopped_and_on(
     resources.apply(
         manifest(name, east, west, topic, heartbeats={"enabled": False}, drivers={"replicas": 1})
     )
-    wait_until(lambda: count(spec(west), copy), within_s=LONG_S, until=partial(eq, 200))
+    wait_until(lambda: arrived(spec(west), copy), within_s=LONG_S, until=partial(eq, 200))
     says("Running")
 
     def pause(*items: dict[str, str]) -> None:
@@ -117,12 +117,12 @@ def test_running_paused_stopped_and_on(
     pause({"topic": topic, "partitions": "1"})
     wait_until(paused, within_s=LONG_S, until=lambda message: f"{topic}/1" in message)
     produce(spec(east), topic, numbered(100, 2, first=200))
-    wait_until(lambda: count(spec(west), copy), within_s=LONG_S, until=partial(eq, 250))
+    wait_until(lambda: arrived(spec(west), copy), within_s=LONG_S, until=partial(eq, 250))
     # Heartbeats are one more, where the source has them.
     message = resources.condition(name, "Ready")["message"]
     assert re.search(r"1 of [23] partitions are paused", message), message
     pause()
-    wait_until(lambda: count(spec(west), copy), within_s=LONG_S, until=partial(eq, 300))
+    wait_until(lambda: arrived(spec(west), copy), within_s=LONG_S, until=partial(eq, 300))
     wait_until(paused, within_s=LONG_S, until=lambda message: not message)
     assert held() == before, "no task was restarted"
 
@@ -143,10 +143,10 @@ def test_running_paused_stopped_and_on(
     assert resources.get("deployment", f"{name}-driver")["spec"]["replicas"] == 0
     assert not any(t.get("status", {}).get("driverName") for t in resources.tasks(name).values())
     # Nothing was copied since it paused.
-    assert count(spec(west), copy) == 300
+    assert arrived(spec(west), copy) == 300
 
     turn("Running")
     says("Running")
-    wait_until(lambda: count(spec(west), copy), within_s=LONG_S, until=partial(eq, 400))
+    wait_until(lambda: arrived(spec(west), copy), within_s=LONG_S, until=partial(eq, 400))
     found = compare(read(spec(east), topic), read(spec(west), copy))
     assert (found.missing, found.repeated, found.in_order) == (0, 0, True)

@@ -12,7 +12,7 @@ import confluent_kafka
 import pytest
 from crc32c import crc32c
 from support.flows import FlowRun, manifest, spec
-from support.records import count, make_topic, numbered, produce, unique
+from support.records import arrived, count, make_topic, numbered, produce, unique
 
 from headrace.api import Condition, ReplicationFlow, TaskType
 from headrace.api.partitions import TopicPartition
@@ -96,7 +96,7 @@ def test_a_transaction_that_stays_open_is_named_with_its_first_offset_until_it_i
         producer.abort_transaction(30)
         wait_until(scene.conditions, within_s=30, until=lambda conditions: conditions == ())
         wait_until(scene.behind, within_s=30, until=lambda now: now[1] == 0)
-    assert count(spec(west), f"east.{topic}") == 8
+    assert arrived(spec(west), f"east.{topic}") == 8
 
 
 def damage(cluster: Cluster, topic: str, change: Callable[[bytearray], None]) -> None:
@@ -194,7 +194,7 @@ def test_the_batch_mover_stops_before_a_damaged_batch(
         )
         assert f"{topic}-0 is not copied" in ready["message"]
         assert "offset" in ready["message"]
-    assert count(spec(west), f"east.{topic}") == 2
+    assert arrived(spec(west), f"east.{topic}") == 2
 
 
 def test_a_batch_that_the_client_leaves_without_a_word_is_found(

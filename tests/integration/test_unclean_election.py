@@ -5,7 +5,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.flows import FlowRun, manifest, spec
-from support.records import count, numbered, produce, unique
+from support.records import arrived, numbered, produce, unique
 
 from headrace.sandbox import Cluster
 
@@ -32,7 +32,7 @@ def test_a_log_that_was_truncated_and_filled_again_while_the_flow_was_stopped_is
     flow = manifest("elected", source, west, topic)
     with FlowRun(tmp_path, [flow], "--until-caught-up", "--timeout", "60") as run:
         assert run.end(90) == 0
-    assert count(spec(west), f"unclean.{topic}") == 150
+    assert arrived(spec(west), f"unclean.{topic}") == 150
 
     source.broker(1).kill()
     source.broker(2).start()
@@ -43,4 +43,4 @@ def test_a_log_that_was_truncated_and_filled_again_while_the_flow_was_stopped_is
         lost = wait_until(lambda: run.condition("DataLossDetected").get("message"), within_s=60)
     assert f"{topic}-0 on unclean" in str(lost)
     assert "ended at offset 100, but offsets up to 149 were copied" in str(lost)
-    assert count(spec(west), f"unclean.{topic}") == 150
+    assert arrived(spec(west), f"unclean.{topic}") == 150

@@ -131,8 +131,13 @@ def read(cluster: ClusterAccess, topic: str) -> dict[int, list[Record]]:
     return dict(found)
 
 
+def arrived(cluster: ClusterAccess, topic: str) -> int:
+    """How many records of a topic a consumer gets: of a small one, as it reads them."""
+    return sum(map(len, read(cluster, topic).values()))
+
+
 def count(cluster: ClusterAccess, topic: str) -> int:
-    """How many offsets a topic holds."""
+    """How many offsets a topic holds: markers of fences, too."""
     admin = Admin(cluster)
     partitions = [TopicPartition(topic, n) for n in range(admin.topics().get(topic, 0))]
     return sum(admin.offsets(partitions, Position.LATEST).values()) if partitions else 0

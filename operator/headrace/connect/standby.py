@@ -24,7 +24,7 @@ class Standby:
         self._asking.put_off(_FIRST_S * random.uniform(0.5, 1.0))
 
     def advance(self) -> bool:
-        """Send what is due, and have clients; whether the brokers answered."""
+        """Send what is due, and have clients once brokers answer; whether they do."""
         if self._asking.due:
             self._asking.start(partial(warm_up, self._context, self._copying.partitions))
         if self._asking.done:

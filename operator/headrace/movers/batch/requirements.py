@@ -13,7 +13,7 @@ from headrace.kafka.wire import (
     start,
 )
 
-_CONNECT_S = 3.0
+_CONNECT_S = 10.0
 """A broker that is away holds up the first task by so much."""
 _COORDINATOR_S = 15.0
 """The first who asks for a coordinator has its topic created, which takes a second or two."""
