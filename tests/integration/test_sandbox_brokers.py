@@ -12,6 +12,7 @@ from headrace.api import ClusterAccess, ClusterSpec
 from headrace.errors import Fatal, InvalidSpec, Retriable
 from headrace.kafka import Admin
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
+from headrace.toolchain import ClassArchive, JarSet, jars
 
 StartCluster = Callable[..., Cluster]
 WaitUntil = Callable[..., object]
@@ -50,6 +51,9 @@ def test_one_of_three_brokers_is_killed_and_comes_back(
     victim.start()
     assert cluster.running
     wait_until(brokers, within_s=20, until=lambda seen: seen == 3)
+    archive = ClassArchive(victim.java, jars(JarSet.KAFKA_BROKER)).path
+    assert victim.process is not None
+    assert str(archive) in {mapped.path for mapped in victim.process.memory_maps()}
 
     cluster.stop()
     assert not any(broker.process for broker in cluster.brokers)

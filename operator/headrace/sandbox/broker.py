@@ -13,7 +13,7 @@ from headrace.errors import Fatal, GaveUp
 from headrace.host import spawn
 from headrace.sandbox.ports import HOST
 from headrace.sandbox.processes import ProcessRecord, end
-from headrace.toolchain import JarSet, Java, jars
+from headrace.toolchain import ClassArchive, JarSet, Java, jars
 
 START_TIMEOUT_S = 60
 """Three brokers at once take 6 s on two busy cores: ten times that."""
@@ -160,15 +160,28 @@ class Broker:
                     f"{self._last_words()}"
                 )
             time.sleep(0.05)
+        if self._classes.exists():
+            self._archive().make(self._classes)
+            self._classes.unlink()
 
     def __str__(self) -> str:
         return f"broker {self.node_id} of cluster {self.cluster}"
 
+    @property
+    def _classes(self) -> Path:
+        """Those that a JVM of it loaded, where no archive had them."""
+        return self.folder / "classes.txt"
+
+    def _archive(self) -> ClassArchive:
+        return ClassArchive(self.java, jars(JarSet.KAFKA_BROKER, self.java))
+
     def _jvm(self, *arguments: str) -> "subprocess.Popen[bytes]":
-        classpath = ":".join(map(str, jars(JarSet.KAFKA_BROKER, self.java)))
+        archive = self._archive()
+        classpath = ":".join(map(str, archive.classpath))
         # A broker of a sandbox lives for minutes: to compile more than this would take as much CPU
         # again as its start, and would not pay.
         options = ["-XX:TieredStopAtLevel=1", "-XX:+ExitOnOutOfMemoryError", *LOGGING]
+        options += archive.options(self._classes)
         command: list[str | Path] = [self.java.executable, *options, "-cp", classpath, *arguments]
         with self.log.open("ab") as log:
             return spawn(

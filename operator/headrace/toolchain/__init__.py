@@ -1,9 +1,11 @@
 """Java with its jars, found or fetched.
 
-``find_java`` finds a Java 17 or 21, ``jars`` fetches a pinned set of jars.
+``find_java`` finds a Java 17 or 21, ``jars`` fetches a pinned set of jars, and with a
+``ClassArchive`` JVMs start sooner.
 """
 
+from headrace.toolchain.class_archive import ClassArchive
 from headrace.toolchain.jars import JarSet, jars, missing
 from headrace.toolchain.java import Java, find_java
 
-__all__ = ["JarSet", "Java", "find_java", "jars", "missing"]
+__all__ = ["ClassArchive", "JarSet", "Java", "find_java", "jars", "missing"]
