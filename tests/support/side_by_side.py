@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 OWN_API_SERVER = "own_api_server"
 """The fixture whose tests run in one worker."""
 
+ONE_WORKER = {"e2e", "spark"}
+"""Folders whose tests share what is slow to start: the cluster, a Spark session."""
+
 FIRST = (
     "e2e",
     OWN_API_SERVER,
@@ -26,6 +29,7 @@ FIRST = (
     "integration/flow",
     "integration/faults",
     "integration",
+    "spark",
 )
 """Groups, files and folders in the order in which they start: what takes longest is not to end
 last. The others follow."""
@@ -38,8 +42,8 @@ def group(item: pytest.Item) -> str:
     """The tests that run in one worker, one after another; empty for a test of its own."""
     if OWN_API_SERVER in getattr(item, "fixturenames", ()):
         return OWN_API_SERVER
-    if _folder(item) == "e2e":
-        return "e2e"  # there is one cluster a machine
+    if _folder(item) in ONE_WORKER:
+        return _folder(item)
     together = _folder(item) != "integration" or item.get_closest_marker("in_one_worker")
     return _file(item) if together else ""
 

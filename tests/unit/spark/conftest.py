@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
+from headrace.mirror_test import JAVA_OPTIONS, Stage
 from headrace.toolchain import find_java
 
 
@@ -19,6 +20,7 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.ui.enabled", "false")
+        .config("spark.driver.extraJavaOptions", JAVA_OPTIONS[Stage.PRODUCE])
         .config("spark.sql.session.timeZone", "UTC")
         # A handful of rows: compiling a plan would take longer than interpreting it.
         .config("spark.sql.shuffle.partitions", "1")
