@@ -11,6 +11,7 @@ from headrace.api.chaos import ChaosAction, ChaosStep, Side
 from headrace.api.cluster import AuthenticationType, ClusterSpec, SecretUse, TargetClusterSpec
 from headrace.api.conditions import Readiness, condition, conditions_of, dated
 from headrace.api.flow import (
+    READ_AT_START,
     Delivery,
     FlowState,
     Mover,
@@ -106,6 +107,7 @@ __all__ = [
     "MOVE_ANNOTATION",
     "OPERATOR_MANAGER",
     "PAUSE_ANNOTATION",
+    "READ_AT_START",
     "RESET_ANNOTATION",
     "RESTART_ANNOTATION",
     "TARGET_LABEL",

@@ -379,6 +379,10 @@ class ReplicationFlowSpec(Model):
         )
 
 
+READ_AT_START = frozenset({"source", "target", "policy", "mover"})
+"""Fields of the spec that a driver reads only at its start: a change replaces the drivers."""
+
+
 class ReplicationFlow(Model):
     """Copies topics of one Kafka cluster to another for as long as it exists."""
 

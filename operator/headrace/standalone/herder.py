@@ -231,7 +231,7 @@ class StandaloneHerder:
         self._placement.request()
 
     def roll_drivers(self) -> None:
-        """Replace all drivers: of a flow's clusters and policy they read once."""
+        """Replace all drivers, as ``READ_AT_START`` wants it."""
         self._fleet.roll()
         self._placement.await_drivers()
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 
-from headrace.api import RESET_ANNOTATION, FlowState, Manifest, ReplicationFlow
+from headrace.api import READ_AT_START, RESET_ANNOTATION, FlowState, Manifest, ReplicationFlow
 from headrace.errors import HeadraceError, InvalidSpec
 from headrace.logs import get_logger, lost_lines
 from headrace.standalone.herder import StandaloneHerder
@@ -12,9 +12,6 @@ from headrace.standalone.manifest_files import ManifestFiles
 from headrace.standalone.pause_records import PauseRecords
 
 log = get_logger(__name__)
-
-_READ_ONCE = {"source", "target", "policy"}
-"""Fields that drivers read when they start, as on Kubernetes: a change replaces the drivers."""
 
 
 class Reload:
@@ -106,7 +103,7 @@ class Reload:
         reset_changed = reset != before.metadata.annotations.get(RESET_ANNOTATION, "")
         if reset_changed:
             self._herder.annotate(name, RESET_ANNOTATION, reset)
-        if _READ_ONCE & changed.keys():
+        if READ_AT_START & changed.keys():
             self._herder.roll_drivers()
         return bool(changed) or reset_changed
 

@@ -95,8 +95,11 @@ def test_what_changed_is_applied_and_nothing_else(scene: Scene) -> None:
     assert (scene.rolled, scene.scaled, scene.reload.notices()) == ([], [], [])
 
 
-def test_clusters_and_policy_are_for_new_drivers(scene: Scene) -> None:
-    scene.read(flow(policy={"type": "Identity"}))
+@pytest.mark.parametrize("changed", [{"policy": {"type": "Identity"}}, {"mover": "Batch"}])
+def test_clusters_policy_and_mover_are_for_new_drivers(
+    scene: Scene, changed: dict[str, Any]
+) -> None:
+    scene.read(flow(**changed))
     assert scene.rolled == ["rolled"]
 
 
