@@ -20,11 +20,11 @@ from headrace.api import (
     TaskType,
     dump,
 )
-from headrace.control.task_rows import target_driver
 from headrace.errors import InvalidSpec
 from headrace.logs import get_logger
 from headrace.placement import task_id
 from headrace.standalone.driver_calls import DriverCalls
+from headrace.standalone.driver_faults import DriverFaults
 from headrace.standalone.driver_process import DriverProcess
 from headrace.standalone.fleet import Fleet
 from headrace.standalone.placement_loop import PlacementLoop
@@ -40,8 +40,6 @@ _CONNECTORS = (
 )
 _STOP_TIMEOUT_S = 4.5
 """Of the 5 s that a graceful stop may take."""
-_LEASES_FROZEN = 2
-"""For how long a driver is frozen: it is lost after one."""
 
 
 class StandaloneHerder:
@@ -83,6 +81,8 @@ class StandaloneHerder:
         self._calls = DriverCalls(
             self.flow, self._store, self._fleet, self._placement, self._owner_changed
         )
+        self.faults = DriverFaults(self._fleet, self._store, self._lease_s)
+        """Of its drivers, for tests."""
         self._log_level: str | None = None
         """When it was changed since the start."""
         for name in self._flows:
@@ -154,39 +154,6 @@ class StandaloneHerder:
         self._log_level = logs.set_level(level)
         for driver in self._fleet.alive():
             driver.send({"event": "log-level", "level": level})
-
-    def kill_driver(self, flow: str) -> dict[str, Any]:
-        """Kill -9 the driver that holds most source tasks of a flow, as a fault for a test."""
-        victim, broken = self._victim(flow)
-        victim.kill()
-        return broken
-
-    def freeze_driver(self, flow: str) -> dict[str, Any]:
-        """Freeze that driver until others have taken its units, as a fault for a test."""
-        victim, broken = self._victim(flow)
-        if len(self._fleet.ready()) < 2:
-            raise InvalidSpec(
-                f"no driver can take the units of driver {victim.name} while it is frozen: the run "
-                "has no other; set spec.drivers.replicas to 2 or more"
-            )
-        lasts_s = _LEASES_FROZEN * self._lease_s
-        victim.freeze(lasts_s)
-        return {**broken, "lastsSeconds": lasts_s}
-
-    def _victim(self, flow: str) -> tuple[DriverProcess, dict[str, Any]]:
-        alive = {driver.name: driver for driver in self._fleet.alive()}
-        victim = alive[target_driver(self._store.of_flow(flow), alive, flow)]
-        units = [
-            task.metadata.name
-            for task in self._store.of_flow(flow)
-            if task.status.driver_name == victim.name
-        ]
-        return victim, {
-            "driver": victim.name,
-            "pid": victim.pid,
-            "timeMs": int(time.time() * 1000),
-            "units": sorted(units),
-        }
 
     def restart(self, task: ReplicationTask) -> None:
         """Have the owner of a unit restart it."""

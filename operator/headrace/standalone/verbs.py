@@ -97,11 +97,11 @@ def _roll_drivers(herder: StandaloneHerder, flow: str) -> Answer:
 
 
 def _kill_driver(herder: StandaloneHerder, flow: str) -> Answer:
-    return herder.kill_driver(flow)
+    return herder.faults.kill(flow)
 
 
 def _freeze_driver(herder: StandaloneHerder, flow: str) -> Answer:
-    return herder.freeze_driver(flow)
+    return herder.faults.freeze(flow)
 
 
 def _secrets(herder: StandaloneHerder) -> Answer:

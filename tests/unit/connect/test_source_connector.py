@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.api import (
+    HEARTBEATS,
     ConditionStatus,
     ConditionType,
     LossCause,
@@ -22,7 +23,7 @@ from headrace.api import (
     TopicPartitions,
 )
 from headrace.api.partitions import TopicPartition
-from headrace.connect import DriverIdentity
+from headrace.connect import DriverIdentity, TargetTaken
 from headrace.connect.ownership import Ownership
 from headrace.connect.source_connector import SourceConnector
 from headrace.errors import Fatal, HeadraceError, Retriable
@@ -116,6 +117,8 @@ class FakeHerder:
     def __init__(self) -> None:
         self.store = TaskStore()
         self.answer_is_lost = False
+        self.taken: set[str] = set()
+        """Topics that another flow writes."""
 
     def tasks(self) -> dict[int, ReplicationTask]:
         return {task.spec.index: task for task in self.store.of_flow("f")}
@@ -149,6 +152,8 @@ class FakeHerder:
         tasks: Mapping[int, Sequence[TopicPartitions]],
         target_topics: Mapping[str, Sequence[str]],
     ) -> None:
+        if met := self.taken.intersection(*target_topics.values()):
+            raise TargetTaken.by("other", "f", met, "W")
         self.store.put_tasks(connector, type, tasks)
         if self.answer_is_lost:
             self.answer_is_lost = False
@@ -250,6 +255,30 @@ def test_a_split_that_somebody_else_changed_is_put_right(scene: Scene) -> None:
     assert scene.herder.split() == {0: [1], 7: []}
     scene.run_once(10)
     assert scene.herder.split() == split
+
+
+def test_a_topic_that_another_flow_writes_is_named(scene: Scene) -> None:
+    scene.herder.taken = {"east.orders-2"}
+    scene.source.there["orders-2"] = 1
+    with pytest.raises(TargetTaken):
+        scene.run_once(10)
+    (ready,) = scene.connector.status.conditions
+    assert (ready.status, ready.reason) == (ConditionStatus.FALSE, Reason.TARGET_TOPIC_TAKEN)
+    assert "east.orders-2" in ready.message
+
+
+def test_heartbeats_that_another_flow_copies_are_left_to_it_for_a_minute(scene: Scene) -> None:
+    scene.context.topics = TopicFilter(["orders.*", HEARTBEATS], [], scene.context.policy, "west")
+    scene.herder.taken = {f"east.{HEARTBEATS}"}
+    scene.source.there[HEARTBEATS] = 1
+    assert scene.run_once(10) == 0
+    scene.run_once()
+    assert scene.herder.split() == {0: [0, 2], 1: [1, 3]}
+    scene.herder.taken = set()
+    scene.run_once(59)
+    assert HEARTBEATS not in str(scene.herder.tasks())
+    scene.run_once(10)
+    assert HEARTBEATS in str(scene.herder.tasks())
 
 
 def test_a_partition_that_is_not_released_for_balance_stays(scene: Scene) -> None:
