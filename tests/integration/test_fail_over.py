@@ -123,7 +123,7 @@ def test_a_planned_fail_over_reads_nothing_again_and_skips_nothing(
         aborted = fail_over(run, "--abort")
         assert aborted["done"] == "aborted"
         more = len(log) + 10
-        wait_until(lambda: count(spec(west), topic), within_s=90, until=lambda n: n == more)
+        wait_until(lambda: len(positions(west, topic)), within_s=90, until=lambda n: n == more)
 
 
 def test_without_its_source_it_skips_nothing_and_a_run_that_was_cut_off_writes_nothing_more(
