@@ -60,6 +60,12 @@ def copy(
     with lane_of(mover) as (lane, copied, _):
         lane.open({one: CopyFrom(start, -1) for one in at})
         run_until_caught_up(lane, spec(source), at, wait_until)
+
+        def read_back() -> bool:
+            lane.run_once()
+            return bool(copied.verified) or not copied.batches_copied
+
+        wait_until(read_back, within_s=30)
         lane.settle(5)
     assert copied.verified.keys() <= {"Same", "NotRead"}  # the lane may end before it has read all
     assert copied.verified.get("Same") or not copied.batches_copied

@@ -177,9 +177,10 @@ def reverse(name: str) -> tuple[dict[str, Any], str]:
 
 
 def checkpoints(run: FlowRun) -> int:
-    """How many groups have one for what they have committed."""
+    """How many groups have an exact one for what they have committed."""
     code, printed = headrace("groups", run.name, "-o", "json")
-    return sum(one["lag"] == 0 for one in json.loads(printed)["groups"]) if code == 0 else 0
+    found = json.loads(printed)["groups"] if code == 0 else []
+    return sum(one["lag"] == 0 and not one["note"] for one in found)
 
 
 def stopped(run: FlowRun) -> bool:

@@ -12,7 +12,17 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 from support.flows import FlowRun, manifest, spec
-from support.records import Record, count, make_topic, numbered, produce, read, set_topic, unique
+from support.records import (
+    Record,
+    arrived,
+    count,
+    make_topic,
+    numbered,
+    produce,
+    read,
+    set_topic,
+    unique,
+)
 
 from headrace.cli.main import main
 from headrace.sandbox import Cluster
@@ -116,7 +126,7 @@ def test_refused_records_and_no_others_are_left_out(
         assert (task.get("skippedRecords"), task.get("deadLetteredRecords")) == (
             (None, 2) if dead else (2, None)
         )
-        assert f"{topic}-0 offset {TOO_OLD} of east" in message()
+        assert f"source offset {TOO_OLD} to {copy}-0 on west" in message()
         assert "INVALID_TIMESTAMP" in message()
         tail = numbered(10, 1, first=2_000)
         produce(spec(east), topic, tail)
@@ -169,8 +179,13 @@ def test_a_dead_letter_topic_that_refuses_the_record_too_fails_the_task_and_lose
     assert [letter.value for letter in read(spec(west), dead)[0]] == [records[10].value]
 
 
+@pytest.mark.parametrize("mover", ["Batch", "Record"])
 def test_a_partition_without_a_leader_does_not_hold_up_the_others(
-    east: Cluster, start_cluster: Callable[..., Cluster], tmp_path: Path, wait_until: WaitUntil
+    east: Cluster,
+    start_cluster: Callable[..., Cluster],
+    tmp_path: Path,
+    wait_until: WaitUntil,
+    mover: str,
 ) -> None:
     west = start_cluster("leaders", brokers=3)
     stuck, free = (make_topic(spec(east), unique(word), 1) for word in ("stuck", "free"))
@@ -178,21 +193,25 @@ def test_a_partition_without_a_leader_does_not_hold_up_the_others(
     make_topic_on(west, f"east.{free}", broker=1)
     waiting, going = numbered(30_000, 1), numbered(30_000, 1)
 
-    with FlowRun(tmp_path, [manifest("others", east, west, stuck, free, **ONE_TASK)]) as run:
-        wait_until(run.ready, within_s=60)
-        west.broker(2).kill()
-        produce(spec(east), stuck, waiting)
-        wait_until(lambda: "others go on" in run.output, within_s=60)
-        produce(spec(east), free, going)
-        copied = partial(count, spec(west), f"east.{free}")
-        wait_until(copied, within_s=60, until=partial(eq, 30_000))
+    flow = manifest("others", east, west, stuck, free, mover=mover, **ONE_TASK)
+    with FlowRun(tmp_path, [flow]) as run:
 
         def lag() -> list[tuple[str, int]]:
             return [(task["phase"], task["lagRecords"]) for task in run.units()]
 
+        wait_until(run.ready, within_s=60)
+        west.broker(2).kill()
+        produce(spec(east), stuck, waiting)
+        wait_until(lag, within_s=60, until=partial(eq, [("Running", 30_000)]))
+        if mover == "Record":
+            wait_until(lambda: "others go on" in run.output, within_s=60)
+        produce(spec(east), free, going)
+        copied = partial(arrived, spec(west), f"east.{free}")
+        wait_until(copied, within_s=60, until=partial(eq, 30_000))
+
         wait_until(lag, within_s=60, until=partial(eq, [("Running", 30_000)]))
         west.broker(2).start()
-        copied = partial(count, spec(west), f"east.{stuck}")
+        copied = partial(arrived, spec(west), f"east.{stuck}")
         wait_until(copied, within_s=60, until=lambda n: n >= 30_000)
         wait_until(run.ready, within_s=60)
     assert read(spec(west), f"east.{stuck}")[0] == waiting

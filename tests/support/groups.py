@@ -37,8 +37,8 @@ def in_transactions(cluster: Cluster, topic: str, batches: Iterable[tuple[int, b
             producer.abort_transaction(20)
 
 
-def positions(cluster: Cluster, topic: str) -> list[tuple[int, bytes | None]]:
-    """Offset and value of each committed record of partition 0, as a consumer sees them."""
+def positions(cluster: Cluster, topic: str, partition: int = 0) -> list[tuple[int, bytes | None]]:
+    """Offset and value of each committed record of a partition, as a consumer sees them."""
     found: list[tuple[int, bytes | None]] = []
     settings = {
         "bootstrap.servers": cluster.bootstrap_servers,
@@ -47,7 +47,7 @@ def positions(cluster: Cluster, topic: str) -> list[tuple[int, bytes | None]]:
         "isolation.level": "read_committed",
     }
     with closing(Consumer(settings)) as consumer:
-        consumer.assign([TopicPartition(topic, 0, 0)])
+        consumer.assign([TopicPartition(topic, partition, 0)])
         while (message := consumer.poll(10)) is not None and message.error() is None:
             found.append((message.offset() or 0, message.value()))
     return found

@@ -26,7 +26,8 @@ _ANSWER_S = 5.0
 """Its task waits for it."""
 _CLASS = "headrace.movers.record.RecordLane"
 _ERRORS = "org.apache.kafka.common.errors."
-_EXCEPTIONS = {
+_EXCEPTIONS = {  # by Kafka's name, and by librdkafka's where that differs
+    "MESSAGE_TOO_LARGE": f"{_ERRORS}RecordTooLargeException",
     "MSG_SIZE_TOO_LARGE": f"{_ERRORS}RecordTooLargeException",
     "RECORD_LIST_TOO_LARGE": f"{_ERRORS}RecordBatchTooLargeException",
     "INVALID_TIMESTAMP": f"{_ERRORS}InvalidTimestampException",

@@ -243,10 +243,10 @@ class Appender:
 
     def _not_appended(self, queue: PartitionQueue, entry: Entry, answer: Answer) -> None:
         at, outgoing, first = queue.at, entry.outgoing, queue.is_first(entry)
-        error = answer.error(
-            f"append source offsets {outgoing.first_offset} to {outgoing.next_offset - 1} "
-            f"to {at} on {self._cluster.name}"
-        )
+        last = outgoing.next_offset - 1
+        alone = last == outgoing.first_offset
+        offsets = f"offset {last}" if alone else f"offsets {outgoing.first_offset} to {last}"
+        error = answer.error(f"append source {offsets} to {at} on {self._cluster.name}")
         if not first or answer.outcome is Outcome.AGAIN:
             # What comes after one that has to be sent again gets its verdict after that one.
             self._again(queue, entry, error)

@@ -65,7 +65,7 @@ class Sink(Protocol):
         ...
 
     def saw_end(self, at: TopicPartition, end: int) -> None:
-        """The last stable offset of the source."""
+        """The end of the source's log, what is behind an open transaction included."""
         ...
 
     def take(
@@ -279,7 +279,7 @@ class Reader:
                 source.lost_leader()
                 self._locator.search()
             return
-        self._sink.saw_end(source.at, fetched.last_stable_offset)
+        self._sink.saw_end(source.at, fetched.high_watermark)
         try:
             self._take(source, fetched, held)
         except CorruptBatch as error:
