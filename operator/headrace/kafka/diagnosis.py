@@ -143,7 +143,7 @@ def _tls_trouble(
     if why := _refused_certificate(cluster, server):
         return why
     if client_error is not None and "alert" in client_error.str():
-        return _client_certificate_advice(cluster, server)
+        return _client_certificate_advice(cluster, server, client_error)
     return None
 
 
@@ -159,11 +159,18 @@ def _login_advice(cluster: ClusterAccess, client_error: KafkaError) -> str:
     )
 
 
-def _client_certificate_advice(cluster: ClusterAccess, server: Server) -> str:
+def _client_certificate_advice(
+    cluster: ClusterAccess, server: Server, client_error: KafkaError
+) -> str:
     shown = _shown(server)
     own = cluster.spec.tls and cluster.spec.tls.client_certificate
     if not own:
         return f"{shown} wants a client certificate; set {cluster.field}.tls.clientCertificate"
+    if "certificate expired" in client_error.str():
+        return (
+            f"{shown} does not accept the client certificate in Secret {own.secret_name}: it has "
+            "expired; renew it"
+        )
     return (
         f"{shown} does not accept the client certificate in Secret {own.secret_name}; have it "
         f"signed by an authority that {cluster.alias} trusts, or name another in "
