@@ -90,7 +90,9 @@ class Checked:
         self._capsys.readouterr()
         secrets = ["--secrets", str(self.mounted.folder)]
         code = main(["check", str(self.file), *secrets, "-o", "json"])
-        (document,) = json.loads(self._capsys.readouterr().out)
+        printed = self._capsys.readouterr()
+        assert printed.out, printed.err
+        (document,) = json.loads(printed.out)
         assert document["flow"] == "checked"
         return code, document["findings"]
 
@@ -283,12 +285,13 @@ def test_settings_that_keep_a_copy_from_being_one(checked: Checked) -> None:
 def test_names_that_are_never_copied(checked: Checked) -> None:
     topic = make_topic(spec(checked.clusters["source"]), unique("own") + ".internal", 1)
     fields = checked.flow["spec"]
-    fields["topics"] = {"include": [topic], "exclude": ["__.*"]}
+    fields["topics"] = {"include": [topic, "absent.*"], "exclude": ["__.*"]}
     fields["checkpoints"] = {"enabled": False}
     checked.grant_all()
-    messages = [(one["check"], one["message"]) for one in checked.wrong()]
-    assert [check for check, _ in messages] == ["name", "name"]
-    assert "never copied: by its name it is a cluster's own" in messages[0][1]
+    own, absent = checked.wrong()
+    assert (own["check"], own["subject"]) == ("name", f"topic {topic}"), "it need not be seen"
+    assert "never copied: by its name it is a cluster's own" in own["message"]
+    assert (absent["check"], absent["subject"]) == ("name", "spec.topics.include absent.*")
 
 
 @pytest.mark.parametrize(

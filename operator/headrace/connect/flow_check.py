@@ -119,10 +119,17 @@ def _names(context: FlowContext, every: Mapping[str, int], scope: _Scope) -> Ite
     """Topics that the spec asks for, and that are not copied."""
     spec, side = context.spec, Location.SOURCE
     asked = NameFilter(spec.topics.include, spec.topics.exclude)
-    if internal := [one for one in every if is_internal(one) and asked.matches(one)]:
+    named_or_seen = every.keys() | set(filter(_LITERAL.fullmatch, spec.topics.include))
+    internal = [one for one in named_or_seen if is_internal(one) and asked.matches(one)]
+    if internal:
         why = "never copied: by its name it is a cluster's own; exclude it, or rename it"
         yield Finding(side, named("topic", internal), "name", Outcome.WARNING, why)
-    if unmatched := context.topics.unmatched(list(scope.there)):
+    unmatched = [
+        one
+        for one in context.topics.unmatched(list(scope.there))
+        if not any(re.fullmatch(one, topic) for topic in internal)
+    ]
+    if unmatched:
         why = "no topic that the user may describe has such a name; one that is made later is found"
         yield Finding(
             side, f"spec.topics.include {', '.join(unmatched)}", "name", Outcome.WARNING, why

@@ -1,5 +1,6 @@
 """What a principal may do on a cluster, as its brokers say; nothing is changed there."""
 
+import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from enum import StrEnum
@@ -70,6 +71,14 @@ _FORBIDDEN = {
     KafkaError.GROUP_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
 }
+_COORDINATOR_MOVES = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+}
+"""What brokers answer of a group while another of them takes it over, and while the topic of
+committed offsets is made: at the first question about any group of a new cluster."""
+_AGAIN_S = 0.1
 _BY_CLIENT = {getattr(AclOperation, one.name): one for one in Operation}
 
 
@@ -114,26 +123,23 @@ class RightsAdmin(Admin):
 
     def group_rights(self, names: Iterable[str]) -> dict[str, frozenset[Operation]]:
         """Of groups, be they there or not."""
-        wanted = sorted(set(names))
-        if not wanted:
-            return {}
-        client, tried = self._requests.client, f"describe groups of {self.name}"
-        futures = self._requests.call(
-            tried,
-            lambda: client.describe_consumer_groups(
-                wanted, include_authorized_operations=True, request_timeout=self._timeout_s
-            ),
-        )
-        found = {}
-        for name, future in futures.items():
-            try:
-                described = self._requests.result(f"describe group {name} of {self.name}", future)
-            except HeadraceError as error:
-                if code_of(error) not in _FORBIDDEN:
-                    raise
-                found[name] = frozenset[Operation]()
-            else:
-                found[name] = _operations(described.authorized_operations)
+        deadline_s = time.monotonic() + self._timeout_s
+        found: dict[str, frozenset[Operation]] = {}
+        wanted = set(names)
+        while wanted:
+            in_time = time.monotonic() < deadline_s
+            for name, future in self._described_groups(sorted(wanted)).items():
+                try:
+                    one = self._requests.result(f"describe group {name} of {self.name}", future)
+                except HeadraceError as error:
+                    if (code := code_of(error)) in _FORBIDDEN:
+                        found[name] = frozenset()
+                    elif code not in _COORDINATOR_MOVES or not in_time:
+                        raise
+                else:
+                    found[name] = _operations(one.authorized_operations)
+            if wanted := wanted - found.keys():
+                time.sleep(_AGAIN_S)
         return found
 
     def may_use_transactional_id(self, name: str) -> bool:
@@ -143,6 +149,15 @@ class RightsAdmin(Admin):
     def check_version(self) -> None:
         """Raise ``Fatal`` for brokers that are older than what the wire client speaks."""
         self._on_wire(lambda cluster: cluster.refresh())
+
+    def _described_groups(self, names: list[str]) -> Mapping[str, "Future[Any]"]:
+        client = self._requests.client
+        return self._requests.call(
+            f"describe groups of {self.name}",
+            lambda: client.describe_consumer_groups(
+                names, include_authorized_operations=True, request_timeout=self._timeout_s
+            ),
+        )
 
     def _described(
         self, names: Collection[str]

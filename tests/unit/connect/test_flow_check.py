@@ -144,6 +144,10 @@ def test_topics_that_are_never_copied(scene: Scene) -> None:
     scene.source.create_topic("orders.internal", 1)
     scene.change_spec(topics={"include": ["orders.*"], "exclude": []})
     assert only(scene).subject == "topic orders.internal"
+    scene.change_spec(topics={"include": ["orders", r"orders\..*"], "exclude": []})
+    assert only(scene).subject == "topic orders.internal", "the pattern does match one"
+    scene.change_spec(topics={"include": ["orders", "unseen.internal"], "exclude": []})
+    assert only(scene).subject == "topic unseen.internal"
 
 
 def test_the_condition_goes_when_what_was_missing_is_granted(scene: Scene) -> None:
