@@ -18,15 +18,20 @@ from headrace.api import ClusterAccess
 from headrace.api.partitions import TopicPartition
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import (
+    AclAdmin,
     Admin,
     Committed,
     Consumer,
     KafkaError,
     KafkaException,
+    Operation,
     Position,
     Producer,
+    Replicas,
+    RightsAdmin,
     Topic,
     TopicConfig,
+    TopicRights,
 )
 from headrace.kafka.wire import UnsupportedBroker
 from headrace.movers import Clients
@@ -169,6 +174,15 @@ class FakeCluster:
         """Groups that take no commit but their members', or of nobody."""
         self.forbidden: set[str] = set()
         """Groups that may not be described, and topics that may not be made."""
+        self.denied: set[tuple[str, Operation]] = set()
+        """What its user may not do, on topics, groups and transactional ids."""
+        self.acls: list[dict[str, str]] = []
+        """Of topics."""
+        self.too_old = False
+        self.unmakeable: Fatal | None = None
+        """Why it makes no topic, beside rights."""
+        self.in_sync = 1
+        """Replicas of each partition that are."""
         self.producers: list[FakeProducer] = []
         self.consumers: list[FakeConsumer] = []
         self.holds_back: Callable[[TopicPartition], bool] = lambda at: False
@@ -257,6 +271,47 @@ class FakeCluster:
         self.ids[name] = f"{name}-{next(self._made)}"
         self.logs |= {TopicPartition(name, number): FakeLog() for number in range(partitions)}
         return True
+
+    def topic_rights(self, names: Iterable[str], _: object) -> dict[str, TopicRights]:
+        self._answer()
+        return {name: self._topic_rights(name) for name in names}
+
+    def _topic_rights(self, name: str) -> TopicRights:
+        there = name in self.ids
+        return TopicRights(
+            self._allowed(name),
+            there,
+            self._size(name),
+            Replicas(1, self.in_sync),
+            None if there else self.unmakeable,
+        )
+
+    def _allowed(self, name: str) -> frozenset[Operation]:
+        return frozenset(one for one in Operation if (name, one) not in self.denied)
+
+    def cluster_rights(self) -> frozenset[Operation]:
+        return self._allowed("kafka-cluster")
+
+    def topic_acls(self) -> list[dict[str, str]]:
+        self._answer()
+        return [dict(one) for one in self.acls]
+
+    def add_acls(self, acls: Iterable[Mapping[str, str]]) -> None:
+        self.acls += [dict(one) for one in acls if one not in self.acls]
+
+    def remove_acls(self, acls: Iterable[Mapping[str, str]]) -> None:
+        gone = [dict(one) for one in acls]
+        self.acls = [one for one in self.acls if one not in gone]
+
+    def group_rights(self, names: Iterable[str]) -> dict[str, frozenset[Operation]]:
+        return {name: self._allowed(name) for name in names}
+
+    def may_use_transactional_id(self, name: str) -> bool:
+        return Operation.WRITE in self._allowed(name)
+
+    def check_version(self) -> None:
+        if self.too_old:
+            raise Fatal(f"{self.name} is too old")
 
     def groups(self, *, active: bool = False) -> set[str]:
         self._answer()
@@ -596,6 +651,8 @@ class FakeKafka:
             producer=cast("Callable[..., Producer]", self._producer),
             admin=cast("Callable[[ClusterAccess], Admin]", self._admin),
             check_clusters=self._check_clusters,
+            acls=cast("Callable[[ClusterAccess], AclAdmin]", self._admin),
+            rights=cast("Callable[[ClusterAccess], RightsAdmin]", self._admin),
         )
 
     def _check_clusters(self, source: ClusterAccess, target: ClusterAccess) -> None:

@@ -192,7 +192,8 @@ class Acls(Model):
     """ACLs of topics, copied from source to target."""
 
     sync: Flag = False
-    """Keep read rights on target topics like those on their sources."""
+    """Keep read rights on target topics like those on their sources: what ACLs that name a topic
+    allow, All as Read, and what any ACL denies. It removes only what it has added."""
     interval_seconds: AtLeastOne = 600
     """Seconds between two polls."""
 

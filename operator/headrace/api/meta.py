@@ -96,6 +96,8 @@ class ConditionType(StrEnum):
     PARTITIONS_RESET = "PartitionsReset"
     """Partitions were copied again from spec.startFrom on, as the annotation headrace.dev/reset
     asks; False when it asks for something that cannot be."""
+    REQUIREMENTS_MISSING = "RequirementsMissing"
+    """Rights or settings that the flow needs are missing; headrace check lists them."""
     CAUGHT_UP = "CaughtUp"
     """A task: all records that were on the source when it began are on the target."""
 
@@ -196,6 +198,8 @@ class Reason(StrEnum):
     """The message says since when."""
     TAKEN_AGAIN = "TakenAgain"
     """The message names partitions that another owner took repeatedly, and that owner."""
+    CHECK_FAILED = "CheckFailed"
+    """The message names rights and settings, as headrace check does."""
     CATCHING_UP = "CatchingUp"
     """Records that were on the source when the task began are not on the target yet."""
     CAUGHT_UP = "CaughtUp"

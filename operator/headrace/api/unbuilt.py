@@ -42,7 +42,6 @@ FLOW = (
     Part("source.authentication.type", built=_PASSWORDS),
     Part("target.authentication.type", built=_PASSWORDS),
     Part("delivery", built=(Delivery.AT_LEAST_ONCE,)),
-    Part("acls.sync", built=(False,)),
 )
 
 TEST = (

@@ -16,6 +16,7 @@ from headrace.errors import HeadraceError, InvalidSpec, from_exception
 COMMANDS = {
     "demo": "real brokers on this machine, a flow, a mirror test, a verdict",
     "validate": "check manifests and say every mistake",
+    "check": "check that clusters have the rights and settings that flows need",
     "run": "run replication flows on this machine",
     "status": "print the status of running flows",
     "tasks": "list the connectors and tasks of running flows",

@@ -32,6 +32,7 @@ ALARMS = (
     ConditionType.TOMBSTONES_AT_RISK,
     ConditionType.RECORDS_MAY_REPEAT,
     ConditionType.PROGRESS_NOT_STORED,
+    ConditionType.REQUIREMENTS_MISSING,
     ConditionType.ASSIGNMENT_FAILED,
     ConditionType.DRIVER_UNRESPONSIVE,
 )

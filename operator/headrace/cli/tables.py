@@ -94,6 +94,24 @@ def show_rows(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
     _print(table)
 
 
+def show_findings(documents: Iterable[_Json]) -> None:
+    """Of each flow a line for each finding; below, the commands that correct what is not ok."""
+    for document in documents:
+        findings = document["findings"]
+        results = [one["result"] for one in findings]
+        click.echo(
+            f"Flow {document['flow']}: {results.count('missing')} missing, "
+            f"{results.count('warning')} warnings, {results.count('ok')} ok"
+        )
+        table = _table("CLUSTER", "SUBJECT", "CHECK", "RESULT", "WHY")
+        for one in findings:
+            fields = ("cluster", "subject", "check", "result", "message")
+            table.add_row(*(" ".join(one[field].split()) for field in fields))
+        _print(table)
+        for line in dict.fromkeys(one["command"] for one in findings if one["command"]):
+            click.echo(line)
+
+
 def _sentences(name: str, ready: _Json, status: _Json) -> list[str]:
     found = [] if ready.get("status") == "True" else [f"{name}: {ready.get('message', 'unknown')}"]
     for unit in status.get("units", ()):

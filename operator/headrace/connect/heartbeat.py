@@ -175,7 +175,8 @@ class _Side:
             self._free()
             self._renewal = Renewal(self._cluster)
         if self._producer is None:
-            self._admin.create_topic(HEARTBEATS, 1, config={"cleanup.policy": "compact"})
+            if not self._admin.describe([HEARTBEATS]):  # brokers refuse to make what is there
+                self._admin.create_topic(HEARTBEATS, 1, config={"cleanup.policy": "compact"})
             self._producer = self._clients.producer(self._cluster)
         self._producer.poll(0)
         if (refused := self._refused) is not None:

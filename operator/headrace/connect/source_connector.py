@@ -8,20 +8,23 @@ from typing import Any
 
 from headrace.api import (
     HEARTBEATS,
+    Condition,
     ConditionStatus,
     ConditionType,
     Reason,
     TopicPartition,
     condition,
 )
+from headrace.connect.acl_sync import AclSync
 from headrace.connect.deleted_topics import DeletedTopics
 from headrace.connect.discovery import Discovery, prepare_target
 from headrace.connect.herder import TargetTaken
 from headrace.connect.losses import sentence, shown_losses
+from headrace.connect.requirements import Requirements
 from headrace.connect.task_split import HeartbeatsTaken, TaskSplit
 from headrace.connect.threaded_unit import ThreadedUnit
 from headrace.connect.topic_configs import TopicConfigSync
-from headrace.errors import InvalidSpec, Retriable
+from headrace.errors import Fatal, InvalidSpec, Retriable
 from headrace.kafka import AccessDenied
 from headrace.replication.growth import Growth, observe
 
@@ -40,19 +43,22 @@ class SourceConnector(ThreadedUnit):
     _found: Discovery | None = None
     _next_discovery_s = _heartbeats_from_s = 0.0
     _growth: Mapping[TopicPartition, Growth] = MappingProxyType({})
+    _lost: tuple[Condition, ...] = ()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._split = TaskSplit(self.context, self.ownership, self.herder, self.log)
         self._configs = TopicConfigSync(self.context)
+        self._acls = AclSync(self.context)
         self._deleted = DeletedTopics(self.context)
+        self._requirements = Requirements(self.context)
         self._take_over_losses()
 
     def _take_over_losses(self) -> None:
         """They are reported until they are looked for again, by any instance."""
         before = self.ownership.task.status
         lost = condition(before.conditions, ConditionType.DATA_LOSS_DETECTED)
-        self.beside_ready = (lost,) if lost else ()
+        self._lost = self.beside_ready = (lost,) if lost else ()
         self.observe(losses=before.losses, conditions=self.beside_ready)
 
     def restore(self) -> None:
@@ -69,7 +75,16 @@ class SourceConnector(ThreadedUnit):
                 )
                 self.report_ready(ConditionStatus.FALSE, Reason.SAME_CLUSTER, str(error))
                 raise error
-            self.context.progress.start()
+            try:
+                self.context.progress.start()
+            except Fatal:  # that is one of the things that may be missing
+                if self._check_requirements():
+                    self.observe(conditions=self.beside_ready)
+                raise
+
+    def close(self) -> None:
+        """Free the reader of the ACLs that were added."""
+        self._acls.close()
 
     def run_once(self) -> float:
         """Discover when that is due, and act on what was found."""
@@ -78,7 +93,8 @@ class SourceConnector(ThreadedUnit):
             self._found = self._discover()
             self._next_discovery_s = now_s + self.context.spec.discovery.topics_seconds
         # Before tasks of a new topic are published: its first records find its settings.
-        configs_s = self._configs.poll({at.topic for at in self._found.partitions})
+        topics = {at.topic for at in self._found.partitions}
+        synchronized_s = min(self._configs.poll(topics), self._acls.poll(topics))
         try:
             settled = self._split.step(self._weights(self._found.partitions))
         except HeartbeatsTaken:
@@ -89,9 +105,16 @@ class SourceConnector(ThreadedUnit):
             self.report_ready(ConditionStatus.FALSE, Reason.TARGET_TOPIC_TAKEN, str(error))
             raise
         self._find_deleted(self._found)
+        self._check_requirements()
         self._report_condition(self._found)
-        rest_s = min(configs_s, max(0.0, self._next_discovery_s - self.clock.monotonic()))
+        rest_s = min(synchronized_s, max(0.0, self._next_discovery_s - self.clock.monotonic()))
         return rest_s if settled else min(rest_s, _ASK_AGAIN_S)
+
+    def _check_requirements(self) -> bool:
+        """Whether it was checked again."""
+        checked = self._requirements.poll()
+        self.beside_ready = (*self._lost, *self._requirements.conditions)
+        return checked
 
     def _discover(self) -> Discovery:
         with self._asking(Reason.SOURCE_UNREACHABLE):
@@ -131,7 +154,7 @@ class SourceConnector(ThreadedUnit):
             self._deleted.find(found.there, held | state.leaving.keys())
         say = partial(sentence, self.context)
         shown = shown_losses(self._deleted.losses, self.clock.time(), say)
-        self.beside_ready = shown.conditions
+        self._lost = shown.conditions
         self.observe(losses=shown.listed)
 
     def _report_condition(self, found: Discovery) -> None:
@@ -161,6 +184,8 @@ class SourceConnector(ThreadedUnit):
             if problems := self._configs.problems:
                 others = f" and of {len(problems) - 1} more" if len(problems) > 1 else ""
                 message += f"; settings not synchronized: {next(iter(problems.values()))}{others}"
+            if self._acls.problem:
+                message += f"; ACLs not synchronized: {self._acls.problem}"
             self.report_ready(ConditionStatus.TRUE, Reason.RUNNING, message[:4096])
 
     @contextmanager

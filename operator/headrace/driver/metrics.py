@@ -140,8 +140,8 @@ CONDITION = Described(
     "gauge",
     "1 while the condition (DataLossDetected, ForeignWriter, RecordsLeftOut, PartitionContested, "
     "TransactionHanging, TombstonesAtRisk, RecordsMayRepeat, ProgressNotStored, "
-    "BatchNotPossible) of a source task is True, else 0; of the source connector, which reports "
-    "topics that were deleted, DataLossDetected alone.",
+    "BatchNotPossible) of a source task is True, else 0; of the source connector "
+    "DataLossDetected, of topics that were deleted, and RequirementsMissing.",
     (*_TASK, "condition"),
 )
 LOST_OFFSETS = Described(
@@ -191,6 +191,7 @@ _CONDITIONS = (
     ConditionType.PROGRESS_NOT_STORED,
     ConditionType.BATCH_NOT_POSSIBLE,
 )
+_OF_CONNECTORS = (ConditionType.DATA_LOSS_DETECTED, ConditionType.REQUIREMENTS_MISSING)
 
 
 class DriverCollector(Collector):
@@ -250,7 +251,7 @@ def _samples(unit: UnitFigures) -> Iterator[Sample]:
         yield from _of_source_task(unit)
         yield from _of_losses(status, _CONDITIONS)
     elif unit.id.type == TaskType.SOURCE_CONNECTOR:
-        yield from _of_losses(status, (ConditionType.DATA_LOSS_DETECTED,))
+        yield from _of_losses(status, _OF_CONNECTORS)
 
 
 def _of_source_task(unit: UnitFigures) -> Iterator[Sample]:

@@ -7,6 +7,7 @@ errors into ours, with sentences. ``journal`` is a topic of mirror tests.
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
+from headrace.kafka.acls import AclAdmin
 from headrace.kafka.admin import Admin, Committed, Position, Topic, TopicConfig
 from headrace.kafka.clients import (
     assign,
@@ -30,12 +31,15 @@ from headrace.kafka.errors import (
     words,
 )
 from headrace.kafka.internal_topic import ensure_topic
+from headrace.kafka.principal import principal_of
 from headrace.kafka.renewal import Renewal, Renewed
+from headrace.kafka.rights import Operation, Replicas, RightsAdmin, TopicRights
 from headrace.kafka.security import MECHANISMS, protocol
 
 __all__ = [
     "MECHANISMS",
     "AccessDenied",
+    "AclAdmin",
     "Admin",
     "Committed",
     "Consumer",
@@ -44,13 +48,17 @@ __all__ = [
     "KafkaError",
     "KafkaException",
     "Message",
+    "Operation",
     "Position",
     "Producer",
     "Renewal",
     "Renewed",
+    "Replicas",
+    "RightsAdmin",
     "SecretMissing",
     "Topic",
     "TopicConfig",
+    "TopicRights",
     "assign",
     "assign_more",
     "check_settings",
@@ -61,6 +69,7 @@ __all__ = [
     "fetched_end",
     "make_consumer",
     "make_producer",
+    "principal_of",
     "protocol",
     "read_credentials",
     "translate",

@@ -118,7 +118,7 @@ class Admin:
             try:
                 described = self._requests.result(f"describe topic {name} of {self.name}", future)
             except Retriable as error:
-                if _code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                if code_of(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
                 raise
             there = described.partitions
@@ -161,7 +161,7 @@ class Admin:
                     f"read the settings of topic {name} of {self.name}", future
                 )
             except HeadraceError as error:
-                if _code(error) != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                if code_of(error) != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     refused[name] = error
                 continue
             known = {key: one for key, one in entries.items() if one.value is not None}
@@ -396,7 +396,7 @@ class Admin:
             self._requests.result(tried, self._requests.call(tried, call)[name])
             self._requests.served = True
         except Retriable as error:
-            if _code(error) == KafkaError.TOPIC_ALREADY_EXISTS:
+            if code_of(error) == KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
             raise
         return True
@@ -422,8 +422,9 @@ def _changed(name: str, value: str | None) -> ConfigEntry:
     return ConfigEntry(name, value, incremental_operation=kind)
 
 
-def _code(error: HeadraceError) -> int | None:
-    cause = error.__cause__
+def code_of(error: HeadraceError | None) -> int | None:
+    """Kafka's, of an error that the client gave; ``None`` for any other."""
+    cause = error.__cause__ if error else None
     return cause.args[0].code() if isinstance(cause, KafkaException) else None
 
 

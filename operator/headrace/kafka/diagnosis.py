@@ -7,12 +7,14 @@ a listener with TLS when the client has none: it only sees connections that end.
 import re
 import socket
 import ssl
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError
 
 from headrace.api import ClusterAccess
 from headrace.errors import HeadraceError
+from headrace.kafka.certificate import UNREADABLE, end_of
 from headrace.kafka.credentials import read_credentials
 from headrace.kafka.errors import (
     AuthenticationFailed,
@@ -143,7 +145,7 @@ def _tls_trouble(
     if why := _refused_certificate(cluster, server):
         return why
     if client_error is not None and "alert" in client_error.str():
-        return _client_certificate_advice(cluster, server)
+        return _client_certificate_advice(cluster, server, client_error)
     return None
 
 
@@ -159,16 +161,31 @@ def _login_advice(cluster: ClusterAccess, client_error: KafkaError) -> str:
     )
 
 
-def _client_certificate_advice(cluster: ClusterAccess, server: Server) -> str:
+def _client_certificate_advice(
+    cluster: ClusterAccess, server: Server, client_error: KafkaError
+) -> str:
     shown = _shown(server)
     own = cluster.spec.tls and cluster.spec.tls.client_certificate
     if not own:
         return f"{shown} wants a client certificate; set {cluster.field}.tls.clientCertificate"
+    if "certificate expired" in client_error.str() or _has_expired(cluster):
+        return (
+            f"{shown} does not accept the client certificate in Secret {own.secret_name}: it has "
+            "expired; renew it"
+        )
     return (
         f"{shown} does not accept the client certificate in Secret {own.secret_name}; have it "
         f"signed by an authority that {cluster.alias} trusts, or name another in "
         f"{cluster.field}.tls.clientCertificate"
     )
+
+
+def _has_expired(cluster: ClusterAccess) -> bool:
+    """The client's own certificate. A broker in Java says only that it does not know it."""
+    try:
+        return end_of(read_credentials(cluster).certificate) < datetime.now(UTC)
+    except (SecretMissing, *UNREADABLE):
+        return False
 
 
 def _shown(server: Server) -> str:

@@ -27,13 +27,14 @@ from headrace.movers.lane import (
     SourceRecord,
     TargetLoss,
 )
-from headrace.movers.progress_log import ProgressLog
+from headrace.movers.progress_log import PARTITIONS, ProgressLog
 from headrace.movers.record import RecordMover
 from headrace.movers.storing import ANSWER_S, Storing
 
 __all__ = [
     "ANSWER_S",
     "KAFKA",
+    "PARTITIONS",
     "BatchMover",
     "Before",
     "Choice",

@@ -4,7 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.api import ClusterAccess
-from headrace.kafka import Admin, Consumer, Producer, make_consumer, make_producer
+from headrace.kafka import (
+    AclAdmin,
+    Admin,
+    Consumer,
+    Producer,
+    RightsAdmin,
+    make_consumer,
+    make_producer,
+)
 from headrace.movers.batch.requirements import check_clusters
 from headrace.movers.choosing import CheckClusters
 
@@ -17,6 +25,8 @@ class Clients:
     producer: Callable[..., Producer] = make_producer
     admin: Callable[[ClusterAccess], Admin] = Admin
     check_clusters: CheckClusters = check_clusters
+    acls: Callable[[ClusterAccess], AclAdmin] = AclAdmin
+    rights: Callable[[ClusterAccess], RightsAdmin] = RightsAdmin
 
 
 KAFKA = Clients()

@@ -1,10 +1,12 @@
 """What a flow copies, in which names, with which records beside it. Pure."""
 
+from headrace.replication.acls import TopicAcl, acls_topic, wanted_acls
 from headrace.replication.checkpoints import (
     Checkpoint,
     checkpoints_topic,
     next_checkpoint,
 )
+from headrace.replication.copy_settings import unfit_settings
 from headrace.replication.filters import NameFilter, TopicFilter
 from headrace.replication.group_offsets import (
     APPLIED,
@@ -54,10 +56,12 @@ __all__ = [
     "StoredCheckpoint",
     "Switch",
     "SyncedOffsets",
+    "TopicAcl",
     "TopicFilter",
     "Translated",
     "Translation",
     "Writer",
+    "acls_topic",
     "announced",
     "checkpoints_topic",
     "config_changes",
@@ -70,4 +74,6 @@ __all__ = [
     "policy_for",
     "progress_topic",
     "split_groups",
+    "unfit_settings",
+    "wanted_acls",
 ]

@@ -86,10 +86,14 @@ class Authority:
         self.certificate = certificate.public_bytes(Encoding.PEM)
         """PEM."""
 
-    def issue(self, name: str, *, address: str | None = None) -> tuple[bytes, bytes]:
-        """A certificate and its private key, PEM; ``address`` is the one that a server has."""
+    def issue(
+        self, name: str, *, address: str | None = None, valid: timedelta = _VALID
+    ) -> tuple[bytes, bytes]:
+        """A certificate and its private key, PEM; ``address`` is the one that a server has. It is
+        valid for an hour before now, and so long from now on: of less than nothing it has
+        expired."""
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = _builder(_named(name), self._name, key)
+        builder = _builder(_named(name), self._name, key, valid)
         if address is not None:
             names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
             builder = builder.add_extension(names, critical=False)
@@ -100,7 +104,10 @@ class Authority:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    valid: timedelta = _VALID,
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
@@ -110,7 +117,7 @@ def _builder(
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))  # a clock may be behind
-        .not_valid_after(now + _VALID)
+        .not_valid_after(now + valid)
     )
 
 

@@ -39,6 +39,7 @@ _OBSERVED_BY_TASKS = (
     ConditionType.RECORDS_MAY_REPEAT,
     ConditionType.PROGRESS_NOT_STORED,
     ConditionType.BATCH_NOT_POSSIBLE,
+    ConditionType.REQUIREMENTS_MISSING,
 )
 _MOST_LOSSES = 100
 

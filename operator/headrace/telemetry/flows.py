@@ -66,6 +66,7 @@ _CONDITIONS = (
     ConditionType.RECORDS_MAY_REPEAT,
     ConditionType.PROGRESS_NOT_STORED,
     ConditionType.BATCH_NOT_POSSIBLE,
+    ConditionType.REQUIREMENTS_MISSING,
     ConditionType.ASSIGNMENT_FAILED,
     ConditionType.DRIVER_UNRESPONSIVE,
     ConditionType.RECONCILIATION_PAUSED,

@@ -38,7 +38,6 @@ def test_a_flow_that_asks_for_nothing_that_is_missing() -> None:
             {"delivery": "ExactlyOnce"},
             "spec.delivery: ExactlyOnce is not built yet; use AtLeastOnce",
         ),
-        ({"acls": {"sync": True}}, "spec.acls.sync: true is not built yet; use false"),
     ],
 )
 def test_what_a_flow_is_refused_for(spec: dict[str, Any], sentence: str) -> None:
@@ -57,7 +56,7 @@ def test_what_a_flow_is_refused_for(spec: dict[str, Any], sentence: str) -> None
         {"state": "Stopped", "pausedPartitions": [{"topic": "orders"}]},
         {"heartbeats": {"enabled": False, "intervalSeconds": 5, "onSource": False}},
         {"topicConfigs": {"sync": True, "intervalSeconds": 5, "exclude": ["a"]}},
-        {"acls": {"intervalSeconds": 5}},
+        {"acls": {"sync": True, "intervalSeconds": 5}},
         {
             "checkpoints": {"enabled": True, "intervalSeconds": 5, "applyToGroups": True},
             "groups": {"include": ["a"]},

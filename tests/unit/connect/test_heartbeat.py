@@ -70,8 +70,8 @@ class Scene:
             clients=SimpleNamespace(producer=self._make_producer),
             clock=SimpleNamespace(time=lambda: self.now_s, monotonic=lambda: self.now_s),
             spec=SimpleNamespace(heartbeats=Heartbeats(on_source=on_source)),
-            source=SimpleNamespace(create_topic=partial(self._create_topic, "east")),
-            target=SimpleNamespace(create_topic=partial(self._create_topic, "west")),
+            source=self._admin("east"),
+            target=self._admin("west"),
             source_access=access["east"],
             target_access=access["west"],
         )
@@ -79,6 +79,9 @@ class Scene:
         ownership = SimpleNamespace(name="orders-heartbeat-task-0", task=task)
         self.task = HeartbeatTask(ownership, context, None, lambda: None)
         self.task.restore()
+
+    def _admin(self, at: str) -> Any:
+        return SimpleNamespace(describe=lambda _: {}, create_topic=partial(self._create_topic, at))
 
     def _create_topic(self, at: str, *_: Any, **__: Any) -> bool:
         if at == self.forbids:

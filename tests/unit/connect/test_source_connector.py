@@ -183,9 +183,15 @@ class Scene:
             target=self.target,
             source_cluster_id="E",
             target_cluster_id="W",
+            clients=SimpleNamespace(rights=self._no_rights),
+            source_access=None,
+            target_access=None,
         )
         self.asks_for(max=2, movementBudget=0.5)
         self.connector = self.start(epoch=1)
+
+    def _no_rights(self, access: object) -> None:
+        raise Retriable("what may be done here is not asked")
 
     def asks_for(
         self,

@@ -1,10 +1,14 @@
 """Each of the commonest mistakes with an address has its own sentence, soon."""
 
 import socket
+import ssl
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +18,7 @@ from confluent_kafka import KafkaError
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.errors import Retriable
 from headrace.kafka import Admin
+from headrace.sandbox import Authority
 
 
 @pytest.fixture
@@ -166,3 +171,43 @@ def test_a_broker_of_the_list_that_is_down_is_not_taken_for_advertised(
     text = f"{listener}/1: Connect to ipv4#{listener} failed: Connection refused"
     message = why(monkeypatch, listener, (KafkaError._TRANSPORT, text))
     assert message.endswith("no answer in time (2 s)")
+
+
+@contextmanager
+def serving(certificate: bytes, key: bytes, folder: Path) -> Iterator[str]:
+    """A listener with TLS, which answers nothing."""
+    (folder / "server.pem").write_bytes(key + certificate)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "server.pem")
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def shake_hands() -> None:
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            with suppress(OSError):
+                context.wrap_socket(connection, server_side=True).close()
+
+    thread = threading.Thread(target=shake_hands)
+    thread.start()
+    yield f"127.0.0.1:{server.getsockname()[1]}"
+    server.shutdown(socket.SHUT_RDWR)
+    server.close()
+    thread.join(10)
+
+
+def test_a_certificate_of_the_brokers_that_has_expired(tmp_path: Path) -> None:
+    authority = Authority("brokers")
+    expired = authority.issue("east", address="127.0.0.1", valid=timedelta(minutes=-5))
+    (tmp_path / "ca").mkdir()
+    (tmp_path / "ca" / "ca.crt").write_bytes(authority.certificate)
+    with serving(*expired, tmp_path) as server:
+        trusted = {"trustedCertificates": [{"secretName": "ca", "key": "ca.crt"}]}
+        spec = ClusterSpec.model_validate(
+            {"alias": "east", "bootstrapServers": server, "tls": trusted}
+        )
+        message = failure(Admin(ClusterAccess(spec, "spec.source", tmp_path), timeout_s=10))
+    assert f"the certificate of {server} is refused: certificate has expired" in message
+    assert message.endswith("have the brokers' certificate renewed")

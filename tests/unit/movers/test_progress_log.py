@@ -49,6 +49,11 @@ def test_another_driver_reads_what_was_stored(scene: Scene) -> None:
     another.close()
 
 
+def test_a_topic_that_exists_needs_no_right_to_create_it(scene: Scene) -> None:
+    scene.cluster.forbidden.add(scene.log.topic)
+    scene.another().close()
+
+
 def test_the_higher_epoch_wins_whatever_is_written_later(scene: Scene) -> None:
     scene.log.write({KEY: replace(PROGRESS, epoch=4, source_offset=9)})
     scene.log.write({KEY: replace(PROGRESS, epoch=3, source_offset=12)})  # a frozen owner thawed

@@ -46,6 +46,7 @@ from headrace.kafka.wire.offsets import (
 )
 from headrace.kafka.wire.opening import Settings
 from headrace.kafka.wire.outcomes import Answer, Outcome, Produced
+from headrace.kafka.wire.permissions import may_use_transactional_id, unreadable, unwritable
 from headrace.kafka.wire.produce import produce_call
 from headrace.kafka.wire.records import (
     BatchWriter,
@@ -108,6 +109,7 @@ __all__ = [
     "led_by",
     "list_offsets",
     "log_ends",
+    "may_use_transactional_id",
     "produce_call",
     "refusal",
     "sequence_after",
@@ -115,4 +117,6 @@ __all__ = [
     "stamped",
     "start",
     "stored_records",
+    "unreadable",
+    "unwritable",
 ]

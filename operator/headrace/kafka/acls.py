@@ -1,0 +1,109 @@
+"""ACLs of topics: list, add, remove."""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from headrace.errors import HeadraceError
+from headrace.kafka.admin import Admin
+
+T = TypeVar("T")
+AclFields = Mapping[str, str]
+"""``topic``, ``pattern``, ``principal``, ``host``, ``operation``, ``permission``, in the names of
+kafka-acls.sh."""
+
+_EVERY: Any = None
+"""In a filter: any name; the client's types do not know it."""
+
+
+class AclAdmin(Admin):
+    """Blocking calls as ``Admin``'s."""
+
+    def topic_acls(self) -> list[dict[str, str]]:
+        """All of them; ``Fatal`` without the right to describe the cluster, or an authorizer."""
+        every = AclBindingFilter(
+            ResourceType.TOPIC,
+            _EVERY,
+            ResourcePatternType.ANY,
+            _EVERY,
+            _EVERY,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        client, tried = self._requests.client, f"list the ACLs of {self.name}"
+        future = self._requests.call(
+            tried, lambda: client.describe_acls(every, request_timeout=self._timeout_s)
+        )
+        return [_fields(one) for one in self._requests.result(tried, future)]
+
+    def add_acls(self, acls: Collection[AclFields]) -> None:
+        """Raises why one could not be added."""
+        if not acls:
+            return
+        bindings = [_made(AclBinding, one) for one in acls]
+        client, tried = self._requests.client, f"add ACLs of topics of {self.name}"
+        futures = self._requests.call(
+            tried, lambda: client.create_acls(bindings, request_timeout=self._timeout_s)
+        )
+        self._all(futures, tried)
+
+    def remove_acls(self, acls: Collection[AclFields]) -> None:
+        """Of those that are there. Raises why one could not be removed."""
+        if not acls:
+            return
+        filters = [_made(AclBindingFilter, one) for one in acls]
+        client, tried = self._requests.client, f"remove ACLs of topics of {self.name}"
+        futures = self._requests.call(
+            tried, lambda: client.delete_acls(filters, request_timeout=self._timeout_s)
+        )
+        self._all(futures, tried)
+
+    def _all(self, futures: Mapping[Any, Any], tried: str) -> None:
+        """Wait for each answer; raise the first that is an error."""
+        failed: list[HeadraceError] = []
+        for future in futures.values():
+            try:
+                self._requests.result(tried, future)
+            except HeadraceError as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]
+
+
+def _camel(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
+_OPERATIONS = {_camel(one.name): one for one in AclOperation}
+
+
+def _made(kind: Callable[..., T], acl: AclFields) -> T:
+    """An ACL, or a filter that matches that one alone."""
+    return kind(
+        ResourceType.TOPIC,
+        acl["topic"],
+        ResourcePatternType[acl["pattern"].upper()],
+        acl["principal"],
+        acl["host"],
+        _OPERATIONS[acl["operation"]],
+        AclPermissionType[acl["permission"].upper()],
+    )
+
+
+def _fields(acl: AclBinding) -> dict[str, str]:
+    return {
+        "topic": acl.name,
+        "pattern": _camel(ResourcePatternType(acl.resource_pattern_type).name),
+        "principal": acl.principal,
+        "host": acl.host,
+        "operation": _camel(AclOperation(acl.operation).name),
+        "permission": _camel(AclPermissionType(acl.permission_type).name),
+    }

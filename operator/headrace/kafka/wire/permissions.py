@@ -1,0 +1,91 @@
+"""What brokers allow on topics that do not exist, and on a transactional id: asked with requests
+that can have no effect.
+
+A broker checks the rights first. What it answers beyond them is that there is no such topic, or
+that no transaction has this producer id.
+"""
+
+import io
+from collections.abc import Collection, Iterable
+from datetime import timedelta
+
+from kio.schema.end_txn.v3 import EndTxnRequest, EndTxnResponse
+from kio.schema.errors import ErrorCode
+from kio.schema.fetch.v12 import FetchRequest, FetchResponse
+from kio.schema.fetch.v12.request import FetchPartition, FetchTopic
+from kio.schema.types import ProducerId, TopicName, TransactionalId
+from kio.serial import entity_reader, entity_writer
+from kio.static.primitive import i16, i32, i32Timedelta, i64
+
+from headrace.kafka.wire.cluster import Cluster
+from headrace.kafka.wire.outcomes import Answer
+from headrace.kafka.wire.produce import produce_call
+from headrace.kafka.wire.protocol import Call, Released, call
+
+_FORBIDDEN = {
+    ErrorCode.topic_authorization_failed,
+    ErrorCode.cluster_authorization_failed,
+    ErrorCode.transactional_id_authorization_failed,
+}
+_NO_PRODUCER = ProducerId(2**62)
+"""Brokers give ids from 0 on, in blocks of a thousand."""
+
+
+async def unreadable(cluster: Cluster, topics: Collection[str]) -> set[str]:
+    """Those of these topics, of which none exists, that the principal may not read.
+
+    By name, so in the last version of Fetch that has names.
+    """
+    partition = FetchPartition(partition=i32(0), fetch_offset=i64(0), partition_max_bytes=i32(1))
+    request = FetchRequest(
+        max_wait=i32Timedelta.parse(timedelta(0)),
+        min_bytes=i32(0),
+        topics=tuple(FetchTopic(topic=TopicName(one), partitions=(partition,)) for one in topics),
+        forgotten_topics_data=(),
+    )
+    connection = await cluster.any_connection()
+    response = await connection.send(_named_fetch(request))
+    return _forbidden(
+        (topic.topic, one.error_code) for topic in response.responses for one in topic.partitions
+    )
+
+
+async def unwritable(cluster: Cluster, topics: Collection[str]) -> set[str]:
+    """Those of these topics, of which none exists, that the principal may not write. Of one that
+    was made meanwhile the broker refuses the batch, which is none."""
+    connection = await cluster.any_connection()
+    response = await connection.send(produce_call({one: {0: b""} for one in topics}))
+    answers: Iterable[tuple[str, Answer]] = (
+        (at.topic, answer) for at, answer in response.answers.items()
+    )
+    return _forbidden((topic, answer.code) for topic, answer in answers)
+
+
+async def may_use_transactional_id(cluster: Cluster, transactional_id: str) -> bool:
+    """Whether the principal may write with it."""
+    request = EndTxnRequest(
+        transactional_id=TransactionalId(transactional_id),
+        producer_id=_NO_PRODUCER,
+        producer_epoch=i16(0),
+        committed=False,
+    )
+    connection = await cluster.any_connection()
+    response = await connection.send(call(request, EndTxnResponse))
+    return response.error_code not in _FORBIDDEN
+
+
+def _named_fetch(request: FetchRequest) -> Call[FetchResponse]:
+    """Read by kio: its schema has a type, that of records, which ``read_whole`` does not know."""
+    body = io.BytesIO()
+    entity_writer(FetchRequest)(body, request)
+
+    def read(frame: Released, place: int) -> FetchResponse:
+        content = bytes(frame.view[place:])
+        frame.release()
+        return entity_reader(FetchResponse)(content, 0)[0]
+
+    return Call(request.__api_key__, request.__version__, (body.getvalue(),), read)
+
+
+def _forbidden(codes: Iterable[tuple[str, ErrorCode]]) -> set[str]:
+    return {topic for topic, code in codes if code in _FORBIDDEN}

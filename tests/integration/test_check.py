@@ -1,0 +1,374 @@
+"""``headrace check``, and the condition of a flow, on clusters that allow what was granted."""
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from functools import partial
+from operator import eq
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from support.flows import FlowRun, manifest, spec
+from support.groups import commit
+from support.records import count, make_topic, numbered, produce, unique
+from support.security import GUARDED, Mounted, by_certificate, by_password
+
+from headrace.cli.main import main
+from headrace.kafka import AclAdmin, Admin
+from headrace.sandbox import Authority, ClusterPlan, Sandbox
+
+pytestmark = pytest.mark.in_one_worker
+WaitUntil = Callable[..., Any]
+Document = dict[str, Any]
+
+CLIENTS = Authority("clients")
+"""Whose certificates the clusters accept."""
+
+_KINDS = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "transactional-id": ResourceType.TRANSACTIONAL_ID,
+}
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    """Clusters ``east`` and ``west``; their user has no right."""
+    home = tmp_path_factory.mktemp("sandboxes")
+    trusted = home / "clients.pem"
+    trusted.write_bytes(CLIENTS.certificate)
+    properties = {**GUARDED, "ssl.truststore.location": str(trusted)}
+    plans = [ClusterPlan(name, secure=True, properties=properties) for name in ("east", "west")]
+    with Sandbox.start("checked", plans, home=home) as sandbox:
+        yield sandbox
+
+
+class Checked:
+    """A flow of these clusters, checked again and again."""
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        folder: Path,
+        capsys: pytest.CaptureFixture[str],
+        wait_until: WaitUntil,
+    ) -> None:
+        self.clusters = {"source": sandbox.cluster("east"), "target": sandbox.cluster("west")}
+        self._admins = {
+            name: AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+            for name, cluster in self.clusters.items()
+        }
+        self.mounted = Mounted(folder / "mounted", sandbox.secrets)
+        self.file = folder / "flow.yaml"
+        self.granted: list[tuple[str, AclBinding]] = []
+        self._capsys, self._wait_until = capsys, wait_until
+        self.flow: Document = {
+            "apiVersion": "headrace.dev/v1alpha1",
+            "kind": "ReplicationFlow",
+            "metadata": {"name": "checked"},
+            "spec": {
+                "source": by_password(self.clusters["source"]),
+                "target": by_password(self.clusters["target"]),
+                "topics": {"include": []},
+            },
+        }
+
+    def check(self) -> tuple[int, list[Document]]:
+        """Exit code and findings."""
+        self.file.write_text(yaml.safe_dump(self.flow))
+        self._capsys.readouterr()
+        secrets = ["--secrets", str(self.mounted.folder)]
+        code = main(["check", str(self.file), *secrets, "-o", "json"])
+        printed = self._capsys.readouterr()
+        assert printed.out, printed.err
+        (document,) = json.loads(printed.out)
+        assert document["flow"] == "checked"
+        return code, document["findings"]
+
+    def wrong(self) -> list[Document]:
+        """What is not ok; the exit code says whether some of it is missing."""
+        code, findings = self.check()
+        wrong = [one for one in findings if one["result"] != "ok"]
+        assert code == any(one["result"] == "missing" for one in wrong), wrong
+        return wrong
+
+    def only(self, cluster: str, what: str) -> Document:
+        """The only finding that is not ok; brokers take a moment to know what was changed."""
+
+        def expected(wrong: list[Document]) -> bool:
+            return [(one["cluster"], one["check"]) for one in wrong] == [(cluster, what)]
+
+        (found,) = self._wait_until(self.wrong, within_s=15, until=expected)
+        return found  # type: ignore[no-any-return]
+
+    def add(self, cluster: str, binding: AclBinding) -> None:
+        self._admins[cluster].create_acls([binding])[binding].result(10)
+
+    def remove(self, cluster: str, binding: AclBinding) -> None:
+        exact = AclBindingFilter(
+            binding.restype,
+            binding.name,
+            binding.resource_pattern_type,
+            binding.principal,
+            binding.host,
+            binding.operation,
+            binding.permission_type,
+        )
+        self._admins[cluster].delete_acls([exact])[exact].result(10)
+
+    def grant(self, cluster: str, acl: Document) -> None:
+        """The very ACL that a finding names."""
+        for binding in _bindings(acl, AclPermissionType.ALLOW):
+            self.add(cluster, binding)
+            self.granted.append((cluster, binding))
+
+    def grant_all(self) -> list[Document]:
+        """Until nothing is wrong; what was granted."""
+        granted = []
+        while wrong := [one for one in self.wrong() if one["acl"]]:
+            for one in wrong:
+                self.grant(one["cluster"], one["acl"])
+            granted += wrong
+            assert len(granted) < 100, wrong
+        return granted
+
+
+def line(found: Document) -> tuple[str, str, str]:
+    """What a finding is about, and what corrects it."""
+    return found["cluster"], found["check"], found["command"]
+
+
+def _holds(wanted: object, found: list[object]) -> bool:
+    return wanted in found
+
+
+def _bindings(acl: Document, permission: AclPermissionType) -> list[AclBinding]:
+    return [
+        AclBinding(
+            _KINDS[acl["resourceType"]],
+            name,
+            ResourcePatternType[acl["patternType"].upper()],
+            acl["principal"],
+            "*",
+            AclOperation[_upper(acl["operation"])],
+            permission,
+        )
+        for name in acl["names"]
+    ]
+
+
+def _upper(operation: str) -> str:
+    return {"DescribeConfigs": "DESCRIBE_CONFIGS", "AlterConfigs": "ALTER_CONFIGS"}.get(
+        operation, operation.upper()
+    )
+
+
+@pytest.fixture
+def checked(
+    locked: Sandbox,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    wait_until: WaitUntil,
+) -> Iterator[Checked]:
+    made = Checked(locked, tmp_path, capsys, wait_until)
+    yield made
+    for cluster, binding in made.granted:
+        made.remove(cluster, binding)
+
+
+def test_what_it_names_is_what_a_flow_needs_and_each_right_alone_is_noticed(
+    checked: Checked, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    topic = make_topic(spec(checked.clusters["source"]), unique("needed"), 2)
+    produce(spec(checked.clusters["source"]), topic, numbered(100, 2))
+    group = unique("readers")
+    commit(checked.clusters["source"], group, topic, {0: 5})
+    fields = checked.flow["spec"]
+    fields["topics"]["include"], fields["groups"] = [topic], {"include": [group]}
+    fields |= {"mover": "Batch", "checkpoints": {"applyToGroups": True}}
+
+    needed = checked.grant_all()
+    assert checked.wrong() == []
+    options = ("--secrets", str(checked.mounted.folder))
+    with FlowRun(tmp_path, [checked.flow], *options) as run:
+        copies = spec(checked.clusters["target"])
+        wait_until(lambda: count(copies, f"east.{topic}"), within_s=40, until=lambda n: n == 100)
+        wait_until(run.ready, within_s=30)
+        assert run.condition("RequirementsMissing") == {}
+        assert "not synchronized" not in str(run.condition("Ready"))
+    assert [one for one in checked.wrong() if one["acl"]] == [], "topics are there now"
+
+    for one in needed:
+        denied = _bindings(one["acl"], AclPermissionType.DENY)
+        for binding in denied:
+            checked.add(one["cluster"], binding)
+        if one["check"] != "Create":  # what there is need not be made
+            wait_until(
+                lambda: list(map(line, checked.wrong())),
+                within_s=15,
+                until=partial(_holds, line(one)),
+            )
+        for binding in denied:
+            checked.remove(one["cluster"], binding)
+    commands = {one["command"] for one in needed}
+    servers = checked.clusters["target"].sasl_servers
+    assert (
+        f"kafka-acls.sh --bootstrap-server {servers} --command-config admin.properties --add "
+        "--allow-principal User:headrace --operation Write --topic east. "
+        "--resource-pattern-type prefixed"
+    ) in commands
+
+
+def test_a_flow_that_lacks_rights_says_which_before_it_starts(
+    checked: Checked, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    topic = make_topic(spec(checked.clusters["source"]), unique("shut"), 1)
+    checked.flow["spec"]["topics"]["include"] = [topic]
+    options = ("--secrets", str(checked.mounted.folder))
+    with FlowRun(tmp_path, [checked.flow], *options) as run:
+        message = wait_until(
+            lambda: run.condition("RequirementsMissing").get("message"), within_s=30
+        )
+    needed = "Read: User:headrace may not; needed to read the records"
+    assert f"source topics heartbeats, {topic}: {needed}" in message
+    assert "target topic headrace-progress.east.internal: Write: User:headrace may not" in message
+
+
+def test_settings_that_keep_a_copy_from_being_one(checked: Checked) -> None:
+    source, target = (spec(checked.clusters[one]) for one in ("source", "target"))
+    topic = make_topic(source, unique("unfit"), 1, **{"max.message.bytes": "5000000"})
+    copy = make_topic(target, f"east.{topic}", 1)
+    fields = checked.flow["spec"]
+    fields["topics"]["include"] = [topic]
+    fields |= {"checkpoints": {"enabled": False}}
+    checked.grant_all()
+    assert checked.wrong() == [], "the flow raises it itself"
+
+    fields["topicConfigs"] = {"sync": False}
+    found = checked.only("target", "max.message.bytes")
+    assert found["message"] == (
+        "1048588 is less than the source's 5000000: larger records are refused"
+    )
+    assert found["command"].endswith(
+        f"--alter --entity-type topics --entity-name {copy} --add-config max.message.bytes=5000000"
+    )
+    Admin(target).change_topic_configs(
+        {copy: {"max.message.bytes": "5000000", "min.insync.replicas": "2"}}
+    )
+    found = checked.only("target", "min.insync.replicas")
+    assert (found["result"], "1 replicas in sync of 1" in found["message"]) == ("missing", True)
+
+    Admin(target).change_topic_configs({copy: {"min.insync.replicas": "1"}})
+    produce(target, copy, numbered(10, 1))
+    found = checked.only("target", "data")
+    assert (found["result"], found["subject"]) == ("warning", f"topic {copy}")
+    assert "holds records that this flow has no progress of" in found["message"]
+
+    fields["topics"]["include"] = [make_topic(source, unique("new"), 1)]
+    fields["target"]["replicationFactor"] = 3
+    checked.grant_all()
+    found = checked.only("target", "Create")
+    assert "ask for no more replicas than there are brokers" in found["message"]
+
+
+def test_names_that_are_never_copied(checked: Checked) -> None:
+    topic = make_topic(spec(checked.clusters["source"]), unique("own") + ".internal", 1)
+    fields = checked.flow["spec"]
+    fields["topics"] = {"include": [topic, "absent.*"], "exclude": ["__.*"]}
+    fields["checkpoints"] = {"enabled": False}
+    checked.grant_all()
+    own, absent = checked.wrong()
+    assert (own["check"], own["subject"]) == ("name", f"topic {topic}"), "it need not be seen"
+    assert "never copied: by its name it is a cluster's own" in own["message"]
+    assert (absent["check"], absent["subject"]) == ("name", "spec.topics.include absent.*")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ("password", "check spec.source.authentication: type ScramSha512, username headrace"),
+        ("authority", "must hold the authority that signed it"),
+        ("host", "certificate is not valid for 'localhost'"),
+        ("address", "refuses connections"),
+        ("expired", "client certificate in Secret east-client: it has expired; renew it"),
+    ],
+)
+def test_what_keeps_it_out_is_a_finding(checked: Checked, wrong: str, sentence: str) -> None:
+    source = checked.flow["spec"]["source"]
+    checked.flow["spec"]["topics"]["include"] = ["orders"]
+    match wrong:
+        case "password":
+            checked.mounted.write("east-user", {"password": b"guessed"})
+        case "authority":
+            checked.mounted.write("east-ca", {"ca.crt": Authority("other").certificate})
+        case "host":
+            servers = source["bootstrapServers"].replace("127.0.0.1", "localhost")
+            source["bootstrapServers"] = servers
+        case "address":
+            source["bootstrapServers"] = "127.0.0.1:1"
+        case "expired":
+            certificate, key = CLIENTS.issue("headrace", valid=timedelta(minutes=-5))
+            checked.mounted.write("east-client", {"tls.crt": certificate, "tls.key": key})
+            checked.flow["spec"]["source"] = by_certificate(checked.clusters["source"])
+    found = checked.only("source", "connection")
+    assert sentence in found["message"]
+    assert found["result"] == "missing"
+
+
+def test_acls_of_copies_follow_their_sources_and_no_others_are_touched(
+    checked: Checked, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    source, target = checked.clusters["source"], checked.clusters["target"]
+    topic = make_topic(spec(source), unique("ruled"), 1)
+    copy = make_topic(spec(target), f"east.{topic}", 1)
+
+    def acl(name: str, who: str, operation: str = "Read", pattern: str = "literal") -> Document:
+        return {
+            "resourceType": "topic",
+            "names": [name],
+            "patternType": pattern,
+            "principal": f"User:{who}",
+            "operation": operation,
+        }
+
+    def there() -> set[tuple[str, str, str]]:
+        found = AclAdmin(spec(target)).topic_acls()
+        return {
+            (one["principal"], one["operation"], one["permission"])
+            for one in found
+            if (one["topic"], one["pattern"]) == (copy, "Literal")
+        }
+
+    checked.grant("target", acl(copy, "own"))
+    for who, operation in (("ann", "Read"), ("carol", "All"), ("writer", "Write"), ("*", "Read")):
+        checked.grant("source", acl(topic, who, operation))
+    (denied,) = _bindings(acl(topic[:-1], "bob", "Read", "prefixed"), AclPermissionType.DENY)
+    checked.add("source", denied)
+    kept = {("User:own", "Read", "Allow")}
+    wanted = {(f"User:{who}", "Read", "Allow") for who in ("ann", "carol", "*")}
+    wanted |= {("User:bob", "Read", "Deny"), *kept}
+    flow = manifest("ruled", source, target, topic, acls={"sync": True, "intervalSeconds": 1})
+    with FlowRun(tmp_path, [flow]) as run:
+        wait_until(there, within_s=40, until=partial(eq, wanted))
+        wait_until(run.ready, within_s=30)
+        assert "not synchronized" not in str(run.condition("Ready"))
+        checked.remove("source", denied)
+        (ann,) = _bindings(acl(topic, "ann"), AclPermissionType.ALLOW)
+        checked.remove("source", ann)
+        left = wanted - {("User:ann", "Read", "Allow"), ("User:bob", "Read", "Deny")}
+        wait_until(there, within_s=20, until=partial(eq, left))
+    for _, binding in [one for one in checked.granted if one[0] == "source"]:
+        checked.remove("source", binding)
+    with FlowRun(tmp_path, [flow]):
+        wait_until(there, within_s=40, until=partial(eq, kept))
