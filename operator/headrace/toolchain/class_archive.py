@@ -13,13 +13,10 @@ from hashlib import sha256
 from pathlib import Path
 
 from headrace.host import cache_home, file_lock
-from headrace.logs import get_logger
 from headrace.toolchain.java import Java
 
 MAKE_TIMEOUT_S = 300
 """It takes five seconds of CPU; a Java that takes longer starts without an archive."""
-
-log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -55,8 +52,7 @@ class ClassArchive:
             with tempfile.TemporaryDirectory(dir=archive.parent, prefix="classes-") as folder:
                 made = self._made(listed.read_bytes(), Path(folder))
                 if not made.exists():
-                    log.debug("this Java makes no class archive", java=str(self.java.home))
-                    made.touch()
+                    made.touch()  # empty: this Java makes none
                 made.replace(archive)
 
     def _made(self, listed: bytes, folder: Path) -> Path:
