@@ -531,7 +531,6 @@ def test_python_decides_which_regular_expressions_there_are(
     ("document", "field", "sentence"),
     [
         (flow(delivery="ExactlyOnce"), "spec.delivery", "must be AtLeastOnce"),
-        (flow(acls={"sync": True}), "spec.acls.sync", "must be false"),
         (
             flow(source=EAST | {"authentication": {"type": "OAuthBearer"}}),
             "spec.source.authentication.type",

@@ -243,7 +243,7 @@ def test_what_is_not_built_yet_is_stalled_with_its_sentence(
 ) -> None:
     def apply() -> bool:  # a definition takes effect a moment after it is changed
         with suppress(KubectlError):
-            resources.apply(flow(acls={"sync": True}))
+            resources.apply(flow(delivery="ExactlyOnce"))
             return True
         return False
 
@@ -251,7 +251,7 @@ def test_what_is_not_built_yet_is_stalled_with_its_sentence(
     wait_until(lambda: ready(resources), within_s=60, until=partial(eq, ("False", "NotBuilt")))
     stalled = resources.condition("orders", "Stalled")
     assert stalled["status"] == "True"
-    sentence = "spec.acls.sync: true is not built yet; use false"
+    sentence = "spec.delivery: ExactlyOnce is not built yet; use AtLeastOnce"
     assert sentence in stalled["message"]
     assert resources.condition("orders", "DriversAvailable")["status"] == "True", "none are wanted"
     assert children(resources) == set()

@@ -27,7 +27,6 @@ ASKED = {
     "source": (manifests.EAST | OAUTH, "must be Plain or ScramSha256 or ScramSha512"),
     "target": (manifests.WEST | OAUTH, "must be Plain or ScramSha256 or ScramSha512"),
     "delivery": ("ExactlyOnce", "must be AtLeastOnce"),
-    "acls": ({"sync": True}, "must be false"),
 }
 """A field of a flow, a value of it that is not built, and what the API server says."""
 
