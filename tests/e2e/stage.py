@@ -19,7 +19,7 @@ OPERATOR = "headrace-operator"
 """The operator's Deployment, and its Lease."""
 KAFKA_PORT = 9092
 PATIENCE = "180s"
-SMALL = {"cpu": "100m"}
+SMALL: Document = {"resources": {"requests": {"cpu": "100m"}}}
 """A pod of Spark, where all of them share two cores with everything else."""
 RESTRICTED: Document = {
     "runAsNonRoot": True,
