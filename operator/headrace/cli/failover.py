@@ -11,7 +11,7 @@ import click
 
 from headrace.api import FlowState, TopicPartition
 from headrace.cli.failover_view import Outcome, document, growth, sentence, show_outcome
-from headrace.cli.flow_access import open_flow
+from headrace.cli.flow_access import flow_options, open_flow
 from headrace.cli.flows import Flows, of_flows
 from headrace.cli.output import output_option, show
 from headrace.connect.context import FlowContext
@@ -25,7 +25,6 @@ _POLL_S = 1.0
 
 
 @click.command()
-@click.argument("flow", required=False)
 @click.option("--dry-run", is_flag=True, help="Print what there is to do, and change nothing.")
 @click.option("--source-is-gone", is_flag=True, help="A disaster: the source is not asked.")
 @click.option("--abort", "aborts", is_flag=True, help="Undo it: the flow copies on.")
@@ -43,18 +42,7 @@ _POLL_S = 1.0
     show_default=True,
     help="So long it waits until all is copied.",
 )
-@click.option(
-    "-f",
-    "--file",
-    type=click.Path(path_type=Path, exists=True),
-    help="A manifest that has the flow: it does not run.",
-)
-@click.option(
-    "--secrets",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    metavar="DIR",
-    help="For a flow of a cluster or of a manifest: its Secrets, DIR/<name>/<key>.",
-)
+@flow_options("it does not run")
 @output_option
 @of_flows
 def command(

@@ -1,10 +1,12 @@
 """The clusters of a flow, for a command that only reads them."""
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import click
 
 from headrace import logs
 from headrace.api import ReplicationFlow, load
@@ -13,6 +15,29 @@ from headrace.cli.secrets_folder import secrets_folder
 from headrace.connect import DriverIdentity
 from headrace.connect.context import FlowContext
 from headrace.errors import InvalidSpec
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def flow_options(file_help: str) -> Callable[[Command], Command]:
+    """A command gets what ``open_flow`` takes: ``flow``, ``file`` and ``secrets``."""
+
+    def decorated(command: Command) -> Command:
+        command = click.option(
+            "--secrets",
+            type=click.Path(path_type=Path, exists=True, file_okay=False),
+            metavar="DIR",
+            help="For a flow of a cluster or of a manifest: its Secrets, DIR/<name>/<key>.",
+        )(command)
+        command = click.option(
+            "-f",
+            "--file",
+            type=click.Path(path_type=Path, exists=True),
+            help=f"A manifest that has the flow: {file_help}.",
+        )(command)
+        return click.argument("flow", required=False)(command)
+
+    return decorated
 
 
 @contextmanager

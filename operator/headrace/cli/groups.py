@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from headrace.cli.flow_access import open_flow
+from headrace.cli.flow_access import flow_options, open_flow
 from headrace.cli.flows import Flows, of_flows
 from headrace.cli.output import output_option, show
 from headrace.cli.tables import show_groups
@@ -15,19 +15,7 @@ from headrace.errors import InvalidSpec
 
 
 @click.command()
-@click.argument("flow", required=False)
-@click.option(
-    "-f",
-    "--file",
-    type=click.Path(path_type=Path, exists=True),
-    help="A manifest that has the flow: it need not run.",
-)
-@click.option(
-    "--secrets",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    metavar="DIR",
-    help="For a flow of a cluster or of a manifest: its Secrets, DIR/<name>/<key>.",
-)
+@flow_options("it need not run")
 @output_option
 @of_flows
 def command(

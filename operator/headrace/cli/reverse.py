@@ -8,7 +8,7 @@ import yaml
 
 from headrace.api import ReplicationFlow
 from headrace.cli.failover_view import sentence
-from headrace.cli.flow_access import open_context, open_flow
+from headrace.cli.flow_access import flow_options, open_context, open_flow
 from headrace.cli.flows import Flows, of_flows
 from headrace.connect.fail_over import survey_target
 from headrace.connect.reversing import begin, hand_over_groups, survey_back
@@ -18,20 +18,8 @@ _SUFFIX = "-back"
 
 
 @click.command()
-@click.argument("flow", required=False)
 @click.option("--dry-run", is_flag=True, help="Print the manifest and what is unsent, only.")
-@click.option(
-    "-f",
-    "--file",
-    type=click.Path(path_type=Path, exists=True),
-    help="A manifest that has the flow: it does not run.",
-)
-@click.option(
-    "--secrets",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    metavar="DIR",
-    help="For a flow of a cluster or of a manifest: its Secrets, DIR/<name>/<key>.",
-)
+@flow_options("it does not run")
 @of_flows
 def command(
     flows: Flows, flow: str | None, dry_run: bool, file: Path | None, secrets: Path | None

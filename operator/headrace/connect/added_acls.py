@@ -9,14 +9,12 @@ from collections.abc import Collection
 
 from headrace.connect.context import FlowContext
 from headrace.connect.topic_tail import TopicTail
-from headrace.errors import Retriable
-from headrace.kafka import KafkaError, Message, Renewed, ensure_topic, translate, translated
+from headrace.connect.topic_writer import Keyed, TopicWriter
+from headrace.kafka import ensure_topic
 from headrace.logs import get_logger
 from headrace.replication import TopicAcl, acls_topic
 
 log = get_logger(__name__)
-
-_ANSWER_S = 10.0
 
 
 class AddedAcls:
@@ -25,10 +23,7 @@ class AddedAcls:
     def __init__(self, context: FlowContext) -> None:
         self.topic = acls_topic(context.spec.source.alias)
         self._context = context
-        settings = {"partitioner": "murmur2"}
-        self._producer = Renewed(
-            context.target_access, lambda: context.clients.producer(context.target_access, settings)
-        )
+        self._writer = TopicWriter(self.topic, context)
         self._tail: TopicTail | None = None
         self._known: set[TopicAcl] = set()
 
@@ -75,20 +70,4 @@ class AddedAcls:
     def _write(self, acls: Collection[TopicAcl], value: bytes | None) -> None:
         if not acls:
             return
-        tried = f"write topic {self.topic} on {self._context.target.name}"
-        errors: list[KafkaError] = []
-
-        def delivered(error: KafkaError | None, _: Message) -> None:
-            if error is not None:
-                errors.append(error)
-
-        producer = self._producer.get()
-        with translated(tried):
-            for acl in acls:
-                producer.produce(self.topic, value, acl.encode(), 0, on_delivery=delivered)
-            left = producer.flush(_ANSWER_S)
-        if errors:
-            raise translate(errors[0], tried)
-        if left:
-            producer.purge()
-            raise Retriable(f"could not {tried}: no answer within {_ANSWER_S:.0f} s")
+        self._writer.write([Keyed(acl.encode(), value) for acl in acls], "ACLs")

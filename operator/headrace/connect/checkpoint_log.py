@@ -7,8 +7,7 @@ from headrace.connect.checkpoint_positions import GroupPartition
 from headrace.connect.context import FlowContext
 from headrace.connect.internal_topics import ensure_checkpoints_topic
 from headrace.connect.topic_tail import TopicTail
-from headrace.errors import Retriable
-from headrace.kafka import KafkaError, KafkaException, Message, Renewed, translate, translated
+from headrace.connect.topic_writer import Keyed, TopicWriter
 from headrace.logs import get_logger
 from headrace.replication import (
     APPLIED,
@@ -20,8 +19,6 @@ from headrace.replication import (
 
 log = get_logger(__name__)
 
-_ANSWER_S = 10.0
-
 
 class CheckpointLog:
     """One thread calls it."""
@@ -29,10 +26,7 @@ class CheckpointLog:
     def __init__(self, context: FlowContext) -> None:
         self.topic = context.checkpoints_topic
         self._context = context
-        settings = {"partitioner": "murmur2"}
-        self._producer = Renewed(
-            context.target_access, lambda: context.clients.producer(context.target_access, settings)
-        )
+        self._writer = TopicWriter(self.topic, context)
         self._tail: TopicTail | None = None
         self._written: dict[bytes, StoredCheckpoint] = {}
         """By key; also what other tasks have written."""
@@ -79,34 +73,17 @@ class CheckpointLog:
         }
         if not wanted:
             return
-        tried = f"write checkpoints to topic {self.topic} on {self._context.target.name}"
-        errors: list[KafkaError] = []
-
-        def delivered(error: KafkaError | None, _: Message) -> None:
-            if error is not None:
-                errors.append(error)
-
-        producer = self._producer.get()
-        with translated(tried):
-            for key, (checkpoint, applied) in wanted.items():
-                producer.produce(
-                    self.topic,
-                    checkpoint.value(),
+        self._writer.write(
+            (
+                Keyed(
                     key,
-                    0,
-                    on_delivery=delivered,
-                    headers={APPLIED: encode_applied(applied)} if applied else None,
+                    checkpoint.value(),
+                    {APPLIED: encode_applied(applied)} if applied else None,
                 )
-        try:
-            left = producer.flush(_ANSWER_S)
-        except KafkaException as error:
-            self._producer.discard(producer)
-            raise translate(error, tried) from error
-        if errors:
-            raise translate(errors[0], tried)
-        if left:
-            producer.purge()
-            raise Retriable(f"could not {tried}: no answer within {_ANSWER_S:.0f} s")
+                for key, (checkpoint, applied) in wanted.items()
+            ),
+            "checkpoints",
+        )
         self._written |= wanted
 
     def close(self) -> None:
