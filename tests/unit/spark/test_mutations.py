@@ -4,47 +4,23 @@ A case is a pair of topics of its own, so that one comparison judges all of them
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
 
 import pytest
 from pyspark.sql import SparkSession
+from support.raw_records import Raw, raw, recognised
 
 from headrace.api import MessageFormat, Partitioning, TopicPartition
 from headrace.mirror_test import Kind
 from headrace.mirror_test.manifest import LoadedTopic, LoadManifest, Stream
 from headrace_spark import checks, messages, records
 
-SCHEMA = (
-    "topic string, partition int, offset bigint, key binary, value binary, "
-    "headers array<struct<key: string, value: binary>>, timestamp timestamp"
-)
 TOPICS = ("orders", "users")
 PARTITIONS = 2
 SENT = 8
+CUT = 2
+"""Messages that the manifest of the case ``manifest-cut`` lacks, in each topic."""
 NOW_MS = 1_795_000_000_000
 EARLIER_MS = NOW_MS - 60_000
-
-
-class Raw(NamedTuple):
-    """A record as Spark's Kafka source reads it."""
-
-    topic: str
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, Any], ...]
-    timestamp_ms: int
-
-    @property
-    def is_sentinel(self) -> bool:
-        in_header = any(name == messages.HEADER_SENTINEL for name, _ in self.headers)
-        return in_header or b";sentinel-" in (self.value or b"")
-
-
-def raw(at: TopicPartition, offset: int, message: messages.Message, sent_ms: int = NOW_MS) -> Raw:
-    key = b"%d" % at.partition
-    return Raw(*at, offset, key, message.value, tuple(message.headers), sent_ms)
 
 
 def partition_of(at: TopicPartition, run: str = "run", sent_ms: int = NOW_MS) -> list[Raw]:
@@ -53,10 +29,11 @@ def partition_of(at: TopicPartition, run: str = "run", sent_ms: int = NOW_MS) ->
     format = MessageFormat.BODY if at.topic.startswith("body") else MessageFormat.HEADERS
     writer = messages.Writer(producer, 200, format)
     laid = [
-        raw(at, offset, writer.message(at, seq, sent_ms), sent_ms)
+        raw(at, offset, writer.message(at, seq, sent_ms), sent_ms, at.partition)
         for offset, seq in enumerate(range(at.partition, SENT, PARTITIONS))
     ]
-    return [*laid, raw(at, len(laid), messages.sentinel(run, at, sent_ms, format), sent_ms)]
+    end = messages.sentinel(run, at, sent_ms, format)
+    return [*laid, raw(at, len(laid), end, sent_ms, at.partition)]
 
 
 Mutation = Callable[[list[Raw]], list[Raw]]
@@ -138,6 +115,32 @@ CASES: dict[str, tuple[Mutation, Found]] = {
         changing(third, lambda r: r._replace(value=(r.value or b"")[:-1] + b"!")),
         {Kind.CORRUPTED: (1, {"value"})},
     ),
+    "message-key": (
+        changing(third, lambda r: r._replace(key=b"other")),
+        {Kind.CORRUPTED: (1, {"key"})},
+    ),
+    "message-timestamp": (
+        changing(third, lambda r: r._replace(timestamp_ms=NOW_MS + 1)),
+        {Kind.CORRUPTED: (1, {"timestamp"})},
+    ),
+    "message-in-another-partition": (
+        changing(third, lambda r: r._replace(partition=0, offset=-1)),
+        {Kind.CORRUPTED: (1, {"partition"})},
+    ),
+    "last-message-lost": (
+        lambda laid: [r for r in laid if (r.partition, r.offset) != (1, SENT // 2 - 1)],
+        {Kind.MISSING: (len(TOPICS), {""})},
+    ),
+    # Its sentinels, too: see sentinel-lost.
+    "partition-lost": (
+        lambda laid: [r for r in laid if r.partition == 0],
+        {Kind.MISSING: (len(TOPICS) * SENT // 2, {""})},
+    ),
+    "producer-lost": (
+        lambda laid: [r for r in laid if r.is_sentinel],
+        {Kind.MISSING: (len(TOPICS) * SENT, {""})},
+    ),
+    "manifest-cut": (lambda laid: laid, {Kind.UNMANIFESTED: (len(TOPICS) * CUT, {""})}),
     "sentinel-value": (
         changing(first_end, lambda r: r._replace(value=b"")),
         {Kind.CORRUPTED: (1, {"value"})},
@@ -214,26 +217,29 @@ def judged(spark: SparkSession) -> dict[str, Found]:
             )
             for name in names
         ),
-        streams=tuple(Stream(producer="run-0-0", topic=name, sent=SENT) for name in names),
+        streams=tuple(
+            Stream(
+                producer="run-0-0",
+                topic=name,
+                sent=SENT - (CUT if name.startswith("manifest-cut") else 0),
+            )
+            for name in names
+        ),
         started_ms=NOW_MS,
         finished_ms=NOW_MS,
         acknowledged_per_second=(),
     )
 
-    def recognised(laid: list[Raw]) -> Any:
-        rows = [(*r[:5], [tuple(h) for h in r.headers], r.timestamp_ms / 1000) for r in laid]
-        schema = SCHEMA.replace("timestamp timestamp", "timestamp double")
-        kafka = spark.createDataFrame(rows, schema)
-        kafka = kafka.withColumn("timestamp", kafka.timestamp.cast("timestamp"))
-        return records.claimed(
-            records.recognised(kafka, names, "run", NOW_MS), records.claims(spark, manifest)
-        ).cache()
-
     rows = checks.compare(
         records.sentinels(spark, manifest),
         records.refused(spark, manifest),
-        recognised([r for laid in source.values() for r in laid]),
-        recognised([r for case, laid in source.items() for r in CASES[case][0](laid)]),
+        recognised(spark, (r for laid in source.values() for r in laid), names, manifest),
+        recognised(
+            spark,
+            (r for case, laid in source.items() for r in CASES[case][0](laid)),
+            names,
+            manifest,
+        ),
         run="run",
         keys=dict.fromkeys(names, PARTITIONS),
         partitioning=Partitioning.PRESERVED,

@@ -1,0 +1,48 @@
+"""Records as Spark's Kafka source reads them, made by hand: for the mirror test's checks."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.api import TopicPartition
+from headrace.mirror_test import LoadManifest
+from headrace_spark import messages, records
+
+_SCHEMA = (
+    "topic string, partition int, offset bigint, key binary, value binary, "
+    "headers array<struct<key: string, value: binary>>, timestamp double"
+)
+
+
+class Raw(NamedTuple):
+    """One record."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, Any], ...]
+    timestamp_ms: int
+
+    @property
+    def is_sentinel(self) -> bool:
+        in_header = any(name == messages.HEADER_SENTINEL for name, _ in self.headers)
+        return in_header or b";sentinel-" in (self.value or b"")
+
+
+def raw(at: TopicPartition, offset: int, message: messages.Message, sent_ms: int, key: int) -> Raw:
+    """A message of a load, where it was sent to."""
+    return Raw(*at, offset, b"%d" % key, message.value, tuple(message.headers), sent_ms)
+
+
+def recognised(
+    spark: SparkSession, laid: Iterable[Raw], names: dict[str, str], manifest: LoadManifest
+) -> DataFrame:
+    """Of these records what the comparison reads; ``names``: as ``records.Range.source_names``."""
+    rows = [(*r[:5], [tuple(h) for h in r.headers], r.timestamp_ms / 1000) for r in laid]
+    kafka = spark.createDataFrame(rows, _SCHEMA)
+    kafka = kafka.withColumn("timestamp", kafka.timestamp.cast("timestamp"))
+    own = records.recognised(kafka, names, manifest.run, manifest.started_ms)
+    return records.claimed(own, records.claims(spark, manifest)).cache()

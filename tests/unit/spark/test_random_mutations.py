@@ -1,0 +1,130 @@
+"""Random loads under mirrors at random fault: the checks and the verdict, against an oracle that
+goes through the records one by one.
+
+``HEADRACE_MUTATIONS=2000`` judges so many cases of each promise about partitions.
+"""
+
+import os
+from collections import Counter
+
+import pytest
+from pyspark.sql import Row, SparkSession
+from support.bad_mirrors import NOW_MS, RUN, Case, random_case
+from support.manifests import mirror_test_of_another
+from support.mirror_oracle import EXACT, Identity, Place, findings, open_ends, verdict
+from support.raw_records import recognised
+
+from headrace.api import MirrorTest, Partitioning, Verdict
+from headrace.mirror_test import Counts, Kind, LoadManifest, Measured, Run
+from headrace_spark import checks, records
+from headrace_spark.verdict import Evidence, judge
+
+CASES = int(os.environ.get("HEADRACE_MUTATIONS", "30"))
+_FIELDS = {kind: str(kind) for kind in Kind} | {Kind.SOURCE_LOST: "source_lost"}
+AT_ONCE = 60  # in one comparison: its plan has the name of every topic
+
+
+@pytest.mark.timeout(60 + CASES)
+@pytest.mark.parametrize("partitioning", Partitioning)
+def test_what_is_wrong_with_a_random_mirror_is_found_and_nothing_else(
+    spark: SparkSession, partitioning: Partitioning
+) -> None:
+    wrong = []
+    for first in range(0, CASES, AT_ONCE):
+        seeds = range(first, min(first + AT_ONCE, CASES))
+        cases = [random_case(seed, partitioning) for seed in seeds]
+        rows = _compared(spark, cases, partitioning)
+        wrong += [error for case in cases if (error := _error(case, rows[case.name]))]
+    assert not wrong, "\n\n".join(wrong[:5])
+
+
+def test_the_cases_have_every_class_of_finding() -> None:
+    """An oracle that finds nothing would agree with checks that find nothing."""
+    cases = [random_case(seed, promise) for promise in Partitioning for seed in range(CASES)]
+    found = Counter(finding.kind for case in cases for finding in findings(case))
+    assert found.keys() == set(Kind)
+    assert {verdict(case, findings(case)) for case in cases} == set(Verdict)
+
+
+def _compared(
+    spark: SparkSession, cases: list[Case], partitioning: Partitioning
+) -> dict[str, list[Row]]:
+    names = {topic.name: topic.name for case in cases for topic in case.topics}
+    manifest = _manifest(*cases)
+    # As the verifier does: a row for every number only where the source lacks something.
+    lacking = _manifest(*(case for case in cases if case.source_has_lost))
+    sent = records.acknowledged(spark, lacking)
+    rows = checks.compare(
+        records.sentinels(spark, manifest).unionByName(sent),
+        records.refused(spark, manifest),
+        recognised(spark, (r for case in cases for r in case.source), names, manifest),
+        recognised(spark, (r for case in cases for r in case.target), names, manifest),
+        run=RUN,
+        keys={topic.name: topic.keys for case in cases for topic in case.topics},
+        partitioning=partitioning,
+    ).collect()
+    found: dict[str, list[Row]] = {case.name: [] for case in cases}
+    for row in rows:
+        found[(row.found_in or row.topic).partition(".")[0]].append(row)
+    return found
+
+
+def _error(case: Case, rows: list[Row]) -> str | None:
+    """What the checks found else than the oracle did, and the same of the verdict."""
+    expected = findings(case)
+    left = {_name(f.kind, f.number, f.identity, f.differs, f.places): f for f in expected}
+    problems = []
+    for row in rows:
+        place: Place = (row.found_in, row.partition, row.offset)
+        identity = (row.topic, row.producer, row.seq)
+        name = _name(Kind(row.kind), row["count"], identity, row.differs, frozenset({place}))
+        finding = left.pop(name, None)
+        if finding is None or place not in finding.places:
+            problems.append(f"found: {row}, and not {finding}")
+    problems += [f"not found: {finding}" for finding in left.values()]
+    judged = _judged(case, rows)
+    if judged != verdict(case, expected):
+        problems.append(f"judged {judged}, and not {verdict(case, expected)}")
+    return f"case {case.name} ({case.done}):\n" + "\n".join(problems) if problems else None
+
+
+def _name(
+    kind: Kind, count: int, identity: Identity, differs: str, places: frozenset[Place]
+) -> tuple[object, ...]:
+    """Which finding it is. Of what is about all copies of a message, one place is as good as
+    another."""
+    return (kind, count, identity, differs, places if kind in EXACT else None)
+
+
+def _judged(case: Case, rows: list[Row]) -> Verdict:
+    counted = Counter[Kind]()
+    for row in rows:
+        counted[Kind(row.kind)] += row["count"]
+    manifest, none = _manifest(case), {"duplicated": 0, "replayed": 0}
+    names = [topic.name for topic in case.topics]
+    test = mirror_test_of_another("t", load={"names": names}, budgets=none)
+    evidence = Evidence(
+        run=Run(name=RUN, test=MirrorTest.model_validate(test)),
+        manifest=manifest,
+        counts=Counts(
+            acknowledged=manifest.acknowledged,
+            **{_FIELDS[kind]: total for kind, total in counted.items()},
+        ),
+        examples={},
+        open_sentinels=open_ends(case),
+        contradictions=(),
+        measured=Measured(histogram=((5, manifest.acknowledged),)),
+        faults=(),
+    )
+    return judge(evidence)[0]
+
+
+def _manifest(*cases: Case) -> LoadManifest:
+    return LoadManifest(
+        run=RUN,
+        topics=tuple(topic for case in cases for topic in case.topics),
+        streams=tuple(stream for case in cases for stream in case.streams),
+        started_ms=NOW_MS,
+        finished_ms=NOW_MS,
+        acknowledged_per_second=(),
+    )
