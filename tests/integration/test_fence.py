@@ -6,6 +6,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from support.flows import spec
 from support.lanes import (
     WITHIN_S,
@@ -19,8 +20,9 @@ from support.records import make_topic, numbered, produce, read, unique
 from headrace.api import TopicPartition
 from headrace.kafka.wire import Cluster as WireCluster
 from headrace.kafka.wire import Loop, Refused, Transactions, start
-from headrace.movers import Before, CopyFrom, Lane, Resumed
-from headrace.replication import Writer
+from headrace.movers import KAFKA, Before, CopyFrom, Lane, ProgressLog, Resumed
+from headrace.movers.progress_log import PARTITIONS
+from headrace.replication import Progress, ProgressKey, Writer
 from headrace.replication.reconcile import Outcome
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
 
@@ -202,3 +204,31 @@ def test_an_id_that_expired_fences_nothing_and_one_that_was_renewed_does(
 
         (error,) = wait_until(errors, within_s=WITHIN_S)
         assert "INVALID_PRODUCER_EPOCH" in error
+
+
+def test_an_open_transaction_of_another_task_on_progress_hides_nothing(sandbox: Sandbox) -> None:
+    """Of one that is frozen, say: its transaction ends by itself after a minute at the earliest."""
+    west, alias = spec(sandbox.cluster("west")), unique("alias")
+    key = ProgressKey("id-of-east", "orders", 0, "east.orders")
+    progress = Progress("s", 7, 0, "t", 5, 3, 0, "orders-source-task-0 on me/1")
+    frozen = Producer(
+        {
+            "bootstrap.servers": west.spec.bootstrap_servers,
+            "transactional.id": unique("frozen"),
+        }
+    )
+    with (
+        closing(ProgressLog(west, alias, KAFKA, time)) as mine,
+        closing(ProgressLog(west, alias, KAFKA, time)) as next_owner,
+    ):
+        mine.start()
+        frozen.init_transactions()
+        frozen.begin_transaction()
+        for partition in range(PARTITIONS):
+            frozen.produce(mine.topic, b"{}", b"of another", partition)
+        assert frozen.flush(WITHIN_S) == 0
+        mine.write({key: progress})
+        next_owner.start()
+        next_owner.read_to_end()
+        assert next_owner.get(key) == progress
+    frozen.abort_transaction()

@@ -59,7 +59,12 @@ class Refusal:
     reason: str | None = None
 
 
-Fault = Refusal | Lost | None
+@dataclass(frozen=True)
+class Unreadable:
+    """It is appended, and the answer breaks the protocol."""
+
+
+Fault = Refusal | Lost | Unreadable | None
 """``None``: the batch is treated as brokers do."""
 
 
@@ -143,6 +148,8 @@ class FakeTarget:
             answers = [self._append(node, one) for one in topic.partition_data]
             if any(isinstance(one, Lost) for one in answers):
                 return Raw(b"", close=True)
+            if any(isinstance(one, Unreadable) for one in answers):
+                return b"\xff"
             return produce.ProduceResponse(
                 responses=(
                     produce.TopicProduceResponse(
@@ -187,7 +194,7 @@ class FakeTarget:
             code = fault.code
         elif fault != Lost(appended=False):
             code, base_offset = self.logs[data.index].append(batch)
-        if isinstance(fault, Lost):
+        if isinstance(fault, Lost | Unreadable):
             return fault
         return produce.PartitionProduceResponse(
             index=i32(data.index),

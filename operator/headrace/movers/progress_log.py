@@ -31,6 +31,14 @@ log = get_logger(__name__)
 # Fixed for good: a key's partition follows from this number.
 PARTITIONS = 8
 
+_AS_IT_IS = {
+    "auto.offset.reset": "earliest",
+    # A transaction of another task that is frozen would hide what is stored behind its first record
+    # until it times out, and nobody else could take over meanwhile. No headrace stores progress in
+    # a transaction.
+    "isolation.level": "read_uncommitted",
+}
+
 
 class ProgressLog:
     """Thread-safe. Reading needs ``start``; a table lookup is only as fresh as ``read_to_end``."""
@@ -199,7 +207,7 @@ class ProgressLog:
         while not self._stop.is_set():
             renewal = Renewal(self._target)
             try:
-                consumer = self._clients.consumer(self._target, {"auto.offset.reset": "earliest"})
+                consumer = self._clients.consumer(self._target, _AS_IT_IS)
             except Retriable as error:
                 log.info("cannot follow progress, tried again", topic=self.topic, why=str(error))
                 self._stop.wait(1)

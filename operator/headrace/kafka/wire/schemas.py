@@ -16,6 +16,9 @@ from typing import Any, cast, get_args, get_origin
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.wire.varints import read_uvarint
+from headrace.logs import get_logger
+
+log = get_logger(__name__)
 
 Reader = Callable[[memoryview, int], tuple[Any, int]]
 """From the bytes and a place in them: the value, and the next place."""
@@ -33,7 +36,18 @@ def error_code(code: int) -> ErrorCode:
     try:
         return ErrorCode(code)
     except ValueError:
+        _log_unknown(code)
         return ErrorCode.unknown_server_error
+
+
+@cache
+def _log_unknown(code: int) -> None:
+    """Once each: the error that is reported does not have its number."""
+    log.warning(
+        "a broker answered with an error code that this headrace does not know: it is treated as "
+        "UNKNOWN_SERVER_ERROR",
+        code=code,
+    )
 
 
 def _datetime(milliseconds: int) -> datetime | None:

@@ -12,6 +12,7 @@ from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire import (
     Answer,
     CorruptBatch,
+    Garbled,
     Loop,
     Outcome,
     Produced,
@@ -39,6 +40,8 @@ _SEARCH_S = 0.1
 """At least so long from one request for leaders to the next."""
 _MOST_DAMAGED = 3
 """So often in a row an intact batch may be damaged on its way."""
+_MOST_UNREADABLE = 5
+"""So many answers in a row for a partition that break the protocol: another one does not help."""
 _FORGOTTEN_S = 600.0
 """Brokers forget a producer that rests for a day (``producer.id.expiration.ms``): long before, the
 first batch is sent by itself again."""
@@ -213,6 +216,8 @@ class Appender:
         if (error := reply.error) is not None:
             if not isinstance(error, HeadraceError):
                 raise error
+            if isinstance(error, Garbled) and self._unreadable(queue, entry, error):
+                return
             self._again(queue, entry, error)
             return
         answer = reply.result().answers.get(queue.at)
@@ -240,6 +245,23 @@ class Appender:
             return
         queue.came_back(entry, why)
         self._go_on(queue)
+
+    def _unreadable(self, queue: PartitionQueue, entry: Entry, why: Garbled) -> bool:
+        """Whether the partition fails for it. What came back with the connection counts with the
+        first."""
+        if queue.failed or not queue.is_first(entry):
+            return False
+        queue.unreadable += 1
+        if queue.unreadable < _MOST_UNREADABLE:
+            return False
+        queue.came_back(entry, why)
+        message = (
+            f"{why}: {queue.unreadable} answers in a row, so that it is not known what of "
+            f"{queue.at} is appended from source offset {entry.outgoing.first_offset} on"
+        )
+        error = Indefinite(queue.at, entry.outgoing.first_offset, "UNREADABLE_ANSWER", message)
+        self._fail(queue, error)
+        return True
 
     def _not_appended(self, queue: PartitionQueue, entry: Entry, answer: Answer) -> None:
         at, outgoing, first = queue.at, entry.outgoing, queue.is_first(entry)

@@ -102,13 +102,14 @@ class BatchCorrupt(Retriable):
 
 
 class Indefinite(Retriable):
-    """The target does not know the sequence of a batch: another producer, or a loss, came between.
+    """The target does not know the sequence of a batch: another producer, or a loss, came between;
+    or what it answers cannot be read.
 
     Whether the batch is appended is unknown; with this producer's identity nothing more can be.
     """
 
     def __init__(self, at: TopicPartition, offset: int, code: str, message: str) -> None:
         """``offset``: of the source, the first that is not acknowledged; ``code``: the error's name
-        in the protocol."""
+        in the protocol; ``UNREADABLE_ANSWER``: there is none."""
         super().__init__(message)
         self.at, self.offset, self.code = at, offset, code

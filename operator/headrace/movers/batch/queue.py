@@ -81,6 +81,7 @@ class PartitionQueue:
         "owner",
         "resting",
         "to_split",
+        "unreadable",
     )
 
     def __init__(self, at: TopicPartition, owner: Owner) -> None:
@@ -100,6 +101,8 @@ class PartitionQueue:
         """In a row."""
         self.damaged = 0
         """How often in a row the first one came to the target damaged."""
+        self.unreadable = 0
+        """How many answers for the first one could not be read, in a row."""
         self.known_s: float | None = None
         """When the target last appended something of this producer; ``None``: it knows none. Then
         it takes any sequence, also that of a batch behind one that it refused."""
@@ -140,6 +143,7 @@ class PartitionQueue:
         """The target has it: those that are acknowledged now, which are forgotten."""
         entry.state, entry.base_offset, self.known_s = State.APPENDED, base_offset, now_s
         self.on_wire -= 1
+        self.unreadable = 0
         if self.failures:
             self.failures = self.damaged = 0
             self.backoff.reset()

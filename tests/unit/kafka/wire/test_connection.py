@@ -9,6 +9,7 @@ import pytest
 from kio.schema.end_txn.v3 import EndTxnResponse
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta
+from structlog.testing import capture_logs
 from support.fake_broker import (
     ACCEPTED,
     END_TXN,
@@ -91,6 +92,19 @@ def test_an_answer_that_breaks_the_protocol_ends_the_connection(
     with pytest.raises(ConnectionLost) as later:
         connection.send(end_txn()).result()
     assert not later.value.may_have_arrived
+
+
+def test_an_error_code_that_is_newer_than_this_client_is_logged_with_its_number(
+    loop: Loop, serve: Serve
+) -> None:
+    newer = b"\0\0\0\0" + struct.pack(">h", 22_222) + b"\0"
+    connection = connect(loop, serve({END_TXN: lambda _: newer}))
+
+    with capture_logs() as logged:
+        answers = [loop.wait(connection.send(end_txn()), WITHIN_S) for _ in range(2)]
+
+    assert {answer.error_code for answer in answers} == {ErrorCode.unknown_server_error}
+    assert [event["code"] for event in logged] == [22_222], "once"
 
 
 @pytest.mark.parametrize("cut", [1, 4, 6, 9])

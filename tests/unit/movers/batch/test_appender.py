@@ -3,7 +3,7 @@
 import pytest
 from kio.schema.errors import ErrorCode
 from support.batches import record_batch
-from support.fake_target import Appending, FakeTarget, Fault, Lost, Refusal
+from support.fake_target import Appending, FakeTarget, Fault, Lost, Refusal, Unreadable
 
 from headrace.api import TopicPartition
 from headrace.kafka.wire import Batch, RefusedForGood
@@ -277,6 +277,51 @@ def test_a_producer_that_is_fenced_is_indefinite(appending: Appending, target: F
 
     assert isinstance(appending.failed[1], Indefinite)
     assert target.logs[0].values == [b"b"]
+
+
+def test_an_error_of_which_nothing_is_known_is_indefinite(
+    appending: Appending, target: FakeTarget
+) -> None:
+    target.fault = Once(Refusal(ErrorCode.unknown_server_error))
+    appending.add(b"a")
+    appending.until_done()
+
+    error = appending.failed[0]
+    assert isinstance(error, Indefinite)
+    assert error.code == "UNKNOWN_SERVER_ERROR"
+    assert len(target.sent) == 1
+
+
+def test_answers_that_cannot_be_read_end_in_an_error_and_leave_others_alone(
+    appending: Appending, target: FakeTarget
+) -> None:
+    target.fault = lambda partition, _: Unreadable() if partition == 1 else None
+    appending.add(b"a", partition=1)
+    appending.until(lambda: 1 in appending.failed)
+    appending.add(b"b")
+    appending.until_done()
+
+    error = appending.failed[1]
+    assert isinstance(error, Indefinite)
+    assert (error.offset, error.code) == (1000, "UNREADABLE_ANSWER")
+    assert "a response to produce cannot be read" in str(error)
+    assert "5 answers in a row, so that it is not known what of orders-1 is appended" in str(error)
+    assert len(set(map(repr, target.sent[:5]))) == 1, "the same bytes, while it was tried"
+    assert target.logs[1].values == [b"a"]
+    assert target.logs[0].values == [b"b"]
+    assert sorted(appending.released) == appending.made
+
+
+def test_an_answer_that_cannot_be_read_now_and_then_is_no_error(
+    appending: Appending, target: FakeTarget
+) -> None:
+    target.fault = Once(*[Unreadable(), Unreadable(), Unreadable(), None] * 2)
+    for value in numbered(2):
+        appending.add(value)
+        appending.until_done()
+
+    assert target.logs[0].values == numbered(2)
+    assert not appending.failed
 
 
 def test_a_missing_right_is_reported(appending: Appending, target: FakeTarget) -> None:
