@@ -154,6 +154,16 @@ class Tampering:
         self.note("duplicated", record)
         self.note("corrupted", record)
 
+    def lose_a_header(self, partition: int) -> None:
+        place, _ = self.pair(partition)
+        self.change(partition, headers=self.by_partition[partition][place].headers[:-1])
+
+    def move(self, partition: int, to: int) -> None:
+        place, _ = self.pair(partition)
+        record = self.by_partition[partition].pop(place)
+        self.by_partition[to].insert(0, record._replace(partition=to))
+        self.note("corrupted", record)
+
     def change_end(self, partition: int, **what: Any) -> None:
         *_, end = self.by_partition[partition]
         self.by_partition[partition][-1] = end._replace(**what)
@@ -220,7 +230,10 @@ def test_what_a_mirror_breaks_is_found_and_named(
     two.forge(1)
     three.copy(1, to=0)
     three.change_end(2, value=b"tampered with")
+    three.change(2, timestamp_ms=three.by_partition[2][0].timestamp_ms - 1)
     four.exchange(0, three)
+    four.move(1, to=2)
+    four.lose_a_header(1)
     four.replay(names[3], 2, count=200)
     for topic, tampering in zip(names, all_topics, strict=True):
         deliver(west, f"east.{topic}", tampering)
@@ -240,7 +253,10 @@ def test_what_a_mirror_breaks_is_found_and_named(
     assert found == expected
     corrupted = result.examples[Kind.CORRUPTED]
     differs = sorted(example.differs for example in corrupted)
-    assert differs == ["headers", "key", "partition", "topic", "topic", "value", "value"]
+    assert differs == [
+        *("headers", "headers", "key", "partition", "partition"),
+        *("timestamp", "topic", "topic", "value", "value"),
+    ]
     (key,) = (e for e in corrupted if e.differs == "key")
     (change,) = key.changes
     assert (change.what, change.found) == ("key", "another key")
@@ -254,7 +270,7 @@ def test_what_a_mirror_breaks_is_found_and_named(
     assert counts is not None
     assert counts.acknowledged == MESSAGES
     assert (counts.missing, counts.duplicated, counts.reordered) == (2, 2, 1)
-    assert (counts.corrupted, counts.alien, counts.source_lost) == (7, 1, 0)
+    assert (counts.corrupted, counts.alien, counts.source_lost) == (10, 1, 0)
     assert (counts.replayed, counts.unmanifested, counts.unacknowledged) == (200, 0, 0)
     assert (counts.sentinels, counts.sentinels_seen) == (12, 11)
     assert any(f"the last record of {names[1]}-0 did not arrive" in r for r in result.reasons)
