@@ -7,11 +7,13 @@ whether the flow has recovered. ``pause`` pauses a flow, here or there.
 """
 
 from headrace.chaos.chaos import Chaos
+from headrace.chaos.local import ACTIONS as LOCAL_ACTIONS
 from headrace.chaos.local import LocalInjector, refused
 from headrace.chaos.pause import PauseFaults, Since
 from headrace.chaos.port import ByAction, FaultInjector, Injection
 
 __all__ = [
+    "LOCAL_ACTIONS",
     "ByAction",
     "Chaos",
     "FaultInjector",

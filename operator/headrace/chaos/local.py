@@ -23,7 +23,7 @@ def refused(steps: Sequence[ChaosStep]) -> Iterator[tuple[tuple[str | int, ...],
 
 
 class LocalInjector:
-    """For one flow, and the drivers of its run; only steps about these."""
+    """For one flow, and the drivers of its run; only steps about these (``ACTIONS``)."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -95,3 +95,5 @@ _STEPS: dict[ChaosAction, Callable[[LocalInjector, ChaosStep], Injection]] = {
     ChaosAction.SCALE_DRIVERS: LocalInjector._scale_drivers,
     ChaosAction.ROLL_DRIVERS: LocalInjector._roll_drivers,
 }
+ACTIONS = frozenset(_STEPS)
+"""Of ``LocalInjector``."""

@@ -11,6 +11,7 @@ from headrace.api import (
     FLOW_LABEL,
     KILL_ANNOTATION,
     LED_NEXT,
+    PAUSED_BY_ANNOTATION,
     ChaosAction,
     ChaosStep,
     FlowState,
@@ -51,12 +52,17 @@ class PodInjector:
         return injection
 
     def set_state(self, state: FlowState) -> bool:
-        """Set the flow's ``spec.state``; whether that changed it."""
+        """Set the flow's ``spec.state``; whether that changed it. An annotation says who paused it:
+        when this Job is killed, the operator resumes it (``controller.mirror_tests.paused``)."""
 
         async def change() -> bool:
             if (await self._read()).flow.spec.state is state:
                 return False
-            patch = {"spec": {"state": str(state)}}
+            owner = self._test if state is FlowState.PAUSED else None
+            patch = {
+                "metadata": {"annotations": {PAUSED_BY_ANNOTATION: owner}},
+                "spec": {"state": str(state)},
+            }
             await self._client.patch(FLOW, self._namespace, self._flow, patch)
             return True
 
@@ -192,6 +198,8 @@ _STEPS: dict[ChaosAction, _Inject] = {
     ChaosAction.KILL_OPERATOR: PodInjector._kill_operator,
     ChaosAction.ROLL_DRIVERS: PodInjector._roll_drivers,
 }
+ACTIONS = frozenset(_STEPS)
+"""Of ``PodInjector``."""
 
 
 def _has_ended(pod: Object) -> bool:

@@ -1,10 +1,11 @@
 """The port through which chaos injects faults into a flow, wherever it runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from headrace.api import ChaosAction, ChaosStep
+from headrace.errors import InvalidSpec
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,11 @@ class FaultInjector(Protocol):
 class ByAction:
     """Faults of several injectors."""
 
-    injector_of: Callable[[ChaosAction], FaultInjector]
-    """May raise ``InvalidSpec``."""
+    injectors: Mapping[ChaosAction, FaultInjector]
 
     def inject(self, step: ChaosStep) -> Injection:
-        """See ``FaultInjector``."""
-        return self.injector_of(step.action).inject(step)
+        """See ``FaultInjector``; an action that nobody here can do is refused."""
+        injector = self.injectors.get(step.action)
+        if injector is None:
+            raise InvalidSpec(f"{step.action} cannot be done to the mirror of this test")
+        return injector.inject(step)

@@ -14,6 +14,7 @@ import click
 from headrace import logs
 from headrace.api import ChaosAction, load
 from headrace.chaos import ByAction, Chaos, FaultInjector, PauseFaults
+from headrace.chaos.pods import ACTIONS as POD_ACTIONS
 from headrace.chaos.pods import PodInjector
 from headrace.cli.arrivals import Arrivals
 from headrace.cli.load_faults import LoadFaults
@@ -66,13 +67,29 @@ def _read_plan(path: Path) -> Faults:
     return read_plan(text, str(path))
 
 
+def injectors(
+    *,
+    load: FaultInjector,
+    flow: FaultInjector | None = None,
+    pauses: FaultInjector | None = None,
+) -> dict[ChaosAction, FaultInjector]:
+    """Who does which step of chaos in a cluster: all but those that only ``headrace verify`` can
+    do (``ChaosAction.is_of_machine``). Without a flow those of the load alone."""
+    found = {action: load for action in ChaosAction if action.is_of_load}
+    if flow is not None:
+        found |= dict.fromkeys(POD_ACTIONS, flow)
+    if pauses is not None:
+        found[ChaosAction.PAUSE_FLOW] = pauses
+    return found
+
+
 @contextmanager
 def _injector_of(run: Run) -> Iterator[FaultInjector]:
     """Undoes in the end what only a step itself would undo later; on SIGTERM, too."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     topics, metadata = LoadFaults(run), run.test.metadata
     if run.flow is None:
-        yield ByAction(lambda _: topics)  # other steps need a flow
+        yield ByAction(injectors(load=topics))  # other steps need a flow
         return
     with asyncio.Runner() as runner:
         client = runner.run(connect("the chaos Job"))
@@ -81,13 +98,8 @@ def _injector_of(run: Run) -> Iterator[FaultInjector]:
         )
         pauses = PauseFaults(pods.set_state, Arrivals(run).since)
 
-        def injector_of(action: ChaosAction) -> FaultInjector:
-            if action.is_of_load:
-                return topics
-            return pauses if action is ChaosAction.PAUSE_FLOW else pods
-
         try:
-            yield ByAction(injector_of)
+            yield ByAction(injectors(load=topics, flow=pods, pauses=pauses))
         finally:
             try:
                 pauses.restore()

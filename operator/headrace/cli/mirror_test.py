@@ -10,7 +10,14 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from headrace.api import ChaosAction, ChaosStep
-from headrace.chaos import ByAction, Chaos, FaultInjector, LocalInjector, PauseFaults
+from headrace.chaos import (
+    LOCAL_ACTIONS,
+    ByAction,
+    Chaos,
+    FaultInjector,
+    LocalInjector,
+    PauseFaults,
+)
 from headrace.cli.arrivals import Arrivals
 from headrace.cli.broker_faults import BrokerFaults
 from headrace.cli.command_faults import CommandFaults
@@ -65,6 +72,24 @@ def run_test(
     return _result(folder, run, stages.last_words(Stage.VERIFY))
 
 
+def injectors(
+    *,
+    drivers: FaultInjector,
+    brokers: FaultInjector,
+    load: FaultInjector,
+    pauses: FaultInjector,
+    commands: FaultInjector,
+) -> dict[ChaosAction, FaultInjector]:
+    """Who does which step of chaos on one machine: all but those that ``chaos.refused`` refuses."""
+    return {
+        **dict.fromkeys(LOCAL_ACTIONS, drivers),
+        **{action: brokers for action in ChaosAction if action.is_of_broker},
+        **{action: load for action in ChaosAction if action.is_of_load},
+        ChaosAction.PAUSE_FLOW: pauses,
+        ChaosAction.RUN_COMMAND: commands,
+    }
+
+
 class _Stages:
     """Starts the stages and observes them: Spark jobs, and chaos in this process."""
 
@@ -78,18 +103,14 @@ class _Stages:
         drivers = LocalInjector(partial(control.request, flow))
         self._brokers = BrokerFaults(run, steps)
         self._pauses = PauseFaults(drivers.set_state, since)
-        commands, load = CommandFaults(since), LoadFaults(run)
-
-        def injector_of(action: ChaosAction) -> FaultInjector:
-            if action.is_of_broker:
-                return self._brokers
-            if action.is_of_load:
-                return load
-            if action is ChaosAction.PAUSE_FLOW:
-                return self._pauses
-            return commands if action is ChaosAction.RUN_COMMAND else drivers
-
-        self._chaos = Chaos(steps, ByAction(injector_of), run.test.spec.settle_seconds)
+        by_action = injectors(
+            drivers=drivers,
+            brokers=self._brokers,
+            load=LoadFaults(run),
+            pauses=self._pauses,
+            commands=CommandFaults(since),
+        )
+        self._chaos = Chaos(steps, ByAction(by_action), run.test.spec.settle_seconds)
         self._clock = LoadClock(run.test.spec.load)
         self._topics_s = max(timeout_s, run.test.spec.settle_seconds)
         self._jobs: dict[Stage, SparkJob] = {}

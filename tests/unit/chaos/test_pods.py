@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.api import ChaosAction, ChaosStep
+from headrace.api import ChaosAction, ChaosStep, FlowState
 from headrace.chaos import pods
 from headrace.chaos.flow_snapshot import freeze_s
 from headrace.chaos.pods import PodInjector
@@ -100,7 +100,7 @@ class Api:
             self.test["metadata"] |= patch["metadata"]
         else:
             self.flow["metadata"]["generation"] += 1
-            self.flow["spec"]["drivers"] |= patch["spec"]["drivers"]
+            self.flow["spec"]["drivers"] |= patch["spec"].get("drivers", {})
         return self.flow
 
     def takes(self, name: str, driver: str) -> None:
@@ -124,6 +124,17 @@ def flow(api: Api) -> Iterator[PodInjector]:
 
 def step(action: ChaosAction, drivers: int | None = None) -> ChaosStep:
     return ChaosStep(action=action, at_percent=50, drivers=drivers)
+
+
+def test_a_flow_that_is_paused_names_the_test(api: Api, flow: PodInjector) -> None:
+    """Whoever finds it paused when the Job was killed resumes it."""
+    api.flow["spec"]["state"] = "Running"
+    flow.set_state(FlowState.PAUSED)
+    api.flow["spec"]["state"] = "Paused"
+    flow.set_state(FlowState.RUNNING)
+    annotations = [patch["metadata"]["annotations"] for _, _, patch, _ in api.patches]
+    assert annotations == [{"headrace.dev/paused-by": "nightly"}, {"headrace.dev/paused-by": None}]
+    assert [patch["spec"]["state"] for _, _, patch, _ in api.patches] == ["Paused", "Running"]
 
 
 def test_the_driver_with_most_source_tasks_is_killed_from_a_container_beside_it(

@@ -8,8 +8,14 @@ from typing import Any, cast
 
 import pytest
 
+from headrace.api import PAUSED_BY_ANNOTATION
 from headrace.controller.events import EventRecorder
-from headrace.controller.mirror_tests import Images, MirrorTestReconciler, TestSettings
+from headrace.controller.mirror_tests import (
+    FixedRole,
+    Images,
+    MirrorTestReconciler,
+    TestSettings,
+)
 from headrace.errors import HeadraceError
 from headrace.k8s import (
     Client,
@@ -247,6 +253,42 @@ FLOW_OF_A_TEST = {
     "spec": a_test()["spec"] | {"topics": {"include": [".*"]}},
     "status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Running"}]},
 }
+
+
+def paused_flow(by: str) -> Object:
+    """A flow that a test has paused."""
+    flow = deepcopy(FLOW_OF_A_TEST)
+    flow["metadata"]["annotations"] = {PAUSED_BY_ANNOTATION: by}
+    flow["spec"]["state"] = "Paused"
+    return flow
+
+
+ROLE = FixedRole("ClusterRole", "chaos")
+PAUSE = {"action": "PauseFlow", "atPercent": 50, "seconds": 600}
+FAILED = {"type": "Failed", "status": "True", "lastTransitionTime": MOMENT}
+KILLED = {"status": {"conditions": [FAILED]}}
+
+
+@pytest.mark.parametrize("verdict", [None, "Inconclusive"])
+def test_the_flow_that_a_killed_job_of_chaos_left_paused_is_resumed(verdict: str | None) -> None:
+    test = a_test(flowName="orders", chaos=[PAUSE]) | {
+        "status": {"phase": "Running"} | ({"verdict": verdict} if verdict else {})
+    }
+    it = Carried(test, paused_flow("nightly"), a_job("produce"), a_job("chaos"), role=ROLE)
+    flow = it.server.objects[FLOW, "orders"]
+    it.reconcile()
+    assert flow["spec"]["state"] == "Paused", "the Job may still resume it"
+    it.server.objects[JOB, "nightly-chaos"] = a_job("chaos") | KILLED
+    it.reconcile()
+    assert flow["spec"]["state"] == "Running"
+    assert flow["metadata"]["annotations"] == {PAUSED_BY_ANNOTATION: None}
+
+
+def test_a_flow_that_somebody_else_has_paused_stays_paused() -> None:
+    test = a_test(flowName="orders", chaos=[PAUSE]) | {"status": {"phase": "Running"}}
+    it = Carried(test, paused_flow("weekly"), a_job("chaos") | KILLED, role=ROLE)
+    it.reconcile()
+    assert it.server.objects[FLOW, "orders"]["spec"]["state"] == "Paused"
 
 
 @pytest.mark.parametrize("topics", [{"include": ["("]}, {"include": ["payments"]}])

@@ -30,6 +30,7 @@ from headrace.controller.mirror_tests.ended import left_executors, left_jobs, re
 from headrace.controller.mirror_tests.facts import RunFacts
 from headrace.controller.mirror_tests.jobs import build_job, build_run
 from headrace.controller.mirror_tests.killed import EXIT_CODE, Request, request
+from headrace.controller.mirror_tests.paused import resume
 from headrace.controller.mirror_tests.pods import TestPod, read_pod
 from headrace.controller.mirror_tests.run import TestRun, TestSettings, report_name
 from headrace.controller.mirror_tests.schedule import next_scheduled
@@ -109,6 +110,8 @@ class MirrorTestReconciler:
             await self._client.delete(MIRROR_TEST, namespace, test.metadata.name)
             return None
         jobs, pods = await self._stages(test)
+        if self._role is not None:
+            await resume(self._client, test, jobs)
         left = left_jobs(jobs, reported=step.status.report is not None)
         await remove(self._client, namespace, left_executors(jobs, pods), left)
         return step.again_s
@@ -152,6 +155,8 @@ class MirrorTestReconciler:
     async def _carry_out(self, test: MirrorTest) -> float | None:
         metadata = test.metadata
         jobs, pods = await self._stages(test)
+        if jobs and self._role is not None:
+            await resume(self._client, test, jobs)
         run, flow = await self._run(test, has_jobs=bool(jobs))
         kept = await self._client.get(CONFIG_MAP, metadata.namespace, report_name(test))
         report = _report(kept, test)
