@@ -1,7 +1,7 @@
 """Latencies as counts: exact where a verdict needs it, two digits where a plot does."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.mirror_test import Second, quantile, two_digits
 
@@ -44,4 +44,12 @@ def second(at: int, parts: Iterable[Mapping[int, int]]) -> Second:
         p50_ms=quantile(histogram, 0.5),
         p99_ms=quantile(histogram, 0.99),
         max_ms=histogram[-1][0],
+    )
+
+
+def seconds(consumers: Sequence[Arrivals]) -> tuple[Second, ...]:
+    """All seconds in which one of them saw something, ascending."""
+    return tuple(
+        second(at, [arrivals.seconds.get(at, {}) for arrivals in consumers])
+        for at in sorted({at for arrivals in consumers for at in arrivals.seconds})
     )

@@ -135,6 +135,8 @@ class Sighting(NamedTuple):
     """Of an end sentinel: the source partition that it ends."""
     topic: str | None = None
     """Of an end sentinel: the source's topic; ``None`` where a mirror dropped its headers."""
+    name: tuple[bytes, bytes] = (b"", b"")
+    """Of a message: producer and number."""
 
 
 def recognise(record: Record, run: bytes) -> Sighting | None:
@@ -146,7 +148,7 @@ def recognise(record: Record, run: bytes) -> Sighting | None:
         if len(fields) == 4 and fields[2].isdigit() and is_of(run, fields[0]):
             _, dash, partition = fields[1].partition(b"-")
             if not dash:
-                return Sighting(int(fields[2]), None)
+                return Sighting(int(fields[2]), None, name=(fields[0], fields[1]))
             headers = dict(record.headers() or ())
             return Sighting(int(fields[2]), int(partition), _topic(headers) or _named(fields[3]))
     headers = dict(record.headers() or ())
@@ -154,7 +156,9 @@ def recognise(record: Record, run: bytes) -> Sighting | None:
     if not isinstance(who, bytes) or not is_of(run, who):
         return None
     if not sentinel:
-        return Sighting(record.timestamp()[1], None)
+        seq = headers.get(HEADER_SEQ)
+        name = (who, seq if isinstance(seq, bytes) else b"")
+        return Sighting(record.timestamp()[1], None, name=name)
     return Sighting(record.timestamp()[1], int(sentinel), _topic(headers))
 
 

@@ -10,17 +10,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from threading import Event, Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark import BarrierTaskContext
 from pyspark.sql import SparkSession
 
-from headrace.api import Partitioning, TopicPartition
+from headrace.api import ClusterAccess, Partitioning, TopicPartition
 from headrace.errors import HeadraceError
 from headrace.kafka import Admin, Message, Position, assign, journal, make_consumer
 from headrace.mirror_test import Measured, Run, journal_keys
 from headrace_spark import messages, topics
-from headrace_spark.latency import Arrivals, merged, second
+from headrace_spark.crossings import Crossings, SourceWatch, clock_ms
+from headrace_spark.latency import Arrivals, merged, seconds
 
 POLL_S = 0.5
 START_S = 900.0
@@ -29,10 +30,28 @@ and its executors, up to 300 s each."""
 QUIET_S = 10.0
 """How long a target that has more records may give none of them."""
 
-Share = dict[TopicPartition, int]
-"""Partitions of the target, and where to begin."""
 Sentinel = tuple[str, int]
 """Topic of the target, partition of the source."""
+Starts = dict[TopicPartition, int]
+"""Partitions, and where to begin."""
+
+
+class Watched(NamedTuple):
+    """What one consumer found."""
+
+    arrivals: Arrivals
+    own: Arrivals
+    """The mirror's own share."""
+    late: set[Sentinel]
+    """As far as it knows."""
+
+
+class Share(NamedTuple):
+    """What one consumer of each side reads."""
+
+    target: Starts
+    source: Starts
+
 
 OnReady = Callable[[tuple[str, ...]], None]
 
@@ -50,13 +69,10 @@ def probe(spark: SparkSession, run: Run, wait_s: float, on_ready: OnReady) -> Me
     if not there:
         on_ready(missing)
         return Measured(unmeasured_topics=missing)
-    starts = [
-        (TopicPartition(topic, partition), offset)
-        for topic, offsets in topics.ends(run.target, there).items()
-        for partition, offset in enumerate(offsets)
-    ]
     sources = {target: source for source, target in run.first_topics.items() if target in there}
     counts = Admin(run.source).topics()
+    starts = _ends(run.target, there)
+    origins = dict(_ends(run.source, {name: counts[name] for name in sources.values()}))
     sentinels = {(target, p) for target, name in sources.items() for p in range(counts[name])}
     # As many as there are producers: what they can send, these can read.
     count = min(run.test.spec.load.producers, len(starts))
@@ -66,7 +82,9 @@ def probe(spark: SparkSession, run: Run, wait_s: float, on_ready: OnReady) -> Me
     follower.start()
     try:
         watches = (
-            spark.sparkContext.parallelize([dict(starts[n::count]) for n in range(count)], count)
+            spark.sparkContext.parallelize(
+                [_share(run, dict(starts[n::count]), origins) for n in range(count)], count
+            )
             .barrier()
             .mapPartitions(partial(_run_consumer, run, sentinels))
             .collect()  # counts a consumer, whatever the number of records
@@ -74,16 +92,15 @@ def probe(spark: SparkSession, run: Run, wait_s: float, on_ready: OnReady) -> Me
     finally:
         done.set()
         follower.join()
-    seen = [arrivals for arrivals, _ in watches]
+    seen, own = [watch.arrivals for watch in watches], [watch.own for watch in watches]
     # A partition that the target has by now and did not have then was watched by nobody.
     grown = {name for name, now in topics.on_target(run).items() if now != there.get(name)}
-    late = set.intersection(*(late for _, late in watches))
+    late = set.intersection(*(watch.late for watch in watches))
     return Measured(
         histogram=merged(arrivals.histogram for arrivals in seen),
-        seconds=tuple(
-            second(at, [arrivals.seconds.get(at, {}) for arrivals in seen])
-            for at in sorted({at for arrivals in seen for at in arrivals.seconds})
-        ),
+        seconds=seconds(seen),
+        own_histogram=merged(arrivals.histogram for arrivals in own),
+        own_seconds=seconds(own),
         before_sent=sum(arrivals.before_sent for arrivals in seen),
         unmeasured_topics=missing,
         late=tuple(
@@ -92,6 +109,23 @@ def probe(spark: SparkSession, run: Run, wait_s: float, on_ready: OnReady) -> Me
             if topic not in grown
         ),
     )
+
+
+def _ends(cluster: ClusterAccess, there: dict[str, int]) -> list[tuple[TopicPartition, int]]:
+    return [
+        (TopicPartition(topic, partition), offset)
+        for topic, offsets in topics.ends(cluster, there).items()
+        for partition, offset in enumerate(offsets)
+    ]
+
+
+def _share(run: Run, target: Starts, origins: Starts) -> Share:
+    """With the partitions of the source whose messages come to these of the target: where
+    partitions are not preserved, any of them may."""
+    if run.test.spec.partitioning is not Partitioning.PRESERVED:
+        return Share(target, origins)
+    mirrored = {TopicPartition(run.first_topics[at.topic], at.partition): at for at in origins}
+    return Share(target, {at: origins[at] for to in target if (at := mirrored.get(to))})
 
 
 def _wait_for_topics(run: Run, wait_s: float) -> dict[str, int]:
@@ -113,16 +147,14 @@ def _follow(tail: journal.Tail, count: int, on_ready: Callable[[], None], done: 
         on_ready()
 
 
-def _run_consumer(
-    run: Run, sentinels: set[Sentinel], shares: Iterable[Share]
-) -> Iterator[tuple[Arrivals, set[Sentinel]]]:
+def _run_consumer(run: Run, sentinels: set[Sentinel], shares: Iterable[Share]) -> Iterator[Watched]:
     """A Spark task."""
     number = BarrierTaskContext.get().partitionId()
     for share in shares:
-        yield _Watch(run, number, sentinels, share).watch()
+        yield Watch(run, number, sentinels, share).watch()
 
 
-class _Watch:
+class Watch:
     """One consumer's life."""
 
     def __init__(self, run: Run, number: int, sentinels: set[Sentinel], share: Share) -> None:
@@ -131,9 +163,13 @@ class _Watch:
         self._name = f"probe-{number}"
         self._tail = journal.Tail(run.source, run.name)
         self._consumer = make_consumer(run.target)
-        assign(self._consumer, share.items())
-        self._next = dict(share)
-        self._not_ready = set(share)
+        assign(self._consumer, share.target.items())
+        self._next = dict(share.target)
+        self._not_ready = set(share.target)
+        self._is_announced = False
+        self._origins = {target: source for source, target in run.first_topics.items()}
+        self._crossings = Crossings()
+        self._source = SourceWatch(run.source, run.name, share.source, self._crossings)
         self._open = set(sentinels)
         """Those that no consumer has seen."""
         self._seen: list[Sentinel] = []
@@ -143,9 +179,14 @@ class _Watch:
         self._load_has_ended = False
         self._arrivals = Arrivals()
 
-    def watch(self) -> tuple[Arrivals, set[Sentinel]]:
-        """Until every sentinel is seen, by whichever consumer, or the mirror's time is over; which
-        were late, as far as this one knows."""
+    def watch(self) -> Watched:
+        """Until every sentinel is seen, by whichever consumer, or the mirror's time is over."""
+        try:
+            return Watched(self._arrivals, self._crossings.measured, late=self._watch())
+        finally:
+            self._source.close()
+
+    def _watch(self) -> set[Sentinel]:
         exchange_at = 0.0
         while self._open and (now := time.monotonic()) < self._give_up_at:
             message = self._consumer.poll(0.1)
@@ -163,7 +204,7 @@ class _Watch:
         self._exchange()
         self._consumer.close()
         self._tail.close()
-        return self._arrivals, self._open if knows else set()
+        return self._open if knows else set()
 
     def _reads_what_is_there(self) -> bool:
         """What came in time is not late because this consumer is behind; whether it caught up."""
@@ -183,10 +224,7 @@ class _Watch:
 
     def _see(self, message: Message) -> None:
         at = TopicPartition(message.topic() or "", message.partition() or 0)
-        if self._not_ready:  # a record or the end: either way the consumer is in place there
-            self._not_ready.discard(at)
-            if not self._not_ready:
-                self._write(journal_keys.ready(self._name), {})
+        self._not_ready.discard(at)  # a record or the end: the consumer is in place there
         offset = message.offset() or 0
         if not journal.is_record(message, f"read {at} of {self._run.target.alias}"):
             if at in self._next:  # its end, behind a transaction's mark; other errors name none
@@ -198,13 +236,19 @@ class _Watch:
             return
         if sighting.sentinel is None:
             self._arrivals.add(sighting.timestamp_ms, time.time_ns() // 1_000_000)
+            if (topic := self._origins.get(at.topic)) is not None:
+                self._crossings.on_target((topic, *sighting.name), clock_ms())
         else:
             # It has arrived, wherever it lies; a wrong place is the comparison's to find.
             topic = self._run.topics.get(sighting.topic or "", at.topic)
             self._seen.append((topic, sighting.sentinel))
 
     def _exchange(self) -> None:
-        """Report new sentinels to the other consumers; receive theirs, and the load's progress."""
+        """Report new sentinels to the other consumers; receive theirs, and the load's progress.
+        Once, report that this one's consumers are in place."""
+        if not (self._is_announced or self._not_ready) and self._source.is_ready:
+            self._is_announced = True
+            self._write(journal_keys.ready(self._name), {})
         if self._seen:
             self._write(journal_keys.sentinels(self._name), self._seen)
             self._open.difference_update(self._seen)

@@ -19,12 +19,16 @@ class Second(Model):
 
 
 class Measured(Model):
-    """Latency from a message's timestamp to its being visible on the target."""
+    """Latency from a message's timestamp to its being visible on the target, and the mirror's own
+    share of it: from a consumer of the source to one of the target, by one clock."""
 
     histogram: tuple[tuple[int, int], ...] = ()
     """Pairs of milliseconds and messages, ascending; exact to 1 ms. Repetitions count as well."""
     seconds: tuple[Second, ...] = ()
     """Ascending; seconds without a message are left out. Their latency has two digits."""
+    own_histogram: tuple[tuple[int, int], ...] = ()
+    """The same of the mirror's own share; each message once, as it first arrived."""
+    own_seconds: tuple[Second, ...] = ()
     before_sent: int = 0
     """Messages seen before their timestamp (counted as 0 ms): the clocks differ."""
     unmeasured_topics: tuple[str, ...] = ()

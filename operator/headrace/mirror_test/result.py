@@ -131,7 +131,7 @@ class Counts(MirrorTestCounts):
 
 
 class Latency(LatencyMs):
-    """Latency from a message's timestamp to its being visible on the target."""
+    """Latency from a message's timestamp to its being visible on the target, or a share of it."""
 
     measured: int
     """Arrivals that went into the quantiles, repetitions included."""
@@ -151,6 +151,9 @@ class Point(Model):
     p50_ms: int | None = None
     p99_ms: int | None = None
     max_ms: int | None = None
+    own_p50_ms: int | None = None
+    """The same of the mirror's own share."""
+    own_p99_ms: int | None = None
 
 
 class MirroredTopic(Model):
@@ -193,6 +196,8 @@ class Result(Model):
     """All that was found, by class, topic, partition and what differs; the largest first."""
     latency_ms: Latency | None = None
     """Absent: nothing was measured."""
+    own_latency_ms: Latency | None = None
+    """The mirror's own share: from a consumer of the source to one of the target, by one clock."""
     acknowledged_per_second: float | None = None
     """Rate of the whole load, from its first message to its last acknowledgement."""
     points: Annotated[tuple[Point, ...], Field(max_length=MAX_POINTS)] = ()

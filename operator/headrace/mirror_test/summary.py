@@ -3,25 +3,26 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from headrace.mirror_test.measured import Measured, Second, two_digits
+from headrace.mirror_test.measured import Measured, Second, quantile, two_digits
 from headrace.mirror_test.result import MAX_POINTS, Latency, Point
 
 _WIDTHS_S = (1, 2, 5, 10, 30, 60, 300, 900, 3_600)
 
 
-def latency(measured: Measured | None) -> Latency | None:
-    """Quantiles exact to 1 ms, a histogram of two digits; ``None`` when nothing was measured."""
-    if measured is None or not measured.count:
+def latency(histogram: tuple[tuple[int, int], ...]) -> Latency | None:
+    """Of one exact to 1 ms: its quantiles, and bins of two digits; ``None`` when nothing was
+    measured."""
+    if not histogram:
         return None
     bins: dict[int, int] = defaultdict(int)
-    for latency_ms, messages in measured.histogram:
+    for latency_ms, messages in histogram:
         bins[two_digits(latency_ms)] += messages
     return Latency(
-        measured=measured.count,
-        p50=measured.quantile_ms(0.5),
-        p99=measured.quantile_ms(0.99),
-        p999=measured.quantile_ms(0.999),
-        max=measured.histogram[-1][0],
+        measured=sum(messages for _, messages in histogram),
+        p50=quantile(histogram, 0.5),
+        p99=quantile(histogram, 0.99),
+        p999=quantile(histogram, 0.999),
+        max=histogram[-1][0],
         histogram=tuple(sorted(bins.items())),
     )
 
@@ -36,6 +37,7 @@ def points(
     """
     sent = dict(acknowledged)
     seen = {s.second: s for s in (measured.seconds if measured else ())}
+    own = {s.second: s for s in (measured.own_seconds if measured else ())}
     if not sent and not seen:
         return ()
     first, last = min(sent.keys() | seen.keys()), max(sent.keys() | seen.keys())
@@ -55,9 +57,15 @@ def points(
                 visible_per_second=round(visible_here / width_s, 1),
                 behind=behind,
                 **_latencies(seen_here),
+                **_own([own[s] for s in within if s in own]),
             )
         )
     return tuple(found)
+
+
+def _own(seconds: list[Second]) -> dict[str, int]:
+    found = _latencies(seconds)
+    return {f"own_{name}": found[name] for name in ("p50_ms", "p99_ms") if found}
 
 
 def _latencies(seconds: list[Second]) -> dict[str, int]:

@@ -103,6 +103,15 @@ def latency_over_time(points: Sequence[Point], faults: Sequence[Fault], started_
             ("p50", _SEEN, [max(p.p50_ms or 0, 1) for p in seen]),
         ):
             axes.plot(at, values, color=color, label=label, marker=".", markersize=3)
+        own = [p for p in points if p.own_p99_ms is not None]
+        for label, color, values in (
+            ("own share, p99", _WARM, [max(p.own_p99_ms or 0, 1) for p in own]),
+            ("own share, p50", _SEEN, [max(p.own_p50_ms or 0, 1) for p in own]),
+        ):
+            if own:
+                axes.plot(
+                    [p.at_seconds for p in own], values, color=color, label=label, linestyle=":"
+                )
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(FuncFormatter(_duration))
         _over_time(axes, points, faults, started_ms)
@@ -152,7 +161,7 @@ def _over_time(
             )
         _mark(axes, at, fault.step.action, _FAULT, "left")
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=3, borderaxespad=0.2)
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=5, borderaxespad=0.2)
 
 
 def _mark(axes: Axes, at: float, text: str, color: str, side: str) -> None:

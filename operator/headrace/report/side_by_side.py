@@ -78,6 +78,11 @@ def _figures(result: Result) -> dict[str, str]:
             "latency, 99.9 %": f"{latency.p999:,} ms",
             "latency, slowest": f"{latency.max:,} ms",
         }
+    if own := result.own_latency_ms:
+        found |= {
+            "the mirror's own share, 50 %": f"{own.p50:,} ms",
+            "the mirror's own share, 99 %": f"{own.p99:,} ms",
+        }
     if result.points:
         found["most messages on the way"] = f"{max(p.behind for p in result.points):,}"
     for number, fault in enumerate(result.faults, 1):

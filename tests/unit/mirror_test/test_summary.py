@@ -15,12 +15,11 @@ def measured(*seconds: tuple[int, int]) -> Measured:
 
 
 def test_nothing_measured_is_no_latency() -> None:
-    assert latency(None) is None
-    assert latency(Measured()) is None
+    assert latency(()) is None
 
 
 def test_quantiles_are_exact_and_the_histogram_has_two_digits() -> None:
-    found = latency(Measured(histogram=((3, 500), (1_234, 490), (1_270, 9), (5_001, 1))))
+    found = latency(((3, 500), (1_234, 490), (1_270, 9), (5_001, 1)))
     assert found is not None
     assert (found.measured, found.p50, found.p99, found.p999, found.max) == (
         1_000,
@@ -33,7 +32,7 @@ def test_quantiles_are_exact_and_the_histogram_has_two_digits() -> None:
 
 
 def test_the_histogram_is_bounded() -> None:
-    found = latency(Measured(histogram=tuple((ms, 1) for ms in range(0, 3_600_001, 7))))
+    found = latency(tuple((ms, 1) for ms in range(0, 3_600_001, 7)))
     assert found is not None
     assert len(found.histogram) <= MAX_POINTS
     assert sum(count for _, count in found.histogram) == found.measured
@@ -46,6 +45,14 @@ def test_every_second_of_a_short_test_is_a_point() -> None:
     assert [p.visible_per_second for p in found] == [0, 90, 0, 60]
     assert [p.behind for p in found] == [100, 60, 60, 0]
     assert [p.p99_ms for p in found] == [None, 8, None, 8]
+
+
+def test_the_mirrors_own_share_is_drawn_over_time() -> None:
+    own = Second(second=11, visible=90, p50_ms=3, p99_ms=4, max_ms=9)
+    both = measured((11, 90)).model_copy(update={"own_seconds": (own,)})
+    last = points(10_200, [(10, 100)], both)[-1]
+    assert (last.p50_ms, last.own_p50_ms, last.own_p99_ms) == (5, 3, 4)
+    assert points(0, [(0, 10)], measured((0, 12)))[0].own_p50_ms is None
 
 
 def test_repetitions_do_not_make_the_target_run_ahead() -> None:

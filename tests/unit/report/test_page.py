@@ -169,6 +169,18 @@ def test_the_same_result_is_the_same_page(html: str) -> None:
     assert page(result()) == html
 
 
+def test_the_mirrors_own_share_has_its_row_and_its_lines() -> None:
+    own = Latency(p50=2, p99=17, p999=18, max=19, measured=990, histogram=((2, 990),))
+    points = tuple(
+        point.model_copy(update={"own_p50_ms": 2, "own_p99_ms": 17}) for point in result().points
+    )
+    html = page(result(own_latency_ms=own, points=points))
+    assert "the mirror's own share" in html
+    assert '<td class="number">17 ms</td>' in html
+    assert "own share, p99" in html
+    assert "own share" not in page(result())
+
+
 def test_a_result_without_a_comparison_still_has_a_page() -> None:
     nothing = result(
         verdict=Verdict.INCONCLUSIVE,
