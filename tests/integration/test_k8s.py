@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -293,6 +294,54 @@ def test_leases_expire_by_the_observers_clock(own_api_server: OwnApiServer, name
                     await asyncio.gather(tasks[2], return_exceptions=True)
                     await keepers[1].release()
                     await eventually(lambda: watch.holder(names[1]) == "")
+
+    asyncio.run(test())
+
+
+def test_whoever_returns_late_after_a_restart_of_the_api_server_is_not_lost(
+    own_api_server: OwnApiServer, namespace: str
+) -> None:
+    """As in a fleet, whose renewals an API server that starts takes one after the other."""
+    duration_s = 2
+    lost = set[tuple[str, str]]()
+    names = [(namespace, name) for name in ("a", "b", "c", "d", "e")]
+
+    def passed(time_s: float) -> bool:
+        return time.monotonic() > time_s
+
+    def renewing(client: Client, name: str) -> Awaitable[None]:
+        labels = {"team": "late"}
+        keeper = LeaseKeeper(
+            client, namespace, name, f"{name}/1", duration_s=duration_s, manager="d", labels=labels
+        )
+        return keeper.run()
+
+    async def test() -> None:
+        async with client_of(own_api_server) as client:
+            watch = LeaseWatch(
+                client,
+                "team=late",
+                namespace=namespace,
+                on_change=lambda: lost.update(watch.expired),
+            )
+            async with running(
+                watch.run(), *(renewing(client, name) for _, name in names)
+            ) as tasks:
+                watch.expect(dict.fromkeys(names, duration_s))
+                await eventually(lambda: all(map(watch.renewed, names)))
+                own_api_server.kill()
+                for task in tasks[1:]:
+                    task.cancel()
+                await asyncio.to_thread(own_api_server.start)
+                for _, name in names:
+                    next_s = time.monotonic() + 0.7 * duration_s
+                    tasks.append(asyncio.ensure_future(renewing(client, name)))
+                    await eventually(partial(passed, next_s))
+                await eventually(lambda: all(map(watch.renewed, names)))
+                assert not lost
+
+                tasks[-1].cancel()
+                await eventually(lambda: lost == {names[-1]})
 
     asyncio.run(test())
 

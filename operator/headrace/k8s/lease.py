@@ -57,13 +57,17 @@ class LeaseKeeper:
         return self._renewed is not None and time.monotonic() - self._renewed < self.duration_s
 
     async def run(self) -> None:
-        """Renew; never returns. What fails is tried again when the next renewal is due."""
+        """Renew; never returns. What fails is tried again when the next renewal is due.
+
+        An API server that is overloaded may need longer than one interval: a request that is ended
+        then only waits behind all others once more. So what failed once gets the whole duration.
+        """
         failing = False
         while True:
             interval_s = self.duration_s / 3 * random.uniform(0.9, 1.0)
             due = time.monotonic() + interval_s
             try:
-                async with asyncio.timeout(interval_s):
+                async with asyncio.timeout(self.duration_s if failing else interval_s):
                     await self._renew()
                 failing = False
             except (HeadraceError, TimeoutError) as error:

@@ -2,7 +2,12 @@
 
 Time is the *observer's* monotonic clock only: a Lease expires when its renewTime did not change for
 its duration while it was watched. So wall clocks may differ and jump, and an observer that begins,
-or that was away, first watches for a full duration.
+or that could not read, first watches for a full duration.
+
+That is not enough when the API server itself was away: it answers watches and renewals of a whole
+fleet at once, and those that it answers last are as alive as the others. So after ``restart`` none
+expires while others still return: only when all were renewed, or none more for a full duration.
+The same when the observer begins, as it may have ended with the API server.
 """
 
 from collections.abc import Mapping
@@ -13,6 +18,8 @@ Name = tuple[str, str]
 """Namespace and name of a Lease."""
 
 
+_LONGEST_RETURN = 10
+"""Durations after a restart, when Leases are judged though others still return."""
 _UNKNOWN_S = 6.0
 """Of a Lease that declares no duration, and that nobody expects."""
 
@@ -49,6 +56,10 @@ class LeaseObserver:
     def __init__(self) -> None:
         self._watched: dict[Name, _Watched] = {}
         self._expected: dict[Name, float] = {}
+        self._returning: set[Name] = set()
+        """Not renewed since the restart."""
+        self._restarted = self._returned = 0.0
+        """When that was, and when one of them was renewed last."""
 
     def expect(self, durations_s: Mapping[Name, float], now: float) -> None:
         """All that should have a Lease, with the duration that its owner was asked for: one that
@@ -66,10 +77,14 @@ class LeaseObserver:
         """A Lease as it is, ``None`` when it is deleted; repeats are welcome."""
         if lease is None and name not in self._expected:
             self._watched.pop(name, None)
+            self._returning.discard(name)
             return
         watched = self._watched.get(name)
         if watched is not None and watched.view == lease:
             return
+        if name in self._returning:
+            self._returning.remove(name)
+            self._returned = now
         declared = lease is not None and lease.duration_s > 0
         if lease is not None and declared:
             duration_s = lease.duration_s
@@ -88,7 +103,17 @@ class LeaseObserver:
         for watched in self._watched.values():
             if not watched.expired:
                 watched.since, watched.repeated, watched.renewed = now, False, False
+        self.begin(now)
         return changed
+
+    def begin(self, now: float) -> None:
+        """All Leases were read, and the watch begins: some may have been renewed already."""
+        self._returning = {
+            name
+            for name, one in self._watched.items()
+            if one.view is not None and not one.expired and not one.renewed
+        }
+        self._restarted = self._returned = now
 
     @property
     def expired(self) -> frozenset[Name]:
@@ -112,7 +137,7 @@ class LeaseObserver:
 
     def due(self, now: float) -> bool:
         """Whether there is anything to judge: read all Leases once more before you do."""
-        return any(
+        return not self._others_return(now) and any(
             not watched.expired and now - watched.since >= watched.duration_s
             for watched in self._watched.values()
         )
@@ -120,6 +145,8 @@ class LeaseObserver:
     def judge(self, now: float) -> bool:
         """Mark as expired the Leases whose time is over. When most stop at once, the observer is
         probably blind: it marks none, observes them for one more duration, and returns true."""
+        if self._others_return(now):
+            return False
         alive = [watched for watched in self._watched.values() if not watched.expired]
         # Two renewals missed: an observer goes blind for all at one moment, but the Leases run out
         # one by one, as they were renewed.
@@ -133,3 +160,13 @@ class LeaseObserver:
             else:
                 watched.expired = True
         return blind
+
+    def _others_return(self, now: float) -> bool:
+        """Whether the API server still takes the first renewals after a restart."""
+        if not self._returning:
+            return False
+        duration_s = max(self._watched[name].duration_s for name in self._returning)
+        return (
+            now - self._returned < duration_s
+            and now - self._restarted < _LONGEST_RETURN * duration_s
+        )

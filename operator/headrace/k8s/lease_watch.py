@@ -82,6 +82,7 @@ class LeaseWatch:
 
     async def _check(self) -> None:
         await self._reflector.synced.wait()
+        self._observer.begin(time.monotonic())
         last = time.monotonic()
         while True:
             await asyncio.sleep(_CHECK_EVERY_S)

@@ -148,3 +148,63 @@ def test_a_single_driver_is_not_most() -> None:
     observer.observe(A, lease(0), 0)
     assert not observer.judge(6)
     assert observer.expired == {A}
+
+
+def returned(observer: LeaseObserver, now: float, *names: tuple[str, str]) -> bool:
+    """Let these renew now, and judge; whether there was anything to judge."""
+    for name in names:
+        observer.observe(name, lease(now), now)
+    if due := observer.due(now):
+        observer.judge(now)
+    return due
+
+
+def four(at: float = 0) -> tuple[LeaseObserver, tuple[str, str]]:
+    observer, slow = LeaseObserver(), ("shop", "slow")
+    for name in (A, B, C, slow):
+        observer.observe(name, lease(at), at)
+    return observer, slow
+
+
+def test_nobody_is_lost_while_others_still_return_after_an_outage() -> None:
+    """An API server that was away takes the renewals of a fleet one after the other."""
+    observer, slow = four()
+    observer.restart(10)
+    assert not returned(observer, 12, A)
+    assert not returned(observer, 17, A, B)
+    assert not returned(observer, 22, A, B, C), "12 s after the restart, twice its duration"
+    assert not observer.judge(22)
+    assert not observer.expired
+    assert not returned(observer, 24, A, B, C, slow)
+    assert not observer.expired
+
+
+def test_whoever_does_not_return_is_lost_a_duration_after_the_last_that_did() -> None:
+    observer, dead = four()
+    observer.restart(10)
+    for now in (12, 14, 16, 17):
+        assert not returned(observer, now, A, B, *((C,) if now == 12 else ()))
+        observer.observe(C, lease(now, life="2"), now)
+    returned(observer, 18, A, B, C)
+    assert observer.expired == {dead}
+
+
+def test_one_who_dies_while_others_return_is_found_when_all_have_returned() -> None:
+    observer, slow = four()
+    observer.restart(10)
+    assert not returned(observer, 11, A, B, C)
+    assert not returned(observer, 16, B, C)
+    returned(observer, 17, B, C, slow)
+    assert observer.expired == {A}, "it returned once, at 11 s"
+
+
+def test_others_that_return_forever_hide_nobody() -> None:
+    observer = LeaseObserver()
+    names = [("shop", f"driver-{number}") for number in range(30)]
+    for name in names:
+        observer.observe(name, lease(0), 0)
+    observer.restart(10)
+    for number in range(1, len(names)):
+        now = 10 + 3 * number
+        returned(observer, now, *names[1 : number + 1])
+        assert (names[0] in observer.expired) == (now >= 70), f"after {now - 10} s"

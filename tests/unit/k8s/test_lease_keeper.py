@@ -1,0 +1,26 @@
+"""Keeping a Lease renewed, as far as that can be tested without an API server."""
+
+import asyncio
+from typing import Any, cast
+
+from headrace.k8s import Client, LeaseKeeper
+
+
+class SlowServer:
+    """Takes longer for a renewal than a third of its duration: it has a whole fleet to answer."""
+
+    async def apply(self, *_: Any, **__: Any) -> None:
+        await asyncio.sleep(0.6)
+
+
+def test_an_overloaded_api_server_is_given_the_time_that_it_needs() -> None:
+    async def main() -> None:
+        client = cast(Client, SlowServer())
+        keeper = LeaseKeeper(client, "shop", "a", "a/1", duration_s=1, manager="d", labels={})
+        running = asyncio.create_task(keeper.run())
+        async with asyncio.timeout(20):
+            while not keeper.held:
+                await asyncio.sleep(0.01)
+        running.cancel()
+
+    asyncio.run(main())
