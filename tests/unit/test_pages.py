@@ -53,3 +53,15 @@ def test_headings_that_links_name_exist() -> None:
 def _headings(text: str) -> set[str]:
     titles = re.findall(r"(?m)^#+ (.*)$", text)
     return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+def test_tests_that_a_page_names_exist() -> None:
+    absent = []
+    folders = "unit|property|integration|chart|e2e"
+    for page in PAGES:
+        named = re.findall(rf"`((?:{folders})/[\w/]+\.py)(?:::(\w+))?`", page.read_text())
+        for file, name in named:
+            path = ROOT / "tests" / file
+            if not path.exists() or (name and f"def {name}(" not in path.read_text()):
+                absent.append(f"{page.name}: {file}::{name}")
+    assert absent == []
