@@ -96,6 +96,7 @@ generate: $(INSTALLED)  ## write the pages, pictures and CRDs that are generated
 	$(BIN)/python docs/chart_values.py
 	$(BIN)/python docs/dashboards.py
 	$(BIN)/python docs/pictures.py
+	$(BIN)/python docs/autoscaling_picture.py
 
 # The first lock has everything; those of the images, and of what builds wheels, are parts of it.
 COMPILE = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \

@@ -3,6 +3,7 @@
 What stands between them in a cluster, Prometheus and an adapter (or KEDA), is a server of ours.
 """
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -75,6 +76,16 @@ class Fleet:
         """How often each unit was claimed."""
         tasks = self.resources.tasks(self.name)
         return {name: task.get("status", {}).get("epoch", 0) for name, task in tasks.items()}
+
+    def table(self) -> str:
+        """The samples as CSV, from zero on."""
+        first = self.samples[0]
+        rows = (
+            f"{one.at_s - first.at_s:.1f},{one.lag:.0f},{one.desired},{one.ready},"
+            f"{one.claims - first.claims}\n"
+            for one in self.samples
+        )
+        return f"at_s,lag,desired,ready,claims\n{''.join(rows)}"
 
     def settled(self, drivers: int) -> bool:
         """Whether so many drivers run all units; each look is a sample."""
@@ -165,6 +176,8 @@ def test_a_backlog_scales_the_drivers_to_the_maximum_and_back(
             within_s=LONG_S,
             until=lambda seen: seen.missing == 0,
         )
+    if (path := os.environ.get("HEADRACE_SAMPLES")) is not None:  # for docs/autoscaling_picture.py
+        Path(path).write_text(fleet.table())
     scalings = Counter(
         now.desired > before.desired
         for before, now in pairwise(fleet.samples)
