@@ -28,10 +28,11 @@ def driver_pod(pod: Object) -> DriverPod:
 
 
 def _starts(status: Object) -> Iterator[datetime]:
-    """Of the containers that run."""
+    """Of the containers that run; Kubernetes writes a time that it does not know as null."""
     for container in status.get("containerStatuses") or ():
-        if running := (container.get("state") or {}).get("running"):
-            yield datetime.fromisoformat(running["startedAt"])
+        running = (container.get("state") or {}).get("running") or {}
+        if started := running.get("startedAt"):
+            yield datetime.fromisoformat(started)
 
 
 def _problems(status: Object) -> Iterator[str]:

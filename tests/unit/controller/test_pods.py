@@ -32,6 +32,13 @@ def test_since_when_its_containers_run() -> None:
     assert pod.running_since == datetime(2026, 11, 21, 12, 0, 7, tzinfo=UTC)
 
 
+def test_a_container_whose_start_is_not_known_ends_no_operator() -> None:
+    """Kubernetes' API writes a zero time as null."""
+    states = [{"running": {"startedAt": None}}, {"running": {}}]
+    status = {"phase": "Running", "containerStatuses": [{"state": state} for state in states]}
+    assert driver_pod({"metadata": METADATA, "status": status}).running_since is None
+
+
 @pytest.mark.parametrize(
     ("status", "problem"),
     [
