@@ -317,6 +317,9 @@ class FakeCluster:
         self._answer()
         return self.active & set(self.committed_by) if active else set(self.committed_by)
 
+    def has_members(self, group: str) -> bool:
+        return group in self.active
+
     def committed(
         self, groups: Iterable[str]
     ) -> tuple[dict[str, dict[TopicPartition, Committed]], dict[str, HeadraceError]]:
@@ -451,7 +454,7 @@ class FakeProducer:
         headers: Any = None,
     ) -> None:
         at = self._cluster.partition_of(topic, key or b"")
-        at = at if partition is None else TopicPartition(topic, partition)
+        at = at if partition in (None, -1) else TopicPartition(topic, partition)
         if self._stopped and self.raises_when_stopped:
             raise KafkaException(KafkaError(KafkaError._FATAL))
         if len(value or b"") > self._cluster.largest_bytes:

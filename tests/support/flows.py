@@ -49,7 +49,7 @@ class FlowRun:
     def __init__(self, folder: Path, flows: Sequence[Mapping[str, Any]], *options: str) -> None:
         self.name: str = flows[0]["metadata"]["name"]
         self.file = folder / f"{self.name}.yaml"
-        self.file.write_text(yaml.safe_dump_all(flows))
+        self.write(self.file, flows)
         self.log = folder / f"{self.name}.log"
         with self.log.open("ab") as log:
             self.process = spawn(  # it ends with us, also when we are killed
@@ -58,6 +58,11 @@ class FlowRun:
                 stderr=log,
                 env={**os.environ, "HEADRACE_LOG_LEVEL": "DEBUG"},
             )
+
+    @staticmethod
+    def write(file: Path, flows: Sequence[Mapping[str, Any]]) -> None:
+        """As a manifest."""
+        file.write_text(yaml.safe_dump_all(flows))
 
     def __enter__(self) -> "FlowRun":
         return self

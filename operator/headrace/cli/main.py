@@ -29,6 +29,8 @@ COMMANDS = {
     "groups": "show where consumer groups would go on at the target",
     "failover": "go on at the target: drain, stop, fence, set the groups",
     "reverse": "the flow back, after a fail-over",
+    "import": "go on where a MirrorMaker 2 stopped",
+    "export": "let a MirrorMaker 2 go on where a flow stopped",
     "scale": "change the number of drivers of a run",
     "dashboard": "open the dashboard of a run in a browser",
     "verify": "run a mirror test and give a verdict",
@@ -39,6 +41,12 @@ COMMANDS = {
 }
 HIDDEN = {"driver", "chaos", "signal"}  # started by headrace, not by people
 _FLOW_VERBS = {"status", "tasks", "describe", "restart", "move", "pause", "resume", "scale"}
+_SHARED = {
+    **{verb: ("flow_verbs", verb) for verb in _FLOW_VERBS},
+    "import": ("mirror_maker", "import_"),
+    "export": ("mirror_maker", "export"),
+}
+"""Several small ones share a module: it, and the function."""
 EXTRAS = {
     "verify": "spark",
     "report": "operator,spark",
@@ -61,12 +69,7 @@ class LazyGroup(click.Group):
         """Import and return one."""
         if cmd_name not in COMMANDS and cmd_name not in HIDDEN:
             return None
-        # Several small ones share a module, as functions of their names.
-        module, name = (
-            ("flow_verbs", cmd_name)
-            if cmd_name in _FLOW_VERBS
-            else (cmd_name.replace("-", "_"), "command")
-        )
+        module, name = _SHARED.get(cmd_name, (cmd_name.replace("-", "_"), "command"))
         try:
             found = importlib.import_module(f"headrace.cli.{module}")
         except ModuleNotFoundError as error:

@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from headrace.api import TopicPartition
-from headrace.connect.both_clusters import known_topic_ids
+from headrace.connect.beginnings import Beginning, store_beginnings
 from headrace.connect.checkpoint_log import CheckpointLog
 from headrace.connect.context import FlowContext
 from headrace.connect.fail_over import Survey
-from headrace.connect.switching import identify
-from headrace.errors import Fatal, InvalidSpec
+from headrace.errors import InvalidSpec
 from headrace.kafka import Position
 from headrace.replication import Checkpoint, Progress, StoredCheckpoint
 
@@ -65,31 +64,14 @@ def survey_back(
 def begin(back: FlowContext, begins: Mapping[TopicPartition, Begin]) -> None:
     """Store where the reverse flow begins; those that are made stay. Raises ``Retriable``."""
     begins = {at: one for at, one in begins.items() if not one.made}
-    if not begins:
-        return
-    ids = known_topic_ids(back, {at.topic for at in begins})
-    own, owner = identify(back, "reverse"), f"reverse by {back.driver.incarnation}"
-    back.progress.write(
+    store_beginnings(
+        back,
+        "reverse",
         {
-            back.progress_key(at): Progress(
-                source_topic_id=ids[at.topic][0],
-                source_offset=one.source_offset,
-                leader_epoch=-1,
-                target_topic_id=ids[at.topic][1],
-                target_offset=one.target_offset,
-                epoch=one.progress.epoch + 1 if one.progress else 1,
-                filter_generation=0,
-                owner=owner,
-                writer=own,
-            )
+            at: Beginning(one.source_offset, one.target_offset, one.progress)
             for at, one in begins.items()
-        }
+        },
     )
-    back.progress.read_to_end()
-    for at in begins:
-        stored = back.stored(at)
-        if stored is None or stored.owner != owner:
-            raise Fatal(f"{stored.owner if stored else 'nobody'} took {at} meanwhile: stop that")
 
 
 def hand_over_groups(there: FlowContext, back: FlowContext) -> None:

@@ -1,4 +1,4 @@
-"""Reads a topic of one partition to its end, again and again."""
+"""Reads a partition of an internal topic to its end, again and again."""
 
 from collections.abc import Iterator
 
@@ -26,10 +26,17 @@ class TopicTail:
     """One thread calls it."""
 
     def __init__(
-        self, topic: str, cluster: ClusterAccess, admin: Admin, clients: Clients, clock: Clock
+        self,
+        topic: str,
+        cluster: ClusterAccess,
+        admin: Admin,
+        clients: Clients,
+        clock: Clock,
+        *,
+        partition: int = 0,
     ) -> None:
         """``admin`` is of that cluster."""
-        self._at = TopicPartition(topic, 0)
+        self._at = TopicPartition(topic, partition)
         self._cluster, self._admin, self._clients, self._clock = cluster, admin, clients, clock
         self._position = 0
         self._consumer: Consumer | None = None

@@ -1,4 +1,4 @@
-"""Writes to an internal topic of one partition."""
+"""Writes to an internal topic."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -22,8 +22,10 @@ class Keyed(NamedTuple):
 class TopicWriter:
     """On the target. One thread calls it."""
 
-    def __init__(self, topic: str, context: FlowContext) -> None:
+    def __init__(self, topic: str, context: FlowContext, *, by_key: bool = False) -> None:
+        """Of one partition; ``by_key``: of several, which Java's clients choose by the key."""
         self._topic, self._target = topic, context.target
+        self._partition = -1 if by_key else 0
         settings = {"partitioner": "murmur2"}
         self._producer = Renewed(
             context.target_access, lambda: context.clients.producer(context.target_access, settings)
@@ -45,7 +47,14 @@ class TopicWriter:
         producer = self._producer.get()
         with translated(tried):
             for key, value, headers in records:
-                producer.produce(self._topic, value, key, 0, on_delivery=delivered, headers=headers)
+                producer.produce(
+                    self._topic,
+                    value,
+                    key,
+                    self._partition,
+                    on_delivery=delivered,
+                    headers=headers,
+                )
         try:
             left = producer.flush(_ANSWER_S)
         except KafkaException as error:

@@ -270,6 +270,16 @@ class Admin:
             raise self._requests.failed(found.errors[0], tried)
         return {group.group_id for group in found.valid}
 
+    def has_members(self, group: str) -> bool:
+        """Whether a group of any kind, as one of Connect's workers, has members; ``False`` of one
+        that is not there, or that the principal may not describe."""
+        client = self._requests.client
+        tried = f"describe group {group} of {self.name}"
+        found = self._requests.call(
+            tried, lambda: client.list_groups(group, timeout=self._timeout_s)
+        )
+        return any(one.members for one in found)
+
     def committed(
         self, groups: Iterable[str]
     ) -> tuple[dict[str, dict[TopicPartition, Committed]], dict[str, HeadraceError]]:

@@ -6,6 +6,15 @@ from headrace.replication.checkpoints import (
     checkpoints_topic,
     next_checkpoint,
 )
+from headrace.replication.connect_offsets import (
+    DEDICATED_CONNECTOR,
+    OFFSETS_PARTITIONS,
+    ConnectPartition,
+    connect_group,
+    connect_offsets_topic,
+    decode_position,
+    encode_position,
+)
 from headrace.replication.copy_settings import unfit_settings
 from headrace.replication.filters import NameFilter, TopicFilter
 from headrace.replication.group_offsets import (
@@ -38,10 +47,13 @@ from headrace.replication.translation import Precision, Translated, Translation
 
 __all__ = [
     "APPLIED",
+    "DEDICATED_CONNECTOR",
+    "OFFSETS_PARTITIONS",
     "STRETCH",
     "Applied",
     "Checkpoint",
     "Confirmed",
+    "ConnectPartition",
     "CopiedTo",
     "Direction",
     "Heartbeat",
@@ -65,8 +77,12 @@ __all__ = [
     "announced",
     "checkpoints_topic",
     "config_changes",
+    "connect_group",
+    "connect_offsets_topic",
     "decode_applied",
+    "decode_position",
     "encode_applied",
+    "encode_position",
     "find_loop",
     "judge",
     "next_checkpoint",

@@ -1,0 +1,139 @@
+"""A flow and a real MirrorMaker 2 in dedicated mode take turns under load."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from support.flows import FlowRun, manifest, spec
+from support.groups import commit
+from support.mirror_client import mirror_client
+from support.records import Load, arrived, compare, make_topic, read, unique
+
+from headrace.sandbox import ClusterPlan, Sandbox, start_mirror_maker
+
+WaitUntil = Callable[..., Any]
+_SETTINGS = {
+    "refresh.groups.interval.seconds": "1",
+    "emit.checkpoints.interval.seconds": "1",
+    # For Connect it is the target's prefix that counts.
+    "west.offset.flush.interval.ms": "3000",
+    "west.session.timeout.ms": "6000",
+    "west.heartbeat.interval.ms": "2000",
+}
+
+
+@contextmanager
+def mirror_maker(sandbox: Sandbox, topic: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """Killed at the end, unless it was stopped."""
+    east, west = sandbox.clusters
+    process, _ = start_mirror_maker(sandbox, east, west, topic, _SETTINGS)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(20)
+
+
+def headrace(*words: str) -> tuple[int, str]:
+    """A command, its exit code and what it printed."""
+    command = [sys.executable, "-m", "headrace", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def mm2(verb: str, *words: str) -> dict[str, Any]:
+    """``headrace import mm2`` or ``export mm2``, which does it."""
+    code, printed = headrace(verb, "mm2", *words, "--quiet-seconds", "1", "-o", "json")
+    assert code == 0, printed
+    found: dict[str, Any] = json.loads(printed)
+    return found
+
+
+def not_lower(now: Mapping[Any, tuple[int, str]], before: Mapping[Any, tuple[int, str]]) -> bool:
+    """Of what ``RemoteClusterUtils`` answers."""
+    return all(now[at][0] >= offset for at, (offset, _) in before.items())
+
+
+def test_each_goes_on_where_the_other_stopped(tmp_path: Path, wait_until: WaitUntil) -> None:
+    """Nothing is missing; only what MirrorMaker 2 had not stored when it was killed is doubled."""
+    plans = [ClusterPlan("east"), ClusterPlan("west")]
+    with Sandbox.start("turns", plans, home=tmp_path / "sandboxes") as sandbox:
+        east, west = sandbox.clusters
+        name = unique("turns")
+        topic, copy, group = make_topic(spec(east), name, 2), f"east.{name}", f"{name}-billing"
+        flow = manifest(
+            name,
+            east,
+            west,
+            name,
+            groups={"include": [f"{name}-.*"]},
+            discovery={"groupsSeconds": 1},
+            checkpoints={"intervalSeconds": 2},
+        )
+        more = 0
+
+        def copied_more() -> bool:
+            return arrived(spec(west), copy) > more
+
+        with mirror_client(west) as java:
+
+            def answers() -> dict[tuple[str, int], tuple[int, str]]:
+                return java.translate_offsets("east", group)
+
+            with Load(spec(east), topic, 2, 200):
+                with mirror_maker(sandbox, topic) as mirror:
+                    more = 400
+                    wait_until(copied_more, within_s=60)
+                    commit(east, group, topic, {0: 100, 1: 110})
+                    wait_until(lambda: len(answers()) == 2, within_s=30)
+                    said = answers()
+                    file = tmp_path / f"{name}.yaml"
+                    FlowRun.write(file, [flow])
+                    code, printed = headrace("import", "mm2", "-f", str(file))
+                    assert (code, "group east-mm2 on" in printed) == (1, True), printed
+                    mirror.send_signal(signal.SIGTERM)
+                    mirror.wait(30)
+                before = {n: len(found) for n, found in read(spec(west), copy).items()}
+                dry = mm2("import", "-f", str(file), "--dry-run")
+                assert mm2("import", "-f", str(file))["partitions"] == dry["partitions"]
+                assert {one["partition"]: one["goesOnAt"] for one in dry["partitions"]} == before
+
+                with FlowRun(tmp_path, [flow]) as run:
+                    more = sum(before.values()) + 200
+                    wait_until(copied_more, within_s=60)
+                    assert not_lower(answers(), said)
+                    commit(east, group, topic, {0: before[0] + 20, 1: 120})
+                    wait_until(lambda: answers()[copy, 0][0] > said[copy, 0][0], within_s=30)
+                    assert not_lower(answers(), said)
+                    said = answers()
+                    code, printed = headrace("export", "mm2", name)
+                    assert (code, "is not stopped" in printed) == (3, True), printed
+                    assert headrace("pause", "--stop", name)[0] == 0
+                    wait_until(lambda: not any(u["driverName"] for u in run.units()), within_s=30)
+                    mm2("export", name)
+                done = compare(read(spec(east), topic), read(spec(west), copy))
+                assert (done.repeated, done.in_order) == (0, True)
+
+                more = arrived(spec(west), copy) + 400
+                with mirror_maker(sandbox, topic):
+                    wait_until(copied_more, within_s=60)
+                assert not_lower(answers(), said)
+                before = {n: len(found) for n, found in read(spec(west), copy).items()}
+                code, printed = headrace("import", "mm2", "-f", str(file))
+                assert (code, "--again" in printed) == (3, True), printed
+                imported = ("-f", str(file), "--again")
+                dry_run = ("import", "mm2", *imported, "--dry-run")  # its worker is missed first
+                wait_until(lambda: headrace(*dry_run)[0] == 0, within_s=30)
+                again = mm2("import", *imported)
+            doubled = sum(before[one["partition"]] - one["goesOnAt"] for one in again["partitions"])
+            with FlowRun(tmp_path, [flow]):
+                more = arrived(spec(east), topic) + doubled - 1
+                wait_until(copied_more, within_s=60)
+                done = compare(read(spec(east), topic), read(spec(west), copy))
+                assert (done.missing, done.repeated) == (0, doubled)
+                assert not_lower(answers(), said)
