@@ -1,17 +1,19 @@
 """Settings of topics, kept equal by a running flow between real clusters."""
 
+import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from support.flows import FlowRun, manifest, spec
-from support.records import make_topic, set_topic, unique
+from support.records import arrived, make_topic, numbered, produce, set_topic, unique
 
 from headrace.kafka import Admin
 from headrace.sandbox import Cluster
 
 WaitUntil = Callable[..., Any]
+FAST = {"topicsSeconds": 1}
 
 
 def test_settings_follow_the_source_and_those_of_the_target_stay(
@@ -46,3 +48,36 @@ def test_settings_follow_the_source_and_those_of_the_target_stay(
         wait_until(run.ready, within_s=30)
         assert "not synchronized" not in str(run.condition("Ready"))
     assert own(f"east.{there}") == both
+
+
+def test_copies_of_deleted_topics_are_deleted_if_the_flow_made_them(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    made, there, stays = (make_topic(spec(east), unique("deleted"), 1) for _ in range(3))
+    make_topic(spec(west), f"east.{there}", 1)
+    source, target = Admin(spec(east)), Admin(spec(west))
+    wanted = {"mode": "DryRun", "delaySeconds": 1}
+    flow = manifest("deletes", east, west, made, there, stays, topicDeletion=wanted, discovery=FAST)
+    with FlowRun(tmp_path, [flow]) as run:
+        wait_until(run.ready, within_s=60)
+        for topic in (made, there):
+            produce(spec(east), topic, numbered(10, 1))
+            wait_until(partial(arrived, spec(west), f"east.{topic}"), within_s=30)
+        source.delete_topic(made)
+        source.delete_topic(there)
+        would = ("DeletionDryRun", f"would be deleted: east.{made}")
+
+        def condition() -> tuple[str, str]:
+            found = run.condition("TopicDeletion")
+            return found.get("reason", ""), found.get("message", "")
+
+        wait_until(condition, within_s=60, until=lambda found: found == would)
+        assert f"east.{made}" in target.topics()
+        flow["spec"]["topicDeletion"] = {**wanted, "mode": "Enabled"}
+        FlowRun.write(run.file, [flow])
+        run.process.send_signal(signal.SIGHUP)
+        done = ("CopiesDeleted", f"deleted: east.{made}")
+        wait_until(condition, within_s=60, until=lambda found: found == done)
+        kept = {f"east.{topic}" for topic in (there, stays)}
+        wait_until(target.topics, within_s=30, until=lambda found: f"east.{made}" not in found)
+        assert kept <= target.topics().keys()

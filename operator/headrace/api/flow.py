@@ -97,6 +97,14 @@ class OnDataLoss(StrEnum):
     CONTINUE = "Continue"
 
 
+class TopicDeletionMode(StrEnum):
+    """Whether copies are deleted when their sources are."""
+
+    DISABLED = "Disabled"
+    DRY_RUN = "DryRun"
+    ENABLED = "Enabled"
+
+
 class OnRecordError(StrEnum):
     """What to do with a record that the target refuses for good."""
 
@@ -186,6 +194,19 @@ class TopicConfigs(Model):
         r"min\.insync\.replicas",
     )
     """Regular expressions; settings that are not copied."""
+
+
+class TopicDeletion(Model):
+    """Copies whose sources were deleted."""
+
+    mode: TopicDeletionMode = TopicDeletionMode.DISABLED
+    """DryRun: the condition TopicDeletion names copies that Enabled would delete. Either remembers
+    from then on which copies the flow has made; others are never deleted, nor one that was failed
+    over, that a consumer group reads, or while the source does not answer."""
+    delay_seconds: AtLeastOne = 3600
+    """So long the topic must have been absent on the source."""
+    max_topics: AtLeastOne = 5
+    """When more are due at once, none is deleted, and the condition has the reason."""
 
 
 class Acls(Model):
@@ -328,6 +349,8 @@ class ReplicationFlowSpec(Model):
     """How often the source is polled."""
     topic_configs: TopicConfigs = TopicConfigs()
     """Settings of topics, copied from source to target."""
+    topic_deletion: TopicDeletion = TopicDeletion()
+    """Copies whose sources were deleted."""
     acls: Acls = Acls()
     """ACLs of topics, copied from source to target."""
     checkpoints: Checkpoints = Checkpoints()

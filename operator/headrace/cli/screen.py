@@ -33,6 +33,7 @@ ALARMS = (
     ConditionType.RECORDS_MAY_REPEAT,
     ConditionType.PROGRESS_NOT_STORED,
     ConditionType.REQUIREMENTS_MISSING,
+    ConditionType.TOPIC_DELETION,
     ConditionType.ASSIGNMENT_FAILED,
     ConditionType.DRIVER_UNRESPONSIVE,
 )

@@ -8,6 +8,7 @@ from headrace.api import HEARTBEATS, LossAction, LossCause, OnDataLoss, TopicPar
 from headrace.connect.context import FlowContext
 from headrace.connect.losses import deleted_on_source, is_shown, sentence
 from headrace.errors import Fatal
+from headrace.kafka import Admin
 from headrace.logs import get_logger
 from headrace.replication import Loss, Progress
 
@@ -47,7 +48,7 @@ class DeletedTopics:
         stored = self._stored()
         absent = {at.topic for at in stored}.difference(there)
         if absent:
-            absent -= self._described(absent)
+            absent -= described(self._context.source, absent)
             self._context.progress.read_to_end()
             stored = self._stored()
         known = {at.topic for at, one in stored.items() if one.loss and _is_deletion(one.loss)}
@@ -58,16 +59,6 @@ class DeletedTopics:
             of_topic = {at: one for at, one in stored.items() if at.topic == topic}
             losses |= self._settle(topic, of_topic)
         self.losses = losses
-
-    def _described(self, topics: Set[str]) -> Set[str]:
-        """Those that are there, or that the flow may not ask for (any more)."""
-        describe = self._context.source.describe
-        try:
-            return describe(topics).keys()
-        except Fatal:
-            if len(topics) == 1:
-                return topics
-        return {topic for one in topics for topic in self._described({one})}
 
     def _stored(self) -> dict[TopicPartition, Progress]:
         """Of the topics that the flow is to copy, and copies to where it would now."""
@@ -113,6 +104,16 @@ class DeletedTopics:
         if loss.unresolved:
             loss = replace(loss, action=_ACTIONS[context.spec.on_data_loss])
         return replace(progress, loss=loss, source_end=end)
+
+
+def described(source: Admin, topics: Set[str]) -> Set[str]:
+    """Those that are there, or that the flow may not ask for (any more)."""
+    try:
+        return source.describe(topics).keys()
+    except Fatal:
+        if len(topics) == 1:
+            return topics
+    return {topic for one in topics for topic in described(source, {one})}
 
 
 def _is_deletion(loss: Loss) -> bool:

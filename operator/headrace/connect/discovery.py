@@ -20,6 +20,8 @@ class Discovery:
     partitions: set[TopicPartition] = field(default_factory=set)
     problems: dict[str, str] = field(default_factory=dict)
     """Sentences, by topic."""
+    made: set[str] = field(default_factory=set)
+    """Those whose copies were made now."""
     there: Collection[str] = ()
     """All topics of the source."""
     is_new: bool = True
@@ -53,6 +55,8 @@ def prepare_target(
                     "are not replicated until the target has them"
                 )
             else:
+                if not existing:
+                    found.made.add(topic)
                 existing = wanted
         found.partitions |= {TopicPartition(topic, n) for n in range(min(existing, wanted))}
     if why := prepare_dead_letter_topic(context, on_target.keys()):

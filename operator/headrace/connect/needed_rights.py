@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from headrace.api import HEARTBEATS
-from headrace.api.flow import Location, Mover
+from headrace.api.flow import Location, Mover, TopicDeletionMode
 from headrace.connect.context import FlowContext
 from headrace.kafka import Operation
-from headrace.replication import acls_topic
+from headrace.replication import acls_topic, made_topics_topic
 
 TRANSACTIONAL_IDS = "headrace-"
 """What transactional ids of the batch mover begin with."""
@@ -51,6 +51,8 @@ def needed_rights(
     yield from _to_copy(context, tuple(sorted(topics)))
     yield from _to_keep_settings(context, tuple(sorted(topics)))
     yield from _for_heartbeats(context)
+    if context.spec.topic_deletion.mode is not TopicDeletionMode.DISABLED:
+        yield from _to_delete(context, tuple(sorted(topics)))
     if context.spec.acls.sync:
         yield from _to_keep_acls(context)
     if context.spec.checkpoints.enabled:
@@ -118,6 +120,16 @@ def _to_keep_acls(context: FlowContext) -> Iterator[Need]:
     for operation in _KEEP:
         topic = acls_topic(context.spec.source.alias)
         yield _Side(Location.TARGET).need((topic,), operation, "remember the ACLs that it added")
+
+
+def _to_delete(context: FlowContext, topics: tuple[str, ...]) -> Iterator[Need]:
+    made = (made_topics_topic(context.spec.source.alias),)
+    for operation in _KEEP:
+        yield _Side(Location.TARGET).need(made, operation, "remember the copies that it makes")
+    if context.spec.topic_deletion.mode is TopicDeletionMode.ENABLED:
+        yield _Side(Location.TARGET, _prefix(context)).need(
+            copies(context, topics), Operation.DELETE, "delete copies whose sources are deleted"
+        )
 
 
 def _for_heartbeats(context: FlowContext) -> Iterator[Need]:

@@ -24,6 +24,7 @@ from headrace.connect.requirements import Requirements
 from headrace.connect.task_split import HeartbeatsTaken, TaskSplit
 from headrace.connect.threaded_unit import ThreadedUnit
 from headrace.connect.topic_configs import TopicConfigSync
+from headrace.connect.topic_deletion import TopicDeletion
 from headrace.errors import Fatal, InvalidSpec, Retriable
 from headrace.kafka import AccessDenied
 from headrace.replication.growth import Growth, observe
@@ -51,6 +52,7 @@ class SourceConnector(ThreadedUnit):
         self._configs = TopicConfigSync(self.context)
         self._acls = AclSync(self.context)
         self._deleted = DeletedTopics(self.context)
+        self._deletion = TopicDeletion(self.context)
         self._requirements = Requirements(self.context)
         self._take_over_losses()
 
@@ -83,8 +85,9 @@ class SourceConnector(ThreadedUnit):
                 raise
 
     def close(self) -> None:
-        """Free the reader of the ACLs that were added."""
+        """Free the readers of what was added, and made."""
         self._acls.close()
+        self._deletion.close()
 
     def run_once(self) -> float:
         """Discover when that is due, and act on what was found."""
@@ -113,7 +116,11 @@ class SourceConnector(ThreadedUnit):
     def _check_requirements(self) -> bool:
         """Whether it was checked again."""
         checked = self._requirements.poll()
-        self.beside_ready = (*self._lost, *self._requirements.conditions)
+        self.beside_ready = (
+            *self._lost,
+            *self._requirements.conditions,
+            *self._deletion.conditions,
+        )
         return checked
 
     def _discover(self) -> Discovery:
@@ -128,6 +135,7 @@ class SourceConnector(ThreadedUnit):
         with self._asking(Reason.TARGET_UNREACHABLE):
             found = prepare_target(self.context, on_source, self.log)
         found.there = there
+        self._deletion.made(found.made)
         with self._asking(Reason.SOURCE_UNREACHABLE):
             self._measure(found.partitions)
         return found
@@ -152,6 +160,7 @@ class SourceConnector(ThreadedUnit):
         held = {at for partitions in state.tasks.values() for at in partitions}
         with self._asking(Reason.TARGET_UNREACHABLE):  # which has the progress
             self._deleted.find(found.there, held | state.leaving.keys())
+        self._deletion.poll(found.there, {at.topic for at in held | state.leaving.keys()})
         say = partial(sentence, self.context)
         shown = shown_losses(self._deleted.losses, self.clock.time(), say)
         self._lost = shown.conditions

@@ -141,7 +141,7 @@ CONDITION = Described(
     "1 while the condition (DataLossDetected, ForeignWriter, RecordsLeftOut, PartitionContested, "
     "TransactionHanging, TombstonesAtRisk, RecordsMayRepeat, ProgressNotStored, "
     "BatchNotPossible) of a source task is True, else 0; of the source connector "
-    "DataLossDetected, of topics that were deleted, and RequirementsMissing.",
+    "DataLossDetected, of topics that were deleted, RequirementsMissing, and TopicDeletion.",
     (*_TASK, "condition"),
 )
 LOST_OFFSETS = Described(
@@ -191,7 +191,11 @@ _CONDITIONS = (
     ConditionType.PROGRESS_NOT_STORED,
     ConditionType.BATCH_NOT_POSSIBLE,
 )
-_OF_CONNECTORS = (ConditionType.DATA_LOSS_DETECTED, ConditionType.REQUIREMENTS_MISSING)
+_OF_CONNECTORS = (
+    ConditionType.DATA_LOSS_DETECTED,
+    ConditionType.REQUIREMENTS_MISSING,
+    ConditionType.TOPIC_DELETION,
+)
 
 
 class DriverCollector(Collector):

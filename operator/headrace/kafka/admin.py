@@ -223,7 +223,7 @@ class Admin:
         )
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic (the sandbox and the tests do; a flow never does)."""
+        """Delete a topic (a flow only with ``spec.topicDeletion``)."""
         client = self._requests.client
         tried = f"delete topic {name} on {self.name}"
         futures = self._requests.call(

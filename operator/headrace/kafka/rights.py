@@ -44,6 +44,7 @@ class Operation(StrEnum):
     DESCRIBE = "Describe"
     DESCRIBE_CONFIGS = "DescribeConfigs"
     ALTER_CONFIGS = "AlterConfigs"
+    DELETE = "Delete"
 
 
 class Replicas(NamedTuple):

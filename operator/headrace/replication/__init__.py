@@ -29,6 +29,7 @@ from headrace.replication.group_offsets import (
 from headrace.replication.group_splitting import split_groups
 from headrace.replication.heartbeats import Heartbeat
 from headrace.replication.loops import Direction, Loop, find_loop
+from headrace.replication.made_topics import MadeTopic, made_topics_topic
 from headrace.replication.offset_syncs import STRETCH, OffsetSync, offset_syncs_topic
 from headrace.replication.policies import policy_for
 from headrace.replication.policy import ReplicationPolicy
@@ -59,6 +60,7 @@ __all__ = [
     "Heartbeat",
     "Loop",
     "Loss",
+    "MadeTopic",
     "NameFilter",
     "OffsetSync",
     "Precision",
@@ -85,6 +87,7 @@ __all__ = [
     "encode_position",
     "find_loop",
     "judge",
+    "made_topics_topic",
     "next_checkpoint",
     "offset_syncs_topic",
     "policy_for",

@@ -40,6 +40,7 @@ _OBSERVED_BY_TASKS = (
     ConditionType.PROGRESS_NOT_STORED,
     ConditionType.BATCH_NOT_POSSIBLE,
     ConditionType.REQUIREMENTS_MISSING,
+    ConditionType.TOPIC_DELETION,
 )
 _MOST_LOSSES = 100
 

@@ -67,6 +67,7 @@ _CONDITIONS = (
     ConditionType.PROGRESS_NOT_STORED,
     ConditionType.BATCH_NOT_POSSIBLE,
     ConditionType.REQUIREMENTS_MISSING,
+    ConditionType.TOPIC_DELETION,
     ConditionType.ASSIGNMENT_FAILED,
     ConditionType.DRIVER_UNRESPONSIVE,
     ConditionType.RECONCILIATION_PAUSED,

@@ -34,6 +34,7 @@ def test_defaults_are_those_of_the_design() -> None:
       - message\\.timestamp\\.type
       - unclean\\.leader\\.election\\.enable
       - min\\.insync\\.replicas
+    topicDeletion: {mode: Disabled, delaySeconds: 3600, maxTopics: 5}
     acls: {sync: false, intervalSeconds: 600}
     checkpoints: {enabled: true, intervalSeconds: 60, applyToGroups: false}
     heartbeats: {enabled: true, intervalSeconds: 1, onSource: true}
