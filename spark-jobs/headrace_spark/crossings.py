@@ -86,7 +86,8 @@ class SourceWatch:
         self._not_ready = set(starts)
         self._over = Event()
         self._thread = Thread(target=self._watch, name="watching the source", daemon=True)
-        self._thread.start()
+        if starts:
+            self._thread.start()
 
     @property
     def is_ready(self) -> bool:
@@ -96,7 +97,8 @@ class SourceWatch:
     def close(self) -> None:
         """End it."""
         self._over.set()
-        self._thread.join()
+        if self._starts:
+            self._thread.join()
 
     def _watch(self) -> None:
         try:

@@ -32,6 +32,10 @@ QUIET_S = 10.0
 
 Sentinel = tuple[str, int]
 """Topic of the target, partition of the source."""
+MOST_PER_SECOND = 20_000
+"""Of the load, for each consumer: beyond, the mirror's own share is not measured. The source's
+consumer takes time from the target's, in the same process, and both would be late."""
+
 Starts = dict[TopicPartition, int]
 """Partitions, and where to begin."""
 
@@ -73,6 +77,8 @@ def probe(spark: SparkSession, run: Run, wait_s: float, on_ready: OnReady) -> Me
     counts = Admin(run.source).topics()
     starts = _ends(run.target, there)
     origins = dict(_ends(run.source, {name: counts[name] for name in sources.values()}))
+    if not _times_both(run):
+        origins.clear()
     sentinels = {(target, p) for target, name in sources.items() for p in range(counts[name])}
     # As many as there are producers: what they can send, these can read.
     count = min(run.test.spec.load.producers, len(starts))
@@ -121,11 +127,22 @@ def _ends(cluster: ClusterAccess, there: dict[str, int]) -> list[tuple[TopicPart
 
 def _share(run: Run, target: Starts, origins: Starts) -> Share:
     """With the partitions of the source whose messages come to these of the target: where
-    partitions are not preserved, any of them may."""
+    partitions are not preserved, any of them may. With none of a load that is too fast for both."""
+    if not origins:
+        return Share(target, origins)
     if run.test.spec.partitioning is not Partitioning.PRESERVED:
         return Share(target, origins)
     mirrored = {TopicPartition(run.first_topics[at.topic], at.partition): at for at in origins}
     return Share(target, {at: origins[at] for to in target if (at := mirrored.get(to))})
+
+
+def _times_both(run: Run) -> bool:
+    """Whether a consumer can follow the source beside the target without being late for both."""
+    load = run.test.spec.load
+    preserved = run.test.spec.partitioning is Partitioning.PRESERVED
+    share = load.producers if preserved else 1
+    rate = load.messages_per_second
+    return rate is not None and rate * len(run.first_topics) <= MOST_PER_SECOND * share
 
 
 def _wait_for_topics(run: Run, wait_s: float) -> dict[str, int]:
@@ -167,7 +184,7 @@ class Watch:
         self._next = dict(share.target)
         self._not_ready = set(share.target)
         self._is_announced = False
-        self._origins = {target: source for source, target in run.first_topics.items()}
+        self._origins = {to: at for at, to in run.first_topics.items()} if share.source else {}
         self._crossings = Crossings()
         self._source = SourceWatch(run.source, run.name, share.source, self._crossings)
         self._open = set(sentinels)
