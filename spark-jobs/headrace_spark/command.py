@@ -38,6 +38,7 @@ from headrace.mirror_test import (
     documents,
     journal_keys,
     latency,
+    own_latency,
     points,
 )
 from headrace_spark import probe as watching
@@ -274,7 +275,7 @@ def _judged(run: Run, folder: Path, plan: Path | None) -> Result:
         examples=comparison.examples,
         shares=comparison.shares,
         latency_ms=latency(measured.histogram if measured else ()),
-        own_latency_ms=latency(measured.own_histogram if measured else ()),
+        own_latency_ms=own_latency(measured),
         acknowledged_per_second=acknowledged_per_second(manifest),
         points=points(manifest.started_ms, manifest.acknowledged_per_second, measured),
         faults=faults,

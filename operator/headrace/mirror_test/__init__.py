@@ -41,7 +41,7 @@ from headrace.mirror_test.result import (
 )
 from headrace.mirror_test.run import Run
 from headrace.mirror_test.stages import HEAP_MIB, JAVA_OPTIONS, Stage, deadline_s, local_slots
-from headrace.mirror_test.summary import latency, points
+from headrace.mirror_test.summary import latency, own_latency, points
 from headrace.mirror_test.windows import window_load, window_of
 
 __all__ = [
@@ -83,6 +83,7 @@ __all__ = [
     "deadline_s",
     "latency",
     "local_slots",
+    "own_latency",
     "points",
     "quantile",
     "read_plan",

@@ -7,7 +7,7 @@ from headrace.mirror_test.result import Result
 _LISTED = 100
 """Topics; 50 KB of those with the longest names, twice."""
 _SENTENCES, _LETTERS = 20, 1_000
-_UNITS = 1_000
+_UNITS = 800
 """Of all faults together, of which there are at most 100."""
 
 

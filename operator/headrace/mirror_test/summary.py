@@ -27,6 +27,12 @@ def latency(histogram: tuple[tuple[int, int], ...]) -> Latency | None:
     )
 
 
+def own_latency(measured: Measured | None) -> Latency | None:
+    """The mirror's own share: its quantiles. Its bins are not drawn, and left out."""
+    found = latency(measured.own_histogram if measured else ())
+    return found and found.model_copy(update={"histogram": ()})
+
+
 def points(
     started_ms: int, acknowledged: Iterable[tuple[int, int]], measured: Measured | None
 ) -> tuple[Point, ...]:

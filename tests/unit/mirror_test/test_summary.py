@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.mirror_test import MAX_POINTS, Measured, Second, latency, points
+from headrace.mirror_test import MAX_POINTS, Measured, Second, latency, own_latency, points
 
 
 def measured(*seconds: tuple[int, int]) -> Measured:
@@ -45,6 +45,15 @@ def test_every_second_of_a_short_test_is_a_point() -> None:
     assert [p.visible_per_second for p in found] == [0, 90, 0, 60]
     assert [p.behind for p in found] == [100, 60, 60, 0]
     assert [p.p99_ms for p in found] == [None, 8, None, 8]
+
+
+def test_of_the_mirrors_own_share_there_are_quantiles() -> None:
+    found = own_latency(Measured(own_histogram=((3, 500), (1_234, 490), (5_001, 10))))
+    assert found is not None
+    assert (found.measured, found.p50, found.p99, found.max) == (1_000, 3, 1_234, 5_001)
+    assert found.histogram == ()
+    assert own_latency(None) is None
+    assert own_latency(Measured(histogram=((3, 500),))) is None
 
 
 def test_the_mirrors_own_share_is_drawn_over_time() -> None:

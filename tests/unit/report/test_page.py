@@ -235,6 +235,8 @@ def test_the_largest_document_is_below_half_a_mebibyte() -> None:
                 "at_seconds": 123_456.7,
                 "visible_per_second": 1_234_567.8,
                 "behind": 123_456_789,
+                "own_p50_ms": 3_600_000,
+                "own_p99_ms": 3_600_000,
             }
         )
     )
@@ -256,6 +258,7 @@ def test_the_largest_document_is_below_half_a_mebibyte() -> None:
         latency_ms=latency.model_copy(
             update={"histogram": ((3_600_000, 123_456_789),) * MAX_POINTS}
         ),
+        own_latency_ms=latency.model_copy(update={"histogram": ()}),
         reasons=("x" * 10_000,) * 1_000,
         warnings=("x" * 10_000,) * 1_000,
         faults=(FAULT.model_copy(update={"units": ("u" * 63,) * 1_000}),) * 100,
@@ -276,7 +279,7 @@ def test_the_largest_document_is_below_half_a_mebibyte() -> None:
     assert len(cut.model_dump_json(by_alias=True, indent=1)) < 512 * 1024
     assert cut.reasons[-1] == "and 980 more of the kind"
     assert cut.warnings[-1] == "900 more topics are not listed"
-    assert cut.faults[0].units[-1] == "and 990 more"
+    assert cut.faults[0].units[-1] == "and 992 more"
     assert cut.flow == largest.flow
     assert Result.model_validate_json(cut.model_dump_json(by_alias=True)) == cut
 
