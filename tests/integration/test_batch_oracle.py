@@ -19,7 +19,7 @@ from support.lanes import (
     run_until_caught_up,
 )
 from support.random_log import Expected, RandomLog, expected, stored, wire_client
-from support.records import Record, make_topic, read, set_topic, unique
+from support.records import Record, make_topic, produce, read, set_topic, unique
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.kafka.wire import Batch, stored_records
@@ -139,6 +139,35 @@ def test_both_movers_copy_each_record_as_the_source_has_it(
     assert wanted.dense
     assert wanted.others
     assert len(decoded) == wanted.others, "a batch that can be copied as it is was decoded"
+
+
+def test_batches_that_wait_for_their_tombstones_to_go_are_copied_as_they_are(
+    sandbox: Sandbox, wait_until: WaitUntil, decoded: list[Batch]
+) -> None:
+    """The cleaner marks them (KIP-534), and counts their timestamps from when these may go."""
+    east, west = sandbox.cluster("east"), sandbox.cluster("west")
+    compacted = COMPACTED | {"delete.retention.ms": "86400000"}
+    topic = make_topic(spec(east), unique("horizon"), 1, **compacted)
+    make_topic(spec(west), f"east.{topic}", 1)
+    deleted = [Record(0, b"key-%d" % n, None, (), 1_790_000_000_000 + n) for n in range(50)]
+    produce(spec(east), topic, deleted)
+    with wire_client(spec(east)) as client:
+        log = RandomLog(client, topic, "horizon")
+
+        def marked() -> list[Batch]:
+            log.append([b"a segment more"])
+            return [one for one in stored(client, topic) if one.attributes & 0x40]
+
+        wait_until(marked, within_s=WITHIN_S)
+        set_topic(spec(east), topic, "cleanup.policy", "delete")
+
+    decoded.clear()
+    copied = copy(batch_mover(east, west), east, [topic], wait_until)
+    records = read(spec(east), topic)
+    assert read(spec(west), f"east.{topic}") == records
+    assert records[0][:50] == deleted
+    assert copied.batches_copied
+    assert not [one for one in decoded if one.attributes & 0x40]
 
 
 def test_what_is_too_large_for_the_target_is_split(sandbox: Sandbox, wait_until: WaitUntil) -> None:

@@ -1,4 +1,5 @@
-"""A partition of the target without a leader: it waits by itself, the others are taken over."""
+"""A partition of the target without a leader, or with followers that lag: it waits by itself, the
+others are taken over, and nobody relies on a marker that is not there."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,38 +8,58 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.flows import FlowRun, manifest, spec
-from support.lanes import batch_mover, partitions
+from support.lanes import WITHIN_S, batch_mover, lane_of, partitions, run_until_caught_up
+from support.random_log import wire_client
 from support.records import make_topic, numbered, produce, read, unique
 
 from headrace.api import TopicPartition
 from headrace.errors import Retriable
 from headrace.kafka import Admin, Position
-from headrace.movers import Before, Resumed
+from headrace.kafka.wire import log_ends, start
+from headrace.movers import Before, CopyFrom, Lane, Resumed
+from headrace.movers.batch import fencing
+from headrace.replication.reconcile import Outcome
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
 
 pytestmark = pytest.mark.in_one_worker
 WaitUntil = Callable[..., Any]
+ONE_IN_SYNC = {"min.insync.replicas": "1"}
+PROPERTIES = {
+    "transaction.state.log.min.isr": "1",
+    "broker.session.timeout.ms": "8000",  # one that is frozen for a moment stays in sync
+}
+COORDINATORS = NewTopic(
+    "__transaction_state",
+    2,
+    replica_assignment=[[1, 3], [1, 3]],
+    config={"cleanup.policy": "compact", **ONE_IN_SYNC},
+)
+"""Broker 2 may be frozen while markers are written."""
 
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     home = tmp_path_factory.mktemp("sandboxes")
-    with Sandbox.start("leaderless", [ClusterPlan("leaderless", brokers=3)], home=home) as sandbox:
-        yield sandbox.cluster("leaderless")
+    plan = ClusterPlan("leaderless", brokers=3, properties=PROPERTIES)
+    with Sandbox.start("leaderless", [plan], home=home) as sandbox:
+        target = sandbox.cluster("leaderless")
+        create(target, COORDINATORS)
+        yield target
+
+
+def create(cluster: Cluster, topic: NewTopic) -> None:
+    """And wait until it can be used."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin.create_topics([topic])[topic.topic].result()
+    all_of_it = partitions(topic.topic, topic.num_partitions)
+    Admin(spec(cluster)).offsets(all_of_it, Position.LATEST)
 
 
 def topic_on(east: Cluster, target: Cluster) -> str:
     """A topic of two partitions; the copies are on brokers 1 and 3, each on that one alone."""
     topic = make_topic(spec(east), unique("orders"), 2)
-    copy = NewTopic(
-        f"{east.name}.{topic}",
-        2,
-        replica_assignment=[[1], [3]],
-        config={"min.insync.replicas": "1"},
-    )
-    admin = AdminClient({"bootstrap.servers": target.bootstrap_servers})
-    admin.create_topics([copy])[copy.topic].result()
-    Admin(spec(target)).offsets(partitions(copy.topic, 2), Position.LATEST)
+    copy = f"{east.name}.{topic}"
+    create(target, NewTopic(copy, 2, replica_assignment=[[1], [3]], config=ONE_IN_SYNC))
     return topic
 
 
@@ -77,23 +98,99 @@ def test_it_delays_no_other_of_its_task(
     assert read(spec(target), copy) == read(spec(east), topic)
 
 
-def test_its_writers_are_fenced_on_the_others(target: Cluster, east: Cluster) -> None:
+def test_its_writers_are_fenced_on_the_others_and_there_when_it_is_back(
+    target: Cluster, east: Cluster, wait_until: WaitUntil
+) -> None:
     topic = topic_on(east, target)
+    produce(spec(east), topic, numbered(200, 2))
     led, leaderless = partitions(topic, 2)
-    fencing = batch_mover(east, target).fencing
-    before = fencing.identify(unique("headrace-old"))
-    own = fencing.identify(unique("headrace-new"))
-    writers = frozenset({before})
+    mover = batch_mover(east, target)
+    writer = mover.fencing.identify(unique("headrace-old"))
+    own = mover.fencing.identify(unique("headrace-new"))
     wanted = {
-        at: Before(TopicPartition(f"{east.name}.{topic}", at.partition), 0, 0, writers)
+        at: Before(TopicPartition(f"{east.name}.{topic}", at.partition), 0, 0, frozenset({writer}))
         for at in (led, leaderless)
     }
-    target.broker(3).kill()
-    found = fencing.resume(own, wanted)
-    assert isinstance(found[led], Resumed)
-    assert isinstance(found[leaderless], Retriable)
-    assert f"{east.name}.{topic}-1" in str(found[leaderless])
-    target.broker(3).start()
-    Admin(spec(target)).offsets([wanted[leaderless].target], Position.LATEST)
-    again = fencing.resume(own, {leaderless: wanted[leaderless]})
-    assert isinstance(again[leaderless], Resumed)
+    with lane_of(mover) as (old, _, _):
+        old.open({at: CopyFrom(0, -1, writer=writer) for at in wanted})
+        run_until_caught_up(old, spec(east), list(wanted), wait_until)
+        target.broker(3).kill()
+        found = mover.fencing.resume(own, wanted)
+        first = found[led]
+        assert isinstance(first, Resumed)
+        assert first.resume.outcome is Outcome.AGREES
+        assert isinstance(found[leaderless], Retriable)
+        assert f"{east.name}.{topic}-1" in str(found[leaderless])
+
+        target.broker(3).start()
+        produce(spec(east), topic, numbered(200, [0, 1], first=200))
+        run_until_caught_up_there(old, leaderless, wait_until)  # nobody has closed it there yet
+        [error] = [str(one.error) for one in old.problems()]
+        assert "INVALID_PRODUCER_EPOCH" in error, "it writes where it was fenced"
+        second = mover.fencing.resume(own, {leaderless: wanted[leaderless]})[leaderless]
+        assert isinstance(second, Resumed)
+        assert (second.resume.outcome, second.resume.copied) == (Outcome.AGREES, 200)
+        produce(spec(east), topic, numbered(50, [1], first=400))
+        wait_until(lambda: problems_of(old), within_s=WITHIN_S, until=lambda found: len(found) == 2)
+        assert all("INVALID_PRODUCER_EPOCH" in one for one in problems_of(old))
+
+
+def problems_of(lane: Lane) -> list[str]:
+    lane.run_once()
+    return [str(one.error) for one in lane.problems()]
+
+
+def run_until_caught_up_there(lane: Lane, at: TopicPartition, wait_until: WaitUntil) -> None:
+    def acknowledged() -> int:
+        lane.run_once()
+        return lane.state()[at].acknowledged
+
+    wait_until(acknowledged, within_s=WITHIN_S, until=lambda found: found == 200)
+
+
+def test_a_marker_that_no_follower_has_closes_nothing(
+    target: Cluster, east: Cluster, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last test here: it leaves a broker dead. The follower is frozen, so that marker and
+    records lie above the high watermark; then the leader is killed, and the follower leads."""
+    monkeypatch.setattr(fencing, "_READ_WITHIN_S", 1.5)
+    topic = make_topic(spec(east), unique("orders"), 1)
+    copy = f"{east.name}.{topic}"
+    create(target, NewTopic(copy, 1, replica_assignment=[[1, 2]], config=ONE_IN_SYNC))
+    produce(spec(east), topic, numbered(100, 1))
+    [at], there = partitions(topic, 1), TopicPartition(copy, 0)
+    mover, next_mover = batch_mover(east, target), batch_mover(east, target)
+    writer = mover.fencing.identify(unique("headrace-old"))
+    own = next_mover.fencing.identify(unique("headrace-new"))
+    wanted = {at: Before(there, 0, 0, frozenset({writer}))}
+    with lane_of(mover) as (old, _, _), wire_client(spec(target)) as client:
+        old.open({at: CopyFrom(0, -1, writer=writer)})
+        run_until_caught_up(old, spec(east), [at], wait_until)
+
+        def end() -> int:
+            old.run_once()
+            ends = client.loop.wait(start(log_ends(client, [there])), WITHIN_S).all()
+            return int(ends[there].end_offset)
+
+        target.broker(2).freeze()
+        produce(spec(east), topic, numbered(50, 1, first=100))
+        wait_until(end, within_s=WITHIN_S, until=lambda found: found == 150)
+        found = next_mover.fencing.resume(own, wanted)[at]
+        assert isinstance(found, Retriable), "the coordinator's answer is no fence"
+        assert (end(), Admin(spec(target)).known_ends([there])) == (151, {there: 100})
+        target.broker(1).kill()
+        target.broker(2).thaw()
+
+        def resumed() -> Resumed | None:
+            again = next_mover.fencing.resume(own, wanted)[at]
+            return again if isinstance(again, Resumed) else None
+
+        resume = wait_until(resumed, within_s=WITHIN_S).resume
+        assert resume.outcome is Outcome.AGREES
+        produce(spec(east), topic, numbered(50, 1, first=150))
+        with lane_of(next_mover) as (lane, _, _):
+            lane.open({at: CopyFrom(resume.source_offset, -1, writer=own)})
+            run_until_caught_up(lane, spec(east), [at], wait_until)
+        [error] = wait_until(lambda: problems_of(old), within_s=WITHIN_S)
+        assert "INVALID_PRODUCER_EPOCH" in error
+    assert read(spec(target), copy) == read(spec(east), topic)
