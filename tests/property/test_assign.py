@@ -43,8 +43,8 @@ HOLDER = st.one_of(st.none(), st.sampled_from(NAMES))
 @st.composite
 def states(draw: st.DrawFn) -> ApplicationState:
     """Anything, also what no assignor would have left: tasks held twice, copies beside tasks."""
-    # By whom a task is run, run too, kept as a standby, warmed up, cached.
-    units = draw(st.dictionaries(IDS, st.tuples(WEIGHTS, *[HOLDER] * 5), max_size=40))
+    # By whom a task is run, run too, kept as a standby.
+    units = draw(st.dictionaries(IDS, st.tuples(WEIGHTS, *[HOLDER] * 3), max_size=40))
     gone = draw(st.sets(st.sampled_from(sorted(units)), max_size=5)) if units else set()
     roles = draw(st.dictionaries(st.sampled_from(NAMES), st.tuples(CAPACITIES, RACKS)))
 
@@ -52,19 +52,15 @@ def states(draw: st.DrawFn) -> ApplicationState:
         return frozenset(id for id, unit in units.items() if name in [unit[r] for r in roles])
 
     drivers = [
-        DriverState(
-            name, capacity, held(name, 1, 2), held(name, 3), held(name, 4), held(name, 5), rack
-        )
+        DriverState(name, capacity, held(name, 1, 2), held(name, 3), rack)
         for name, (capacity, rack) in roles.items()
     ]
-    lags = {d.name: {id: id.index * 1000 for id in d.standby} for d in drivers}
     return ApplicationState.of(
         [TaskInfo(id, id.is_stateful, u[0]) for id, u in units.items() if id not in gone],
         drivers,
         flows={"orders": draw(CONFIGS)},
         now_ms=draw(st.integers(0, 200_000)),
         last_balance_ms=draw(st.sampled_from([None, 0, 100_000])),
-        fetch_lags=draw(st.sampled_from([None, lambda: lags])),
     )
 
 
@@ -83,7 +79,6 @@ def next_state(state: ApplicationState, answer: TaskAssignment) -> ApplicationSt
                 driver,
                 active=answer.drivers[name].active,
                 standby=answer.drivers[name].standby,
-                warm_up=answer.drivers[name].warm_up,
             )
             for name, driver in state.drivers.items()
         },
@@ -126,9 +121,8 @@ def test_the_same_state_gives_the_same_answer(state: ApplicationState, rng: rand
 def test_standbys_are_as_many_as_asked_for(state: ApplicationState) -> None:
     answer = StickyAssignor().assign(state)
     copies = Counter(task for driver in answer.drivers.values() for task in driver.standby)
-    warming = Counter(task for driver in answer.drivers.values() for task in driver.warm_up)
     for info in state.tasks.values():
-        room = len(state.drivers) - 1 - warming[info.id]
+        room = len(state.drivers) - 1
         wanted = state.flow(info.id.flow).standbys if info.stateful else 0
         assert copies[info.id] == max(0, min(wanted, room))
 
@@ -137,29 +131,25 @@ def test_standbys_are_as_many_as_asked_for(state: ApplicationState) -> None:
 def test_inside_the_bounds_nothing_moves(state: ApplicationState) -> None:
     state = replace(
         state,
-        drivers={n: replace(d, warm_up=frozenset(), rack=None) for n, d in state.drivers.items()},
+        drivers={n: replace(d, rack=None) for n, d in state.drivers.items()},
     )
     if not state.drivers:
         return
     answer = StickyAssignor().assign(state)
     after = next_state(state, answer)
     if is_even(after):
-        warming = any(driver.warm_up for driver in after.drivers.values())
-        assert warming or answer.follow_up_ms is None
+        assert answer.follow_up_ms is None
         again = StickyAssignor().assign(replace(after, now_ms=after.now_ms + 60_000))
-        assert warming or again.owners == answer.owners
+        assert again.owners == answer.owners
 
 
 @given(states())
 def test_a_round_moves_no_more_than_the_budget_allows(state: ApplicationState) -> None:
     due = state.last_balance_ms is None or state.now_ms - state.last_balance_ms >= 60_000
-    # A task that two report was never owned by the second; one that is warmed up is on its way.
+    # A task that two report was never owned by the second.
     claims = Counter(task for driver in state.drivers.values() for task in driver.active)
-    warming = {task for driver in state.drivers.values() for task in driver.warm_up}
     moved = Counter(
-        task.flow
-        for task in moves(state, StickyAssignor().assign(state))
-        if claims[task] == 1 and task not in warming
+        task.flow for task in moves(state, StickyAssignor().assign(state)) if claims[task] == 1
     )
     for flow, count in moved.items():
         units = sum(task.flow == flow for task in state.tasks)
@@ -172,15 +162,12 @@ def test_a_round_moves_no_more_than_the_budget_allows(state: ApplicationState) -
 @given(states())
 def test_it_settles(state: ApplicationState) -> None:
     """Rounds that follow up on each other come to an end, with counts in their bounds."""
-    config = replace(state.config, balance_interval_ms=0, probing_interval_ms=0)
+    config = replace(state.config, balance_interval_ms=0)
     flows = {flow: FlowConfig(standbys=1, movement_budget=0.25) for flow in ("orders", "users")}
     state = replace(state, flows=flows, config=config, last_balance_ms=None)
     if not state.drivers:
         return
     for _ in range(12):
-        # Every copy has caught up by the next round.
-        lags = {d.name: dict.fromkeys(d.standby | d.warm_up, 0) for d in state.drivers.values()}
-        state = replace(state, fetch_lags=lags.copy)
         answer = StickyAssignor().assign(state)
         state = next_state(state, answer)
         if answer.follow_up_ms is None:
@@ -219,12 +206,11 @@ def test_many_tasks_weigh_the_same_on_every_driver(
 class CourseOfEvents(RuleBasedStateMachine):
     """Drivers and tasks come and go, loads change, time passes; the herder does as it is told."""
 
-    @initialize(lags=st.booleans(), standbys=st.integers(0, 1))
-    def begin(self, lags: bool, standbys: int) -> None:
+    @initialize(standbys=st.integers(0, 1))
+    def begin(self, standbys: int) -> None:
         self.state = ApplicationState.of(
             [], [], flows={flow: FlowConfig(standbys) for flow in ("orders", "users")}
         )
-        self.know_lags = lags
         self.answer = TaskAssignment({})
         self.reported_at = -1
 
@@ -256,8 +242,7 @@ class CourseOfEvents(RuleBasedStateMachine):
             assert self.answer.waiting == self.state.tasks.keys()
         elif was_even and not self.answer.balanced:
             moved = {t for t, d in before.owners.items() if self.answer.owners[t] != d}
-            pending = {t for d in before.drivers.values() for t in d.warm_up}
-            assert moved - pending <= lost
+            assert moved <= lost
 
     @precondition(lambda self: self.state.tasks)
     @rule(data=st.data())
@@ -285,12 +270,9 @@ class CourseOfEvents(RuleBasedStateMachine):
             state = replace(state, drivers={driver.name: driver for driver in drivers})
         if now_ms is not None:
             state = replace(state, now_ms=now_ms)
-        lags = {d.name: dict.fromkeys(d.standby | d.warm_up, 0) for d in state.drivers.values()}
-        state = replace(state, fetch_lags=(lambda: lags) if self.know_lags else None)
         self.answer = StickyAssignor().assign(state)
         assert AssignmentUtils.validate(state, self.answer) is AssignmentError.NONE
-        warming = {task for driver in state.drivers.values() for task in driver.warm_up}
-        if set(moves(state, self.answer)) - warming:
+        if moves(state, self.answer):
             assert self.answer.balanced
             assert not is_even(state), "moved without a reason"
         if self.answer.balanced:

@@ -16,7 +16,6 @@ from headrace.assign.state import (
     AssignmentConfig,
     DriverState,
     FlowConfig,
-    Lags,
     TaskInfo,
     weigh,
 )
@@ -41,7 +40,6 @@ __all__ = [
     "DriverName",
     "DriverState",
     "FlowConfig",
-    "Lags",
     "RoundRobinAssignor",
     "StickyAssignor",
     "TaskAssignment",

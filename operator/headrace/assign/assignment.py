@@ -17,8 +17,6 @@ class DriverAssignment:
 
     active: frozenset[TaskId] = _NONE
     standby: frozenset[TaskId] = _NONE
-    warm_up: frozenset[TaskId] = _NONE
-    """Standbys that are to take their task over once they have caught up."""
 
 
 @dataclass(frozen=True)

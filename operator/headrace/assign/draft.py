@@ -49,7 +49,6 @@ class DraftAssignment:
             state.tasks.keys() if everything else {info.id for info in self.orphans}
         )
         """Tasks that no driver runs; they can move about freely until the plan is made."""
-        self._go_on_with_warm_ups()
         self.counts = list(map(len, self.given))
         self.loads = [
             fsum(map(WEIGHT, given)) / capacity
@@ -82,21 +81,6 @@ class DraftAssignment:
                 active = (active & tasks.keys()) - earlier
             self.given.append(list(map(tasks.__getitem__, active)))
         return [tasks[task] for task in rest]
-
-    def _go_on_with_warm_ups(self) -> None:
-        """A task that is being warmed up elsewhere is planned for there."""
-        expected = {
-            task: number for number, driver in enumerate(self.drivers) for task in driver.warm_up
-        }
-        if not expected:
-            return
-        for source, given in enumerate(self.given):
-            for info in [info for info in given if info.id in expected]:
-                target = expected[info.id]
-                if target != source:
-                    given.remove(info)
-                    self.given[target].append(info)
-                    self._note(info.id, source, target)
 
     def _note(self, task: TaskId, source: int, target: int) -> None:
         self.untouched -= {source, target}

@@ -60,7 +60,7 @@ def _choose(balance: Balance, donor: int, receiver: int, weight: float) -> TaskI
     band = balance.tolerated(receiver) * draft.capacities[receiver] or 1.0
 
     def badness(info: TaskInfo) -> tuple[int, bool, int, float, TaskInfo]:
-        restored = info.id in there.standby or info.id in there.cached
+        restored = info.id in there.standby
         kind = group(info.id)
         off = abs(info.weight - weight)
         return int(off / band), not restored, at[kind] - here[kind], off, info

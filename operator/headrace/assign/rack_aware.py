@@ -35,7 +35,7 @@ def optimize_rack_aware_active(
 
     def price(task: TaskId, number: int, here: int) -> int | None:
         there = drivers[number]
-        if number != here and (task in there.standby or task in there.warm_up):
+        if number != here and task in there.standby:
             return None
         moved = task not in state.drivers[names[number]].active
         return traffic_cost * _foreign(state, task, names[number]) + non_overlap_cost * moved
@@ -72,7 +72,7 @@ def optimize_rack_aware_standby(
     fixed: dict[TaskId, list[int]] = {}
     standbys: dict[TaskId, list[int]] = {}
     for number, driver in enumerate(drivers):
-        for task in driver.active | driver.warm_up:
+        for task in driver.active:
             fixed.setdefault(task, []).append(number)
         for task in driver.standby & state.tasks.keys():
             standbys.setdefault(task, []).append(number)

@@ -8,17 +8,14 @@ from math import ceil, fsum
 from headrace.assign.ids import DriverName, TaskId
 from headrace.assign.state import ApplicationState
 
-_NOBODY: Mapping[DriverName, frozenset[TaskId]] = {}
-
 
 def place_standbys(
     state: ApplicationState,
     active: Mapping[DriverName, frozenset[TaskId]],
-    warm_up: Mapping[DriverName, frozenset[TaskId]] = _NOBODY,
 ) -> dict[DriverName, frozenset[TaskId]]:
     """Standbys for all stateful tasks that run somewhere, as many as their flows ask for.
 
-    Never beside the task itself or its warm-up. First away from the other copies, as far as racks
+    Never beside the task itself. First away from the other copies, as far as racks
     allow; then where a copy is from before; then on the driver with least to do for its
     capacity. Too few drivers give fewer standbys.
     """
@@ -34,8 +31,7 @@ def place_standbys(
     }
     placement = _Placement(state, names, wanted)
     for number, name in enumerate(names):
-        placement.occupy(number, active.get(name, frozenset()), runs=True)
-        placement.occupy(number, warm_up.get(name, frozenset()), runs=False)
+        placement.occupy(number, active.get(name, frozenset()))
     placement.keep()
     placement.fill()
     return {name: frozenset(tasks) for name, tasks in zip(names, placement.standbys, strict=True)}
@@ -63,17 +59,17 @@ class _Placement:
         self._racks = [driver.rack for driver in self.drivers]
         self._population = Counter(self._racks)
 
-    def occupy(self, driver: int, tasks: Iterable[TaskId], runs: bool) -> None:
-        """A driver has tasks in another role than as standbys."""
+    def occupy(self, driver: int, tasks: Iterable[TaskId]) -> None:
+        """A driver runs tasks."""
         for task in tasks:
-            self._duties[driver] += runs
+            self._duties[driver] += 1
             if task in self._copies:
                 self._copies[task].append(driver)
 
     def keep(self) -> None:
         """Leave standbys where they are, then put them where a copy still is."""
         holders: dict[TaskId, list[int]] = {}
-        for role in ("standby", "warm_up", "active", "cached"):
+        for role in ("standby", "active"):
             for number, driver in enumerate(self.drivers):
                 held: frozenset[TaskId] = getattr(driver, role)
                 for task in held & self.missing.keys():

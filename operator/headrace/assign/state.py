@@ -1,17 +1,15 @@
 """The input of an assignor: everything that a decision may use (KIP-924, ApplicationState).
 
-``headrace.placement`` fills it, today in part. All else has its default:
+``headrace.placement`` fills it, but for a few things, which have their default:
 
 - ``TaskInfo.racks``: not filled, so ``AssignmentUtils.optimize_rack_aware_*`` move nothing
 - ``DriverState.rack``: the pod's zone, on Kubernetes only
 - ``DriverState.capacity``: not filled, so all drivers count alike
-- ``DriverState.warm_up``, ``cached``: not filled; a warm-up that is decided is a standby next time
-- ``ApplicationState.fetch_lags``: not filled, so nobody decides on a warm-up
 - ``ApplicationState.config``: not filled
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from operator import itemgetter, ne
@@ -19,9 +17,6 @@ from statistics import median
 from typing import NamedTuple, Self
 
 from headrace.assign.ids import DriverName, TaskId
-
-Lags = Mapping[DriverName, Mapping[TaskId, int]]
-"""For each driver the tasks that it holds restored in part, and how many records each lacks."""
 
 
 class TaskInfo(NamedTuple):
@@ -61,10 +56,6 @@ class DriverState:
     """Its share of the work, relative to the others'."""
     active: frozenset[TaskId] = frozenset()
     standby: frozenset[TaskId] = frozenset()
-    warm_up: frozenset[TaskId] = frozenset()
-    """Tasks of another driver that it restores in order to take them over."""
-    cached: frozenset[TaskId] = frozenset()
-    """Tasks that it is revoking and could still resume without a restore."""
     rack: str | None = None
 
 
@@ -86,18 +77,11 @@ class AssignmentConfig:
     """How far a driver's weight may be off its share before something moves for balance."""
     balance_interval_ms: int = 60_000
     """Between two rounds that move something for balance."""
-    acceptable_recovery_lag: int = 10_000
-    """Records; a copy that lacks no more is as good as restored."""
-    probing_interval_ms: int = 10_000
-    """Between two checks whether warm-ups have caught up. Streams' default of 600,000 is made for
-    state stores of gigabytes; headrace restores a position."""
 
     def __post_init__(self) -> None:
         for name in (
             "tolerance",
             "balance_interval_ms",
-            "acceptable_recovery_lag",
-            "probing_interval_ms",
         ):
             if not 0 <= (value := getattr(self, name)) < inf:
                 raise ValueError(f"{name} must be 0 or more, got {value}")
@@ -118,9 +102,6 @@ class ApplicationState:
     """When a ``TaskAssignment`` was last ``balanced``."""
     pinned: frozenset[TaskId] = frozenset()
     """Tasks that stay with the driver that runs them, whatever balance asks for."""
-    fetch_lags: Callable[[], Lags] | None = None
-    """Asks the drivers; dear, so an assignor calls it only when the answer matters. None: nobody
-    knows lags, and tasks are handed over without a warm-up."""
 
     def __post_init__(self) -> None:
         weights = [info[2] for info in self.tasks.values()]
@@ -155,7 +136,6 @@ class ApplicationState:
         config: AssignmentConfig | None = None,
         now_ms: int = 0,
         last_balance_ms: int | None = None,
-        fetch_lags: Callable[[], Lags] | None = None,
     ) -> Self:
         """The same from plain lists; ``ValueError`` when something is in one twice."""
         tasks, drivers = list(tasks), list(drivers)
@@ -174,7 +154,6 @@ class ApplicationState:
             config=config or AssignmentConfig(),
             now_ms=now_ms,
             last_balance_ms=last_balance_ms,
-            fetch_lags=fetch_lags,
         )
 
     def flow(self, name: str) -> FlowConfig:

@@ -41,7 +41,7 @@ def find_violation(state: ApplicationState, assignment: TaskAssignment) -> Viola
 
 def _within(state: ApplicationState, name: DriverName, given: DriverAssignment) -> Violation | None:
     """What one driver shows alone."""
-    copies = given.standby | given.warm_up
+    copies = given.standby
     if unknown := [t for t in chain(given.active, copies) if t not in state.tasks]:
         return Violation(
             AssignmentError.UNKNOWN_TASK_ID,
@@ -107,8 +107,5 @@ def identity(state: ApplicationState) -> TaskAssignment:
         standby = frozenset(
             task for task in (driver.standby & tasks) - active if state.tasks[task].stateful
         )
-        warm_up = frozenset(
-            task for task in (driver.warm_up & tasks) - active if state.tasks[task].stateful
-        )
-        kept[name] = DriverAssignment(active, standby - warm_up, warm_up)
+        kept[name] = DriverAssignment(active, standby)
     return TaskAssignment(kept, frozenset(tasks - claimed))

@@ -209,7 +209,7 @@ def _placements(state: ApplicationState, answer: TaskAssignment) -> dict[TaskId,
     }
     standbys: dict[TaskId, list[DriverName]] = {}
     for name, given in sorted(answer.drivers.items()):
-        for id in given.standby | given.warm_up:
+        for id in given.standby:
             if name != owners.get(id):
                 standbys.setdefault(id, []).append(name)
     return {id: Placement(owners.get(id, ""), tuple(standbys.get(id, ()))) for id in state.tasks}

@@ -44,7 +44,6 @@ def drivers(names: str, after: TaskAssignment | None = None) -> list[DriverState
             name,
             active=given.get(name, DriverAssignment()).active,
             standby=given.get(name, DriverAssignment()).standby,
-            warm_up=given.get(name, DriverAssignment()).warm_up,
         )
         for name in names
     ]
@@ -283,28 +282,6 @@ def test_a_standby_takes_over() -> None:
         assert task in before.drivers[after.owners[task]].standby
 
 
-def test_of_two_standbys_the_one_that_lags_least_takes_over() -> None:
-    (task,) = tasks(1)
-    asked = []
-
-    def lags() -> dict[str, dict[TaskId, int]]:
-        asked.append(1)
-        return {"a": {task: 500}, "b": {task: 3}}
-
-    copies = [DriverState(name, standby=frozenset({task})) for name in "ab"]
-    state = ApplicationState.of(plain([task]), copies, fetch_lags=lags)
-    assert assign(state).owners == {task: "b"}
-    assert asked == [1]
-
-
-def test_lags_are_not_asked_for_without_need() -> None:
-    def lags() -> dict[str, dict[TaskId, int]]:
-        raise AssertionError("asked")
-
-    first = assign(ApplicationState.of(plain(tasks(6)), drivers("abc"), fetch_lags=lags))
-    assign(ApplicationState.of(plain(tasks(6)), drivers("ab", first), fetch_lags=lags))
-
-
 def test_standbys_lie_in_other_racks() -> None:
     racked = [DriverState(n, rack=r) for n, r in zip("abcd", ["r1", "r1", "r2", "r2"], strict=True)]
     answer = assign(ApplicationState.of(plain(tasks(8)), racked, flows=with_standbys(1)))
@@ -312,52 +289,6 @@ def test_standbys_lie_in_other_racks() -> None:
         for task in answer.drivers[driver.name].standby:
             owner = next(d for d in racked if task in answer.drivers[d.name].active)
             assert owner.rack != driver.rack
-
-
-def test_a_task_is_warmed_up_before_it_is_handed_over() -> None:
-    lags: dict[str, dict[TaskId, int]] = {}
-    first = assign(ApplicationState.of(plain(tasks(4)), drivers("a")))
-
-    def ask(answer: TaskAssignment, now_ms: int) -> TaskAssignment:
-        return assign(
-            ApplicationState.of(
-                plain(tasks(4)),
-                drivers("ab", answer),
-                flows=ANY_BUDGET,
-                now_ms=now_ms,
-                last_balance_ms=0,
-                fetch_lags=lambda: lags,
-            )
-        )
-
-    planned = ask(first, MINUTE_MS)
-    assert planned.owners == first.owners
-    assert len(planned.drivers["b"].warm_up) == 2
-    assert planned.follow_up_ms == MINUTE_MS + 10_000
-
-    # Still behind: nothing changes, and it costs no budget.
-    lags["b"] = dict.fromkeys(planned.drivers["b"].warm_up, 20_000)
-    waiting = ask(planned, MINUTE_MS + 1)
-    assert waiting.drivers == planned.drivers
-    assert not waiting.balanced
-
-    # One has caught up, and is handed over though no balance round is due.
-    one, other = sorted(planned.drivers["b"].warm_up)
-    lags["b"][one] = 10_000
-    half = ask(waiting, MINUTE_MS + 2)
-    assert half.drivers["b"] == DriverAssignment(frozenset({one}), warm_up=frozenset({other}))
-    lags["b"][other] = 0
-    done = ask(half, MINUTE_MS + 3)
-    assert done.drivers["b"] == DriverAssignment(frozenset({one, other}))
-    assert done.follow_up_ms is None
-
-
-def test_a_warm_up_whose_task_lost_its_driver_takes_over() -> None:
-    (task,) = tasks(1)
-    state = ApplicationState.of(
-        plain([task]), [DriverState("a"), DriverState("b", warm_up=frozenset({task}))]
-    )
-    assert assign(state).owners == {task: "b"}
 
 
 # One state, one answer.

@@ -44,7 +44,7 @@ GOOD = TaskAssignment({"a": DriverAssignment(ALL), "b": DriverAssignment(standby
             "driver a is given orders-source-task-0 to run and as a standby",
         ),
         (
-            {"a": DriverAssignment(ALL), "b": DriverAssignment(warm_up=frozenset({BEAT}))},
+            {"a": DriverAssignment(ALL), "b": DriverAssignment(standby=frozenset({BEAT}))},
             "INVALID_STANDBY_TASK",
             "driver b is given a standby of orders-heartbeat-task-0, which keeps no state",
         ),
@@ -147,7 +147,7 @@ def test_nothing_is_there_twice_or_under_another_name() -> None:
         ApplicationState({}, {"b": a})
 
 
-@pytest.mark.parametrize("setting", ["tolerance", "balance_interval_ms", "acceptable_recovery_lag"])
+@pytest.mark.parametrize("setting", ["tolerance", "balance_interval_ms"])
 def test_a_setting_below_zero_is_refused(setting: str) -> None:
     with pytest.raises(ValueError, match=f"{setting} must be 0 or more, got -1"):
         AssignmentConfig(**{setting: -1})

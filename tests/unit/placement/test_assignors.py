@@ -20,7 +20,7 @@ from headrace.assign import (
     TaskId,
     weigh,
 )
-from headrace.errors import InvalidSpec, Retriable
+from headrace.errors import InvalidSpec
 from headrace.placement.assignors import (
     Decider,
     Decision,
@@ -68,10 +68,6 @@ class NoAnswer(All):
     def assign(self, state): return {"a": 1}
 class Malformed(All):
     def assign(self, state): return answer(state, ["orders-source-task-0"])
-class AsksLags(All):
-    def assign(self, state):
-        lags = state.fetch_lags()
-        return answer(state, *[[t for t in state.tasks if t in lags.get(d, {})] for d in "ab"])
 class RaisesWhenTold(All):
     def on_assignment_computed(self, assignment, state, error): raise ValueError(error)
 class Told(All):
@@ -193,23 +189,6 @@ def test_a_plug_in_that_cannot_decide_now_is_asked_again_at_once(opened: list[De
     decision = ask(opened, "retries")
     assert decision.assignment == replace(IN_FORCE, follow_up_ms=0)
     assert decision.reason.startswith("assignor retries cannot decide now: lags are not there yet")
-
-
-def test_lags_are_fetched_when_a_plug_in_asks(opened: list[Decider]) -> None:
-    lags = {"a": {T[0]: 1}, "b": {T[1]: 2, T[2]: 3}}
-    opened.append(open_assignor("askslags", 20))
-    decision = opened[0].decide(replace(STATE, fetch_lags=lambda: lags))
-    assert decision.assignment.owners == {T[0]: "a", T[1]: "b", T[2]: "b"}
-    assert "TypeError" in opened[0].decide(STATE).reason
-
-
-def test_lags_that_cannot_be_had_are_the_caller_s_to_know(opened: list[Decider]) -> None:
-    def nobody_there() -> dict[str, dict[TaskId, int]]:
-        raise Retriable("drivers are away")
-
-    opened.append(open_assignor("askslags", 20))
-    with pytest.raises(Retriable, match="drivers are away"):
-        opened[0].decide(replace(STATE, fetch_lags=nobody_there))
 
 
 def test_a_plug_in_hears_what_became_of_its_answer(opened: list[Decider]) -> None:

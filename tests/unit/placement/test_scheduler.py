@@ -286,4 +286,4 @@ def test_facts_that_nothing_fills_are_those_that_their_types_name(
     for driver in state.drivers.values():
         assert driver.active
         assert driver == DriverState(driver.name, active=driver.active)
-    assert (state.fetch_lags, state.config) == (None, AssignmentConfig())
+    assert state.config == AssignmentConfig()

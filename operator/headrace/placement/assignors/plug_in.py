@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 from headrace.assign import ApplicationState, AssignmentError, AssignmentUtils
@@ -68,10 +68,8 @@ class PlugIn:
 
     def _converse(self, child: "_Child", state: ApplicationState) -> Decision:
         limit = _Limit("answer", self._limit_s, time.monotonic())
-        child.line.send((replace(state, fetch_lags=None), state.fetch_lags is not None))
-        while (reply := child.receive(limit)) == ("lags wanted",):
-            child.line.send(state.fetch_lags() if state.fetch_lags else {})
-        match reply:
+        child.line.send(state)
+        match child.receive(limit):
             case ("answered", assignment):
                 violation = AssignmentUtils.find_violation(state, assignment)
                 child.line.send(violation.error if violation else AssignmentError.NONE)

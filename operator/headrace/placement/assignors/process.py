@@ -7,14 +7,12 @@ Nothing of the herder is imported here, which would take most of a second.
 """
 
 import sys
-from dataclasses import replace
 from importlib.metadata import EntryPoint
 from multiprocessing.connection import Connection
 from typing import Literal
 
 from headrace.assign import (
     DriverAssignment,
-    Lags,
     TaskAssignment,
     TaskAssignmentError,
     TaskAssignor,
@@ -48,14 +46,12 @@ def serve(entry: str, line: Connection) -> None:
     line.send(("ready",))
     while True:
         try:
-            state, lags_are_known = line.recv()
+            state = line.recv()
         except (EOFError, OSError):
             return
         if assignor is None:
             line.send(("failed", failure))
             continue
-        if lags_are_known:
-            state = replace(state, fetch_lags=lambda: _fetch_lags(line))
         try:
             answer = assignor.assign(state)
             line.send(("answered", _plain(answer)))
@@ -71,21 +67,13 @@ def _raised(error: Exception) -> str:
     return f"raised {type(error).__name__}: {error}"
 
 
-def _fetch_lags(line: Connection) -> Lags:
-    line.send(("lags wanted",))
-    lags: Lags = line.recv()
-    return lags
-
-
 def _plain(answer: TaskAssignment) -> TaskAssignment:
     """The answer made of our own types: the other end shall not need to import the plug-in."""
     if not isinstance(answer, TaskAssignment):
         raise TypeError(f"assign() must return a TaskAssignment, got {type(answer).__name__}")
     return TaskAssignment(
         {
-            str(name): DriverAssignment(
-                _ids(given.active), _ids(given.standby), _ids(given.warm_up)
-            )
+            str(name): DriverAssignment(_ids(given.active), _ids(given.standby))
             for name, given in answer.drivers.items()
         },
         _ids(answer.waiting),
