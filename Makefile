@@ -120,7 +120,7 @@ images: $(INSTALLED)  ## build the images headrace and headrace-spark, by Docker
 images-test: $(INSTALLED)  ## those and the tests' brokers, with archives for the tests' cluster in dist/images
 	cd tools && $(CURDIR)/$(BIN)/python -m images test
 
-push: $(INSTALLED)  ## build and push both: make push REGISTRY=registry.example/team
+push: $(INSTALLED)  ## build and push both and the chart: make push REGISTRY=registry.example/team
 	@cd tools && $(CURDIR)/$(BIN)/python -m images push "$(REGISTRY)"
 
 sbom: $(INSTALLED)  ## list what is inside both (SPDX) and its licences, in dist/images

@@ -9,6 +9,7 @@ import click
 from headrace.errors import Fatal, HeadraceError
 from images.base import STAND_IN, have_base
 from images.catalogue import BASE, KAFKA, PRODUCT, TOOLCHAIN, Image, of_platform
+from images.chart import find_helm, push_chart
 from images.engine import CONSOLE, Engine, find_engine
 from images.sbom import describe
 from images.secrets import secrets
@@ -36,13 +37,13 @@ def test() -> None:
 @main.command()
 @click.argument("registry")
 def push(registry: str) -> None:
-    """Push the product's images to REGISTRY, such as registry.example/team."""
+    """Push the product's images and the chart to REGISTRY, such as registry.example/team."""
     if not registry:
         raise click.UsageError(
             "say where to push: make push REGISTRY=registry.example/team (log in before, with "
             "`docker login` or `buildah login`)"
         )
-    product = _product()
+    product, helm = _product(), find_helm()
     engine = _build(product)
     if any(engine.label(image, STAND_IN) for image in product):
         raise Fatal(
@@ -54,6 +55,7 @@ def push(registry: str) -> None:
         CONSOLE.print(f"Pushing {name}")
         digest = engine.push(image, name)
         CONSOLE.print(f"{name.rpartition(':')[0]}@{digest}")
+    CONSOLE.print(push_chart(helm, registry))
 
 
 @main.command()
