@@ -11,9 +11,11 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from headrace.api import AuthenticationType, ClusterAccess
+from headrace.api import AuthenticationType, ClusterAccess, OAuth
 from headrace.errors import InvalidSpec
-from headrace.kafka import MECHANISMS, protocol, read_credentials
+from headrace.kafka import MECHANISMS, Credentials, protocol, read_credentials
+
+_OAUTH = "org.apache.kafka.common.security.oauthbearer"
 
 _LOGIN_MODULES = {
     AuthenticationType.PLAIN: "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -26,7 +28,10 @@ def security_options(cluster: ClusterAccess) -> dict[str, str]:
     """Options of Spark's Kafka source; raises ``SecretMissing``, ``InvalidSpec`` for a bad key."""
     credentials = read_credentials(cluster)
     settings = {"security.protocol": protocol(cluster)}
-    if login := cluster.spec.authentication:
+    login = cluster.spec.authentication
+    if login is not None and login.oauth is not None:
+        settings |= _token_settings(login.oauth, credentials)
+    elif login is not None:
         module = _LOGIN_MODULES[login.type]
         settings |= {
             "sasl.mechanism": MECHANISMS[login.type],
@@ -49,9 +54,30 @@ def security_options(cluster: ClusterAccess) -> dict[str, str]:
     return {f"kafka.{name}": value for name, value in settings.items()}
 
 
+def _token_settings(oauth: OAuth, credentials: Credentials) -> dict[str, str]:
+    """Kafka's own client asks for tokens by itself (KIP-768). From its version 3.9.1 on it may be
+    kept from that by the system property org.apache.kafka.sasl.oauthbearer.allowed.urls."""
+    options = {"clientId": oauth.client_id, "clientSecret": credentials.client_secret}
+    if oauth.scope is not None:
+        options["scope"] = oauth.scope
+    options |= {f"extension_{name}": value for name, value in oauth.extensions.items()}
+    if credentials.token_trusted:
+        options["ssl.truststore.type"] = "PEM"
+        options["ssl.truststore.certificates"] = credentials.token_trusted
+    written = " ".join(f"{name}={_quoted(value)}" for name, value in options.items())
+    return {
+        "sasl.mechanism": MECHANISMS[AuthenticationType.OAUTH_BEARER],
+        "sasl.oauthbearer.token.endpoint.url": oauth.token_endpoint,
+        "sasl.oauthbearer.header.urlencode": "true",
+        "sasl.login.callback.handler.class": f"{_OAUTH}.OAuthBearerLoginCallbackHandler",
+        "sasl.jaas.config": f"{_OAUTH}.OAuthBearerLoginModule required {written};",
+    }
+
+
 def _quoted(text: str) -> str:
     """As a JAAS configuration takes text."""
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
 
 
 def _pkcs8(cluster: ClusterAccess, key: str) -> str:

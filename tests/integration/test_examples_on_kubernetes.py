@@ -35,6 +35,7 @@ EXPECTED = {
     "flow.yaml": {"orders": ("SourceUnreachable", "127.0.0.1:2")},
     "migration.yaml": {"migration": ("SourceUnreachable", "127.0.0.1:2")},
     "mirror-maker-2.yaml": {"judged": ("TestRunning", "probe")},
+    "oauth-flow.yaml": {"oauth-orders": ("AuthenticationFailed", "Secret idp-ca")},
     "secure-flow.yaml": {"secure-orders": ("TlsFailed", "Secret east-ca")},
 }
 """Reason of Ready, and a word of its message, where the brokers do not exist."""

@@ -21,11 +21,8 @@ from headrace.sandbox import Cluster
 
 Wait = Callable[..., Any]
 LONG_S = 120.0
-OAUTH = {"authentication": {"type": "OAuthBearer"}}
 
 ASKED = {
-    "source": (manifests.EAST | OAUTH, "must be Plain or ScramSha256 or ScramSha512"),
-    "target": (manifests.WEST | OAUTH, "must be Plain or ScramSha256 or ScramSha512"),
     "delivery": ("ExactlyOnce", "must be AtLeastOnce"),
 }
 """A field of a flow, a value of it that is not built, and what the API server says."""
@@ -49,22 +46,6 @@ def test_all_that_is_not_built_is_named_with_what_to_do(resources: Resources) ->
         with pytest.raises(KubectlError, match=f"{sentence}.*: nothing else is built yet"):
             resources.apply(manifests.flow(name.lower(), **{name: value}))
     assert resources.get("deployments")["items"] == []
-
-
-def test_a_mirror_test_that_asks_for_too_much_is_stalled(
-    resources: Resources, wait_until: Wait
-) -> None:
-    source = manifests.EAST | {"authentication": {"type": "OAuthBearer"}}
-    resources.apply(manifests.mirror_test_of_another("anyhow", source=source))
-
-    def stalled() -> dict[str, str]:
-        status = resources.get("mtest", "anyhow").get("status", {})
-        return next((c for c in status.get("conditions", []) if c["type"] == "Stalled"), {})
-
-    found = wait_until(stalled, within_s=LONG_S)
-    assert found["reason"] == "NotBuilt"
-    assert "spec.source.authentication.type: OAuthBearer is not built yet" in found["message"]
-    assert resources.get("jobs")["items"] == []
 
 
 def test_running_paused_stopped_and_on(

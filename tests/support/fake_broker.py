@@ -247,6 +247,6 @@ def connect(
 ) -> Connection:
     """A connection to it, open and logged in."""
     spec = ClusterSpec(alias="east", bootstrap_servers=f"127.0.0.1:{broker.port}")
-    security = Security(access or ClusterAccess(spec), token=lambda: "a token")
+    security = Security(access or ClusterAccess(spec))
     opener = Opener(loop, security, Buffers(), Settings(**settings))
     return loop.wait(start(opener.open(Server("127.0.0.1", broker.port))), WITHIN_S)

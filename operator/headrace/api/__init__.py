@@ -7,8 +7,9 @@ docs/reference.md.
 """
 
 from headrace.api.access import ClusterAccess
+from headrace.api.authentication import AuthenticationType, OAuth
 from headrace.api.chaos import ChaosAction, ChaosStep, Side
-from headrace.api.cluster import AuthenticationType, ClusterSpec, SecretUse, TargetClusterSpec
+from headrace.api.cluster import ClusterSpec, TargetClusterSpec
 from headrace.api.conditions import Readiness, condition, conditions_of, dated
 from headrace.api.flow import (
     READ_AT_START,
@@ -78,6 +79,7 @@ from headrace.api.pauses import PausedPartitions, Pauses, partitions_text
 from headrace.api.ranges import format_ranges, parse_ranges
 from headrace.api.resets import Resets, time_text
 from headrace.api.secret import Secret
+from headrace.api.secret_key import SecretUse
 from headrace.api.task import (
     ReplicationTask,
     ReplicationTaskSpec,
@@ -144,6 +146,7 @@ __all__ = [
     "Mistake",
     "Model",
     "Mover",
+    "OAuth",
     "ObjectMeta",
     "OnDataLoss",
     "OnRecordError",

@@ -1,23 +1,15 @@
 """A Kafka cluster as a flow or a test names it: where it is, and how to connect."""
 
 from collections.abc import Iterator
-from enum import StrEnum
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from pydantic import Field
 
+from headrace.api.authentication import Authentication
 from headrace.api.client_settings import OWNED_RULES, owner_of
 from headrace.api.extensions import Rule
-from headrace.api.model import (
-    Breach,
-    Label,
-    Matching,
-    Model,
-    Name,
-    Text,
-    Unquoted,
-    Whole,
-)
+from headrace.api.model import Breach, Label, Matching, Model, Name, Unquoted, Whole
+from headrace.api.secret_key import SecretKey, SecretKeyRef, SecretUse
 
 _HOST = r"([\w.-]+|\[[0-9a-fA-F:.]+\])"
 _PORT = r"([1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])"
@@ -29,22 +21,6 @@ Servers = Annotated[
         f"{_SERVER}(,{_SERVER})*", "must be host:port, or several of them separated by commas"
     ),
 ]
-KEY = r"\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]*"
-"""A Secret's key is a file's name where it is mounted: it cannot be '.', nor begin with '..'."""
-SecretKey = Annotated[
-    str,
-    Field(max_length=253),
-    Matching(KEY, "must be a Secret's key: letters, digits, '-', '_', '.'"),
-]
-
-
-class SecretKeyRef(Model):
-    """One value in a Secret of the same namespace."""
-
-    secret_name: Name
-    """Name of the Secret."""
-    key: SecretKey
-    """Key in the Secret's data."""
 
 
 class ClientCertificate(Model):
@@ -65,54 +41,6 @@ class Tls(Model):
     """Certificate authorities to trust, PEM; none: the system's."""
     client_certificate: ClientCertificate | None = None
     """The client's own certificate, where brokers ask for one."""
-
-
-class AuthenticationType(StrEnum):
-    """SASL mechanism."""
-
-    PLAIN = "Plain"
-    SCRAM_SHA_256 = "ScramSha256"
-    SCRAM_SHA_512 = "ScramSha512"
-    OAUTH_BEARER = "OAuthBearer"
-
-
-_FOR_A_PASSWORD = "is required with type: Plain, ScramSha256 or ScramSha512"
-
-
-class Authentication(Model):
-    """How a client authenticates (SASL)."""
-
-    type: AuthenticationType
-    """Mechanism."""
-    username: Annotated[Text, Field(min_length=1)] | None = None
-    """User; required by Plain, ScramSha256 and ScramSha512."""
-    password: SecretKeyRef | None = None
-    """Where the password is; required by Plain, ScramSha256 and ScramSha512."""
-
-    rules = tuple(
-        Rule(
-            f"self.type == 'OAuthBearer' || has(self.{field})",
-            _FOR_A_PASSWORD,
-            at=field,
-            reason="FieldValueRequired",
-        )
-        for field in ("username", "password")
-    )
-
-    def _breaches(self) -> Iterator[Breach]:
-        if self.type is not AuthenticationType.OAUTH_BEARER:
-            for field, value in (("username", self.username), ("password", self.password)):
-                if value is None:
-                    yield Breach((field,), _FOR_A_PASSWORD)
-
-
-class SecretUse(NamedTuple):
-    """A key of a Secret, and the field that wants it."""
-
-    field: str
-    """Relative to the cluster: ``authentication.password``."""
-    secret_name: str
-    key: str
 
 
 class ClusterSpec(Model):
@@ -142,8 +70,8 @@ class ClusterSpec(Model):
                 field = "tls.clientCertificate"
                 yield SecretUse(f"{field}.certificateKey", own.secret_name, own.certificate_key)
                 yield SecretUse(f"{field}.privateKeyKey", own.secret_name, own.private_key_key)
-        if self.authentication and (password := self.authentication.password):
-            yield SecretUse("authentication.password", password.secret_name, password.key)
+        if self.authentication is not None:
+            yield from self.authentication.uses()
 
     def _breaches(self) -> Iterator[Breach]:
         for setting in self.config:

@@ -16,11 +16,11 @@ from headrace.api.model import Model
 from headrace.api.partitions import TopicPartitions
 from headrace.api.structural import default_text
 from headrace.api.task import ReplicationTask
-from headrace.api.unbuilt import FLOW, TEST, Part, words
+from headrace.api.unbuilt import FLOW, Part, words
 
 KINDS: tuple[tuple[type[Model], tuple[Part, ...]], ...] = (
     (ReplicationFlow, FLOW),
-    (MirrorTest, TEST),
+    (MirrorTest, ()),
     (ReplicationTask, ()),
 )
 SHARED: tuple[type[Model], ...] = (

@@ -7,9 +7,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from headrace.api.cluster import KEY
 from headrace.api.meta import ObjectMeta
 from headrace.api.model import Breach, Flag, Model
+from headrace.api.secret_key import KEY
 
 _KEY_RULE = "must be a Secret's key: letters, digits, '-', '_', '.'"
 

@@ -1,6 +1,6 @@
 """What a manifest may ask for and this version does not do yet.
 
-Such a value is refused by ``headrace run`` and ``headrace verify``, and by the operator; no default
+Such a value is refused by ``headrace run`` and by the operator; no default
 is one. What only Kubernetes uses (drivers.resources, drivers.podTemplate, schedule, spark ...) is
 not refused: standalone has no use for it.
 """
@@ -12,13 +12,8 @@ from typing import Any, get_args
 
 from pydantic_core import PydanticUndefined
 
-from headrace.api.cluster import AuthenticationType
 from headrace.api.extensions import Rule
-from headrace.api.flow import (
-    Delivery,
-    ReplicationFlow,
-)
-from headrace.api.mirror_test import MirrorTest
+from headrace.api.flow import Delivery, ReplicationFlow
 from headrace.api.mistakes import Key, path_text
 from headrace.api.model import Model
 
@@ -32,22 +27,7 @@ class Part:
     """The values that are built, or that ask for nothing."""
 
 
-_PASSWORDS = (
-    AuthenticationType.PLAIN,
-    AuthenticationType.SCRAM_SHA_256,
-    AuthenticationType.SCRAM_SHA_512,
-)
-
-FLOW = (
-    Part("source.authentication.type", built=_PASSWORDS),
-    Part("target.authentication.type", built=_PASSWORDS),
-    Part("delivery", built=(Delivery.AT_LEAST_ONCE,)),
-)
-
-TEST = (
-    Part("source.authentication.type", built=_PASSWORDS),
-    Part("target.authentication.type", built=_PASSWORDS),
-)
+FLOW = (Part("delivery", built=(Delivery.AT_LEAST_ONCE,)),)
 
 
 @dataclass(frozen=True)
@@ -60,11 +40,11 @@ class Unbuilt:
     """The field of each of ``refused``."""
 
 
-def unbuilt(subject: ReplicationFlow | MirrorTest) -> Unbuilt:
-    """What ``subject`` asks for that this version does not do."""
+def unbuilt(flow: ReplicationFlow) -> Unbuilt:
+    """What ``flow`` asks for that this version does not do."""
     refused: list[tuple[str, tuple[Key, ...]]] = []
-    for part in FLOW if isinstance(subject, ReplicationFlow) else TEST:
-        for asked in _values(subject.spec, part.field):
+    for part in FLOW:
+        for asked in _values(flow.spec, part.field):
             if asked.value not in part.built:
                 refused.append((_sentence(asked, part.built), asked.path))
     sentences, places = zip(*refused, strict=True) if refused else ((), ())

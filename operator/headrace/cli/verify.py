@@ -15,7 +15,6 @@ from headrace.api import (
     ReplicationFlow,
     Verdict,
     load,
-    unbuilt,
 )
 from headrace.chaos import refused as cannot_break
 from headrace.cli.command_faults import refused as untrusted
@@ -153,8 +152,7 @@ def _the_test(manifest: Manifest, file: Path, name: str | None, run_commands: bo
         names = ", ".join(test.metadata.name for test in manifest.tests) or "none"
         raise InvalidSpec(f"{file} holds these MirrorTests: {names}; say which with --name")
     test = tests[0]
-    parts = unbuilt(test)
-    refused = [*zip(parts.places, parts.refused, strict=True), *cannot_break(test.spec.chaos)]
+    refused = [*cannot_break(test.spec.chaos)]
     if not run_commands:
         refused += untrusted(test.spec.chaos)
     if refused:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Set
 from concurrent.futures import Executor
 
 from headrace.api import TopicPartition, partitions_text
+from headrace.connect.lanes import Lanes
 from headrace.connect.losses import DataLoss, sentence
 from headrace.connect.preparing import Preparing
 from headrace.connect.record_errors import RecordErrors
@@ -29,7 +30,8 @@ class Copying:
         self._ownership = task.life.ownership
         self._progress, self._contested = task.progress, task.contested
         self._record_errors = RecordErrors(task.flow, task.id, task.reported, task.log)
-        self.preparing = Preparing(task, self._record_errors, pool)
+        self._lanes = Lanes(self._make_lane, pool)
+        self.preparing = Preparing(task, self._record_errors, self._lanes, pool)
         self._flow = task.flow.flow
         self._stalls_seen = 0
 
@@ -82,7 +84,7 @@ class Copying:
         waiting = self.retries.waiting | self._contested.waiting
         missing = self.partitions - self.opened - waiting
         if missing or not self._ownership.epoch:
-            self.preparing.restore(missing, self.owned)
+            self.preparing.restore(missing, self.owned, with_lane=self.lane is None)
 
     def open_restored(self, *, claimed: bool) -> bool:
         """Open what is restored; whether there was something. ``claimed``: for the first time since
@@ -93,7 +95,7 @@ class Copying:
             starts, put_off = self.preparing.take()
             if claimed and not starts:
                 _raise_first(put_off)
-            lane = self.lane or self._make_lane()
+            lane = self.lane or self._take_lane()
         except Retriable as error:
             self._life.retrying(error)
             self.preparing.back_off()
@@ -135,19 +137,25 @@ class Copying:
             raise stopped[min(self.partitions)]
         return {at: start for at, start in starts.items() if at not in waiting}
 
+    def prepare_lane(self) -> None:
+        """In a pool, before ``warm_up``."""
+        self._lanes.prepare()
+
     def warm_up(self) -> None:
         """Have a lane before it is needed: its clients connect by themselves."""
         if self.lane is None:
-            self.lane = self._make_lane()
+            self.lane = self._take_lane()
 
-    def _make_lane(self) -> Lane:
-        # Behind a restore, or a standby's warm-up: which mover it is was found out there.
-        lane = self._context.mover.lane(
-            self._task.id, self._broker_away, self._task.reported.copied
-        )
+    def _take_lane(self) -> Lane:
+        lane = self._lanes.take()
         assert self._context.choice is not None
         self._life.observe(mover=self._context.choice.mover)
         return lane
+
+    def _make_lane(self) -> Lane:
+        return self._context.mover.lane(
+            self._task.id, self._broker_away, self._task.reported.copied
+        )
 
     def _broker_away(self, message: str) -> None:
         self._life.note(Retriable(f"{message}; trying again"))
@@ -218,13 +226,18 @@ class Copying:
 
     # End.
 
+    def give_up(self) -> Lane | None:
+        """The lane that is to be freed, of a task that failed."""
+        self._lanes.end()
+        lane, self.lane = self.lane, None
+        return lane
+
     def end(self) -> tuple[Lane | None, Lane | None]:
         """The lane to be closed, and the one that the pool is about to close; it has none then."""
         settling = self.preparing.settling
         if settling and not settling.closed.is_set() and self.preparing.cancel():
             self.lane = settling  # no thread was free to settle it
-        lane, self.lane = self.lane, None
-        return lane, settling
+        return self.give_up(), settling
 
 
 def _raise_first(errors: Mapping[TopicPartition, HeadraceError]) -> None:

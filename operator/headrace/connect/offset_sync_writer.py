@@ -42,6 +42,7 @@ class OffsetSyncWriter:
         """Make the topic if it is absent."""
         try:
             ensure_offset_syncs_topic(self._admin, self.topic)
+            self._producer.get()  # here: that may take a second
         except HeadraceError as error:
             self._failed(str(error))
             raise

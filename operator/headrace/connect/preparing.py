@@ -1,12 +1,13 @@
 """Where the partitions of a source task go on: a pool restores them, or settles the lane that they
 had. Both wait for brokers."""
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 from concurrent.futures import Executor
 from functools import partial
 
 from headrace.api import TopicPartition
 from headrace.connect.background import BackgroundStep
+from headrace.connect.lanes import Lanes
 from headrace.connect.record_errors import RecordErrors
 from headrace.connect.restoring import epoch_floor, restore
 from headrace.connect.settling import settle, store_settled
@@ -19,17 +20,29 @@ from headrace.movers import Lane
 class Preparing(BackgroundStep[Restored]):
     """One step at a time: claim and restore, settle a lane, or store what was settled."""
 
-    def __init__(self, task: TaskContext, record_errors: RecordErrors, pool: Executor) -> None:
+    def __init__(
+        self, task: TaskContext, record_errors: RecordErrors, lanes: Lanes, pool: Executor
+    ) -> None:
         super().__init__(pool, task.flow.clock)
+        self._lanes = lanes
         self._context, self._ownership = task.flow, task.life.ownership
         self._progress, self._contested = task.progress, task.contested
         self._record_errors = record_errors
         self.settling: Lane | None = None
         """The lane that is settled, until partitions were opened on the next one."""
 
-    def restore(self, missing: Set[TopicPartition], owned: frozenset[TopicPartition]) -> None:
-        """Claim the unit if need be, and restore what is ``missing``."""
-        self.start(partial(self._claim_and_restore, missing, owned))
+    def restore(
+        self, missing: Set[TopicPartition], owned: frozenset[TopicPartition], *, with_lane: bool
+    ) -> None:
+        """Claim the unit if need be, and restore what is ``missing``; ``with_lane``: there is none
+        to open it on."""
+        step = partial(self._claim_and_restore, missing, owned)
+        self.start(partial(self._with_lane, step) if with_lane else step)
+
+    def _with_lane(self, step: Callable[[], Restored]) -> Restored:
+        restored = step()
+        self._lanes.prepare()  # behind it: which mover it is was found out there
+        return restored
 
     def _claim_and_restore(
         self, partitions: Set[TopicPartition], owned: frozenset[TopicPartition]
@@ -51,7 +64,8 @@ class Preparing(BackgroundStep[Restored]):
         """Settle a lane that is given up; all but what ``failed`` goes on from there."""
         self.settling = lane
         settling = partial(settle, self._context, self._progress, self._record_errors)
-        self.start(partial(settling, lane, owned, failed=failed))
+        step = partial(settling, lane, owned, failed=failed)
+        self.start(partial(self._with_lane, step))
 
     def settled_is_stored(self, owned: frozenset[TopicPartition]) -> bool:
         """Whether what closed lanes have acknowledged is stored; tries again when it was not."""

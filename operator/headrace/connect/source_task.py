@@ -190,8 +190,7 @@ class SourceTask:
         """Keep the reason; a task that another driver owns is closed without one."""
         self._task.reported.lost(self._task.progress.losses)
         self._copying.follow_flow()  # what changes from now on supersedes it
-        lane, self._copying.lane = self._copying.lane, None
-        if lane is not None:
+        if (lane := self._copying.give_up()) is not None:
             self._releasing.free(lane)
         self._life.end(error)
 

@@ -4,6 +4,7 @@ import random
 from concurrent.futures import Executor
 from functools import partial
 
+from headrace.api import TopicPartition
 from headrace.connect.background import BackgroundStep
 from headrace.connect.copying import Copying
 from headrace.connect.restoring import warm_up
@@ -26,7 +27,8 @@ class Standby:
     def advance(self) -> bool:
         """Send what is due, and have clients once brokers answer; whether they do."""
         if self._asking.due:
-            self._asking.start(partial(warm_up, self._context, self._copying.partitions))
+            has_lane = self._copying.lane is not None
+            self._asking.start(partial(self._warm_up, self._copying.partitions, has_lane))
         if self._asking.done:
             try:
                 self._asking.take()
@@ -39,3 +41,8 @@ class Standby:
                 self._asking.succeeded()
                 self._asking.put_off(_INTERVAL_S)
         return self._life.error is None
+
+    def _warm_up(self, partitions: frozenset[TopicPartition], has_lane: bool) -> None:
+        warm_up(self._context, partitions)
+        if not has_lane:
+            self._copying.prepare_lane()

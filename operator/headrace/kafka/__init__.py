@@ -21,6 +21,7 @@ from headrace.kafka.clients import (
     unassign,
 )
 from headrace.kafka.credentials import Credentials, read_credentials
+from headrace.kafka.diagnosis import in_words
 from headrace.kafka.errors import (
     AccessDenied,
     GroupActive,
@@ -67,6 +68,7 @@ __all__ = [
     "diverged_at",
     "ensure_topic",
     "fetched_end",
+    "in_words",
     "make_consumer",
     "make_producer",
     "principal_of",

@@ -12,8 +12,9 @@ from headrace.api import ClusterAccess
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.clients import client_config, construct
 from headrace.kafka.diagnosis import diagnose, is_advertised
-from headrace.kafka.errors import translate
+from headrace.kafka.errors import AuthenticationFailed, translate
 from headrace.kafka.renewal import Renewed
+from headrace.kafka.tokens import tokens_of
 
 T = TypeVar("T")
 
@@ -96,7 +97,7 @@ class Requests:
 
     def _unreachable(self, tried: str) -> HeadraceError | None:
         """Why nothing can answer, long before the client gives up."""
-        self.client.poll(0)
+        self._poll()
         failed = self._all_down
         if failed is None and not self.served and self._client_error is not None:
             failed = (
@@ -108,17 +109,28 @@ class Requests:
 
     def failed(self, error: KafkaError | KafkaException, tried: str) -> HeadraceError:
         """Our error for the client's, with what is known of the connections."""
-        self.client.poll(0)  # receive what happened meanwhile
+        self._poll()
         reason: KafkaError = error if isinstance(error, KafkaError) else error.args[0]
         if reason.code() in _UNANSWERED:
             self._renew()
         return self._diagnosed(tried, error)
 
+    def _poll(self) -> None:
+        """Receive what happened meanwhile; a client that is given up is not replaced for that."""
+        if (client := self._renewed.current) is not None:
+            client.poll(0)
+
     def _renew(self) -> None:
         """Have a new client make the next request. This one may never connect again: so librdkafka
         does after a broker that is fenced has answered with no brokers (its issue 5301)."""
-        self._renewed.discard(self.client)
+        self._renewed.forget()
 
     def _diagnosed(self, tried: str, error: KafkaError | KafkaException) -> HeadraceError:
         reported = self._client_error or self._advertised
-        return diagnose(self._cluster, tried, translate(error, tried), reported)
+        failure = diagnose(self._cluster, tried, translate(error, tried), reported)
+        tokens = tokens_of(self._cluster)
+        if tokens is not None and isinstance(failure, AuthenticationFailed):
+            # The client keeps its token for most of the token's life, and brokers refuse it.
+            tokens.discard()
+            self._renew()
+        return failure

@@ -1,6 +1,7 @@
 """Passwords and certificates, read from the folder of Secrets."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from headrace.api import ClusterAccess, SecretUse
@@ -18,6 +19,10 @@ class Credentials:
     private_key: str = ""
     """Its private key, PEM."""
     password: str = ""
+    client_secret: str = ""
+    """The client's own at the token endpoint."""
+    token_trusted: str = ""
+    """Certificate authorities of the token endpoint, PEM."""
 
     @property
     def digest(self) -> str:
@@ -30,14 +35,19 @@ class Credentials:
 def read_credentials(cluster: ClusterAccess) -> Credentials:
     """Read the files as they are now; ``SecretMissing`` names the Secret, the key and the field."""
     found = {use.field: _read(cluster, use) for use in cluster.spec.uses()}
-    trusted = [found[field] for field in found if field.startswith("tls.trustedCertificates")]
     return Credentials(
-        trusted="\n".join(trusted),
+        trusted=_joined(found, "tls.trustedCertificates"),
         certificate=found.get("tls.clientCertificate.certificateKey", ""),
         private_key=found.get("tls.clientCertificate.privateKeyKey", ""),
         # An editor or `echo` ends the line; no password does.
         password=found.get("authentication.password", "").rstrip("\r\n"),
+        client_secret=found.get("authentication.oauth.clientSecret", "").rstrip("\r\n"),
+        token_trusted=_joined(found, "authentication.oauth.trustedCertificates"),
     )
+
+
+def _joined(found: Mapping[str, str], list_: str) -> str:
+    return "\n".join(text for field, text in found.items() if field.startswith(list_))
 
 
 def _read(cluster: ClusterAccess, use: SecretUse) -> str:

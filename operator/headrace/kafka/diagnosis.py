@@ -20,9 +20,11 @@ from headrace.kafka.errors import (
     AuthenticationFailed,
     SecretMissing,
     TlsFailed,
+    TokenUnavailable,
     Unreachable,
     words,
 )
+from headrace.kafka.tokens import token_trouble
 
 _TIMEOUT_S = 2.0
 _FROZEN = (
@@ -44,9 +46,8 @@ def diagnose(
     """
     if not isinstance(failure, Unreachable | AuthenticationFailed | TlsFailed):
         return failure
-    if client_error is not None and client_error.code() == KafkaError._AUTHENTICATION:
-        advice = _login_advice(cluster, client_error)
-        return AuthenticationFailed(f"could not {tried}: {words(client_error)}; {advice}")
+    if why_no_login := _login_trouble(cluster, tried, client_error):
+        return why_no_login
     if (server := _listening(cluster)) is None:
         return Unreachable(f"could not {tried}: {_why_none_listens(cluster)}")
     if why := _tls_trouble(cluster, server, client_error):
@@ -54,6 +55,22 @@ def diagnose(
     if isinstance(failure, Unreachable) and (why := _broker_trouble(cluster, server, client_error)):
         return Unreachable(f"could not {tried}: {why}")
     return failure
+
+
+def _login_trouble(
+    cluster: ClusterAccess, tried: str, client_error: KafkaError | None
+) -> AuthenticationFailed | None:
+    if (trouble := token_trouble(cluster)) is not None:
+        return TokenUnavailable(f"could not {tried}: {trouble}")
+    if client_error is None or client_error.code() != KafkaError._AUTHENTICATION:
+        return None
+    advice = _login_advice(cluster, client_error)
+    return AuthenticationFailed(f"could not {tried}: {words(client_error)}; {advice}")
+
+
+def in_words(cluster: ClusterAccess, error: KafkaError) -> str:
+    """What the client says of its connections to a cluster, as a sentence."""
+    return f"{cluster.alias}: {token_trouble(cluster) or words(error)}"
 
 
 def is_advertised(cluster: ClusterAccess, client_error: KafkaError) -> bool:
@@ -153,6 +170,12 @@ def _login_advice(cluster: ClusterAccess, client_error: KafkaError) -> str:
     if "Request not valid in current SASL state" in client_error.str():
         return f"the listener wants no login; leave {cluster.field}.authentication out"
     login = cluster.spec.authentication
+    if login is not None and login.oauth is not None:
+        return (
+            f"the brokers refuse the token of client {login.oauth.client_id}; check "
+            f"{cluster.field}.authentication.oauth beside the issuer, audience and keys that the "
+            "brokers expect: their log says which does not fit"
+        )
     if login is None or login.password is None:
         return f"check {cluster.field}.authentication"
     return (

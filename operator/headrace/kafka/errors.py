@@ -32,6 +32,10 @@ class AuthenticationFailed(AccessDenied):
     reason = Reason.AUTHENTICATION_FAILED
 
 
+class TokenUnavailable(AuthenticationFailed):
+    """The token endpoint of OAUTHBEARER gives no token."""
+
+
 class TlsFailed(AccessDenied):
     """There is no encrypted connection that both sides accept."""
 

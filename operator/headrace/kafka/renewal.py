@@ -68,6 +68,16 @@ class Renewed(Generic[Client]):
                 self._client = self._make()
             return self._client
 
+    @property
+    def current(self) -> Client | None:
+        """The client, if there is one now."""
+        return self._client
+
+    def forget(self) -> None:
+        """Whatever client there is: the next one that is asked for is a new one."""
+        with self._making:
+            self._client = None
+
     def discard(self, client: Client) -> None:
         """That client is of no more use: the next one that is asked for is a new one."""
         with self._making:

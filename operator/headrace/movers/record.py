@@ -8,7 +8,7 @@ from headrace.api import ClusterAccess, TopicPartition
 from headrace.assign import TaskId
 from headrace.clock import Clock
 from headrace.errors import Retriable
-from headrace.kafka import KafkaError, Message, Renewal, translated, words
+from headrace.kafka import KafkaError, Message, Renewal, in_words, translated
 from headrace.logs import get_logger
 from headrace.movers.backpressure import Backpressure
 from headrace.movers.clients import Clients
@@ -74,7 +74,7 @@ class RecordLane:
                 "queued.max.messages.kbytes": _PREFETCH_KIB,
                 "fetch.message.max.bytes": 1 << 20,
             },
-            on_error=lambda error: on_error(f"{source.alias}: {words(error)}"),
+            on_error=lambda error: on_error(in_words(source, error)),
         )
         self._reading = Reading(consumer, self._windows, task.name)
         # Gapless: after a record that the broker refuses none of its partition may be appended.
@@ -82,7 +82,7 @@ class RecordLane:
         producer = mover.clients.producer(
             target,
             {"enable.gapless.guarantee": True},
-            on_error=lambda error: on_error(f"{target.alias}: {words(error)}"),
+            on_error=lambda error: on_error(in_words(target, error)),
         )
         self._sending = Sending(producer, mover.clock, copied, task.name)
         self._backpressure = Backpressure(mover.clock)

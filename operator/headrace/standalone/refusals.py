@@ -50,9 +50,9 @@ def refuse(manifest: Manifest) -> Manifest:
 
 
 def _refused(found: ReplicationFlow | MirrorTest) -> Iterator[tuple[Path, str]]:
-    asked = unbuilt(found)
-    yield from zip(asked.places, asked.refused, strict=True)
     if isinstance(found, ReplicationFlow):
+        asked = unbuilt(found)
+        yield from zip(asked.places, asked.refused, strict=True)
         for path, check in _CHECKS:
             try:
                 check(found)

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from headrace.api import MirrorTest, ReplicationFlow, unbuilt
+from headrace.api import ReplicationFlow, unbuilt
 from headrace.api.unbuilt import Unbuilt
 
 
 def of_flow(**spec: Any) -> Unbuilt:
-    source = {"alias": "east", "bootstrapServers": "east:9092"} | spec.pop("source", {})
+    source = {"alias": "east", "bootstrapServers": "east:9092"}
     target = {"alias": "west", "bootstrapServers": "west:9092"}
     smallest = {"source": source, "target": target, "topics": {"include": ["orders"]}}
     return unbuilt(
@@ -17,23 +17,13 @@ def of_flow(**spec: Any) -> Unbuilt:
     )
 
 
-def of_test(**spec: Any) -> Unbuilt:
-    document = {"metadata": {"name": "orders"}, "spec": {"flowName": "orders"} | spec}
-    return unbuilt(MirrorTest.model_validate(document))
-
-
 def test_a_flow_that_asks_for_nothing_that_is_missing() -> None:
-    assert of_flow() == of_test() == Unbuilt(())
+    assert of_flow() == Unbuilt(())
 
 
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
-        (
-            {"source": {"authentication": {"type": "OAuthBearer"}}},
-            "spec.source.authentication.type: OAuthBearer is not built yet; "
-            "use Plain or ScramSha256 or ScramSha512",
-        ),
         (
             {"delivery": "ExactlyOnce"},
             "spec.delivery: ExactlyOnce is not built yet; use AtLeastOnce",
@@ -74,35 +64,3 @@ def test_what_a_flow_is_refused_for(spec: dict[str, Any], sentence: str) -> None
 )
 def test_what_a_flow_is_not_refused_for(spec: dict[str, Any]) -> None:
     assert of_flow(**spec).refused == ()
-
-
-@pytest.mark.parametrize(
-    ("spec", "sentence"),
-    [
-        (
-            {
-                "flowName": None,
-                "source": {"alias": "east", "bootstrapServers": "a:1", "tls": {}},
-                "target": {
-                    "alias": "west",
-                    "bootstrapServers": "b:1",
-                    "authentication": {"type": "OAuthBearer"},
-                },
-            },
-            "spec.target.authentication.type: OAuthBearer is not built yet; "
-            "use Plain or ScramSha256 or ScramSha512",
-        ),
-    ],
-)
-def test_what_a_test_is_refused_for(spec: dict[str, Any], sentence: str) -> None:
-    assert of_test(**spec) == Unbuilt((sentence,))
-
-
-def test_what_only_kubernetes_uses_is_accepted_in_a_test() -> None:
-    spec = {
-        "schedule": "@daily",
-        "suspend": True,
-        "spark": {"executors": 9},
-        "chaos": [{"atSeconds": 2, "action": "RollDrivers"}],
-    }
-    assert of_test(**spec) == Unbuilt(())

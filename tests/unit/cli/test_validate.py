@@ -63,9 +63,9 @@ BAD = {
         FLOW + "  delivery: ExactlyOnce\n",
         ":8: spec.delivery: ExactlyOnce is not built yet; use AtLeastOnce",
     ),
-    "not built, of a test": (
+    "tokens of nobody": (
         FLOW + TEST,
-        ":13: spec.source.authentication.type: OAuthBearer is not built yet; ",
+        ":13: spec.source.authentication.oauth: is required with type: OAuthBearer",
     ),
     "no such assignor": (
         FLOW + "  tasks:\n    max: 3\n    assignor: stikcy\n",

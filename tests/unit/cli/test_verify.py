@@ -96,17 +96,16 @@ def test_what_cannot_be_tested_is_refused(
 def test_a_refused_field_is_named_with_file_and_line(
     tmp_path: Path, nobody: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec = clusters(nobody)
-    spec["source"]["authentication"] = {"type": "OAuthBearer"}
-    test = manifest(**spec)
+    steps = [{"atSeconds": 1, "action": "RunCommand", "command": ["touch", "a"]}]
+    test = manifest(**clusters(nobody), chaos=steps)
     file = write(tmp_path, manifest("other", flowName="f"), test)
     assert main(["verify", file, "--name", "t"]) == Exit.USAGE
     line = next(
         number
         for number, text in enumerate(Path(file).read_text().splitlines(), 1)
-        if "OAuthBearer" in text
+        if "command" in text
     )
-    refused = f"{file}:{line}: spec.source.authentication.type: OAuthBearer is not built yet"
+    refused = f"{file}:{line}: spec.chaos[0].command: this test runs a program"
     assert refused in capsys.readouterr().err
 
 

@@ -344,17 +344,6 @@ def test_a_test_waits_for_its_flow() -> None:
     assert decide(of_a_flow(), flow=flow("True")).start is Stage.PROBE
 
 
-def test_what_is_not_built_is_said_and_not_started() -> None:
-    unbuilt = {
-        "alias": "east",
-        "bootstrapServers": "e:1",
-        "authentication": {"type": "OAuthBearer"},
-    }
-    step = decide(read(source=unbuilt))
-    assert (reason(step), reason(step, "Stalled"), step.start) == ("NotBuilt", "NotBuilt", None)
-    assert "spec.source.authentication.type: OAuthBearer is not built yet" in message(step)
-
-
 def test_the_load_waits_for_the_probe_but_not_for_ever() -> None:
     waits = decide(read(), jobs={Stage.PROBE: job(Stage.PROBE, active=1, ready=0)})
     assert (waits.start, waits.status.phase) == (None, MirrorTestPhase.PENDING)

@@ -32,6 +32,34 @@ def test_a_password_may_hold_anything(tmp_path: Path) -> None:
     }
 
 
+def test_kafkas_client_gets_its_own_tokens(tmp_path: Path) -> None:
+    (tmp_path / "idp").mkdir()
+    (tmp_path / "idp" / "secret").write_text('a"b\\c; d\n')
+    (tmp_path / "idp" / "ca.crt").write_text("ONE\nTWO\n")
+    login = {
+        "type": "OAuthBearer",
+        "oauth": {
+            "tokenEndpoint": "https://idp/token",
+            "clientId": "me",
+            "clientSecret": {"secretName": "idp", "key": "secret"},
+            "trustedCertificates": [{"secretName": "idp", "key": "ca.crt"}],
+            "scope": "read write",
+            "extensions": {"pool": "blue"},
+        },
+    }
+    package = "org.apache.kafka.common.security.oauthbearer"
+    assert security_options(access(tmp_path, authentication=login)) == {
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "kafka.sasl.oauthbearer.token.endpoint.url": "https://idp/token",
+        "kafka.sasl.oauthbearer.header.urlencode": "true",
+        "kafka.sasl.login.callback.handler.class": f"{package}.OAuthBearerLoginCallbackHandler",
+        "kafka.sasl.jaas.config": f"{package}.OAuthBearerLoginModule required "
+        r'clientId="me" clientSecret="a\"b\\c; d" scope="read write" extension_pool="blue" '
+        r'ssl.truststore.type="PEM" ssl.truststore.certificates="ONE\nTWO\n";',
+    }
+
+
 def test_a_private_key_becomes_one_that_java_reads(tmp_path: Path) -> None:
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     openssl = key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())

@@ -13,7 +13,6 @@ from headrace.api import (
     MirrorTestPhase,
     MirrorTestStatus,
     Reason,
-    unbuilt,
 )
 from headrace.controller.mirror_tests.ended import has_ended
 from headrace.controller.mirror_tests.facts import RunFacts, StageDecision, created_at, status_with
@@ -66,8 +65,6 @@ def has_begun(test: MirrorTest) -> bool:
 def _obstacle(facts: RunFacts) -> StageDecision | None:
     if has_begun(facts.test):
         return None
-    if refused := unbuilt(facts.test).refused:
-        return _waiting(facts, Reason.NOT_BUILT, "; ".join(refused), stalled=True)
     if any(step.action.is_of_machine for step in facts.test.spec.chaos):
         return _waiting(facts, Reason.NOT_BUILT, _ONE_MACHINE, stalled=True)
     if facts.breaks and not facts.may_break:

@@ -1,7 +1,7 @@
 """A cluster as a client sees it: its view, and one connection to each broker that is needed."""
 
 import random
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 
 from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
@@ -43,16 +43,14 @@ class Cluster:
         settings: Settings = Settings(),  # noqa: B008  # it is frozen
         *,
         buffers: Buffers | None = None,
-        token: Callable[[], str] | None = None,
     ) -> None:
-        """``token`` gives the current one for ``type: OAuthBearer``. ``buffers`` may be shared by
-        all clusters of a loop."""
+        """``buffers`` may be shared by all clusters of a loop."""
         self.loop = loop
         self.view = View()
         """What is known; ``refresh`` replaces it."""
         self.name = access.name
         """For messages."""
-        self._opener = Opener(loop, Security(access, token), buffers or Buffers(), settings)
+        self._opener = Opener(loop, Security(access), buffers or Buffers(), settings)
         self._bootstrap = [_server(one) for one in access.bootstrap_servers.split(",")]
         self._connections: dict[_Key, Reply[Connection]] = {}
         self._resting: dict[Server, tuple[Backoff, float]] = {}

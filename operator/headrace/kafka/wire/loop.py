@@ -98,8 +98,9 @@ class Loop:
         self.call_later(delay_s, lambda: reply.succeed(None))
         return reply
 
-    def in_thread(self, work: Callable[[], T]) -> Reply[T]:
-        """Do what may block, a look-up of a name, in the one thread that the loop has for it."""
+    def in_thread(self, work: Callable[[], T], *, alone: bool = False) -> Reply[T]:
+        """Do what may block, a look-up of a name, in the one thread that the loop has for it;
+        ``alone``: in a thread of its own, as it may take seconds."""
         reply: Reply[T] = Reply()
 
         def run() -> None:
@@ -111,6 +112,9 @@ class Loop:
             else:
                 self.call_from_thread(lambda: reply.succeed(result))
 
+        if alone:
+            threading.Thread(target=run, name="headrace-wire-login", daemon=True).start()
+            return reply
         if self._threads is None:
             self._threads = ThreadPoolExecutor(1, thread_name_prefix="headrace-wire-names")
         self._threads.submit(run)

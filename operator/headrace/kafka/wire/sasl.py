@@ -35,7 +35,8 @@ def _plain(login: Login) -> Exchange:
 
 def _oauth_bearer(login: Login) -> Exchange:
     """RFC 7628; a broker that refuses the token says why, and waits for one byte."""
-    answer = yield b"n,,\x01auth=Bearer " + login.password.encode() + b"\x01\x01"
+    more = "".join(f"{name}={value}\x01" for name, value in sorted(login.extensions.items()))
+    answer = yield f"n,,\x01auth=Bearer {login.password}\x01{more}\x01".encode()
     if answer:
         yield b"\x01"
         raise AuthenticationFailed(

@@ -2,14 +2,15 @@
 
 import ssl
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.api import AuthenticationType, ClusterAccess
-from headrace.errors import InvalidSpec
+from headrace.api import ClusterAccess
 from headrace.kafka.credentials import Credentials, read_credentials
 from headrace.kafka.security import MECHANISMS, unusable_files
+from headrace.kafka.tokens import tokens_of
+from headrace.kafka.wire.loop import Loop
 
 
 @dataclass(frozen=True, repr=False)
@@ -21,15 +22,16 @@ class Login:
     username: str = ""
     password: str = ""
     """Or the token of OAUTHBEARER."""
+    extensions: Mapping[str, str] = field(default_factory=dict)
+    """Of OAUTHBEARER: what the broker is sent with the token."""
 
 
 class Security:
     """Reads Secrets at each connection, so that a changed one needs no restart."""
 
-    def __init__(self, cluster: ClusterAccess, token: Callable[[], str] | None = None) -> None:
-        """``token`` gives the current one for ``type: OAuthBearer``; it must not block."""
+    def __init__(self, cluster: ClusterAccess) -> None:
         self._cluster = cluster
-        self._token = token
+        self._tokens = tokens_of(cluster)
         self._known: tuple[str, ssl.SSLContext] | None = None
 
     def context(self) -> ssl.SSLContext | None:
@@ -44,19 +46,23 @@ class Security:
             self._known = credentials.digest, _context(self._cluster, credentials)
         return self._known[1]
 
-    def login(self) -> Login | None:
-        """For the next login; ``None``: there is none. Raises ``SecretMissing``."""
+    async def login(self, loop: Loop) -> Login | None:
+        """For the next login; ``None``: there is none. Raises ``SecretMissing``,
+        ``TokenUnavailable``."""
         if (wanted := self._cluster.spec.authentication) is None:
             return None
-        if wanted.type is AuthenticationType.OAUTH_BEARER:
-            if self._token is None:
-                raise InvalidSpec(
-                    f"{self._cluster.field}.authentication: type OAuthBearer has no source of "
-                    "tokens here; use ScramSha512"
-                )
-            return Login("OAUTHBEARER", password=self._token())
+        if (tokens := self._tokens) is not None and (oauth := wanted.oauth) is not None:
+            if (token := tokens.at_hand()) is None:
+                token = await loop.in_thread(tokens.get, alone=True)
+            name = MECHANISMS[wanted.type]
+            return Login(name, oauth.client_id, token.value, oauth.extensions)
         password = read_credentials(self._cluster).password
         return Login(MECHANISMS[wanted.type], wanted.username or "", password)
+
+    def refused(self, login: Login) -> None:
+        """The broker takes it no more: another token may do better."""
+        if self._tokens is not None:
+            self._tokens.discard(login.password)
 
 
 def _context(cluster: ClusterAccess, credentials: Credentials) -> ssl.SSLContext:

@@ -19,6 +19,7 @@ from headrace.kafka.wire.security import Login, Security
 
 _OLD = "headrace needs brokers of Kafka 3.3 or newer"
 _UNSUPPORTED_VERSION = ErrorCode.unsupported_version.value.to_bytes(2, "big")
+_SHORTEST_SESSION_S = 0.02
 _LOGIN_REQUESTS = {SaslHandshakeRequest.__api_key__, SaslAuthenticateRequest.__api_key__}
 
 
@@ -28,9 +29,8 @@ async def begin_session(
     """Raises ``UnsupportedBroker``, ``AccessDenied``, ``ConnectionLost``."""
     connection.hold()
     await _check_versions(connection, timeout_s)
-    if (login := security.login()) is not None:
-        lifetime_s = await _log_in(connection, login, timeout_s)
-        _renew_later(loop, connection, security, lifetime_s, timeout_s)
+    if (login := await security.login(loop)) is not None:
+        await _log_in_for_good(loop, connection, security, login, timeout_s)
     connection.go_on()
 
 
@@ -81,6 +81,18 @@ def _readable_of_old(asked: Call[ApiVersionsResponse]) -> Call[ApiVersionsRespon
     return Call(asked.api_key, asked.version, asked.body, read)
 
 
+async def _log_in_for_good(
+    loop: Loop, connection: Connection, security: Security, login: Login, timeout_s: float
+) -> None:
+    """And see to it that it is renewed."""
+    try:
+        lifetime_s = await _log_in(connection, login, timeout_s)
+    except AuthenticationFailed:
+        security.refused(login)
+        raise
+    _renew_later(loop, connection, security, lifetime_s, timeout_s)
+
+
 async def _log_in(connection: Connection, login: Login, timeout_s: float) -> float:
     """How long the broker takes the login for good, in seconds; 0: for as long as it is open."""
     server = connection.server
@@ -121,7 +133,8 @@ def _renew_later(
     """Log in again before the broker ends the session (KIP-368), at 85 to 95 % of it, as Kafka's
     client does: not all at once."""
     if lifetime_s > 0:
-        delay_s = lifetime_s * random.uniform(0.85, 0.95)
+        # A token that could not be replaced is sent again until it expires: not ever more often.
+        delay_s = max(lifetime_s * random.uniform(0.85, 0.95), _SHORTEST_SESSION_S)
 
         def due() -> None:
             start(_renew(loop, connection, security, timeout_s))
@@ -133,10 +146,10 @@ async def _renew(loop: Loop, connection: Connection, security: Security, timeout
     if connection.closed_by is not None:
         return
     try:
+        login = await security.login(loop)  # first: a token endpoint may take seconds
         await connection.hold()
-        if (login := security.login()) is not None:
-            lifetime_s = await _log_in(connection, login, timeout_s)
-            _renew_later(loop, connection, security, lifetime_s, timeout_s)
+        if login is not None:
+            await _log_in_for_good(loop, connection, security, login, timeout_s)
         connection.go_on()
     except HeadraceError as error:
         connection.close(error)

@@ -15,9 +15,16 @@ from kio.schema.sasl_handshake.v1 import SaslHandshakeResponse
 from kio.static.primitive import i64Timedelta
 from support.fake_broker import ACCEPTED, END_TXN, WITHIN_S, FakeBroker, Serve, connect, end_txn
 from support.security import Mounted, access
+from support.token_endpoint import authentication, running_token_endpoint, secrets_of
 
 from headrace.api import ClusterAccess
-from headrace.kafka.errors import AuthenticationFailed, SecretMissing, TlsFailed, Unreachable
+from headrace.kafka.errors import (
+    AuthenticationFailed,
+    SecretMissing,
+    TlsFailed,
+    TokenUnavailable,
+    Unreachable,
+)
 from headrace.kafka.wire import opening
 from headrace.kafka.wire.errors import UnsupportedBroker
 from headrace.kafka.wire.loop import Loop
@@ -89,11 +96,34 @@ def test_a_changed_password_is_used_at_the_next_login(
 
 
 def test_a_token_is_sent_with_oauth_bearer(loop: Loop, serve: Serve, secrets: Mounted) -> None:
+    broker = serve(answers(lifetime_s=0.05))
+    with running_token_endpoint() as issuer:
+        for name, content in secrets_of(issuer).items():
+            secrets.write(name, content)
+        east = cluster(secrets, authentication=authentication(issuer.url))
+
+        connection = connect(loop, broker, east)
+        while len(logins(broker)) < 3:  # its session is renewed with the same one
+            assert loop.wait(connection.send(end_txn()), WITHIN_S) == ACCEPTED
+
+        (token,) = issuer.issued
+    assert set(logins(broker)) == {
+        f"n,,\x01auth=Bearer {token}\x01logicalCluster=lkc 1\x01\x01".encode()
+    }
+
+
+def test_without_a_token_there_is_no_connection(loop: Loop, serve: Serve, secrets: Mounted) -> None:
     broker = serve(answers())
+    with running_token_endpoint() as issuer:
+        for name, content in secrets_of(issuer).items():
+            secrets.write(name, content)
+        issuer.answer = 503, b""
+        east = cluster(secrets, authentication=authentication(issuer.url))
 
-    connect(loop, broker, cluster(secrets, authentication={"type": "OAuthBearer"}))
+        with pytest.raises(TokenUnavailable, match="gives no token"):
+            connect(loop, broker, east)
 
-    assert logins(broker) == [b"n,,\x01auth=Bearer a token\x01\x01"]
+    assert logins(broker) == []
 
 
 @pytest.mark.parametrize(

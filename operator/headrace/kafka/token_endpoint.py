@@ -1,0 +1,193 @@
+"""Asks a token endpoint for a token: OAuth 2.0's grant of client credentials (RFC 6749, 4.4)."""
+
+import base64
+import http.client
+import json
+import re
+import socket
+import ssl
+import time
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote_plus, urlencode, urlsplit
+
+from headrace.api import OAuth
+from headrace.kafka.errors import TokenUnavailable
+
+_TIMEOUT_S = 5.0
+"""For each step of the exchange; whoever waits has 10 s for its connection."""
+_MOST_BYTES = 1 << 20
+_RENEWED_AT = 0.75
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+"""RFC 6750, section 2.1: what may follow ``Bearer``."""
+_REFUSES_CLIENT = {"invalid_client", "unauthorized_client", "access_denied"}
+
+
+@dataclass(frozen=True, repr=False)
+class Token:
+    """Never to be logged or stored."""
+
+    value: str
+    received_s: float
+    expires_s: float
+    """Both Unix time, as this machine believes."""
+    subject: str = ""
+    """The claim ``sub``, which brokers take for the user's name; empty where it cannot be read."""
+
+    @property
+    def renewed_s(self) -> float:
+        """When it is time for another, Unix time."""
+        return self.received_s + _RENEWED_AT * (self.expires_s - self.received_s)
+
+
+def request_token(oauth: OAuth, field: str, secret: str, trusted: str) -> Token:
+    """Wait for a new one. ``field`` is where ``oauth`` is written; ``trusted``: PEM.
+
+    Raises ``TokenUnavailable``. No redirect is followed and no proxy used: whoever answers at the
+    named address, and nobody else, is sent the secret.
+    """
+    try:
+        status, body = _post(oauth, field, secret, trusted)
+    except ssl.SSLCertVerificationError as error:
+        named = ", ".join(f"{one.key} of Secret {one.secret_name}" for one in
+                          oauth.trusted_certificates)  # fmt: skip
+        raise TokenUnavailable(
+            f"the certificate of the token endpoint {oauth.token_endpoint} is refused: "
+            f"{error.verify_message.rstrip('.')}; {field}.trustedCertificates "
+            f"({named or 'none: those of the system'}) must hold the authority that signed it"
+        ) from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise TokenUnavailable(
+            f"the token endpoint {oauth.token_endpoint} {_why_not(error)}; check "
+            f"{field}.tokenEndpoint, and that it runs"
+        ) from None
+    if status != http.HTTPStatus.OK:
+        raise TokenUnavailable(_refusal(oauth, field, status, body, secret))
+    return _read(oauth, field, body)
+
+
+def _post(oauth: OAuth, field: str, secret: str, trusted: str) -> tuple[int, bytes]:
+    url = urlsplit(oauth.token_endpoint)
+    host, port = url.hostname or "", url.port
+    connection: http.client.HTTPConnection
+    if url.scheme == "https":
+        context = _context(oauth, field, trusted)
+        connection = http.client.HTTPSConnection(host, port, timeout=_TIMEOUT_S, context=context)
+    else:
+        connection = http.client.HTTPConnection(host, port, timeout=_TIMEOUT_S)
+    asked = {"grant_type": "client_credentials"}
+    if oauth.scope is not None:
+        asked["scope"] = oauth.scope
+    # RFC 6749, section 2.3.1: both are encoded before they are joined.
+    login = f"{quote_plus(oauth.client_id)}:{quote_plus(secret)}"
+    headers = {
+        "Authorization": f"Basic {base64.b64encode(login.encode()).decode()}",
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Accept": "application/json",
+    }
+    path = f"{url.path or '/'}{f'?{url.query}' if url.query else ''}"
+    try:
+        connection.request("POST", path, urlencode(asked), headers)
+        response = connection.getresponse()
+        return response.status, response.read(_MOST_BYTES)
+    finally:
+        connection.close()
+
+
+def _context(oauth: OAuth, field: str, trusted: str) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cadata=trusted or None)
+    except (ssl.SSLError, ValueError) as error:
+        files = ", ".join(f"{one.key} of Secret {one.secret_name}" for one in
+                          oauth.trusted_certificates)  # fmt: skip
+        raise TokenUnavailable(
+            f"could not use {files}: {error}; {field}.trustedCertificates wants PEM files"
+        ) from None
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # as for brokers
+    return context
+
+
+def _why_not(error: Exception) -> str:
+    if isinstance(error, socket.gaierror):
+        return f"has a name that does not resolve ({error.strerror})"
+    if isinstance(error, TimeoutError):
+        return f"does not answer within {_TIMEOUT_S:.0f} s"
+    if isinstance(error, ConnectionRefusedError):
+        return "refuses connections (nothing listens there)"
+    if isinstance(error, ssl.SSLError):
+        return f"does not speak TLS as it should ({error.reason})"
+    if isinstance(error, OSError):
+        return f"cannot be reached ({error.strerror or type(error).__name__})"
+    return f"does not answer as a web server does ({type(error).__name__})"
+
+
+def _refusal(oauth: OAuth, field: str, status: int, body: bytes, secret: str) -> str:
+    answer = _object(body)
+    code, why = (
+        " ".join(str(answer.get(name, "")).replace(secret, "***").split())
+        for name in ("error", "error_description")
+    )
+    # The first sentence: what follows differs each time, and an error is shown once.
+    words = ": ".join(filter(None, [code[:60], why.partition(". ")[0][:200]]))
+    answered = f"{status} {words}".strip()
+    where = f"the token endpoint {oauth.token_endpoint}"
+    if status == http.HTTPStatus.UNAUTHORIZED or code in _REFUSES_CLIENT:
+        return (
+            f"{where} refuses the client {oauth.client_id} ({answered}); check {field}.clientId, "
+            f"and the key {oauth.client_secret.key} of Secret {oauth.client_secret.secret_name}"
+        )
+    if code == "invalid_scope":
+        return f"{where} refuses the scope ({answered}); correct {field}.scope"
+    return f"{where} gives no token ({answered}); check {field}, and the log of that server"
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def _read(oauth: OAuth, field: str, body: bytes) -> Token:
+    answer, now_s = _object(body), time.time()
+    value = answer.get("access_token")
+    if not isinstance(value, str) or not _TOKEN.fullmatch(value):
+        raise _useless(oauth, field, "has no token in it (access_token)")
+    claims = _claims(value)
+    # Seconds from now on are right although this machine's clock is not.
+    lifetime = _number(answer.get("expires_in"))
+    if lifetime is None and (expires := _number(claims.get("exp"))) is not None:
+        lifetime = expires - now_s
+    if lifetime is None:
+        raise _useless(oauth, field, "does not say when its token expires (expires_in)")
+    if lifetime <= 0:
+        raise _useless(oauth, field, "has a token that has expired; compare the clocks")
+    subject = claims.get("sub")
+    return Token(value, now_s, now_s + lifetime, subject if isinstance(subject, str) else "")
+
+
+def _useless(oauth: OAuth, field: str, what: str) -> TokenUnavailable:
+    return TokenUnavailable(
+        f"the answer of the token endpoint {oauth.token_endpoint} {what}; is "
+        f"{field}.tokenEndpoint the URL that gives tokens to clients?"
+    )
+
+
+def _number(value: object) -> float | None:
+    """Some servers write it as text."""
+    try:
+        return float(value) if isinstance(value, int | float | str) else None
+    except ValueError:
+        return None
+
+
+def _claims(token: str) -> dict[str, Any]:
+    """Of a JWT; empty for another kind. Not verified: that is for the brokers to do."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        return {}
+    try:
+        return _object(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except ValueError:
+        return {}
