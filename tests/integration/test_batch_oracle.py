@@ -19,13 +19,14 @@ from support.lanes import (
     run_until_caught_up,
 )
 from support.random_log import Expected, RandomLog, expected, stored, wire_client
-from support.records import Record, make_topic, produce, read, set_topic, unique
+from support.records import Record, make_topic, numbered, produce, read, set_topic, unique
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.kafka.wire import Batch, stored_records
 from headrace.kafka.wire import Cluster as Wire
-from headrace.movers import Copied, CopyFrom, Mover
+from headrace.movers import Before, Copied, CopyFrom, Mover, Resumed
 from headrace.movers.batch import rebuild
+from headrace.replication.reconcile import Outcome
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
 
 pytestmark = pytest.mark.in_one_worker
@@ -168,6 +169,42 @@ def test_batches_that_wait_for_their_tombstones_to_go_are_copied_as_they_are(
     assert records[0][:50] == deleted
     assert copied.batches_copied
     assert not [one for one in decoded if one.attributes & 0x40]
+
+
+def test_what_compaction_removed_before_a_take_over_is_copied_again_and_nothing_is_lost(
+    sandbox: Sandbox, wait_until: WaitUntil
+) -> None:
+    east, west = sandbox.cluster("east"), sandbox.cluster("west")
+    topic = make_topic(spec(east), unique("cleaned"), 1, **COMPACTED)
+    make_topic(spec(west), f"east.{topic}", 1)
+    records = [one._replace(key=b"key-%d" % (n % 20)) for n, one in enumerate(numbered(200, 1))]
+    produce(spec(east), topic, records)
+    at, mover = TopicPartition(topic, 0), batch_mover(east, west)
+    first, own = (mover.fencing.identify(unique("headrace-owner")) for _ in range(2))
+    with lane_of(mover) as (lane, _, _):
+        lane.open({at: CopyFrom(0, -1, writer=first)})
+        run_until_caught_up(lane, spec(east), [at], wait_until)
+
+    with wire_client(spec(east)) as client:
+        log = RandomLog(client, topic, "cleaned")
+
+        def left() -> int:
+            log.append([b"a segment more"])
+            return sum(one.record_count for one in stored(client, topic) if one.base_offset < 200)
+
+        wait_until(left, within_s=WITHIN_S, until=lambda count: count < 200)
+        set_topic(spec(east), topic, "cleanup.policy", "delete")
+    before = Before(TopicPartition(f"east.{topic}", 0), 0, 0, frozenset({first}))
+    resumed = mover.fencing.resume(own, {at: before})[at]
+    assert isinstance(resumed, Resumed)
+    resume = resumed.resume
+    assert (resume.outcome, resume.source_offset) == (Outcome.SOURCE_HOLES, 0)
+    assert resume.doubled_at_most == 200, "which RecordsMayRepeat reports"
+    with lane_of(mover) as (lane, _, _):
+        lane.open({at: CopyFrom(0, -1, writer=own)})
+        run_until_caught_up(lane, spec(east), [at], wait_until)
+    copies = read(spec(west), f"east.{topic}")[0]
+    assert copies == records + read(spec(east), topic)[0]
 
 
 def test_what_is_too_large_for_the_target_is_split(sandbox: Sandbox, wait_until: WaitUntil) -> None:

@@ -15,6 +15,7 @@ from support.lanes import (
     partitions,
     run_until_caught_up,
 )
+from support.proxy import Proxy
 from support.records import make_topic, numbered, produce, read, unique
 
 from headrace.api import TopicPartition
@@ -25,6 +26,7 @@ from headrace.movers.progress_log import PARTITIONS
 from headrace.replication import Progress, ProgressKey, Writer
 from headrace.replication.reconcile import Outcome
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
+from headrace.sandbox.ports import HOST, held_ports
 
 pytestmark = pytest.mark.in_one_worker
 WaitUntil = Callable[..., Any]
@@ -151,6 +153,94 @@ def test_a_first_batch_that_comes_when_its_owner_has_come_back_is_refused(
         for error in errors_of(late, wait_until):
             assert "INVALID_PRODUCER_EPOCH" in error
     assert read(spec(west), f"east.{topic}") == read(spec(east), topic)
+
+
+def is_produce(sent: bytes) -> bool:
+    """Whether a request begins there that has batches: behind its size is its key, 0."""
+    return sent[4:6] == b"\0\0"
+
+
+def test_a_first_batch_that_the_network_delays_until_its_owner_has_come_back_is_refused(
+    east: Cluster, start_cluster: Callable[..., Cluster], wait_until: WaitUntil
+) -> None:
+    """The partition goes from one owner to another and back."""
+    with held_ports([None]) as (port,):
+        pass
+    with Proxy(HOST, port) as line:
+        advertised = {"advertised.listeners": f"PLAINTEXT://{HOST}:{line.port}"}
+        west = start_cluster("west", port=port, properties=advertised)
+        topic = make_topic(spec(east), unique("delayed"), 2)
+        make_topic(spec(west), f"east.{topic}", 2)
+        produce(spec(east), topic, numbered(1_000, 2))
+        both = partitions(topic, 2)
+        mine, theirs, mine_again = (batch_mover(east, west) for _ in range(3))
+        name = unique("headrace-mine")
+        with lane_of(mine) as (late, _, _), lane_of(theirs) as (other, _, _):
+            first = mine.fencing.identify(name)
+            line.holds = is_produce
+            late.open({one: CopyFrom(0, -1, writer=first) for one in both})
+
+            def held() -> bool:
+                late.run_once()
+                return line.held.is_set()
+
+            wait_until(held, within_s=WITHIN_S)
+            line.holds = lambda _: False
+
+            another = theirs.fencing.identify(unique("headrace-theirs"))
+            theirs.fencing.resume(another, before(topic, first))
+            other.open({one: CopyFrom(0, -1, writer=another) for one in both})
+            run_until_caught_up(other, spec(east), both, wait_until)
+
+            again = mine_again.fencing.identify(name)
+            found = mine_again.fencing.resume(again, before(topic, another))
+            produce(spec(east), topic, numbered(1_000, 2, first=1_000))
+            with lane_of(mine_again) as (lane, copied, _):
+                lane.open(
+                    {
+                        at: CopyFrom(one.resume.source_offset, -1, writer=again)
+                        for at, one in found.items()
+                        if isinstance(one, Resumed)
+                    }
+                )
+                run_until_caught_up(lane, spec(east), both, wait_until)
+                assert copied.records == 1_000
+            line.release()
+            for error in errors_of(late, wait_until):
+                assert "INVALID_PRODUCER_EPOCH" in error
+        assert read(spec(west), f"east.{topic}") == read(spec(east), topic)
+
+
+def test_an_id_whose_epochs_are_spent_fences_nothing(
+    sandbox: Sandbox, wait_until: WaitUntil
+) -> None:
+    """There are 32,767; then the coordinator gives another producer id."""
+    east, west, topic = east_and_west(sandbox, 1_000)
+    both, mover, name = partitions(topic, 2), batch_mover(east, west), unique("headrace-spent")
+    first = mover.fencing.identify(name)
+    with closing(Loop()) as loop, closing(WireCluster(loop, spec(west))) as cluster:
+        transactions = Transactions(cluster, name)
+
+        async def raised(epoch: int) -> None:
+            while (await transactions.init_producer_id()).epoch < epoch:
+                pass
+
+        for reply in [start(raised(32_750)) for _ in range(5)]:  # so many are under way
+            loop.wait(reply, 5 * WITHIN_S)
+        loop.wait(start(raised(32_765)), WITHIN_S)
+    last = mover.fencing.identify(name)
+    assert last == Writer(name, first.producer_id, 32_766)
+    with lane_of(mover) as (lane, _, _):
+        lane.open({one: CopyFrom(0, -1, writer=last) for one in both})
+        run_until_caught_up(lane, spec(east), both, wait_until)
+        own = mover.fencing.identify(unique("headrace-new"))
+        found = mover.fencing.resume(own, before(topic, last))
+        for one in found.values():
+            assert isinstance(one, Resumed)
+            assert one.resume.outcome is Outcome.UNFENCED, "it would promise what is not so"
+            assert one.resume.unfenced == {last.producer_id}
+    renewed = mover.fencing.identify(name)
+    assert renewed.producer_id != last.producer_id, "which progress has to name"
 
 
 def test_an_id_that_expired_fences_nothing_and_one_that_was_renewed_does(

@@ -150,6 +150,31 @@ def test_refused_records_and_no_others_are_left_out(
         ]
 
 
+def test_a_record_that_was_left_out_makes_no_next_owner_copy_the_others_again(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    """The run is killed as soon as something behind it arrives: the next one compares the target
+    with the source, which has that record."""
+    topic = make_topic(spec(east), unique("left-out"), 1, **{"max.message.bytes": "10000000"})
+    copy = f"east.{topic}"
+    make_topic(spec(west), copy, 1, **{"max.message.bytes": "50000"})
+    records = numbered(20_000, 1)
+    records[TOO_LARGE] = records[TOO_LARGE]._replace(value=b"x" * 60_000)
+    produce(spec(east), topic, records)
+    asked = {**ONE_TASK, **KEPT, "onRecordError": "Skip", "mover": "Batch"}
+    flow = manifest("left-out-killed", east, west, topic, **asked)
+    with FlowRun(tmp_path, [flow]) as run:
+        copied = partial(arrived, spec(west), copy)
+        wait_until(copied, within_s=120, until=lambda found: found > TOO_LARGE)
+        for driver in run.drivers():
+            driver.kill()
+        run.process.kill()
+        run.end(10)
+    with FlowRun(tmp_path, [flow], "--until-caught-up") as rest:
+        assert rest.end(60) == 0, rest.output
+    assert read(spec(west), copy)[0] == records[:TOO_LARGE] + records[TOO_LARGE + 1 :]
+
+
 def test_a_dead_letter_topic_that_refuses_the_record_too_fails_the_task_and_loses_nothing(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:

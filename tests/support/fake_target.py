@@ -24,6 +24,7 @@ from support.fake_broker import (
     Told,
     metadata_of,
 )
+from support.wire_kafka import epoch_ends
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.errors import HeadraceError
@@ -38,7 +39,7 @@ from headrace.kafka.wire import (
 )
 from headrace.movers.batch import Appender, Leaders, Outgoing
 
-PRODUCE, FETCH, METADATA = 0, 1, 3
+PRODUCE, FETCH, METADATA, EPOCH_ENDS = 0, 1, 3, 23
 TOPIC = "orders"
 IDENTITY = ProducerIdentity(77, 3)
 
@@ -118,6 +119,8 @@ class FakeTarget:
         self.read_back: Callable[[bytes], bytes | ErrorCode] = lambda stored: stored
         """What is answered to who reads a batch that is stored."""
         self.reads = 0
+        self.truncated_at: dict[int, int] = {}
+        """Where logs end, though what was above was acknowledged."""
         self._lock = threading.Lock()
         self.brokers: dict[int, FakeBroker] = {}
         self.live: dict[int, int] = {}
@@ -127,6 +130,7 @@ class FakeTarget:
                     METADATA: lambda _: metadata_of(self.live, self.led),
                     PRODUCE: lambda request, node=node: self._produce(node, request),
                     FETCH: self._fetch,
+                    EPOCH_ENDS: self._ends,
                 }
             )
             self.live[node] = self.brokers[node].port
@@ -180,6 +184,14 @@ class FakeTarget:
             session_id=i32(0),
             responses=(topic,),
         )
+
+    def _ends(self, request: Request) -> Any:
+        with self._lock:
+            return epoch_ends(request, lambda at, _: self._end(at.partition))
+
+    def _end(self, partition: int) -> int:
+        end = len(self.logs[partition].values)
+        return min(end, self.truncated_at.get(partition, end))
 
     def _append(self, node: int, data: Any) -> Any:
         [batch] = split_batches(memoryview(bytearray(data.records))).batches

@@ -1,8 +1,10 @@
-"""A TCP proxy that can be cut, or be slow: one client of a server feels it, others do not."""
+"""A TCP proxy that can be cut, be slow, or hold a request back: one client of a server feels it,
+others do not."""
 
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from queue import Queue
 from typing import Self
@@ -20,6 +22,11 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.is_cut = False
+        self.holds: Callable[[bytes], bool] = lambda _: False
+        """Of what a client sends: from then on its connection is held back, until ``release``."""
+        self.held = threading.Event()
+        """Set once something is held back."""
+        self._released = threading.Event()
         self._open: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -33,6 +40,7 @@ class Proxy:
     def cut(self) -> None:
         """End all connections and every new one."""
         self.is_cut = True
+        self.release()
         for one in list(self._open):
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
@@ -40,6 +48,10 @@ class Proxy:
     def mend(self) -> None:
         """Let new connections through."""
         self.is_cut = False
+
+    def release(self) -> None:
+        """Let go on what is held back."""
+        self._released.set()
 
     def _accept(self) -> None:
         while True:
@@ -55,7 +67,8 @@ class Proxy:
             for pair in ((client, server), (server, client)):
                 line: Queue[tuple[float, bytes]] = Queue()
                 threading.Thread(target=self._take_in, args=(pair[0], line), daemon=True).start()
-                threading.Thread(target=self._give_out, args=(line, *pair), daemon=True).start()
+                arguments = (line, *pair, pair[0] is client)
+                threading.Thread(target=self._give_out, args=arguments, daemon=True).start()
 
     def _take_in(self, source: socket.socket, line: Queue[tuple[float, bytes]]) -> None:
         data = b"..."
@@ -67,12 +80,19 @@ class Proxy:
             line.put((time.monotonic() + self._delay_s, data))
 
     def _give_out(
-        self, line: Queue[tuple[float, bytes]], source: socket.socket, target: socket.socket
+        self,
+        line: Queue[tuple[float, bytes]],
+        source: socket.socket,
+        target: socket.socket,
+        to_server: bool,
     ) -> None:
         with suppress(OSError):
             while (entry := line.get())[1]:
                 due_s, data = entry
                 time.sleep(max(0.0, due_s - time.monotonic()))
+                if to_server and self.holds(data):
+                    self.held.set()
+                    self._released.wait()
                 target.sendall(data)
         for end in (source, target):
             with suppress(OSError):

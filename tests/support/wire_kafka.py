@@ -11,6 +11,8 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v13 import response as fetch
 from kio.schema.init_producer_id.v4 import InitProducerIdResponse
+from kio.schema.offset_for_leader_epoch.v4 import OffsetForLeaderEpochResponse
+from kio.schema.offset_for_leader_epoch.v4 import response as ends
 from kio.schema.produce.v9 import response as produce
 from kio.schema.types import ProducerId, TopicName
 from kio.static.primitive import Records, i16, i32, i32Timedelta, i64
@@ -26,7 +28,7 @@ from headrace.movers import Before, Resumed
 from headrace.replication import Writer
 from headrace.replication.reconcile import Dropped, Marker, Record, Stored, reconcile
 
-PRODUCE, FETCH, METADATA, INIT_PRODUCER_ID = 0, 1, 3, 22
+PRODUCE, FETCH, METADATA, INIT_PRODUCER_ID, EPOCH_ENDS = 0, 1, 3, 22, 23
 _BATCH_RECORDS = 2
 
 
@@ -63,6 +65,7 @@ class WireCluster:
                 FETCH: self._fetch,
                 PRODUCE: self._produce,
                 INIT_PRODUCER_ID: self._identify,
+                EPOCH_ENDS: lambda asked: epoch_ends(asked, lambda at, _: cluster.logs[at].end),
             }
         )
 
@@ -190,6 +193,30 @@ class WireCluster:
         return ErrorCode.none, base_offset
 
 
+def epoch_ends(request: Request, end: Callable[[TopicPartition, int], int]) -> Any:
+    """Of all partitions that are asked for: ``end`` of the partition and the epoch."""
+    return OffsetForLeaderEpochResponse(
+        throttle_time=NOT_THROTTLED,
+        topics=tuple(
+            ends.OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=tuple(
+                    ends.EpochEndOffset(
+                        error_code=ErrorCode.none,
+                        partition=one.partition,
+                        leader_epoch=one.leader_epoch,
+                        end_offset=i64(
+                            end(TopicPartition(topic.topic, one.partition), one.leader_epoch)
+                        ),
+                    )
+                    for one in topic.partitions
+                ),
+            )
+            for topic in request.message.topics
+        ),
+    )
+
+
 class WireFencing:
     """See ``Fencing``; of all drivers of a scene."""
 
@@ -206,6 +233,10 @@ class WireFencing:
             epoch = known.producer_epoch + 1 if known else 0
             made = self._ids[transactional_id] = Writer(transactional_id, id_, epoch)
             return made
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        with self._target.lock:
+            return {at: self._target.cluster.logs[at].end for at in epochs}
 
     def resume(
         self, own: Writer, partitions: Mapping[TopicPartition, Before]

@@ -6,12 +6,14 @@ and holds up no other.
 
 from collections.abc import Callable, Collection, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, TypeVar
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
 from headrace.api import TopicPartition
 from headrace.connect.context import FlowContext
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka import Position, Topic
+from headrace.replication import Progress
 
 T = TypeVar("T")
 
@@ -67,26 +69,60 @@ class KnownOffsets(NamedTuple):
     ends: Offsets
     stable_ends: Offsets
     target_ends: Offsets
+    target_epoch_ends: Offsets
+    """Of those that were asked for, and whose leader knows it."""
     failed: Failures
 
 
-def find_offsets(context: FlowContext, partitions: Set[TopicPartition]) -> KnownOffsets:
-    """Requested at the same time."""
+def target_epochs(stored: Mapping[TopicPartition, Progress]) -> dict[TopicPartition, int]:
+    """The leader epochs under which the target was seen last."""
+    return {
+        at: progress.target_seen.leader_epoch
+        for at, progress in stored.items()
+        if progress.target_seen is not None
+    }
+
+
+def find_offsets(
+    context: FlowContext,
+    partitions: Set[TopicPartition],
+    epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
+) -> KnownOffsets:
+    """Requested at the same time. ``epochs``: leader epochs of the target."""
     targets = {target_partition(context, at): at for at in partitions}
     source, target = context.source, context.target
-    starts, ends, stable_ends, (target_ends, target_failed) = _together(
+    starts, ends, stable_ends, (target_ends, target_failed), epoch_ends = _together(
         lambda: source.found_offsets(partitions, Position.EARLIEST),
         lambda: source.found_offsets(partitions, Position.LATEST),
         lambda: source.found_offsets(partitions, Position.LAST_STABLE),
         lambda: target.found_offsets(targets, Position.LATEST),
+        lambda: _epoch_ends(context, epochs),
     )
     failed: dict[TopicPartition, HeadraceError] = {
         targets[at]: error for at, error in target_failed.items()
     }
     for _, of_source in (starts, ends, stable_ends):
         failed |= of_source
+    failed |= epoch_ends[1]
     by_source = {targets[at]: end for at, end in target_ends.items()}
-    return KnownOffsets(starts[0], ends[0], stable_ends[0], by_source, failed)
+    return KnownOffsets(starts[0], ends[0], stable_ends[0], by_source, epoch_ends[0], failed)
+
+
+def _epoch_ends(
+    context: FlowContext, epochs: Mapping[TopicPartition, int]
+) -> tuple[Offsets, Failures]:
+    if not epochs or (fencing := context.mover.fencing) is None:
+        return {}, {}
+    sources = {target_partition(context, at): at for at in epochs}
+    answers = fencing.epoch_ends({there: epochs[at] for there, at in sources.items()})
+    found: Offsets = {}
+    failed: dict[TopicPartition, HeadraceError] = {}
+    for there, answer in answers.items():
+        if isinstance(answer, Retriable):
+            failed[sources[there]] = answer
+        else:
+            found[sources[there]] = answer
+    return found, failed
 
 
 def target_partition(context: FlowContext, at: TopicPartition) -> TopicPartition:
@@ -112,7 +148,7 @@ def _leaderless(at: TopicPartition, cluster: str) -> Retriable:
     return Retriable(f"{at} on {cluster} has no leader: it waits until a replica of it is back")
 
 
-def _together(*asks: Callable[[], T]) -> list[T]:
+def _together(*asks: Callable[[], Any]) -> list[Any]:
     """All answers, requested at the same time: a take-over has no time for one after the other."""
     with ThreadPoolExecutor(len(asks)) as pool:
         return [answer.result() for answer in [pool.submit(ask) for ask in asks]]

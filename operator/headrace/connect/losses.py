@@ -38,6 +38,9 @@ class Found(NamedTuple):
     end: int
     """Behind its last offset on the source."""
     target_end: int
+    target_epoch_end: int | None = None
+    """Where the log of the target's leader ends the epoch of ``Progress.target_seen``; None: not
+    known."""
 
 
 def goes_on_as_new(progress: Progress, found: Found) -> Progress:
@@ -78,9 +81,17 @@ def _truncated_log(progress: Progress, found: Found, now_ms: int) -> Loss | None
         return Loss(LossCause.SOURCE_TRUNCATED, position, found.start - 1, now_ms)
     if position > found.end:
         return Loss(LossCause.SOURCE_DIVERGED, found.end, position - 1, now_ms)
-    if found.target_end < target_offset:
-        return Loss(LossCause.TARGET_TRUNCATED, found.target_end, target_offset - 1, now_ms)
+    if (end := _target_truncated_at(progress, found)) is not None:
+        return Loss(LossCause.TARGET_TRUNCATED, end, target_offset - 1, now_ms)
     return None
+
+
+def _target_truncated_at(progress: Progress, found: Found) -> int | None:
+    """Markers and other writers may have made the log long again: the epoch decides."""
+    seen, end = progress.target_seen, found.target_epoch_end
+    if seen is not None and end is not None and end < seen.offset:
+        return end
+    return found.target_end if found.target_end < progress.target_offset else None
 
 
 def _until_now(loss: Loss, progress: Progress, found: Found) -> Loss:
@@ -146,7 +157,10 @@ def resolve(progress: Progress, loss: Loss, found: Found, policy: OnDataLoss) ->
     )
     if on_target:
         return replace(
-            resolved, target_topic_id=found.target_topic_id, target_offset=found.target_end
+            resolved,
+            target_topic_id=found.target_topic_id,
+            target_offset=found.target_end,
+            target_seen=None,
         )
     return replace(resolved, source_topic_id=found.source_topic_id, source_end=found.end)
 

@@ -13,6 +13,7 @@ from headrace.connect.both_clusters import (
     TopicIds,
     describe_topics,
     find_offsets,
+    target_epochs,
 )
 from headrace.connect.context import FlowContext
 from headrace.connect.fenced import take_over
@@ -73,7 +74,7 @@ def restore(
     reachable = partitions - leaderless.keys()
     stored = _stored(context, reachable, records(context, ownership, settled))
     # After progress: an owner that does not know yet that it is none may go on meanwhile.
-    offsets = find_offsets(context, reachable)
+    offsets = find_offsets(context, reachable, target_epochs(stored))
     put_off = {**leaderless, **offsets.failed, **failed_over(context, stored)}
     reachable -= put_off.keys()
     stored = {at: progress for at, progress in stored.items() if at in reachable}
@@ -111,7 +112,13 @@ def _starts(
         progress = stored[at]
         if at in since_ms:
             progress = replace(progress, tombstones_since_ms=since_ms[at])
-        found = Found(*ids[at.topic], offsets.starts[at], offsets.ends[at], offsets.target_ends[at])
+        found = Found(
+            *ids[at.topic],
+            offsets.starts[at],
+            offsets.ends[at],
+            offsets.target_ends[at],
+            offsets.target_epoch_ends.get(at),
+        )
         resolved = _without_loss(context, at, progress, found)
         starts[at] = _start(resolved, offsets.stable_ends[at])
     for at, position in first_positions(context, partitions - stored.keys() | again).items():
@@ -150,6 +157,7 @@ def _start(progress: Progress, stable_end: int) -> Start:
         progress.loss,
         progress.reset_ms,
         progress.tombstones_since_ms,
+        progress.target_seen,
     )
 
 

@@ -7,7 +7,7 @@ from headrace.api import TopicPartition
 from headrace.connect.context import FlowContext
 from headrace.connect.ownership import Ownership, OwnershipLost
 from headrace.errors import HeadraceError
-from headrace.replication import Confirmed, Loss, Progress, ProgressKey, Writer
+from headrace.replication import Confirmed, Loss, Progress, ProgressKey, TargetSeen, Writer
 
 UNKNOWN = -1
 """In the place of the producer id of an owner that has not stored it."""
@@ -33,6 +33,8 @@ class Start(NamedTuple):
     reset_ms: int = 0
     """The last reset, which need not be repeated."""
     tombstones_since_ms: int = 0
+    """See ``Progress``."""
+    target_seen: TargetSeen | None = None
     """See ``Progress``."""
     writer: Writer | None = None
     """Whose identity it is copied with: of one lane alone."""
@@ -97,6 +99,7 @@ def records(
             writer=start.writer,
             unfenced=start.unfenced if now_ms < start.unfenced_until_ms else (),
             unfenced_until_ms=start.unfenced_until_ms if now_ms < start.unfenced_until_ms else 0,
+            target_seen=start.target_seen,
             fencing=start.fencing,
         )
         for at, start in starts.items()

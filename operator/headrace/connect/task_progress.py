@@ -246,6 +246,7 @@ class TaskProgress:
             at: start
             for at, start in self.acknowledged(lane).items()
             if start.source_offset != self._starts[at].source_offset
+            or start.target_seen != self._starts[at].target_seen
             or at in self._confirmed
             or self._overtaken(at)
         }
@@ -261,6 +262,7 @@ class TaskProgress:
                 target_offset=reached.target_offset or self._starts[at].target_offset,
                 leader_epoch=max(reached.leader_epoch, self._starts[at].leader_epoch),
                 seen_end=max(reached.end or 0, self._starts[at].seen_end),
+                target_seen=reached.target_seen or self._starts[at].target_seen,
             )
             for at, reached in lane.state().items()
         }

@@ -13,7 +13,7 @@ from headrace.api import TopicPartition
 from headrace.assign import TaskId
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.movers.copied_runs import Run
-from headrace.replication import Writer
+from headrace.replication import TargetSeen, Writer
 from headrace.replication.reconcile import Resume
 
 
@@ -83,6 +83,8 @@ class Reached(NamedTuple):
     """Of the oldest record not acknowledged, else of the last that was."""
     unexpected_offsets: int
     """How often an acknowledged target offset was not the expected one: a foreign writer."""
+    target_seen: TargetSeen | None = None
+    """See ``Progress``; at most ``target_offset``, and ``None`` while it is not known."""
 
     @property
     def lag_records(self) -> int:
@@ -284,6 +286,13 @@ class Fencing(Protocol):
 
         Raises ``Retriable``, and ``Fatal`` where the target grants no right to it.
         """
+        ...
+
+    def epoch_ends(
+        self, epochs: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, int | Retriable]:
+        """Where the logs of these partitions of the target end those leader epochs, as their
+        leaders know; without the partitions whose leader does not know it."""
         ...
 
     def resume(

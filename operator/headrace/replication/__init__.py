@@ -39,6 +39,7 @@ from headrace.replication.progress import (
     Progress,
     ProgressKey,
     Switch,
+    TargetSeen,
     Writer,
     progress_topic,
 )
@@ -70,6 +71,7 @@ __all__ = [
     "StoredCheckpoint",
     "Switch",
     "SyncedOffsets",
+    "TargetSeen",
     "TopicAcl",
     "TopicFilter",
     "Translated",

@@ -89,6 +89,16 @@ class Confirmed:
 
 
 @dataclass(frozen=True)
+class TargetSeen:
+    """What the target held of a partition: while a leader of this epoch had its log, all below the
+    offset was acknowledged. A later leader whose log ends the epoch below it has lost records,
+    also when its log is longer again (KIP-320)."""
+
+    offset: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True)
 class Switch:
     """A fail-over: from here on the partition of the target is a copy no more, but the original."""
 
@@ -138,6 +148,8 @@ class Progress:
     ids are not known."""
     unfenced_until_ms: int = 0
     """When these append nothing more (Unix time); 0: not known."""
+    target_seen: TargetSeen | None = None
+    """None: not known, as of an owner with the record mover."""
     fencing: tuple[Writer, ...] = ()
     """Earlier owners that ``writer`` is about to fence: until that is done it appends nothing, and
     whoever takes over from it has to fence these, too."""

@@ -9,11 +9,11 @@ import pytest
 from support.fake_kafka import MARKER
 from support.source_tasks import COPY, P0, P1, Scene
 
-from headrace.api import ConditionType, condition
+from headrace.api import ConditionType, OnDataLoss, condition
 from headrace.api.partitions import TopicPartition
 from headrace.errors import Fatal, Retriable
 from headrace.movers import Before, Resumed
-from headrace.replication.progress import Progress, Writer
+from headrace.replication.progress import Progress, TargetSeen, Writer
 from headrace.replication.reconcile import Accounts, Outcome, Resume
 
 DEAD = Writer("headrace-dead", 7, 0)
@@ -30,6 +30,8 @@ class FakeFencing:
         self.meanwhile: Callable[[], None] = lambda: None
         self.error: Exception | None = None
         self.put_off: dict[TopicPartition, Retriable] = {}
+        self.ends: dict[TopicPartition, int | Retriable] = {}
+        """Of leader epochs of the target."""
         self.expired: set[int] = set()
         """Producer ids that cannot be fenced any more."""
         self.next_id = 0
@@ -41,6 +43,11 @@ class FakeFencing:
         self.meanwhile()
         epoch = self.epochs[transactional_id] = self.epochs.get(transactional_id, -1) + 1
         return Writer(transactional_id, hash(transactional_id) % 1000 + self.next_id, epoch)
+
+    def epoch_ends(
+        self, epochs: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, int | Retriable]:
+        return {at: self.ends[at] for at in epochs if at in self.ends}
 
     def resume(
         self, own: Writer, partitions: Mapping[TopicPartition, Before]
@@ -141,6 +148,61 @@ def test_a_copy_resumes_behind_what_the_last_owner_had_not_stored(made: Made) ->
     assert (stored.fencing, stored.unfenced) == ((), ())
     second.settle()
     assert second.copies() == [b"%d" % number for number in range(5)]
+
+
+def grown_again(made: Made, end: int) -> tuple[Scene, Scene]:
+    """A target that lost all from offset ``end`` on, and grew longer by markers; its next owner."""
+    first = made(P0)
+    first.start()
+    fill(first, 5)
+    first.settle()
+    write_progress(first, P0, target_seen=TargetSeen(5, leader_epoch=3))
+    for _ in range(3):
+        first.target.write(TopicPartition(COPY, 0), MARKER)
+    second = made(P0, kafka=first.kafka, driver="other")
+    fence(second).ends[TopicPartition(COPY, 0)] = end
+    return first, second
+
+
+def test_a_target_whose_log_ends_the_epoch_below_what_it_had_has_lost_records(made: Made) -> None:
+    _, second = grown_again(made, 2)
+    second.task.activate()
+    second.restore_pool.run()
+    second.guard(second.task.advance)
+    assert second.stops(P0)
+    assert "went on at offset 2, but all below 5 were acknowledged" in second.error
+    assert fence(second).before == {}, "nothing is compared: a person decides"
+
+
+def test_a_loss_of_the_target_that_is_accepted_is_no_loss_later(made: Made) -> None:
+    _, second = grown_again(made, 2)
+    second.change_spec(onDataLoss=OnDataLoss.CONTINUE)
+    second.start()
+    second.settle()
+    stored = second.stored(P0)
+    assert stored.loss is not None
+    assert (stored.loss.first, stored.loss.last) == (2, 4)
+    assert (stored.source_offset, stored.target_seen) == (5, None)
+    assert (second.error, second.stops(P0)) == ("", False)
+
+
+def test_a_target_that_still_has_all_of_it_has_lost_nothing_and_says_so_to_the_next(
+    made: Made,
+) -> None:
+    _, second = grown_again(made, 5)
+    second.start()
+    assert second.stored(P0).loss is None
+    assert second.stored(P0).target_seen == TargetSeen(5, leader_epoch=3)
+
+
+def test_a_target_that_does_not_say_where_an_epoch_ends_is_asked_again(made: Made) -> None:
+    _, second = grown_again(made, 5)
+    fence(second).ends[TopicPartition(COPY, 0)] = Retriable("its leader moved")
+    second.task.activate()
+    second.restore_pool.run()
+    second.guard(second.task.advance)
+    assert "its leader moved" in second.error
+    assert fence(second).before == {}
 
 
 def test_an_owner_that_claims_at_the_same_time_is_fenced_too(made: Made) -> None:

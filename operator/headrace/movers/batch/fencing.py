@@ -21,6 +21,7 @@ from headrace.kafka.wire import (
     Reply,
     Settings,
     Transactions,
+    epoch_ends,
     log_ends,
     start,
 )
@@ -58,6 +59,25 @@ class MarkerFencing:
             asked = transactions.init_producer_id(timeout_s=_WITHIN_S)
             identity = _wait(loop, asked, 2 * _WITHIN_S)
             return Writer(transactional_id, identity.producer_id, identity.epoch)
+
+    def epoch_ends(
+        self, epochs: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | Retriable]:
+        """See ``Fencing.epoch_ends``."""
+        with _Clients(self) as (loop, _, target):
+            asked = epoch_ends(target, epochs, timeout_s=_ANSWERS_WITHIN_S)
+            answers = _wait(loop, asked, 2 * _ANSWERS_WITHIN_S)
+        found: dict[TopicPartition, int | Retriable] = {
+            at: end.end_offset for at, end in answers.found.items() if end.leader_epoch >= 0
+        }
+        for at, error in answers.failed.items():
+            if isinstance(error, Retriable):
+                found[at] = error
+            else:
+                log.warning(
+                    "losses of the target are not looked for", partition=str(at), why=str(error)
+                )
+        return found
 
     def resume(
         self, own: Writer, partitions: Mapping[TopicPartition, Before]

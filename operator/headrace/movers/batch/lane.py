@@ -148,6 +148,7 @@ class BatchLane:
                     end=self._state.ends.get(at),
                     oldest_timestamp_ms=window.oldest_timestamp_ms,
                     unexpected_offsets=window.unexpected_offsets,
+                    target_seen=window.target_seen,
                 )
                 for at, window in self._state.windows.items()
             }

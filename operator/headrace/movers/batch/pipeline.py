@@ -27,9 +27,11 @@ from headrace.movers.batch.outgoing import BatchCorrupt, BatchRefused, Outgoing
 from headrace.movers.batch.reader import Reader
 from headrace.movers.batch.rebuild import rebuilt
 from headrace.movers.batch.source_partition import SourcePartition
+from headrace.movers.batch.target_epochs import TargetEpochs
 from headrace.movers.batch.verifying import Verifier
 from headrace.movers.batch.window import BatchWindow
 from headrace.movers.lane import RecordRefused, SourceRecord
+from headrace.replication import TargetSeen
 
 _DRAIN_S = 0.005
 _IDENTITY_S = 5.0
@@ -54,6 +56,7 @@ class Pipeline:
             differs=self._differs,
             room=self.reader.wake,
         )
+        self._epochs = TargetEpochs(self._target, self._unseen, self._saw, self._failed)
         self._appender: Appender | None = None
         self._identities: dict[TopicPartition, ProducerIdentity] = {}
         self._alone: dict[TopicPartition, SourceRecord] = {}
@@ -114,6 +117,7 @@ class Pipeline:
         self._closed = True
         self.reader.close()
         self._verifier.close()
+        self._epochs.close()
         if self._appender is not None:
             self._appender.close()
         self._source.close()
@@ -251,6 +255,7 @@ class Pipeline:
                 state.problem(window.at, window.lost)
             else:
                 self._verifier.delivered(at, outgoing, base_offset)
+                self._epochs.delivered()
             if window.in_flight:
                 state.waiting_since_s[window.at] = self._loop.now_s()
             else:
@@ -260,6 +265,20 @@ class Pipeline:
                     self._send_suspects(window, suspects)
                     self._loop.call_later(0.0, self.taken)
         self.reader.wake()
+
+    def _unseen(self) -> dict[TopicPartition, int]:
+        with self._state.lock:
+            return {
+                at: window.target_offset
+                for at, window in self._state.by_target.items()
+                if window.target_offset is not None
+                and (window.target_seen is None or window.target_seen.offset < window.target_offset)
+            }
+
+    def _saw(self, at: TopicPartition, seen: TargetSeen) -> None:
+        with self._state.lock:
+            if (window := self._state.by_target.get(at)) is not None:
+                window.target_seen = seen
 
     def _differs(self, at: TopicPartition, error: HeadraceError) -> None:
         with self._state.lock:

@@ -6,6 +6,7 @@ from headrace.api import TopicPartition
 from headrace.movers.batch.outgoing import Outgoing
 from headrace.movers.copied_runs import CopiedRuns
 from headrace.movers.lane import Copied, CopyFrom, TargetLoss
+from headrace.replication import TargetSeen
 
 
 class BatchWindow:
@@ -29,6 +30,7 @@ class BatchWindow:
         "runs",
         "target",
         "target_offset",
+        "target_seen",
         "unexpected_offsets",
     )
 
@@ -46,6 +48,8 @@ class BatchWindow:
         self.bytes_in_flight = 0
         self.target_offset: int | None = None
         """The target offset expected next; ``None`` before the first acknowledgement."""
+        self.target_seen: TargetSeen | None = None
+        """See ``Reached``."""
         self.unexpected_offsets = 0
         """How often a batch had not the expected offset: a foreign writer."""
         self.last_timestamp_ms: int | None = None

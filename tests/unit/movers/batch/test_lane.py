@@ -24,7 +24,7 @@ from headrace.errors import Fatal, Retriable
 from headrace.movers import BatchMover, Copied, CopyFrom, OffsetGone, RecordRefused, TargetLoss
 from headrace.movers.batch import Appender, Outgoing, verifying
 from headrace.movers.batch.lane import BatchLane
-from headrace.replication import Writer
+from headrace.replication import TargetSeen, Writer
 
 INIT_PRODUCER_ID = 22
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -250,6 +250,37 @@ def test_a_target_that_gives_an_offset_again_has_lost_records(
     assert (error.offset, error.expected) == (0, 5)
     assert lane.state()[ZERO].acknowledged == 0
     assert lane.run_once() == 0
+
+
+def test_the_leader_epoch_of_the_target_is_learnt_behind_each_acknowledgement(
+    lanes: Lanes, source: FakeSource, target: FakeTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.movers.batch.target_epochs._INTERVAL_S", 0.01)
+    lane = lanes.make()
+    lane.open({ZERO: START})
+    source.append(b"a", b"b")
+    lanes.until(lambda: lane.state()[ZERO].target_seen == TargetSeen(2, leader_epoch=4))
+
+    target.led[0] = (2, 5)
+    source.append(b"c")
+    lanes.until(lambda: lane.state()[ZERO].target_seen == TargetSeen(3, leader_epoch=5))
+
+
+def test_a_target_that_ends_below_what_it_has_acknowledged_has_lost_records(
+    lanes: Lanes, source: FakeSource, target: FakeTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.movers.batch.target_epochs._INTERVAL_S", 0.01)
+    target.truncated_at[0] = 1
+    lane = lanes.make()
+    lane.open({ZERO: START})
+    source.append(b"a", b"b")
+    lanes.until(lane.problems)
+
+    [(at, error)] = lane.problems()
+    assert at == ZERO
+    assert isinstance(error, TargetLoss)
+    assert (error.offset, error.expected) == (1, 2)
+    assert lane.state()[ZERO].target_seen is None
 
 
 @pytest.mark.parametrize("attributes", [0, 0x30], ids=["data", "marker"])
