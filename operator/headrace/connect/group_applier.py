@@ -1,6 +1,7 @@
 """Sets the offsets of groups of the target to their checkpoints."""
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from headrace.api import TopicPartition
@@ -20,6 +21,11 @@ class Wanted(NamedTuple):
     def at(self) -> TopicPartition:
         """On the target."""
         return TopicPartition(self.checkpoint.topic, self.checkpoint.partition)
+
+    def not_below(self, start: int) -> "Wanted":
+        """``start``: the first offset that the target holds."""
+        offset = max(start, self.checkpoint.target_offset)
+        return self._replace(checkpoint=replace(self.checkpoint, target_offset=offset))
 
 
 class GroupApplier:

@@ -9,7 +9,7 @@ from headrace.connect.context import FlowContext
 from headrace.connect.group_applier import GroupApplier, Wanted
 from headrace.connect.synced_offset_log import SyncedOffsetLog
 from headrace.errors import HeadraceError, Retriable
-from headrace.kafka import Committed
+from headrace.kafka import Committed, Position
 from headrace.replication import (
     Checkpoint,
     Precision,
@@ -105,6 +105,7 @@ class GroupCheckpoints:
         return Wanted(next_checkpoint(checkpoint, found.precision, known), before)
 
     def _put(self, wanted: Mapping[GroupPartition, Wanted], *, apply: bool) -> None:
+        wanted = self._not_below_start(wanted)
         if apply:
             self.applier.apply(wanted, self._checkpoints.write)
             self._not_set = _problem(self.applier.refused)
@@ -117,6 +118,15 @@ class GroupCheckpoints:
             self.applier.keep(())
             self._not_set = None
         self.written |= {at: one.checkpoint for at, one in wanted.items()}
+
+    def _not_below_start(
+        self, wanted: Mapping[GroupPartition, Wanted]
+    ) -> dict[GroupPartition, Wanted]:
+        """Retention of the target may be shorter than that of the source. A consumer that finds its
+        offset gone there would skip all that is left, with ``auto.offset.reset=latest``."""
+        ats = {one.at for one in wanted.values()}
+        starts = self._context.target.known_ends(ats, Position.EARLIEST)
+        return {position: one.not_below(starts.get(one.at, 0)) for position, one in wanted.items()}
 
 
 def _problem(errors: Iterable[HeadraceError]) -> Retriable | None:

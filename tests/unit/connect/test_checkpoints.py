@@ -127,6 +127,24 @@ def test_an_offset_that_stays_ahead_is_written_as_the_end_of_the_copy(units: Uni
     assert "1 at the end of the copy" in message(task)
 
 
+def test_a_group_behind_the_retention_of_the_target_begins_where_its_log_begins(
+    units: Units,
+) -> None:
+    units.copied(10)
+    units.scene.source.consumer_commits("billing", P0, 4)
+    task = units.make_task("billing")
+    task.run_once()
+    units.scene.target.logs[TopicPartition("east.orders", 0)].delete_before(7)
+    for _ in range(2):
+        units.scene.clock.advance(61)
+        task.run_once()
+    assert [one.target_offset for one in units.checkpoints()] == [4, 7]
+    units.scene.source.consumer_commits("billing", P0, 8)
+    units.scene.clock.advance(61)
+    task.run_once()
+    assert units.checkpoints()[-1] == Checkpoint("billing", "east.orders", 0, 8, 8)
+
+
 def test_an_offset_older_than_all_syncs_has_no_checkpoint(units: Units) -> None:
     units.copied(0)
     sync = OffsetSync(*P0, 100, 40)

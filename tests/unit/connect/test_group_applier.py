@@ -54,6 +54,16 @@ def test_a_group_follows_its_checkpoint(units: Units) -> None:
     ]
 
 
+def test_a_group_whose_records_the_target_has_deleted_is_set_to_what_is_left(units: Units) -> None:
+    task = units.make_task("billing")
+    task.run_once()
+    units.scene.target.logs[TopicPartition("east.orders", 0)].delete_before(7)
+    units.scene.clock.advance(61)
+    task.run_once()
+    assert held(units) == Committed(7, "note")
+    assert run(units, task, 8) == 8
+
+
 def test_nothing_is_set_unless_it_is_asked_for(units: Units) -> None:
     units.scene.change_spec(checkpoints={"applyToGroups": False})
     task = units.make_task("billing")
