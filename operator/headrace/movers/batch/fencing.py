@@ -66,7 +66,8 @@ class MarkerFencing:
         """See ``Fencing.epoch_ends``."""
         with _Clients(self) as (loop, _, target):
             asked = epoch_ends(target, epochs, timeout_s=_ANSWERS_WITHIN_S)
-            answers = _wait(loop, asked, 2 * _ANSWERS_WITHIN_S)
+            tried = "find where the logs of the target end"
+            answers = _wait(loop, asked, 2 * _ANSWERS_WITHIN_S, tried)
         found: dict[TopicPartition, int | Retriable] = {
             at: end.end_offset for at, end in answers.found.items() if end.leader_epoch >= 0
         }
@@ -283,8 +284,13 @@ def _reconciled(
     return Resumed(resume, original.leader_epoch)
 
 
-def _wait(loop: Loop, coroutine: Coroutine[Reply[Any], None, T], timeout_s: float) -> T:
+def _wait(
+    loop: Loop,
+    coroutine: Coroutine[Reply[Any], None, T],
+    timeout_s: float,
+    tried: str = "fence earlier writers on the target",
+) -> T:
     try:
         return loop.wait(start(coroutine), timeout_s)
     except GaveUp as error:
-        raise Retriable(f"could not fence earlier writers on the target: {error}") from error
+        raise Retriable(f"could not {tried}: {error}") from error
