@@ -34,7 +34,7 @@ test: lint docs  ## lint, then all tests but those of e2e: real brokers, a real 
 	$(BIN)/pytest --numprocesses $(WORKERS) tests/unit tests/property tests/chart tests/integration --ignore=$(MONITORING)
 
 check: lint docs  ## lint, the links of the pages, then the tests that need nothing: under 90 seconds
-	$(BIN)/pytest --numprocesses 2 tests/unit tests/property
+	$(BIN)/pytest --numprocesses 2 -m "not slow" tests/unit tests/property
 
 e2e: $(INSTALLED)  ## what fails in a cluster fails here first: pods of a real one, left up to be inspected
 	@$(IN_TESTS) e2e.prepare tests

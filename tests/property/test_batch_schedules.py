@@ -122,7 +122,10 @@ class Schedule:
             assert found == wanted, f"{TopicPartition(COPY, at.partition)}"
 
 
-@pytest.mark.parametrize("ten", range(3))
+SLOW = [pytest.param(ten, marks=pytest.mark.slow) for ten in (1, 2)]
+
+
+@pytest.mark.parametrize("ten", [0, *SLOW])
 def test_each_record_is_copied_once_and_in_order(ten: int) -> None:
     for seed in range(10 * ten, 10 * ten + 10):
         try:
