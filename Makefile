@@ -57,6 +57,7 @@ bench: bench-assign bench-operator bench-verify  ## the benchmarks below: an hou
 
 bench-assign: $(INSTALLED)  ## how long assignors take at 1,000,000 tasks, in what memory: five minutes
 	$(BIN)/python tests/bench/assign.py
+	$(BIN)/python tests/bench/racks.py
 
 bench-operator: $(INSTALLED)  ## the operator, its API server real, its drivers simulated: 200 flows, 10,000 tasks
 	$(IN_TESTS) bench.operator --full

@@ -81,6 +81,7 @@ from headrace.api.resets import Resets, time_text
 from headrace.api.secret import Secret
 from headrace.api.secret_key import SecretUse
 from headrace.api.task import (
+    RackPartitions,
     ReplicationTask,
     ReplicationTaskSpec,
     ReplicationTaskStatus,
@@ -154,6 +155,7 @@ __all__ = [
     "PausedPartitions",
     "Pauses",
     "Policy",
+    "RackPartitions",
     "Readiness",
     "Reason",
     "ReplicationFlow",

@@ -33,7 +33,7 @@ class Resources(Model):
     """Limits: cpu, memory."""
 
 
-_OWN_VARIABLES = ("POD_NAME", "POD_UID", "POD_IP")
+_OWN_VARIABLES = ("POD_NAME", "POD_UID", "POD_IP", "HEADRACE_RACK")
 _NOT_OURS = f"must not be {', '.join(_OWN_VARIABLES[:-1])} or {_OWN_VARIABLES[-1]}"
 
 

@@ -118,6 +118,15 @@ class TaskError(Model):
     """When it happened."""
 
 
+class RackPartitions(Model):
+    """Partitions that can be read in one rack."""
+
+    rack: Annotated[Text, Field(min_length=1)]
+    """Name of the rack (broker.rack), such as an availability zone."""
+    partitions: Annotated[tuple[TopicPartitions, ...], Field(max_length=10000)] = ()
+    """Partitions of the source with a broker there that serves them to consumers."""
+
+
 class ReplicationTaskStatus(Model):
     """What the owner reports; with an empty driverName the unit has no owner."""
 
@@ -131,6 +140,9 @@ class ReplicationTaskStatus(Model):
     """State of the unit."""
     partitions: Annotated[tuple[TopicPartitions, ...], Field(max_length=10000)] = ()
     """Partitions that the task owns."""
+    racks: Annotated[tuple[RackPartitions, ...], Field(max_length=64)] = ()
+    """Of a source connector: where the flow's partitions can be read without leaving a rack.
+    Empty where its driver, or the brokers, know no racks."""
     lag_records: Count | None = None
     """Records on the source that the target has not acknowledged."""
     lag_seconds: Count | None = None

@@ -46,6 +46,16 @@ class Balance:
         """How far off a driver's load may be."""
         return self._tolerance * self.fair[driver]
 
+    def stays_even(self, donor: int, receiver: int, shift: float) -> bool:
+        """Whether both stay within the tolerance, or at least come no further from the mean, when
+        the donor gives so much weight to the receiver."""
+        for driver, change in (donor, -shift), (receiver, shift):
+            before = self.excess(driver)
+            after = before + change / self.draft.capacities[driver]
+            if abs(after) > max(self.tolerated(driver), abs(before)):
+                return False
+        return True
+
     def movable_near(self, driver: int, weight: float) -> Iterator[TaskInfo]:
         """Some tasks of a driver that may move: those next to a weight, on either side."""
         shelf = self.draft.shelf(driver)

@@ -83,10 +83,10 @@ class RackSpread:
             and draft.counts[receiver] < draft.most[receiver]
         ):
             middle = (draft.loads[donor] - draft.loads[receiver]) / 2 * draft.capacities[receiver]
-            fits = (i for i in gone if self._stays_even(donor, receiver, i.weight))
+            fits = (i for i in gone if self.balance.stays_even(donor, receiver, i.weight))
             single = min(fits, key=lambda i: (abs(i.weight - middle), i.id), default=None)
             if single:
-                self._move(single, donor, receiver)
+                self.move(single, donor, receiver)
                 return True
         back = self.racks[donor]
         come = [
@@ -101,22 +101,21 @@ class RackSpread:
             key=lambda two: (abs(two[0].weight - two[1].weight), two[0].id, two[1].id),
             default=None,
         )
-        if pair is None or not self._stays_even(donor, receiver, pair[0].weight - pair[1].weight):
+        if pair is None or not self.balance.stays_even(
+            donor, receiver, pair[0].weight - pair[1].weight
+        ):
             return False
-        self._move(pair[0], donor, receiver)
-        self._move(pair[1], receiver, donor)
+        self.move(pair[0], donor, receiver)
+        self.move(pair[1], receiver, donor)
         return True
 
-    def _stays_even(self, donor: int, receiver: int, shift: float) -> bool:
-        """Whether both stay within the tolerance, or at least come no further from the mean."""
-        for driver, change in (donor, -shift), (receiver, shift):
-            before = self.balance.excess(driver)
-            after = before + change / self.draft.capacities[driver]
-            if abs(after) > max(self.balance.tolerated(driver), abs(before)):
-                return False
-        return True
+    def takes(self, info: TaskInfo, source: int, target: int) -> bool:
+        """Whether a task may move there without its rack holding too much of the flow."""
+        flow, rack = info.id.flow, self.racks[target]
+        return rack == self.racks[source] or self._held[flow][rack] < self._most[flow, rack]
 
-    def _move(self, info: TaskInfo, source: int, target: int) -> None:
+    def move(self, info: TaskInfo, source: int, target: int) -> None:
+        """Move a task, and count it."""
         self.balance.move(info, source, target)
         self._held[info.id.flow][self.racks[source]] -= 1
         self._held[info.id.flow][self.racks[target]] += 1

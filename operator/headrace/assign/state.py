@@ -2,8 +2,6 @@
 
 ``headrace.placement`` fills it, but for a few things, which have their default:
 
-- ``TaskInfo.racks``: not filled, so ``AssignmentUtils.optimize_rack_aware_*`` move nothing
-- ``DriverState.rack``: the pod's zone, on Kubernetes only
 - ``DriverState.capacity``: not filled, so all drivers count alike
 - ``ApplicationState.config``: not filled
 """

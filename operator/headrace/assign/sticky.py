@@ -7,6 +7,7 @@ from headrace.assign.draft import DraftAssignment
 from headrace.assign.even_counts import even_counts
 from headrace.assign.even_weights import even_weights
 from headrace.assign.ids import TaskId
+from headrace.assign.nearby import read_nearby
 from headrace.assign.orphans import deal, take_over
 from headrace.assign.racks import RackSpread
 from headrace.assign.standbys import place_standbys
@@ -19,7 +20,8 @@ class StickyAssignor(TaskAssignor):
     1. complete: every task has a driver, at once;
     2. balanced: counts within one (of the share by capacity), weights within 10 % of the mean;
     3. spread: each flow over the racks, its tasks over drivers;
-    4. the fewest moves.
+    4. near: tasks run where their partitions can be read without leaving the rack;
+    5. the fewest moves.
 
     Within these bounds nothing moves for balance. Outside them, a share of a flow's tasks moves at
     a time (its movement budget), and at most once a minute: the state says when it last happened,
@@ -84,4 +86,6 @@ def _improve(draft: DraftAssignment, due: bool) -> tuple[bool, int]:
     spread = RackSpread(balance, racks)
     if not spread.is_reached and not allowance.is_empty:
         spread.spread()
+    if not allowance.is_empty:
+        read_nearby(spread)
     return balance.is_reached and spread.is_reached, allowance.spent

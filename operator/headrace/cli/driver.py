@@ -24,6 +24,7 @@ from headrace.driver import collect_regularly, run_driver
 @click.option("--pod-uid", "uid", help="The driver's Lease is deleted with the pod of this uid.")
 @click.option("--pod-ip", "ip", default="0.0.0.0", help="Where probes and /metrics are answered.")
 @click.option("--port", type=click.IntRange(1, 65535), default=8080, help="Where, too.")
+@click.option("--rack", envvar="HEADRACE_RACK", default="", help="Where it runs, such as a zone.")
 @click.option("--secrets", type=click.Path(path_type=Path), help="Folder of Secrets.")
 @click.option(
     "--stop-timeout",
@@ -40,6 +41,7 @@ def command(
     incarnation: str,
     lease: float,
     secrets: Path | None,
+    rack: str,
     log_format: str,
     **pod: Any,
 ) -> None:
@@ -53,7 +55,7 @@ def command(
     if link is None:
         from headrace.driver.pod import Pod, run_pod  # noqa: PLC0415 - not installed standalone
 
-        run_pod(Pod(name=name, secrets=secrets, **pod))
+        run_pod(Pod(name=name, secrets=secrets, rack=rack, **pod))
     else:
         with socket.socket(fileno=link) as line:
-            run_driver(line, DriverIdentity(name, incarnation), lease, secrets)
+            run_driver(line, DriverIdentity(name, incarnation, rack), lease, secrets)

@@ -43,6 +43,14 @@ _LOG_BYTES = 50 << 20
     type=click.IntRange(min=1),
     help="Driver processes, shared by all flows. [default: the largest spec.drivers.replicas]",
 )
+@click.option(
+    "--rack",
+    "racks",
+    multiple=True,
+    metavar="RACK",
+    help="Where this machine is, such as a zone: the source is read there where that is possible. "
+    "Repeat it to try several: drivers get them in turn.",
+)
 @secrets_option
 @click.option(
     "--until-caught-up",
@@ -83,6 +91,7 @@ class Options:
     """Of the command line."""
 
     drivers: int | None
+    racks: tuple[str, ...]
     secrets: Path | None
     until_caught_up: bool
     timeout: float
@@ -106,6 +115,7 @@ def _run_files(files: ManifestFiles, options: Options) -> int:
             log_file,
             secrets,
             options.log_format,
+            racks=options.racks,
         )
         if log_file is not None:
             click.echo(f"Logs: {log_file}", err=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from headrace.api import (
     RESET_ANNOTATION,
     ClusterAccess,
+    ClusterSpec,
     Pauses,
     ReplicationFlow,
     ReplicationFlowSpec,
@@ -70,7 +71,9 @@ class FlowContext:
         spec = flow.spec
         self.policy = policy_for(spec.policy, spec.source.alias)
         self._follow(flow)
-        self.source_access = ClusterAccess(spec.source, "spec.source", secrets)
+        self.source_access = ClusterAccess(
+            _read_in(driver.rack, spec.source), "spec.source", secrets
+        )
         self.target_access = ClusterAccess(spec.target, "spec.target", secrets)
         self.source = clients.admin(self.source_access)
         self.target = clients.admin(self.target_access)
@@ -193,6 +196,13 @@ class FlowContext:
         for writer in self._offset_syncs.values():
             writer.close()
         self.progress.close()
+
+
+def _read_in(rack: str, source: ClusterSpec) -> ClusterSpec:
+    """Clients of the source name their rack: brokers may have a replica there (KIP-392)."""
+    if not rack:
+        return source
+    return source.model_copy(update={"config": {"client.rack": rack, **source.config}})
 
 
 def _followed(flow: ReplicationFlow) -> tuple[ReplicationFlowSpec, str]:

@@ -5,7 +5,7 @@ unit when it has no owner, when its owner is known to be lost, or when its owner
 in time. All other units of the flow keep running.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.api import ReplicationTask
 
@@ -20,6 +20,8 @@ class DriverIdentity:
 
     name: str
     incarnation: str
+    rack: str = field(default="", compare=False)
+    """Where it runs, such as an availability zone; empty where that is not known."""
 
 
 def may_claim(task: ReplicationTask, me: DriverIdentity, waited_s: float) -> bool:

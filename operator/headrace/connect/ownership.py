@@ -208,6 +208,7 @@ def _generation(task: ReplicationTask) -> int:
 
 
 def _lasting(status: ReplicationTaskStatus) -> ReplicationTaskStatus:
-    """What outlives its owner: data loss is reported until the next owner copies records."""
+    """What outlives its owner: data loss is reported until the next owner copies records, and racks
+    count for placement until the next connector has read them."""
     lost = condition(status.conditions, ConditionType.DATA_LOSS_DETECTED)
-    return ReplicationTaskStatus(conditions=(lost,) if lost else ())
+    return ReplicationTaskStatus(conditions=(lost,) if lost else (), racks=status.racks)

@@ -21,6 +21,7 @@ from headrace.connect.discovery import Discovery, prepare_target
 from headrace.connect.herder import TargetTaken
 from headrace.connect.losses import sentence, shown_losses
 from headrace.connect.requirements import Requirements
+from headrace.connect.source_racks import SourceRacks
 from headrace.connect.task_split import HeartbeatsTaken, TaskSplit
 from headrace.connect.threaded_unit import ThreadedUnit
 from headrace.connect.topic_configs import TopicConfigSync
@@ -53,15 +54,17 @@ class SourceConnector(ThreadedUnit):
         self._acls = AclSync(self.context)
         self._deleted = DeletedTopics(self.context)
         self._deletion = TopicDeletion(self.context)
+        self._racks = SourceRacks(self.context)
         self._requirements = Requirements(self.context)
-        self._take_over_losses()
+        self._take_over()
 
-    def _take_over_losses(self) -> None:
-        """They are reported until they are looked for again, by any instance."""
+    def _take_over(self) -> None:
+        """Losses and racks are reported until they are looked for again, by any instance."""
         before = self.ownership.task.status
         lost = condition(before.conditions, ConditionType.DATA_LOSS_DETECTED)
         self._lost = self.beside_ready = (lost,) if lost else ()
-        self.observe(losses=before.losses, conditions=self.beside_ready)
+        racks = before.racks if self.context.driver.rack else ()
+        self.observe(losses=before.losses, racks=racks, conditions=self.beside_ready)
 
     def restore(self) -> None:
         """Refuse what cannot work; make the progress topic."""
@@ -138,6 +141,10 @@ class SourceConnector(ThreadedUnit):
         self._deletion.made(found.made)
         with self._asking(Reason.SOURCE_UNREACHABLE):
             self._measure(found.partitions)
+            moved = self._racks.poll(found.partitions)
+        if moved:
+            self.observe(racks=self._racks.known)
+            self.ownership.report(self.status)  # before new tasks, which are placed by it
         return found
 
     def _measure(self, partitions: Set[TopicPartition]) -> None:

@@ -63,6 +63,8 @@ class Pod:
     """Folder of Secrets, ``<name>/<key>``."""
     stop_timeout_s: float
     """After TERM; less than the pod's grace period."""
+    rack: str = ""
+    """Its zone, where its label names one; else empty."""
 
 
 def run_pod(pod: Pod) -> None:
@@ -90,7 +92,7 @@ class PodDriver:
     def __init__(self, client: Client, pod: Pod) -> None:
         self._client, self._pod = client, pod
         # A new one for each life: a container that is restarted keeps the pod's name.
-        self._identity = DriverIdentity(pod.name, uuid.uuid4().hex[:12])
+        self._identity = DriverIdentity(pod.name, uuid.uuid4().hex[:12], pod.rack)
         self._registry = make_registry()
         self._registry.register(DriverCollector(pod.namespace, pod.flow, self._figures))
         client.on_request = RequestMetrics(self._registry)

@@ -36,6 +36,7 @@ def _state(status: ReplicationTaskStatus) -> tuple[object, ...]:
         status.epoch,
         status.phase,
         status.partitions,
+        status.racks,
         status.observed_generation,
         status.restarts,
         status.last_error and status.last_error.reason,

@@ -1,7 +1,7 @@
 """What is on a cluster: its id, topics, partitions and offsets; and making more of them."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from enum import Enum
 from functools import partial
@@ -32,6 +32,7 @@ from headrace.api import ClusterAccess, TopicPartition
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.admin_requests import Requests
 from headrace.kafka.errors import translate
+from headrace.kafka.racks import read_racks
 
 _READ, _SET = "read the committed offsets", "set the committed offsets"
 _WITH_MEMBERS = {
@@ -125,6 +126,10 @@ class Admin:
             leaderless = frozenset(one.id for one in there if one.leader is None)
             found[name] = Topic(name, len(there), str(described.topic_id), leaderless)
         return found
+
+    def racks(self, topics: Collection[str]) -> Mapping[TopicPartition, frozenset[str]]:
+        """In which racks each partition of ``topics`` can be read (``read_racks``)."""
+        return read_racks(self._requests, self._timeout_s, self.name, topics)
 
     def topic_config(self, name: str) -> dict[str, str]:
         """A topic's settings as they are in effect; ``Fatal`` without the right DescribeConfigs."""

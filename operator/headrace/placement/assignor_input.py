@@ -3,7 +3,13 @@
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
-from headrace.api import ReplicationFlow, ReplicationTask
+from headrace.api import (
+    ReplicationFlow,
+    ReplicationTask,
+    TaskType,
+    TopicPartition,
+    TopicPartitions,
+)
 from headrace.assign import (
     ApplicationState,
     DriverName,
@@ -44,8 +50,29 @@ def drivers_with_their_units(
     }
 
 
+def racks(tasks: Iterable[ReplicationTask]) -> dict[TaskId, tuple[frozenset[str], ...]]:
+    """For each source task whose source connector knows racks, those of each of its partitions."""
+    tasks = list(tasks)
+    known: dict[str, dict[TopicPartition, set[str]]] = {}
+    for task in tasks:
+        for one in task.status.racks:
+            of_flow = known.setdefault(task.spec.flow_name, {})
+            for at in TopicPartitions.unpack(one.partitions):
+                of_flow.setdefault(at, set()).add(one.rack)
+    return {
+        task_id(task): tuple(
+            frozenset(known[task.spec.flow_name].get(at, ()))
+            for at in sorted(TopicPartitions.unpack(task.spec.partitions))
+        )
+        for task in tasks
+        if task.spec.flow_name in known and task.spec.type is TaskType.SOURCE_TASK
+    }
+
+
 def weights(
-    ids: Iterable[TaskId], measured: Callable[[TaskId], float | None]
+    ids: Iterable[TaskId],
+    measured: Callable[[TaskId], float | None],
+    racks: Mapping[TaskId, tuple[frozenset[str], ...]],
 ) -> dict[TaskId, TaskInfo]:
     """Units as they are weighed; as long as nothing was measured, all stateful ones alike.
 
@@ -54,7 +81,8 @@ def weights(
     rates = {id: measured(id) for id in ids}
     if not any(rates.values()):
         rates = {id: 1.0 if id.is_stateful else 0.0 for id in rates}
-    return weigh(rates)
+    weighed = weigh(rates)
+    return weighed | {id: weighed[id]._replace(racks=of_one) for id, of_one in racks.items()}
 
 
 def flow_configs(

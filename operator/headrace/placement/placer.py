@@ -19,6 +19,7 @@ from headrace.placement.assignor_input import (
     drivers_with_their_units,
     flow_configs,
     is_to_be_filled,
+    racks,
     task_id,
     weights,
 )
@@ -99,7 +100,7 @@ class Placer:
             theirs = [task for task in tasks if task.spec.flow_name in names]
             there = drivers_with_their_units(drivers, theirs, pins or {})
             state = ApplicationState(
-                tasks=weights(map(task_id, theirs), self._rates.of),
+                tasks=weights(map(task_id, theirs), self._rates.of, racks(theirs)),
                 drivers=there,
                 flows=flow_configs(group, list(there.values())),
                 now_ms=now_ms,

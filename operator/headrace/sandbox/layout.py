@@ -12,7 +12,7 @@ from headrace.host import write_whole
 from headrace.sandbox.broker import Broker
 from headrace.sandbox.cluster import Cluster
 from headrace.sandbox.plan import ClusterPlan
-from headrace.sandbox.properties import broker_properties
+from headrace.sandbox.properties import broker_properties, rack_properties
 from headrace.sandbox.security import Security, write_private
 from headrace.toolchain import Java
 
@@ -106,7 +106,11 @@ class Layout(BaseModel):
             for broker in facts.at(folder, java, ends_with_us=not detached).brokers:
                 broker.folder.mkdir(parents=True)
                 settings = broker_properties(
-                    broker.node_id, facts.ports, broker.data, plan.properties, security
+                    broker.node_id,
+                    facts.ports,
+                    broker.data,
+                    rack_properties(broker.node_id, plan.racks) | dict(plan.properties),
+                    security,
                 )
                 write_private(broker.folder / "server.properties", settings.encode())
                 if security:

@@ -1,7 +1,7 @@
 """What a sandbox is to consist of."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.errors import InvalidSpec
@@ -22,6 +22,8 @@ class ClusterPlan:
     """Heap of each broker; with it a broker takes about 190 MB of memory after its start."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """Broker settings on top of those of ``properties.py``."""
+    racks: Sequence[str] = ()
+    """Of the brokers, in turn; consumers may then fetch from a follower in their rack (KIP-392)."""
     secure: bool = False
     """Also a listener for SASL over TLS, and one that asks for a client certificate."""
 

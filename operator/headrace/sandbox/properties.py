@@ -66,6 +66,16 @@ def broker_properties(
     return "".join(f"{key}={value}\n" for key, value in (settings | dict(extra)).items())
 
 
+def rack_properties(node_id: int, racks: Sequence[str]) -> dict[str, str]:
+    """Settings of node ``node_id`` (from 1) of a cluster in ``racks``, if it has some."""
+    if not racks:
+        return {}
+    return {
+        "broker.rack": racks[(node_id - 1) % len(racks)],
+        "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+    }
+
+
 def _secure(settings: Mapping[str, object], node_id: int, security: Security) -> dict[str, object]:
     """Two listeners more; brokers and controllers talk to each other in plain text as before."""
     sasl, tls = security.ports[node_id - 1]

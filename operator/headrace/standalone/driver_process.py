@@ -23,8 +23,11 @@ class DriverProcess:
         incarnation: str,
         process: "subprocess.Popen[bytes]",
         writer: asyncio.StreamWriter,
+        rack: str = "",
     ) -> None:
         self.name = name
+        self.rack = rack
+        """Where it runs, such as a zone; empty: unknown."""
         self.incarnation = incarnation
         self.process = process
         self.leaving = False

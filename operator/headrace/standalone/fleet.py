@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -50,10 +50,13 @@ class Fleet:
         on_left: Callable[[DriverProcess], None],
         on_call: OnCall,
         log_format: str = "logfmt",
+        racks: Sequence[str] = (),
     ) -> None:
         """``log_file`` takes what the drivers write; ``None``: our own standard error.
-        ``secrets``: the folder of Secrets that they read."""
+        ``secrets``: the folder of Secrets that they read. ``racks``: of the drivers, in turn."""
         self._log_format = log_format
+        self._in_rack = dict.fromkeys(racks, 0)
+        """How many drivers there are in each."""
         self.size = size
         """How many there shall be."""
         self._log_file = log_file
@@ -164,9 +167,12 @@ class Fleet:
     async def _spawn(self) -> tuple[asyncio.StreamReader, DriverProcess]:
         ours, theirs = socket.socketpair()
         name, incarnation = f"driver-{next(self._numbers)}", uuid.uuid4().hex[:8]
+        rack = self._next_rack()
         command = [sys.executable, "-m", "headrace", "driver", "--link", str(theirs.fileno())]
         command += ["--name", name, "--incarnation", incarnation, "--lease", str(self._lease_s)]
         command += ["--log-format", self._log_format]
+        if rack:
+            command += ["--rack", rack]
         if self._secrets is not None:
             command += ["--secrets", str(self._secrets)]
         # At our death it reads the end of the line and stops in order; a frozen one cannot, so the
@@ -182,7 +188,14 @@ class Fleet:
                 env=_FEW_ARENAS | os.environ,
             )
         reader, writer = await asyncio.open_connection(sock=ours, limit=_LINE_LIMIT)
-        return reader, DriverProcess(name, incarnation, process, writer)
+        return reader, DriverProcess(name, incarnation, process, writer, rack)
+
+    def _next_rack(self) -> str:
+        """The one with the fewest drivers; empty when none is known."""
+        rack = min(self._in_rack, key=self._in_rack.__getitem__, default="")
+        if rack:
+            self._in_rack[rack] += 1
+        return rack
 
     async def _serve(self, reader: asyncio.StreamReader, driver: DriverProcess) -> None:
         # A closed socket, or half a line of a driver killed while it wrote, is the driver's end.
@@ -205,6 +218,8 @@ class Fleet:
         with suppress(asyncio.CancelledError):
             await asyncio.to_thread(self._reap, driver)
         del self._drivers[driver.name]
+        if driver.rack:
+            self._in_rack[driver.rack] -= 1
         if self._stopping:
             return
         if not driver.joined:

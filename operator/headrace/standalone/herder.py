@@ -7,7 +7,7 @@ heartbeats who is alive, and has units placed (``placement_loop``). It carries n
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -52,9 +52,11 @@ class StandaloneHerder:
         log_file: Path | None = None,
         secrets: Path | None = None,
         log_format: str = "logfmt",
+        *,
+        racks: Sequence[str] = (),
     ) -> None:
         """``log_file`` takes what the drivers log; ``None``: this process's standard error.
-        ``secrets``: the folder of Secrets that they read."""
+        ``secrets``: the folder of Secrets that they read. ``racks``: of the drivers, in turn."""
         self._flows = {flow.metadata.name: _made_now(flow) for flow in flows}
         self._lease_s = float(min(f.spec.drivers.lease_seconds for f in self._flows.values()))
         self.secrets = secrets
@@ -74,6 +76,7 @@ class StandaloneHerder:
             on_left=self._driver_left,
             on_call=self._answer,
             log_format=log_format,
+            racks=racks,
         )
         self._placement = PlacementLoop(
             self._flows.values, self._store, self._fleet, self._send_all_units

@@ -101,10 +101,10 @@ class PlacementLoop:
     # Decide and write.
 
     def _pool(self) -> DriverPool:
-        ready = sorted(driver.name for driver in self._fleet.ready())
+        ready = {driver.name: driver.rack or None for driver in self._fleet.ready()}
         return DriverPool(
             expected=self._fleet.size,
-            schedulable=tuple(map(DriverState, ready)),
+            schedulable=tuple(DriverState(name, rack=ready[name]) for name in sorted(ready)),
             staying=frozenset(ready),
             is_lost=lambda _, incarnation: self.is_lost(incarnation),
         )

@@ -1,6 +1,6 @@
 """What the source connector does; clusters and herder are fakes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,6 +31,8 @@ from headrace.kafka import TopicConfig
 from headrace.replication import Progress, ProgressKey, TopicFilter, policy_for
 from headrace.standalone.task_store import TaskStore
 
+NOTHING = ReplicationTaskStatus()
+
 
 class FakeCluster:
     """Topics, and ends that grow by a rate."""
@@ -40,7 +42,8 @@ class FakeCluster:
         self.there: dict[str, int] = {}
         self.ends: dict[TopicPartition, int] = {}
         self.forbidden: set[str] = set()
-        self.asked = 0
+        self.asked = self.asked_for_racks = 0
+        self.of_racks: dict[TopicPartition, frozenset[str]] = {}
         self.defaults = {"retention.ms": "604800000", "cleanup.policy": "delete"}
         self.own: dict[str, dict[str, str]] = {}
         """Settings by topic."""
@@ -48,6 +51,10 @@ class FakeCluster:
         """Topics that the broker that is asked for settings does not know yet."""
         self.hides_settings = False
         self.writes: list[Mapping[str, Mapping[str, str | None]]] = []
+
+    def racks(self, topics: Collection[str]) -> dict[TopicPartition, frozenset[str]]:
+        self.asked_for_racks += 1
+        return {at: racks for at, racks in self.of_racks.items() if at.topic in topics}
 
     def topics(self) -> dict[str, int]:
         self.asked += 1
@@ -119,6 +126,8 @@ class FakeHerder:
         self.answer_is_lost = False
         self.taken: set[str] = set()
         """Topics that another flow writes."""
+        self.reported: Callable[[ReplicationTaskStatus], None] = lambda status: None
+        self.claim = self.release = None
 
     def tasks(self) -> dict[int, ReplicationTask]:
         return {task.spec.index: task for task in self.store.of_flow("f")}
@@ -141,6 +150,10 @@ class FakeHerder:
                     observed_generation=task.metadata.generation,
                 )
                 self.store.write_status(task, status)
+
+    def report(self, task: ReplicationTask, status: ReplicationTaskStatus) -> ReplicationTask:
+        self.reported(status)
+        return task
 
     def list_tasks(self, connector: ReplicationTask, type: TaskType) -> list[ReplicationTask]:
         return self.store.of_flow("f")
@@ -186,6 +199,7 @@ class Scene:
             clients=SimpleNamespace(rights=self._no_rights),
             source_access=None,
             target_access=None,
+            driver=DriverIdentity("d", "1", rack="a"),
         )
         self.asks_for(max=2, movementBudget=0.5)
         self.connector = self.start(epoch=1)
@@ -211,11 +225,11 @@ class Scene:
             {"apiVersion": "headrace.dev/v1alpha1", "kind": "ReplicationFlow", **flow}
         ).spec
 
-    def start(self, epoch: int) -> SourceConnector:
+    def start(self, epoch: int, before: ReplicationTaskStatus = NOTHING) -> SourceConnector:
         task = ReplicationTask(
             metadata=ObjectMeta(name="f-source-connector", generation=1),
             spec=ReplicationTaskSpec(flow_name="f", type=TaskType.SOURCE_CONNECTOR),
-            status=ReplicationTaskStatus(epoch=epoch),
+            status=before.model_copy(update={"epoch": epoch}),
         )
         herder: Any = self.herder
         ownership = Ownership(task, DriverIdentity("d", "1"), herder)
@@ -251,6 +265,45 @@ def test_a_partition_moves_in_two_phases_and_no_broker_is_asked_meanwhile(scene:
     assert scene.run_once(0.2) == pytest.approx(9.6)
     assert scene.herder.split() == {0: [2], 1: [0, 1, 3]}
     assert scene.source.asked + scene.target.asked == asked
+
+
+def test_racks_are_reported_before_the_tasks_that_are_placed_by_them() -> None:
+    scene = Scene()
+    scene.source.there = {"orders": 2, "other": 1}
+    a, b, other = (TopicPartition(*at) for at in (("orders", 0), ("orders", 1), ("other", 0)))
+    scene.source.of_racks = {a: frozenset("ab"), b: frozenset("b"), other: frozenset("a")}
+    published: list[tuple[dict[str, list[str]], dict[int, list[int]]]] = []
+    scene.herder.reported = lambda status: published.append((of_rack(status), scene.herder.split()))
+    scene.connector.ownership.epoch = 1
+    scene.run_once()
+    racks = {"a": ["orders 0"], "b": ["orders 0-1"]}
+    assert published == [(racks, {})]
+    assert scene.herder.split() == {0: [0], 1: [1]}
+
+    scene.run_once(10)
+    assert scene.source.asked_for_racks == 1, "nothing is new"
+    scene.source.of_racks[b] = frozenset("a")
+    scene.run_once(300)
+    assert of_rack(scene.connector.status) == {"a": ["orders 0-1"], "b": ["orders 0"]}
+
+    scene.connector = scene.start(epoch=2, before=scene.connector.status)
+    assert of_rack(scene.connector.status) == {"a": ["orders 0-1"], "b": ["orders 0"]}
+
+
+def test_a_driver_that_knows_no_rack_asks_for_none() -> None:
+    scene = Scene()
+    scene.context.driver = DriverIdentity("d", "1")
+    scene.source.there = {"orders": 1}
+    scene.source.of_racks = {TopicPartition("orders", 0): frozenset("a")}
+    scene.run_once()
+    assert (scene.source.asked_for_racks, scene.connector.status.racks) == (0, ())
+
+
+def of_rack(status: ReplicationTaskStatus) -> dict[str, list[str]]:
+    return {
+        one.rack: [f"{item.topic} {item.partitions}" for item in one.partitions]
+        for one in status.racks
+    }
 
 
 def test_a_split_that_somebody_else_changed_is_put_right(scene: Scene) -> None:

@@ -4,7 +4,7 @@ import hashlib
 import json
 
 from headrace.api import READ_AT_START, FlowState, ReplicationFlow
-from headrace.controller.names import TEMPLATE, driver_selector, flow_labels
+from headrace.controller.names import TEMPLATE, ZONE, driver_selector, flow_labels
 from headrace.controller.resources.metadata import build_metadata, driver_name
 from headrace.controller.resources.pods import (
     CONTAINER_SECURITY,
@@ -111,6 +111,8 @@ def _build_container(flow: ReplicationFlow, image: str, secrets: list[str]) -> O
             from_field("POD_NAME", "metadata.name"),
             from_field("POD_UID", "metadata.uid"),
             from_field("POD_IP", "status.podIP"),
+            # Empty without that label. Not in args: a pinned image may be older than the option.
+            from_field("HEADRACE_RACK", f"metadata.labels['{ZONE}']"),
             *(one.model_dump(by_alias=True) for one in flow.spec.drivers.env),
         ],
         "ports": [{"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"}],

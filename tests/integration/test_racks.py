@@ -1,0 +1,82 @@
+"""A source in three racks: each driver reads the replica of its own, as the kernel counts bytes."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from psutil import Process
+from support.flows import FlowRun, manifest, spec
+from support.records import Record, arrived, produce, unique
+from support.tcp_bytes import received
+
+from headrace.kafka import Admin
+from headrace.sandbox import Cluster
+
+RACKS = ("a", "b", "c")
+PARTITIONS, RECORDS, VALUE_BYTES = 12, 6_000, 2_000
+
+
+def bytes_of_other_racks(run: FlowRun, cluster: Cluster) -> tuple[int, int]:
+    """What the drivers received of brokers in other racks, and of all brokers."""
+    ports = [int(server.rpartition(":")[2]) for server in cluster.bootstrap_servers.split(",")]
+    drivers = {process.pid: rack_of(process) for process in run.drivers()}
+    assert sorted(drivers.values()) == list(RACKS)
+    other = total = 0
+    for (pid, port), count in received(drivers).items():
+        if port in ports:
+            total += count
+            other += count * (RACKS[ports.index(port)] != drivers[pid])
+    return other, total
+
+
+def rack_of(process: Process) -> str:
+    arguments = process.cmdline()
+    return arguments[arguments.index("--rack") + 1]
+
+
+def test_drivers_read_in_their_own_rack(
+    start_cluster: Callable[..., Cluster],
+    west: Cluster,
+    tmp_path: Path,
+    wait_until: Callable[..., Any],
+) -> None:
+    """Each partition has two replicas: its task is on a driver beside one of them, and fetches from
+    that one also where it follows."""
+    cluster = start_cluster("racks", brokers=3, racks=RACKS)
+    for mover in ("Batch", "Record"):
+        topic = topic_of_two_replicas(cluster, wait_until)
+        flow = manifest(
+            topic, cluster, west, topic,
+            mover=mover,
+            heartbeats={"enabled": False},
+            checkpoints={"enabled": False},
+            tasks={"max": PARTITIONS},
+            drivers={"replicas": 3, "leaseSeconds": 60},
+        )  # fmt: skip
+        options = [f"--rack={rack}" for rack in RACKS]
+        with FlowRun(tmp_path, [flow], *options) as run:
+            copies = f"racks.{topic}"
+            wait_until(
+                lambda copies=copies: arrived(spec(west), copies),
+                within_s=120,
+                until=lambda count: count == RECORDS,
+            )
+            other, total = bytes_of_other_racks(run, cluster)
+        print(f"{mover}: {100 * other / total:.1f} % of {total} bytes from other racks")
+        assert total > RECORDS * VALUE_BYTES
+        assert other < 0.1 * total, mover
+
+
+def topic_of_two_replicas(cluster: Cluster, wait_until: Callable[..., Any]) -> str:
+    """A topic with data that no compression makes smaller."""
+    source, topic = spec(cluster), unique("racks")
+    admin = Admin(source)
+    admin.create_topic(topic, PARTITIONS, 2)
+    wait_until(lambda: admin.topics().get(topic) == PARTITIONS, within_s=30)
+    records = [
+        Record(n % PARTITIONS, b"%d" % n, os.urandom(VALUE_BYTES), (), 1_700_000_000_000 + n)
+        for n in range(RECORDS)
+    ]
+    produce(source, topic, records)
+    return topic
