@@ -27,6 +27,7 @@ from e2e.stage import (
     wait_for_rollout,
 )
 from rich.console import Console
+from support.helm import helm
 from support.manifests import mirror_test
 
 API_PORT = 6443
@@ -296,6 +297,7 @@ def the_chart_is_upgraded(cluster: Cluster, flow: FlowInPods, recoveries: Recove
     before = epochs_at_rest(flow)
     install_release(cluster, "--set=logLevel=DEBUG,chaos.enabled=true")
     wait_for_rollout(cluster, OPERATORS, OPERATOR)
+    helm("test", OPERATORS, f"--namespace={OPERATORS}", kubeconfig=cluster.kubeconfig)
     moved = moves_a_unit(flow, recoveries, "chart upgraded")
     others = {name: epoch for name, epoch in flow.epochs().items() if name != moved}
     assert others == {name: epoch for name, epoch in before.items() if name != moved}

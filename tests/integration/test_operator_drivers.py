@@ -119,8 +119,19 @@ def under_load(
     return begin
 
 
-def test_kubectl_apply_carries_records_and_says_so(under_load: Begin, wait_until: Wait) -> None:
-    with under_load() as scene:
+def test_kubectl_apply_carries_records_and_says_so(
+    under_load: Begin, api_server: ApiServer, namespace: str, wait_until: Wait
+) -> None:
+    """In a namespace as platform teams give it: restricted, with a quota that asks for limits."""
+    restricted = "pod-security.kubernetes.io/enforce=restricted"
+    api_server.kubectl("label", "namespace", namespace, restricted)
+    quota = {"spec": {"hard": {"limits.cpu": "2", "limits.memory": "2Gi", "pods": "2"}}}
+    api_server.apply(
+        {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "team"}} | quota,
+        namespace=namespace,
+    )
+    limits = {"limits": {"cpu": "1", "memory": "1Gi"}}
+    with under_load(drivers={"replicas": 2, "resources": limits}) as scene:
         flow = f"rflow/{scene.flow}"
         scene.resources.kubectl("wait", "--for=condition=Ready", flow, "--timeout=120s")
         row = scene.resources.kubectl("get", flow, "--no-headers").split()
@@ -190,16 +201,62 @@ def test_a_container_that_is_killed_takes_its_tasks_again(
         wait_until(scene.holders, within_s=LONG_S, until=partial(eq, before))
 
 
-def test_a_frozen_driver_loses_its_tasks_and_a_thawed_one_gets_some_again(
-    under_load: Begin,
+def test_a_frozen_driver_loses_its_tasks_though_no_child_can_be_applied_and_gets_some_again(
+    under_load: Begin, wait_until: Wait
 ) -> None:
+    """As when the node is lost that runs a driver and an admission webhook."""
     with under_load() as scene:
         holders = scene.holders()
         victim = holders[min(holders)]
-        scene.kubelet.pod(victim).freeze()
-        scene.settle(1, without=victim)
+        with failing_webhook(scene.resources):
+            rolled = {"podTemplate": {"metadata": {"annotations": {"look": "new"}}}}
+            scene.patch(drivers=rolled)
+            message = wait_until(
+                lambda: scene.resources.condition(scene.flow, "Ready"),
+                within_s=LONG_S,
+                until=lambda ready: ready["reason"] == "NotApplied",
+            )["message"]
+            assert "failed calling webhook" in message
+            scene.kubelet.pod(victim).freeze()
+            scene.settle(1, without=victim)
+            scene.patch(drivers={"podTemplate": None})
         scene.kubelet.pod(victim).thaw()
         scene.settle(2)
+
+
+@contextmanager
+def failing_webhook(resources: Resources) -> Iterator[None]:
+    """Nobody answers it, so that no Deployment of the namespace can be written."""
+    name = unique("guard")
+    namespace = {"kubernetes.io/metadata.name": resources.namespace}
+    resources.apply(
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": name},
+            "webhooks": [
+                {
+                    "name": "guard.example.dev",
+                    "clientConfig": {"url": "https://127.0.0.1:1/"},
+                    "namespaceSelector": {"matchLabels": namespace},
+                    "rules": [
+                        {
+                            "apiGroups": ["apps"],
+                            "apiVersions": ["v1"],
+                            "operations": ["CREATE", "UPDATE"],
+                            "resources": ["deployments"],
+                        }
+                    ],
+                    "sideEffects": "None",
+                    "admissionReviewVersions": ["v1"],
+                }
+            ],
+        }
+    )
+    try:
+        yield
+    finally:
+        resources.kubectl("delete", "validatingwebhookconfiguration", name)
 
 
 def test_drivers_that_join_get_tasks_and_those_that_leave_hand_theirs_over(
