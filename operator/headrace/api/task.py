@@ -11,7 +11,8 @@ from headrace.api.flow import Mover
 from headrace.api.losses import LostOffsets
 from headrace.api.meta import API_VERSION, Conditions, ObjectMeta
 from headrace.api.model import Count, Model, Name, Text, Timestamp, dump
-from headrace.api.partitions import TopicPartitions
+from headrace.api.partitions import TopicPartition, TopicPartitions
+from headrace.api.ranges import parse_ranges
 
 
 class TaskType(StrEnum):
@@ -118,13 +119,32 @@ class TaskError(Model):
     """When it happened."""
 
 
+_OfTopic = Annotated[str, Field(max_length=16640)]
+
+
 class RackPartitions(Model):
     """Partitions that can be read in one rack."""
 
     rack: Annotated[Text, Field(min_length=1)]
     """Name of the rack (broker.rack), such as an availability zone."""
-    partitions: Annotated[tuple[TopicPartitions, ...], Field(max_length=10000)] = ()
-    """Partitions of the source with a broker there that serves them to consumers."""
+    # Text, as TopicPartitions have a rule in CEL, and 64 x 10,000 of them are beyond its budget.
+    partitions: Annotated[tuple[_OfTopic, ...], Field(max_length=10000)] = ()
+    """Partitions of the source with a broker there that serves them to consumers, like
+    orders/0-3,7."""
+
+    @classmethod
+    def pack(cls, rack: str, partitions: Iterable[TopicPartition]) -> "RackPartitions":
+        """These partitions, by topic."""
+        packed = TopicPartitions.pack(partitions)
+        return cls(rack=rack, partitions=tuple(f"{one.topic}/{one.partitions}" for one in packed))
+
+    def unpack(self) -> frozenset[TopicPartition]:
+        """What ``pack`` took, each once."""
+        return frozenset(
+            TopicPartition(topic, number)
+            for topic, _, ranges in (text.partition("/") for text in self.partitions)
+            for number in parse_ranges(ranges)
+        )
 
 
 class ReplicationTaskStatus(Model):

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Set
 
-from headrace.api import RackPartitions, TopicPartition, TopicPartitions
+from headrace.api import RackPartitions, TopicPartition
 from headrace.connect.context import FlowContext
 
 _READ_AGAIN_S = 300.0
@@ -44,7 +44,4 @@ def pack(racks: Mapping[TopicPartition, Set[str]]) -> tuple[RackPartitions, ...]
     for at, of_one in racks.items():
         for rack in of_one:
             found[rack].append(at)
-    return tuple(
-        RackPartitions(rack=rack, partitions=TopicPartitions.pack(found[rack]))
-        for rack in sorted(found)
-    )
+    return tuple(RackPartitions.pack(rack, found[rack]) for rack in sorted(found))

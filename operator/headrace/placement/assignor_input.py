@@ -57,7 +57,7 @@ def racks(tasks: Iterable[ReplicationTask]) -> dict[TaskId, tuple[frozenset[str]
     for task in tasks:
         for one in task.status.racks:
             of_flow = known.setdefault(task.spec.flow_name, {})
-            for at in TopicPartitions.unpack(one.partitions):
+            for at in one.unpack():
                 of_flow.setdefault(at, set()).add(one.rack)
     return {
         task_id(task): tuple(

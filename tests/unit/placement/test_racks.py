@@ -33,8 +33,8 @@ def unit(type: TaskType, index: int = 0, flow: str = "f", **status: Any) -> Repl
 CONNECTOR = unit(
     TaskType.SOURCE_CONNECTOR,
     racks=(
-        RackPartitions(rack="a", partitions=some("orders", "0,2")),
-        RackPartitions(rack="b", partitions=some("orders", "1-2")),
+        RackPartitions(rack="a", partitions=("orders/0,2",)),
+        RackPartitions(rack="b", partitions=("orders/1-2",)),
     ),
 )
 TASKS = [unit(TaskType.SOURCE_TASK, index) for index in range(4)]
