@@ -3,7 +3,6 @@
 import pytest
 from property.source_schedules import Schedule
 
-
 SLOW = [pytest.param(hundred, marks=pytest.mark.slow) for hundred in range(1, 5)]
 
 
