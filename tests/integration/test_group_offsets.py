@@ -23,6 +23,7 @@ from support.groups import commit, committed, in_transactions, member, read_on
 from support.records import arrived, make_topic, numbered, produce, unique
 from support.records import read as read_all
 
+from headrace.errors import Retriable
 from headrace.sandbox import Cluster
 
 WaitUntil = Callable[..., Any]
@@ -50,8 +51,11 @@ def offsets(cluster: Cluster, group: str) -> dict[int, int]:
 def shown(run: FlowRun) -> list[tuple[int, int]]:
     """What is committed, and its lag, of partitions without a note in ``headrace groups``."""
     command = [sys.executable, "-m", "headrace", "groups", run.name, "-o", "json"]
-    found = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
-    return [(one["committed"], one["lag"]) for one in found["groups"] if not one["note"]]
+    answer = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    if answer.returncode:
+        raise Retriable(answer.stderr.decode())  # the run may still start
+    groups = json.loads(answer.stdout)["groups"]
+    return [(one["committed"], one["lag"]) for one in groups if not one["note"]]
 
 
 def message(run: FlowRun) -> str:
