@@ -184,7 +184,11 @@ def test_with_chaos_the_operator_may_bind_one_role_more_and_no_other(
         *rules(RULES),
         *rules(RULES_OF_TESTS),
         may_bind(kind, executors, name),
-        {"apiGroups": ["headrace.dev"], "resources": ["mirrortests"], "verbs": ["patch"]},
+        {
+            "apiGroups": ["headrace.dev"],
+            "resources": ["mirrortests", "replicationflows"],
+            "verbs": ["patch"],
+        },
     ]
     bound = {one["roleRef"]["name"] for one in objects if one["kind"].endswith("Binding")}
     assert bound == roles.keys(), "nobody is bound to it before there is a test"

@@ -115,7 +115,11 @@ def test_a_killed_driver_loses_nothing(
         wait_until(lambda: len(run.drivers()) == 2, within_s=60)
         copied = count(spec(west), f"east.{topic}")
         wait_until(lambda: count(spec(west), f"east.{topic}") > copied + 4_000, within_s=60)
-        movers = {unit.get("mover") for unit in run.units()}
+        movers = wait_until(
+            lambda: {unit.get("mover") for unit in run.units()},
+            within_s=60,
+            until=lambda found: None not in found,
+        )
     found = _assert_complete(east, west, topic, tmp_path)
     assert (movers, found.repeated) == ({"Batch"}, 0) or mover == "Record"
 
