@@ -7,10 +7,9 @@ these.
 
 from collections.abc import Collection
 
+from headrace.connect.compacted_log import CompactedLog
 from headrace.connect.context import FlowContext
-from headrace.connect.topic_tail import TopicTail
-from headrace.connect.topic_writer import Keyed, TopicWriter
-from headrace.kafka import ensure_topic
+from headrace.connect.topic_writer import Keyed
 from headrace.logs import get_logger
 from headrace.replication import TopicAcl, acls_topic
 
@@ -22,26 +21,13 @@ class AddedAcls:
 
     def __init__(self, context: FlowContext) -> None:
         self.topic = acls_topic(context.spec.source.alias)
-        self._context = context
-        self._writer = TopicWriter(self.topic, context)
-        self._tail: TopicTail | None = None
+        self._flow = context.name
+        self._log = CompactedLog(self.topic, context, "ACLs")
         self._known: set[TopicAcl] = set()
 
     def read(self) -> frozenset[TopicAcl]:
         """All that any flow of this source has added; makes the topic where it is absent."""
-        context = self._context
-        if self._tail is None:
-            ensure_topic(
-                context.target,
-                self.topic,
-                1,
-                {"cleanup.policy": "compact"},
-                because="or not all of it would be read",
-            )
-            self._tail = TopicTail(
-                self.topic, context.target_access, context.target, context.clients, context.clock
-            )
-        for message in self._tail.read():
+        for message in self._log.read():
             try:
                 acl = TopicAcl.decode(message.key() or b"")
             except ValueError as error:
@@ -55,7 +41,7 @@ class AddedAcls:
 
     def remember(self, acls: Collection[TopicAcl]) -> None:
         """They are about to be added."""
-        self._write(acls, self._context.name.encode())
+        self._write(acls, self._flow.encode())
 
     def forget(self, acls: Collection[TopicAcl]) -> None:
         """They were removed."""
@@ -63,11 +49,7 @@ class AddedAcls:
 
     def close(self) -> None:
         """Free the reader."""
-        if self._tail is not None:
-            self._tail.close()
-        self._tail = None
+        self._log.close()
 
     def _write(self, acls: Collection[TopicAcl], value: bytes | None) -> None:
-        if not acls:
-            return
-        self._writer.write([Keyed(acl.encode(), value) for acl in acls], "ACLs")
+        self._log.write(Keyed(acl.encode(), value) for acl in acls)
