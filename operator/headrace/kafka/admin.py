@@ -397,10 +397,13 @@ class Admin:
     def _offset(self, tried: str, future: "Future[Any]") -> int:
         """A broker that is frozen or killed while it is asked leaves the client's mark for "none"
         in the result, without an error. Taken for an offset it would read as a loss of all records.
+        The client keeps to that leader for as long as its metadata lasts, 15 minutes, also when
+        another one leads: a new client asks who leads.
         """
         offset: int = self._requests.result(tried, future).offset
         self._requests.served = True
         if offset == OFFSET_INVALID:
+            self._requests.renew()
             raise Retriable(f"could not {tried}: no answer from the partition's leader")
         return offset
 

@@ -66,6 +66,11 @@ class Requests:
             if is_advertised(self._cluster, error):
                 self._advertised = error
 
+    def renew(self) -> None:
+        """Have a new client make the next request. This one may never connect again: so librdkafka
+        does after a broker that is fenced has answered with no brokers (its issue 5301)."""
+        self._renewed.forget()
+
     def call(self, tried: str, call: Callable[[], T]) -> T:
         """Send a request; ``tried`` is what it does, for messages."""
         self._client_error = self._all_down = None
@@ -84,7 +89,7 @@ class Requests:
             except TimeoutError:
                 passed_s = time.monotonic() - began
                 if passed_s >= waited_s:
-                    self._renew()
+                    self.renew()
                     message = f"could not {tried}: no answer in time ({waited_s:.0f} s)"
                     raise Retriable(message) from None
                 if passed_s >= _BELIEVED_S and (why := self._unreachable(tried)):
@@ -112,18 +117,13 @@ class Requests:
         self._poll()
         reason: KafkaError = error if isinstance(error, KafkaError) else error.args[0]
         if reason.code() in _UNANSWERED:
-            self._renew()
+            self.renew()
         return self._diagnosed(tried, error)
 
     def _poll(self) -> None:
         """Receive what happened meanwhile; a client that is given up is not replaced for that."""
         if (client := self._renewed.current) is not None:
             client.poll(0)
-
-    def _renew(self) -> None:
-        """Have a new client make the next request. This one may never connect again: so librdkafka
-        does after a broker that is fenced has answered with no brokers (its issue 5301)."""
-        self._renewed.forget()
 
     def _diagnosed(self, tried: str, error: KafkaError | KafkaException) -> HeadraceError:
         reported = self._client_error or self._advertised
@@ -132,5 +132,5 @@ class Requests:
         if tokens is not None and isinstance(failure, AuthenticationFailed):
             # The client keeps its token for most of the token's life, and brokers refuse it.
             tokens.discard()
-            self._renew()
+            self.renew()
         return failure

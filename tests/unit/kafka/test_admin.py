@@ -123,6 +123,17 @@ def test_a_client_that_no_broker_answers_is_not_asked_again(
     assert east.topics() == {}
 
 
+def test_a_client_that_keeps_to_a_dead_leader_is_not_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = iter([FakeAdminClient(OFFSET_INVALID), FakeAdminClient(42)])
+    monkeypatch.setattr("headrace.kafka.admin_requests.construct", lambda *_: next(made))
+    spec = ClusterSpec(alias="east", bootstrap_servers="127.0.0.1:1")
+    east = Admin(ClusterAccess(spec), timeout_s=0.3)
+    assert east.known_ends([AT]) == {}
+    assert east.known_ends([AT]) == {AT: 42}
+
+
 def test_a_broker_that_lists_no_groups_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     # Among several brokers each has its own answer: the errors of some are in the result.
     class OneIsSilent(FakeAdminClient):
