@@ -17,6 +17,7 @@ import urllib3
 from cluster.api_server import ApiServer
 from cluster.kubelet import Kubelet
 from support.flows import FlowRun, manifest, spec
+from support.groups import commit
 from support.helm import CHART, render
 from support.manifests import mirror_test
 from support.operators import Operator, Resources
@@ -116,6 +117,7 @@ def watched(
     fields = {"tasks": {"max": PARTITIONS + 2}, "drivers": {"replicas": 2}}
     resources.apply(manifest(name, east, west, topic, narrow, **fields))
     produce(spec(east), narrow, numbered(10, 1))
+    commit(east, f"{name}-readers", narrow, {0: 5})
     with ExitStack() as running:
         load = Load(spec(east), topic, PARTITIONS, per_second=200, stamped_now=True)
         running.enter_context(load)
@@ -190,6 +192,7 @@ def test_a_run_without_kubernetes_answers_the_panels_of_its_flow(
     """Those that a Prometheus has of it, and those of the page that it serves itself."""
     name = unique("alone")
     topic = make_topic(spec(east), name, PARTITIONS)
+    commit(east, f"{name}-readers", topic, {0: 0})
     flow = manifest(name, east, west, topic, tasks={"max": 2})
     with ExitStack() as running:
         run = running.enter_context(FlowRun(tmp_path, [flow], "--drivers=2", "--metrics-port=0"))

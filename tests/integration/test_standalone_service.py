@@ -14,6 +14,7 @@ import urllib3
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from support.flows import FlowRun, manifest, spec
+from support.groups import commit
 from support.helm import CHART
 from support.records import Comparison, Load, compare, make_topic, numbered, produce, read, unique
 
@@ -66,6 +67,7 @@ def test_metrics_and_three_edits_under_load(
     orders, late = (make_topic(spec(east), unique(word), 4) for word in ("orders", "late"))
     produce(spec(east), late, numbered(100, 4))
     name = unique("service")
+    commit(east, f"{name}-readers", orders, {0: 0})
     fields: dict[str, Any] = {"tasks": {"max": 2}, "discovery": {"topicsSeconds": 1}}
     flow = manifest(name, east, west, orders, **fields)
     options = ("--drivers=2", "--metrics-port=0", "--log-format=json")

@@ -1,6 +1,7 @@
 """A checkpoint task: writes where its groups would go on, on the target."""
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from headrace.api import (
@@ -48,6 +49,16 @@ class CheckpointTask(ThreadedUnit):
         self.problem = self._checkpoints.problem
         self._report()
         return wait_s
+
+    @property
+    def groups(self) -> Mapping[str, int]:
+        """See ``GroupCheckpoints.unread``; any thread may ask."""
+        return self._checkpoints.unread
+
+    @property
+    def translations(self) -> Mapping[str, int]:
+        """See ``GroupCheckpoints.translations``; any thread may ask."""
+        return self._checkpoints.translations
 
     def close(self) -> None:
         """Free the clients."""

@@ -50,5 +50,9 @@ class UnitFigures:
     """See ``Contested.taken``."""
     restarts: int = 0
     """See ``Restarts.total``; that of the status begins again when the unit is stable."""
+    groups: Mapping[str, int] = field(default_factory=dict)
+    """Of a checkpoint task: see ``GroupCheckpoints.unread``."""
+    translations: Mapping[str, int] = field(default_factory=dict)
+    """Of a checkpoint task: see ``GroupCheckpoints.translations``."""
     beats: Mapping[str, float] = field(default_factory=dict)
     """Of a heartbeat task: see ``HeartbeatTask.beats``."""

@@ -1,8 +1,10 @@
 """What groups of the source have committed, translated, written as checkpoints, and set on the
 target."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from headrace.connect.both_clusters import target_partition
 from headrace.connect.checkpoint_log import CheckpointLog
 from headrace.connect.checkpoint_positions import GroupPartition, copied_to
 from headrace.connect.context import FlowContext
@@ -17,6 +19,9 @@ from headrace.replication import (
     Translated,
     next_checkpoint,
 )
+
+_MOST_GROUPS = 50
+"""Of a task, of which metrics tell: the number of series is bounded."""
 
 
 class GroupCheckpoints:
@@ -33,6 +38,11 @@ class GroupCheckpoints:
         self.written: dict[GroupPartition, Checkpoint] = {}
         """The last one of each."""
         self.applier = GroupApplier(context.target)
+        self.unread: Mapping[str, int] = {}
+        """By group: source offsets that it had committed behind its checkpoints when it was read
+        last: so much it would read again if the source were lost then. Of the groups with most."""
+        self.translations: Mapping[str, int] = {}
+        """How many offsets were translated last with which precision; ``None`` for not at all."""
         self._refused: Retriable | None = None
         """Why the offsets of some groups could not be read last."""
         self._not_set: Retriable | None = None
@@ -58,6 +68,7 @@ class GroupCheckpoints:
         self.written = {at: one for at, one in self.written.items() if at in kept}
         self.applier.keep(kept)
         self._refused = _problem(refused.values())
+        self._count_unread()
 
     def write(self, *, last: bool, apply: bool) -> None:
         """Write the checkpoints of what is waiting and translated; ``last``: of the others, too,
@@ -78,6 +89,7 @@ class GroupCheckpoints:
         for position, found in done.items():
             self.precision[position] = None if found is None else found.precision
             del self.waiting[position]
+        self.translations = Counter(str(one) for one in self.precision.values())
 
     def apply_written(self) -> None:
         """Set the groups of the target to the checkpoints that are there: all that is known without
@@ -93,6 +105,15 @@ class GroupCheckpoints:
         """Free the clients."""
         self._syncs.close()
         self._checkpoints.close()
+
+    def _count_unread(self) -> None:
+        counts = Counter[str]()
+        for position, one in self.waiting.items():
+            copy = target_partition(self._context, position.at)
+            before = self._checkpoints.before(Checkpoint(position.group, *copy, 0, 0).key())
+            behind = one.offset - before.checkpoint.source_offset if before else 0
+            counts[position.group] += max(0, behind)
+        self.unread = dict(counts.most_common(_MOST_GROUPS))
 
     def _wanted(self, position: GroupPartition, found: Translated) -> Wanted:
         group, at = position

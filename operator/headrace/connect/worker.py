@@ -156,6 +156,8 @@ class Worker:
                 commits=unit.commits if isinstance(unit, SourceTask) else None,
                 taken=self._context.contested(id.name).taken,
                 restarts=self._restarts.total(id),
+                groups=unit.groups if isinstance(unit, CheckpointTask) else {},
+                translations=unit.translations if isinstance(unit, CheckpointTask) else {},
                 beats=dict(unit.beats) if isinstance(unit, HeartbeatTask) else {},
             )
             for id, unit in self._active()

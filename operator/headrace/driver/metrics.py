@@ -150,6 +150,22 @@ LOST_OFFSETS = Described(
     "Offsets in the ranges that the unit's status.losses lists.",
     (*_TASK, "cause", "action"),
 )
+GROUP_UNREAD = Described(
+    "headrace_group_uncheckpointed_offsets",
+    "gauge",
+    "Source offsets that a consumer group had committed behind its checkpoints when it was read "
+    "last, over its partitions: so much it reads again after a fail-over without the source. Of "
+    "the 50 groups with most, of each checkpoint task. No group skips a record.",
+    (*_TASK, "group"),
+)
+TRANSLATIONS = Described(
+    "headrace_task_group_offsets",
+    "gauge",
+    "Committed offsets of the groups of a checkpoint task, by how they were translated last: Exact "
+    "(the very next record), Ahead (not copied yet: the end of the copy), Conservative (some "
+    "records are read again), None (no checkpoint: no pair of offsets is as old).",
+    (*_TASK, "translation"),
+)
 BEAT_S = Described(
     "headrace_heartbeat_timestamp_seconds",
     "gauge",
@@ -178,6 +194,8 @@ METRICS: Sequence[Described] = (
     PHASE,
     CONDITION,
     LOST_OFFSETS,
+    GROUP_UNREAD,
+    TRANSLATIONS,
     BEAT_S,
 )
 _CONDITIONS = (
@@ -228,6 +246,10 @@ def _samples(unit: UnitFigures) -> Iterator[Sample]:
     yield RESTARTS, (), unit.restarts
     for phase in TaskPhase:
         yield PHASE, (phase.value,), status.phase is phase
+    for group, offsets in unit.groups.items():
+        yield GROUP_UNREAD, (group,), offsets
+    for translation, count in unit.translations.items():
+        yield TRANSLATIONS, (translation,), count
     for cluster, at_s in unit.beats.items():
         yield BEAT_S, (cluster,), at_s
     if unit.copied is not None:

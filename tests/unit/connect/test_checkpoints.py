@@ -231,3 +231,21 @@ def test_groups_that_come_later_are_followed_at_once(units: Units) -> None:
     task.ownership.update(units.herder.unit(TaskType.CHECKPOINT_TASK))
     task.run_once()
     assert {one.group for one in units.checkpoints()} == {"audit", "billing"}
+
+
+def test_what_a_group_would_read_again_is_counted_of_those_with_most(units: Units) -> None:
+    scene = units.scene
+    units.copied(20)
+    for n in range(60):
+        scene.source.consumer_commits(f"g{n}", P0, 3)
+    task = units.make_task(*(f"g{n}" for n in range(60)))
+    task.run_once()
+    assert set(task.groups.values()) == {0}, "without a checkpoint nothing is known"
+    assert task.translations == {"Exact": 60}
+    scene.source.consumer_commits("g7", P0, 12)
+    scene.clock.advance(60)
+    task.run_once()
+    assert (len(task.groups), task.groups["g7"], sum(task.groups.values())) == (50, 9, 9)
+    scene.clock.advance(60)
+    task.run_once()
+    assert task.groups["g7"] == 0

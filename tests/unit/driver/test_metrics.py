@@ -74,6 +74,25 @@ def heartbeat(**beats: float) -> UnitFigures:
     return UnitFigures(TaskId("orders", TaskType.HEARTBEAT_TASK, 0), status, beats=beats)
 
 
+def checkpoint_task() -> UnitFigures:
+    return UnitFigures(
+        TaskId("orders", TaskType.CHECKPOINT_TASK, 0),
+        ReplicationTaskStatus(phase=TaskPhase.RUNNING),
+        groups={"billing": 17, "audit": 0},
+        translations={"Exact": 3, "None": 1},
+    )
+
+
+def test_a_checkpoint_task_has_what_its_groups_would_read_again() -> None:
+    found = scrape(checkpoint_task())
+    task = ("orders-checkpoint-task-0", "CheckpointTask")
+    assert found["headrace_group_uncheckpointed_offsets"] == {
+        (*task, "billing"): 17,
+        (*task, "audit"): 0,
+    }
+    assert found["headrace_task_group_offsets"] == {(*task, "Exact"): 3, (*task, "None"): 1}
+
+
 def test_a_task_that_copies_says_how_far_it_is() -> None:
     found = scrape(
         source_task(
@@ -192,6 +211,8 @@ def test_a_driver_without_units_says_nothing_of_any() -> None:
 
 def test_every_metric_that_is_described_is_served() -> None:
     found = scrape(
-        source_task(lag_records=0, lag_seconds=0, losses=(loss(0, 1),)), heartbeat(west=1.0)
+        source_task(lag_records=0, lag_seconds=0, losses=(loss(0, 1),)),
+        heartbeat(west=1.0),
+        checkpoint_task(),
     )
     assert [name for name, samples in found.items() if not samples] == []
