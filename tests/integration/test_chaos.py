@@ -23,7 +23,8 @@ from support.operators import (
     running_operator,
 )
 
-from headrace.api import ReplicationFlow
+from headrace.api import ChaosAction, ChaosStep, ReplicationFlow
+from headrace.chaos.other_pods import OtherPods
 from headrace.chaos.signals import freeze_driver, kill_driver
 from headrace.controller.mirror_tests.killed import EXIT_CODE
 from headrace.controller.resources import build_deployment
@@ -126,6 +127,51 @@ def test_a_signal_that_fails_says_so(resources: Resources, driver_pod: str, acco
     ended = {"terminated": {"exitCode": 3, "startedAt": MOMENT} | message}
     with pytest.raises(InvalidSpec, match="no process here is driver orders-1"):
         asyncio.run(signalled(resources, account, driver_pod, [ended], freeze=False))
+
+
+def test_pods_of_any_mirror_are_broken_with_the_rights_of_the_chart(
+    resources: Resources, account: Path
+) -> None:
+    labels = {"app": "mirror"}
+    spec = {"containers": [{"name": "mirror", "image": "mirror:1"}]}
+    for name in ("mirror-0", "mirror-1"):
+        about = {"name": name, "labels": labels}
+        resources.apply({"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec})
+        runs = json.dumps({"status": {"phase": "Running"}})
+        resources.kubectl(
+            "patch", f"pod/{name}", "--subresource=status", "--type=merge", "-p", runs
+        )
+    resources.apply(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "other"},
+            "spec": {
+                "replicas": 2,
+                "selector": {"matchLabels": {"app": "other"}},
+                "template": {"metadata": {"labels": {"app": "other"}}, "spec": spec},
+            },
+        }
+    )
+    with asyncio.Runner() as runner:
+        client = runner.run(connect_by_file("the chaos Job", str(account)))
+        others = OtherPods(client, runner.run, resources.namespace, lambda _: lambda: True)
+        try:
+            for step in (
+                ChaosStep(action=ChaosAction.DELETE_POD, at_seconds=1, selector=labels),
+                ChaosStep(action=ChaosAction.KILL_POD, at_seconds=1, selector=labels),
+                ChaosStep(
+                    action=ChaosAction.SCALE_DEPLOYMENT,
+                    at_seconds=1,
+                    deployment="other",
+                    replicas=0,
+                ),
+            ):
+                others.inject(step)
+        finally:
+            runner.run(client.close())
+    assert resources.kubectl("get", "pods", "-l", "app=mirror", "-o", "name").strip() == ""
+    assert resources.get("deployment", "other")["spec"]["replicas"] == 0
 
 
 def status(resources: Resources, name: str = "orders") -> dict[str, Any]:

@@ -7,13 +7,14 @@ from typing import Annotated
 from pydantic import Field
 
 from headrace.api.extensions import Rule
-from headrace.api.model import Breach, Count, Model, Text, Whole
+from headrace.api.model import Breach, Count, Model, Name, Text, Whole
 
 
 class ChaosAction(StrEnum):
-    """What a step of chaos does. DeleteDriverPod and KillOperator are for Kubernetes only, those of
-    brokers for ``headrace verify`` on a sandbox, RunCommand for any ``headrace verify``; AddTopic
-    and AddPartitions are for any mirror, all others for flows."""
+    """What a step of chaos does. DeleteDriverPod, KillOperator, DeletePod, KillPod and
+    ScaleDeployment are for Kubernetes only, those of brokers for ``headrace verify`` on a sandbox,
+    RunCommand for any ``headrace verify``. AddTopic, AddPartitions, DeletePod, KillPod and
+    ScaleDeployment are for any mirror, all others for flows."""
 
     KILL_DRIVER = "KillDriver"
     """The driver that owns most source tasks ends as by kill -9."""
@@ -41,6 +42,12 @@ class ChaosAction(StrEnum):
     """The load's topics get more partitions on the source, and the load is spread over all."""
     PAUSE_FLOW = "PauseFlow"
     """The flow is paused for a while, then resumed."""
+    DELETE_POD = "DeletePod"
+    """A pod with some labels is deleted, as by kubectl delete pod."""
+    KILL_POD = "KillPod"
+    """The same without a grace period: its processes are killed."""
+    SCALE_DEPLOYMENT = "ScaleDeployment"
+    """The replicas of a Deployment are changed, and not reverted."""
 
     @property
     def is_of_broker(self) -> bool:
@@ -58,9 +65,19 @@ class ChaosAction(StrEnum):
         return self in {self.ADD_TOPIC, self.ADD_PARTITIONS}
 
     @property
+    def is_of_others(self) -> bool:
+        """Whether it is about pods of a mirror that is not a flow: in a cluster only."""
+        return self in {self.DELETE_POD, self.KILL_POD, self.SCALE_DEPLOYMENT}
+
+    @property
+    def needs_flow(self) -> bool:
+        """Whether it is about a flow."""
+        return not (self.is_of_machine or self.is_of_load or self.is_of_others)
+
+    @property
     def is_of_pods(self) -> bool:
-        """Whether it needs a flow in pods."""
-        return self in {self.DELETE_DRIVER_POD, self.KILL_OPERATOR}
+        """Whether it needs a mirror in pods."""
+        return self in {self.DELETE_DRIVER_POD, self.KILL_OPERATOR} or self.is_of_others
 
 
 class Side(StrEnum):
@@ -79,6 +96,9 @@ _FIELDS = {
     "command": (ChaosAction.RUN_COMMAND,),
     "partitions": (ChaosAction.ADD_PARTITIONS,),
     "seconds": (ChaosAction.PAUSE_FLOW,),
+    "selector": (ChaosAction.DELETE_POD, ChaosAction.KILL_POD),
+    "deployment": (ChaosAction.SCALE_DEPLOYMENT,),
+    "replicas": (ChaosAction.SCALE_DEPLOYMENT,),
 }
 """What a field of a step is for."""
 _OPTIONAL = {"broker"}
@@ -112,9 +132,10 @@ class ChaosStep(Model):
     """One fault that is injected."""
 
     action: ChaosAction
-    """The fault. DeleteDriverPod and KillOperator are for Kubernetes only; KillBroker, StopBroker
-    and StartBroker for headrace verify, with clusters of headrace sandbox up; RunCommand for
-    headrace verify --run-commands. These four, AddTopic and AddPartitions need no flowName."""
+    """The fault. DeleteDriverPod, KillOperator, DeletePod, KillPod and ScaleDeployment are for
+    Kubernetes only; KillBroker, StopBroker and StartBroker for headrace verify, with clusters of
+    headrace sandbox up; RunCommand for headrace verify --run-commands. These four, AddTopic,
+    AddPartitions, DeletePod, KillPod and ScaleDeployment need no flowName."""
     at_percent: Annotated[Whole, Field(ge=0, le=100)] | None = None
     """When so many percent of the load's messages are acknowledged."""
     at_seconds: Count | None = None
@@ -133,6 +154,13 @@ class ChaosStep(Model):
     """AddPartitions: how many more each topic of the load gets."""
     seconds: Annotated[Whole, Field(ge=1, le=86_400)] | None = None
     """PauseFlow: how long; the recovery time begins when the flow is resumed."""
+    selector: Annotated[dict[str, Text], Field(min_length=1, max_length=20)] | None = None
+    """DeletePod, KillPod: the labels of the pod, in the test's namespace; of several running ones
+    the first by name."""
+    deployment: Name | None = None
+    """ScaleDeployment: its name, in the test's namespace."""
+    replicas: Annotated[Whole, Field(ge=0, le=1000)] | None = None
+    """ScaleDeployment: how many it is to have from then on."""
 
     rules = (Rule("has(self.atPercent) != has(self.atSeconds)", _ONE_MOMENT), *_step_rules())
 

@@ -188,7 +188,8 @@ class MirrorTestSpec(Model):
         Rule(
             "has(self.flowName) || !has(self.chaos)"
             " || self.chaos.all(step, has(step.cluster) || has(step.command)"
-            " || step.action == 'AddTopic' || has(step.partitions))",
+            " || step.action == 'AddTopic' || has(step.partitions)"
+            " || has(step.selector) || has(step.deployment))",
             _NO_FLOW_TO_BREAK,
             at="chaos",
             reason="FieldValueForbidden",
@@ -253,7 +254,7 @@ class MirrorTestSpec(Model):
             for field, cluster in clusters.items():
                 if cluster is None:
                     yield Breach((field,), _NO_FLOW)
-            if not all(step.action.is_of_machine or step.action.is_of_load for step in self.chaos):
+            if any(step.action.needs_flow for step in self.chaos):
                 yield Breach(("chaos",), _NO_FLOW_TO_BREAK)
         else:
             for field, cluster in clusters.items():

@@ -17,8 +17,8 @@ def refused(steps: Sequence[ChaosStep]) -> Iterator[tuple[tuple[str | int, ...],
         if step.action.is_of_pods:
             yield (
                 ("spec", "chaos", index, "action"),
-                f"spec.chaos[{index}].action: {step.action} needs a flow that runs in pods; "
-                f"use another, or apply the test to the flow's cluster with kubectl",
+                f"spec.chaos[{index}].action: {step.action} needs a mirror that runs in pods; "
+                f"use another, or apply the test to the mirror's cluster with kubectl",
             )
 
 

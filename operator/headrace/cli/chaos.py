@@ -14,6 +14,8 @@ import click
 from headrace import logs
 from headrace.api import ChaosAction, load
 from headrace.chaos import ByAction, Chaos, FaultInjector, PauseFaults
+from headrace.chaos.other_pods import ACTIONS as OTHER_ACTIONS
+from headrace.chaos.other_pods import OtherPods
 from headrace.chaos.pods import ACTIONS as POD_ACTIONS
 from headrace.chaos.pods import PodInjector
 from headrace.cli.arrivals import Arrivals
@@ -70,12 +72,15 @@ def _read_plan(path: Path) -> Faults:
 def injectors(
     *,
     load: FaultInjector,
+    others: FaultInjector | None = None,
     flow: FaultInjector | None = None,
     pauses: FaultInjector | None = None,
 ) -> dict[ChaosAction, FaultInjector]:
     """Who does which step of chaos in a cluster: all but those that only ``headrace verify`` can
-    do (``ChaosAction.is_of_machine``). Without a flow those of the load alone."""
+    do (``ChaosAction.is_of_machine``). Without a flow only those that need none."""
     found = {action: load for action in ChaosAction if action.is_of_load}
+    if others is not None:
+        found |= dict.fromkeys(OTHER_ACTIONS, others)
     if flow is not None:
         found |= dict.fromkeys(POD_ACTIONS, flow)
     if pauses is not None:
@@ -87,19 +92,22 @@ def injectors(
 def _injector_of(run: Run) -> Iterator[FaultInjector]:
     """Undoes in the end what only a step itself would undo later; on SIGTERM, too."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-    topics, metadata = LoadFaults(run), run.test.metadata
-    if run.flow is None:
-        yield ByAction(injectors(load=topics))  # other steps need a flow
-        return
+    topics, metadata, since = LoadFaults(run), run.test.metadata, Arrivals(run).since
     with asyncio.Runner() as runner:
         client = runner.run(connect("the chaos Job"))
+        others = OtherPods(client, runner.run, metadata.namespace, since)
+        if run.flow is None:
+            try:
+                yield ByAction(injectors(load=topics, others=others))
+            finally:
+                runner.run(client.close())
+            return
         pods = PodInjector(
             client, runner.run, metadata.namespace, flow=run.flow, test=metadata.name
         )
-        pauses = PauseFaults(pods.set_state, Arrivals(run).since)
-
+        pauses = PauseFaults(pods.set_state, since)
         try:
-            yield ByAction(injectors(load=topics, flow=pods, pauses=pauses))
+            yield ByAction(injectors(load=topics, others=others, flow=pods, pauses=pauses))
         finally:
             try:
                 pauses.restore()

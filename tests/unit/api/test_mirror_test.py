@@ -94,9 +94,21 @@ def test_what_names_no_topic(say: Say, template: str) -> None:
             [
                 'spec.chaos[0].action: got "KillDrivers", must be KillDriver, DeleteDriverPod, '
                 "FreezeDriver, ScaleDrivers, KillOperator, RollDrivers, KillBroker, StopBroker, "
-                "StartBroker, RunCommand, AddTopic, AddPartitions or PauseFlow; did you mean "
-                "KillDriver?"
+                "StartBroker, RunCommand, AddTopic, AddPartitions, PauseFlow, DeletePod, KillPod "
+                "or ScaleDeployment; did you mean KillDriver?"
             ],
+        ),
+        (
+            mirror_test(chaos=[HALF | {"action": "KillPod"}]),
+            ["spec.chaos[0].selector: is required with action: DeletePod and KillPod"],
+        ),
+        (
+            mirror_test(chaos=[HALF | {"action": "DeletePod", "selector": {}}]),
+            ["spec.chaos[0].selector: must not be empty"],
+        ),
+        (
+            mirror_test(chaos=[HALF | {"action": "ScaleDeployment", "deployment": "mirror"}]),
+            ["spec.chaos[0].replicas: is required with action: ScaleDeployment"],
         ),
         (
             mirror_test(chaos=[HALF | {"action": "ScaleDrivers"}]),

@@ -318,6 +318,6 @@ def test_a_flow_is_resumed_when_the_pause_is_over_or_the_test() -> None:
 def test_what_needs_pods_is_refused_where_there_are_none() -> None:
     wanted = [*steps(10), ChaosStep(action=ChaosAction.KILL_OPERATOR, at_percent=20)]
     assert [sentence for _, sentence in refused(wanted)] == [
-        "spec.chaos[1].action: KillOperator needs a flow that runs in pods; use another, or "
-        "apply the test to the flow's cluster with kubectl"
+        "spec.chaos[1].action: KillOperator needs a mirror that runs in pods; use another, or "
+        "apply the test to the mirror's cluster with kubectl"
     ]

@@ -18,6 +18,9 @@ FIELDS: dict[str, Any] = {
     "command": ("true",),
     "partitions": 1,
     "seconds": 1,
+    "selector": {"app": "mirror"},
+    "deployment": "mirror",
+    "replicas": 1,
 }
 
 
@@ -52,7 +55,7 @@ def test_on_one_machine_each_step_is_done_or_refused() -> None:
 
 def test_in_a_cluster_each_step_is_done_or_refused() -> None:
     """The operator refuses those of a machine (``controller.mirror_tests.stages``)."""
-    everyone = {name: Injector() for name in ("load", "flow", "pauses")}
+    everyone = {name: Injector() for name in ("load", "others", "flow", "pauses")}
     done = set(done_by(in_pods.injectors(**everyone)))
     assert done == {action for action in ChaosAction if not action.is_of_machine}
 

@@ -44,7 +44,8 @@ def build_chaos_pod(run: TestRun) -> Object:
     the target only for steps whose recovery is seen there."""
     spec = run.test.spec
     on_target = any(
-        step.action.is_of_load or step.action is ChaosAction.PAUSE_FLOW for step in run.steps
+        step.action.is_of_load or step.action.is_of_others or step.action is ChaosAction.PAUSE_FLOW
+        for step in run.steps
     )
     clusters = (spec.source, spec.target if on_target else None)
     secrets = secrets_of(*(cluster for cluster in clusters if cluster))
