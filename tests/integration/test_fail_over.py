@@ -1,6 +1,7 @@
 """Fail-overs with 20 consumer groups, on real brokers."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -12,8 +13,9 @@ import psutil
 import yaml
 from support.flows import FlowRun, manifest, spec
 from support.groups import commit, committed, in_transactions, positions, read_on
-from support.records import Load, count, make_topic, numbered, produce, unique
+from support.records import Load, arrived, count, make_topic, numbered, produce, unique
 
+from headrace.kafka import Admin
 from headrace.sandbox import Cluster
 
 WaitUntil = Callable[..., Any]
@@ -223,3 +225,51 @@ def test_there_and_back_and_there_again_nothing_is_missing_and_nothing_doubled(
     copied = [value for _, value in positions(west, topic)]
     numbers = [record.value for record in numbered(365, 1)]
     assert copied == numbers[:300] + numbers[310:]
+
+
+def test_with_prefixes_groups_come_back_to_the_record_that_they_had_reached(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    """And the two flows run beside each other: neither copies what the other has copied."""
+    name = unique("prefix")
+    topic = make_topic(spec(east), name, 1)
+    in_transactions(east, topic, [(20, True), (3, False), (10, True)])
+    produce(spec(east), topic, numbered(50, 1))
+    log = positions(east, topic)
+    groups = {f"{name}-{n}": log[index][0] for n, index in enumerate((0, 15, 25, 60))}
+    for group, at in groups.items():
+        commit(east, group, topic, {0: at})
+    there = flow(name, east, west, topic)
+    del there["spec"]["policy"]
+    copy = f"east.{topic}"
+    with FlowRun(tmp_path, [there]) as run:
+        wait_until(lambda: len(positions(west, copy)), within_s=60, until=lambda n: n == len(log))
+        fail_over(run, "--quiet-seconds", "1")
+        for group in list(groups)[:3]:
+            read_on(west, group, copy, 12)
+        read_on(west, f"{name}-3", copy, len(log))
+        make_topic(spec(west), topic, 1)
+        produce(spec(west), topic, numbered(30, 1, first=1000))
+        produce(spec(east), topic, numbered(5, 1, first=50))  # never sent
+        back, noted = reverse(name)
+        assert f"5 offsets ({topic}/0 5) that were never sent" in noted
+        assert len(re.findall("goes on at", noted)) == 4, noted
+        reached = {
+            n: index_of(positions(east, topic), at) for n, at in places(east, groups).items()
+        }
+        assert reached == {f"{name}-{n}": at for n, at in enumerate((12, 27, 37, len(log)))}
+        assert reverse(name)[1] == noted, "a command that is typed again changes nothing"
+        with FlowRun(tmp_path, [back]):
+            fail_over(run, "--abort")
+            wait_until(
+                lambda: len(positions(west, copy)), within_s=60, until=lambda n: n == len(log) + 5
+            )
+            returned = f"west.{topic}"
+            wait_until(lambda: arrived(spec(east), returned), within_s=60, until=lambda n: n == 30)
+            wait_until(run.ready, within_s=30)
+        made = {
+            one
+            for one in (*Admin(spec(east)).topics(), *Admin(spec(west)).topics())
+            if topic in one
+        }
+        assert made == {topic, copy, returned}

@@ -32,16 +32,21 @@ class Begin(NamedTuple):
         return one is not None and one.switch is None and one.source_offset >= self.source_offset
 
 
-def survey_back(
-    there: FlowContext, back: FlowContext, found: Survey
-) -> dict[TopicPartition, Begin]:
-    """``there`` is failed over, and ``back`` is its reverse. Raises ``InvalidSpec`` for a flow that
-    is not failed over, and where the reverse flow has copied before it was."""
+def check_switched(there: FlowContext, found: Survey) -> None:
+    """Raises ``InvalidSpec`` for a flow that is not failed over."""
     if open_ := [at for at, one in found.partitions.items() if one.switch is None]:
         raise InvalidSpec(
             f"{there.name} is not failed over ({min(open_)} has no switch): "
             f"`headrace failover {there.name}` comes first"
         )
+
+
+def survey_back(
+    there: FlowContext, back: FlowContext, found: Survey
+) -> dict[TopicPartition, Begin]:
+    """``there`` is failed over, and ``back`` is its reverse. Raises ``InvalidSpec`` for a flow that
+    is not failed over, and where the reverse flow has copied before it was."""
+    check_switched(there, found)
     ends = back.target.offsets(found.partitions, Position.LATEST)
     back.progress.start()
     back.progress.read_to_end()

@@ -101,6 +101,15 @@ class OffsetMap:
         known = before + 1 < len(self) and self._targets[before + 1] == behind
         return Found(behind, exact=known)
 
+    def find_source(self, target: int) -> int | None:
+        """The way back: from which source offset on a reader receives every record that is on the
+        target at or behind this offset, and no earlier one where the pairs are known. None: it lies
+        before all of them."""
+        before = bisect_right(self._targets, target) - 1
+        if before < 0:
+            return None
+        return self._sources[before] + min(target - self._targets[before], self._records[before])
+
     def cut(self, source: int) -> None:
         """Forget the pairs from this source offset on."""
         self._cut(self._sources, source)

@@ -65,6 +65,17 @@ class SyncedOffsets:
             known.translation.copied(sync.source_offset, sync.target_offset)
         known.last, known.stretch = sync, stretch
 
+    def translate_back(
+        self, at: TopicPartition, offset: int, copied_to: CopiedTo | None
+    ) -> int | None:
+        """An offset that was committed on the target, as one of the source: no record that lies at
+        or behind it on the target lies before it on the source. None where no pair at or before it
+        is known. Behind the copy it is the end of what was copied."""
+        if copied_to is not None and offset >= copied_to.target_offset:
+            return copied_to.source_offset
+        known = self._partitions.get(at)
+        return None if known is None else known.translation.translate_back(offset)
+
     def translate(
         self, at: TopicPartition, offset: int, copied_to: CopiedTo | None
     ) -> Translated | None:

@@ -97,6 +97,12 @@ class Translation:
             self._again.cut_target(target)
         self._target_end = target
 
+    def translate_back(self, target: int) -> int | None:
+        """The source offset from which on a reader receives every record that lies at or behind
+        this one on the target; None where no pair at or before it is known."""
+        again = self._again.find_source(target) if self._again is not None else None
+        return self._settled.find_source(target) if again is None else again
+
     def translate(self, offset: int) -> Translated | None:
         """A committed source offset; None where no pair at or before it is known."""
         target, exact = self._settled.find(offset)

@@ -14,6 +14,7 @@ from support.source_tasks import COPY, P0, TOPIC, Scene
 
 from headrace.api import FlowState, ReplicationFlow, TopicPartition
 from headrace.connect.context import FlowContext
+from headrace.kafka import Committed, GroupActive
 from headrace.replication import Checkpoint
 from headrace.standalone import StandaloneHerder
 
@@ -172,3 +173,33 @@ def test_it_is_not_copied_until_the_fail_over_is_aborted(
     scene.settle()
     assert len(scene.copies()) == 11
     assert "f is not failed over: nothing is changed" in say("failover", "f", "--abort", code=3)
+
+
+def test_groups_come_back_to_the_record_that_they_had_reached(say: Say, scene: Scene) -> None:
+    scene.source.consumer_commits("audit", P0, 2)
+    say("failover", "f")
+    copy = TopicPartition(COPY, 0)
+    scene.target.consumer_commits("billing", copy, 10, "own")
+    scene.target.consumer_commits("audit", copy, 5)
+    scene.target.append(COPY, b"new")
+    scene.source.append(TOPIC, b"unsent")
+    printed = say("reverse", "f", "--dry-run")
+    assert "Group billing would go on at orders/0 10." in printed
+    assert scene.source.committed_by["billing"][P0].offset == 9
+    printed = say("reverse", "f")
+    assert "west has 1 offsets (east.orders/0 1) in copies, written since" in printed
+    assert "east has 1 offsets (orders/0 1) that were never sent to west" in printed
+    assert scene.source.committed_by["billing"][P0] == Committed(10, "own")
+    assert scene.source.committed_by["audit"][P0].offset == 5
+    assert "name: f-back" in printed
+    assert "alias: west" in printed
+
+    # It may be typed again, when groups have read on.
+    scene.target.consumer_commits("audit", copy, 7)
+    assert "Group audit goes on at orders/0 7." in say("reverse", "f")
+    scene.source.consumer_commits("audit", P0, 3)  # of consumers there
+    scene.source.not_committable["billing"] = GroupActive("it has members")
+    scene.source.committed_by["billing"][P0] = Committed(9, "")
+    printed = say("reverse", "f")
+    assert "Group audit, orders/0, is left alone: consumers of the old source have" in printed
+    assert scene.source.committed_by["audit"][P0].offset == 3

@@ -25,6 +25,10 @@ def test_the_clusters_change_places_and_the_rest_stays() -> None:
     assert reversed_flow(back).metadata.name == "f"
 
 
-def test_copies_of_other_names_have_no_way_back() -> None:
-    with pytest.raises(InvalidSpec, match="Identity only, and f has Default"):
-        reversed_flow(flow())
+def test_copies_of_a_policy_of_ones_own_have_no_way_back() -> None:
+    with pytest.raises(InvalidSpec, match="Identity or Default only, and f has RenameMap"):
+        reversed_flow(flow(policy={"type": "RenameMap", "renames": {"orders": "sales"}}))
+
+
+def test_with_prefixes_it_begins_at_the_start() -> None:
+    assert reversed_flow(flow(startFrom="Latest")).spec.start_from == "Earliest"

@@ -87,3 +87,24 @@ def test_a_target_that_lost_records_takes_their_pairs_along() -> None:
 def test_the_same_sync_twice_changes_nothing() -> None:
     known = of((5, 5, b"a"), (5, 5, b"a"), (9, 9, b"a"))
     assert known.translate(AT, 7, None) == exact(7)
+
+
+def test_the_way_back_skips_no_record() -> None:
+    known = of((100, 40, b"a"), (200, 140, b"a"), (300, 150, b"b"))
+    copied = CopiedTo(320, 160)
+    assert known.translate_back(AT, 39, copied) is None
+    assert known.translate_back(AT, 103, copied) == 163
+    assert known.translate_back(AT, 140, copied) == 200
+    assert known.translate_back(AT, 145, copied) == 201, "behind the last known pair"
+    assert known.translate_back(AT, 150, copied) == 300
+    assert known.translate_back(AT, 155, copied) == 301
+    assert known.translate_back(AT, 160, copied) == 320
+    assert known.translate_back(AT, 999, copied) == 320, "what followed is not of the source"
+    assert SyncedOffsets().translate_back(AT, 5, copied) is None
+    assert SyncedOffsets().translate_back(AT, 160, copied) == 320
+
+
+def test_the_way_back_of_what_was_copied_again_is_the_earlier_one() -> None:
+    known = of((0, 0, b"a"), (9, 9, b"a"), (5, 10, b"b"), (7, 12, b"b"))
+    assert known.translate_back(AT, 4, None) == 4
+    assert known.translate_back(AT, 11, None) == 6
