@@ -113,7 +113,9 @@ class GroupCheckpoints:
             before = self._checkpoints.before(Checkpoint(position.group, *copy, 0, 0).key())
             behind = one.offset - before.checkpoint.source_offset if before else 0
             counts[position.group] += max(0, behind)
-        self.unread = dict(counts.most_common(_MOST_GROUPS))
+        # By name, too: among equals the same series are kept.
+        most = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+        self.unread = dict(most[:_MOST_GROUPS])
 
     def _wanted(self, position: GroupPartition, found: Translated) -> Wanted:
         group, at = position

@@ -248,4 +248,5 @@ def test_what_a_group_would_read_again_is_counted_of_those_with_most(units: Unit
     assert (len(task.groups), task.groups["g7"], sum(task.groups.values())) == (50, 9, 9)
     scene.clock.advance(60)
     task.run_once()
-    assert task.groups["g7"] == 0
+    assert list(task.groups) == sorted(f"g{n}" for n in range(60))[:50]
+    assert set(task.groups.values()) == {0}
