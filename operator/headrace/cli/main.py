@@ -34,6 +34,7 @@ COMMANDS = {
     "scale": "change the number of drivers of a run",
     "dashboard": "open the dashboard of a run in a browser",
     "verify": "run a mirror test and give a verdict",
+    "compare-mirrors": "MirrorMaker 2 and headrace through the same experiments",
     "end-load": "end the load of a mirror test, and judge what was sent",
     "report": "open the report of a mirror test of a cluster",
     "sandbox": "real Kafka clusters on this machine",
@@ -50,6 +51,7 @@ _SHARED = {
 EXTRAS = {
     "verify": "spark",
     "report": "operator,spark",
+    "compare-mirrors": "spark,sandbox",
     "sandbox": "sandbox",
     "demo": "sandbox",
     "operator": "operator",

@@ -1,5 +1,6 @@
 """``headrace sandbox flow``: a manifest for the clusters of a sandbox, to begin one's own with."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import yaml
 
 from headrace.cli.sandbox_records import sandbox_meant, sandbox_option
 from headrace.errors import InvalidSpec
-from headrace.sandbox import USERNAME, Cluster
+from headrace.sandbox import USERNAME, Cluster, Sandbox
 
 _Json = dict[str, Any]
 
@@ -24,10 +25,18 @@ def flow(topics: tuple[str, ...], name: str, sandbox: str | None) -> None:
     manifest uses them, and has the Secrets.
     """
     meant = sandbox_meant(sandbox)
-    source, target = meant.clusters[0], meant.clusters[-1]
+    document = flow_document(meant, topics, name)
+    secrets = [secret for at in _ends(meant) for secret in _secrets(at, meant.secrets)]
+    documents = [document, *secrets]
+    click.echo(yaml.safe_dump_all(documents, sort_keys=False), nl=False)
+
+
+def flow_document(sandbox: Sandbox, topics: Sequence[str], name: str) -> _Json:
+    """A flow between the first and the last cluster; ``InvalidSpec`` where they are one."""
+    source, target = _ends(sandbox)
     if source.name == target.name:
         raise InvalidSpec("a flow needs two clusters, and this sandbox has one")
-    document = {
+    return {
         "apiVersion": "headrace.dev/v1alpha1",
         "kind": "ReplicationFlow",
         "metadata": {"name": name},
@@ -37,9 +46,10 @@ def flow(topics: tuple[str, ...], name: str, sandbox: str | None) -> None:
             "topics": {"include": list(topics)},
         },
     }
-    secrets = [secret for at in (source, target) for secret in _secrets(at, meant.secrets)]
-    documents = [document, *secrets]
-    click.echo(yaml.safe_dump_all(documents, sort_keys=False), nl=False)
+
+
+def _ends(sandbox: Sandbox) -> tuple[Cluster, Cluster]:
+    return sandbox.clusters[0], sandbox.clusters[-1]
 
 
 def _cluster(cluster: Cluster) -> _Json:
