@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from support.lanes import (
 from support.proxy import Proxy
 from support.records import make_topic, numbered, produce, read, unique
 
-from headrace.api import TopicPartition
+from headrace.api import ClusterAccess, TopicPartition
 from headrace.kafka.wire import Cluster as WireCluster
 from headrace.kafka.wire import Loop, Refused, Transactions, start
 from headrace.movers import KAFKA, Before, CopyFrom, Lane, ProgressLog, Resumed
@@ -301,12 +302,7 @@ def test_an_open_transaction_of_another_task_on_progress_hides_nothing(sandbox: 
     west, alias = spec(sandbox.cluster("west")), unique("alias")
     key = ProgressKey("id-of-east", "orders", 0, "east.orders")
     progress = Progress("s", 7, 0, "t", 5, 3, 0, "orders-source-task-0 on me/1")
-    frozen = Producer(
-        {
-            "bootstrap.servers": west.spec.bootstrap_servers,
-            "transactional.id": unique("frozen"),
-        }
-    )
+    frozen = transactional(west, "frozen")
     with (
         closing(ProgressLog(west, alias, KAFKA, time)) as mine,
         closing(ProgressLog(west, alias, KAFKA, time)) as next_owner,
@@ -321,4 +317,35 @@ def test_an_open_transaction_of_another_task_on_progress_hides_nothing(sandbox: 
         next_owner.start()
         next_owner.read_to_end()
         assert next_owner.get(key) == progress
+
+        # So are transactions of an owner: what it has committed counts, and nothing else.
+        owner = transactional(west, "owner")
+        owner.init_transactions()
+        for offset, ends in ((8, "commit"), (9, "abort"), (10, "")):
+            stored = replace(progress, source_offset=offset).of_transaction()
+            owner.begin_transaction()
+            owner.produce(mine.topic, stored.encode(), key.encode())
+            if ends == "commit":
+                owner.commit_transaction()
+            elif ends == "abort":
+                assert owner.flush(WITHIN_S) == 0
+                owner.abort_transaction()
+            else:
+                assert owner.flush(WITHIN_S) == 0
+            for reader in (next_owner, mine):
+                reader.read_to_end()
+                assert reader.get(key) == replace(progress, source_offset=8).of_transaction()
+        owner.commit_transaction()
+        next_owner.read_to_end()
+        assert next_owner.get(key) == stored
     frozen.abort_transaction()
+
+
+def transactional(cluster: ClusterAccess, name: str) -> Producer:
+    return Producer(
+        {
+            "bootstrap.servers": cluster.spec.bootstrap_servers,
+            "transactional.id": unique(name),
+            "partitioner": "murmur2",
+        }
+    )

@@ -1,9 +1,9 @@
 """Where a flow's Kafka clients come from."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from headrace.api import ClusterAccess
+from headrace.api import ClusterAccess, TopicPartition
 from headrace.kafka import (
     AclAdmin,
     Admin,
@@ -13,8 +13,10 @@ from headrace.kafka import (
     make_consumer,
     make_producer,
 )
+from headrace.movers.batch.endings import transactions_decided
 from headrace.movers.batch.requirements import check_clusters
 from headrace.movers.choosing import CheckClusters
+from headrace.replication.transactions import Decided
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,9 @@ class Clients:
     producer: Callable[..., Producer] = make_producer
     admin: Callable[[ClusterAccess], Admin] = Admin
     check_clusters: CheckClusters = check_clusters
+    transactions_decided: Callable[[ClusterAccess, TopicPartition, range], Sequence[Decided]] = (
+        transactions_decided
+    )
     acls: Callable[[ClusterAccess], AclAdmin] = AclAdmin
     rights: Callable[[ClusterAccess], RightsAdmin] = RightsAdmin
 

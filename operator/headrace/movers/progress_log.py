@@ -7,7 +7,7 @@ from math import inf
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.clock import Clock
-from headrace.errors import Fatal, Retriable
+from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import (
     KafkaError,
     KafkaException,
@@ -23,6 +23,7 @@ from headrace.kafka import (
 from headrace.logs import get_logger
 from headrace.movers.clients import Clients
 from headrace.movers.storing import ANSWER_S, Storing
+from headrace.movers.undecided import Stored, Undecided
 from headrace.replication import Progress, ProgressKey, Writer, progress_topic
 from headrace.replication.claims import Writers, writers_after
 
@@ -34,10 +35,12 @@ PARTITIONS = 8
 _AS_IT_IS = {
     "auto.offset.reset": "earliest",
     # A transaction of another task that is frozen would hide what is stored behind its first record
-    # until it times out, and nobody else could take over meanwhile. No headrace stores progress in
-    # a transaction.
+    # until it times out, and nobody else could take over meanwhile. Progress that was stored in a
+    # transaction says so: it counts once its marker was read (``_decide``).
     "isolation.level": "read_uncommitted",
 }
+_DECIDE_S = 10.0
+"""So long records of transactions that have ended pile up, while nobody asks for them."""
 
 
 class ProgressLog:
@@ -59,6 +62,10 @@ class ProgressLog:
         self._overtaken: set[ProgressKey] = set()
         self._stored_at: dict[str, float] = {}
         self._stored_ms: dict[ProgressKey, int] = {}
+        self._undecided = Undecided()
+        self._noted: dict[ProgressKey, int] = {}
+        """The offset of the last record that counts, or of a tombstone; of each key."""
+        self._decided_s = -inf
         self._read: dict[int, int] = {}
         self.was_read = False
         """Whether it was once read to its end; it is followed since."""
@@ -79,7 +86,10 @@ class ProgressLog:
             self._tail.start()
 
     def read_to_end(self, timeout_s: float = 10.0) -> None:
-        """Wait until all that is there now is in the table; ``Retriable`` when it takes longer."""
+        """Wait until all that is there now is in the table; ``Retriable`` when it takes longer.
+
+        What was stored in a transaction that is open, or aborted, is not.
+        """
         ends = self._admin.offsets(
             [TopicPartition(self.topic, number) for number in range(PARTITIONS)], Position.LATEST
         )
@@ -91,6 +101,8 @@ class ProgressLog:
                     f"could not read {self.topic} on {self._admin.name} to its end "
                     f"within {timeout_s:.0f} s"
                 )
+        self._decide()
+        with self._changed:
             self.was_read = True
 
     def get(self, key: ProgressKey, reset_ms: int = 0) -> Progress | None:
@@ -218,7 +230,32 @@ class ProgressLog:
                 message = consumer.poll(0.2)
                 if message is not None:
                     self._take(message)
+                self._decide_in_time()
             consumer.close()
+
+    def _decide_in_time(self) -> None:
+        now_s = self._clock.monotonic()
+        if self._undecided and now_s - self._decided_s > _DECIDE_S:
+            self._decided_s = now_s
+            try:
+                self._decide()
+            except HeadraceError as error:  # whoever asks for progress gets it, too
+                log.info("transactions of progress are not read", why=str(error))
+
+    def _decide(self) -> None:
+        """Take what is committed by now into the table. Waits for the target where transactions
+        were used."""
+        with self._changed:
+            ranges = {
+                partition: range(first, self._read[partition])
+                for partition, first in self._undecided.first.items()
+            }
+        for partition, offsets in ranges.items():
+            at = TopicPartition(self.topic, partition)
+            decided = self._clients.transactions_decided(self._target, at, offsets)
+            with self._changed:
+                for stored in self._undecided.decide(partition, decided):
+                    self._count_committed(stored)
 
     def _take(self, message: Message) -> None:
         partition, offset = message.partition(), message.offset()
@@ -235,16 +272,17 @@ class ProgressLog:
         except ValueError as error:
             log.error("unreadable progress key", topic=self.topic, offset=offset, why=str(error))
         else:
-            where = f"record {offset} of {TopicPartition(self.topic, partition)}"
-            self._note(key, message.value(), message.timestamp()[1], where)
+            self._note(key, message.value(), message.timestamp()[1], partition, offset)
         self._advance(partition, offset + 1)
 
-    def _note(self, key: ProgressKey, value: bytes | None, time_ms: int, where: str) -> None:
+    def _note(
+        self, key: ProgressKey, value: bytes | None, time_ms: int, partition: int, offset: int
+    ) -> None:
         with self._changed:
-            self._unreadable.pop(key, None)
             try:
                 progress = Progress.decode(value) if value is not None else None
             except ValueError as error:
+                where = f"record {offset} of {TopicPartition(self.topic, partition)}"
                 why = (
                     f"the progress of {key.topic}-{key.partition}, {where} on {self._admin.name}, "
                     f"cannot be read ({error}): run the version of headrace that wrote it, or "
@@ -253,18 +291,41 @@ class ProgressLog:
                 self._unreadable[key] = time_ms, why
                 log.error("unreadable progress", why=why)
                 return
-            self._note_writers(key, progress)
-            if progress is None:
-                self._table.pop(key, None)
-                self._overtaken.discard(key)
-            elif (known := self._table.get(key)) is None or progress.epoch >= known.epoch:
-                # A frozen owner that thaws may write after the next owner: epochs decide.
-                self._table[key] = progress
-                self._stored_ms[key] = time_ms
-                self._overtaken.discard(key)
+            if progress is not None and progress.in_transaction:
+                self._undecided.add(partition, Stored(key, progress, time_ms, offset))
+                self._stored_at[progress.owner] = self._clock.monotonic()  # it lives
+                return
+            if self._count(key, progress, time_ms, offset) and progress is not None:
                 self._stored_at[progress.owner] = self._clock.monotonic()
-            else:
-                self._overtaken.add(key)
+
+    def _count_committed(self, stored: Stored) -> None:
+        """What was written behind it may count already: then a later epoch only does."""
+        key, progress, time_ms, offset = stored
+        if offset < self._noted.get(key, -1):
+            known = self._table.get(key)
+            if known is None or progress.epoch <= known.epoch:
+                return
+        self._count(key, progress, time_ms, offset)
+
+    def _count(
+        self, key: ProgressKey, progress: Progress | None, time_ms: int, offset: int
+    ) -> bool:
+        """Whether it is of the owner: a frozen one that thaws may write after the next one. Epochs
+        decide."""
+        self._noted[key] = max(offset, self._noted.get(key, -1))
+        self._unreadable.pop(key, None)
+        self._note_writers(key, progress)
+        if progress is None:
+            self._table.pop(key, None)
+            self._overtaken.discard(key)
+        elif (known := self._table.get(key)) is None or progress.epoch >= known.epoch:
+            self._table[key] = progress
+            self._stored_ms[key] = time_ms
+            self._overtaken.discard(key)
+        else:
+            self._overtaken.add(key)
+            return False
+        return True
 
     def _note_writers(self, key: ProgressKey, progress: Progress | None) -> None:
         if progress is None:

@@ -6,7 +6,7 @@ write one target topic meet here.
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self, TypeVar
 
 from pydantic import TypeAdapter
@@ -15,7 +15,7 @@ from headrace.api import LossAction, LossCause
 
 T = TypeVar("T")
 
-_VERSION = 1
+_VERSION, _IN_TRANSACTION = 1, 2
 
 
 def progress_topic(source_alias: str) -> str:
@@ -157,7 +157,19 @@ class Progress:
     """The partition was failed over: nobody copies it."""
     version: int = _VERSION
     """Rises only when an older headrace must not read it: that one leaves out fields that it does
-    not know, and an older driver writes without them, so that a roll-back loses no position."""
+    not know, and an older driver writes without them, so that a roll-back loses no position.
+
+    2: written in a transaction, and no progress unless that was committed. An older headrace does
+    not look, and would take what was aborted for copied."""
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether it counts only once a marker of its log says that it was committed."""
+        return self.version == _IN_TRANSACTION
+
+    def of_transaction(self) -> "Progress":
+        """The same, to be written in a transaction."""
+        return replace(self, version=_IN_TRANSACTION)
 
     @property
     def known_good(self) -> Confirmed:
@@ -173,9 +185,10 @@ class Progress:
     def decode(cls, data: bytes) -> Self:
         """Raises ``ValueError`` for a version this headrace cannot read."""
         progress = _decode(cls, data)
-        if progress.version != _VERSION:
+        if progress.version not in (_VERSION, _IN_TRANSACTION):
             raise ValueError(
-                f"progress record of version {progress.version}, this headrace reads {_VERSION}"
+                f"progress record of version {progress.version}, this headrace reads {_VERSION} "
+                f"and {_IN_TRANSACTION}"
             )
         return progress
 

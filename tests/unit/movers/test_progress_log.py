@@ -1,6 +1,6 @@
 """What the progress log keeps; its cluster is in memory."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -12,6 +12,7 @@ from headrace.errors import Fatal, Retriable
 from headrace.kafka import KafkaError
 from headrace.movers import ProgressLog
 from headrace.replication.progress import Progress, ProgressKey, Writer
+from headrace.replication.transactions import Decided
 
 KEY = ProgressKey("id-of-east", "orders", 0, "east.orders")
 PROGRESS = Progress("s", 7, 0, "t", 5, 3, 0, "f-source-task-0 on me/1")
@@ -21,13 +22,27 @@ class Scene:
     def __init__(self) -> None:
         self.kafka = FakeKafka("west")
         self.cluster = self.kafka.clusters["west"]
+        self.decided: dict[int, bool] = {}
+        """Whether what is at these offsets was committed, of transactions that have ended."""
         self.log = self.another()
 
     def another(self) -> ProgressLog:
         west = ClusterAccess(ClusterSpec(alias="west", bootstrap_servers="127.0.0.1:1"))
-        log = ProgressLog(west, "east", self.kafka.clients(), self.kafka.clock)
+        clients = replace(self.kafka.clients(), transactions_decided=self._decided)
+        log = ProgressLog(west, "east", clients, self.kafka.clock)
         log.start()
         return log
+
+    def _decided(self, _: ClusterAccess, at: TopicPartition, offsets: range) -> list[Decided]:
+        return [
+            Decided(range(offset, offset + 1), committed)
+            for offset, committed in self.decided.items()
+            if offset in offsets
+        ]
+
+    def write(self, *entries: Progress) -> None:
+        for progress in entries:
+            self.log.write({KEY: progress})
 
     def read(self) -> Progress | None:
         self.log.read_to_end()
@@ -60,6 +75,68 @@ def test_the_higher_epoch_wins_whatever_is_written_later(scene: Scene) -> None:
     progress = scene.read()
     assert progress is not None
     assert (progress.epoch, progress.source_offset) == (4, 9)
+
+
+FIRST, SECOND, THIRD = (replace(PROGRESS, source_offset=offset) for offset in (10, 20, 30))
+
+
+def test_progress_of_a_transaction_counts_once_it_is_committed(scene: Scene) -> None:
+    scene.write(PROGRESS, FIRST.of_transaction(), SECOND.of_transaction())
+    assert scene.read() == PROGRESS
+    scene.decided = {1: True}
+    assert scene.read() == FIRST.of_transaction()
+    scene.decided |= {2: False}
+    assert scene.read() == FIRST.of_transaction()
+    scene.write(THIRD.of_transaction())
+    scene.decided |= {3: True}
+    assert scene.read() == THIRD.of_transaction()
+
+
+def test_what_is_committed_late_is_not_taken_for_later(scene: Scene) -> None:
+    claim = replace(PROGRESS, epoch=4, owner="the next one")
+    scene.write(FIRST.of_transaction(), claim)
+    assert scene.read() == claim
+    scene.decided = {0: True}
+    assert scene.read() == claim
+    assert not scene.log.overtaken(KEY)
+
+
+def test_of_one_owner_what_it_wrote_last_counts(scene: Scene) -> None:
+    scene.write(FIRST.of_transaction(), SECOND)
+    assert scene.read() == SECOND
+    scene.decided = {0: True}
+    assert scene.read() == SECOND
+
+
+def test_what_is_committed_late_does_not_come_back_after_a_purge(scene: Scene) -> None:
+    scene.write(FIRST.of_transaction())
+    scene.log.purge([KEY])
+    scene.decided = {0: True}
+    assert scene.read() is None
+
+
+def test_an_open_transaction_shows_that_its_owner_lives(scene: Scene) -> None:
+    scene.write(PROGRESS)
+    scene.read()
+    scene.kafka.clock.advance(60)
+    scene.write(FIRST.of_transaction())
+    assert scene.read() == PROGRESS
+    assert scene.log.stored_at(PROGRESS.owner) == scene.kafka.clock.monotonic()
+
+
+def test_transactions_are_decided_though_nobody_asks(
+    scene: Scene, wait_until: Callable[..., object]
+) -> None:
+    scene.write(FIRST.of_transaction())
+    scene.read()
+    scene.decided = {0: True}
+    scene.kafka.clock.advance(60)
+    wait_until(lambda: scene.log.get(KEY) == FIRST.of_transaction(), within_s=10)
+
+
+def test_progress_of_a_transaction_is_unreadable_to_an_older_headrace() -> None:
+    assert b'"version":2' in PROGRESS.of_transaction().encode()
+    assert b'"version":1' in PROGRESS.encode()
 
 
 def test_writers_are_known_until_the_next_owner_has_fenced_them(scene: Scene) -> None:

@@ -104,8 +104,8 @@ def test_equal_keys_are_equal_bytes() -> None:
 
 
 def test_progress_of_a_later_version_is_refused_with_a_sentence() -> None:
-    later = PROGRESS.encode().replace(b'"version":1', b'"version":2')
-    with pytest.raises(ValueError, match="version 2, this headrace reads 1"):
+    later = PROGRESS.encode().replace(b'"version":1', b'"version":3')
+    with pytest.raises(ValueError, match="version 3, this headrace reads 1 and 2"):
         Progress.decode(later)
     with pytest.raises(ValueError, match="not a Progress record"):
         Progress.decode(b"{}")

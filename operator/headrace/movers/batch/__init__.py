@@ -6,6 +6,7 @@ half hands to the target's, the ``Appender``. A lane runs in one thread, that of
 
 from headrace.movers.batch.appender import Appender
 from headrace.movers.batch.comparison import Comparison, compared
+from headrace.movers.batch.endings import transactions_decided
 from headrace.movers.batch.gate import Judged, Passage, Why, judged
 from headrace.movers.batch.leader import Leaders
 from headrace.movers.batch.mover import BatchMover
@@ -36,4 +37,5 @@ __all__ = [
     "compared",
     "judged",
     "rebuilt",
+    "transactions_decided",
 ]

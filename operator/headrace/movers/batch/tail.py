@@ -69,6 +69,13 @@ class Tail:
                     yield from self._records(batch)
                 self._offset = batch.last_offset + 1
 
+    def batches(self, end: int) -> Iterator[Batch]:
+        """All below ``end``, which is at most the high watermark: uncommitted ones and markers."""
+        while self._offset < end:
+            for batch in self._chunk(READ_UNCOMMITTED).batches:
+                yield batch
+                self._offset = batch.last_offset + 1
+
     def of_source(self) -> Iterator[Record | Dropped]:
         """Up to the last stable offset."""
         while (chunk := self._chunk(READ_COMMITTED)).batches:

@@ -1,0 +1,38 @@
+"""Which records of a partition were committed, as its log says: for the progress topic."""
+
+from collections.abc import Iterator
+
+from headrace.api import ClusterAccess, TopicPartition
+from headrace.kafka.wire import Cluster, Loop, Settings, aborts
+from headrace.movers.batch.tail import Tail
+from headrace.replication.transactions import Decided, Ended, Written, decided
+
+_PATIENCE_S = 5.0
+
+
+def transactions_decided(
+    cluster: ClusterAccess, at: TopicPartition, offsets: range
+) -> list[Decided]:
+    """Of the transactions with a batch in ``offsets``, which were acknowledged: those that have
+    ended within them. Reads all of it, with a connection of its own, and waits.
+
+    Raises ``Retriable`` while no leader answers, ``Fatal`` without the right to read.
+    """
+    loop = Loop()
+    client = Cluster(loop, cluster, Settings())
+    try:
+        tail = Tail(client, at, offsets.start, patience_s=_PATIENCE_S)
+        return list(decided(_entries(tail, offsets.stop)))
+    finally:
+        client.close()
+        loop.close()
+
+
+def _entries(tail: Tail, end: int) -> Iterator[Written | Ended]:
+    for batch in tail.batches(end):
+        if batch.magic < 2:
+            continue  # older than transactions
+        if batch.control:
+            yield Ended(batch.base_offset, batch.producer_id, not aborts(batch))
+        elif batch.transactional:
+            yield Written(range(batch.base_offset, batch.last_offset + 1), batch.producer_id)
