@@ -28,7 +28,7 @@ _WORDS = {  # the heaviest first
     Kind.REORDERED: "out of order on the target",
     Kind.CORRUPTED: "changed on the target",
     Kind.DUPLICATED: "repeated on the target",
-    Kind.ALIEN: "on the target although nobody sent them",
+    Kind.ALIEN: "on the target, sent by nobody",
     Kind.REPLAYED: "of earlier runs, and came to the target while this one ran",
 }
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, FuncFormatter
+from matplotlib.ticker import EngFormatter, FuncFormatter, LogFormatter, MaxNLocator
 
 from headrace.mirror_test import Fault, Latency, Point
 
@@ -67,8 +68,7 @@ def throughput(points: Sequence[Point], faults: Sequence[Fault], started_ms: int
         axes.plot(
             at, [p.visible_per_second for p in points], color=_SEEN, label="visible on the target"
         )
-        axes.set_ylim(bottom=0)
-        axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+        _whole_from_zero(axes)
         _over_time(axes, points, faults, started_ms)
         axes.set_ylabel("messages/s")
 
@@ -82,8 +82,7 @@ def backlog(points: Sequence[Point], faults: Sequence[Fault], started_ms: int) -
         at, behind = [p.at_seconds for p in points], [p.behind for p in points]
         axes.fill_between(at, behind, color=_WARM, alpha=0.2, linewidth=0)
         axes.plot(at, behind, color=_WARM)
-        axes.set_ylim(bottom=0)
-        axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+        _whole_from_zero(axes)
         _over_time(axes, points, faults, started_ms)
         axes.set_ylabel("messages")
 
@@ -113,7 +112,7 @@ def latency_over_time(points: Sequence[Point], faults: Sequence[Fault], started_
                     [p.at_seconds for p in own], values, color=color, label=label, linestyle=":"
                 )
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(FuncFormatter(_duration))
+        _durations(axes.yaxis)
         _over_time(axes, points, faults, started_ms)
         axes.set_ylabel("latency")
 
@@ -135,12 +134,37 @@ def histogram(latency: Latency) -> str:
         for label, value, side in (("p50", latency.p50, "right"), ("p99", latency.p99, "left")):
             axes.axvline(max(value, 0.5), color=_INK, linewidth=0.9, linestyle=(0, (2, 3)))
             _mark(axes, max(value, 0.5), label, _INK, side)
-        axes.xaxis.set_major_formatter(FuncFormatter(_duration))
-        axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+        _durations(axes.xaxis)
+        axes.yaxis.set_major_formatter(FuncFormatter(_rate))
         axes.set_xlabel("latency")
         axes.set_ylabel("messages a ms")
 
     return _svg("Latency of all messages", draw)
+
+
+class _Durations(LogFormatter):
+    """On a short axis matplotlib labels minor ticks, too; it would as powers of ten."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return _duration(x) if super().__call__(x, pos) else ""
+
+
+def _whole_from_zero(axes: Axes) -> None:
+    """The axis of a number of messages: there is no half a message, even where there are few."""
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True))
+    axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+
+
+def _durations(axis: Axis) -> None:
+    """A logarithmic axis of times."""
+    axis.set_major_formatter(FuncFormatter(_duration))
+    axis.set_minor_formatter(_Durations())
+
+
+def _rate(messages: float, _: int | None = None) -> str:
+    """Below one as it is: EngFormatter would say 100m."""
+    return f"{messages:g}" if messages < 1 else EngFormatter(sep="")(messages)
 
 
 def _over_time(
