@@ -22,10 +22,10 @@ from confluent_kafka.admin import (
 from support.flows import FlowRun, manifest, spec
 from support.groups import commit
 from support.records import count, make_topic, numbered, produce, unique
-from support.security import GUARDED, Mounted, by_certificate, by_password
+from support.security import GUARDED, Mounted, access, by_certificate, by_password
 
 from headrace.cli.main import main
-from headrace.kafka import AclAdmin, Admin
+from headrace.kafka import AclAdmin, Admin, Producer, client_config
 from headrace.sandbox import Authority, ClusterPlan, Sandbox
 
 pytestmark = pytest.mark.in_one_worker
@@ -155,6 +155,10 @@ def line(found: Document) -> tuple[str, str, str]:
 
 def _holds(wanted: object, found: list[object]) -> bool:
     return wanted in found
+
+
+def _in(text: str, printed: str) -> bool:
+    return text in printed
 
 
 def _bindings(acl: Document, permission: AclPermissionType) -> list[AclBinding]:
@@ -376,3 +380,52 @@ def test_acls_of_copies_follow_their_sources_and_no_others_are_touched(
         checked.remove("source", binding)
     with FlowRun(tmp_path, [flow]):
         wait_until(there, within_s=40, until=partial(eq, kept))
+
+
+def test_a_fail_over_denies_writes_to_the_source_until_it_is_aborted(
+    checked: Checked, tmp_path: Path, wait_until: WaitUntil, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = checked.clusters["source"], checked.clusters["target"]
+    name = unique("closed")
+    topic = make_topic(spec(source), name, 1)
+    rights = {"resourceType": "topic", "patternType": "literal", "principal": "User:headrace"}
+    checked.grant("source", rights | {"names": [topic], "operation": "Write"})
+    progress = "headrace-progress.east.internal"
+    checked.grant("target", rights | {"names": [progress], "operation": "Read"})
+    user = access(by_password(source), checked.mounted.folder)
+
+    def may_write() -> bool:
+        errors = list[object]()
+        producer = Producer(client_config(user))
+        producer.produce(topic, b"x", on_delivery=lambda error, _: errors.append(error))
+        producer.flush(20)
+        return [error is None for error in errors] == [True]
+
+    def fail_over(*options: str) -> tuple[int, str]:
+        capsys.readouterr()
+        code = main(["failover", *options])
+        return code, "".join(capsys.readouterr())
+
+    wait_until(may_write, within_s=20)
+    with FlowRun(tmp_path, [manifest(name, source, target, topic)]) as run:
+        wait_until(lambda: count(spec(target), f"east.{topic}"), within_s=40)
+        # As a user who may not alter the cluster: nothing is changed.
+        checked.flow["spec"]["topics"]["include"] = [topic]
+        checked.file.write_text(yaml.safe_dump(checked.flow))
+        manifests = ("-f", str(checked.file), "--secrets", str(checked.mounted.folder))
+        quick = ("--deny-writes", "--quiet-seconds", "1")
+        denials = "headrace-denials.east.internal"
+        code, printed = fail_over(*manifests, *quick)
+        assert (code, f"describe topic {denials}" in printed) == (1, True), printed
+        code, printed = fail_over(*manifests, "--abort")
+        assert (code, "is not failed over: nothing is changed" in printed) == (3, True), printed
+        checked.grant("target", rights | {"names": [denials], "operation": "All"})
+        alter = "It needs the rights Describe and Alter"
+        wait_until(lambda: fail_over(*manifests, *quick)[1], within_s=20, until=partial(_in, alter))
+        assert may_write()
+
+        code, printed = fail_over(run.name, *quick)
+        assert (code, f"{name} is failed over" in printed) == (0, True), printed
+        wait_until(may_write, within_s=20, until=lambda may: not may)
+        assert fail_over(run.name, "--abort")[0] == 0
+        wait_until(may_write, within_s=20)

@@ -18,15 +18,20 @@ from headrace.connect.context import FlowContext
 from headrace.connect.fail_over import Survey, settle_groups, survey, survey_target
 from headrace.connect.group_checkpoints import GroupCheckpoints
 from headrace.connect.switching import Switched, Wish, abort, switch
+from headrace.connect.write_denials import allow_writes, deny_writes
 from headrace.errors import Fatal, GaveUp, InvalidSpec, Retriable
 
 _RELEASED_WITHIN_S = 60.0
 _POLL_S = 1.0
+_DENIED_WITHIN_S = 10.0
 
 
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Print what there is to do, and change nothing.")
 @click.option("--source-is-gone", is_flag=True, help="A disaster: the source is not asked.")
+@click.option(
+    "--deny-writes", is_flag=True, help="Deny writes to the source's topics by ACLs, until --abort."
+)
 @click.option("--abort", "aborts", is_flag=True, help="Undo it: the flow copies on.")
 @click.option(
     "--quiet-seconds",
@@ -59,6 +64,9 @@ def command(
     records. It waits until all is copied, stops the flow, closes the target to every producer of
     the flow, and sets the consumer groups there. A command that was interrupted is typed again.
 
+    With --deny-writes nobody but super users may write to the topics of the source from then on; it
+    is undone by --abort, and when the fail-over is refused.
+
     With --source-is-gone nothing is waited for: what is not on the target is counted, as far as it
     is known, and groups go on at their last checkpoints.
 
@@ -75,6 +83,7 @@ def command(
 class _Options:
     dry_run: bool
     source_is_gone: bool
+    deny_writes: bool
     aborts: bool
     quiet_seconds: int
     timeout_seconds: int
@@ -91,12 +100,14 @@ class _Run:
 
     def fail_over(self) -> Outcome:
         planned = not self.options.source_is_gone
+        if self.options.deny_writes and not planned:
+            raise InvalidSpec("--deny-writes asks the source: it does not go with --source-is-gone")
         found = self._survey()
         if self.options.dry_run:
             why_not = tuple(_why_not(self.context, found))
             return Outcome("dry run", planned, found, lag=self._lag(), problems=why_not)
         if planned and not found.switched:
-            found = self._drained(found)
+            found = self._closed(found) if self.options.deny_writes else self._drained(found)
         lag = self._lag() if not planned else {}
         if not planned:
             self._stop()
@@ -109,11 +120,26 @@ class _Run:
         problems += [str(groups.problem)] if groups.problem else []
         return Outcome("failed over", planned, found, switched, groups, lag, tuple(problems))
 
+    def _closed(self, found: Survey) -> Survey:
+        """Drained, with nobody writing to the source any more."""
+        deny_writes(self.context, {at.topic for at in found.partitions})
+        try:
+            # Brokers take a moment to know it: what comes until then is copied, too.
+            deadline_s = self.context.clock.monotonic() + _DENIED_WITHIN_S
+            found = self._survey()
+            while found.grew and self.context.clock.monotonic() < deadline_s:
+                found = self._survey()
+            return self._drained(found)
+        except BaseException:
+            allow_writes(self.context)
+            raise
+
     def undo(self) -> Outcome:
         found = survey_target(self.context)
         switched = {at: one.stored for at, one in found.partitions.items() if one.stored}
         switched = {at: one for at, one in switched.items() if one.switch}
-        if not switched:
+        allowed = frozenset() if self.options.dry_run else allow_writes(self.context)
+        if not switched and not allowed:
             raise InvalidSpec(f"{self.context.name} is not failed over: nothing is changed")
         if not self.options.dry_run:
             abort(self.context, switched)

@@ -15,6 +15,7 @@ from headrace.connect.context import FlowContext
 from headrace.connect.fail_over import Survey, survey_target
 from headrace.connect.returning_groups import return_groups
 from headrace.connect.reversing import begin, check_switched, hand_over_groups, survey_back
+from headrace.connect.write_denials import allow_writes
 from headrace.errors import InvalidSpec
 from headrace.kafka import Position
 from headrace.replication import Applied
@@ -56,6 +57,7 @@ def command(
         with open_context(reverse, there.source_access.secrets) as back:
             begins = survey_back(there, back, found)
             if not dry_run:
+                allow_writes(there)  # the flow back writes there, too
                 begin(back, begins)
                 if there.spec.checkpoints.enabled:
                     hand_over_groups(there, back)

@@ -7,7 +7,7 @@ from headrace.connect.added_acls import AddedAcls
 from headrace.connect.context import FlowContext
 from headrace.errors import HeadraceError
 from headrace.logs import get_logger
-from headrace.replication import TopicAcl, wanted_acls
+from headrace.replication import TopicAcl, acls_topic, wanted_acls
 
 log = get_logger(__name__)
 
@@ -20,7 +20,7 @@ class AclSync:
 
     def __init__(self, context: FlowContext) -> None:
         self._context = context
-        self._added = AddedAcls(context)
+        self._added = AddedAcls(context, acls_topic(context.spec.source.alias))
         self._next_s = 0.0
         self._topics: frozenset[str] = frozenset()
         self.problem = ""

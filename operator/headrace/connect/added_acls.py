@@ -1,4 +1,4 @@
-"""The ACLs that headrace has added to copies, remembered in a compacted topic on the target.
+"""The ACLs that headrace has added, remembered in a compacted topic on the target.
 
 Remembered before they are added, and forgotten after they are removed: what a crash in between
 leaves is removed by the next connector, and an ACL of somebody else's is never taken for one of
@@ -11,7 +11,7 @@ from headrace.connect.compacted_log import CompactedLog
 from headrace.connect.context import FlowContext
 from headrace.connect.topic_writer import Keyed
 from headrace.logs import get_logger
-from headrace.replication import TopicAcl, acls_topic
+from headrace.replication import TopicAcl
 
 log = get_logger(__name__)
 
@@ -19,8 +19,9 @@ log = get_logger(__name__)
 class AddedAcls:
     """One thread calls it."""
 
-    def __init__(self, context: FlowContext) -> None:
-        self.topic = acls_topic(context.spec.source.alias)
+    def __init__(self, context: FlowContext, topic: str) -> None:
+        """``topic``: where they are remembered."""
+        self.topic = topic
         self._flow = context.name
         self._log = CompactedLog(self.topic, context, "ACLs")
         self._known: set[TopicAcl] = set()

@@ -1,6 +1,12 @@
 """What a flow copies, in which names, with which records beside it. Pure."""
 
-from headrace.replication.acls import TopicAcl, acls_topic, wanted_acls
+from headrace.replication.acls import (
+    TopicAcl,
+    acls_topic,
+    denials_topic,
+    wanted_acls,
+    write_denial,
+)
 from headrace.replication.checkpoints import (
     Checkpoint,
     checkpoints_topic,
@@ -85,6 +91,7 @@ __all__ = [
     "connect_offsets_topic",
     "decode_applied",
     "decode_position",
+    "denials_topic",
     "encode_applied",
     "encode_position",
     "find_loop",
@@ -97,4 +104,5 @@ __all__ = [
     "split_groups",
     "unfit_settings",
     "wanted_acls",
+    "write_denial",
 ]

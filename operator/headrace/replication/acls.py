@@ -22,6 +22,11 @@ def acls_topic(source_alias: str) -> str:
     return f"headrace-acls.{source_alias}.internal"
 
 
+def denials_topic(source_alias: str) -> str:
+    """Where a fail-over remembers, on the target, which writes it has denied on the source."""
+    return f"headrace-denials.{source_alias}.internal"
+
+
 class TopicAcl(NamedTuple):
     """An ACL of topics, in the names of kafka-acls.sh."""
 
@@ -53,6 +58,11 @@ class TopicAcl(NamedTuple):
             return cls(**{name: str(fields[name]) for name in cls._fields})
         except (KeyError, TypeError) as error:
             raise ValueError(f"no ACL: {key!r}") from error
+
+
+def write_denial(topic: str) -> TopicAcl:
+    """Nobody but super users may write to the topic: what denies goes before what allows."""
+    return TopicAcl(topic, LITERAL, "User:*", "*", "Write", DENY)
 
 
 def wanted_acls(there: Iterable[TopicAcl], copies: Mapping[str, str]) -> frozenset[TopicAcl]:

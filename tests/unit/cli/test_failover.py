@@ -14,8 +14,10 @@ from support.source_tasks import COPY, P0, TOPIC, Scene
 
 from headrace.api import FlowState, ReplicationFlow, TopicPartition
 from headrace.connect.context import FlowContext
+from headrace.connect.write_denials import deny_writes
+from headrace.errors import Fatal
 from headrace.kafka import Committed, GroupActive
-from headrace.replication import Checkpoint
+from headrace.replication import Checkpoint, write_denial
 from headrace.standalone import StandaloneHerder
 
 Say = Callable[..., str]
@@ -173,6 +175,59 @@ def test_it_is_not_copied_until_the_fail_over_is_aborted(
     scene.settle()
     assert len(scene.copies()) == 11
     assert "f is not failed over: nothing is changed" in say("failover", "f", "--abort", code=3)
+
+
+DENIED = write_denial(TOPIC)._asdict()
+
+
+def test_writes_are_denied_until_it_is_aborted(
+    say: Say, scene: Scene, meanwhile: list[Callable[[], object]]
+) -> None:
+    own = write_denial("users")._asdict()
+    scene.source.acls = [own]
+    # Brokers take a moment to know it.
+    meanwhile += [lambda: None, lambda: scene.source.append(TOPIC, b"late"), scene.settle]
+    say("failover", "f", "--deny-writes")
+    assert scene.source.acls == [own, DENIED]
+    assert len(scene.copies()) == 11
+    assert "copies on" in say("failover", "f", "--abort")
+    assert scene.source.acls == [own]
+
+
+def test_what_was_denied_before_stays_denied(say: Say, scene: Scene) -> None:
+    scene.source.acls = [DENIED]
+    say("failover", "f", "--deny-writes")
+    say("failover", "f", "--abort")
+    assert scene.source.acls == [DENIED]
+
+
+def test_a_fail_over_that_is_refused_denies_nothing(say: Say, scene: Scene) -> None:
+    scene.source.active = {"billing"}
+    say("failover", "f", "--deny-writes", code=1)
+    say("failover", "f", "--deny-writes", "--dry-run")
+    assert scene.source.acls == []
+    printed = say("failover", "f", "--deny-writes", "--source-is-gone", code=3)
+    assert "--deny-writes asks the source" in printed
+
+
+def test_what_an_interrupted_one_denied_is_allowed_again(say: Say, scene: Scene) -> None:
+    deny_writes(scene.context, [TOPIC])
+    assert scene.source.acls == [DENIED]
+    say("failover", "f", "--abort")
+    assert scene.source.acls == []
+
+
+def test_without_the_right_to_deny_writes_nothing_happens(
+    say: Say, scene: Scene, herder: StandaloneHerder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> None:
+        raise Fatal("could not add ACLs: Cluster authorization failed")
+
+    monkeypatch.setattr(scene.source, "add_acls", refuse)
+    printed = say("failover", "f", "--deny-writes", code=1)
+    assert "writes to topics of east cannot be denied: could not add ACLs" in printed
+    assert "It needs the rights Describe and Alter on that cluster" in printed
+    assert (state(herder), scene.stored(P0).switch) == (FlowState.RUNNING, None)
 
 
 def test_groups_come_back_to_the_record_that_they_had_reached(say: Say, scene: Scene) -> None:
