@@ -478,6 +478,11 @@ BAD = [
         ours="must not be empty",
     ),
     Bad(
+        flow(mover="Batch", recordFilter={"headers": {"exclude": [{"name": "test"}]}}),
+        "spec.mover",
+        "with recordFilter it must be Record or Auto",
+    ),
+    Bad(
         flow(batchVerification=False),  # YAML takes Off for it
         "spec.batchVerification",
         'must be of type string: "boolean"',

@@ -91,6 +91,43 @@ def test_a_group_fails_over_and_reads_each_record_once(
     assert Counter([*before, *after]) == Counter(there)
 
 
+def test_records_that_are_filtered_are_not_copied_and_offsets_stay_exact(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    name = unique("filtered")
+    topic = make_topic(spec(east), name, 1)
+    records = [
+        one._replace(headers=(*one.headers, ("test", b"1"))) if n // 10 % 2 else one
+        for n, one in enumerate(numbered(60, 1))
+    ]
+    produce(spec(east), topic, records[:40])
+    exact = {5: 5, 10: 10, 15: 10, 20: 10, 25: 15, 40: 20}
+    for at in exact:
+        commit(east, f"{name}-{at}", topic, {0: at})
+    flow = applied(name, east, west, topic)
+    flow["spec"]["recordFilter"] = {"headers": {"exclude": [{"name": "test", "value": "1"}]}}
+
+    def applied_offsets() -> dict[int, int]:
+        return {at: offsets(west, f"{name}-{at}").get(0, -1) for at in exact}
+
+    with FlowRun(tmp_path, [flow]) as run:
+        wait_until(applied_offsets, within_s=60, until=lambda found: found == exact)
+        without_note = sorted((at, 0) for at in exact)
+        wait_until(lambda: sorted(shown(run)), within_s=30, until=lambda n: n == without_note)
+        assert run.condition("BatchNotPossible")["reason"] == "RecordFilter"
+    produce(spec(east), topic, records[40:])
+    with FlowRun(tmp_path, [flow]) as run:
+        wait_until(lambda: run.status().get("lag", {}).get("records"), within_s=60, until=_is(0))
+        wait_until(lambda: arrived(spec(west), f"east.{topic}"), within_s=30, until=_is(30))
+        assert applied_offsets() == exact
+    copies = read_all(spec(west), f"east.{topic}")[0]
+    assert copies == [one for n, one in enumerate(records) if n // 10 % 2 == 0]
+
+
+def _is(number: int) -> Callable[[object], bool]:
+    return lambda found: found == number
+
+
 def test_when_all_is_killed_a_group_reads_again_what_it_read_since_its_checkpoint(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:

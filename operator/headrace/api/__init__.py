@@ -77,6 +77,7 @@ from headrace.api.model import Model, dump
 from headrace.api.partitions import TopicPartition, TopicPartitions
 from headrace.api.pauses import PausedPartitions, Pauses, partitions_text
 from headrace.api.ranges import format_ranges, parse_ranges
+from headrace.api.record_filter import RecordFilter, RecordHeader
 from headrace.api.resets import Resets, time_text
 from headrace.api.secret import Secret
 from headrace.api.secret_key import SecretUse
@@ -158,6 +159,8 @@ __all__ = [
     "RackPartitions",
     "Readiness",
     "Reason",
+    "RecordFilter",
+    "RecordHeader",
     "ReplicationFlow",
     "ReplicationFlowSpec",
     "ReplicationFlowStatus",

@@ -31,6 +31,7 @@ from headrace.api.model import (
     Topic,
 )
 from headrace.api.pauses import PausedPartitions
+from headrace.api.record_filter import RecordFilter
 from headrace.api.renames import copy_breaches, name_breaches
 from headrace.api.topics import HEARTBEATS
 
@@ -286,6 +287,7 @@ class _Beside:
 _START_TIMESTAMP = _Beside("startTimestamp", "startFrom", StartFrom.TIMESTAMP)
 _DEAD_LETTER_TOPIC = _Beside("deadLetterTopic", "onRecordError", OnRecordError.DEAD_LETTER)
 _RENAMES = _Beside("renames", "type", "RenameMap")
+_NO_BATCHES = "copies batches as they are: with recordFilter it must be Record or Auto"
 _SAME_ALIAS = "is immutable: topics and MirrorMaker 2's records bear it; make another flow instead"
 
 
@@ -317,6 +319,10 @@ class ReplicationFlowSpec(Model):
     """The cluster that is written."""
     topics: Topics
     """Which topics are copied."""
+    record_filter: RecordFilter | None = None
+    """Which of their records are copied, by mover Record; without it, all. What is not copied
+    counts as done: a group that has committed before such a record goes on at the next one that
+    was copied. A change counts for what is copied from then on."""
     groups: Groups = Groups()
     """Which consumer groups are followed by checkpoints."""
     policy: Policy = Policy()
@@ -328,9 +334,9 @@ class ReplicationFlowSpec(Model):
     """How data is copied. Batch: batches as they are, in a fraction of the time; those that a
     target would refuse so are rebuilt of their records. It repeats nothing after a crash, and takes
     client.id and the source's client.rack of the clusters' config. Record: record by record. Auto:
-    Batch, unless a broker is older than Kafka 3.3, the target has no transactions, or a cluster's
-    config sets compression.type, compression.codec, compression.level, broker.address.family or
-    client.dns.lookup; the condition BatchNotPossible says so then."""
+    Batch, unless recordFilter is set, a broker is older than Kafka 3.3, the target has no
+    transactions, or a cluster's config sets compression.type, compression.codec, compression.level,
+    broker.address.family or client.dns.lookup; the condition BatchNotPossible says so then."""
     batch_verification: BatchVerification = BatchVerification.SAMPLED
     """Which of the batches that are copied whole are read back from the target, and compared with
     what the source gave: Sampled, one a second of each task; Full, every one, and a task copies no
@@ -384,12 +390,19 @@ class ReplicationFlowSpec(Model):
         *BETWEEN_CLUSTERS,
         *_START_TIMESTAMP.rules,
         *_DEAD_LETTER_TOPIC.rules,
+        Rule(
+            "!has(self.recordFilter) || !has(self.mover) || self.mover != 'Batch'",
+            _NO_BATCHES,
+            at="mover",
+        ),
     )
 
     def _breaches(self) -> Iterator[Breach]:
         yield from breaches_between(self.source, self.target)
         yield from _START_TIMESTAMP.breaches(self.start_timestamp, self.start_from)
         yield from _DEAD_LETTER_TOPIC.breaches(self.dead_letter_topic, self.on_record_error)
+        if self.record_filter is not None and self.mover is Mover.BATCH:
+            yield Breach(("mover",), _NO_BATCHES)
         yield from copy_breaches(
             self.policy.renames or {}, self.topics.include, self.topics.exclude, self._taken()
         )
@@ -403,7 +416,7 @@ class ReplicationFlowSpec(Model):
         )
 
 
-READ_AT_START = frozenset({"source", "target", "policy", "mover"})
+READ_AT_START = frozenset({"source", "target", "policy", "mover", "record_filter"})
 """Fields of the spec that a driver reads only at its start: a change replaces the drivers."""
 
 

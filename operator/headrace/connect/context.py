@@ -44,6 +44,7 @@ from headrace.replication import (
     checkpoints_topic,
     offset_syncs_topic,
     policy_for,
+    record_filter,
 )
 
 log = get_logger(__name__)
@@ -106,7 +107,8 @@ class FlowContext:
             return BatchMover(
                 source, target, name, verification=lambda: self.spec.batch_verification
             )
-        return RecordMover(source, target, name, self.clients, self.clock)
+        copies = record_filter(self.spec.record_filter)
+        return RecordMover(source, target, name, self.clients, self.clock, copies=copies)
 
     def change(self, flow: ReplicationFlow) -> None:
         """Follow a changed spec, but not its clusters, policy and mover: those need other clients.

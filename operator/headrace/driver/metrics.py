@@ -51,6 +51,13 @@ RESTAMPED = Described(
     "began on this driver; counted again when they are sent again.",
     _TASK,
 )
+FILTERED = Described(
+    "headrace_task_filtered_records_total",
+    "counter",
+    "Records that were read and not copied, as spec.recordFilter has it, since the task began on "
+    "this driver; counted again when they are read again.",
+    _TASK,
+)
 SKIPPED = Described(
     "headrace_task_records_skipped_total",
     "counter",
@@ -179,6 +186,7 @@ METRICS: Sequence[Described] = (
     COPIED_RECORDS,
     COPIED_BYTES,
     RESTAMPED,
+    FILTERED,
     SKIPPED,
     DEAD_LETTERED,
     BATCHES,
@@ -256,6 +264,7 @@ def _samples(unit: UnitFigures) -> Iterator[Sample]:
         yield COPIED_RECORDS, (), unit.copied.records
         yield COPIED_BYTES, (), unit.copied.bytes
         yield RESTAMPED, (), unit.copied.restamped
+        yield FILTERED, (), unit.copied.filtered
         yield SKIPPED, (), unit.copied.skipped
         yield DEAD_LETTERED, (), unit.copied.dead_lettered
         yield BATCHES, ("copied",), unit.copied.batches_copied

@@ -127,6 +127,11 @@ class InFlightWindow:
         """The source holds nothing to copy below ``offset`` (markers, aborted records)."""
         self._frontier = max(self._frontier, offset)
 
+    def passed_over(self, offset: int, leader_epoch: int | None) -> None:
+        """A record was read, and is not to be copied."""
+        self.passed(offset + 1)
+        self.leader_epoch = -1 if leader_epoch is None else leader_epoch
+
     def delivered(self, offset: int, error: KafkaError | None, message: Message) -> None:
         """The producer's delivery report for the record of this source offset."""
         if error is not None:

@@ -28,6 +28,9 @@ class Copied:
     restamped: int = 0
     """Records sent that had no timestamp, or 0: on the target they have the time of copying.
     Counted again when they are sent again."""
+    filtered: int = 0
+    """Records that ``spec.recordFilter`` keeps from being copied, as they were read. Counted again
+    when they are read again."""
     skipped: int = 0
     """Records that the target refused, and that are not copied."""
     dead_lettered: int = 0

@@ -19,6 +19,7 @@ from headrace.movers.one_by_one import OneByOne
 from headrace.movers.reading import Reading
 from headrace.movers.record_problems import read_problem, write_problem
 from headrace.movers.sending import Sending
+from headrace.replication import Copies
 
 log = get_logger(__name__)
 
@@ -35,12 +36,15 @@ class RecordMover:
         target_topic: Callable[[str], str],
         clients: Clients,
         clock: Clock,
+        *,
+        copies: Copies | None = None,
     ) -> None:
-        """``target_topic`` names topics on the target."""
+        """``target_topic`` names topics on the target; ``copies``: see ``record_filter``."""
         self.source, self.target = source, target
         self.target_topic = target_topic
         self.clients = clients
         self.clock = clock
+        self.copies = copies
         self.fencing = None
         """See ``Mover.fencing``: librdkafka sends nothing outside a transaction with an epoch that
         others can raise."""
@@ -272,5 +276,10 @@ class RecordLane:
         offset = message.offset()
         if offset is None or offset < window.position:
             return 0  # fetched before the position was set back
+        copies = self._mover.copies
+        if copies is not None and not copies(at.topic, message.headers()):
+            window.passed_over(offset, message.leader_epoch())
+            self._copied.filtered += 1
+            return 0
         self._one_by_one.sent(at, message)
         return int(self._sending.send(window, message, offset))

@@ -49,6 +49,7 @@ from headrace.replication.progress import (
     Writer,
     progress_topic,
 )
+from headrace.replication.record_filter import Copies, record_filter
 from headrace.replication.synced_offsets import CopiedTo, SyncedOffsets
 from headrace.replication.topic_configs import config_changes
 from headrace.replication.translation import Precision, Translated, Translation
@@ -63,6 +64,7 @@ __all__ = [
     "Confirmed",
     "ConnectPartition",
     "CopiedTo",
+    "Copies",
     "Direction",
     "Heartbeat",
     "Loop",
@@ -101,6 +103,7 @@ __all__ = [
     "offset_syncs_topic",
     "policy_for",
     "progress_topic",
+    "record_filter",
     "split_groups",
     "unfit_settings",
     "wanted_acls",

@@ -14,6 +14,7 @@ def test_defaults_are_those_of_the_design() -> None:
     defaults = """
     topics: {include: [orders], exclude: ['.*[\\-\\.]internal', '.*\\.replica', '__.*']}
     groups: {include: [".*"], exclude: ["console-consumer-.*", "connect-.*", "__.*"]}
+    recordFilter: null
     policy: {type: Default, separator: ".", renames: null}
     delivery: AtLeastOnce
     mover: Auto

@@ -13,13 +13,14 @@ from headrace.errors import Fatal, Retriable
 from headrace.kafka import KafkaError
 from headrace.movers import Copied, CopyFrom, OffsetGone, RecordMover, RecordRefused, sending
 from headrace.movers.clients import Clients
+from headrace.replication import Copies
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 BEGINNING = CopyFrom(0, -1)
 
 
 class Scene:
-    def __init__(self) -> None:
+    def __init__(self, copies: Copies | None = None) -> None:
         self.copied = Copied()
         self.kafka = FakeKafka("east", "west")
         self.source, self.target = self.kafka.clusters["east"], self.kafka.clusters["west"]
@@ -30,7 +31,12 @@ class Scene:
             for alias in ("east", "west")
         )
         mover = RecordMover(
-            east, west, lambda topic: f"east.{topic}", self.kafka.clients(), self.kafka.clock
+            east,
+            west,
+            lambda topic: f"east.{topic}",
+            self.kafka.clients(),
+            self.kafka.clock,
+            copies=copies,
         )
         self.lane = mover.lane(TaskId("f", "SourceTask", 0), lambda message: None, self.copied)
 
@@ -265,3 +271,20 @@ def test_a_closed_lane_frees_its_clients_though_something_refers_to_it() -> None
     lane.close()
     assert lane.closed.is_set()
     assert not threads_named(CLIENT) & ours
+
+
+def test_what_is_filtered_counts_as_done_and_leaves_no_offset_on_the_target() -> None:
+    scene = Scene(lambda topic, headers: not headers)
+    for n, value in enumerate((b"a", b"-", b"b", b"-", b"-")):
+        marked = [("test", b"1")] if value == b"-" else None
+        scene.source.logs[P0].leader_epoch = n
+        scene.source.write(P0, FakeRecord(None, value, 1_000, marked))
+    scene.lane.open({P0: BEGINNING})
+    scene.turns()
+    assert scene.copies() == [b"a", b"b"]
+    reached = scene.lane.state()[P0]
+    assert (reached.acknowledged, reached.target_offset, reached.in_flight) == (5, 2, 0)
+    assert reached.leader_epoch == 4, "of the last record read, or it looks like one truncated"
+    runs = scene.lane.take_runs()[P0]
+    assert [one[:3] for one in runs] == [(0, 0, 1), (2, 1, 1)]
+    assert (scene.copied.records, scene.copied.filtered) == (2, 3)
