@@ -98,6 +98,48 @@ def test_an_earlier_writer_is_refused_and_what_it_wrote_is_not_copied_again(
     assert read(spec(west), f"east.{topic}") == read(spec(east), topic)
 
 
+def test_of_an_earlier_writer_in_transactions_only_what_was_committed_counts(
+    sandbox: Sandbox, wait_until: WaitUntil
+) -> None:
+    """No owner of this version writes in transactions; one of a later version may have."""
+    east, west, topic = east_and_west(sandbox, 0)
+    records = numbered(1_000, 2)
+    produce(spec(east), topic, records)
+    mover, name = batch_mover(east, west), unique("headrace-old")
+    writer = mover.fencing.identify(name)
+    owner = transactional(spec(west), name)  # of the same producer id
+    owner.init_transactions()
+    aborted = records[400:700]
+    for part, ends in ((records[:400], "commit"), (aborted, "abort"), (records[400:], "")):
+        owner.begin_transaction()
+        for one in part:
+            owner.produce(
+                f"east.{topic}", one.value, one.key, one.partition,
+                timestamp=one.timestamp_ms, headers=list(one.headers),
+            )  # fmt: skip
+        assert owner.flush(WITHIN_S) == 0
+        if ends == "commit":
+            owner.commit_transaction()
+        elif ends == "abort":
+            owner.abort_transaction()
+
+    own = mover.fencing.identify(unique("headrace-new"))
+    found = mover.fencing.resume(own, before(topic, writer))
+    resumes = {at: one for at, one in found.items() if isinstance(one, Resumed)}
+    assert [resume.outcome for resume, _ in resumes.values()] == [Outcome.AGREES] * 2
+    assert sum(resume.copied for resume, _ in resumes.values()) == 400
+    with lane_of(mover) as (lane, copied, _):
+        lane.open(
+            {
+                one: CopyFrom(resume.source_offset, -1, resume.target_offset, writer=own)
+                for one, (resume, _) in resumes.items()
+            }
+        )
+        run_until_caught_up(lane, spec(east), partitions(topic, 2), wait_until)
+    assert copied.records == 600
+    assert read(spec(west), f"east.{topic}") == read(spec(east), topic)
+
+
 def before(topic: str, *writers: Writer, numbers: Iterable[int] = (0, 1)) -> Befores:
     """Nothing of what they have appended is in progress."""
     return {
@@ -302,7 +344,7 @@ def test_an_open_transaction_of_another_task_on_progress_hides_nothing(sandbox: 
     west, alias = spec(sandbox.cluster("west")), unique("alias")
     key = ProgressKey("id-of-east", "orders", 0, "east.orders")
     progress = Progress("s", 7, 0, "t", 5, 3, 0, "orders-source-task-0 on me/1")
-    frozen = transactional(west, "frozen")
+    frozen = transactional(west, unique("frozen"))
     with (
         closing(ProgressLog(west, alias, KAFKA, time)) as mine,
         closing(ProgressLog(west, alias, KAFKA, time)) as next_owner,
@@ -319,7 +361,7 @@ def test_an_open_transaction_of_another_task_on_progress_hides_nothing(sandbox: 
         assert next_owner.get(key) == progress
 
         # So are transactions of an owner: what it has committed counts, and nothing else.
-        owner = transactional(west, "owner")
+        owner = transactional(west, unique("owner"))
         owner.init_transactions()
         for offset, ends in ((8, "commit"), (9, "abort"), (10, "")):
             stored = replace(progress, source_offset=offset).of_transaction()
@@ -345,7 +387,7 @@ def transactional(cluster: ClusterAccess, name: str) -> Producer:
     return Producer(
         {
             "bootstrap.servers": cluster.spec.bootstrap_servers,
-            "transactional.id": unique(name),
+            "transactional.id": name,
             "partitioner": "murmur2",
         }
     )

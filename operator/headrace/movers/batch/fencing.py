@@ -29,7 +29,7 @@ from headrace.logs import get_logger
 from headrace.movers.batch.tail import Tail
 from headrace.movers.lane import Before, Closed, Resumed
 from headrace.replication import Writer
-from headrace.replication.reconcile import Marker, Outcome, Record, Stored, reconcile
+from headrace.replication.reconcile import Dropped, Marker, Outcome, Record, Stored, reconcile
 
 log = get_logger(__name__)
 
@@ -243,13 +243,15 @@ def _closed(target: Cluster, before: Before, fences: Mapping[int, int]) -> Close
     ids = {writer.producer_id for writer in before.writers}
     entries = Tail(
         target, before.target, before.target_offset, patience_s=_READ_WITHIN_S
-    ).of_target()
+    ).of_target(fences.keys())
     try:
         while awaited:
             entry = next(entries)
             if isinstance(entry, Record):
                 records += entry.producer_id in ids
-            elif entry.producer_epoch >= awaited.get(entry.producer_id, inf):
+            elif isinstance(entry, Marker) and entry.producer_epoch >= awaited.get(
+                entry.producer_id, inf
+            ):
                 del awaited[entry.producer_id]
     except Fatal as error:  # no right to read the target, say: then no fence was seen
         log.warning("not read", partition=str(before.target), why=str(error))
@@ -269,9 +271,9 @@ def _reconciled(
 ) -> Resumed:
     tail = Tail(target, before.target, before.target_offset, patience_s=_READ_WITHIN_S)
     original = Tail(source, at, before.source_offset, patience_s=_READ_WITHIN_S)
-    entries: Iterator[Record | Marker] = iter(())
+    entries: Iterator[Record | Dropped | Marker] = iter(())
     if fences:
-        entries = tail.of_target()
+        entries = tail.of_target(fences.keys())
         entries = chain([next(entries)], entries)  # then it is known who stamps
     resume = reconcile(
         stored,

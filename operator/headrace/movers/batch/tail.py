@@ -3,7 +3,7 @@
 Of the target all is read, uncommitted; of the source what a consumer of committed records sees.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import NamedTuple
 
 from headrace.api import TopicPartition
@@ -30,6 +30,7 @@ from headrace.kafka.wire import (
     stored_records,
 )
 from headrace.movers.batch.gate import Passage, Why, judged
+from headrace.movers.batch.held_batches import HeldBatches
 from headrace.replication.reconcile import Dropped, Marker, Record
 
 _CHUNK_BYTES = 1 << 20
@@ -49,25 +50,32 @@ class Tail:
         self, cluster: Cluster, at: TopicPartition, offset: int, *, patience_s: float
     ) -> None:
         """``patience_s``: so long nothing may come, neither records nor an answer."""
-        self._cluster, self._at, self._offset = cluster, at, offset
+        self._cluster, self._at, self._start, self._offset = cluster, at, offset, offset
         self._patience_s = patience_s
         self.leader_epoch = -1
         """Of the record that was read last; -1: of none, or not known."""
         self.stamped = False
         """Whether the times of its records are those of their appends; once something was read."""
 
-    def of_target(self) -> Iterator[Record | Marker]:
+    def of_target(self, writers: Set[int] = frozenset()) -> Iterator[Record | Dropped | Marker]:
         """All below the high watermark, also what comes to lie there meanwhile. It does not end:
-        ``Retriable`` when nothing more comes in time."""
+        ``Retriable`` when nothing more comes in time.
+
+        Of ``writers``, by producer id, what was aborted is ``Dropped``; what is open is awaited,
+        with all behind it: the marker of a fence ends it. Others, who may be frozen, are not.
+        """
+        held = HeldBatches(writers)
         while True:
-            chunk = self._chunk(READ_UNCOMMITTED)
-            for batch in chunk.batches:
+            for batch in self._chunk(READ_UNCOMMITTED).batches:
                 self.stamped |= batch.magic == 2 and batch.log_append_time
-                if batch.control:
-                    yield Marker(batch.base_offset, batch.producer_id, batch.producer_epoch)
-                else:
-                    yield from self._records(batch)
                 self._offset = batch.last_offset + 1
+                for one, aborted in held.take(batch):
+                    if one.control:
+                        yield Marker(one.base_offset, one.producer_id, one.producer_epoch)
+                    elif aborted:
+                        yield Dropped(max(one.base_offset, self._start), one.last_offset)
+                    else:
+                        yield from self._records(one)
 
     def batches(self, end: int) -> Iterator[Batch]:
         """All below ``end``, which is at most the high watermark: uncommitted ones and markers."""
@@ -91,7 +99,7 @@ class Tail:
 
     def _records(self, batch: Batch) -> Iterator[Record]:
         for stored in stored_records(batch):
-            if stored.offset >= self._offset:
+            if stored.offset >= self._start:
                 yield _record(stored, batch.producer_id)
 
     def _chunk(self, isolation: int) -> _Chunk:
@@ -161,7 +169,7 @@ class Tail:
     async def _to_the_first(self) -> None:
         """What retention deleted of it is a hole."""
         listed = await list_offsets(self._cluster, [self._at], EARLIEST)
-        self._offset = max(self._offset, listed.all()[self._at].offset)
+        self._start = self._offset = max(self._offset, listed.all()[self._at].offset)
 
 
 def _record(stored: Stored, producer_id: int) -> Record:

@@ -1,0 +1,42 @@
+"""Batches of a log in their order, each once it is known how its transaction ended. Pure."""
+
+from collections import deque
+from collections.abc import Iterator, Set
+
+from headrace.kafka.wire import Batch, aborts
+
+
+class HeldBatches:
+    """Of one partition. What is in no transaction, and behind no open one, passes at once."""
+
+    def __init__(self, writers: Set[int]) -> None:
+        """``writers``: the producer ids whose transactions are awaited; what another one has
+        written passes, open or not."""
+        self._writers = writers
+        self._held: deque[Batch] = deque()
+        self._aborted: dict[int, bool] = {}
+        """By base offset, of those that are held and in a transaction that has ended."""
+
+    def take(self, batch: Batch) -> Iterator[tuple[Batch, bool]]:
+        """The next one of the log: those that are known now, each with whether it was aborted.
+
+        Raises ``CorruptBatch``.
+        """
+        self._held.append(batch)
+        if batch.magic == 2 and batch.control and batch.producer_id in self._writers:
+            aborted = aborts(batch)
+            for one in self._held:
+                if self._waits(one) and one.producer_id == batch.producer_id:
+                    self._aborted[one.base_offset] = aborted
+        while self._held and not self._waits(self._held[0]):
+            first = self._held.popleft()
+            yield first, self._aborted.pop(first.base_offset, False)
+
+    def _waits(self, batch: Batch) -> bool:
+        return (
+            batch.magic == 2
+            and batch.transactional
+            and not batch.control
+            and batch.producer_id in self._writers
+            and batch.base_offset not in self._aborted
+        )
