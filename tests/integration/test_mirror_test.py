@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -19,6 +19,7 @@ from support.flows import FlowRun, manifest, spec
 from support.records import Record, count, make_topic, produce, read, unique
 
 from headrace.api import TopicPartition
+from headrace.kafka import make_producer
 from headrace.mirror_test import Kind, Result
 from headrace.sandbox import Cluster
 from headrace.toolchain import JarSet, find_java, jars
@@ -104,6 +105,11 @@ class Tampering:
     by_partition: dict[int, list[Record]]
     done: dict[str, set[int]]
     """Sequence numbers by class."""
+
+    @property
+    def records(self) -> list[Record]:
+        """Of all partitions."""
+        return [record for records in self.by_partition.values() for record in records]
 
     def pair(self, partition: int) -> tuple[int, int]:
         """Places of two data records of one producer, the earlier one first."""
@@ -277,6 +283,78 @@ def test_what_a_mirror_breaks_is_found_and_named(
     assert any(warning.startswith("200 messages are of earlier") for warning in result.warnings)
     assert result.versions["headrace"]
     assert "Failed" in (out / "report.html").read_text()
+
+
+def in_a_transaction(
+    cluster: Cluster, topic: str, records: Iterable[Record], *, commits: bool
+) -> None:
+    producer = make_producer(spec(cluster), {"transactional.id": unique("tx")})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for one in records:
+        producer.produce(
+            topic, one.value, one.key, one.partition,
+            timestamp=one.timestamp_ms, headers=list(one.headers),
+        )  # fmt: skip
+    assert producer.flush(30) == 0
+    (producer.commit_transaction if commits else producer.abort_transaction)(30)
+
+
+def test_compacted_topics_and_transactions_are_judged_as_all_others(
+    east: Cluster, west: Cluster, tmp_path: Path, installed: Path
+) -> None:
+    """Two topics that a mirror copied well, and two in which it did not. On the source other
+    transactions lie around the load; on the target all records were copied in vain before: what
+    was aborted is neither there nor there twice."""
+    name, out = unique("kinds"), tmp_path / "out"
+    topics = [f"{name}-{word}" for word in ("compacted", "lossy", "committed", "uncommitted")]
+    compacted, lossy, committed, uncommitted = topics
+    others = [Record(partition, b"k", b"not of the load", (), 1) for partition in range(3)]
+    for topic in topics:
+        config = {"cleanup.policy": "compact"} if topic in {compacted, lossy} else {}
+        make_topic(spec(east), topic, 3, **config)
+        make_topic(spec(west), f"east.{topic}", 3, **config)
+    for topic in (committed, uncommitted):
+        in_a_transaction(east, topic, others, commits=True)
+    document = mirror_test(name, east, west, settle_s=1)
+    document["spec"]["load"] = {"names": topics, "messages": MESSAGES}
+    test = write(tmp_path, document)
+    sent = spark_submit(installed, "produce", test, out)
+    assert sent.returncode == 0, sent.stderr
+    for topic in (committed, uncommitted):
+        in_a_transaction(east, topic, others, commits=False)
+
+    carried = {topic: Tampering(read(spec(east), topic), {}) for topic in topics}
+    carried[lossy].drop(0)
+    for topic in (compacted, lossy):
+        deliver(west, f"east.{topic}", carried[topic])
+    for topic in (committed, uncommitted):
+        in_a_transaction(west, f"east.{topic}", carried[topic].records, commits=False)
+    carried[uncommitted].drop(1)
+    carried[uncommitted].double(2)
+    for topic in (committed, uncommitted):
+        in_a_transaction(west, f"east.{topic}", carried[topic].records, commits=True)
+
+    judged = spark_submit(installed, "verify", test, out)
+    assert judged.returncode == 1, judged.stderr
+    result = Result.model_validate_json((out / "report.json").read_text())
+    found = {(str(share.kind), share.topic, share.count) for share in result.shares}
+    assert found == {
+        ("missing", lossy, 1),
+        ("missing", uncommitted, 1),
+        ("duplicated", f"east.{uncommitted}", 1),
+    }
+    assert {
+        str(kind): {example.seq for example in examples}
+        for kind, examples in result.examples.items()
+    } == {
+        "missing": carried[lossy].done["missing"] | carried[uncommitted].done["missing"],
+        "duplicated": carried[uncommitted].done["duplicated"],
+    }
+    counts = result.counts
+    assert counts is not None
+    assert (counts.acknowledged, counts.source_lost) == (MESSAGES, 0)
+    assert (counts.sentinels, counts.sentinels_seen) == (12, 12)
 
 
 def test_a_mirror_that_partitions_by_key_is_judged_by_its_promise(
