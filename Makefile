@@ -16,7 +16,7 @@ SCRATCH := $(VENV)/scratch
 .DELETE_ON_ERROR:
 # Targets are steps of one small machine's work, and their output is read by people: never two at once.
 .NOTPARALLEL:
-.PHONY: help demo demo-k8s test check e2e cluster-up cluster-down cluster-status bench bench-assign \
+.PHONY: help demo demo-k8s test test-long check e2e cluster-up cluster-down cluster-status bench bench-assign \
   bench-mirror bench-operator bench-verify soak lint docs format generate lock wheel images images-test push sbom clean preflight
 
 help:  ## list the commands
@@ -29,12 +29,15 @@ demo: preflight $(INSTALLED)  ## real Kafka brokers, a flow, a killed driver, a 
 MONITORING := tests/integration/test_monitoring.py
 # Side by side: each worker has brokers of its own, and they share an API server, as
 # tests/support/side_by_side.py says. WORKERS=0: one test after another.
-WORKERS := 2
-test: lint docs  ## lint, then all tests but those of e2e: real brokers, a real API server
-	$(BIN)/pytest --numprocesses $(WORKERS) tests/unit tests/property tests/chart tests/integration --ignore=$(MONITORING)
+WORKERS := 3
+test: lint docs  ## lint, then the tests that need no cluster: real brokers, a real API server
+	$(BIN)/pytest --numprocesses $(WORKERS) -m "not long" tests/unit tests/property tests/chart tests/integration --ignore=$(MONITORING)
+
+test-long: $(INSTALLED)  ## rare faults, MirrorMaker 2 and whole mirror tests, more random schedules: half an hour
+	$(BIN)/pytest --numprocesses $(WORKERS) -m long tests/property tests/integration
 
 check: lint docs  ## lint, the links of the pages, then the tests that need nothing: under 90 seconds
-	$(BIN)/pytest --numprocesses 2 -m "not slow" tests/unit tests/property
+	$(BIN)/pytest --numprocesses 2 -m "not long" tests/unit tests/property
 
 e2e: $(INSTALLED)  ## what fails in a cluster fails here first: pods of a real one, left up to be inspected
 	@$(IN_TESTS) e2e.prepare tests

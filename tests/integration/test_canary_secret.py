@@ -205,6 +205,7 @@ def test_a_key_that_is_damaged_is_not_shown_either(
     assert_unseen(values, scene.places())
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_the_spark_jobs_of_a_test_do_not_show_a_wrong_password(
     locked: Sandbox, source: Cluster, tmp_path: Path

@@ -21,7 +21,7 @@ from headrace.movers.batch import fencing
 from headrace.replication.reconcile import Outcome
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
 
-pytestmark = pytest.mark.in_one_worker
+pytestmark = [pytest.mark.in_one_worker, pytest.mark.long]
 WaitUntil = Callable[..., Any]
 ONE_IN_SYNC = {"min.insync.replicas": "1"}
 PROPERTIES = {

@@ -15,6 +15,7 @@ from headrace.sandbox import ClusterPlan, Sandbox
 HEADRACE = [sys.executable, "-m", "headrace"]
 
 
+@pytest.mark.long
 def test_mirror_maker_2_is_killed_and_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -357,6 +357,7 @@ def test_compacted_topics_and_transactions_are_judged_as_all_others(
     assert (counts.sentinels, counts.sentinels_seen) == (12, 12)
 
 
+@pytest.mark.long
 def test_a_mirror_that_partitions_by_key_is_judged_by_its_promise(
     east: Cluster, west: Cluster, tmp_path: Path, installed: Path
 ) -> None:
@@ -397,6 +398,7 @@ def test_a_mirror_that_partitions_by_key_is_judged_by_its_promise(
     assert (result.counts.acknowledged, result.counts.missing) == (MESSAGES, 0)
 
 
+@pytest.mark.long
 def test_what_comes_after_its_time_is_late_though_it_is_all_there(
     east: Cluster, west: Cluster, tmp_path: Path, installed: Path, wait_until: WaitUntil
 ) -> None:
@@ -432,6 +434,7 @@ def test_what_comes_after_its_time_is_late_though_it_is_all_there(
     assert any("the load was ended early" in warning for warning in result.warnings)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_a_killed_driver_is_survived_and_told(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
@@ -472,6 +475,7 @@ def test_a_killed_driver_is_survived_and_told(
         assert _most_in_a_second(times) <= 2_000, "messagesPerSecond was exceeded"
 
 
+@pytest.mark.long
 def test_a_topic_and_partitions_are_added_and_the_flow_is_paused(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:

@@ -237,6 +237,7 @@ def awkward_password(source: Cluster, mounted: Mounted) -> Iterator[None]:
     change_password(source, before)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1500)
 @pytest.mark.usefixtures("awkward_password")
 def test_a_mirror_test_of_locked_clusters_gets_a_verdict(

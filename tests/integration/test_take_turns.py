@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.flows import FlowRun, manifest, spec
 from support.groups import commit
 from support.mirror_client import mirror_client
@@ -65,6 +66,7 @@ def not_lower(now: Mapping[Any, tuple[int, str]], before: Mapping[Any, tuple[int
     return all(now[at][0] >= offset for at, (offset, _) in before.items())
 
 
+@pytest.mark.long
 def test_each_goes_on_where_the_other_stopped(tmp_path: Path, wait_until: WaitUntil) -> None:
     """Nothing is missing; only what MirrorMaker 2 had not stored when it was killed is doubled."""
     plans = [ClusterPlan("east"), ClusterPlan("west")]

@@ -80,7 +80,7 @@ def assert_unseen(issuer: TokenEndpoint, *places: str) -> None:
             assert value not in place, f"a secret is to be seen in place {number}"
 
 
-@pytest.mark.parametrize("mover", ["Record", "Batch"])
+@pytest.mark.parametrize("mover", [pytest.param("Record", marks=pytest.mark.long), "Batch"])
 def test_an_endpoint_that_is_away_for_longer_than_tokens_are_good(
     *,
     mover: str,
@@ -168,6 +168,7 @@ def test_check_says_why_there_is_no_token(
     assert "not it" not in printed.out + printed.err
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_a_mirror_test_gets_a_verdict(
     issuer: TokenEndpoint, locked: Sandbox, mounted: Mounted, tmp_path: Path, wait_until: WaitUntil

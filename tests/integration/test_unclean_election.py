@@ -18,7 +18,7 @@ from headrace.kafka.wire import Transactions, start
 from headrace.movers import KAFKA, ProgressLog
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
 
-pytestmark = pytest.mark.in_one_worker
+pytestmark = [pytest.mark.in_one_worker, pytest.mark.long]
 WaitUntil = Callable[..., object]
 
 

@@ -122,10 +122,10 @@ class Schedule:
             assert found == wanted, f"{TopicPartition(COPY, at.partition)}"
 
 
-SLOW = [pytest.param(ten, marks=pytest.mark.slow) for ten in (1, 2)]
+MORE = [pytest.param(ten, marks=pytest.mark.long) for ten in (1, 2)]
 
 
-@pytest.mark.parametrize("ten", [0, *SLOW])
+@pytest.mark.parametrize("ten", [0, *MORE])
 def test_each_record_is_copied_once_and_in_order(ten: int) -> None:
     for seed in range(10 * ten, 10 * ten + 10):
         try:

@@ -3,10 +3,10 @@
 import pytest
 from property.source_schedules import Schedule
 
-SLOW = [pytest.param(hundred, marks=pytest.mark.slow) for hundred in range(1, 5)]
+MORE = [pytest.param(hundred, marks=pytest.mark.long) for hundred in range(1, 5)]
 
 
-@pytest.mark.parametrize("hundred", [0, *SLOW])
+@pytest.mark.parametrize("hundred", [0, *MORE])
 def test_what_is_stored_is_on_the_target_in_order_and_nothing_is_skipped(hundred: int) -> None:
     for seed in range(100 * hundred, 100 * hundred + 100):
         try:
