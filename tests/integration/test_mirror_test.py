@@ -300,6 +300,7 @@ def in_a_transaction(
     (producer.commit_transaction if commits else producer.abort_transaction)(30)
 
 
+@pytest.mark.long
 def test_compacted_topics_and_transactions_are_judged_as_all_others(
     east: Cluster, west: Cluster, tmp_path: Path, installed: Path
 ) -> None:
