@@ -4,6 +4,7 @@ in sequence over a restart of the broker; and rebuilt ones, of all codecs."""
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import confluent_kafka
@@ -21,6 +22,7 @@ from headrace.kafka.wire import (
     FetchResponse,
     Loop,
     ProducerIdentity,
+    Transactions,
     Wanted,
     fetch_call,
     idempotent_producer,
@@ -67,14 +69,18 @@ def cluster(access: ClusterAccess) -> Iterator[Cluster]:
 class Copy:
     """Batches of one topic on their way to another one."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, transactions: Transactions | None = None) -> None:
         self.cluster, self.loop = cluster, cluster.loop
         self.offsets: dict[int, list[int]] = {}
         self.failed: list[HeadraceError] = []
-        self.identity: ProducerIdentity = self.wait(idempotent_producer(cluster))
+        if transactions is None:
+            self.identity: ProducerIdentity = self.wait(idempotent_producer(cluster))
+        else:
+            identity = self.wait(transactions.init_producer_id())
+            self.identity = replace(identity, transactional=True)
         self.appender = Appender(
             self.loop,
-            Leaders(cluster),
+            Leaders(cluster, None if transactions is None else transactions.id),
             self.identity,
             lambda at, _, base_offset: self.offsets.setdefault(at.partition, []).append(
                 base_offset
@@ -125,6 +131,35 @@ def source(access: ClusterAccess) -> str:
         settings = {"compression.type": codec, "batch.num.messages": "50", "linger.ms": "50"}
         produce(access, topic, mine, settings)
     return topic
+
+
+def test_batches_are_appended_in_transactions(
+    cluster: Cluster, access: ClusterAccess, source: str
+) -> None:
+    """What is aborted is on no consumer's target; sequences go on over the transactions."""
+    target = make_topic(access, unique("target"), len(CODECS))
+    transactions = Transactions(cluster, unique("headrace-append"))
+    copy = Copy(cluster, transactions)
+    batches = copy.fetched(source)
+    ats = [TopicPartition(target, partition) for partition in batches]
+
+    def transaction(*, commit: bool) -> None:
+        copy.wait(transactions.add_partitions(copy.identity, ats))
+        for partition, found in batches.items():
+            for one in judged(found, start=0):
+                outgoing = Outgoing(one.batch, one.batch.last_offset + 1, release=lambda: None)
+                copy.appender.append(TopicPartition(target, partition), outgoing)
+        copy.until_done()
+        copy.wait(transactions.end(copy.identity, commit=commit))
+
+    transaction(commit=False)
+    transaction(commit=True)
+    copy.wait(transactions.add_partitions(copy.identity, ats))  # once the markers are written
+    copy.wait(transactions.end(copy.identity, commit=False))
+    assert read(access, target) == read(access, source)
+    offsets = copy.offsets[0]
+    half = len(offsets) // 2
+    assert offsets[half] == offsets[0] + len(RECORDS) // len(CODECS) + 1  # the marker between
 
 
 def test_batches_are_copied_byte_by_byte_over_a_restart(

@@ -3,6 +3,7 @@
 import struct
 import tracemalloc
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -70,9 +71,9 @@ def records_of(batch: Batch) -> list[Decoded]:
     return [decoded(record) for record in stored_records(batch)]
 
 
-def on_target(outgoing: Outgoing) -> Batch:
+def on_target(outgoing: Outgoing, producer: ProducerIdentity = PRODUCER) -> Batch:
     """As the target gets it."""
-    parts = stamped(outgoing.batch, PRODUCER, 17)
+    parts = stamped(outgoing.batch, producer, 17)
     [batch] = batches_of(parts.header, parts.records)
     return batch
 
@@ -88,16 +89,19 @@ def with_offsets(outgoing: Outgoing) -> list[Decoded]:
 def nothing() -> None: ...
 
 
-@given(compacted(gaps=0))
-def test_a_copied_batch_has_the_records_of_its_source(stored: bytearray) -> None:
+@given(compacted(gaps=0), st.booleans())
+def test_a_copied_batch_has_the_records_of_its_source(
+    stored: bytearray, transactional: bool
+) -> None:
     [batch] = batches_of(stored)
     before = bytes(stored)
-    copy = on_target(Outgoing(batch, batch.last_offset + 1, nothing))
+    producer = replace(PRODUCER, transactional=transactional)
+    copy = on_target(Outgoing(batch, batch.last_offset + 1, nothing), producer)
 
     assert copy.intact
     assert (copy.base_offset, copy.leader_epoch, copy.base_sequence) == (0, -1, 17)
     assert (copy.producer_id, copy.producer_epoch) == (PRODUCER.producer_id, PRODUCER.epoch)
-    assert copy.attributes == batch.attributes & 0x0F
+    assert copy.attributes == batch.attributes & 0x0F | 0x10 * transactional
     assert copy.data[61:] == batch.data[61:]
     assert copy.data[23:43] == batch.data[23:43]
     assert copy.record_count == batch.record_count

@@ -1,7 +1,7 @@
 """The header of a stored batch, as that of a producer's: its records are not touched.
 
 What brokers ask of a producer's batch, and no broker leaves so: base offset 0 (else compressed ones
-are compressed again), no leader epoch, no bits of transactions and cleaning, a sequence.
+are compressed again), no leader epoch, no bits of cleaning and of another transaction, a sequence.
 """
 
 import struct
@@ -12,6 +12,7 @@ from headrace.kafka.wire.checksums import changed
 from headrace.kafka.wire.transactions import ProducerIdentity
 
 MAX_SEQUENCE = 2**31 - 1
+_TRANSACTIONAL = 0x10
 _KEPT = 0x0F  # codec and type of timestamps; not: transactional, control, delete horizon
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _CHECKSUM, _CHECKSUM_AT = struct.Struct(">I"), 17
@@ -28,9 +29,10 @@ class Stamped(NamedTuple):
 def stamped(batch: Batch, producer: ProducerIdentity, sequence: int) -> Stamped:
     """A batch of magic 2, for its target. Its checksum fits only if that of ``batch`` did."""
     (_, length, _, magic, checksum, attributes, delta, base, newest, _, _, _, count, data) = batch
+    attributes = attributes & _KEPT | _TRANSACTIONAL * producer.transactional
     header = bytearray(
         _HEADER.pack(
-            0, length, -1, magic, 0, attributes & _KEPT, delta, base, newest,
+            0, length, -1, magic, 0, attributes, delta, base, newest,
             producer.producer_id, producer.epoch, sequence, count,
         )
     )  # fmt: skip

@@ -55,6 +55,8 @@ class ProducerIdentity:
 
     producer_id: int
     epoch: int
+    transactional: bool = False
+    """Whether its batches are part of a transaction."""
 
 
 class Transactions:
@@ -64,6 +66,7 @@ class Transactions:
 
     def __init__(self, cluster: Cluster, transactional_id: str) -> None:
         self._cluster = cluster
+        self.id = transactional_id
         self._id = TransactionalId(transactional_id)
         self._coordinator = -1
 

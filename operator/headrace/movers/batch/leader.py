@@ -36,8 +36,9 @@ Sent = Sequence[tuple[PartitionQueue, Entry]]
 class Leader:
     """Sends what its partitions have, each one batch at a time, in turns."""
 
-    def __init__(self, cluster: Cluster, node: int) -> None:
+    def __init__(self, cluster: Cluster, node: int, transactional_id: str | None) -> None:
         self._cluster, self._node = cluster, node
+        self._transactional_id = transactional_id
         self._turns: deque[PartitionQueue] = deque()
         self._connection: Connection | None = None
         self._opening = self._closed = False
@@ -87,9 +88,10 @@ class Leader:
         for queue, entry in sent:
             batches.setdefault(queue.at.topic, {})[queue.at.partition] = entry.stamped
         self._in_flight += 1
-        reply = connection.send(
-            produce_call(batches, timeout_ms=_TIMEOUT_MS), timeout_s=_ANSWER_WITHIN_S
+        call = produce_call(
+            batches, timeout_ms=_TIMEOUT_MS, transactional_id=self._transactional_id
         )
+        reply = connection.send(call, timeout_s=_ANSWER_WITHIN_S)
         reply.then(partial(self._came, sent))
 
     def _came(self, sent: Sent, reply: Reply[Produced]) -> None:
@@ -125,14 +127,16 @@ class Leader:
 class Leaders:
     """Of one target. Whoever makes them closes them, and ``cluster``."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
+    def __init__(self, cluster: Cluster, transactional_id: str | None = None) -> None:
+        """``transactional_id``: of the one appender that may have them, if it is in transactions: a
+        request has one."""
+        self.cluster, self._transactional_id = cluster, transactional_id
         self._leaders: dict[int, Leader] = {}
 
     def of(self, node: int) -> Leader:
         """The one of this broker."""
         if (leader := self._leaders.get(node)) is None:
-            leader = self._leaders[node] = Leader(self.cluster, node)
+            leader = self._leaders[node] = Leader(self.cluster, node, self._transactional_id)
         return leader
 
     def pump(self) -> None:
