@@ -1,5 +1,6 @@
 """Real brokers and a real API server for the tests."""
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -18,6 +19,17 @@ from support.records import unique
 from support.shared_api_server import CRDS, open_api_server
 
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
+
+
+@pytest.fixture(scope="session", autouse=True)
+def as_installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The processes of tests find no hypothesis, as where only headrace is installed: kio imports
+    it where it is, which is a sixth of a driver's start."""
+    folder = tmp_path_factory.mktemp("as-installed")
+    (folder / "hypothesis.py").write_text("raise ImportError('of the tests alone')\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+        yield
 
 
 @pytest.fixture(autouse=True)

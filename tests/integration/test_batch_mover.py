@@ -269,7 +269,7 @@ def test_drivers_killed_and_frozen_under_load_lose_and_repeat_nothing(
         wait_until(lambda: count(spec(west), copy) > before + records, within_s=WITHIN_S)
 
     with (
-        FlowRun(tmp_path, [flow]) as run,
+        FlowRun(tmp_path, [flow], drivers=2) as run,
         Load(spec(east), topic, 4, per_second=2_000),
     ):
         copied_on(3_000)

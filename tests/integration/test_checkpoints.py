@@ -109,7 +109,7 @@ def test_offsets_of_groups_are_translated_and_follow_through_a_kill(
     commit(east, group, topic, {0: 0, 1: 123})
     commit(east, f"{unique('other')}-group", topic, {0: 7})
 
-    with FlowRun(tmp_path, [followed(name, east, west, topic)]) as run:
+    with FlowRun(tmp_path, [followed(name, east, west, topic)], drivers=2) as run:
         wanted = {0: (0, 0), 1: (123, 123)}
         wait_until(lambda: offsets(west, group), within_s=60, until=lambda found: found == wanted)
         assert checkpoints(west, group)[1].topic == f"east.{topic}"

@@ -94,7 +94,7 @@ def test_a_killed_driver_loses_nothing(
 ) -> None:
     topic = make_topic(spec(east), unique("killed"), 8)
     with (
-        FlowRun(tmp_path, [manifest("killed", east, west, topic, mover=mover)]) as run,
+        FlowRun(tmp_path, [manifest("killed", east, west, topic, mover=mover)], drivers=2) as run,
         Load(spec(east), topic, 8, per_second=2_000),
     ):
         wait_until(lambda: count(spec(west), f"east.{topic}") > 5_000, within_s=60)
@@ -147,7 +147,7 @@ def test_a_run_killed_with_9_takes_its_drivers_along_and_loses_nothing(
 ) -> None:
     topic = make_topic(spec(east), unique("nine"), 4)
     flow = manifest("nine", east, west, topic)
-    with FlowRun(tmp_path, [flow]) as run, Load(spec(east), topic, 4, per_second=2_000):
+    with FlowRun(tmp_path, [flow], drivers=2) as run, Load(spec(east), topic, 4, per_second=2_000):
         wait_until(lambda: count(spec(west), f"east.{topic}") > 4_000, within_s=60)
         drivers = run.drivers()
         assert len(drivers) == 2
@@ -165,7 +165,7 @@ def test_a_new_topic_and_new_partitions_are_copied_and_touch_no_other_task(
     word = unique("found")
     first = make_topic(spec(east), f"{word}-a", 2)
     more = {"discovery": {"topicsSeconds": 5}, "drivers": {"leaseSeconds": 20}}
-    with FlowRun(tmp_path, [manifest("found", east, west, f"{word}-.*", **more)]) as run:
+    with FlowRun(tmp_path, [manifest("found", east, west, f"{word}-.*", **more)], drivers=2) as run:
 
         def ready() -> dict[str, object]:
             return {u["name"]: (u["epoch"], u["partitions"]) for u in run.settled()}
@@ -330,7 +330,7 @@ def test_status_prints_the_status_as_yaml(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     topic = make_topic(spec(east), unique("status"), 2)
-    with FlowRun(tmp_path, [manifest("shown", east, west, topic)]) as run:
+    with FlowRun(tmp_path, [manifest("shown", east, west, topic)], drivers=2) as run:
         wait_until(run.settled, within_s=60)
         done = subprocess.run(
             [sys.executable, "-m", "headrace", "status", "shown", "-o", "yaml"],

@@ -77,7 +77,7 @@ def test_partitions_of_unequal_rate_are_evened_out_in_two_phases(
         drivers={"leaseSeconds": 20},
         tasks={"max": 2, "movementBudget": 0.25},
     )
-    with FlowRun(tmp_path, [flow]) as run:
+    with FlowRun(tmp_path, [flow], drivers=2) as run:
         wait_until(run.settled, within_s=60)
         before = wait_until(lambda: settled(run, PARTITIONS), within_s=60)
         full, light = sorted(before)
@@ -158,7 +158,7 @@ def test_a_new_topic_touches_one_task_only(
         tasks={"max": 4},
     )
     with (
-        FlowRun(tmp_path, [flow]) as run,
+        FlowRun(tmp_path, [flow], drivers=2) as run,
         Load(spec(east), name, PARTITIONS, per_second=400),
     ):
         wait_until(run.settled, within_s=60)

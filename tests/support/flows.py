@@ -46,7 +46,14 @@ def manifest(
 class FlowRun:
     """``headrace run`` on one manifest file; ends with its ``with`` block."""
 
-    def __init__(self, folder: Path, flows: Sequence[Mapping[str, Any]], *options: str) -> None:
+    def __init__(
+        self, folder: Path, flows: Sequence[Mapping[str, Any]], *options: str, drivers: int = 1
+    ) -> None:
+        """``drivers``: so many processes, each of which takes a second of CPU to start; flows that
+        say how many they want, and options, win."""
+        said = any("replicas" in flow.get("spec", {}).get("drivers", {}) for flow in flows)
+        if not said and not any(option.startswith("--drivers") for option in options):
+            options = (*options, f"--drivers={drivers}")
         self.name: str = flows[0]["metadata"]["name"]
         self.file = folder / f"{self.name}.yaml"
         self.write(self.file, flows)

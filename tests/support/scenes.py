@@ -81,11 +81,12 @@ def flow_under_load(
     """Eight tasks of one partition each, on two drivers; afterwards nothing is missing."""
     name = unique("move")
     topic = make_topic(spec(east), name, PARTITIONS)
-    flow = manifest(name, east, west, topic, **{"heartbeats": {"enabled": False}, **more})
-    drivers = more.get("drivers", {}).get("replicas", 2)
+    drivers = {"replicas": 2, **more.pop("drivers", {})}  # in the spec: a test may scale it
+    more = {"heartbeats": {"enabled": False}, "drivers": drivers, **more}
+    flow = manifest(name, east, west, topic, **more)
     with FlowRun(folder, [flow]) as run, Load(spec(east), topic, PARTITIONS, per_second=1_000):
         scene = Scene(run, wait_until)
-        scene.settle(drivers)
+        scene.settle(drivers["replicas"])
         yield scene
         wait_until(lambda: len(scene.holders()) == PARTITIONS, within_s=60)
     with FlowRun(folder, [flow], "--until-caught-up") as rest:

@@ -91,8 +91,12 @@ class TopicTail:
             self.close()
         if self._consumer is None:
             self._renewal = Renewal(self._cluster)
-            # Compaction and retention move the start: what is gone is not missed.
-            settings = {"auto.offset.reset": "earliest"}
+            settings = {
+                # Compaction and retention move the start: what is gone is not missed.
+                "auto.offset.reset": "earliest",
+                # A new record ends a wait; between reads a client asks once a second.
+                "fetch.wait.max.ms": 1_000,
+            }
             self._consumer = self._clients.consumer(self._cluster, settings)
             assign(self._consumer, [(self._at, self._position)])
         return self._consumer
