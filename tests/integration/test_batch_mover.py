@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from support.flows import FlowRun, manifest, spec
 from support.lanes import (
     WITHIN_S,
@@ -26,12 +25,12 @@ from support.records import (
     make_topic,
     numbered,
     produce,
+    produce_with,
     read,
     unique,
 )
 
 from headrace.api import ClusterAccess
-from headrace.kafka import make_producer
 from headrace.movers import Copied, CopyFrom, Mover
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
 
@@ -91,22 +90,6 @@ def odd(count: int, partition: int, first: int) -> list[Record]:
         )
         for n in range(first, first + count)
     ]
-
-
-def produce_with(
-    cluster: ClusterAccess, topic: str, records: list[Record], **settings: Any
-) -> Producer:
-    producer = make_producer(cluster, {"linger.ms": 50, **settings})
-    if "transactional.id" in settings:
-        producer.init_transactions(30)
-        producer.begin_transaction()
-    for one in records:
-        producer.produce(
-            topic, one.value, one.key, one.partition,
-            timestamp=one.timestamp_ms, headers=list(one.headers),
-        )  # fmt: skip
-    assert producer.flush(30) == 0
-    return producer
 
 
 def fill_mixed(cluster: ClusterAccess, topic: str) -> None:

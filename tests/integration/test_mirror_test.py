@@ -16,10 +16,9 @@ import psutil
 import pytest
 import yaml
 from support.flows import FlowRun, manifest, spec
-from support.records import Record, count, make_topic, produce, read, unique
+from support.records import Record, count, make_topic, produce, produce_with, read, unique
 
 from headrace.api import TopicPartition
-from headrace.kafka import make_producer
 from headrace.mirror_test import Kind, Result
 from headrace.sandbox import Cluster
 from headrace.toolchain import JarSet, find_java, jars
@@ -288,15 +287,7 @@ def test_what_a_mirror_breaks_is_found_and_named(
 def in_a_transaction(
     cluster: Cluster, topic: str, records: Iterable[Record], *, commits: bool
 ) -> None:
-    producer = make_producer(spec(cluster), {"transactional.id": unique("tx")})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    for one in records:
-        producer.produce(
-            topic, one.value, one.key, one.partition,
-            timestamp=one.timestamp_ms, headers=list(one.headers),
-        )  # fmt: skip
-    assert producer.flush(30) == 0
+    producer = produce_with(spec(cluster), topic, records, **{"transactional.id": unique("tx")})
     (producer.commit_transaction if commits else producer.abort_transaction)(30)
 
 

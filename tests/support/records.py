@@ -6,9 +6,9 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from headrace.api import ClusterAccess
@@ -83,6 +83,24 @@ def produce(
         producer.poll(0)
     assert producer.flush(60) == 0
     assert not failed
+
+
+def produce_with(
+    cluster: ClusterAccess, topic: str, records: Iterable[Record], **settings: Any
+) -> Producer:
+    """Write these by a producer with settings of its own; with ``transactional.id`` the transaction
+    is open afterwards."""
+    producer = make_producer(cluster, {"linger.ms": 50, **settings})
+    if "transactional.id" in settings:
+        producer.init_transactions(30)
+        producer.begin_transaction()
+    for one in records:
+        producer.produce(
+            topic, one.value, one.key, one.partition,
+            timestamp=one.timestamp_ms, headers=list(one.headers),
+        )  # fmt: skip
+    assert producer.flush(30) == 0
+    return producer
 
 
 def numbered(count: int, partitions: int | Sequence[int], first: int = 0) -> list[Record]:

@@ -95,24 +95,23 @@ def _injector_of(run: Run) -> Iterator[FaultInjector]:
     topics, metadata, since = LoadFaults(run), run.test.metadata, Arrivals(run).since
     with asyncio.Runner() as runner:
         client = runner.run(connect("the chaos Job"))
-        others = OtherPods(client, runner.run, metadata.namespace, since)
-        if run.flow is None:
-            try:
-                yield ByAction(injectors(load=topics, others=others))
-            finally:
-                runner.run(client.close())
-            return
-        pods = PodInjector(
-            client, runner.run, metadata.namespace, flow=run.flow, test=metadata.name
-        )
-        pauses = PauseFaults(pods.set_state, since)
         try:
-            yield ByAction(injectors(load=topics, others=others, flow=pods, pauses=pauses))
-        finally:
+            others = OtherPods(client, runner.run, metadata.namespace, since)
+            if run.flow is None:
+                yield ByAction(injectors(load=topics, others=others))
+                return
+            pods = PodInjector(
+                client, runner.run, metadata.namespace, flow=run.flow, test=metadata.name
+            )
+            pauses = PauseFaults(pods.set_state, since)
             try:
-                pauses.restore()
-            except HeadraceError as error:
-                log.warning("the flow is still paused", flow=run.flow, why=str(error))
+                yield ByAction(injectors(load=topics, others=others, flow=pods, pauses=pauses))
+            finally:
+                try:
+                    pauses.restore()
+                except HeadraceError as error:
+                    log.warning("the flow is still paused", flow=run.flow, why=str(error))
+        finally:
             runner.run(client.close())
 
 

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from headrace import logs
 from headrace.cli.compared_mirrors import WORKERS, Flow, MirrorMaker2
 from headrace.cli.experiments import EXPERIMENTS, Experiment, chaos_of, load_s
+from headrace.cli.sandbox_flow import cluster_document
 from headrace.errors import InvalidSpec
 from headrace.mirror_test import Result, documents
 from headrace.report.mirror_table import Outcome, markdown, mirror_table, recovery
@@ -145,8 +146,8 @@ def _test(
         "kind": "MirrorTest",
         "metadata": {"name": name},
         "spec": {
-            "source": {"alias": source.name, "bootstrapServers": source.bootstrap_servers},
-            "target": {"alias": target.name, "bootstrapServers": target.bootstrap_servers},
+            "source": cluster_document(source),
+            "target": cluster_document(target),
             "load": {
                 "topics": 2,
                 "partitions": _PARTITIONS,

@@ -6,7 +6,7 @@ from typing import Any
 import click
 import yaml
 
-from headrace.api import ReplicationFlow, TopicPartition
+from headrace.api import ReplicationFlow
 from headrace.cli.failover_view import sentence
 from headrace.cli.flow_access import flow_options, open_context, open_flow
 from headrace.cli.flows import Flows, of_flows
@@ -14,7 +14,7 @@ from headrace.connect.both_clusters import target_partition
 from headrace.connect.context import FlowContext
 from headrace.connect.fail_over import Survey, survey_target
 from headrace.connect.returning_groups import return_groups
-from headrace.connect.reversing import begin, check_switched, hand_over_groups, survey_back
+from headrace.connect.reversing import begin, check_switched, hand_over_groups, survey_back, unsent
 from headrace.connect.write_denials import allow_writes
 from headrace.errors import InvalidSpec
 from headrace.kafka import Position
@@ -61,11 +61,11 @@ def command(
                 begin(back, begins)
                 if there.spec.checkpoints.enabled:
                     hand_over_groups(there, back)
-        unsent = {at: one.unsent for at, one in begins.items() if one.unsent}
+        left = {at: one.unsent for at, one in begins.items() if one.unsent}
     click.echo(yaml.safe_dump(_document(reverse), sort_keys=False), nl=False)
-    if unsent:
+    if left:
         click.echo(
-            f"{there.source.name} has {sentence(unsent)} that were never sent to "
+            f"{there.source.name} has {sentence(left)} that were never sent to "
             f"{there.target.name}: they stay there, before what is copied back.",
             err=True,
         )
@@ -88,10 +88,10 @@ def _return_groups(there: FlowContext, found: Survey, *, dry_run: bool) -> None:
             "target's own.",
             err=True,
         )
-    unsent = _unsent(there, found)
-    if unsent:
+    left = unsent(found, there.source.offsets(found.partitions, Position.LATEST))
+    if left:
         click.echo(
-            f"{there.source.name} has {sentence(unsent)} that were never sent to "
+            f"{there.source.name} has {sentence(left)} that were never sent to "
             f"{there.target.name}: they stay there, and groups read them next.",
             err=True,
         )
@@ -112,15 +112,6 @@ def _return_groups(there: FlowContext, found: Survey, *, dry_run: bool) -> None:
         )
     for problem in returned.problems:
         click.echo(f"But {problem}.", err=True)
-
-
-def _unsent(there: FlowContext, found: Survey) -> dict[TopicPartition, int]:
-    ends = there.source.offsets(found.partitions, Position.LATEST)
-    return {
-        at: more
-        for at, one in found.partitions.items()
-        if one.stored and (more := ends[at] - one.stored.source_offset) > 0
-    }
 
 
 def reversed_flow(flow: ReplicationFlow) -> ReplicationFlow:

@@ -41,8 +41,8 @@ def flow_document(sandbox: Sandbox, topics: Sequence[str], name: str) -> _Json:
         "kind": "ReplicationFlow",
         "metadata": {"name": name},
         "spec": {
-            "source": _cluster(source),
-            "target": _cluster(target),
+            "source": cluster_document(source),
+            "target": cluster_document(target),
             "topics": {"include": list(topics)},
         },
     }
@@ -52,7 +52,8 @@ def _ends(sandbox: Sandbox) -> tuple[Cluster, Cluster]:
     return sandbox.clusters[0], sandbox.clusters[-1]
 
 
-def _cluster(cluster: Cluster) -> _Json:
+def cluster_document(cluster: Cluster) -> _Json:
+    """As a manifest names it; with passwords where the sandbox has them."""
     if not cluster.sasl_servers:
         return {"alias": cluster.name, "bootstrapServers": cluster.bootstrap_servers}
     return {

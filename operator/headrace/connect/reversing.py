@@ -41,6 +41,16 @@ def check_switched(there: FlowContext, found: Survey) -> None:
         )
 
 
+def unsent(found: Survey, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """How many offsets below ``ends``, of the old source, were never sent; without those of which
+    that is none."""
+    return {
+        at: more
+        for at, one in found.partitions.items()
+        if one.stored and (more := ends[at] - one.stored.source_offset) > 0
+    }
+
+
 def survey_back(
     there: FlowContext, back: FlowContext, found: Survey
 ) -> dict[TopicPartition, Begin]:
@@ -50,12 +60,10 @@ def survey_back(
     ends = back.target.offsets(found.partitions, Position.LATEST)
     back.progress.start()
     back.progress.read_to_end()
-    begins = {}
+    left, begins = unsent(found, ends), {}
     for at, one in found.partitions.items():
         assert one.switch is not None
-        assert one.stored is not None
-        unsent = max(0, ends[at] - one.stored.source_offset)
-        begins[at] = Begin(one.switch.target_end, ends[at], unsent, back.stored(at))
+        begins[at] = Begin(one.switch.target_end, ends[at], left.get(at, 0), back.stored(at))
     for at, begin in begins.items():
         stored = begin.progress
         if stored is not None and stored.switch is None and not begin.made:
