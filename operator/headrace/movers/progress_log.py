@@ -71,6 +71,8 @@ class ProgressLog:
         """Whether it was once read to its end; it is followed since."""
         self._changed = threading.Condition()
         self._stop = threading.Event()
+        self._silent = threading.Event()
+        """Nothing comes from the consumer, though there is something: another one is made."""
         self._tail: threading.Thread | None = None
 
     def start(self) -> None:
@@ -94,9 +96,12 @@ class ProgressLog:
             [TopicPartition(self.topic, number) for number in range(PARTITIONS)], Position.LATEST
         )
         with self._changed:
+            before = dict(self._read)
             if not self._changed.wait_for(
                 lambda: all(self._read[at.partition] >= end for at, end in ends.items()), timeout_s
             ):
+                if self._read == before:
+                    self._silent.set()
                 raise Retriable(
                     f"could not read {self.topic} on {self._admin.name} to its end "
                     f"within {timeout_s:.0f} s"
@@ -218,6 +223,7 @@ class ProgressLog:
     def _follow(self) -> None:
         while not self._stop.is_set():
             renewal = Renewal(self._target)
+            self._silent.clear()
             try:
                 consumer = self._clients.consumer(self._target, _AS_IT_IS)
             except Retriable as error:
@@ -226,12 +232,14 @@ class ProgressLog:
                 continue
             positions = self._read.items()
             assign(consumer, [(TopicPartition(self.topic, p), offset) for p, offset in positions])
-            while not self._stop.is_set() and not renewal.due:
+            while not (self._stop.is_set() or self._silent.is_set() or renewal.due):
                 message = consumer.poll(0.2)
                 if message is not None:
                     self._take(message)
                 self._decide_in_time()
             consumer.close()
+            if self._silent.is_set():
+                log.warning("no progress came: following it by another client", topic=self.topic)
 
     def _decide_in_time(self) -> None:
         now_s = self._clock.monotonic()

@@ -1,7 +1,9 @@
 """What the progress log keeps; its cluster is in memory."""
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from support.fake_kafka import FakeKafka, FakeRecord
@@ -9,12 +11,13 @@ from support.fake_kafka import FakeKafka, FakeRecord
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.api.partitions import TopicPartition
 from headrace.errors import Fatal, Retriable
-from headrace.kafka import KafkaError
+from headrace.kafka import Consumer, KafkaError
 from headrace.movers import ProgressLog
 from headrace.replication.progress import Progress, ProgressKey, Writer
 from headrace.replication.transactions import Decided
 
 KEY = ProgressKey("id-of-east", "orders", 0, "east.orders")
+WEST = ClusterAccess(ClusterSpec(alias="west", bootstrap_servers="127.0.0.1:1"))
 PROGRESS = Progress("s", 7, 0, "t", 5, 3, 0, "f-source-task-0 on me/1")
 
 
@@ -26,10 +29,11 @@ class Scene:
         """Whether what is at these offsets was committed, of transactions that have ended."""
         self.log = self.another()
 
-    def another(self) -> ProgressLog:
-        west = ClusterAccess(ClusterSpec(alias="west", bootstrap_servers="127.0.0.1:1"))
+    def another(self, consumer: Callable[..., Consumer] | None = None) -> ProgressLog:
         clients = replace(self.kafka.clients(), transactions_decided=self._decided)
-        log = ProgressLog(west, "east", clients, self.kafka.clock)
+        if consumer is not None:
+            clients = replace(clients, consumer=consumer)
+        log = ProgressLog(WEST, "east", clients, self.kafka.clock)
         log.start()
         return log
 
@@ -67,6 +71,25 @@ def test_another_driver_reads_what_was_stored(scene: Scene) -> None:
 def test_a_topic_that_exists_needs_no_right_to_create_it(scene: Scene) -> None:
     scene.cluster.forbidden.add(scene.log.topic)
     scene.another().close()
+
+
+def test_a_client_that_brings_nothing_is_replaced(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deaf = scene.kafka.clients().consumer(WEST)
+    monkeypatch.setattr(deaf, "poll", lambda _: time.sleep(0.01))
+    consumers = [deaf]
+
+    def make(*asked: Any) -> Consumer:
+        return consumers.pop() if consumers else scene.kafka.clients().consumer(*asked)
+
+    log = scene.another(make)
+    scene.write(PROGRESS)
+    with pytest.raises(Retriable, match="to its end within"):
+        log.read_to_end(0.05)
+    log.read_to_end()
+    assert log.get(KEY) == PROGRESS
+    log.close()
 
 
 def test_the_higher_epoch_wins_whatever_is_written_later(scene: Scene) -> None:
