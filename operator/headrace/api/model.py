@@ -29,6 +29,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
+from headrace.api.attribute_docstrings import attribute_docstrings
 from headrace.api.extensions import INT_OR_STRING, RULES, Extension, Rule
 
 
@@ -55,7 +56,6 @@ class Model(BaseModel):
         populate_by_name=True,
         frozen=True,
         extra="forbid",
-        use_attribute_docstrings=True,  # the docstring below a field is its description
     )
 
     rules: ClassVar[tuple[Rule, ...]] = ()
@@ -71,9 +71,13 @@ class Model(BaseModel):
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler, /
     ) -> JsonSchemaValue:
         schema = handler(core_schema)
+        resolved = handler.resolve_ref_schema(schema)
         if cls.rules:
-            rules = [rule.as_schema() for rule in cls.rules]
-            handler.resolve_ref_schema(schema)[RULES] = rules
+            resolved[RULES] = [rule.as_schema() for rule in cls.rules]
+        descriptions = attribute_docstrings(cls)
+        for name, field in cls.model_fields.items():
+            if name in descriptions:
+                resolved["properties"][field.alias or name]["description"] = descriptions[name]
         return schema
 
     @model_validator(mode="before")

@@ -1,5 +1,6 @@
 """Entry point: finds the command, turns every error into one sentence and an exit code."""
 
+import gc
 import importlib
 import os
 import sys
@@ -72,6 +73,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS and cmd_name not in HIDDEN:
             return None
         module, name = _SHARED.get(cmd_name, (cmd_name.replace("-", "_"), "command"))
+        gc.disable()  # modules leave no garbage, and to look for some is a tenth of a start
         try:
             found = importlib.import_module(f"headrace.cli.{module}")
         except ModuleNotFoundError as error:
@@ -80,6 +82,8 @@ class LazyGroup(click.Group):
                 f"`headrace {cmd_name}` needs the package {error.name}, which is not installed: "
                 f"pip install 'headrace[{extra}]'"
             ) from error
+        finally:
+            gc.enable()
         command: click.Command = getattr(found, name)
         return command
 
