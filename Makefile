@@ -65,9 +65,9 @@ bench-assign: $(INSTALLED)  ## how long assignors take at 1,000,000 tasks, in wh
 bench-operator: $(INSTALLED)  ## the operator, its API server real, its drivers simulated: 200 flows, 10,000 tasks
 	$(IN_TESTS) bench.operator --full
 
-# Not part of bench: about an hour and a half by itself. Ten minutes: make bench-mirror QUICK=1
-bench-mirror: $(INSTALLED)  ## headrace beside MirrorMaker 2, on the same brokers: speed, CPU, memory
-	@$(IN_TESTS) bench.mirror $(if $(QUICK),--quick)
+# Not part of bench: about an hour and a half by itself. Ten minutes: make bench-mirror QUICK=1; latency alone: PART=rates
+bench-mirror: $(INSTALLED)  ## headrace beside MirrorMaker 2, on the same brokers: speed, CPU, memory, latency
+	@$(IN_TESTS) bench.mirror $(if $(QUICK),--quick) $(if $(PART),--part $(PART))
 
 # The figures of 100,000,000 need 40 GB of disk: make bench-verify MESSAGES=100000000
 MESSAGES := 1000000

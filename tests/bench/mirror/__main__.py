@@ -8,16 +8,20 @@ a limit.
 import argparse
 import json
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from bench.mirror import floor
 from bench.mirror.figures import CatchUp, middle, table
 from bench.mirror.measure import access, measured
 from bench.mirror.plot import draw
+from bench.mirror.steady import RATES, Steady, rows, steady
 from bench.mirror.subjects import DEFAULT, SUBJECTS, TUNED
 from bench.mirror.workloads import FULL, QUICK, REPEATED, produce
 from rich.console import Console
+from rich.status import Status
 
 from headrace import logs
 from headrace.errors import GaveUp
@@ -34,48 +38,76 @@ def main() -> int:
     logs.configure("ERROR")
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     plans = [ClusterPlan(name, heap_mb=512, properties=_BROKER) for name in ("east", "west")]
-    results: dict[str, dict[str, CatchUp]] = {}
     least = floor.core_s_per_gb()
     console.print(f"Copying between two sockets: {least:.2f} core-s/GB")
     _OUT.mkdir(parents=True, exist_ok=True)
+    results: dict[str, Any] = {"floor_core_s_per_gb": least}
     try:
         with (
             Sandbox.start("bench-mirror", plans, disk_bytes=8 << 30) as sandbox,
             console.status("starting ...") as status,
         ):
-            for index, workload in enumerate(QUICK if options.quick else FULL):
-                status.update(f"{workload.name}: sending {workload.records:,} records ...")
-                produce(access(sandbox, "east"), workload)
-                repeated = not options.quick and workload in REPEATED
-                runs: dict[str, list[CatchUp]] = {one.name: [] for one in SUBJECTS}
-                for turn in range(_REPETITIONS if repeated else 1):
-                    for number, subject in enumerate(SUBJECTS):
-                        status.update(f"{workload.name}, turn {turn + 1}: {subject.name} ...")
-                        alias = f"r{index}-{turn}-{number}"
-                        runs[subject.name].append(measured(subject, sandbox, alias, workload))
-                results[workload.name] = {name: middle(each) for name, each in runs.items()}
-                text = table(results[workload.name], (TUNED, DEFAULT))
-                console.print(f"\n{workload.name}\n\n{text}", soft_wrap=True)
-                _write(least, results)
+            if options.part != "rates":
+                for text in _catch_ups(sandbox, status, results, quick=options.quick):
+                    console.print(text, soft_wrap=True)
+            if options.part != "catch-up":
+                for text in _rates(sandbox, status, results, quick=options.quick):
+                    console.print(text, soft_wrap=True)
     except GaveUp as gave_up:
         print(gave_up, file=sys.stderr)
         return 1
     return 0
 
 
-def _write(least: float, results: dict[str, dict[str, CatchUp]]) -> None:
-    figures = {
-        workload: {name: asdict(one) for name, one in each.items()}
-        for workload, each in results.items()
-    }
-    content = {"floor_core_s_per_gb": least, "workloads": figures}
-    (_OUT / "mirror.json").write_text(json.dumps(content, indent=2) + "\n")
-    draw(results, _OUT / "mirror.svg")
+def _catch_ups(
+    sandbox: Sandbox, status: Status, results: dict[str, Any], *, quick: bool
+) -> Iterator[str]:
+    """A table for each workload, when it is measured."""
+    found: dict[str, dict[str, CatchUp]] = {}
+    for index, workload in enumerate(QUICK if quick else FULL):
+        status.update(f"{workload.name}: sending {workload.records:,} records ...")
+        produce(access(sandbox, "east"), workload)
+        repeated = not quick and workload in REPEATED
+        runs: dict[str, list[CatchUp]] = {one.name: [] for one in SUBJECTS}
+        for turn in range(_REPETITIONS if repeated else 1):
+            for number, subject in enumerate(SUBJECTS):
+                status.update(f"{workload.name}, turn {turn + 1}: {subject.name} ...")
+                alias = f"r{index}-{turn}-{number}"
+                runs[subject.name].append(measured(subject, sandbox, alias, workload))
+        found[workload.name] = {name: middle(each) for name, each in runs.items()}
+        results.setdefault("workloads", {})[workload.name] = _plain(found[workload.name])
+        _write(results)
+        draw(found, _OUT / "mirror.svg")
+        yield f"\n{workload.name}\n\n{table(found[workload.name], (TUNED, DEFAULT))}"
+
+
+def _rates(
+    sandbox: Sandbox, status: Status, results: dict[str, Any], *, quick: bool
+) -> Iterator[str]:
+    """A table for each rate, when it is measured."""
+    for rate in RATES[:1] if quick else RATES:
+        found: dict[str, Steady] = {}
+        for number, subject in enumerate(SUBJECTS):
+            status.update(f"{rate:,} records/s: {subject.name} ...")
+            found[subject.name] = steady(subject, sandbox, f"s{rate}-{number}", rate)
+        results.setdefault("records_per_s", {})[rate] = _plain(found)
+        _write(results)
+        yield f"\n{rate:,} records/s\n\n{rows(found)}"
+
+
+def _plain(figures: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: asdict(one) for name, one in figures.items()}
+
+
+def _write(results: dict[str, Any]) -> None:
+    (_OUT / "mirror.json").write_text(json.dumps(results, indent=2) + "\n")
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.mirror", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="three workloads, once: ten minutes")
+    parts = ("all", "catch-up", "rates")
+    parser.add_argument("--part", choices=parts, default="all", help="what to measure")
     return parser.parse_args()
 
 

@@ -30,7 +30,7 @@ def measured(subject: Subject, sandbox: Sandbox, alias: str, workload: Workload)
     admin = Admin(access(sandbox, "west"))
     topic = f"{alias}.{workload.name}"
     samples: list[Sample] = []
-    with running(subject, sandbox, alias, workload) as process:
+    with running(subject, sandbox, alias, workload.name, workload.codec) as process:
         grown_s = time.monotonic()
         while True:
             now = time.monotonic()

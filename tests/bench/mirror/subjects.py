@@ -10,7 +10,6 @@ from pathlib import Path
 
 import psutil
 import yaml
-from bench.mirror.workloads import Workload
 
 from headrace.host import spawn
 from headrace.sandbox import Cluster, Sandbox, start_mirror_maker
@@ -40,23 +39,23 @@ SUBJECTS = (
 
 @contextmanager
 def running(
-    subject: Subject, sandbox: Sandbox, alias: str, workload: Workload
+    subject: Subject, sandbox: Sandbox, alias: str, topic: str, codec: str = "none"
 ) -> Iterator[psutil.Process]:
     """The process, whose children belong to it. ``alias`` is this run's own name of the source:
     a replicator that finds the progress of an earlier run copies nothing."""
     source = replace(sandbox.cluster("east"), name=alias)
     target = sandbox.cluster("west")
     if subject.mover:
-        process = _headrace(subject, sandbox.folder, source, target, workload)
+        process = _headrace(subject, source, target, topic, codec, folder=sandbox.folder)
     else:
-        settings = {f"{target.name}.producer.compression.type": workload.codec}
+        settings = {f"{target.name}.producer.compression.type": codec}
         if subject.tuned:
             settings |= tuned(source.name, target.name)
         process, _ = start_mirror_maker(
             sandbox,
             source,
             target,
-            workload.name,
+            topic,
             settings,
             heap_mb=MM2_HEAP_MB,
             all_compilers=True,
@@ -86,9 +85,9 @@ def tuned(source: str, target: str) -> dict[str, str]:
 
 
 def _headrace(
-    subject: Subject, folder: Path, source: Cluster, target: Cluster, workload: Workload
+    subject: Subject, source: Cluster, target: Cluster, topic: str, codec: str, *, folder: Path
 ) -> "subprocess.Popen[bytes]":
-    config = {"compression.type": workload.codec} if subject.mover == "Record" else {}
+    config = {"compression.type": codec} if subject.mover == "Record" else {}
     spec = {
         "source": {"alias": source.name, "bootstrapServers": source.bootstrap_servers},
         "target": {
@@ -97,7 +96,7 @@ def _headrace(
             "config": config,
         },
         "mover": subject.mover,
-        "topics": {"include": [workload.name]},
+        "topics": {"include": [topic]},
     }
     flow = {
         "apiVersion": "headrace.dev/v1alpha1",
