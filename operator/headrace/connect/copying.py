@@ -163,7 +163,8 @@ class Copying:
     # Copy.
 
     def run_once(self) -> int:
-        """Move what is there, and renew the lane where that is due; how many records moved."""
+        """Move what is there, and renew the lane where that is due; how many records this call
+        has moved, not those of a mover's own thread."""
         lane = self.lane
         if lane is None:
             return 0
@@ -186,7 +187,7 @@ class Copying:
             return 0
         if moved:
             self._progress.moved()
-        return moved
+        return moved if lane.polled else 0
 
     def _run(self, lane: Lane) -> int:
         if self._progress.unanswered:

@@ -185,6 +185,12 @@ class Lane(Protocol):
         ...
 
     @property
+    def polled(self) -> bool:
+        """Whether records move in ``run_once``, so that each call after one that moved some is due
+        at once; else a thread of the mover's own moves them."""
+        ...
+
+    @property
     def outdated(self) -> bool:
         """Whether passwords or certificates have changed since its clients were made."""
         ...

@@ -105,6 +105,11 @@ class RecordLane:
         return sum(window.in_flight for window in self._windows.values())
 
     @property
+    def polled(self) -> bool:
+        """See ``Lane.polled``."""
+        return True
+
+    @property
     def outdated(self) -> bool:
         """See ``Lane.outdated``."""
         return self._renewal.due

@@ -60,6 +60,11 @@ class BatchLane:
             return sum(window.in_flight for window in self._state.windows.values())
 
     @property
+    def polled(self) -> bool:
+        """See ``Lane.polled``."""
+        return False
+
+    @property
     def outdated(self) -> bool:
         """See ``Lane.outdated``."""
         # Coordinators forget an id that nobody asks for within a week (transactional.id.expiration
