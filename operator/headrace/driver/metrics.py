@@ -90,7 +90,8 @@ REBUILT = Described(
     "counter",
     "Batches of path rebuilt, by why they were not sent as they are: Holes (of compaction), "
     "LogAppendTime (times of the source's brokers), StartsInside (a start between two of its "
-    "records), OldFormat (of Kafka before 0.11), Refused (the target refused a record nearby).",
+    "records), OldFormat (of Kafka before 0.11), Refused (the target refused a record nearby), "
+    "Small (several of few records, which became one).",
     (*_TASK, "why"),
 )
 REBUILT_BYTES = Described(

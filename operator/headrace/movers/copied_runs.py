@@ -6,7 +6,7 @@ source has a hole (compaction, a transaction's marker, a record that is left out
 
 from typing import NamedTuple
 
-MOST_RUNS = 16
+MOST_RUNS = 256
 """That are kept until they are taken, four times a second. Beyond, every second one is forgotten:
 what lies between two that are kept is then not known."""
 

@@ -36,6 +36,8 @@ class Why(StrEnum):
     """The source's broker stamped it: brokers refuse that of a producer."""
     REFUSED = "Refused"
     """The target refused a record of it, or of one nearby: that record is searched."""
+    SMALL = "Small"
+    """Several of few records waited: they become one."""
     MARKER = "Marker"
     """Of a transaction."""
     ABORTED = "Aborted"

@@ -9,6 +9,7 @@ from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka.wire import (
     Batch,
     Cluster,
+    CorruptBatch,
     ProducerIdentity,
     UnreadableBatch,
     UnsupportedBroker,
@@ -17,6 +18,7 @@ from headrace.kafka.wire import (
     stored_records,
 )
 from headrace.movers.batch.appender import Appender
+from headrace.movers.batch.coalescing import coalesced
 from headrace.movers.batch.gate import Judged, Passage, Why, judged
 from headrace.movers.batch.lane_resources import LaneResources
 from headrace.movers.batch.lane_state import LaneState
@@ -33,6 +35,9 @@ from headrace.movers.batch.window import BatchWindow
 from headrace.movers.lane import RecordRefused, SourceRecord
 from headrace.replication import TargetSeen
 
+_TOGETHER_BYTES = 64 << 10
+"""Of small batches that become one: a target that takes less finds it too large, and it is divided
+again."""
 _DRAIN_S = 0.005
 _IDENTITY_S = 5.0
 
@@ -178,10 +183,9 @@ class Pipeline:
             if suspects is not None and suspects.waiting:
                 return
             try:
-                for one in judged(batches, start=window.position, aborted=aborted):
-                    self._pass(window, one, held, suspects)
-                    # It may fail at once; then what follows it would count as all there is.
-                    if at in state.problems or (suspects is not None and suspects.waiting):
+                found = judged(batches, start=window.position, aborted=aborted)
+                for ones in coalesced(found):
+                    if not self._pass_all(window, ones, held, suspects):
                         break
             except UnreadableBatch as error:
                 state.problem(at, Fatal(f"could not read {at} of {self._source.name}: {error}"))
@@ -192,6 +196,54 @@ class Pipeline:
         """See ``Sink.taken``."""
         if self._appender is not None:
             self._appender.flush()
+
+    def _pass_all(
+        self,
+        window: BatchWindow,
+        ones: Sequence[Judged],
+        held: HeldResponse,
+        suspects: OneAtATime | None,
+    ) -> bool:
+        """Whether what follows them may be passed, too."""
+        # What is read back has to be as it was.
+        alone = int(self._verifier.due) if suspects is None else len(ones)
+        if self._verifier.compares_all:
+            alone = len(ones)
+        if not self._pass_each(window, ones[:alone], held, suspects):
+            return False
+        rest = ones[alone:]
+        if len(rest) > 1 and self._pass_as_one(window, rest):
+            return window.at not in self._state.problems
+        return self._pass_each(window, rest, held, suspects)
+
+    def _pass_each(
+        self,
+        window: BatchWindow,
+        ones: Sequence[Judged],
+        held: HeldResponse,
+        suspects: OneAtATime | None,
+    ) -> bool:
+        for one in ones:
+            self._pass(window, one, held, suspects)
+            # It may fail at once; then what follows it would count as all there is.
+            if window.at in self._state.problems or (suspects is not None and suspects.waiting):
+                return False
+        return True
+
+    def _pass_as_one(self, window: BatchWindow, ones: Sequence[Judged]) -> bool:
+        """Whether it is done: else one of them is damaged, and those before it are not."""
+        batches = [one.batch for one in ones]
+        try:
+            made = rebuilt(
+                batches, start=window.position, release=_nothing, most_bytes=_TOGETHER_BYTES
+            )
+        except (CorruptBatch, UnreadableBatch):
+            return False
+        for outgoing in made:
+            self._send(window, outgoing)
+        for batch in batches:
+            self._count_rebuilt(batch, Why.SMALL)
+        return True
 
     def _pass(
         self, window: BatchWindow, one: Judged, held: HeldResponse, suspects: OneAtATime | None

@@ -75,16 +75,27 @@ class Verifier:
         """Whether so much waits that no more should be copied."""
         return self._bytes >= _MOST_BYTES
 
+    @property
+    def compares_all(self) -> bool:
+        """Whether each batch that is copied as it is has to be compared."""
+        return self._wanted() is BatchVerification.FULL
+
+    @property
+    def due(self) -> bool:
+        """Whether the next one that is delivered is compared."""
+        match self._wanted():
+            case BatchVerification.DISABLED:
+                return False
+            case BatchVerification.SAMPLED:
+                return not self._queue and self._cluster.loop.now_s() >= self._next_s
+            case BatchVerification.FULL:
+                return True
+
     def delivered(self, at: TopicPartition, outgoing: Outgoing, base_offset: int) -> None:
         """The target has acknowledged a batch. One that was rebuilt is not compared."""
-        wanted = self._wanted()
-        if outgoing.offsets is not None or wanted is BatchVerification.DISABLED:
+        if outgoing.offsets is not None or not self.due:
             return
-        if wanted is BatchVerification.SAMPLED:
-            now_s = self._cluster.loop.now_s()
-            if self._queue or now_s < self._next_s:
-                return
-            self._next_s = now_s + _SAMPLED_EVERY_S
+        self._next_s = self._cluster.loop.now_s() + _SAMPLED_EVERY_S
         data = memoryview(bytes(outgoing.batch.data))
         self._queue.append(_Written(at, base_offset, outgoing.batch._replace(data=data)))
         self._bytes += len(data)

@@ -161,6 +161,39 @@ def test_a_start_inside_a_batch_takes_its_rest(
     assert copied.rebuilt_bytes == {"StartsInside": copied.bytes_rebuilt}
 
 
+def test_small_batches_that_wait_become_one(
+    lanes: Lanes, source: FakeSource, target: FakeTarget
+) -> None:
+    for number in range(30):
+        source.append(b"%d" % number)
+    lane = lanes.make()
+    lane.open({ZERO: START})
+
+    lanes.until(lambda: lane.state()[ZERO].acknowledged == 30)
+
+    assert target.logs[0].values == [b"%d" % number for number in range(30)]
+    assert lane.state()[ZERO].target_offset == 30
+    assert lanes.copied.rebuilt == {"Small": 30}
+    assert lanes.copied.records == 30
+
+
+def test_small_batches_before_a_damaged_one_are_copied(
+    lanes: Lanes, source: FakeSource, target: FakeTarget
+) -> None:
+    for number in range(3):
+        source.append(b"%d" % number)
+    batch = bytearray(source.logs[0].batches[2])
+    batch[-1] ^= 1
+    source.logs[0].batches[2] = bytes(batch)
+    lane = lanes.make()
+    lane.open({ZERO: START})
+
+    lanes.until(lane.problems)
+
+    assert lane.state()[ZERO].acknowledged == 2
+    assert target.logs[0].values == [b"0", b"1"]
+
+
 def test_what_is_left_is_not_read_until_it_is_kept(
     lanes: Lanes, source: FakeSource, target: FakeTarget
 ) -> None:
@@ -338,13 +371,13 @@ def test_a_refused_batch_is_found_record_by_record(
     lanes.until(first.problems)
     [(_, error)] = first.problems()
     assert isinstance(error, RecordRefused)
-    assert (error.offsets, error.record) == (range(1, 4), None)
+    assert (error.offsets, error.record) == (range(0, 4), None)  # both became one
     first.settle(5)
-    assert first.state()[ZERO].acknowledged == 1
+    assert first.state()[ZERO].acknowledged == 0
 
     target.logs[0].last_five.clear()  # a broker would give it another producer id
     second = lanes.make()
-    second.open({ZERO: CopyFrom(1, -1, suspects=error.offsets)})
+    second.open({ZERO: CopyFrom(0, -1, suspects=error.offsets)})
     lanes.until(second.problems)
 
     [(_, error)] = second.problems()
