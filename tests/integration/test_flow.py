@@ -14,8 +14,6 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from confluent_kafka import TopicPartition as ConfluentPartition
-from confluent_kafka.admin import AdminClient
 from support.flows import FlowRun, manifest, spec
 from support.records import (
     Comparison,
@@ -24,6 +22,7 @@ from support.records import (
     arrived,
     compare,
     count,
+    delete_records,
     make_topic,
     numbered,
     produce,
@@ -253,9 +252,7 @@ def test_a_truncated_source_is_reported_with_the_exact_range(
     with FlowRun(tmp_path, [flow], "--until-caught-up") as run:
         assert run.end(60) == 0, run.output
     produce(spec(east), topic, numbered(100, 1, first=100))
-    admin = AdminClient({"bootstrap.servers": east.bootstrap_servers})
-    for future in admin.delete_records([ConfluentPartition(topic, 0, 150)]).values():
-        future.result()
+    delete_records(spec(east), topic, 150)
 
     with FlowRun(tmp_path, [flow]) as run:
         lost = wait_until(lambda: run.condition("DataLossDetected").get("message"), within_s=60)

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition as ConfluentPartition
-from confluent_kafka.admin import AdminClient
 from support.flows import FlowRun, manifest, spec
-from support.records import arrived, make_topic, numbered, produce, read, unique
+from support.records import arrived, delete_records, make_topic, numbered, produce, read, unique
 
 from headrace.kafka import Admin
 from headrace.replication import Progress, ProgressKey
@@ -56,9 +54,7 @@ def test_retention_that_was_faster_than_the_flow(
         assert run.end(60) == 0, run.output
     produce(spec(east), lost, NEW)
     produce(spec(east), other, NEW)
-    admin = AdminClient({"bootstrap.servers": east.bootstrap_servers})
-    for future in admin.delete_records([ConfluentPartition(lost, 0, 120)]).values():
-        future.result()
+    delete_records(spec(east), lost, 120)
 
     with FlowRun(tmp_path, [flow]) as run:
         (loss,) = wait_until(partial(losses, run), within_s=60)

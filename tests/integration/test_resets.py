@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition as ConfluentPartition
-from confluent_kafka.admin import AdminClient
 from support.flows import FlowRun, manifest, spec
-from support.records import arrived, make_topic, numbered, produce, read, unique
+from support.records import arrived, delete_records, make_topic, numbered, produce, read, unique
 
 from headrace.cli.main import main
 from headrace.sandbox import Cluster
@@ -43,9 +41,7 @@ def test_the_runbook_s_remedy_for_a_loss(
     with FlowRun(tmp_path, [flow], "--until-caught-up") as run:
         assert run.end(60) == 0, run.output
     produce(spec(east), lost, NEW)
-    admin = AdminClient({"bootstrap.servers": east.bootstrap_servers})
-    for future in admin.delete_records([ConfluentPartition(lost, 0, 120)]).values():
-        future.result()
+    delete_records(spec(east), lost, 120)
 
     def copies(topic: str) -> Any:
         return read(spec(west), f"east.{topic}").get(0)

@@ -43,6 +43,7 @@ def positions(cluster: Cluster, topic: str, partition: int = 0) -> list[tuple[in
     settings = {
         "bootstrap.servers": cluster.bootstrap_servers,
         "group.id": "reader",
+        "auto.offset.reset": "earliest",
         "enable.partition.eof": True,
         "isolation.level": "read_committed",
     }

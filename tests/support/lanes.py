@@ -34,13 +34,18 @@ def lane_of(mover: Mover) -> Iterator[tuple[Lane, Copied, list[str]]]:
         lane.close()
 
 
-def batch_mover(east: Cluster, west: Cluster, prefix: str = "east") -> BatchMover:
+def batch_mover(
+    east: Cluster,
+    west: Cluster,
+    prefix: str = "east",
+    verification: BatchVerification = BatchVerification.FULL,
+) -> BatchMover:
     """It copies ``orders`` to ``east.orders``, and reads back all that it has copied."""
     return BatchMover(
         spec(east),
         spec(west),
         lambda topic: f"{prefix}.{topic}",
-        verification=lambda: BatchVerification.FULL,
+        verification=lambda: verification,
     )
 
 

@@ -149,8 +149,13 @@ class Expected:
         return Expected(self.dense + other.dense, self.others + other.others)
 
 
+class OpenTransactions(AssertionError):
+    """A transaction has no end in the log."""
+
+
 def expected(batches: Sequence[Batch]) -> Expected:
-    """Of one partition. What is aborted is found by the markers, not by the broker's index."""
+    """Of one partition. What is aborted is found by the markers, not by the broker's index. Raises
+    ``OpenTransactions``."""
     found, uncommitted = Expected(), defaultdict[int, Expected](Expected)
     for batch in batches:
         if batch.control:
@@ -163,7 +168,8 @@ def expected(batches: Sequence[Batch]) -> Expected:
             uncommitted[batch.producer_id] += one
         else:
             found += one
-    assert not uncommitted, "transactions are open"
+    if uncommitted:
+        raise OpenTransactions(f"of producers {', '.join(map(str, uncommitted))}")
     return found
 
 

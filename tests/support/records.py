@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple, cast
 
+import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
@@ -49,6 +50,13 @@ def make_topic(cluster: ClusterAccess, name: str, partitions: int, **config: str
     admin.create_topic(name, partitions, config=config)
     admin.offsets([TopicPartition(name, n) for n in range(partitions)], Position.LATEST)
     return name
+
+
+def delete_records(cluster: ClusterAccess, topic: str, before: int) -> None:
+    """Of partition 0, what lies before that offset: its head is gone, as retention leaves it."""
+    client = AdminClient({"bootstrap.servers": cluster.spec.bootstrap_servers})
+    (deleted,) = client.delete_records([confluent_kafka.TopicPartition(topic, 0, before)]).values()
+    deleted.result(20)
 
 
 def set_topic(cluster: ClusterAccess, topic: str, name: str, value: str) -> None:

@@ -2,6 +2,7 @@
 
 import threading
 from collections import deque
+from contextlib import suppress
 
 from headrace.api import ClusterAccess
 from headrace.connect.internal_topics import ensure_offset_syncs_topic
@@ -81,10 +82,14 @@ class OffsetSyncWriter:
 
     def close(self) -> None:
         """Send what is left, for half a second at most."""
+        if self._waiting and not self.ready:  # of a driver that ends right after its start
+            with suppress(HeadraceError):
+                self.prepare()
         self.poll()
         if self.ready:
             try:
-                self._producer.get().flush(_FLUSH_S)
+                if left := self._producer.get().flush(_FLUSH_S):
+                    log.warning("offset syncs not written at the end", syncs=left)
             except (HeadraceError, KafkaException) as error:
                 log.info("offset syncs not written at the end", why=str(error))
 
