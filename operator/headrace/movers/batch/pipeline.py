@@ -9,35 +9,26 @@ from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka.wire import (
     Batch,
     Cluster,
-    CorruptBatch,
     ProducerIdentity,
     UnreadableBatch,
     UnsupportedBroker,
-    decoded,
     idempotent_producer,
-    stored_records,
 )
 from headrace.movers.batch.appender import Appender
-from headrace.movers.batch.coalescing import coalesced
-from headrace.movers.batch.gate import Judged, Passage, Why, judged
+from headrace.movers.batch.gate import judged
 from headrace.movers.batch.lane_resources import LaneResources
 from headrace.movers.batch.lane_state import LaneState
 from headrace.movers.batch.loop_thread import LoopThread
 from headrace.movers.batch.memory import HeldResponse
-from headrace.movers.batch.one_at_a_time import OneAtATime
 from headrace.movers.batch.outgoing import BatchCorrupt, BatchRefused, Outgoing
+from headrace.movers.batch.passing import Passing
 from headrace.movers.batch.reader import Reader
-from headrace.movers.batch.rebuild import rebuilt
 from headrace.movers.batch.source_partition import SourcePartition
 from headrace.movers.batch.target_epochs import TargetEpochs
 from headrace.movers.batch.verifying import Verifier
-from headrace.movers.batch.window import BatchWindow
-from headrace.movers.lane import RecordRefused, SourceRecord
+from headrace.movers.lane import RecordRefused
 from headrace.replication import TargetSeen
 
-_TOGETHER_BYTES = 64 << 10
-"""Of small batches that become one: a target that takes less finds it too large, and it is divided
-again."""
 _DRAIN_S = 0.005
 _IDENTITY_S = 5.0
 
@@ -64,8 +55,9 @@ class Pipeline:
         self._epochs = TargetEpochs(self._target, self._unseen, self._saw, self._failed)
         self._appender: Appender | None = None
         self._identities: dict[TopicPartition, ProducerIdentity] = {}
-        self._alone: dict[TopicPartition, SourceRecord] = {}
-        """The record of each partition that was sent by itself last."""
+        self._passing = Passing(
+            state, self._loop, self._verifier, append=self._append, rewind=self.reader.rewind
+        )
 
     # Begin and end.
 
@@ -184,9 +176,7 @@ class Pipeline:
                 return
             try:
                 found = judged(batches, start=window.position, aborted=aborted)
-                for ones in coalesced(found):
-                    if not self._pass_all(window, ones, held, suspects):
-                        break
+                self._passing.take(window, found, held, suspects)
             except UnreadableBatch as error:
                 state.problem(at, Fatal(f"could not read {at} of {self._source.name}: {error}"))
             finally:
@@ -197,103 +187,9 @@ class Pipeline:
         if self._appender is not None:
             self._appender.flush()
 
-    def _pass_all(
-        self,
-        window: BatchWindow,
-        ones: Sequence[Judged],
-        held: HeldResponse,
-        suspects: OneAtATime | None,
-    ) -> bool:
-        """Whether what follows them may be passed, too."""
-        # What is read back has to be as it was.
-        alone = int(self._verifier.due) if suspects is None else len(ones)
-        if self._verifier.compares_all:
-            alone = len(ones)
-        if not self._pass_each(window, ones[:alone], held, suspects):
-            return False
-        rest = ones[alone:]
-        if len(rest) > 1 and self._pass_as_one(window, rest):
-            return window.at not in self._state.problems
-        return self._pass_each(window, rest, held, suspects)
-
-    def _pass_each(
-        self,
-        window: BatchWindow,
-        ones: Sequence[Judged],
-        held: HeldResponse,
-        suspects: OneAtATime | None,
-    ) -> bool:
-        for one in ones:
-            self._pass(window, one, held, suspects)
-            # It may fail at once; then what follows it would count as all there is.
-            if window.at in self._state.problems or (suspects is not None and suspects.waiting):
-                return False
-        return True
-
-    def _pass_as_one(self, window: BatchWindow, ones: Sequence[Judged]) -> bool:
-        """Whether it is done: else one of them is damaged, and those before it are not."""
-        batches = [one.batch for one in ones]
-        try:
-            made = rebuilt(
-                batches, start=window.position, release=_nothing, most_bytes=_TOGETHER_BYTES
-            )
-        except (CorruptBatch, UnreadableBatch):
-            return False
-        for outgoing in made:
-            self._send(window, outgoing)
-        for batch in batches:
-            self._count_rebuilt(batch, Why.SMALL)
-        return True
-
-    def _pass(
-        self, window: BatchWindow, one: Judged, held: HeldResponse, suspects: OneAtATime | None
-    ) -> None:
-        batch, position = one.batch, window.position
-        next_offset = batch.last_offset + 1
-        epoch = batch.leader_epoch if batch.magic == 2 else -1
-        if one.passage is Passage.SKIP:
-            window.passed(next_offset, epoch)
-        elif suspects is not None and suspects.concerns(position, next_offset):
-            few = suspects.together
-            suspects.put(rebuilt([batch], start=position, release=_nothing, most_records=few))
-            if not suspects.waiting:
-                window.passed(next_offset, epoch)
-            self._send_suspects(window, suspects)
-            self._count_rebuilt(batch, Why.REFUSED)
-        elif one.passage is Passage.COPY:
-            held.use()
-            self._send(window, Outgoing(batch, next_offset, held.release))
-            self._state.copied.batches_copied += 1
-            self._state.copied.bytes_copied += len(batch.data)
-        else:
-            for outgoing in rebuilt([batch], start=position, release=_nothing):
-                self._send(window, outgoing)
-            window.passed(next_offset, epoch)
-            assert one.why is not None
-            self._count_rebuilt(batch, one.why)
-
-    def _count_rebuilt(self, batch: Batch, why: Why) -> None:
-        copied = self._state.copied
-        copied.batches_rebuilt += 1
-        copied.bytes_rebuilt += len(batch.data)
-        copied.rebuilt[why] = copied.rebuilt.get(why, 0) + 1
-        copied.rebuilt_bytes[why] = copied.rebuilt_bytes.get(why, 0) + len(batch.data)
-
-    def _send(self, window: BatchWindow, outgoing: Outgoing) -> None:
+    def _append(self, at: TopicPartition, outgoing: Outgoing) -> None:
         assert self._appender is not None
-        if not window.in_flight:
-            self._state.waiting_since_s[window.at] = self._loop.now_s()
-        window.sent(outgoing)
-        self._state.handed += outgoing.records
-        self._appender.append(window.target, outgoing)
-
-    def _send_suspects(self, window: BatchWindow, suspects: OneAtATime) -> None:
-        """The next of them, once all before it are acknowledged."""
-        if not window.in_flight and (outgoing := suspects.next()) is not None:
-            if outgoing.records == 1:
-                self._alone[window.at] = _source_record(outgoing)
-            self._send(window, outgoing)
-            self.reader.rewind(window.at, window.position)
+        self._appender.append(at, outgoing)
 
     # What the appender reports.
 
@@ -314,7 +210,7 @@ class Pipeline:
                 state.waiting_since_s.pop(window.at, None)
                 suspects = state.suspects.get(window.at)
                 if suspects is not None and suspects.waiting and state.wanted(window.at):
-                    self._send_suspects(window, suspects)
+                    self._passing.send_suspects(window, suspects)
                     self._loop.call_later(0.0, self.taken)
         self.reader.wake()
 
@@ -348,7 +244,7 @@ class Pipeline:
 
     def _explained(self, at: TopicPartition, error: HeadraceError) -> HeadraceError:
         if isinstance(error, BatchRefused):
-            record = self._alone.get(at)
+            record = self._passing.alone.get(at)
             if record is not None and error.offsets != range(record.offset, record.offset + 1):
                 record = None
             return RecordRefused(at, error.offsets, error.code, str(error), record)
@@ -358,14 +254,3 @@ class Pipeline:
                 return Fatal(str(error))
             self._resources.corrupt[at] = error.offset
         return error
-
-
-def _source_record(outgoing: Outgoing) -> SourceRecord:
-    record = decoded(next(stored_records(outgoing.batch)))
-    return SourceRecord(
-        outgoing.first_offset, record.timestamp_ms, record.key, record.value, list(record.headers)
-    )
-
-
-def _nothing() -> None:
-    """The new batch has memory of its own."""

@@ -706,7 +706,7 @@ def test_a_lane_that_is_closed_reads_nothing_back_any_more(
     lane.open({ZERO: START})
     source.append(b"a")
     source.append(b"b")
-    lanes.until(lambda: target.reads and lane.state()[ZERO].acknowledged)
+    lanes.until(lambda: target.reads and lane.state()[ZERO].acknowledged == 2)
     lane.close()
     answer.set()
     lanes.until(lambda: sum(lanes.copied.verified.values()) == 2)
