@@ -1,5 +1,6 @@
 """Faults that ``headrace verify`` injects on one machine: the drivers of a run, and brokers."""
 
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def test_a_broker_is_killed_and_started_and_what_comes_after_has_arrived(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    with Sandbox.start("broken", [ClusterPlan("west")], detached=True) as sandbox:
+    with closing(Sandbox.start("broken", [ClusterPlan("west")], detached=True)) as sandbox:
         west = sandbox.cluster("west")
         (broker,) = west.brokers
         topic = make_topic(spec(west), unique("hit"), 2)
