@@ -7,10 +7,8 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
-import confluent_kafka
 import pytest
-from confluent_kafka.admin import AdminClient
-from support.records import Record, make_topic, numbered, produce, read, unique
+from support.records import Record, delete_records, make_topic, numbered, produce, read, unique
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.api.flow import BatchVerification
@@ -362,12 +360,7 @@ def test_what_was_deleted_on_the_target_is_not_verified(
     copy = Copy(cluster)
     batches = copy.fetched(source)
     count = append_all(copy, target, batches)
-    before = {
-        confluent_kafka.TopicPartition(target, partition, found[-1].base_offset)
-        for partition, found in batches.items()
-    }
-    client = AdminClient({"bootstrap.servers": access.spec.bootstrap_servers})
-    for deleted in client.delete_records(list(before)).values():
-        deleted.result(WITHIN_S)
+    last = {partition: found[-1].base_offset for partition, found in batches.items()}
+    delete_records(access, target, last)
     found = ReadBack(copy).of(target, batches)
     assert found == {"NotRead": count - len(batches), "Same": len(batches)}

@@ -252,7 +252,7 @@ def test_a_truncated_source_is_reported_with_the_exact_range(
     with FlowRun(tmp_path, [flow], "--until-caught-up") as run:
         assert run.end(60) == 0, run.output
     produce(spec(east), topic, numbered(100, 1, first=100))
-    delete_records(spec(east), topic, 150)
+    delete_records(spec(east), topic, {0: 150})
 
     with FlowRun(tmp_path, [flow]) as run:
         lost = wait_until(lambda: run.condition("DataLossDetected").get("message"), within_s=60)

@@ -54,7 +54,7 @@ def test_retention_that_was_faster_than_the_flow(
         assert run.end(60) == 0, run.output
     produce(spec(east), lost, NEW)
     produce(spec(east), other, NEW)
-    delete_records(spec(east), lost, 120)
+    delete_records(spec(east), lost, {0: 120})
 
     with FlowRun(tmp_path, [flow]) as run:
         (loss,) = wait_until(partial(losses, run), within_s=60)

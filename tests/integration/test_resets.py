@@ -41,7 +41,7 @@ def test_the_runbook_s_remedy_for_a_loss(
     with FlowRun(tmp_path, [flow], "--until-caught-up") as run:
         assert run.end(60) == 0, run.output
     produce(spec(east), lost, NEW)
-    delete_records(spec(east), lost, 120)
+    delete_records(spec(east), lost, {0: 120})
 
     def copies(topic: str) -> Any:
         return read(spec(west), f"east.{topic}").get(0)

@@ -52,11 +52,12 @@ def make_topic(cluster: ClusterAccess, name: str, partitions: int, **config: str
     return name
 
 
-def delete_records(cluster: ClusterAccess, topic: str, before: int) -> None:
-    """Of partition 0, what lies before that offset: its head is gone, as retention leaves it."""
+def delete_records(cluster: ClusterAccess, topic: str, before: Mapping[int, int]) -> None:
+    """What lies before these offsets, by partition: the head is gone, as retention leaves it."""
     client = AdminClient({"bootstrap.servers": cluster.spec.bootstrap_servers})
-    (deleted,) = client.delete_records([confluent_kafka.TopicPartition(topic, 0, before)]).values()
-    deleted.result(20)
+    places = [confluent_kafka.TopicPartition(topic, number, at) for number, at in before.items()]
+    for deleted in client.delete_records(places).values():
+        deleted.result(20)
 
 
 def set_topic(cluster: ClusterAccess, topic: str, name: str, value: str) -> None:

@@ -12,10 +12,8 @@ from itertools import pairwise
 
 
 def attribute_docstrings(cls: type) -> dict[str, str]:
-    """By name of the field, those that it inherits included.
-
-    Raises ``OSError`` where the source is not installed.
-    """
+    """By name of the field, those that it inherits included; none where the source is not
+    installed."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if base.__module__.startswith("headrace."):
@@ -24,7 +22,11 @@ def attribute_docstrings(cls: type) -> dict[str, str]:
 
 
 def _below_fields(cls: type) -> Iterator[tuple[str, str]]:
-    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    try:
+        source = inspect.getsource(cls)
+    except OSError:
+        return
+    (definition,) = ast.parse(textwrap.dedent(source)).body
     assert isinstance(definition, ast.ClassDef)
     for field, below in pairwise(definition.body):
         match field, below:

@@ -81,7 +81,7 @@ class OffsetSyncWriter:
             self._failed(str(error))
 
     def close(self) -> None:
-        """Send what is left, for half a second at most."""
+        """Send what is left, for half a second at most once the topic is there."""
         if self._waiting and not self.ready:  # of a driver that ends right after its start
             with suppress(HeadraceError):
                 self.prepare()

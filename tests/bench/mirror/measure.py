@@ -34,7 +34,7 @@ def measured(subject: Subject, sandbox: Sandbox, alias: str, workload: Workload)
         grown_s = time.monotonic()
         while True:
             now = time.monotonic()
-            records = _records(admin, topic)
+            records = records_in(admin, topic)
             if not samples or records > samples[-1].records:
                 samples.append(Sample(now, records, *used(process)))
                 grown_s = now
@@ -49,8 +49,9 @@ def measured(subject: Subject, sandbox: Sandbox, alias: str, workload: Workload)
     return catch_up(samples, workload.records, workload.value_bytes)
 
 
-def _records(admin: Admin, topic: str) -> int:
-    """Markers of the fence count, one a partition: a hundred-thousandth."""
+def records_in(admin: Admin, topic: str) -> int:
+    """0 while it is not there. Markers of the fence count, one a partition: a hundred-thousandth
+    of a workload."""
     if topic not in admin.topics():
         return 0
     ats = [TopicPartition(topic, number) for number in range(PARTITIONS)]

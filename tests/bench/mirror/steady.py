@@ -9,17 +9,17 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import inf
 
 import psutil
-from bench.mirror.measure import access, used
+from bench.mirror.measure import access, records_in, used
 from bench.mirror.subjects import Subject, running
 from bench.mirror.workloads import PARTITIONS
 
 from headrace.api import ClusterAccess, TopicPartition
-from headrace.errors import GaveUp, HeadraceError
+from headrace.errors import GaveUp
 from headrace.kafka import Admin, Position, assign, make_consumer, make_producer
 from headrace.sandbox import Sandbox
 
@@ -58,25 +58,31 @@ def steady(subject: Subject, sandbox: Sandbox, alias: str, rate: int) -> Steady:
         process = stack.enter_context(running(subject, sandbox, alias, topic))
         sent = stack.enter_context(_sending(source, topic, rate))
         at_source = stack.enter_context(_arrivals(source, topic))
-        _wait_for(access(sandbox, "west"), f"{alias}.{topic}", subject)
+        admin = Admin(access(sandbox, "west"))
+        _wait_until(
+            lambda: records_in(admin, f"{alias}.{topic}") > 0, f"{subject.name} copied nothing"
+        )
         at_target = stack.enter_context(_arrivals(access(sandbox, "west"), f"{alias}.{topic}"))
         time.sleep(_WARM_S)
-        first, cpu_s, _ = len(sent), *used(process)
+        first, cpu_s = sent(), used(process)[0]
         time.sleep(_MEASURED_S)
-        last, spent_s = len(sent), used(process)[0] - cpu_s
-        _all_of(at_target, range(first, last), subject)
+        last, spent_s = sent(), used(process)[0] - cpu_s
+        _wait_until(
+            lambda: all(number in at_target for number in range(first, last)),
+            f"{subject.name} did not copy all of {last - first:,} records",
+        )
         shares = sorted(at_target[n] - at_source[n] for n in range(first, last))
         if subject.mover:
             _driver(process).kill()
         else:
             process.kill()
-        killed_s, killed = time.monotonic(), len(sent)
+        killed_s, killed = time.monotonic(), sent()
         if not subject.mover:  # it has no other process that starts it again
             stack.enter_context(running(subject, sandbox, alias, topic))
         back_s = inf
         while back_s == inf and time.monotonic() < killed_s + _KILLED_S:
             time.sleep(0.1)
-            back_s = min((at_target.get(n, inf) for n in range(killed, len(sent))), default=inf)
+            back_s = min((at_target.get(n, inf) for n in range(killed, sent())), default=inf)
     p50_ms, p99_ms, p999_ms = (1000 * shares[int(part * len(shares))] for part in _PARTS)
     return Steady(
         p50_ms,
@@ -99,24 +105,25 @@ def rows(figures: Mapping[str, Steady]) -> str:
 
 
 @contextmanager
-def _sending(source: ClusterAccess, topic: str, rate: int) -> Iterator[list[float]]:
-    """The moments at which the records were sent, by their numbers."""
+def _sending(source: ClusterAccess, topic: str, rate: int) -> Iterator[Callable[[], int]]:
+    """How many records were sent: the number of the next one."""
     # Without idempotence, which polls without a rest where more than five partitions have records.
     producer = make_producer(source, {"enable.idempotence": False, "linger.ms": 5})
-    sent: list[float] = []
+    number = 0
     stop = threading.Event()
 
     def send() -> None:
+        nonlocal number
         began_s = time.monotonic()
         while not stop.is_set():
-            while len(sent) < (time.monotonic() - began_s) * rate:
-                value = _HEAD.pack(len(sent)).ljust(_VALUE_BYTES, b"x")
-                producer.produce(topic, value, partition=len(sent) % PARTITIONS)
-                sent.append(time.monotonic())
+            while number < (time.monotonic() - began_s) * rate:
+                value = _HEAD.pack(number).ljust(_VALUE_BYTES, b"x")
+                producer.produce(topic, value, partition=number % PARTITIONS)
+                number += 1
             producer.poll(0.001)
 
     with _thread(send, stop):
-        yield sent
+        yield lambda: number
     producer.flush(10)
 
 
@@ -153,24 +160,11 @@ def _thread(run: Callable[[], None], stop: threading.Event) -> Iterator[None]:
         thread.join()
 
 
-def _wait_for(target: ClusterAccess, topic: str, subject: Subject) -> None:
-    """Until something is in the topic."""
-    admin = Admin(target)
-    ats = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+def _wait_until(done: Callable[[], bool], otherwise: str) -> None:
     deadline = time.monotonic() + _START_S
-    while time.monotonic() < deadline:
-        with suppress(HeadraceError):  # just made
-            if topic in admin.topics() and all(admin.offsets(ats, Position.LATEST).values()):
-                return
-        time.sleep(0.2)
-    raise GaveUp(f"{subject.name} copied nothing within {_START_S:.0f} s")
-
-
-def _all_of(arrived: Mapping[int, float], numbers: range, subject: Subject) -> None:
-    deadline = time.monotonic() + _START_S
-    while missing := sum(number not in arrived for number in numbers):
+    while not done():
         if time.monotonic() > deadline:
-            raise GaveUp(f"{subject.name} did not copy {missing:,} of {len(numbers):,} records")
+            raise GaveUp(f"{otherwise} within {_START_S:.0f} s")
         time.sleep(0.1)
 
 

@@ -20,10 +20,11 @@ def coalesced(batches: Iterable[Judged]) -> Iterator[Sequence[Judged]]:
     waiting: list[Judged] = []
     try:
         for one in batches:
-            if waiting and not (_is_small(one) and _epoch(one) == _epoch(waiting[0])):
+            small, epoch = _is_small(one), one.batch.leader_epoch
+            if waiting and not (small and epoch == waiting[0].batch.leader_epoch):
                 yield waiting
                 waiting = []
-            if _is_small(one):
+            if small:
                 waiting.append(one)
             else:
                 yield [one]
@@ -43,7 +44,3 @@ def _is_small(one: Judged) -> bool:
         and batch.record_count <= _RECORDS
         and batch.payload_bytes <= _BYTES
     )
-
-
-def _epoch(one: Judged) -> int:
-    return one.batch.leader_epoch
