@@ -3,7 +3,7 @@
 import subprocess
 from abc import abstractmethod
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from signal import Signals
 from typing import Any, Literal
@@ -97,6 +97,13 @@ class Cluster(Kubectl):
                 self.in_node("iptables", "-w", "-t", "mangle", "-A", *rule)
                 rules.callback(self.in_node, "iptables", "-w", "-t", "mangle", "-D", *rule)
             yield
+
+    @abstractmethod
+    def enforcing_policies(self) -> AbstractContextManager[None]:
+        """NetworkPolicies are in force while the ``with`` block lasts; a new pod's a second late.
+
+        Established connections last. A policy of kind's own network is always in force.
+        """
 
     # Where commands run.
 

@@ -1,6 +1,8 @@
 """The cluster of the end-to-end tests does what a cluster does, and fails as one fails."""
 
 from collections.abc import Callable
+from functools import partial
+from operator import eq
 from pathlib import Path
 from signal import Signals
 from typing import Any
@@ -197,6 +199,32 @@ def test_a_partition_is_between_two_and_heals(web: Web) -> None:
         assert web.fetch("client", f"http://{other}:8080") == "other"
         assert web.fetch("other", f"http://{server}:8080") == "server"
     assert web.fetch("client", f"http://{server}:8080") == "server"
+
+
+def test_policies_are_enforced(web: Web, wait_until: WaitUntil) -> None:
+    """With a default of nothing: who may go out there, and who may come in."""
+    server, client = web.serve("server"), web.serve("client")
+    web.serve("other")
+    url = f"http://{server}:8080"
+    from_client = {"from": [{"podSelector": {"matchLabels": {"app": "client"}}}]}
+    may_go = {"matchLabels": {"may": "go"}}
+    with web.cluster.enforcing_policies():
+        web.apply(
+            policy("deny", policyTypes=["Ingress", "Egress"]),
+            policy("in", podSelector={"matchLabels": {"app": "server"}}, ingress=[from_client]),
+            policy("out", podSelector=may_go, policyTypes=["Egress"], egress=[{}]),
+        )
+        web.kubectl("label", "pod/other", "may=go")
+        wait_until(lambda: web.reaches("client", url), within_s=30, until=partial(eq, False))
+        web.kubectl("label", "pod/client", "may=go")
+        wait_until(lambda: web.reaches("client", url), within_s=30)
+        assert not web.reaches("other", url), "it may go out, and not in there"
+        assert not web.reaches("server", f"http://{client}:8080"), "it may not go out"
+
+
+def policy(name: str, **spec: Any) -> dict[str, Any]:
+    kind = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy"}
+    return {**kind, "metadata": {"name": name}, "spec": {"podSelector": {}, **spec}}
 
 
 def test_some_packets_are_lost(web: Web, wait_until: WaitUntil) -> None:

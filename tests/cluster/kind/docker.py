@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
 from pathlib import Path
 from signal import Signals
@@ -81,6 +81,9 @@ class Kind(Cluster):
         if part == "kubelet":
             self.in_node("systemctl", "start", "kubelet")
         self._wait_until_ready()
+
+    def enforcing_policies(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     @property
     def network(self) -> Path:

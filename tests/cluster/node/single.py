@@ -5,7 +5,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from signal import Signals
@@ -15,6 +15,7 @@ from cluster.build import CLUSTER, NODE, PAUSE, cluster_binary
 from cluster.component import Daemon
 from cluster.node.cell import in_cell, make_cell, remove_cell
 from cluster.node.components import components
+from cluster.node.enforcement import enforcement
 from cluster.node.files import PAUSE_IMAGE, write_files
 from cluster.node.layout import ADMIN, NETWORK, RUNTIME, WHOLE
 from cluster.node.packages import have_packages, plugin_folder
@@ -102,6 +103,9 @@ class SingleNode(Cluster):
 
     def start(self, part: Part) -> None:
         self._daemon(part).start()
+
+    def enforcing_policies(self) -> AbstractContextManager[None]:
+        return enforcement(self)
 
     @property
     def network(self) -> Path:
