@@ -177,7 +177,7 @@ def compare(spark: SparkSession, run: Run, manifest: LoadManifest, phases: Phase
             **{_FIELDS[kind]: total for kind, total in counted.items()},
         ),
         examples=shown,
-        shares=tuple(sorted(shares, key=lambda share: -share.count)[:MAX_SHARES]),
+        shares=tuple(sorted(shares, key=_rank)[:MAX_SHARES]),
         read_until_ms=read_until_ms,
         open_sentinels=open_sentinels,
         contradictions=contradictions,
@@ -188,6 +188,11 @@ def compare(spark: SparkSession, run: Run, manifest: LoadManifest, phases: Phase
             ).collect()[0][0],
         },
     )
+
+
+def _rank(share: Share) -> tuple[int, str, str, int]:
+    """The largest first, then by place."""
+    return -share.count, share.kind, share.topic, share.partition or 0
 
 
 def _contradictions(

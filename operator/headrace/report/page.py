@@ -8,6 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from headrace.mirror_test import Counts, Kind, Result, allowed_counts
 from headrace.report import plots
+from headrace.report.drawing import Drawing
 
 _GLOSSES = {
     Kind.MISSING: "acknowledged by the source, not on the target",
@@ -107,9 +108,9 @@ def _allowed(result: Result) -> list[tuple[str, str]]:
     return found
 
 
-def _drawings(result: Result) -> dict[str, str]:
-    """SVG by title."""
-    drawings = {}
+def _drawings(result: Result) -> dict[str, Drawing]:
+    """By title."""
+    drawings: dict[str, Drawing] = {}
     if result.points and result.started_ms is not None:
         over_time = (result.points, result.faults, result.started_ms)
         drawings["Throughput"] = plots.throughput(*over_time)

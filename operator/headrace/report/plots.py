@@ -1,95 +1,50 @@
-"""The plots of a report, as inline SVG in the page's own colours.
+"""The plots of a report: throughput, messages on the way and latency over time; all latencies."""
 
-Matplotlib draws with stand-in colours; they become CSS variables, so that a plot follows the page
-into dark mode and onto paper. Text stays text, in the page's font.
-"""
+from collections.abc import Sequence
 
-import io
-import re
-from collections.abc import Callable, Sequence
-from typing import Any
-
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogFormatter, MaxNLocator
 
 from headrace.mirror_test import Fault, Latency, Point
+from headrace.report.drawing import FAULT, INK, SEEN, SENT, SOFT, WARM, Drawing, drawn
 
-_STAND_INS = {
-    "#010101": "var(--ink)",
-    "#020202": "var(--faint)",
-    "#030303": "var(--sent)",
-    "#040404": "var(--seen)",
-    "#050505": "var(--warm)",
-    "#060606": "var(--fault)",
-    "#070707": "var(--soft)",
-}
-_INK, _FAINT, _SENT, _SEEN, _WARM, _FAULT, _SOFT = _STAND_INS
-
-_STYLE: dict[Any, object] = {  # keys are a Literal of hundreds of names
-    "svg.fonttype": "none",
-    "font.size": 9.5,
-    "axes.edgecolor": _FAINT,
-    "axes.labelcolor": _INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.xmargin": 0.01,
-    "grid.color": _FAINT,
-    "grid.linewidth": 0.6,
-    "grid.alpha": 0.6,
-    "text.color": _INK,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-    "xtick.minor.size": 0,
-    "ytick.minor.size": 0,
-    "legend.frameon": False,
-    "lines.linewidth": 1.6,
-    "lines.solid_joinstyle": "round",
-}
-_WIDTH_IN, _HEIGHT_IN = 9.2, 2.5
-_AXES = (0.085, 0.19, 0.905, 0.69)
-"""Left, bottom, width, height: the same for all, so that their time axes lie in line."""
+_MIDDLE = 0.5
 
 
-def throughput(points: Sequence[Point], faults: Sequence[Fault], started_ms: int) -> str:
+def throughput(points: Sequence[Point], faults: Sequence[Fault], started_ms: int) -> Drawing:
     """Messages a second: acknowledged on the source, visible on the target."""
 
     def draw(axes: Axes) -> None:
         at = [p.at_seconds for p in points]
         sent = [p.acknowledged_per_second for p in points]
-        axes.fill_between(at, sent, color=_SENT, alpha=0.15, linewidth=0)
-        axes.plot(at, sent, color=_SENT, label="acknowledged on the source")
+        axes.fill_between(at, sent, color=SENT, alpha=0.15, linewidth=0)
+        axes.plot(at, sent, color=SENT, label="acknowledged on the source")
         axes.plot(
-            at, [p.visible_per_second for p in points], color=_SEEN, label="visible on the target"
+            at, [p.visible_per_second for p in points], color=SEEN, label="visible on the target"
         )
         _whole_from_zero(axes)
         _over_time(axes, points, faults, started_ms)
         axes.set_ylabel("messages/s")
 
-    return _svg("Throughput over time", draw)
+    return drawn("Throughput over time", draw)
 
 
-def backlog(points: Sequence[Point], faults: Sequence[Fault], started_ms: int) -> str:
+def backlog(points: Sequence[Point], faults: Sequence[Fault], started_ms: int) -> Drawing:
     """Messages acknowledged on the source and not yet visible on the target."""
 
     def draw(axes: Axes) -> None:
         at, behind = [p.at_seconds for p in points], [p.behind for p in points]
-        axes.fill_between(at, behind, color=_WARM, alpha=0.2, linewidth=0)
-        axes.plot(at, behind, color=_WARM)
+        axes.fill_between(at, behind, color=WARM, alpha=0.2, linewidth=0)
+        axes.plot(at, behind, color=WARM)
         _whole_from_zero(axes)
         _over_time(axes, points, faults, started_ms)
         axes.set_ylabel("messages")
 
-    return _svg("Messages on their way over time", draw)
+    return drawn("Messages on their way over time", draw)
 
 
-def latency_over_time(points: Sequence[Point], faults: Sequence[Fault], started_ms: int) -> str:
+def latency_over_time(points: Sequence[Point], faults: Sequence[Fault], started_ms: int) -> Drawing:
     """Latency of what became visible in each second."""
 
     def draw(axes: Axes) -> None:
@@ -97,15 +52,15 @@ def latency_over_time(points: Sequence[Point], faults: Sequence[Fault], started_
         at = [p.at_seconds for p in seen]
         # 0 ms has no place on a logarithmic axis; the clock's grain is 1 ms anyway.
         for label, color, values in (
-            ("max", _SOFT, [max(p.max_ms or 0, 1) for p in seen]),
-            ("p99", _WARM, [max(p.p99_ms or 0, 1) for p in seen]),
-            ("p50", _SEEN, [max(p.p50_ms or 0, 1) for p in seen]),
+            ("max", SOFT, [max(p.max_ms or 0, 1) for p in seen]),
+            ("p99", WARM, [max(p.p99_ms or 0, 1) for p in seen]),
+            ("p50", SEEN, [max(p.p50_ms or 0, 1) for p in seen]),
         ):
             axes.plot(at, values, color=color, label=label, marker=".", markersize=3)
         own = [p for p in points if p.own_p99_ms is not None]
         for label, color, values in (
-            ("own share, p99", _WARM, [max(p.own_p99_ms or 0, 1) for p in own]),
-            ("own share, p50", _SEEN, [max(p.own_p50_ms or 0, 1) for p in own]),
+            ("own share, p99", WARM, [max(p.own_p99_ms or 0, 1) for p in own]),
+            ("own share, p50", SEEN, [max(p.own_p50_ms or 0, 1) for p in own]),
         ):
             if own:
                 axes.plot(
@@ -116,10 +71,10 @@ def latency_over_time(points: Sequence[Point], faults: Sequence[Fault], started_
         _over_time(axes, points, faults, started_ms)
         axes.set_ylabel("latency")
 
-    return _svg("Latency over time", draw)
+    return drawn("Latency over time", draw)
 
 
-def histogram(latency: Latency) -> str:
+def histogram(latency: Latency) -> Drawing:
     """How many messages took how long."""
 
     def draw(axes: Axes) -> None:
@@ -128,18 +83,18 @@ def histogram(latency: Latency) -> str:
         widths = [_bin_end(low) - max(low, 0.5) for low, _ in latency.histogram]
         # By millisecond: bins grow with the latency, and must not look fuller for that.
         counts = [count / w for (_, count), w in zip(latency.histogram, widths, strict=True)]
-        axes.bar(lows, counts, widths, align="edge", color=_SEEN, alpha=0.75, linewidth=0)
+        axes.bar(lows, counts, widths, align="edge", color=SEEN, alpha=0.75, linewidth=0)
         axes.set_xscale("log")
         axes.set_yscale("log")
-        for label, value, side in (("p50", latency.p50, "right"), ("p99", latency.p99, "left")):
-            axes.axvline(max(value, 0.5), color=_INK, linewidth=0.9, linestyle=(0, (2, 3)))
-            _mark(axes, max(value, 0.5), label, _INK, side)
+        for label, value in (("p50", latency.p50), ("p99", latency.p99)):
+            axes.axvline(max(value, 0.5), color=INK, linewidth=0.9, linestyle=(0, (2, 3)))
+            _mark(axes, max(value, 0.5), label, INK)
         _durations(axes.xaxis)
         axes.yaxis.set_major_formatter(FuncFormatter(_rate))
         axes.set_xlabel("latency")
         axes.set_ylabel("messages a ms")
 
-    return _svg("Latency of all messages", draw)
+    return drawn("Latency of all messages", draw)
 
 
 class _Durations(LogFormatter):
@@ -177,26 +132,25 @@ def _over_time(
         if fault.at_ms is None:
             continue
         at = (fault.at_ms - started_ms) / 1000
-        axes.axvline(at, color=_FAULT, linewidth=1.2)
+        axes.axvline(at, color=FAULT, linewidth=1.2)
         if fault.recovery_seconds is not None:
             since = at + (fault.step.seconds or 0)
             axes.axvspan(
-                since, since + fault.recovery_seconds, color=_FAULT, alpha=0.12, linewidth=0
+                since, since + fault.recovery_seconds, color=FAULT, alpha=0.12, linewidth=0
             )
-        _mark(axes, at, fault.step.action, _FAULT, "left")
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=5, borderaxespad=0.2)
+        _mark(axes, at, fault.step.action, FAULT)
 
 
-def _mark(axes: Axes, at: float, text: str, color: str, side: str) -> None:
-    """A word at the upper end of an upright line; its ``side`` is at the line."""
+def _mark(axes: Axes, at: float, text: str, color: str) -> None:
+    """A word at the upper end of an upright line, on the side where there is more room."""
+    across, _ = (axes.transData - axes.transAxes).transform((at, 1))
     axes.annotate(
         text,
         (at, 1),
         xycoords=("data", "axes fraction"),
-        xytext=(4 if side == "left" else -4, -2),
+        xytext=(4 if across < _MIDDLE else -4, -2),
         textcoords="offset points",
-        ha=side,
+        ha="left" if across < _MIDDLE else "right",
         va="top",
         color=color,
     )
@@ -212,20 +166,3 @@ def _duration(milliseconds: float, _: int | None = None) -> str:
     if milliseconds < 1_000:
         return f"{milliseconds:g} ms"
     return f"{milliseconds / 1_000:g} s"
-
-
-def _svg(title: str, draw: Callable[[Axes], None]) -> str:
-    # A constant salt: the same result gives the same page, byte for byte.
-    with rc_context({**_STYLE, "svg.hashsalt": title}):
-        figure = Figure(figsize=(_WIDTH_IN, _HEIGHT_IN))
-        draw(figure.add_axes(_AXES))
-        drawn = io.StringIO()
-        figure.savefig(drawn, format="svg", transparent=True, metadata={"Date": None})
-    svg = drawn.getvalue()
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    box = re.search(r'viewBox="[^"]*"', svg)
-    opening = f'<svg {box[0] if box else ""} role="img" aria-label="{title}">'
-    svg = re.sub(r"<svg [^>]*>", opening, svg, count=1)
-    svg = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", svg)
-    return re.sub("|".join(_STAND_INS), lambda found: _STAND_INS[found[0]], svg)

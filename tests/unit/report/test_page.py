@@ -156,13 +156,46 @@ def test_it_needs_nothing_but_itself(html: str) -> None:
 
 def test_plots_are_drawings_in_the_colours_of_the_page(html: str) -> None:
     drawings = re.findall(r"<svg.*?</svg>", html, flags=re.DOTALL)
-    assert len(drawings) == 4
+    assert len(drawings) == 8, "four, each for two widths"
     for drawing in drawings:
         spaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
         ElementTree.fromstring(drawing.replace("<svg ", f"<svg {spaces} ", 1))
         assert "var(--" in drawing
         assert not re.search(r"#0\d0\d0\d", drawing)
-    assert "KillDriver" in drawings[0], "the fault is on the time axis"
+    assert all("KillDriver" in drawing for drawing in drawings[:2]), "on the time axis"
+
+
+def test_what_a_drawing_names_is_its_own(html: str) -> None:
+    """One of the two widths is not shown, and what lies in it cannot be used from outside."""
+    drawings = re.findall(r"<svg.*?</svg>", html, flags=re.DOTALL)
+    for drawing in drawings:
+        names = set(re.findall(r'(?:url\(|xlink:href=")#([^")]+)', drawing))
+        assert names
+        assert names <= set(re.findall(r'\bid="([^"]+)"', drawing))
+        for other in drawings:
+            if other is not drawing:
+                assert not names & set(re.findall(r'<clipPath id="([^"]+)"', other))
+
+
+def test_on_a_phone_each_cell_has_the_name_of_its_column(html: str) -> None:
+    tables = re.findall(r'<table class="rows">(.*?)</table>', html, flags=re.DOTALL)
+    assert len(tables) == 5, "shares, two kinds of examples, faults, latencies"
+    for table in tables:
+        columns = [text_of(th) for th in re.findall(r"<th\b.*?</th>", table)]
+        cells = re.findall(r"<td\b([^>]*)>", table)
+        assert len(cells) >= len(columns)
+        for cell, column in zip(cells, columns, strict=False):
+            assert f'data-column="{column or "what"}"' in cell
+        assert all("data-column=" in cell for cell in cells)
+
+
+def test_paper_is_never_dark_and_shows_the_test(html: str) -> None:
+    style = html[html.index("<style>") : html.index("</style>")]
+    assert re.findall(r"@media ([^{]*dark[^{]*) \{", style) == [
+        "screen and (prefers-color-scheme: dark)"
+    ]
+    printed = style[style.index("@media print") :]
+    assert "details::details-content { content-visibility: visible" in printed
 
 
 def test_the_same_result_is_the_same_page(html: str) -> None:
@@ -176,7 +209,7 @@ def test_the_mirrors_own_share_has_its_row_and_its_lines() -> None:
     )
     html = page(result(own_latency_ms=own, points=points))
     assert "the mirror's own share" in html
-    assert '<td class="number">17 ms</td>' in html
+    assert "the mirror's own share 2 ms 17 ms 18 ms 19 ms" in text_of(html)
     assert "own share, p99" in html
     assert "own share" not in page(result())
 

@@ -1,9 +1,11 @@
-"""What the axes of a report's plots say when there are few messages."""
+"""What the axes of a report's plots say when there are few messages, and where names stand."""
 
 import re
 
-from headrace.mirror_test import Latency, Point
+from headrace.api import ChaosAction, ChaosStep
+from headrace.mirror_test import Fault, Latency, Point
 from headrace.report import plots
+from headrace.report.drawing import Drawing
 
 FEW = [
     Point(
@@ -19,9 +21,9 @@ FEW = [
 ]
 
 
-def words(svg: str) -> list[str]:
-    """The texts of a plot, without its label."""
-    texts = re.findall(r"<text[^>]*>(.*?)</text>", svg, flags=re.DOTALL)
+def words(drawing: Drawing) -> list[str]:
+    """The texts of a plot of both widths, without its label."""
+    texts = re.findall(r"<text[^>]*>(.*?)</text>", drawing.wide + drawing.narrow, flags=re.DOTALL)
     return [re.sub(r"<[^>]*>", "", text).strip() for text in texts]
 
 
@@ -45,3 +47,14 @@ def test_a_short_axis_of_times_is_in_milliseconds_too() -> None:
     labels = words(plots.latency_over_time(FEW, (), 0))
     assert {"20 ms", "100 ms", "600 ms"} <= set(labels)
     assert [label for label in labels if not label.isascii()] == []
+
+
+def test_the_name_of_a_fault_is_where_there_is_room() -> None:
+    """At its end the name of a late one would be outside."""
+    step = ChaosStep(action=ChaosAction.KILL_DRIVER, at_percent=50)
+    anchors = []
+    for at_ms in (100, 2_900):
+        drawing = plots.backlog(FEW, (Fault(step=step, at_ms=at_ms),), 0)
+        named = re.findall(r'<text style="([^"]*)"[^>]*>KillDriver', drawing.narrow)
+        anchors += re.findall(r"text-anchor: (\w+)", named[0]) or ["start"]
+    assert anchors == ["start", "end"]
