@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from support.flows import spec
 from support.lanes import (
     WITHIN_S,
@@ -15,11 +14,12 @@ from support.lanes import (
     lane_of,
     partitions,
     run_until_caught_up,
+    transactional,
 )
 from support.proxy import Proxy
 from support.records import make_topic, numbered, produce, read, unique
 
-from headrace.api import ClusterAccess, TopicPartition
+from headrace.api import TopicPartition
 from headrace.kafka.wire import Cluster as WireCluster
 from headrace.kafka.wire import Loop, Refused, Transactions, start
 from headrace.movers import KAFKA, Before, CopyFrom, Lane, ProgressLog, Resumed
@@ -381,13 +381,3 @@ def test_an_open_transaction_of_another_task_on_progress_hides_nothing(sandbox: 
         next_owner.read_to_end()
         assert next_owner.get(key) == stored
     frozen.abort_transaction()
-
-
-def transactional(cluster: ClusterAccess, name: str) -> Producer:
-    return Producer(
-        {
-            "bootstrap.servers": cluster.spec.bootstrap_servers,
-            "transactional.id": name,
-            "partitioner": "murmur2",
-        }
-    )

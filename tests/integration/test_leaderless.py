@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.flows import FlowRun, manifest, spec
-from support.lanes import WITHIN_S, batch_mover, lane_of, partitions, run_until_caught_up
+from support.lanes import (
+    WITHIN_S,
+    batch_mover,
+    lane_of,
+    partitions,
+    run_until_caught_up,
+    transactional,
+)
 from support.random_log import wire_client
 from support.records import make_topic, numbered, produce, read, unique
 
@@ -135,6 +142,47 @@ def test_its_writers_are_fenced_on_the_others_and_there_when_it_is_back(
         assert all("INVALID_PRODUCER_EPOCH" in one for one in problems_of(old))
 
 
+def test_records_that_were_committed_without_a_marker_are_not_aborted_by_a_fence(
+    target: Cluster, east: Cluster, wait_until: WaitUntil
+) -> None:
+    """Brokers lose the marker of a partition without a leader; the next one would drop them."""
+    topic, progress = topic_on(east, target), make_topic(spec(target), unique("progress"), 1)
+    copy = f"{east.name}.{topic}"
+    records = numbered(200, 2)
+    produce(spec(east), topic, records)
+    _, leaderless = partitions(topic, 2)
+    there = TopicPartition(copy, 1)
+    mover, name = batch_mover(east, target), unique("headrace-old")
+    writer = mover.fencing.identify(name)
+    owner = transactional(spec(target), name)  # of the same producer id
+    owner.init_transactions()
+    owner.begin_transaction()
+    for one in records:
+        owner.produce(
+            copy, one.value, one.key, one.partition,
+            timestamp=one.timestamp_ms, headers=list(one.headers),
+        )  # fmt: skip
+    assert owner.flush(WITHIN_S) == 0
+    admin = Admin(spec(target))
+    target.broker(3).kill()
+    wait_until(lambda: admin.describe([copy])[copy].leaderless, within_s=WITHIN_S)
+    owner.commit_transaction()
+    target.broker(3).start()
+
+    def ends() -> list[int]:
+        return [
+            admin.offsets([there], one)[there] for one in (Position.LAST_STABLE, Position.LATEST)
+        ]
+
+    wait_until(ends, within_s=WITHIN_S, until=lambda found: found == [0, 100])
+    own = mover.fencing.identify(unique("headrace-new"))
+    stored = Before(there, 100, 100, frozenset({writer}), progress=TopicPartition(progress, 0))
+    found = mover.fencing.resume(own, {leaderless: stored})[leaderless]
+    assert isinstance(found, Resumed)
+    assert (found.resume.outcome, found.resume.copied) == (Outcome.AGREES, 0)
+    assert read(spec(target), copy) == read(spec(east), topic)
+
+
 def problems_of(lane: Lane) -> list[str]:
     lane.run_once()
     return [str(one.error) for one in lane.problems()]
@@ -153,7 +201,7 @@ def test_a_marker_that_no_follower_has_closes_nothing(
 ) -> None:
     """The last test here: it leaves a broker dead. The follower is frozen, so that marker and
     records lie above the high watermark; then the leader is killed, and the follower leads."""
-    monkeypatch.setattr(fencing, "_READ_WITHIN_S", 1.5)
+    monkeypatch.setattr(fencing, "READ_S", 1.5)
     topic = make_topic(spec(east), unique("orders"), 1)
     copy = f"{east.name}.{topic}"
     create(target, NewTopic(copy, 1, replica_assignment=[[1, 2]], config=ONE_IN_SYNC))

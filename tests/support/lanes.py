@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from confluent_kafka import Producer
 from support.flows import spec
 
 from headrace.api import ClusterAccess, TopicPartition
@@ -70,3 +71,14 @@ def run_until_caught_up(
         return {one: state[one] for one in at if state[one].acknowledged < ends[one]}
 
     wait_until(behind, within_s=WITHIN_S, until=lambda left: not left)
+
+
+def transactional(cluster: ClusterAccess, name: str) -> Producer:
+    """Another client's producer with this transactional id."""
+    return Producer(
+        {
+            "bootstrap.servers": cluster.spec.bootstrap_servers,
+            "transactional.id": name,
+            "partitioner": "murmur2",
+        }
+    )

@@ -16,7 +16,7 @@ from headrace.api import (
     TopicPartition,
 )
 from headrace.api import Mover as MoverName
-from headrace.api.flow import Location
+from headrace.api.flow import Delivery, Location
 from headrace.clock import Clock
 from headrace.connect.contested import Contested
 from headrace.connect.handover import DriverIdentity
@@ -71,6 +71,8 @@ class FlowContext:
         self.driver = driver
         spec = flow.spec
         self.policy = policy_for(spec.policy, spec.source.alias)
+        self.exactly_once = spec.delivery is Delivery.EXACTLY_ONCE
+        """Whether owners write in transactions."""
         self._follow(flow)
         self.source_access = ClusterAccess(
             _read_in(driver.rack, spec.source), "spec.source", secrets
@@ -111,8 +113,8 @@ class FlowContext:
         return RecordMover(source, target, name, self.clients, self.clock, copies=copies)
 
     def change(self, flow: ReplicationFlow) -> None:
-        """Follow a changed spec, but not its clusters, policy and mover: those need other clients.
-        The annotation that resets partitions counts, too.
+        """Follow a changed spec, but not its clusters, policy, delivery and mover: those need other
+        clients. The annotation that resets partitions counts, too.
 
         ``flow`` is replaced only then.
         """

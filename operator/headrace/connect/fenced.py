@@ -72,6 +72,7 @@ def take_over(
             frozenset(claim.fencing),
             frozenset(claim.unfenced),
             compare=at not in moved,
+            progress=progress_partition(context, at, stored.get(at)),
         )
         for at, claim in claims.items()
         if claim.fencing and not claim.waits
@@ -177,6 +178,15 @@ def _check_owner(context: FlowContext, ownership: Ownership, at: TopicPartition)
     if stored is None or stored.owner != ownership.signature:
         who = f"{stored.owner} (epoch {stored.epoch})" if stored else "nobody"
         raise OwnershipLost(f"{who} took {at}")
+
+
+def progress_partition(
+    context: FlowContext, at: TopicPartition, stored: Progress | None
+) -> TopicPartition | None:
+    """Where it is stored, if earlier owners may have done so in their transactions."""
+    if context.exactly_once or (stored is not None and stored.in_transaction):
+        return context.progress.partition_of(context.progress_key(at))
+    return None
 
 
 def earlier_writers(

@@ -19,6 +19,7 @@ from headrace.connect.context import FlowContext
 from headrace.connect.fenced import take_over
 from headrace.connect.first_positions import first_positions
 from headrace.connect.losses import Found, find_loss, goes_on_as_new, resolve, sentence
+from headrace.connect.open_transactions import end_open_transactions
 from headrace.connect.ownership import Ownership
 from headrace.connect.starts import Restored, Start, Starts, records
 from headrace.connect.switching import failed_over
@@ -72,6 +73,7 @@ def restore(
         ids, leaderless = describe_topics(context, partitions)
         reading.result()
     reachable = partitions - leaderless.keys()
+    end_open_transactions(context, reachable)
     stored = _stored(context, reachable, records(context, ownership, settled))
     # After progress: an owner that does not know yet that it is none may go on meanwhile.
     offsets = find_offsets(context, reachable, target_epochs(stored))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from headrace.api import TopicPartition
 from headrace.connect.both_clusters import target_partition
 from headrace.connect.context import FlowContext
-from headrace.connect.fenced import earlier_writers
+from headrace.connect.fenced import earlier_writers, progress_partition
 from headrace.connect.starts import UNKNOWN
 from headrace.errors import Fatal, Retriable
 from headrace.kafka import Position
@@ -161,6 +161,7 @@ def _closed(
                 claim.target_offset,
                 frozenset(claim.fencing),
                 frozenset(claim.unfenced) if now_ms < claim.unfenced_until_ms else _NOBODY,
+                progress=progress_partition(context, at, claim),
             )
             for at, claim in claims.items()
         },

@@ -32,6 +32,7 @@ from headrace.kafka.errors import (
     words,
 )
 from headrace.kafka.internal_topic import ensure_topic
+from headrace.kafka.partitioner import partition_of
 from headrace.kafka.principal import principal_of
 from headrace.kafka.renewal import Renewal, Renewed
 from headrace.kafka.rights import Operation, Replicas, RightsAdmin, TopicRights
@@ -71,6 +72,7 @@ __all__ = [
     "in_words",
     "make_consumer",
     "make_producer",
+    "partition_of",
     "principal_of",
     "protocol",
     "read_credentials",

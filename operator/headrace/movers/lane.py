@@ -268,6 +268,14 @@ class Before(NamedTuple):
     """Producer ids of others, whom nobody can close it to; -1: some without a known one."""
     compare: bool = True
     """Whether to read what is written already; otherwise the copy resumes where it is stored."""
+    progress: TopicPartition | None = None
+    """Where its progress is stored, if writers may have done so in their transactions: it is closed
+    to them, too, and all of theirs below ``target_offset`` was committed."""
+
+    @property
+    def closed(self) -> frozenset[TopicPartition]:
+        """What is to be closed to its writers."""
+        return frozenset({self.target} | ({self.progress} if self.progress else set()))
 
 
 class Resumed(NamedTuple):
@@ -294,6 +302,13 @@ class Fencing(Protocol):
         """A new epoch: batches that carry it are refused by nobody, as long as no other follows.
 
         Raises ``Retriable``, and ``Fatal`` where the target grants no right to it.
+        """
+        ...
+
+    def end_transactions(self, transactional_ids: Set[str]) -> None:
+        """Of others: what is open is aborted. Then it is final what of theirs was committed.
+
+        Raises ``Retriable``; a right that is missing is left to ``resume``.
         """
         ...
 

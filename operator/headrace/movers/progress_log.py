@@ -18,6 +18,7 @@ from headrace.kafka import (
     Renewed,
     assign,
     ensure_topic,
+    partition_of,
     translated,
 )
 from headrace.logs import get_logger
@@ -121,6 +122,10 @@ class ProgressLog:
             if why and reset_ms <= written_ms:
                 raise Fatal(why)
             return self._table.get(key)
+
+    def partition_of(self, key: ProgressKey) -> TopicPartition:
+        """Where its records are."""
+        return TopicPartition(self.topic, partition_of(key.encode(), PARTITIONS))
 
     def entries(self) -> dict[ProgressKey, Progress]:
         """All that is stored and can be read."""

@@ -1,7 +1,7 @@
 """A take-over behind a fence: who is fenced, and what progress says meanwhile. The fence is a fake:
 tests/integration/test_fence.py has the real one."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import replace
 from typing import Any, cast
 
@@ -10,6 +10,7 @@ from support.fake_kafka import MARKER
 from support.source_tasks import COPY, P0, P1, Scene
 
 from headrace.api import ConditionType, OnDataLoss, condition
+from headrace.api.flow import Delivery
 from headrace.api.partitions import TopicPartition
 from headrace.errors import Fatal, Retriable
 from headrace.movers import Before, Resumed
@@ -28,6 +29,9 @@ class FakeFencing:
         self.before: dict[TopicPartition, Before] = {}
         self.tails: dict[TopicPartition, int] = {}
         self.meanwhile: Callable[[], None] = lambda: None
+        self.ended: set[str] = set()
+        self.commits: Callable[[], None] = lambda: None
+        """What a coordinator completes before it ends a transaction."""
         self.error: Exception | None = None
         self.put_off: dict[TopicPartition, Retriable] = {}
         self.ends: dict[TopicPartition, int | Retriable] = {}
@@ -43,6 +47,10 @@ class FakeFencing:
         self.meanwhile()
         epoch = self.epochs[transactional_id] = self.epochs.get(transactional_id, -1) + 1
         return Writer(transactional_id, hash(transactional_id) % 1000 + self.next_id, epoch)
+
+    def end_transactions(self, transactional_ids: Set[str]) -> None:
+        self.ended |= transactional_ids
+        self.commits()
 
     def epoch_ends(
         self, epochs: Mapping[TopicPartition, int]
@@ -421,3 +429,24 @@ def test_a_partition_that_cannot_be_fenced_now_delays_no_other(made: Made) -> No
     assert second.copies(1) == [b"late"]
     assert second.stored(P1).fencing == ()
     assert second.error == ""
+
+
+def test_what_an_owner_with_transactions_had_committed_is_known_before_it_is_replaced(
+    made: Made,
+) -> None:
+    """Behind the claim of the next owner it would not count: the tail would have to tell."""
+    first = made(P0)
+    first.start()
+    writer = first.stored(P0).writer
+    assert writer is not None
+    write_progress(first, P0, source_offset=3)
+    fill(first, 6)
+
+    second = made(P0, kafka=first.kafka, driver="other", delivery=Delivery.EXACTLY_ONCE)
+    fence(second).commits = lambda: write_progress(first, P0, source_offset=5)
+    second.start()
+    assert fence(second).ended == {writer.transactional_id}
+    before = fence(second).before[P0]
+    assert before.source_offset == 5
+    key = second.context.progress_key(P0)
+    assert before.progress == second.context.progress.partition_of(key)

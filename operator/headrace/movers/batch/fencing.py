@@ -5,45 +5,33 @@ refuse all that this writer sends later. It closes a partition once it is *read 
 high watermark: what a coordinator answers is a promise.
 """
 
-from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Set
 from itertools import chain
 from math import inf
-from typing import Any, TypeVar
 
 from headrace.api import ClusterAccess, TopicPartition
-from headrace.errors import Fatal, GaveUp, Retriable
-from headrace.kafka.wire import (
-    Cluster,
-    ConnectionLost,
-    Loop,
-    ProducerIdentity,
-    Refused,
-    Reply,
-    Settings,
-    Transactions,
-    epoch_ends,
-    log_ends,
-    start,
-)
+from headrace.errors import Fatal, Retriable
+from headrace.kafka.wire import Cluster, Loop, ProducerIdentity, Settings, epoch_ends
 from headrace.logs import get_logger
+from headrace.movers.batch.leftovers import commit_leftovers
+from headrace.movers.batch.marking import (
+    COORDINATOR_S,
+    LEADER_S,
+    READ_S,
+    end_transactions,
+    failed_with,
+    log_ends_of,
+    new_epoch,
+    unread_markers,
+    wait_for,
+    write_markers,
+)
 from headrace.movers.batch.tail import Tail
 from headrace.movers.lane import Before, Closed, Resumed
 from headrace.replication import Writer
 from headrace.replication.reconcile import Dropped, Marker, Outcome, Record, Stored, reconcile
 
 log = get_logger(__name__)
-
-_WITHIN_S = 15.0
-"""Of a coordinator that moves; elections take seconds."""
-_READ_WITHIN_S = 5.0
-"""From a coordinator's answer to the marker, and from one fetch to the next."""
-_ANSWERS_WITHIN_S = 5.0
-"""The leader of a partition; one that moves takes less."""
-_ROUNDS = 5
-_REPLACED = {"invalid_producer_epoch", "producer_fenced", "invalid_producer_id_mapping"}
-"""Somebody else raised the epoch meanwhile."""
-
-T = TypeVar("T")
 
 
 class MarkerFencing:
@@ -55,19 +43,24 @@ class MarkerFencing:
     def identify(self, transactional_id: str) -> Writer:
         """See ``Fencing.identify``."""
         with _Clients(self) as (loop, _, target):
-            transactions = Transactions(target, transactional_id)
-            asked = transactions.init_producer_id(timeout_s=_WITHIN_S)
-            identity = _wait(loop, asked, 2 * _WITHIN_S)
+            asked = new_epoch(target, transactional_id)
+            identity = wait_for(loop, asked, 2 * COORDINATOR_S)
             return Writer(transactional_id, identity.producer_id, identity.epoch)
+
+    def end_transactions(self, transactional_ids: Set[str]) -> None:
+        """See ``Fencing.end_transactions``."""
+        with _Clients(self) as (loop, _, target):
+            asked = end_transactions(target, transactional_ids)
+            wait_for(loop, asked, 2 * COORDINATOR_S, "end the transactions of earlier owners")
 
     def epoch_ends(
         self, epochs: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int | Retriable]:
         """See ``Fencing.epoch_ends``."""
         with _Clients(self) as (loop, _, target):
-            asked = epoch_ends(target, epochs, timeout_s=_ANSWERS_WITHIN_S)
+            asked = epoch_ends(target, epochs, timeout_s=LEADER_S)
             tried = "find where the logs of the target end"
-            answers = _wait(loop, asked, 2 * _ANSWERS_WITHIN_S, tried)
+            answers = wait_for(loop, asked, 2 * LEADER_S, tried)
         found: dict[TopicPartition, int | Retriable] = {
             at: end.end_offset for at, end in answers.found.items() if end.leader_epoch >= 0
         }
@@ -85,9 +78,9 @@ class MarkerFencing:
     ) -> dict[TopicPartition, Resumed | Retriable]:
         """See ``Fencing.resume``."""
         with _Clients(self) as (_, source, target):
-            leaderless, marked = _marked(target, own, partitions.values())
+            put_off, marked = _closed_by_markers(target, own, partitions.values())
             return {
-                at: leaderless.get(before.target)
+                at: put_off.get(before.target)
                 or _resumed(source, target, at, before, _fences(before, marked))
                 for at, before in partitions.items()
             }
@@ -97,42 +90,34 @@ class MarkerFencing:
     ) -> dict[TopicPartition, Closed | Retriable]:
         """See ``Fencing.close``."""
         with _Clients(self) as (_, _, target):
-            leaderless, marked = _marked(target, own, partitions.values())
+            put_off, marked = _closed_by_markers(target, own, partitions.values())
             return {
-                at: leaderless.get(before.target)
-                or _closed(target, before, _fences(before, marked))
+                at: put_off.get(before.target) or _closed(target, before, _fences(before, marked))
                 for at, before in partitions.items()
             }
 
 
-def _marked(
+def _closed_by_markers(
     target: Cluster, own: Writer, partitions: Collection[Before]
 ) -> tuple[dict[TopicPartition, Retriable], dict[str, ProducerIdentity]]:
-    """Let markers be written, but for the partitions that have no leader."""
-    leaderless = _leaderless(target, partitions)
+    """Let markers be written, but for the partitions that are to be tried again. Those of progress
+    are read."""
+    put_off, ends = log_ends_of(target, partitions)
+    reachable = [before for before in partitions if before.target not in put_off]
+    leftovers = commit_leftovers(target, own, reachable)
+    put_off |= wait_for(target.loop, leftovers, 4 * COORDINATOR_S)
     closing: dict[str, set[TopicPartition]] = {}
+    progress: set[TopicPartition] = set()
     for before in partitions:
-        for writer in before.writers if before.target not in leaderless else ():
-            closing.setdefault(writer.transactional_id, set()).add(before.target)
-    marked: dict[str, ProducerIdentity] = {}
-    if closing:
-        marked = _wait(target.loop, _close(target, own, closing), 4 * _WITHIN_S)
-    return leaderless, marked
-
-
-def _leaderless(target: Cluster, partitions: Iterable[Before]) -> dict[TopicPartition, Retriable]:
-    """Those whose leader does not answer: a marker for one without a leader would be lost, and its
-    transaction be pending for all the others of that writer."""
-    targets = {before.target for before in partitions if before.writers}
-    if not targets:
-        return {}
-    ends = _wait(target.loop, log_ends(target, targets, timeout_s=_ANSWERS_WITHIN_S), 10.0)
-    found = {}
-    for at, error in ends.failed.items():
-        if not isinstance(error, Retriable):
-            raise error
-        found[at] = Retriable(f"could not fence earlier writers of {at} yet: {error}")
-    return found
+        for writer in before.writers if before.target not in put_off else ():
+            closing.setdefault(writer.transactional_id, set()).update(before.closed)
+            progress |= before.closed - {before.target}
+    if not closing:
+        return put_off, {}
+    written = write_markers(target, own, closing)
+    marked = wait_for(target.loop, written, 4 * COORDINATOR_S)
+    unread = unread_markers(target, ends, closing, marked, progress)
+    return put_off | failed_with(partitions, unread), marked
 
 
 class _Clients:
@@ -150,48 +135,6 @@ class _Clients:
         self._source.close()
         self._target.close()
         self._loop.close()
-
-
-async def _close(
-    target: Cluster, own: Writer, closing: Mapping[str, Collection[TopicPartition]]
-) -> dict[str, ProducerIdentity]:
-    """Let markers be written: the identity of those of each transactional id."""
-    replies = {
-        transactional_id: start(_mark(target, transactional_id, own, partitions))
-        for transactional_id, partitions in closing.items()
-    }
-    marked = {}
-    for transactional_id, reply in replies.items():
-        try:
-            marked[transactional_id] = await reply
-        except Fatal as error:  # nobody may fence it, and its partitions are copied all the same
-            log.warning("not fenced", transactional_id=transactional_id, why=str(error))
-    return marked
-
-
-async def _mark(
-    target: Cluster, transactional_id: str, own: Writer, partitions: Collection[TopicPartition]
-) -> ProducerIdentity:
-    """A marker with a higher epoch; with that of ``own``, where it is its id."""
-    transactions = Transactions(target, transactional_id)
-    mine = transactional_id == own.transactional_id
-    identity = ProducerIdentity(own.producer_id, own.producer_epoch)
-    for attempt in range(_ROUNDS):
-        try:
-            if not mine:
-                identity = await transactions.init_producer_id(timeout_s=_WITHIN_S)
-            await transactions.add_partitions(identity, partitions, timeout_s=_WITHIN_S)
-            await transactions.end(identity, commit=False, timeout_s=_WITHIN_S)
-        except (ConnectionLost, Refused) as error:
-            replaced = isinstance(error, Refused) and error.code.name in _REPLACED
-            if replaced and mine:
-                raise Retriable(f"{error}: it is tried again with a new one") from error
-            lost = isinstance(error, ConnectionLost)
-            if attempt + 1 == _ROUNDS or not (replaced or lost):
-                raise
-        else:
-            return identity
-    raise AssertionError("the last round returns or raises")
 
 
 def _fences(before: Before, marked: Mapping[str, ProducerIdentity]) -> dict[int, int]:
@@ -241,9 +184,9 @@ def _closed(target: Cluster, before: Before, fences: Mapping[int, int]) -> Close
     """Once the markers are read."""
     records, awaited = 0, dict(fences)
     ids = {writer.producer_id for writer in before.writers}
-    entries = Tail(
-        target, before.target, before.target_offset, patience_s=_READ_WITHIN_S
-    ).of_target(fences.keys())
+    entries = Tail(target, before.target, before.target_offset, patience_s=READ_S).of_target(
+        fences.keys()
+    )
     try:
         while awaited:
             entry = next(entries)
@@ -269,8 +212,8 @@ def _reconciled(
     stored: Stored,
     fences: Mapping[int, int],
 ) -> Resumed:
-    tail = Tail(target, before.target, before.target_offset, patience_s=_READ_WITHIN_S)
-    original = Tail(source, at, before.source_offset, patience_s=_READ_WITHIN_S)
+    tail = Tail(target, before.target, before.target_offset, patience_s=READ_S)
+    original = Tail(source, at, before.source_offset, patience_s=READ_S)
     entries: Iterator[Record | Dropped | Marker] = iter(())
     if fences:
         entries = tail.of_target(fences.keys())
@@ -284,15 +227,3 @@ def _reconciled(
         same_filter=before.compare,
     )
     return Resumed(resume, original.leader_epoch)
-
-
-def _wait(
-    loop: Loop,
-    coroutine: Coroutine[Reply[Any], None, T],
-    timeout_s: float,
-    tried: str = "fence earlier writers on the target",
-) -> T:
-    try:
-        return loop.wait(start(coroutine), timeout_s)
-    except GaveUp as error:
-        raise Retriable(f"could not {tried}: {error}") from error
