@@ -1,0 +1,183 @@
+"""An upgrade of all drivers, in a namespace in which next to nothing is allowed."""
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from cluster.kubectl import KubectlError
+from cluster.real import Cluster
+from e2e.flow import FlowInPods
+from e2e.load import load_pod
+from e2e.stage import BROKERS, KAFKA_PORT, install_release, kafka_cluster
+from support.manifests import flow
+
+from headrace import __version__
+from headrace.api.labels import COMPONENT_LABEL, DRIVER_COMPONENT, FLOW_LABEL
+
+Wait = Callable[..., Any]
+NOW, NEXT = f"headrace:{__version__}", "headrace:next"
+API_PORT, CONTROLLER_PORT = 6443, 9093
+LOAD = "steady-load"
+TURNS = ("urgent", "first", "second")
+"""The flows in the order in which they roll out: by priority, then by name."""
+ROLLED_S = 240.0
+
+pytestmark = pytest.mark.usefixtures("brokers", "release")
+
+
+def restrictions(cluster: Cluster) -> list[dict[str, Any]]:
+    """A quota that every pod needs limits for, and nothing in or out but what drivers need."""
+    driver = {"matchLabels": {COMPONENT_LABEL: DRIVER_COMPONENT}}
+    brokers = {"matchLabels": {"kubernetes.io/metadata.name": BROKERS}}
+    dns = {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]}
+    api_server = {
+        "to": [{"ipBlock": {"cidr": f"{cluster.node_ip}/32"}}],
+        "ports": [{"port": API_PORT, "protocol": "TCP"}],
+    }
+    kafka = {
+        "to": [{"namespaceSelector": brokers}],
+        "ports": [{"port": KAFKA_PORT, "protocol": "TCP"}],
+    }
+    hard = {"limits.cpu": "5", "limits.memory": "2560Mi", "pods": "5"}
+    return [
+        _object("v1", "ResourceQuota", "team", hard=hard),
+        _policy("nothing", podSelector={}, policyTypes=["Ingress", "Egress"]),
+        _policy(
+            "drivers",
+            podSelector=driver,
+            policyTypes=["Egress"],
+            egress=[dns, api_server, kafka],
+        ),
+    ]
+
+
+def flows(namespace: str) -> list[dict[str, Any]]:
+    """Three of one driver, each of a topic of its own."""
+    limits = {"limits": {"cpu": "1", "memory": "512Mi"}}
+    return [
+        flow(
+            name,
+            source=kafka_cluster("east"),
+            target=kafka_cluster("west"),
+            topics={"include": [topic(namespace, name)]},
+            heartbeats={"enabled": False},
+            checkpoints={"enabled": False},
+            drivers={
+                "replicas": 1,
+                "resources": limits,
+                "rolloutPriority": 1 if name == "urgent" else 0,
+            },
+        )
+        for name in TURNS
+    ]
+
+
+def topic(namespace: str, name: str) -> str:
+    """Which topic a flow copies."""
+    return f"{namespace}-{name}"
+
+
+@pytest.fixture
+def load(cluster: Cluster, namespace: str) -> Iterator[None]:
+    """Under way, on the topics of all flows."""
+    source, target = (kafka_cluster(alias)["bootstrapServers"] for alias in ("east", "west"))
+    topics = [topic(namespace, name) for name in TURNS]
+    cluster.apply(load_pod(LOAD, NOW, source, target, topics), namespace=BROKERS)
+    pod = ("-n", BROKERS, f"pod/{LOAD}")
+    cluster.kubectl("wait", "--for=condition=Ready", "--timeout=120s", *pod)
+    yield
+    cluster.kubectl("delete", "--now", *pod)
+
+
+@pytest.mark.timeout(900)
+def test_an_upgrade_rolls_out_flow_by_flow_in_a_restricted_namespace(
+    cluster: Cluster, namespace: str, load: None, wait_until: Wait
+) -> None:
+    bring_next_image(cluster)
+    mirrors = [FlowInPods(cluster, namespace, name) for name in TURNS]
+    cluster.apply(*restrictions(cluster), namespace=namespace)
+    with cluster.enforcing_policies():
+        cluster.apply(*flows(namespace), namespace=namespace)
+        for mirror in mirrors:
+            mirror.kubectl(
+                "wait", f"rflow/{mirror.name}", "--for=condition=Ready", "--timeout=180s"
+            )
+        only_what_is_allowed_is_reached(cluster, mirrors[0])
+        before = [mirror.epochs() for mirror in mirrors]
+        install_release(cluster, f"--set=driver.image={NEXT},driver.maxConcurrentRollouts=1")
+        wait_until(lambda: all(map(is_rolled_out, mirrors)), within_s=ROLLED_S)
+        spans = [roll_out(mirror) for mirror in mirrors]
+        for (_, ended), (begun, _) in pairwise(spans):
+            assert ended <= begun, f"one at a time, in their order: {spans}"
+        for mirror, epochs in zip(mirrors, before, strict=True):
+            assert mirror.epochs() == {unit: epoch + 1 for unit, epoch in epochs.items()}
+        judged = end_load(cluster)
+    print(judged)
+    for found in judged.values():
+        assert found["sent"] > 0
+        assert (found["missing"], found["repeated"]) == (0, 0), judged
+
+
+def bring_next_image(cluster: Cluster) -> None:
+    """The same image by another name: to Kubernetes and the operator it is another one."""
+    now, next = (f"docker.io/library/{name}" for name in (NOW, NEXT))
+    cluster.in_node("ctr", "-n", "k8s.io", "images", "tag", "--force", now, next)
+
+
+def only_what_is_allowed_is_reached(cluster: Cluster, mirror: FlowInPods) -> None:
+    (broker,) = cluster.pods(BROKERS, "app=west").values()
+    address = broker["status"]["podIP"]
+    (driver,) = mirror.pods()
+    assert connects(cluster, mirror.namespace, driver, address, KAFKA_PORT)
+    assert not connects(cluster, mirror.namespace, driver, address, CONTROLLER_PORT)
+    assert connects(cluster, BROKERS, LOAD, address, CONTROLLER_PORT), "somebody listens there"
+
+
+def connects(cluster: Cluster, namespace: str, pod: str, address: str, port: int) -> bool:
+    """Whether a pod can, by Python."""
+    script = f"import socket; socket.create_connection(({address!r}, {port}), 5)"
+    try:
+        cluster.kubectl("-n", namespace, "exec", pod, "--", "python", "-c", script)
+    except KubectlError as error:
+        if "ConnectionRefused" not in str(error) and "TimeoutError" not in str(error):
+            raise
+        return False
+    return True
+
+
+def is_rolled_out(mirror: FlowInPods) -> bool:
+    """Whether it runs on drivers of the next image, and on none of the one before."""
+    images = {pod["spec"]["containers"][0]["image"] for pod in mirror.pods().values()}
+    return images == {NEXT} and mirror.settled(1)
+
+
+def roll_out(mirror: FlowInPods) -> tuple[datetime, datetime]:
+    """From the template of its newest pods until they were ready."""
+    sets = mirror.get("rs", "-l", f"{FLOW_LABEL}={mirror.name}")["items"]
+    newest = max(one["metadata"]["creationTimestamp"] for one in sets)
+    ready = [
+        condition["lastTransitionTime"]
+        for pod in mirror.pods().values()
+        for condition in pod["status"]["conditions"]
+        if condition["type"] == "Ready"
+    ]
+    return datetime.fromisoformat(newest), datetime.fromisoformat(max(ready))
+
+
+def end_load(cluster: Cluster) -> Any:
+    """What the load's pod found on the target."""
+    pod = ("-n", BROKERS, f"pod/{LOAD}")
+    cluster.kubectl("exec", *pod, "--", "python", "-c", "import os; os.kill(1, 15)")
+    cluster.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=120s", *pod)
+    return json.loads(cluster.kubectl("logs", "--tail=1", *pod))
+
+
+def _policy(name: str, **spec: Any) -> dict[str, Any]:
+    return _object("networking.k8s.io/v1", "NetworkPolicy", name, **spec)
+
+
+def _object(api_version: str, kind: str, name: str, **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec}
