@@ -1,5 +1,6 @@
 """Consumer groups of real brokers, and what they read."""
 
+import itertools
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 
@@ -21,15 +22,15 @@ def commit(cluster: Cluster, group: str, topic: str, offsets: Mapping[int, int])
 
 
 def in_transactions(cluster: Cluster, topic: str, batches: Iterable[tuple[int, bool]]) -> None:
-    """So many records in each transaction, committed or aborted: each leaves a marker."""
-    producer = Producer(
-        {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": unique("tx")}
-    )
+    """So many records in each transaction, committed or aborted: each leaves a marker. No value
+    comes twice."""
+    name, numbers = unique("tx"), itertools.count()
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": name})
     producer.init_transactions(20)
     for size, committed in batches:
         producer.begin_transaction()
         for n in range(size):
-            producer.produce(topic, b"%d" % n, b"tx-%d" % n, 0)
+            producer.produce(topic, f"{name}-{next(numbers)}".encode(), b"%d" % n, 0)
         assert producer.flush(20) == 0  # an abort would drop what is not sent
         if committed:
             producer.commit_transaction(20)

@@ -203,9 +203,11 @@ class Load:
         per_second: int,
         *,
         stamped_now: bool = False,
+        first: int = 0,
     ) -> None:
-        """``stamped_now``: with the time of sending, and not with that of ``numbered``."""
-        self._stamped_now = stamped_now
+        """``stamped_now``: with the time of sending, and not with that of ``numbered``; ``first``:
+        the number of the first record."""
+        self._stamped_now, self._first = stamped_now, first
         self._cluster, self._topic = cluster, topic
         self._partitions, self._per_second = partitions, per_second
         self._stop = threading.Event()
@@ -225,7 +227,9 @@ class Load:
         started = time.monotonic()
         while not self._stop.wait(0.01):
             due = int((time.monotonic() - started) * self._per_second)
-            for record in numbered(due - self.sent, self._partitions, first=self.sent):
+            for record in numbered(
+                due - self.sent, self._partitions, first=self._first + self.sent
+            ):
                 producer.produce(
                     self._topic,
                     record.value,

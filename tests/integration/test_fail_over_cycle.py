@@ -1,0 +1,100 @@
+"""Planned fail-overs there, back and there again, under load, with 20 groups that read."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from support.flows import FlowRun, spec
+from support.groups import commit, in_transactions, positions
+from support.records import Load, count, make_topic, numbered, produce, unique
+from support.rehearsal import (
+    Log,
+    delivered_again_and_never,
+    due_after,
+    fail_over,
+    flow,
+    headrace,
+    index_of,
+    places,
+    read_to,
+    reverse,
+)
+
+from headrace.sandbox import Cluster
+
+WaitUntil = Callable[..., Any]
+BEHIND = 100_000
+UNSENT = 10
+RATE = 300
+
+
+def test_there_and_back_and_there_again_nothing_is_missing_and_nothing_doubled(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    """Before the first of three fail-overs the groups stop at the head, at the end, in mid-batch,
+    inside each hole, 100,000 records behind, or after reading on under load; before the others
+    all read on under load. Each goes on at its very next record, every time."""
+    name = unique("cycle")
+    topic = make_topic(spec(east), name, 1)
+    groups = [f"{name}-{number}" for number in range(20)]
+    produce(spec(east), topic, numbered(BEHIND, 1))
+    in_transactions(east, topic, [(40, True), (3, False), (1, True), (60, True), (2, False)])
+    due = dict.fromkeys(groups[:6], BEHIND - 20)
+    for group, at in due.items():
+        commit(east, group, topic, {0: at})
+    manifest, sent = flow(name, east, west, topic), 0
+    for turn, (here, there) in enumerate([(east, west), (west, east), (east, west)], start=1):
+        with FlowRun(tmp_path, [manifest]) as run:
+            had = values(positions(there, topic))
+            with Load(spec(here), topic, 1, RATE, first=turn * BEHIND):
+                copied, seen = count(spec(there), topic) + RATE, partial(count, spec(there), topic)
+                wait_until(seen, within_s=60, until=copied.__lt__)
+                last = {one: value(turn * BEHIND + 100 + 7 * n) for n, one in enumerate(due)}
+                delivered = read_to(here, topic, last)
+            log = positions(here, topic)
+            assert delivered_again_and_never(log, due, last, delivered) == (0, 0)
+            if turn == 1:
+                code, printed = headrace("reverse", name)
+                assert (code, "is not failed over" in printed) == (3, True)
+                commit_everywhere(here, groups[6:], topic, log)
+            left = places(here, groups)
+
+            found = fail_over(run, "--quiet-seconds", "1")
+            assert (found["notCopied"], found["problems"]) == (0, [])
+            assert len(found["groups"]) == 20
+            assert all(one["exact"] and not one["note"] for one in found["groups"])
+            copies = positions(there, topic)
+            assert values(copies) == had + values(log)[sent:]
+            due = due_after(log, copies, left)
+            goes_on = places(there, groups)
+            assert {one: index_of(copies, at) for one, at in goes_on.items()} == due
+
+            sent = len(copies)
+            produce(spec(here), topic, numbered(UNSENT, 1, first=(turn + 10) * BEHIND))
+            manifest, said = reverse(run.name)
+            assert f"{UNSENT} offsets ({topic}/0 {UNSENT}) that were never sent" in said
+            manifest["metadata"]["name"] = f"{name}-{turn}"  # a name that was stopped stays so
+    end = dict.fromkeys(groups, copies[-1][1] or b"")
+    behind = {group: at for group, at in due.items() if at < len(copies)}
+    delivered = read_to(west, topic, {group: end[group] for group in behind})
+    assert delivered_again_and_never(copies, behind, end, delivered) == (0, 0)
+
+
+def commit_everywhere(cluster: Cluster, groups: Sequence[str], topic: str, log: Log) -> None:
+    """At the head, so many records behind, at the end, in mid-batch, in each hole."""
+    offsets = [offset for offset, _ in log]
+    holes = [hole for a, b in pairwise(offsets) for hole in range(a + 1, b)]
+    stops = [0, offsets[-BEHIND], offsets[-1] + 1, BEHIND + 7, *holes]
+    for group, at in zip(groups, stops, strict=True):
+        commit(cluster, group, topic, {0: at})
+
+
+def value(number: int) -> bytes:
+    """Of a record of ``numbered``."""
+    return b"value-%d" % number
+
+
+def values(log: Log) -> list[bytes | None]:
+    return [one for _, one in log]

@@ -1,0 +1,140 @@
+"""Fail-overs as a person carries them out, and an account of what each group is delivered."""
+
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from typing import Any
+
+import yaml
+from support.flows import FlowRun, manifest
+from support.groups import committed, member
+
+from headrace.sandbox import Cluster
+
+Log = Sequence[tuple[int, bytes | None]]
+"""Offset and value of each committed record of a partition: ``groups.positions``."""
+
+_QUIET_S = 5.0
+_MOST = 2_000
+_WAIT_S = 0.01
+
+
+def flow(name: str, source: Cluster, target: Cluster, topic: str, **more: Any) -> dict[str, Any]:
+    """It keeps the names of topics, and follows the groups of one test."""
+    return manifest(
+        name,
+        source,
+        target,
+        topic,
+        policy={"type": "Identity"},
+        mover="Batch",
+        groups={"include": [f"{name}-.*"]},
+        discovery={"groupsSeconds": 1},
+        checkpoints={"intervalSeconds": 2},
+        **more,
+    )
+
+
+def headrace(*words: str) -> tuple[int, str]:
+    """A command, its exit code and what it printed."""
+    command = [sys.executable, "-m", "headrace", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def fail_over(run: FlowRun, *options: str) -> dict[str, Any]:
+    """What the command says of a running flow, which is switched then."""
+    code, printed = headrace("failover", run.name, "-o", "json", *options)
+    assert code == 0, printed
+    found: dict[str, Any] = json.loads(printed)
+    return found
+
+
+def reverse(name: str) -> tuple[dict[str, Any], str]:
+    """The manifest of the flow back, and what is said beside it."""
+    command = [sys.executable, "-m", "headrace", "reverse", name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return yaml.safe_load(done.stdout), done.stderr
+
+
+def places(cluster: Cluster, groups: Iterable[str]) -> dict[str, int]:
+    """What each has committed."""
+    return {group: committed(cluster, group)[0][0] for group in groups}
+
+
+def index_of(log: Log, at: int) -> int:
+    """Of the first record at or behind an offset."""
+    return sum(offset < at for offset, _ in log)
+
+
+def reread_and_skipped(
+    source: Log, target: Log, left: Mapping[str, int], goes_on: Mapping[str, int]
+) -> tuple[int, int]:
+    """Of all groups, of what is on the target: delivered again, and never delivered."""
+    assert [value for _, value in target] == [value for _, value in source[: len(target)]]
+    reread = skipped = 0
+    for group, at in left.items():
+        due = min(len(target), index_of(source, at))
+        begins = index_of(target, goes_on[group])
+        reread += max(0, due - begins)
+        skipped += max(0, begins - due)
+    return reread, skipped
+
+
+def read_to(cluster: Cluster, topic: str, last: Mapping[str, bytes]) -> dict[str, list[bytes]]:
+    """Consumers of all these groups read side by side, each until it is delivered its ``last``
+    value, and commits that. What each was delivered; less where there is none for five seconds."""
+    delivered: dict[str, list[bytes]] = {group: [] for group in last}
+    with ExitStack() as open_ones:
+        consumers = {
+            group: open_ones.enter_context(closing(member(cluster, group))) for group in last
+        }
+        for consumer in consumers.values():
+            consumer.subscribe([topic])
+        quiet_s = time.monotonic() + 6 * _QUIET_S  # to join
+        while consumers and time.monotonic() < quiet_s:
+            for group, consumer in list(consumers.items()):
+                for message in consumer.consume(_MOST, _WAIT_S):
+                    assert message.error() is None, message.error()
+                    delivered[group].append(message.value() or b"")
+                    quiet_s = time.monotonic() + _QUIET_S
+                    if message.value() == last[group]:
+                        consumer.commit(message=message, asynchronous=False)
+                        del consumers[group]
+                        break
+    return delivered
+
+
+def delivered_again_and_never(
+    log: Log,
+    after: Mapping[str, int],
+    last: Mapping[str, bytes],
+    delivered: Mapping[str, Sequence[bytes]],
+) -> tuple[int, int]:
+    """Of all groups: records that were delivered though it was not their turn, and records that
+    should have been, from index ``after`` of the log to the ``last`` one, and were not."""
+    values = [value for _, value in log]
+    again = never = 0
+    for group, found in delivered.items():
+        due = set(values[after[group] : values.index(last[group]) + 1])
+        times = Counter(found)
+        again += sum(times.values()) - len(due & times.keys())
+        never += len(due - times.keys())
+    return again, never
+
+
+def due_after(source: Log, target: Log, left: Mapping[str, int]) -> dict[str, int]:
+    """The index at the target of the very next record of each group, by the offset at which it has
+    left the source; behind the log for one that has read all."""
+    indices = {value: index for index, (_, value) in enumerate(target)}
+    values = [value for _, value in source]
+    found = {group: index_of(source, at) for group, at in left.items()}
+    return {
+        group: indices[values[index]] if index < len(values) else len(target)
+        for group, index in found.items()
+    }
