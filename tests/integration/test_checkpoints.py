@@ -125,6 +125,8 @@ def test_offsets_of_groups_are_translated_and_follow_through_a_kill(
         assert len(run.units("CheckpointTask")) == 2
 
         run.drivers()[0].kill()
+        east.broker(1).kill()
+        east.start()
         produce(spec(east), topic, numbered(1000, 2, first=1000))
         commit(east, group, topic, {0: 900, 1: 1000})
 

@@ -106,6 +106,17 @@ def test_flows_are_spread_over_drivers() -> None:
         assert Counter(task.flow for task in driver.active) == {"f1": 1, "f2": 1, "f3": 1}
 
 
+def test_flows_stay_spread_over_drivers_that_join_and_leave() -> None:
+    """KAFKA-17049: tasks of one connector are revoked together, and come to one worker."""
+    flows = {flow: FlowConfig(movement_budget=1.0) for flow in ("f1", "f2", "f3")}
+    of = plain(task for flow in flows for task in tasks(4, flow=flow))
+    answer = None
+    for names, most in (("a", 4), ("ab", 2), ("abc", 2), ("abcd", 1), ("bd", 2)):
+        answer = assign(ApplicationState.of(of, drivers(names, answer), flows=flows))
+        for driver in answer.drivers.values():
+            assert max(Counter(task.flow for task in driver.active).values()) == most, names
+
+
 def test_a_flow_is_spread_over_racks() -> None:
     racked = [
         DriverState(n, rack=r) for n, r in zip("abcdef", ["r1"] * 3 + ["r2"] * 3, strict=True)
