@@ -133,6 +133,23 @@ class HostAlias(Model):
     """Its names."""
 
 
+class PodSecurityContext(Model):
+    """Kubernetes' PodSecurityContext, but for what Pod Security's `restricted` demands."""
+
+    run_as_user: Annotated[Whole, Field(ge=1)] | None = None
+    """User of all processes; absent: the cluster's choice, else the image's, 10001."""
+    run_as_group: Annotated[Whole, Field(ge=1)] | None = None
+    """Their group; absent: the cluster's choice, else the image's, 10001."""
+    fs_group: Annotated[Whole, Field(ge=1)] | None = None
+    """Group of the files in volumes."""
+    supplemental_groups: Annotated[
+        tuple[Annotated[Whole, Field(ge=1)], ...], Field(max_length=100)
+    ] = ()
+    """More groups of all processes."""
+    se_linux_options: Labels = Field(default_factory=dict)
+    """SELinux labels: level, role, type, user."""
+
+
 class PodTemplate(Model):
     """What is particular about pods."""
 
@@ -165,3 +182,5 @@ class PodTemplate(Model):
     """Between TERM and KILL; absent: 30. A driver needs about 5 to hand over what it holds."""
     image_pull_secrets: Annotated[tuple[LocalObjectReference, ...], Field(max_length=100)] = ()
     """Secrets for pulling the image."""
+    security_context: PodSecurityContext | None = None
+    """User, groups and SELinux labels of the pods' processes."""

@@ -302,9 +302,14 @@ def test_what_all_tests_have_and_a_test_overrides_field_by_field() -> None:
         "driver": {"resources": {"limits": {"cpu": "4"}}},
         "executor": {"resources": {"requests": {"cpu": "1"}}},
     }
-    pod = sized_by(DEFAULTS, spark=own, podTemplate={"priorityClassName": "high"})
+    pod = sized_by(
+        DEFAULTS,
+        spark=own,
+        podTemplate={"priorityClassName": "high", "securityContext": {"runAsUser": 10001}},
+    )
     (spark,) = pod["containers"]
     assert (pod["priorityClassName"], pod["runtimeClassName"]) == ("high", "gvisor")
+    assert pod["securityContext"].items() >= {"runAsUser": 10001, "runAsNonRoot": True}.items()
     assert spark["imagePullPolicy"] == "Never"
     assert spark["resources"]["requests"]["cpu"] == "1"
     assert spark["resources"]["limits"]["cpu"] == "4"

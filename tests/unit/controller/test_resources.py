@@ -211,6 +211,17 @@ def test_a_flow_overrides_what_all_drivers_have_field_by_field() -> None:
     )
 
 
+def test_a_flow_says_whose_its_processes_are_and_stays_restricted() -> None:
+    ids = {"runAsUser": 10001, "fsGroup": 7, "supplementalGroups": [8]}
+    own = {"podTemplate": {"securityContext": ids}}
+    small = read("small")
+    drivers = small.spec.drivers.model_validate(own)
+    flow = small.model_copy(update={"spec": small.spec.model_copy(update={"drivers": drivers})})
+    pod = build_deployment(flow, IMAGE)["spec"]["template"]["spec"]
+    restricted = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert pod["securityContext"] == ids | restricted
+
+
 def test_a_default_that_contradicts_a_flow_is_left_out() -> None:
     """The API server refuses a pod that requests more than its limit."""
     wide = DriverDefaults.model_validate(

@@ -16,7 +16,7 @@ from headrace.controller.mirror_tests.run import (
     ready_by,
 )
 from headrace.controller.resources.access import account, binding
-from headrace.controller.resources.pods import CONTAINER_SECURITY, POD_SECURITY
+from headrace.controller.resources.pods import CONTAINER_SECURITY
 from headrace.controller.resources.secrets import (
     SECRETS_FOLDER,
     build_mounts,
@@ -54,7 +54,6 @@ def build_chaos_pod(run: TestRun) -> Object:
         "serviceAccountName": run.part(Stage.CHAOS),
         "automountServiceAccountToken": True,
         "enableServiceLinks": False,
-        "securityContext": POD_SECURITY,
         "containers": [
             {
                 "name": "chaos",

@@ -35,7 +35,6 @@ from headrace.controller.mirror_tests.spark import (
 )
 from headrace.controller.resources.pods import (
     CONTAINER_SECURITY,
-    POD_SECURITY,
     as_wished,
     from_field,
 )
@@ -128,7 +127,6 @@ def _build_spark_pod(run: TestRun, stage: Stage) -> Object:
         "automountServiceAccountToken": run.has_executors or stage is Stage.VERIFY,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": _GRACE_PERIOD_S,
-        "securityContext": POD_SECURITY,
         "containers": [_container(run, stage)],
         "volumes": [
             {"name": "run", "configMap": {"name": run.part("run")}},
@@ -190,7 +188,6 @@ def _executor_template(run: TestRun) -> Object:
     spec: Object = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": POD_SECURITY,
         "containers": [
             {
                 "name": "executor",

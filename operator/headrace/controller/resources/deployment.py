@@ -8,7 +8,6 @@ from headrace.controller.names import TEMPLATE, ZONE, driver_selector, flow_labe
 from headrace.controller.resources.metadata import build_metadata, driver_name
 from headrace.controller.resources.pods import (
     CONTAINER_SECURITY,
-    POD_SECURITY,
     SPREAD,
     as_wished,
     from_field,
@@ -85,7 +84,6 @@ def _build_pod_spec(flow: ReplicationFlow, image: str) -> Object:
         "automountServiceAccountToken": True,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": _GRACE_PERIOD_S,
-        "securityContext": POD_SECURITY,
         "containers": [_build_container(flow, flow.spec.drivers.image or image, secrets)],
         "volumes": [{"name": "tmp", "emptyDir": {}}, *build_volumes(secrets)],
     }

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from headrace.api.pod import PodTemplate
 from headrace.k8s import Object
 
-POD_SECURITY: Object = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+_POD_SECURITY: Object = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 CONTAINER_SECURITY: Object = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
@@ -28,7 +28,8 @@ def as_wished(
     selector: dict[str, str] | None = None,
     spread: Iterable[Object] = (),
 ) -> Object:
-    """A pod of these ``labels`` and this ``spec``, with what ``template`` says beside them.
+    """A pod of these ``labels`` and this ``spec``, with what ``template`` says beside them, under
+    Pod Security's ``restricted``.
 
     ``spread`` are the topologySpreadConstraints without any in ``template``. One without a
     labelSelector gets ``selector`` (absent: ``labels``): Kubernetes would count no pods at all.
@@ -45,7 +46,8 @@ def as_wished(
             for one in constraints
         ]
     grace = {key: wishes[key] for key in ("terminationGracePeriodSeconds",) if key in wishes}
-    return {"metadata": metadata, "spec": {**wishes, **spec, **grace}}
+    security = {"securityContext": {**wishes.get("securityContext", {}), **_POD_SECURITY}}
+    return {"metadata": metadata, "spec": {**wishes, **spec, **grace, **security}}
 
 
 def from_field(name: str, path: str) -> Object:
