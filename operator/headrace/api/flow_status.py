@@ -50,9 +50,9 @@ class ReplicationFlowStatus(Model):
     tasks: TaskCounts | None = None
     """Active tasks, by state."""
     lag: Lag | None = None
-    """How far the target is behind."""
+    """How far the target is behind. On Kubernetes written when it leaves its power of two."""
     bytes_per_second: Count | None = None
-    """Bytes of keys and values copied a second."""
+    """Bytes of keys and values copied a second; on Kubernetes as exact as the lag."""
     ready_replicas: Count | None = None
     """Drivers that are alive: that renew their Leases, or send heartbeats."""
     desired_replicas: Count | None = None

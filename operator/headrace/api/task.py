@@ -164,7 +164,8 @@ class ReplicationTaskStatus(Model):
     """Of a source connector: where the flow's partitions can be read without leaving a rack.
     Empty where its driver, or the brokers, know no racks."""
     lag_records: Count | None = None
-    """Records on the source that the target has not acknowledged."""
+    """Records on the source that the target has not acknowledged. On Kubernetes this and the next
+    two are written when they leave their power of two."""
     lag_seconds: Count | None = None
     """Age of the oldest of them."""
     bytes_per_second: Count | None = None
