@@ -34,7 +34,6 @@ IDS = st.builds(
     st.integers(0, 15),
 )
 WEIGHTS = st.one_of(st.sampled_from([0.0, 1.0, 2.0, 3.5]), st.floats(0, 1e9))
-CAPACITIES = st.sampled_from([1.0, 1.0, 1.0, 2.0, 0.5, 3.7])
 RACKS = st.sampled_from([None, "r1", "r2", "r3"])
 CONFIGS = st.builds(FlowConfig, st.integers(0, 2), st.sampled_from([0.0, 0.1, 0.5, 1.0]))
 HOLDER = st.one_of(st.none(), st.sampled_from(NAMES))
@@ -46,14 +45,13 @@ def states(draw: st.DrawFn) -> ApplicationState:
     # By whom a task is run, run too, kept as a standby.
     units = draw(st.dictionaries(IDS, st.tuples(WEIGHTS, *[HOLDER] * 3), max_size=40))
     gone = draw(st.sets(st.sampled_from(sorted(units)), max_size=5)) if units else set()
-    roles = draw(st.dictionaries(st.sampled_from(NAMES), st.tuples(CAPACITIES, RACKS)))
+    roles = draw(st.dictionaries(st.sampled_from(NAMES), RACKS))
 
     def held(name: str, *roles: int) -> frozenset[TaskId]:
         return frozenset(id for id, unit in units.items() if name in [unit[r] for r in roles])
 
     drivers = [
-        DriverState(name, capacity, held(name, 1, 2), held(name, 3), rack)
-        for name, (capacity, rack) in roles.items()
+        DriverState(name, held(name, 1, 2), held(name, 3), rack) for name, rack in roles.items()
     ]
     return ApplicationState.of(
         [TaskInfo(id, id.is_stateful, u[0]) for id, u in units.items() if id not in gone],
@@ -174,10 +172,9 @@ def test_it_settles(state: ApplicationState) -> None:
             break
     else:
         raise AssertionError("still moving after 12 rounds of a quarter of all tasks")
-    capacity = sum(driver.capacity for driver in state.drivers.values())
+    share = len(state.tasks) / len(state.drivers)
     for driver in state.drivers.values():
-        share = len(state.tasks) * driver.capacity / capacity
-        assert floor(share + 1e-9) <= len(driver.active) <= ceil(share - 1e-9)
+        assert floor(share) <= len(driver.active) <= ceil(share)
     assert StickyAssignor().assign(state).owners == answer.owners
 
 
@@ -225,10 +222,10 @@ class CourseOfEvents(RuleBasedStateMachine):
         gone = data.draw(st.sets(st.sampled_from(sorted(self.state.tasks)), max_size=10))
         self.decide(tasks={id: i for id, i in self.state.tasks.items() if id not in gone})
 
-    @rule(name=st.sampled_from(NAMES), capacity=CAPACITIES)
-    def a_driver_joins(self, name: str, capacity: float) -> None:
+    @rule(name=st.sampled_from(NAMES))
+    def a_driver_joins(self, name: str) -> None:
         if name not in self.state.drivers:
-            self.decide(drivers=[*self.state.drivers.values(), DriverState(name, capacity)])
+            self.decide(drivers=[*self.state.drivers.values(), DriverState(name)])
 
     @precondition(lambda self: self.state.drivers)
     @rule(data=st.data())
@@ -300,10 +297,9 @@ class CourseOfEvents(RuleBasedStateMachine):
         assert self.answer.follow_up_ms is None
         self.decide(now_ms=self.state.now_ms + 60_000)
         assert not self.answer.balanced
-        capacity = sum(driver.capacity for driver in self.state.drivers.values())
+        share = len(self.state.tasks) / len(self.state.drivers)
         for driver in self.state.drivers.values():
-            share = len(self.state.tasks) * driver.capacity / capacity
-            assert floor(share + 1e-9) <= len(driver.active) <= ceil(share - 1e-9)
+            assert floor(share) <= len(driver.active) <= ceil(share)
 
 
 CourseOfEvents.TestCase.settings = settings(max_examples=40, stateful_step_count=25)

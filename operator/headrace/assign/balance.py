@@ -2,7 +2,6 @@
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from math import fsum
 
 from headrace.assign.allowance import Allowance
 from headrace.assign.draft import DraftAssignment
@@ -22,17 +21,15 @@ class Balance:
         """The load that each driver should have."""
         self.drivers = range(len(self.fair))
         self._tolerance = draft.state.config.tolerance
-        self._rounding = 1e-9 * draft.weight / fsum(draft.capacities)
+        self._rounding = 1e-9 * draft.weight / len(draft.drivers)
         self._journal: list[tuple[TaskInfo, int, int, bool]] = []
 
     @property
     def is_reached(self) -> bool:
         """Whether counts and weights are within their bounds."""
         draft = self.draft
-        counts = zip(draft.least, draft.counts, draft.most, strict=True)
-        return all(least <= count <= most for least, count, most in counts) and not any(
-            map(self.is_off, self.drivers)
-        )
+        is_even = all(draft.least <= count <= draft.most for count in draft.counts)
+        return is_even and not any(map(self.is_off, self.drivers))
 
     def excess(self, driver: int) -> float:
         """By how much a driver's load is above what it should be; negative when below."""
@@ -51,7 +48,7 @@ class Balance:
         the donor gives so much weight to the receiver."""
         for driver, change in (donor, -shift), (receiver, shift):
             before = self.excess(driver)
-            after = before + change / self.draft.capacities[driver]
+            after = before + change
             if abs(after) > max(self.tolerated(driver), abs(before)):
                 return False
         return True
@@ -90,5 +87,5 @@ class Balance:
 
     def _carry(self, info: TaskInfo, source: int, target: int) -> None:
         self.draft.move(info, source, target)
-        if info.weight >= min(self.fair) * min(self.draft.capacities):
+        if info.weight >= min(self.fair):
             self.fair = self.draft.fair_loads()

@@ -15,7 +15,7 @@ class CooperativeAssignor(TaskAssignor):
     It remembers: a driver that goes is waited for, all its units idle, until ``max_delay_ms`` are
     over (``scheduled.rebalance.max.delay.ms``). In Connect that is 300,000: a worker that is lost
     may be one that restarts. Here who asks knows which drivers are lost: nobody is waited for.
-    Weights, capacities and racks do not count.
+    Weights and racks do not count.
     """
 
     def __init__(self, max_delay_ms: int = 0) -> None:

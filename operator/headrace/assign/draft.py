@@ -2,9 +2,9 @@
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Set
 from itertools import islice
-from math import ceil, floor, fsum
+from math import fsum
 from operator import itemgetter
 
 from headrace.assign.ids import DriverName, TaskId
@@ -26,7 +26,7 @@ def group(task: TaskId) -> Group:
 
 
 class DraftAssignment:
-    """Drivers are numbers, in the order of their names; a load is bytes/s divided by capacity.
+    """Drivers are numbers, in the order of their names; a load is in bytes/s.
 
     It begins with what every driver runs, as far as it is still a task; the rest are orphans.
     Sums are exact (``fsum``): they must not depend on the order of a set, which differs from one
@@ -37,7 +37,6 @@ class DraftAssignment:
         self.state = state
         self.names: list[DriverName] = sorted(state.drivers)
         self.drivers = [state.drivers[name] for name in self.names]
-        self.capacities = [driver.capacity for driver in self.drivers]
         self.given: list[list[TaskInfo]] = []
         self.untouched: set[int] = set()
         """Drivers that keep all that they run, in ``given`` before what they get."""
@@ -50,15 +49,12 @@ class DraftAssignment:
         )
         """Tasks that no driver runs; they can move about freely until the plan is made."""
         self.counts = list(map(len, self.given))
-        self.loads = [
-            fsum(map(WEIGHT, given)) / capacity
-            for given, capacity in zip(self.given, self.capacities, strict=True)
-        ]
-        self.weight = fsum(map(WEIGHT, self.orphans)) + fsum(
-            load * capacity for load, capacity in zip(self.loads, self.capacities, strict=True)
-        )
+        self.loads = [fsum(map(WEIGHT, given)) for given in self.given]
+        self.weight = fsum(map(WEIGHT, self.orphans)) + fsum(self.loads)
         """Of all tasks."""
-        self.least, self.most = count_bounds(len(state.tasks), self.capacities)
+        self.least, rest = divmod(len(state.tasks), len(self.drivers))
+        """The least tasks that a driver should have."""
+        self.most = self.least + bool(rest)
         self._shelves: dict[int, Shelf] = {}
         self._peaks: dict[int, float] = {}
         self._groups: dict[int, Counter[Group]] = {}
@@ -101,20 +97,18 @@ class DraftAssignment:
         But a task that alone weighs more than the mean is all that its driver should have, and
         leaves less for the others: they should have the mean of the rest.
         """
-        weight, capacity = self.weight, fsum(self.capacities)
-        tolerated = (1 + self.state.config.tolerance) * weight / capacity
+        weight, drivers = self.weight, len(self.loads)
+        tolerated = (1 + self.state.config.tolerance) * weight / drivers
         fair: dict[int, float] = {}
         if max(self.loads) > tolerated:
-            heaviest = (
-                (self._heaviest(d) / self.capacities[d], -d) for d in range(len(self.loads))
-            )
+            heaviest = ((self._heaviest(d), -d) for d in range(len(self.loads)))
             for load, negative in sorted(heaviest, reverse=True):
-                if load * capacity <= weight:
+                if load * drivers <= weight:
                     break
                 fair[-negative] = load
-                weight -= load * self.capacities[-negative]
-                capacity -= self.capacities[-negative]
-        mean = weight / capacity if capacity > 0 else 0.0
+                weight -= load
+                drivers -= 1
+        mean = weight / drivers if drivers else 0.0
         return [fair.get(driver, mean) for driver in range(len(self.loads))]
 
     def _heaviest(self, driver: int) -> float:
@@ -147,7 +141,7 @@ class DraftAssignment:
         self.groups(target)[group(info.id)] += 1
         for driver, sign in (source, -1), (target, 1):
             self.counts[driver] += sign
-            self.loads[driver] += sign * info.weight / self.capacities[driver]
+            self.loads[driver] += sign * info.weight
         self._note(info.id, source, target)
 
     def result(self) -> list[frozenset[TaskId]]:
@@ -163,14 +157,3 @@ class DraftAssignment:
     def _now(self, driver: int) -> list[TaskInfo]:
         shelf = self._shelves.get(driver)
         return self.given[driver] if shelf is None else [info for _, info in shelf]
-
-
-def count_bounds(total: int, capacities: Sequence[float]) -> tuple[list[int], list[int]]:
-    """The least and the most tasks of each driver: its share of ``total``, rounded down and up.
-
-    With equal capacities, counts within one of each other.
-    """
-    capacity = fsum(capacities)
-    shares = [total * of_one / capacity for of_one in capacities]
-    # A share may come out a hair off the integer that it is.
-    return [floor(share + 1e-9) for share in shares], [ceil(share - 1e-9) for share in shares]

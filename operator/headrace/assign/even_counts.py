@@ -10,7 +10,7 @@ from headrace.assign.state import TaskInfo
 def even_counts(balance: Balance) -> None:
     """Move tasks from who has too many to who has too few; from the heaviest to the lightest."""
     gives, takes = _imbalance(balance)
-    loads, capacities = balance.draft.loads, balance.draft.capacities
+    loads = balance.draft.loads
     donors = [(-loads[driver], driver) for driver in gives]
     receivers = [(loads[driver], driver) for driver in takes]
     heapify(donors)
@@ -18,8 +18,8 @@ def even_counts(balance: Balance) -> None:
     while donors and receivers:
         _, donor = heappop(donors)
         receiver = receivers[0][1]
-        excess = balance.excess(donor) * capacities[donor] / gives[donor]
-        lack = -balance.excess(receiver) * capacities[receiver] / takes[receiver]
+        excess = balance.excess(donor) / gives[donor]
+        lack = -balance.excess(receiver) / takes[receiver]
         chosen = _choose(balance, donor, receiver, max(0.0, (excess + lack) / 2))
         if chosen is None:
             continue  # Nothing of this donor may move.
@@ -36,17 +36,16 @@ def even_counts(balance: Balance) -> None:
 def _imbalance(balance: Balance) -> tuple[dict[int, int], dict[int, int]]:
     """How many tasks each driver has to give, and how many each is to get: equal sums."""
     draft, drivers = balance.draft, balance.drivers
-    gives = {d: n for d in drivers if (n := draft.counts[d] - draft.most[d]) > 0}
-    takes = {d: n for d in drivers if (n := draft.least[d] - draft.counts[d]) > 0}
+    gives = {d: n for d in drivers if (n := draft.counts[d] - draft.most) > 0}
+    takes = {d: n for d in drivers if (n := draft.least - draft.counts[d]) > 0}
     missing = sum(gives.values()) - sum(takes.values())
-    # Where the sums differ, those make up for it whose share lies between two integers.
-    either = [d for d in drivers if draft.least[d] < draft.most[d]]
+    # Where the sums differ, those make up for it who may have one more, or one less.
     if missing > 0:
-        may = [d for d in either if draft.counts[d] < draft.most[d]]
+        may = [d for d in drivers if draft.counts[d] < draft.most]
         for driver in sorted(may, key=lambda d: (draft.loads[d], d))[:missing]:
             takes[driver] = takes.get(driver, 0) + 1
     elif missing < 0:
-        may = [d for d in either if draft.counts[d] > draft.least[d]]
+        may = [d for d in drivers if draft.counts[d] > draft.least]
         for driver in sorted(may, key=lambda d: (-draft.loads[d], d))[:-missing]:
             gives[driver] = gives.get(driver, 0) + 1
     return gives, takes
@@ -57,7 +56,7 @@ def _choose(balance: Balance, donor: int, receiver: int, weight: float) -> TaskI
     draft = balance.draft
     there = draft.drivers[receiver]
     at, here = draft.groups(receiver), draft.groups(donor)
-    band = balance.tolerated(receiver) * draft.capacities[receiver] or 1.0
+    band = balance.tolerated(receiver) or 1.0
 
     def badness(info: TaskInfo) -> tuple[int, bool, int, float, TaskInfo]:
         restored = info.id in there.standby

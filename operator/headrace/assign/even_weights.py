@@ -51,13 +51,11 @@ def _relieve(balance: Balance, driver: int) -> bool:
 def _exchange(balance: Balance, driver: int, heavy: int, light: int) -> bool:
     """Move one task, or swap some, for the sake of one of two drivers; whether there was a way."""
     draft = balance.draft
-    ideal = (draft.loads[heavy] - draft.loads[light]) / (
-        1 / draft.capacities[heavy] + 1 / draft.capacities[light]
-    )
-    average = min(balance.fair) * sum(draft.capacities) / len(draft.state.tasks)
+    ideal = (draft.loads[heavy] - draft.loads[light]) / 2
+    average = min(balance.fair) * len(draft.drivers) / len(draft.state.tasks)
     least, most = _LEAST_GAIN * average, _MOST_SHIFT * ideal
     single = None
-    if draft.counts[heavy] > draft.least[heavy] and draft.counts[light] < draft.most[light]:
+    if draft.counts[heavy] > draft.least and draft.counts[light] < draft.most:
         near = (i for i in balance.movable_near(heavy, ideal) if least <= i.weight <= most)
         single = min(near, key=lambda i: (abs(i.weight - ideal), i.id), default=None)
     # Good enough is good enough: a swap would cost two moves.

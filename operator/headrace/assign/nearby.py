@@ -107,11 +107,11 @@ class _Nearby:
     def _move(self, info: TaskInfo, there: str) -> bool:
         """Without another in exchange."""
         draft, donor = self._draft, self._driver[info.id]
-        if draft.counts[donor] <= draft.least[donor] or not self._balance.allowance.covers(info):
+        if draft.counts[donor] <= draft.least or not self._balance.allowance.covers(info):
             return False
         for receiver in sorted(self._in_rack[there], key=draft.loads.__getitem__)[:_DRIVERS]:
             if (
-                draft.counts[receiver] < draft.most[receiver]
+                draft.counts[receiver] < draft.most
                 and self._spread.takes(info, donor, receiver)
                 and self._balance.stays_even(donor, receiver, info.weight)
             ):

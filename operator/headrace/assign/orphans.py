@@ -25,8 +25,8 @@ def take_over(draft: DraftAssignment, holders: Mapping[TaskId, Sequence[int]]) -
     for info in sorted(draft.orphans, key=ID):
         for driver in holders.get(info.id, ()):
             count = draft.counts[driver]
-            if count < draft.least[driver] or (count < draft.most[driver] and extras > 0):
-                extras -= count >= draft.least[driver]
+            if count < draft.least or (count < draft.most and extras > 0):
+                extras -= count >= draft.least
                 _give(draft, driver, info)
                 break
         else:
@@ -36,13 +36,13 @@ def take_over(draft: DraftAssignment, holders: Mapping[TaskId, Sequence[int]]) -
 
 def _extras(draft: DraftAssignment) -> int:
     """How many drivers may still get one task more than their least."""
-    return len(draft.state.tasks) - sum(map(max, draft.least, draft.counts))
+    return len(draft.state.tasks) - sum(max(draft.least, count) for count in draft.counts)
 
 
 def _give(draft: DraftAssignment, driver: int, info: TaskInfo) -> None:
     draft.given[driver].append(info)
     draft.counts[driver] += 1
-    draft.loads[driver] += info.weight / draft.capacities[driver]
+    draft.loads[driver] += info.weight
 
 
 def deal(draft: DraftAssignment) -> None:
@@ -82,7 +82,7 @@ def _heavy_first(orphans: Sequence[TaskInfo]) -> list[list[TaskInfo]]:
 
 def _rooms(draft: DraftAssignment, orphans: int) -> tuple[list[int], int]:
     """How many tasks each driver gets, and how many drivers are to get one more than that."""
-    rooms = [max(0, least - count) for least, count in zip(draft.least, draft.counts, strict=True)]
+    rooms = [max(0, draft.least - count) for count in draft.counts]
     extras = orphans - sum(rooms)
     return (rooms, extras) if extras >= 0 else (_emptiest(draft, orphans), 0)
 
@@ -90,7 +90,7 @@ def _rooms(draft: DraftAssignment, orphans: int) -> tuple[list[int], int]:
 def _one_more(draft: DraftAssignment, extras: int) -> list[int]:
     """The lightest drivers whose share is rounded up."""
     counts = map(len, draft.given)
-    row = [d for d, count in enumerate(counts) if max(count, draft.least[d]) < draft.most[d]]
+    row = [d for d, count in enumerate(counts) if max(count, draft.least) < draft.most]
     row.sort(key=draft.loads.__getitem__)
     racks = draft.racks()
     return (_alternate(row, racks) if racks else row)[:extras]
@@ -123,7 +123,7 @@ def _level(draft: DraftAssignment, rooms: Mapping[int, int], tasks: list[TaskInf
     One each to all that are no heavier than the first of them will be; a driver that got a giant is
     left out until the others have caught up, and fills its room with the lightest tasks.
     """
-    given, loads, capacities = draft.given, draft.loads, draft.capacities
+    given, loads = draft.given, draft.loads
     racks = draft.racks()
     limits = {driver: len(given[driver]) + room for driver, room in rooms.items()}
     drivers = list(rooms)
@@ -133,13 +133,13 @@ def _level(draft: DraftAssignment, rooms: Mapping[int, int], tasks: list[TaskInf
         # As many turns as nobody's room can run out in.
         for _ in range(min(limits[driver] - len(given[driver]) for driver in drivers)):
             drivers.sort(key=loads.__getitem__)
-            reach = loads[drivers[0]] + tasks[start][2] / capacities[drivers[0]]
+            reach = loads[drivers[0]] + tasks[start][2]
             fit = bisect_right(drivers, reach, key=loads.__getitem__)
             turn = drivers[: max(fit, ceil(len(drivers) / _ONE_IN))]
             turn = _alternate(turn, racks) if racks else turn
             for driver, info in zip(turn, tasks[start : start + len(turn)], strict=True):
                 given[driver].append(info)
-                loads[driver] += info[2] / capacities[driver]
+                loads[driver] += info[2]
             start += len(turn)
         drivers = [driver for driver in drivers if len(given[driver]) < limits[driver]]
 
@@ -147,17 +147,13 @@ def _level(draft: DraftAssignment, rooms: Mapping[int, int], tasks: list[TaskInf
 def _emptiest(draft: DraftAssignment, orphans: int) -> list[int]:
     """Rooms when there are fewer orphans than room: others have too many. The emptiest fill up."""
     rooms = [0] * len(draft.counts)
-    fill = [
-        ((count + 0.5) / draft.capacities[driver], driver)
-        for driver, count in enumerate(draft.counts)
-        if count < draft.least[driver]
-    ]
+    fill = [(count, driver) for driver, count in enumerate(draft.counts) if count < draft.least]
     heapify(fill)
     for _ in range(orphans):
         level, driver = fill[0]
         rooms[driver] += 1
-        if draft.counts[driver] + rooms[driver] < draft.least[driver]:
-            heapreplace(fill, (level + 1 / draft.capacities[driver], driver))
+        if draft.counts[driver] + rooms[driver] < draft.least:
+            heapreplace(fill, (level + 1, driver))
         else:
             heappop(fill)
     return rooms

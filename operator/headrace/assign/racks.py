@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from math import ceil, fsum
+from math import ceil
 
 from headrace.assign.balance import Balance
 from headrace.assign.state import TaskInfo
@@ -26,13 +26,11 @@ class RackSpread:
         for driver, rack in enumerate(racks):
             for (flow, _), count in self.draft.groups(driver).items():
                 self._held.setdefault(flow, Counter())[rack] += count
-        capacity = fsum(self.draft.capacities)
         tolerance = 1 + self.draft.state.config.tolerance
         self._most: dict[tuple[str, str], int] = {}
         for flow, held in self._held.items():
             for rack, drivers in self._in_rack.items():
-                of_rack = fsum(self.draft.capacities[driver] for driver in drivers)
-                share = held.total() * of_rack / capacity
+                share = held.total() * len(drivers) / len(racks)
                 self._most[flow, rack] = max(ceil(share - 1e-9), int(share * tolerance))
 
     @property
@@ -78,11 +76,8 @@ class RackSpread:
             for _, info in draft.shelf(donor)
             if info.id.flow == flow and allowance.covers(info)
         ]
-        if (
-            draft.counts[donor] > draft.least[donor]
-            and draft.counts[receiver] < draft.most[receiver]
-        ):
-            middle = (draft.loads[donor] - draft.loads[receiver]) / 2 * draft.capacities[receiver]
+        if draft.counts[donor] > draft.least and draft.counts[receiver] < draft.most:
+            middle = (draft.loads[donor] - draft.loads[receiver]) / 2
             fits = (i for i in gone if self.balance.stays_even(donor, receiver, i.weight))
             single = min(fits, key=lambda i: (abs(i.weight - middle), i.id), default=None)
             if single:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heappush
-from math import ceil, fsum
+from math import ceil
 
 from headrace.assign.ids import DriverName, TaskId
 from headrace.assign.state import ApplicationState
@@ -16,8 +16,8 @@ def place_standbys(
     """Standbys for all stateful tasks that run somewhere, as many as their flows ask for.
 
     Never beside the task itself. First away from the other copies, as far as racks
-    allow; then where a copy is from before; then on the driver with least to do for its
-    capacity. Too few drivers give fewer standbys.
+    allow; then where a copy is from before; then on the driver with least to do. Too few
+    drivers give fewer standbys.
     """
     names = sorted(state.drivers)
     per_flow = {flow: of.standbys for flow, of in state.flows.items()}
@@ -50,11 +50,7 @@ class _Placement:
         """Drivers that have a task already, in whatever role."""
         self._duties = [0] * len(names)
         """Tasks of each driver, standbys included."""
-        capacity = fsum(driver.capacity for driver in self.drivers)
-        self._most = [
-            ceil(sum(wanted.values()) * driver.capacity / capacity - 1e-9)
-            for driver in self.drivers
-        ]
+        self._most = ceil(sum(wanted.values()) / len(names))
         """Standbys that a driver keeps from before: no more than its share."""
         self._racks = [driver.rack for driver in self.drivers]
         self._population = Counter(self._racks)
@@ -79,16 +75,16 @@ class _Placement:
                 if (
                     self.missing[task]
                     and holder not in self._copies[task]
-                    and len(self.standbys[holder]) < self._most[holder]
+                    and len(self.standbys[holder]) < self._most
                     and self._collisions(task, self._racks[holder]) == self._fewest(task)
                 ):
                     self._give(task, holder)
 
     def fill(self) -> None:
         """Put what is missing on the drivers with least to do."""
-        self._idlest: dict[str | None, list[tuple[float, int]]] = {}
+        self._idlest: dict[str | None, list[tuple[int, int]]] = {}
         for number, rack in enumerate(self._racks):
-            self._idlest.setdefault(rack, []).append((self._load(number), number))
+            self._idlest.setdefault(rack, []).append((self._duties[number], number))
         for heap in self._idlest.values():
             heapify(heap)
         for task, missing in self.missing.items():
@@ -96,16 +92,13 @@ class _Placement:
             for _ in range(min(missing, free)):
                 driver = self._choose(task)
                 self._give(task, driver)
-                heappush(self._idlest[self._racks[driver]], (self._load(driver), driver))
+                heappush(self._idlest[self._racks[driver]], (self._duties[driver], driver))
 
     def _give(self, task: TaskId, driver: int) -> None:
         self.standbys[driver].add(task)
         self.missing[task] -= 1
         self._copies[task].append(driver)
         self._duties[driver] += 1
-
-    def _load(self, driver: int) -> float:
-        return self._duties[driver] / self.drivers[driver].capacity
 
     def _collisions(self, task: TaskId, rack: str | None) -> int:
         """How many copies are in a rack; none in one that is not known."""
@@ -122,15 +115,15 @@ class _Placement:
 
     def _choose(self, task: TaskId) -> int:
         """The idlest driver without a copy, among those with the fewest collisions."""
-        best: tuple[int, float, int] | None = None
+        best: tuple[int, int, int] | None = None
         for rack, heap in self._idlest.items():
             aside = []
             while heap and (
-                heap[0][0] != self._load(heap[0][1]) or heap[0][1] in self._copies[task]
+                heap[0][0] != self._duties[heap[0][1]] or heap[0][1] in self._copies[task]
             ):
-                load, driver = heappop(heap)
-                if load == self._load(driver):
-                    aside.append((load, driver))
+                duties, driver = heappop(heap)
+                if duties == self._duties[driver]:
+                    aside.append((duties, driver))
             if heap:
                 candidate = (self._collisions(task, rack), *heap[0])
                 best = min(best or candidate, candidate)

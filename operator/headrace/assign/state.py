@@ -1,9 +1,6 @@
 """The input of an assignor: everything that a decision may use (KIP-924, ApplicationState).
 
-``headrace.placement`` fills it, but for a few things, which have their default:
-
-- ``DriverState.capacity``: not filled, so all drivers count alike
-- ``ApplicationState.config``: not filled
+``headrace.placement`` fills it, but for ``ApplicationState.config``, which has its default.
 """
 
 from collections import Counter
@@ -50,8 +47,6 @@ class DriverState:
     """A driver that is there, and what it held so far (KIP-924, KafkaStreamsState)."""
 
     name: DriverName
-    capacity: float = 1.0
-    """Its share of the work, relative to the others'."""
     active: frozenset[TaskId] = frozenset()
     standby: frozenset[TaskId] = frozenset()
     rack: str | None = None
@@ -113,10 +108,6 @@ class ApplicationState:
         for name, driver in self.drivers.items():
             if name != driver.name:
                 raise ValueError(f"{name} stands for driver {driver.name}: it goes by its own name")
-            if not 0 < driver.capacity < inf:
-                raise ValueError(
-                    f"the capacity of driver {driver.name} must be above 0, got {driver.capacity}"
-                )
         for flow, wanted in self.flows.items():
             if wanted.standbys < 0 or not 0 <= wanted.movement_budget <= 1:
                 raise ValueError(

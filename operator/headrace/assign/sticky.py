@@ -18,7 +18,7 @@ class StickyAssignor(TaskAssignor):
     """Goals, in this order:
 
     1. complete: every task has a driver, at once;
-    2. balanced: counts within one (of the share by capacity), weights within 10 % of the mean;
+    2. balanced: counts within one, weights within 10 % of the mean;
     3. spread: each flow over the racks, its tasks over drivers;
     4. near: tasks run where their partitions can be read without leaving the rack;
     5. the fewest moves.

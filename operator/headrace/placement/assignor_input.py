@@ -94,9 +94,8 @@ def flow_configs(
     was started for. So the movement budget, which is there to keep units from moving to and fro
     between drivers that work, is at least the share of the drivers that have nothing.
     """
-    capacity = sum(driver.capacity for driver in drivers)
-    idle = sum(driver.capacity for driver in drivers if not driver.active)
-    share = idle / capacity if capacity else 0.0
+    idle = sum(not driver.active for driver in drivers)
+    share = idle / len(drivers) if drivers else 0.0
     return {
         flow.metadata.name: FlowConfig(
             standbys=flow.spec.tasks.standbys,

@@ -80,7 +80,7 @@ class Placer:
     ) -> PlacementDecision:
         """Decide for all ``tasks`` of ``flows``, which run where their specs say until now.
 
-        ``drivers`` are those that shall have units (name, capacity, rack; what they run is taken
+        ``drivers`` are those that shall have units (name, rack; what they run is taken
         from the tasks): not one that is lost, or leaving. ``pins`` hold as long as their
         driver is among them; others are balanced around them, but not in the round that moves one.
         With ``balance`` false only units without a driver get a new one, whatever the assignor

@@ -93,12 +93,6 @@ def test_the_heaviest_go_to_the_lightest() -> None:
     assert [len(driver.active) for driver in answer.drivers.values()] == [3, 3]
 
 
-def test_a_driver_gets_by_its_capacity() -> None:
-    of = weighing(*[1.0] * 12)
-    state = ApplicationState.of(of, [DriverState("a", capacity=2.0), DriverState("b")])
-    assert {name: len(d.active) for name, d in assign(state).drivers.items()} == {"a": 8, "b": 4}
-
-
 def test_flows_are_spread_over_drivers() -> None:
     of = plain(task for flow in ("f1", "f2", "f3") for task in tasks(4, flow=flow))
     answer = assign(ApplicationState.of(of, drivers("abcd")))
@@ -233,19 +227,6 @@ def test_one_task_that_outweighs_all_others_makes_nobody_move() -> None:
     again = assign(ApplicationState.of(of, drivers("abc", answer), flows=ANY_BUDGET))
     assert moved(answer, again) == set()
     assert again.follow_up_ms is None
-
-
-def test_who_gave_its_only_heavy_task_away_has_none_any_more() -> None:
-    first, second, third, fourth, heavy = weighing(0, 0, 0, 0, 1)
-    six = [
-        DriverState("a", active=frozenset({first.id})),
-        DriverState("b", active=frozenset({second.id})),
-        DriverState("c", active=frozenset({heavy.id})),
-        *(DriverState(name, capacity=2.0) for name in "def"),
-    ]
-    answer = assign(ApplicationState.of([first, second, third, fourth, heavy], six))
-    assert answer.drivers["c"].active == frozenset()
-    assert answer.follow_up_ms is None, "all are where they should be"
 
 
 def test_a_new_task_disturbs_nobody() -> None:

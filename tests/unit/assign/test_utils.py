@@ -97,14 +97,14 @@ def test_standbys_come_to_the_racks_they_read_from_and_stay_apart() -> None:
 def test_standbys_go_where_least_is_to_do() -> None:
     state = ApplicationState.of(
         read_from("r", "r", "r"),
-        [DriverState("a"), DriverState("b"), DriverState("c", capacity=9.0)],
+        [DriverState("a"), DriverState("b"), DriverState("c")],
         flows={"orders": FlowConfig(standbys=1)},
     )
     active = {"a": frozenset(T[:2]), "b": frozenset({T[2]}), "c": frozenset[TaskId]()}
     assert AssignmentUtils.place_standbys(state, active) == {
         "a": frozenset(),
-        "b": frozenset(),
-        "c": frozenset(T[:3]),
+        "b": frozenset({T[1]}),
+        "c": frozenset({T[0], T[2]}),
     }
 
 

@@ -109,12 +109,6 @@ def test_a_weight_that_is_none(weight: float) -> None:
         ApplicationState.of(tasks, [])
 
 
-@pytest.mark.parametrize("capacity", [0.0, -1.0, math.nan, math.inf])
-def test_a_capacity_that_is_none(capacity: float) -> None:
-    with pytest.raises(ValueError, match="capacity of driver a must be above 0, got"):
-        ApplicationState.of([], [DriverState("a", capacity=capacity)])
-
-
 @pytest.mark.parametrize("config", [FlowConfig(standbys=-1), FlowConfig(movement_budget=1.1)])
 def test_what_a_flow_cannot_ask_for(config: FlowConfig) -> None:
     with pytest.raises(ValueError, match="flow orders: standbys must be 0 or more"):
