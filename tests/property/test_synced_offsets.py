@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.api import TopicPartition
-from headrace.movers.copied_runs import CopiedRuns
 from headrace.replication import CopiedTo, OffsetSync, Precision, SyncedOffsets
+from headrace.replication.copied_runs import CopiedRuns
 
 AT = TopicPartition("orders", 0)
 

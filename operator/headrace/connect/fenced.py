@@ -10,12 +10,13 @@ from collections.abc import Mapping, Set
 from headrace.api import TopicPartition
 from headrace.connect.both_clusters import target_partition
 from headrace.connect.context import FlowContext
+from headrace.connect.offset_syncing import new_stretch
 from headrace.connect.ownership import Ownership, OwnershipLost
 from headrace.connect.starts import UNKNOWN, Restored, Start, Starts, records
 from headrace.errors import Fatal, Retriable
 from headrace.logs import get_logger
 from headrace.movers import Before, Fencing
-from headrace.replication import Progress, Writer
+from headrace.replication import Progress, Writer, with_runs
 from headrace.replication.reconcile import Outcome, Resume
 
 log = get_logger(__name__)
@@ -104,6 +105,7 @@ def take_over(
             unfenced_until_ms=until_ms,
             doubt=_doubt(resume, first=at in first),
             doubt_until_ms=until_ms if resume.unfenced else hour_ms,
+            pairs=with_runs(claim.pairs, resume.runs, new_stretch),
         )
     return Restored(claims, put_off)
 

@@ -57,6 +57,7 @@ def goes_on_as_new(progress: Progress, found: Found) -> Progress:
         leader_epoch=-1,
         confirmed=None,
         loss=replace(loss, cause=LossCause.SOURCE_RECREATED),
+        pairs=(),
     )
 
 
@@ -161,8 +162,9 @@ def resolve(progress: Progress, loss: Loss, found: Found, policy: OnDataLoss) ->
             target_topic_id=found.target_topic_id,
             target_offset=found.target_end,
             target_seen=None,
+            pairs=(),
         )
-    return replace(resolved, source_topic_id=found.source_topic_id, source_end=found.end)
+    return replace(resolved, source_topic_id=found.source_topic_id, source_end=found.end, pairs=())
 
 
 # For people.

@@ -4,13 +4,13 @@ import threading
 from collections import deque
 from contextlib import suppress
 
-from headrace.api import ClusterAccess
+from headrace.api import ClusterAccess, TopicPartition
 from headrace.connect.internal_topics import ensure_offset_syncs_topic
 from headrace.errors import HeadraceError
 from headrace.kafka import KafkaError, KafkaException, Message, Renewed, translate
 from headrace.logs import get_logger
 from headrace.movers import Clients
-from headrace.replication import STRETCH, OffsetSync
+from headrace.replication import STRETCH, OffsetPair, OffsetSync
 
 log = get_logger(__name__)
 
@@ -30,12 +30,14 @@ class OffsetSyncWriter:
         self._admin = clients.admin(cluster)
         settings = {"partitioner": "murmur2", "linger.ms": 50}
         self._producer = Renewed(cluster, lambda: clients.producer(cluster, settings))
-        self._waiting: deque[tuple[OffsetSync, bytes]] = deque(maxlen=_MOST_WAITING)
+        self._waiting: deque[tuple[OffsetSync, str]] = deque()
         self._sending = threading.Lock()
         self.ready = False
         """Whether the topic is there."""
         self.problem = ""
         """Why syncs are not written; a sentence."""
+        self.sent = self.answered = 0
+        """How many were handed over, and of how many, in that order, it is known what became."""
         self.refused = 0
         """How many the brokers refused: whoever sent some has to send them again."""
 
@@ -49,9 +51,14 @@ class OffsetSyncWriter:
             raise
         self.ready, self.problem = True, ""
 
-    def send(self, sync: OffsetSync, stretch: bytes) -> None:
-        """Write a sync, as soon as that can be done."""
-        self._waiting.append((sync, stretch))
+    def send(self, at: TopicPartition, pair: OffsetPair) -> None:
+        """Write a sync of a partition, as soon as that can be done."""
+        with self._sending:
+            if len(self._waiting) == _MOST_WAITING:
+                self._waiting.popleft()
+                self.answered += 1
+            self._waiting.append((OffsetSync(at.topic, at.partition, *pair.offsets), pair.stretch))
+            self.sent += 1
 
     def poll(self) -> None:
         """Send what waits, and receive what became of what was sent."""
@@ -69,7 +76,7 @@ class OffsetSyncWriter:
                         sync.key(),
                         0,
                         on_delivery=self._delivered,
-                        headers=[(STRETCH, stretch)],
+                        headers=[(STRETCH, stretch.encode())],
                     )
                     self._waiting.popleft()
         except BufferError:
@@ -98,6 +105,7 @@ class OffsetSyncWriter:
         return f"write offset syncs to topic {self.topic} on {self._cluster.name}"
 
     def _delivered(self, error: KafkaError | None, _: Message) -> None:
+        self.answered += 1
         if error is not None:
             self.refused += 1
             self._failed(str(translate(error, self._tried)))

@@ -4,20 +4,24 @@ Of each run of records that follow each other on both sides, the first and the l
 reader finds every record between two syncs, or knows that there is none. A run that goes on is
 written again every ten seconds, and when the source rests. What goes beyond the allowance is left
 out: translation is conservative there.
+
+What is not safe in the topic yet is kept in progress, and written by whoever takes over.
 """
 
 import secrets
 import threading
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from headrace.api import TopicPartition
 from headrace.connect.background import BackgroundStep
 from headrace.connect.context import FlowContext
+from headrace.connect.starts import Start
 from headrace.errors import HeadraceError
-from headrace.movers import Lane, Run
-from headrace.replication import OffsetSync
+from headrace.movers import Lane
+from headrace.replication import OffsetPair, Run, few_enough
 
 SYNC_INTERVAL_S = 10.0
 _REST_S = 0.5
@@ -27,22 +31,22 @@ _SYNCS_OF_A_HOLE = 2
 _AGAIN_S = 10.0
 """After the topic could not be made, or syncs were refused."""
 
-Pair = tuple[int, int]
-"""Source and target offset of one record."""
+
+def new_stretch() -> str:
+    """A name unlike that of any other instance or lane."""
+    return secrets.token_hex(4)
 
 
 @dataclass
 class _Partition:
     stretch: int
     """As in ``Run``."""
-    name: bytes
-    """The same, unlike that of any other instance or lane."""
-    begins: Pair
+    begins: OffsetPair
     """Of the first record of the run that goes on."""
-    last: Pair
+    last: OffsetPair
     """Of the last record that was acknowledged."""
     last_s: float
-    synced: Pair | None = None
+    synced: OffsetPair | None = None
     synced_s: float = 0.0
 
 
@@ -52,6 +56,8 @@ class OffsetSyncing:
     def __init__(self, context: FlowContext, pool: Executor) -> None:
         self._context = context
         self._partitions: dict[TopicPartition, _Partition] = {}
+        self._unsafe: dict[TopicPartition, list[tuple[int, OffsetPair]]] = defaultdict(list)
+        """What was handed to the writer, with its number there."""
         self._preparing = BackgroundStep[None](pool, context.clock)
         self._taking = threading.Lock()
         self._refused, self._again_s = 0, 0.0
@@ -67,12 +73,27 @@ class OffsetSyncing:
         """Why syncs are not written; empty when they are."""
         return self._context.offset_syncs.problem if self.enabled else ""
 
-    def opened(self, partitions: Iterable[TopicPartition]) -> None:
+    def opened(self, starts: Mapping[TopicPartition, Start]) -> None:
         """A lane copies these from now on: what lies between its pairs and earlier ones is not
-        known."""
+        known. The earlier ones are written, unless this instance has done so."""
         with self._taking:
-            for at in partitions:
-                self._partitions.pop(at, None)
+            for at, start in starts.items():
+                known = self._partitions.pop(at, None)
+                written = {pair for _, pair in self._unsafe[at]} | {known and known.synced}
+                for pair in start.pairs if self.enabled else ():
+                    if pair not in written:
+                        self._send(at, pair)
+
+    def unsafe(self, at: TopicPartition) -> tuple[OffsetPair, ...]:
+        """Pairs that the topic may not have, in their order: see ``Progress``."""
+        if not self.enabled:
+            return ()
+        with self._taking:
+            answered, known = self._context.offset_syncs.answered, self._partitions.get(at)
+            unsafe = [one for one in self._unsafe[at] if one[0] > answered]
+            self._unsafe[at] = unsafe
+            pairs = tuple(pair for _, pair in unsafe)
+            return pairs if known is None or known.last == known.synced else (*pairs, known.last)
 
     def prepare(self) -> None:
         """Make the topic, in the pool, until it is there."""
@@ -117,23 +138,30 @@ class OffsetSyncing:
 
     def _follow(self, at: TopicPartition, run: Run, now_s: float) -> None:
         known = self._partitions.get(at)
-        if known is None or known.stretch != run.stretch:
-            name, first = secrets.token_hex(4).encode(), (run.source, run.target)
-            fresh = _Partition(run.stretch, name, first, run.last, now_s)
+        same = known is not None and known.stretch == run.stretch
+        name = known.last.stretch if known is not None and same else new_stretch()
+        first, last = OffsetPair(name, run.source, run.target), OffsetPair(name, *run.last)
+        if known is None or not same:
+            fresh = _Partition(run.stretch, first, last, now_s)
             self._partitions[at] = fresh
             if known is not None and known.last != known.synced:
                 self._sync(at, known, known.last, now_s)
             self._sync(at, fresh, first, now_s)
         else:
-            if not run.continues(known.last):
-                known.begins = (run.source, run.target)
+            if not run.continues(known.last.offsets):
+                known.begins = first
                 if self._allowance >= _SYNCS_OF_A_HOLE:
                     self._allowance -= _SYNCS_OF_A_HOLE
                     if known.last != known.synced:
                         self._sync(at, known, known.last, now_s)
-                    self._sync(at, known, known.begins, now_s)
-            known.last, known.last_s = run.last, now_s
+                    self._sync(at, known, first, now_s)
+            known.last, known.last_s = last, now_s
 
-    def _sync(self, at: TopicPartition, of: _Partition, pair: Pair, now_s: float) -> None:
+    def _sync(self, at: TopicPartition, of: _Partition, pair: OffsetPair, now_s: float) -> None:
         of.synced, of.synced_s = pair, now_s
-        self._context.offset_syncs.send(OffsetSync(at.topic, at.partition, *pair), of.name)
+        self._send(at, pair)
+
+    def _send(self, at: TopicPartition, pair: OffsetPair) -> None:
+        writer = self._context.offset_syncs
+        writer.send(at, pair)
+        few_enough(self._unsafe[at]).append((writer.sent, pair))

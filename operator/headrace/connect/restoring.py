@@ -160,6 +160,7 @@ def _start(progress: Progress, stable_end: int) -> Start:
         progress.reset_ms,
         progress.tombstones_since_ms,
         progress.target_seen,
+        progress.pairs,
     )
 
 

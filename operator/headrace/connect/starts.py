@@ -7,7 +7,15 @@ from headrace.api import TopicPartition
 from headrace.connect.context import FlowContext
 from headrace.connect.ownership import Ownership, OwnershipLost
 from headrace.errors import HeadraceError
-from headrace.replication import Confirmed, Loss, Progress, ProgressKey, TargetSeen, Writer
+from headrace.replication import (
+    Confirmed,
+    Loss,
+    OffsetPair,
+    Progress,
+    ProgressKey,
+    TargetSeen,
+    Writer,
+)
 
 UNKNOWN = -1
 """In the place of the producer id of an owner that has not stored it."""
@@ -35,6 +43,8 @@ class Start(NamedTuple):
     tombstones_since_ms: int = 0
     """See ``Progress``."""
     target_seen: TargetSeen | None = None
+    """See ``Progress``."""
+    pairs: tuple[OffsetPair, ...] = ()
     """See ``Progress``."""
     writer: Writer | None = None
     """Whose identity it is copied with: of one lane alone."""
@@ -101,6 +111,7 @@ def records(
             unfenced_until_ms=start.unfenced_until_ms if now_ms < start.unfenced_until_ms else 0,
             target_seen=start.target_seen,
             fencing=start.fencing,
+            pairs=start.pairs,
         )
         for at, start in starts.items()
     }

@@ -6,6 +6,7 @@ owner there. A switch that is interrupted is made again from the start; one that
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from headrace.connect.both_clusters import target_partition
 from headrace.connect.context import FlowContext
 from headrace.connect.fenced import earlier_writers, progress_partition
 from headrace.connect.starts import UNKNOWN
-from headrace.errors import Fatal, Retriable
+from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import Position
 from headrace.logs import get_logger
 from headrace.movers import Before, Closed
@@ -100,7 +101,20 @@ def _switched(
         progress = replace(claims[at], fencing=(), unfenced=unfenced, switch=made)
         found[at] = Switched(progress, made, one.records)
     _store(context, {at: one.progress for at, one in found.items()})
+    _write_offset_syncs(context, found)
     return found | put_off
+
+
+def _write_offset_syncs(context: FlowContext, found: Mapping[TopicPartition, Switched]) -> None:
+    """Those that a driver that was killed had not written: groups are translated by them."""
+    writer, waiting = context.offset_syncs, {at: one.progress.pairs for at, one in found.items()}
+    if context.spec.checkpoints.enabled and any(waiting.values()):
+        with suppress(HeadraceError):  # of the source, which may be gone
+            writer.prepare()
+        for at, pairs in waiting.items():
+            for pair in pairs:
+                writer.send(at, pair)
+        writer.poll()
 
 
 def abort(context: FlowContext, switched: Mapping[TopicPartition, Progress]) -> None:

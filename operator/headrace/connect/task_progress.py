@@ -145,6 +145,10 @@ class TaskProgress:
         unstored = self.unstored(lane)
         unstored |= {at: self._starts[at] for at in refresh & lane.partitions - unstored.keys()}
         if unstored:
+            self._syncing.take(lane)  # behind its state: pairs may lie ahead of it, never behind
+            unstored = {
+                at: start._replace(pairs=self._syncing.unsafe(at)) for at, start in unstored.items()
+            }
             self._starts |= unstored
             self._confirmed -= unstored.keys()
             entries = records(self._context, self.ownership, unstored)
@@ -203,14 +207,15 @@ class TaskProgress:
 
     def keep(self, lane: Lane) -> None:
         """What a lane that is settled, as far as it could be, has acknowledged and found out."""
-        self._syncing.take(lane, final=True)
         settled = self.acknowledged(lane)
+        self._syncing.take(lane, final=True)
         for at, error in lane.problems():
             if at not in self._noticed and (loss := self._loss(error, settled[at])):
                 self._noticed[at] = loss
         losses, self._noticed = self._noticed, {}
         self.settled |= {
-            at: start._replace(loss=losses.get(at, start.loss)) for at, start in settled.items()
+            at: start._replace(loss=losses.get(at, start.loss), pairs=self._syncing.unsafe(at))
+            for at, start in settled.items()
         }
 
     def _loss(self, error: HeadraceError, settled: Start) -> Loss | None:

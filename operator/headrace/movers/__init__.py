@@ -8,7 +8,6 @@ A source task has a ``Lane`` of its flow's ``Mover``: ``lane`` is that interface
 from headrace.movers.batch import BatchMover
 from headrace.movers.choosing import Choice, choose
 from headrace.movers.clients import KAFKA, Clients
-from headrace.movers.copied_runs import Run
 from headrace.movers.dead_letters import DeadLetters, context_headers
 from headrace.movers.in_flight_window import InFlightWindow
 from headrace.movers.lane import (
@@ -54,7 +53,6 @@ __all__ = [
     "RecordMover",
     "RecordRefused",
     "Resumed",
-    "Run",
     "SourceRecord",
     "Storing",
     "TargetLoss",

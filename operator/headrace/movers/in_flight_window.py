@@ -4,8 +4,8 @@ from collections import deque
 
 from headrace.api import TopicPartition
 from headrace.kafka import KafkaError, Message, concerns_record
-from headrace.movers.copied_runs import CopiedRuns
 from headrace.movers.lane import Copied
+from headrace.replication.copied_runs import CopiedRuns
 
 _DROPPED = {
     KafkaError._PURGE_QUEUE,

@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol
 from headrace.api import TopicPartition
 from headrace.assign import TaskId
 from headrace.errors import Fatal, HeadraceError, Retriable
-from headrace.movers.copied_runs import Run
 from headrace.replication import TargetSeen, Writer
+from headrace.replication.copied_runs import Run
 from headrace.replication.reconcile import Resume
 
 

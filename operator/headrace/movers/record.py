@@ -12,7 +12,6 @@ from headrace.kafka import KafkaError, Message, Renewal, in_words, translated
 from headrace.logs import get_logger
 from headrace.movers.backpressure import Backpressure
 from headrace.movers.clients import Clients
-from headrace.movers.copied_runs import Run
 from headrace.movers.in_flight_window import InFlightWindow
 from headrace.movers.lane import Copied, CopyFrom, Problem, Reached, TargetLoss
 from headrace.movers.one_by_one import OneByOne
@@ -20,6 +19,7 @@ from headrace.movers.reading import Reading
 from headrace.movers.record_problems import read_problem, write_problem
 from headrace.movers.sending import Sending
 from headrace.replication import Copies
+from headrace.replication.copied_runs import Run
 
 log = get_logger(__name__)
 

@@ -21,6 +21,7 @@ from headrace.replication.connect_offsets import (
     decode_position,
     encode_position,
 )
+from headrace.replication.copied_runs import Run
 from headrace.replication.copy_settings import unfit_settings
 from headrace.replication.filters import NameFilter, TopicFilter
 from headrace.replication.group_offsets import (
@@ -36,6 +37,7 @@ from headrace.replication.group_splitting import split_groups
 from headrace.replication.heartbeats import Heartbeat
 from headrace.replication.loops import Direction, Loop, find_loop
 from headrace.replication.made_topics import MadeTopic, made_topics_topic
+from headrace.replication.offset_pairs import OffsetPair, few_enough, with_runs
 from headrace.replication.offset_syncs import STRETCH, OffsetSync, offset_syncs_topic
 from headrace.replication.policies import policy_for
 from headrace.replication.policy import ReplicationPolicy
@@ -71,11 +73,13 @@ __all__ = [
     "Loss",
     "MadeTopic",
     "NameFilter",
+    "OffsetPair",
     "OffsetSync",
     "Precision",
     "Progress",
     "ProgressKey",
     "ReplicationPolicy",
+    "Run",
     "StoredCheckpoint",
     "Switch",
     "SyncedOffsets",
@@ -96,6 +100,7 @@ __all__ = [
     "denials_topic",
     "encode_applied",
     "encode_position",
+    "few_enough",
     "find_loop",
     "judge",
     "made_topics_topic",
@@ -107,5 +112,6 @@ __all__ = [
     "split_groups",
     "unfit_settings",
     "wanted_acls",
+    "with_runs",
     "write_denial",
 ]

@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 from pydantic import TypeAdapter
 
 from headrace.api import LossAction, LossCause
+from headrace.replication.offset_pairs import OffsetPair
 
 T = TypeVar("T")
 
@@ -155,6 +156,9 @@ class Progress:
     whoever takes over from it has to fence these, too."""
     switch: Switch | None = None
     """The partition was failed over: nobody copies it."""
+    pairs: tuple[OffsetPair, ...] = ()
+    """What offset syncs may not say yet, in the order of offsets: whoever takes over writes them.
+    The last one is of the last record below ``target_offset``, or of a later one."""
     version: int = _VERSION
     """Rises only when an older headrace must not read it: that one leaves out fields that it does
     not know, and an older driver writes without them, so that a roll-back loses no position.

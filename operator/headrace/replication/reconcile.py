@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from headrace.replication.copied_runs import CopiedRuns, Run
+
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
@@ -108,8 +110,8 @@ class Resume:
     """From the stored position to the last fence."""
     copied: int = 0
     """Records of the tail that are not copied again."""
-    last_pair: tuple[int, int] | None = None
-    """Source and target offset of the last one of them."""
+    runs: tuple[Run, ...] = ()
+    """Where each of them is on both sides."""
     at: int = -1
     """The target's offset at which the tail was found different; -1: nowhere."""
     unfenced: frozenset[int] = frozenset()
@@ -143,7 +145,8 @@ def reconcile(
     tail, original = _Reader(target, stored.target_offset), _Reader(source, stored.source_offset)
     missing = dict(fences)
     outcome = Outcome.AGREES if same_filter else Outcome.FILTER_CHANGED
-    copied, last_pair, at = 0, None, -1
+    copied, runs, at = 0, CopiedRuns(), -1
+    resumes_at = stored.source_offset
     for entry in tail if missing else ():
         if isinstance(entry, Marker):
             if entry.producer_epoch >= missing.get(entry.producer_id, entry.producer_epoch + 1):
@@ -158,7 +161,8 @@ def reconcile(
             else:
                 outcome = _compare(entry, original, compare_timestamps)
             if outcome is Outcome.AGREES:
-                copied, last_pair = copied + 1, (original.next - 1, entry.offset)
+                copied, resumes_at = copied + 1, original.next
+                runs.add(original.next - 1, entry.offset)
             else:
                 at = entry.offset
     if outcome is Outcome.AGREES and tail.holes:
@@ -169,12 +173,12 @@ def reconcile(
     agrees = outcome is Outcome.AGREES
     return Resume(
         outcome=outcome,
-        source_offset=last_pair[0] + 1 if agrees and last_pair else stored.source_offset,
+        source_offset=resumes_at if agrees else stored.source_offset,
         target_offset=tail.next if outcome is not Outcome.UNFENCED else stored.target_offset,
         source=original.accounts,
         target=tail.accounts,
         copied=copied if agrees else 0,
-        last_pair=last_pair if agrees else None,
+        runs=tuple(runs.take()) if agrees else (),
         at=at,
         unfenced=unfenced,
     )

@@ -14,6 +14,7 @@ from headrace.api.flow import Delivery
 from headrace.api.partitions import TopicPartition
 from headrace.errors import Fatal, Retriable
 from headrace.movers import Before, Resumed
+from headrace.replication import Run
 from headrace.replication.progress import Progress, TargetSeen, Writer
 from headrace.replication.reconcile import Accounts, Outcome, Resume
 
@@ -80,6 +81,7 @@ class FakeFencing:
             outcome, before.source_offset + tail, before.target_offset + tail + marker,
             NONE, Accounts(records, 0, 0),
             copied=tail, unfenced=unfenced,
+            runs=(Run(before.source_offset, before.target_offset, tail, 1),) if tail else (),
         )  # fmt: skip
 
 
@@ -154,6 +156,8 @@ def test_a_copy_resumes_behind_what_the_last_owner_had_not_stored(made: Made) ->
     stored = second.stored(P0)
     assert (stored.source_offset, stored.target_offset) == (len(copied), len(copied) + 1)
     assert (stored.fencing, stored.unfenced) == ((), ())
+    last = len(copied) - 1
+    assert [pair.offsets for pair in stored.pairs] == [(0, 0), (last, last)]
     second.settle()
     assert second.copies() == [b"%d" % number for number in range(5)]
 

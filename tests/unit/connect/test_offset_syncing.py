@@ -122,6 +122,50 @@ def test_the_last_pair_is_written_when_the_task_is_closed(scene: Scene) -> None:
     assert syncs(scene) == [(0, 0), (2, 2)]
 
 
+def test_what_a_killed_driver_had_not_written_whoever_takes_over_writes(
+    scenes: Callable[..., Scene],
+) -> None:
+    killed = scenes()
+    killed.start()  # its topic is not there yet
+    killed.source.append(TOPIC, b"a", b"b", b"c")
+    killed.run_once()
+    killed.settle()
+    assert [one.offsets for one in killed.stored(P0).pairs] == [(0, 0), (2, 2)]
+    assert SYNCS not in killed.target.logs
+
+    scene = scenes(kafka=killed.kafka, driver="other")
+    start(scene)
+    scene.observe()
+    scene.source.append(TOPIC, b"d", b"e")
+    copy(scene)
+    assert syncs(scene) == [(0, 0), (2, 2), (3, 3), (4, 4)]
+    assert len(set(stretches(scene))) == 2
+
+
+def test_progress_keeps_pairs_until_they_are_written(scene: Scene) -> None:
+    start(scene)
+    scene.target.holds_back = lambda at: at == SYNCS
+    scene.source.append(TOPIC, b"a", b"b", b"c")
+    scene.settle()
+    assert [one.offsets for one in scene.stored(P0).pairs] == [(0, 0), (2, 2)]
+    scene.let_through()
+    copy(scene)
+    scene.source.append(TOPIC, b"d")
+    scene.settle()
+    assert [one.offsets for one in scene.stored(P0).pairs] == [(3, 3)]
+
+
+def test_a_task_that_goes_on_in_the_same_driver_writes_no_pair_twice(scene: Scene) -> None:
+    start(scene)
+    scene.source.append(TOPIC, b"a", b"b", b"c")
+    scene.settle()
+    assert scene.stored(P0).pairs
+    scene.clock.advance(3)  # a stall: the lane is renewed
+    scene.recover()
+    copy(scene)
+    assert syncs(scene) == [(0, 0), (2, 2)]
+
+
 def test_without_checkpoints_there_is_no_topic(scene: Scene) -> None:
     scene.change_spec(checkpoints={"enabled": False})
     start(scene)

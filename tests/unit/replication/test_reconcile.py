@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from headrace.replication import Run
 from headrace.replication.reconcile import (
     Accounts,
     Dropped,
@@ -36,7 +37,7 @@ def fence(offset: int, epoch: int = 3) -> Marker:
 
 
 def stored_position(resume: Resume) -> bool:
-    return (resume.source_offset, resume.copied, resume.last_pair) == (100, 0, None)
+    return (resume.source_offset, resume.copied, resume.runs) == (100, 0, ())
 
 
 def test_a_tail_that_agrees_is_not_copied_again() -> None:
@@ -50,7 +51,7 @@ def test_a_tail_that_agrees_is_not_copied_again() -> None:
         source=Accounts(records=2, dropped=4, holes=2),
         target=Accounts(records=2, dropped=2, holes=0),
         copied=2,
-        last_pair=(107, 502),
+        runs=(Run(100, 500, 1, 1), Run(107, 502, 1, 2)),
     )
     assert resume.doubled_at_most == 0
 

@@ -13,8 +13,8 @@ from headrace.kafka.wire import ProducerIdentity, Reply, start
 from headrace.movers.batch.lane_resources import LaneResources
 from headrace.movers.batch.lane_state import LaneState
 from headrace.movers.batch.pipeline import Pipeline
-from headrace.movers.copied_runs import Run
 from headrace.movers.lane import Copied, CopyFrom, Problem, Reached
+from headrace.replication.copied_runs import Run
 
 _CLOSE_S = 1.0
 _LANE_AGE_S = 86_400.0

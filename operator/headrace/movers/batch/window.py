@@ -4,9 +4,9 @@ from collections import deque
 
 from headrace.api import TopicPartition
 from headrace.movers.batch.outgoing import Outgoing
-from headrace.movers.copied_runs import CopiedRuns
 from headrace.movers.lane import Copied, CopyFrom, TargetLoss
 from headrace.replication import TargetSeen
+from headrace.replication.copied_runs import CopiedRuns
 
 
 class BatchWindow:

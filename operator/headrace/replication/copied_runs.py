@@ -30,6 +30,11 @@ class Run(NamedTuple):
         """Whether its first record is the very next one on both sides."""
         return (self.source - 1, self.target - 1) == last
 
+    def without(self, first: int) -> "Run":
+        """What is behind its first so many records."""
+        source, target = self.source + first, self.target + first
+        return Run(source, target, self.records - first, self.stretch)
+
 
 class CopiedRuns:
     """Of one partition, as long as it is open. Calls come in the order of offsets."""

@@ -1,0 +1,43 @@
+"""The pairs that whoever takes over writes."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from headrace.replication import OffsetPair, Run, few_enough, with_runs
+from headrace.replication.offset_pairs import MOST_PAIRS
+
+BEFORE = (OffsetPair("old", 0, 0), OffsetPair("old", 9, 9))
+
+
+def names() -> Iterator[str]:
+    return iter(["new", "newer"])
+
+
+@pytest.mark.parametrize(
+    ("run", "added"),
+    [
+        (Run(10, 10, 5, 1), [("old", 14, 14)]),
+        (Run(12, 10, 5, 1), [("old", 12, 10), ("old", 16, 14)]),
+        (Run(12, 10, 1, 1), [("old", 12, 10)]),
+        (Run(10, 11, 5, 1), [("new", 10, 11), ("new", 14, 15)]),
+        (Run(8, 8, 4, 1), [("old", 11, 11)]),
+        (Run(7, 7, 3, 1), []),
+    ],
+    ids=["goes on", "hole", "one record", "marker on the target", "overlaps", "is known"],
+)
+def test_a_run_behind_the_pairs_adds_its_ends(run: Run, added: list[tuple[str, int, int]]) -> None:
+    found = with_runs(BEFORE, [run], names().__next__)
+    assert found == (*BEFORE, *(OffsetPair(*one) for one in added))
+
+
+def test_without_earlier_pairs_each_gap_on_the_target_begins_a_stretch() -> None:
+    found = with_runs((), [Run(5, 7, 2, 1), Run(7, 10, 1, 2)], names().__next__)
+    assert found == (OffsetPair("new", 5, 7), OffsetPair("new", 6, 8), OffsetPair("newer", 7, 10))
+
+
+def test_of_too_many_pairs_the_ends_stay() -> None:
+    pairs = list(range(10 * MOST_PAIRS))
+    kept = few_enough(pairs)
+    assert MOST_PAIRS // 4 < len(kept) <= MOST_PAIRS
+    assert (kept[0], kept[-1]) == (0, 10 * MOST_PAIRS - 1)
