@@ -35,7 +35,7 @@ class OffsetPair:
 def with_runs(
     pairs: Iterable[OffsetPair], runs: Iterable[Run], new_stretch: Callable[[], str]
 ) -> tuple[OffsetPair, ...]:
-    """The pairs, and the first and the last one of each run, as far as it lies behind them."""
+    """The pairs, and the first and the last one of each run, where they are behind these."""
     found = list(pairs)
     for run in runs:
         known = found[-1].target_offset + 1 - run.target if found else 0
@@ -56,7 +56,7 @@ def _add(found: list[OffsetPair], run: Run, new_stretch: Callable[[], str]) -> N
 
 
 def few_enough(pairs: list[T]) -> list[T]:
-    """The same list without what is too many; the first and the last one stay."""
+    """Shorten the list to what is allowed; the first and the last one stay."""
     while len(pairs) > MOST_PAIRS:
         del pairs[1:-1:2]
     return pairs
