@@ -8,6 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from headrace.standalone import fleet
 from headrace.standalone.driver_process import DriverProcess
 from headrace.standalone.fleet import Fleet
 
@@ -63,6 +66,18 @@ def test_a_driver_that_froze_and_then_ended_is_lost_once_and_replaced() -> None:
             assert events.left == [first]
             fleet.ready()[0].kill()
             await eventually(lambda: len(events.left) == 2)
+
+    asyncio.run(scene())
+
+
+def test_a_driver_that_ran_for_long_is_replaced_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "_HEALTHY_S", 0.0)
+    monkeypatch.setattr(fleet, "_RESPAWN_DELAY_S", 3_600.0)
+
+    async def scene() -> None:
+        async with running_fleet() as (drivers, _):
+            drivers.ready()[0].kill()
+            await eventually(lambda: [driver.name for driver in drivers.ready()] == ["driver-2"])
 
     asyncio.run(scene())
 

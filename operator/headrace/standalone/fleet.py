@@ -26,7 +26,7 @@ _LINE_LIMIT = 64 << 20
 _RESPAWN_DELAY_S = 1.0
 _MAX_RESPAWN_DELAY_S = 30.0
 _HEALTHY_S = 10.0
-"""A driver that ran for so long did not fail at its start."""
+"""A driver that ran for so long did not fail at its start, and is replaced at once."""
 
 _FEW_ARENAS = {"MALLOC_ARENA_MAX": "2"}
 """As in the image: clients come and go with their threads, and with an arena of glibc's for each,
@@ -154,11 +154,12 @@ class Fleet:
                 await self._serve(reader, driver)
             finally:
                 await self._ended(driver)
-            if time.monotonic() - started > _HEALTHY_S:
+            healthy = time.monotonic() - started > _HEALTHY_S
+            if healthy:
                 backoff.reset()
             if driver.leaving:
                 return
-            if not self._stopping:
+            if not self._stopping and not healthy:
                 await asyncio.sleep(backoff.next_s())
             staying = sum(not one.leaving for one in self._drivers.values())
             if staying + self._starting >= self.size:
