@@ -5,8 +5,7 @@ Pure functions of DataFrames. ``acknowledged`` and ``refused`` have the columns 
 leave out what the source has: there ``claimed`` says the same. End sentinels are records like all
 others. The result is findings: ``kind``, ``count`` (1, or how many copies are too many); where the
 record lies: ``found_in`` (the source's name of the topic), ``partition``, ``offset``; ``topic``
-(that it was sent to), ``producer``, ``seq``; ``differs`` (of a corrupted record: in what). Where
-all inputs are partitioned by ``IDENTITY``, only ``reordered`` shuffles anything.
+(that it was sent to), ``producer``, ``seq``; ``differs`` (of a corrupted record: in what).
 """
 
 from functools import reduce

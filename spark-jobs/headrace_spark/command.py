@@ -42,7 +42,7 @@ from headrace.mirror_test import (
     points,
 )
 from headrace_spark import probe as watching
-from headrace_spark import producer, verifier
+from headrace_spark import producer, verifier, waiting
 from headrace_spark.phases import Phases
 from headrace_spark.session import session
 from headrace_spark.verdict import Evidence, acknowledged_per_second, judge
@@ -223,7 +223,7 @@ def _judged(run: Run, folder: Path, plan: Path | None) -> Result:
     # Spark starts meanwhile.
     with ThreadPoolExecutor(1) as meanwhile, ExitStack() as ends:
         arrived = meanwhile.submit(
-            verifier.wait_for_sentinels,
+            waiting.wait_for_sentinels,
             run,
             manifest,
             lambda count: _event("waiting", sentinels=count),
@@ -232,10 +232,10 @@ def _judged(run: Run, folder: Path, plan: Path | None) -> Result:
             spark = ends.enter_context(session("verify", run.name))
         with phases.timed("waiting for the end sentinels"):
             arrived.result()
-            verifier.wait_for_all(run, manifest)
+            waiting.wait_for_all(run, manifest)
         _event("reading")
         comparison = verifier.compare(spark, run, manifest, phases)
-        if comparison.counts.missing and (left_s := verifier.time_left_s(run, manifest)):
+        if comparison.counts.missing and (left_s := waiting.time_left_s(run, manifest)):
             # What the target has instead, perhaps copies, was counted for it.
             with phases.timed("waiting for what was missing"):
                 time.sleep(left_s)

@@ -1,4 +1,4 @@
-"""Reads both clusters back, compares them exactly and judges.
+"""Reads both clusters back and compares them exactly.
 
 The ranges are fixed before anything is read: on the source from the manifest, on the target up to
 where it is once all end sentinels are there, or once ``settleSeconds`` are over.
@@ -6,14 +6,11 @@ where it is once all end sentinels are there, or once ``settleSeconds`` are over
 
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from headrace.api import ClusterAccess, Partitioning, TopicPartition
-from headrace.kafka import Admin, Position, assign, journal, make_consumer
+from headrace.api import ClusterAccess, Partitioning
 from headrace.mirror_test import (
     MAX_EXAMPLES,
     MAX_SHARES,
@@ -23,12 +20,14 @@ from headrace.mirror_test import (
     LoadManifest,
     Run,
     Share,
+    Stream,
 )
-from headrace_spark import checks, examples, messages, ranges, records, topics
+from headrace_spark import blocks, checks, examples, ranges, records
+from headrace_spark.blocks import Block
+from headrace_spark.doubts import doubts
 from headrace_spark.phases import Phases
 
 _ROWS_A_PARTITION = 500_000  # of about 100 bytes: 50 MB of a task's memory, sorted in 1 s
-_POLL_S = 0.5
 _FIELDS = {kind: str(kind) for kind in Kind} | {Kind.SOURCE_LOST: "source_lost"}
 """Of ``Counts``."""
 
@@ -46,128 +45,29 @@ class Comparison:
     spark_versions: dict[str, str]
 
 
-def wait_for_sentinels(run: Run, manifest: LoadManifest, on_wait: Callable[[int], None]) -> None:
-    """Return when every end sentinel is on the target, or the time it has is over.
+@dataclass(frozen=True)
+class _Found:
+    """What is wrong; by default nothing."""
 
-    Only a moment to begin: what arrived is decided by reading the whole range afterwards.
-    ``on_wait`` gets the number of sentinels that are still open, now and then.
-    """
-    deadline_s = manifest.finished_ms / 1000 + run.test.spec.settle_seconds
-    expected = {(run.topics[t.name], p) for t in manifest.topics for p in range(t.partitions)}
-    assigned: dict[str, int] = {}
-    consumer = make_consumer(run.target)
-    try:
-        while expected and time.time() < deadline_s:
-            there = topics.on_target(run)
-            if there != assigned:
-                assign(consumer, _from_the_end_of_the_load(run, manifest, there))
-                assigned = there
-            on_wait(len(expected))
-            refresh_at = time.monotonic() + 1
-            while expected and time.monotonic() < refresh_at:
-                message = consumer.poll(0.1)
-                if message is None or not journal.is_record(message, "read the end sentinels"):
-                    continue
-                sighting = messages.recognise(message, run.name.encode())
-                if sighting is not None and sighting.sentinel is not None:
-                    # It has arrived, wherever it lies; a wrong place is for the comparison.
-                    topic = run.topics.get(sighting.topic or "", message.topic() or "")
-                    expected.discard((topic, sighting.sentinel))
-    finally:
-        consumer.close()
-
-
-def wait_for_all(run: Run, manifest: LoadManifest) -> None:
-    """Return when the target has as many records as were sent, or the time it has is over.
-
-    Where partitions are not preserved, a sentinel says nothing of the records of other partitions:
-    they may still be on their way. Whether it is these records, the comparison decides.
-    """
-    sent = manifest.acknowledged + sum(t.partitions for t in manifest.topics)
-    known = {run.topics[t.name]: sum(t.target_start_offsets) for t in manifest.topics}
-    while time_left_s(run, manifest) > 0:
-        ends = topics.ends(run.target, topics.on_target(run))
-        if sum(sum(ends[name]) - known[name] for name in ends) >= sent:
-            return
-        time.sleep(_POLL_S)
-
-
-def time_left_s(run: Run, manifest: LoadManifest) -> float:
-    """How long records may still arrive that no sentinel answers for; 0 where the partitions are
-    preserved: there each has its own."""
-    if run.test.spec.partitioning is Partitioning.PRESERVED:
-        return 0.0
-    deadline_s = manifest.finished_ms / 1000 + run.test.spec.settle_seconds
-    return max(deadline_s - time.time(), 0.0)
-
-
-def _from_the_end_of_the_load(
-    run: Run, manifest: LoadManifest, there: dict[str, int]
-) -> list[tuple[TopicPartition, int]]:
-    """The first offset of each partition that is not older than the last acknowledgement."""
-    partitions = [TopicPartition(name, p) for name, count in there.items() for p in range(count)]
-    admin = Admin(run.target)
-    ends = admin.offsets(partitions, Position.LATEST)  # first: what is written now comes after
-    since = admin.offsets_at(partitions, manifest.finished_ms)
-    return [(at, since[at] if since[at] >= 0 else ends[at]) for at in partitions]
+    shares: list[Share] = field(default_factory=list)
+    examples: dict[Kind, tuple[Example, ...]] = field(default_factory=dict)
+    contradictions: tuple[str, ...] = ()
 
 
 def compare(spark: SparkSession, run: Run, manifest: LoadManifest, phases: Phases) -> Comparison:
-    """Read the fixed ranges and compare them. Raises Spark's errors when a range cannot be read."""
-    slots = max(
-        2 * spark.sparkContext.defaultParallelism,
-        manifest.acknowledged // _ROWS_A_PARTITION + 1,
-    )
-    spark.conf.set("spark.sql.shuffle.partitions", slots)
+    """Read the fixed ranges and compare them. Raises Spark's errors when a range cannot be read.
 
-    def laid_out(frame: DataFrame) -> DataFrame:
-        """Partitioned as every check wants it, and read only once."""
-        return frame.repartition(slots, *checks.IDENTITY).persist()
-
-    since_ms = manifest.started_ms
-    with phases.timed("asking for the logs' ends"):
-        on_source, on_target = ranges.of_source(run, manifest), ranges.of_target(run, manifest)
-    read_until_ms = time.time_ns() // 1_000_000
-    claims, refused = records.claims(spark, manifest), records.refused(spark, manifest)
-
-    def read(cluster: ClusterAccess, wanted: records.Range) -> DataFrame:
-        found = records.read(spark, cluster, wanted, run.name, since_ms)
-        return laid_out(records.claimed(found, claims))
-
-    source = read(run.source, on_source)
-    target = read(run.target, on_target) if on_target.source_names else source.limit(0)
-    with phases.timed("reading the source"):
-        contradictions = _contradictions(spark, manifest, source, refused)
-    # A row for every number that was sent takes as long as reading a cluster: only where the source
-    # lacks some of them is there anything to be found by it.
-    acknowledged = records.sentinels(spark, manifest)
-    if contradictions or not manifest.adds_up:
-        acknowledged = acknowledged.unionByName(records.acknowledged(spark, manifest))
-    findings = checks.compare(
-        laid_out(acknowledged),
-        refused,
-        source,
-        target,
-        run=run.name,
-        keys={t.name: t.keys for t in manifest.topics},
-        partitioning=run.test.spec.partitioning,
-    ).persist()
-    with phases.timed("reading the target, and comparing"):
-        shares = examples.shares(findings, run)
+    Where partitions are preserved, both sides are read once, for the sums of their blocks, and what
+    these leave in doubt once more, to be compared record by record.
+    """
+    both = _BothSides(spark, run, manifest, phases)
+    preserved = run.test.spec.partitioning is Partitioning.PRESERVED
+    found = both.by_blocks() if preserved and manifest.adds_up else both.by_record()
     counted = Counter[Kind]()
-    for share in shares:
+    for share in found.shares:
         counted[share.kind] += share.count
-    with phases.timed("looking up examples"):
-        shown = examples.pick(findings, source, target, run) if counted else {}
-    seen = {
-        (row["topic"], row["seq"])
-        for row in target.where(F.col("producer") == run.name)
-        .select("topic", "seq")
-        .distinct()
-        .collect()  # one a partition at most, and what somebody made up
-    }
     expected = [(t.name, p) for t in manifest.topics for p in range(t.partitions)]
-    open_sentinels = tuple(f"{name}-{p}" for name, p in expected if (name, p) not in seen)
+    open_sentinels = tuple(f"{name}-{p}" for name, p in expected if (name, p) not in both.ends_seen)
     return Comparison(
         counts=Counts(
             planned=run.test.spec.load.messages,
@@ -176,11 +76,11 @@ def compare(spark: SparkSession, run: Run, manifest: LoadManifest, phases: Phase
             sentinels_seen=len(expected) - len(open_sentinels),
             **{_FIELDS[kind]: total for kind, total in counted.items()},
         ),
-        examples=shown,
-        shares=tuple(sorted(shares, key=_rank)[:MAX_SHARES]),
-        read_until_ms=read_until_ms,
+        examples=found.examples,
+        shares=tuple(sorted(found.shares, key=_rank)[:MAX_SHARES]),
+        read_until_ms=both.read_until_ms,
         open_sentinels=open_sentinels,
-        contradictions=contradictions,
+        contradictions=found.contradictions,
         spark_versions={
             "spark": spark.version,
             "java": spark.sql(
@@ -188,6 +88,110 @@ def compare(spark: SparkSession, run: Run, manifest: LoadManifest, phases: Phase
             ).collect()[0][0],
         },
     )
+
+
+class _BothSides:
+    """Source and target, each between two offsets of its partitions."""
+
+    def __init__(
+        self, spark: SparkSession, run: Run, manifest: LoadManifest, phases: Phases
+    ) -> None:
+        self._spark, self._run, self._manifest, self._phases = spark, run, manifest, phases
+        self._slots = max(
+            2 * spark.sparkContext.defaultParallelism,
+            manifest.acknowledged // _ROWS_A_PARTITION + 1,
+        )
+        spark.conf.set("spark.sql.shuffle.partitions", self._slots)
+        with phases.timed("asking for the logs' ends"):
+            self._on_source = ranges.of_source(run, manifest)
+            self._on_target = ranges.of_target(run, manifest)
+        self.read_until_ms = time.time_ns() // 1_000_000
+        self.ends_seen: set[tuple[str, int]] = set()
+        """Topics and partitions of the source whose sentinel is on the target."""
+        self._claims = records.claims(spark, manifest)
+        self._size = blocks.size_of(manifest)
+
+    def by_blocks(self) -> _Found:
+        """What is wrong where partitions are preserved."""
+        source = self._read(self._run.source, self._on_source)
+        target = self._read(self._run.target, self._on_target)
+        on_source, on_target = self._summaries(source, target)
+        doubted = doubts(on_source, on_target, self._manifest)
+        if not doubted.keys:
+            return _Found()
+        ends = records.sentinels(self._spark, self._manifest)
+        again = (
+            self._read(self._run.source, doubted.where(self._on_source, on_source)),
+            self._read(self._run.target, doubted.where(self._on_target, on_target)),
+        )
+        ends, source, target = (
+            doubted.of(frame, self._run.name, self._size) for frame in (ends, *again)
+        )
+        streams = tuple(
+            s for s in self._manifest.streams if (s.topic, s.producer) in doubted.streams
+        )
+        return self._one_by_one(ends, streams, self._laid_out(source), self._laid_out(target))
+
+    def by_record(self) -> _Found:
+        """What is wrong; everything is compared record by record."""
+        source = self._laid_out(self._read(self._run.source, self._on_source))
+        target = self._laid_out(self._read(self._run.target, self._on_target))
+        self._summaries(source, target)
+        ends = records.sentinels(self._spark, self._manifest)
+        return self._one_by_one(ends, self._manifest.streams, source, target)
+
+    def _read(self, cluster: ClusterAccess, wanted: records.Range) -> DataFrame:
+        """Nothing where there are no topics."""
+        if not wanted.source_names:
+            return self._read(self._run.source, self._on_source).limit(0)
+        run, since_ms = self._run.name, self._manifest.started_ms
+        found = records.read(self._spark, cluster, wanted, run, since_ms)
+        return records.claimed(found, self._claims)
+
+    def _laid_out(self, frame: DataFrame) -> DataFrame:
+        """Partitioned as every check wants it, and read only once."""
+        return frame.repartition(self._slots, *checks.IDENTITY).persist()
+
+    def _summaries(self, source: DataFrame, target: DataFrame) -> tuple[list[Block], list[Block]]:
+        run = self._run.name
+        with self._phases.timed("reading the source"):
+            on_source = blocks.collected(blocks.summarised(source, run, self._size))
+        with self._phases.timed("reading the target"):
+            on_target = blocks.collected(blocks.summarised(target, run, self._size))
+        self.ends_seen |= {(b.topic, b.number) for b in on_target if b.producer == run}
+        return on_source, on_target
+
+    def _one_by_one(
+        self,
+        ends: DataFrame,
+        streams: tuple[Stream, ...],
+        source: DataFrame,
+        target: DataFrame,
+    ) -> _Found:
+        """Compare records. ``ends``: the sentinels among them; ``streams``: those of which all are
+        there."""
+        manifest = self._manifest.model_copy(update={"streams": streams})
+        refused = records.refused(self._spark, manifest)
+        with self._phases.timed("comparing record by record"):
+            contradictions = _contradictions(self._spark, manifest, source, refused)
+            # A row for every number that was sent takes as long as reading a cluster: only where
+            # the source lacks some of them is there anything to be found by it.
+            acknowledged = ends
+            if contradictions or not manifest.adds_up:
+                acknowledged = ends.unionByName(records.acknowledged(self._spark, manifest))
+            findings = checks.compare(
+                self._laid_out(acknowledged),
+                refused,
+                source,
+                target,
+                run=self._run.name,
+                keys={t.name: t.keys for t in manifest.topics},
+                partitioning=self._run.test.spec.partitioning,
+            ).persist()
+            shares = examples.shares(findings, self._run)
+        with self._phases.timed("looking up examples"):
+            shown = examples.pick(findings, source, target, self._run) if shares else {}
+        return _Found(shares, shown, contradictions)
 
 
 def _rank(share: Share) -> tuple[int, str, str, int]:
