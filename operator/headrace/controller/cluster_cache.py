@@ -4,38 +4,29 @@ Whatever changes here puts the flow that it belongs to into the queue.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from headrace.api import (
-    COMPONENT_LABEL,
-    DRIVER_COMPONENT,
-    FLOW_LABEL,
-    ReplicationFlow,
-    ReplicationTask,
-)
+from headrace.api import ReplicationFlow, ReplicationTask
 from headrace.assign import DriverName
+from headrace.controller.driver_cache import DriverCache
 from headrace.controller.drivers import DriverLease, DriverPod
 from headrace.controller.flow_cache import FlowCache, name_of
-from headrace.controller.pods import driver_pod
 from headrace.controller.queue import LATER_S, SOON_S
 from headrace.controller.targets import FlowName, Target, flow_name, written_targets
 from headrace.controller.unit_cache import UnitCache, UnitChange, flow_of
 from headrace.errors import HeadraceError
 from headrace.k8s import (
     FLOW,
-    POD,
     TASK,
     Change,
     ChangeType,
     Client,
-    LeaseWatch,
     Object,
     Reflector,
     is_older,
 )
 
 _CHECK_EVERY_S = 1.0
-_DRIVERS = f"{COMPONENT_LABEL}={DRIVER_COMPONENT},{FLOW_LABEL}"
 
 
 class ClusterCache:
@@ -55,19 +46,14 @@ class ClusterCache:
         self._written: dict[FlowName, frozenset[Target]] = {}
         self._written_before: dict[FlowName, frozenset[Target]] = {}
         """What each flow wrote at its last reconcile."""
-        self._pods: dict[FlowName, dict[DriverName, DriverPod]] = {}
-        self._reported_leases: dict[FlowName, Mapping[DriverName, DriverLease]] = {}
+        self._drivers = DriverCache(
+            client, namespace, self._lease_s, lambda name: enqueue(name, SOON_S)
+        )
         self._flow_copy = Reflector(
             client, FLOW, namespace, labels=selector, on_change=self._flow_changed
         )
         self._task_copy = Reflector(client, TASK, namespace, on_change=self._task_changed)
-        self._pod_copy = Reflector(
-            client, POD, namespace, labels=_DRIVERS, on_change=self._pod_changed
-        )
-        self._leases = LeaseWatch(
-            client, _DRIVERS, namespace=namespace, on_change=self._leases_changed
-        )
-        self._copies = (self._flow_copy, self._task_copy, self._pod_copy, self._leases)
+        self._copies = (self._flow_copy, self._task_copy, *self._drivers.copies)
 
     async def run(self) -> None:
         """Watch; never returns."""
@@ -111,7 +97,7 @@ class ClusterCache:
         if self._flows.put(object):
             self._written.pop(name, None)  # which units are its own depends on its uid
             if self._lease_s(name) != before:
-                self._expect_leases()
+                self._drivers.expect_leases()
 
     def put_flow_written(self, object: Object) -> None:
         """A flow as the API server answered a write, a moment before its watch reports the same."""
@@ -201,47 +187,12 @@ class ClusterCache:
 
     def pods(self, flow: ReplicationFlow) -> list[DriverPod]:
         """The driver pods of a flow."""
-        return list(self._pods.get(flow_name(flow), {}).values())
+        return self._drivers.pods(flow_name(flow))
 
     def leases(self, name: FlowName) -> dict[DriverName, DriverLease]:
         """What is known of the Lease of each driver of a flow."""
-        return {pod: self._lease((name[0], pod)) for pod in self._pods.get(name, {})}
-
-    def _lease(self, name: tuple[str, DriverName]) -> DriverLease:
-        _, _, incarnation = self._leases.holder(name).rpartition("/")
-        return DriverLease(incarnation, self._leases.renewed(name), self._leases.is_expired(name))
-
-    def _pod_changed(self, change: Change) -> None:
-        namespace, name = name_of(change.object)
-        flow = (namespace, change.object["metadata"]["labels"][FLOW_LABEL])
-        pods = self._pods.setdefault(flow, {})
-        pod = driver_pod(change.object)
-        if change.type is ChangeType.DELETED:
-            pods.pop(name, None)
-        elif pods.get(name) == pod:
-            return
-        else:
-            pods[name] = pod
-        self._expect_leases()
-        self._enqueue(flow, SOON_S)
+        return self._drivers.leases(name)
 
     def _lease_s(self, name: FlowName) -> int | None:
         flow = self._flows.understood(name)
         return flow.spec.drivers.lease_seconds if flow else None
-
-    def _expect_leases(self) -> None:
-        """Pods of a flow that is not there, or not understood, are nobody's drivers."""
-        self._leases.expect(
-            {
-                (flow.metadata.namespace, pod): flow.spec.drivers.lease_seconds
-                for name, pods in self._pods.items()
-                if (flow := self._flows.understood(name)) is not None
-                for pod in pods
-            }
-        )
-
-    def _leases_changed(self) -> None:
-        for name in self._pods:
-            if self._reported_leases.get(name) != (now := self.leases(name)):
-                self._reported_leases[name] = now
-                self._enqueue(name, SOON_S)

@@ -3,11 +3,10 @@
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from headrace.api import (
-    CONNECTOR_MANAGER,
     PAUSE_ANNOTATION,
     Readiness,
     Reason,
@@ -20,46 +19,24 @@ from headrace.controller.assignment import AssignmentChanges, assignment_changes
 from headrace.controller.blocked import blocked_by
 from headrace.controller.children import Children
 from headrace.controller.cluster_cache import ClusterCache
-from headrace.controller.drivers import Drivers, drivers_of, is_ambiguous
-from headrace.controller.names import TEMPLATE, driver_selector
+from headrace.controller.drivers import Drivers
+from headrace.controller.flow_children import FlowChildren, Settings
+from headrace.controller.names import driver_selector
 from headrace.controller.provisioner import Provided, Provisioner
 from headrace.controller.queue import SOON_S
-from headrace.controller.resources import (
-    CONNECTORS,
-    DriverDefaults,
-    build_children,
-    build_connector,
-    build_deployment,
-    template_hash,
-    with_defaults,
-)
 from headrace.controller.rollouts import Rollouts
 from headrace.controller.targets import FlowName, flow_name, taken_target
 from headrace.controller.writes import FlowWrites
 from headrace.errors import HeadraceError
-from headrace.k8s import DEPLOYMENT, NETWORK_POLICY, Object
-from headrace.logs import get_logger
+from headrace.k8s import Object
 from headrace.placement import Assigner, task_id
 from headrace.status import FlowFacts, TakenTarget, flow_status, status_without_units
-
-log = get_logger(__name__)
 
 _INCOMPLETE_S = 1.0
 """While the cache is incomplete or behind."""
 _RETRY_S = 15.0
 """When somebody has to change something that the operator does not watch, such as its rights."""
 _RESYNC_S = 600.0
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What the operator was started with, as far as it concerns flows."""
-
-    driver_image: str
-    network_policy: bool = False
-    driver_defaults: DriverDefaults = field(default_factory=DriverDefaults)
-    chaos: bool = False
-    """Whether mirror tests may break drivers."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +65,10 @@ class FlowReconciler:
         rollouts: Rollouts,
     ) -> None:
         """``enqueue`` gets a flow, and within how many seconds to reconcile it."""
-        self._cache, self._children = cache, children
-        self._writes, self._settings, self._enqueue = writes, settings, enqueue
-        self._provisioner = Provisioner(self._apply_children, children.verify, enqueue)
+        self._cache, self._writes, self._enqueue = cache, writes, enqueue
+        self._owned = FlowChildren(cache, children, settings, rollouts)
+        self._provisioner = Provisioner(self._owned.apply, children.verify, enqueue)
         self._assigners: dict[FlowName, Assigner] = {}
-        self._rollouts = rollouts
-        self._waits: set[FlowName] = set()
-        """Flows whose drivers stay as they are until it is their turn to roll out."""
 
     async def reconcile(self, name: FlowName) -> float | None:
         """Reconcile one flow once; in how many seconds to do so again, None when it is gone."""
@@ -108,7 +82,7 @@ class FlowReconciler:
             flow = self._cache.flow(name)
             outcome = await self._outcome(flow)
         except HeadraceError as error:
-            self._rollouts.observed(name)
+            self._owned.observed(name)
             if (blocked := blocked_by(error)) is None:
                 raise
             outcome = _unobserved(object, flow, blocked)
@@ -129,12 +103,7 @@ class FlowReconciler:
 
     async def _make_and_assign(self, flow: ReplicationFlow) -> _Outcome:
         paused = flow.metadata.annotations.get(PAUSE_ANNOTATION) == "true"
-        made = with_defaults(flow, self._settings.driver_defaults)
-        newest = template_hash(
-            build_deployment(made, self._settings.driver_image, chaos=self._settings.chaos)
-        )
-        self._take_turn(flow, newest, paused=paused)
-        drivers = await self._drivers(flow, newest)
+        drivers = await self._owned.drivers(flow, paused=paused)
         taken = taken_target(flow, self._cache.flows(), self._cache.written)
         decided = await self._decide(flow, drivers, taken)
         all_written = await self._writes.assign(decided.assignments)
@@ -154,8 +123,8 @@ class FlowReconciler:
             taken=taken,
             pods=tuple(drivers.pods.values()),
             paused=paused,
-            waits_for_rollout=flow_name(flow) in self._waits and not paused,
-            refused_pods=self._children.refused_pods(flow),
+            waits_for_rollout=self._owned.waits(flow) and not paused,
+            refused_pods=self._owned.refused_pods(flow),
             selector=",".join(f"{k}={v}" for k, v in driver_selector(flow.metadata.name).items()),
         )
         # Of 10,000 units it takes a tenth of a second, which no Lease should wait for.
@@ -177,9 +146,7 @@ class FlowReconciler:
 
     def _forget(self, name: FlowName) -> None:
         self._provisioner.forget(name)
-        self._children.forget(*name)
-        self._rollouts.forget(name)
-        self._waits.discard(name)
+        self._owned.forget(name)
         if (assigner := self._assigners.pop(name, None)) is not None:
             assigner.close()
 
@@ -189,56 +156,9 @@ class FlowReconciler:
         if error is not None and blocked_by(error):
             raise error
 
-    async def _apply_children(self, flow: ReplicationFlow) -> None:
-        settings = self._settings
-        for manifest in build_children(
-            with_defaults(flow, settings.driver_defaults),
-            settings.driver_image,
-            network_policy=settings.network_policy,
-            chaos=settings.chaos,
-        ):
-            if manifest["kind"] == DEPLOYMENT.name and flow_name(flow) in self._waits:
-                if (template := self._children.template(flow)) is None:
-                    continue  # its watch is about to report it
-                manifest["spec"]["template"] = template
-            await self._children.apply(flow, manifest)
-        there = {task.metadata.name for task in self._cache.tasks(flow)}
-        for type in CONNECTORS:
-            connector = build_connector(flow, type)
-            if connector["metadata"]["name"] not in there:
-                made = await self._children.create(flow, connector, CONNECTOR_MANAGER)
-                self._cache.put_task(made)
-        if not self._settings.network_policy:
-            await self._children.remove(flow, NETWORK_POLICY)
-
     def _invalid_unit(self, flow: ReplicationFlow) -> Readiness | None:
         why = self._cache.invalid_unit(flow_name(flow))
         return Readiness.stalled(Reason.INVALID_SPEC, why) if why else None
-
-    def _take_turn(self, flow: ReplicationFlow, newest: str, *, paused: bool) -> None:
-        """Find out whether the flow's drivers are to stay as they are for now."""
-        name = flow_name(flow)
-        if paused:
-            self._rollouts.forget(name)  # it keeps no other one waiting
-            self._rollouts.observed(name)
-            self._waits.add(name)
-            return
-        if self._rollouts.may_begin(flow, self._cache.pods(flow), newest):
-            self._waits.discard(name)
-        else:
-            self._waits.add(name)
-
-    async def _drivers(self, flow: ReplicationFlow, newest: str) -> Drivers:
-        if flow_name(flow) in self._waits and (template := self._children.template(flow)):
-            newest = template["metadata"]["labels"].get(TEMPLATE, newest)
-        replica_set = ""
-        if is_ambiguous(self._cache.pods(flow), newest):
-            try:
-                replica_set = await self._children.newest_replica_set(flow)
-            except HeadraceError as error:  # a lost driver's units do not wait for it
-                log.warning("takes all driver pods for the newest", why=str(error))
-        leases = self._cache.leases(flow_name(flow))
-        return drivers_of(self._cache.pods(flow), newest, leases, replica_set)
 
     async def _decide(
         self, flow: ReplicationFlow, drivers: Drivers, taken: TakenTarget | None

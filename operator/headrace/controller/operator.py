@@ -12,7 +12,8 @@ from headrace.controller.access_check import wait_for_flows
 from headrace.controller.children import Children
 from headrace.controller.cluster_cache import ClusterCache
 from headrace.controller.events import EventRecorder
-from headrace.controller.flow import FlowReconciler, Settings
+from headrace.controller.flow import FlowReconciler
+from headrace.controller.flow_children import Settings
 from headrace.controller.kopf_watch import quiet_kopf, watch_owned
 from headrace.controller.metrics import OperatorMetrics
 from headrace.controller.mirror_tests import MirrorTestReconciler, TestName, TestSettings

@@ -271,7 +271,7 @@ def test_a_driver_without_a_lease_gets_as_long_as_its_flow_says() -> None:
             self.expected = durations_s
 
     async def test(seen: Seen) -> None:
-        leases = seen.cache._leases = cast(Any, Leases())
+        leases = seen.cache._drivers._leases = cast(Any, Leases())
         pod = {
             "metadata": {
                 "name": "orders-driver-a",
@@ -280,7 +280,7 @@ def test_a_driver_without_a_lease_gets_as_long_as_its_flow_says() -> None:
                 "labels": {"headrace.dev/flow": "orders"},
             }
         }
-        seen.cache._pod_changed(Change(ChangeType.ADDED, pod, None))
+        seen.cache._drivers.pod_changed(Change(ChangeType.ADDED, pod, None))
         assert leases.expected == {}, "of a flow that is not known"
         patient = flow()
         patient["spec"]["drivers"] = {"leaseSeconds": 60}

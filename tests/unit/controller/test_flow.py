@@ -15,7 +15,8 @@ from headrace.controller.children import Children
 from headrace.controller.cluster_cache import ClusterCache
 from headrace.controller.drivers import DriverLease
 from headrace.controller.events import EventRecorder
-from headrace.controller.flow import FlowReconciler, Settings
+from headrace.controller.flow import FlowReconciler
+from headrace.controller.flow_children import Settings
 from headrace.controller.resources import build_deployment, template_hash
 from headrace.controller.rollouts import Rollouts
 from headrace.controller.targets import FlowName
