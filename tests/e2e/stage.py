@@ -70,10 +70,13 @@ def make_topic(cluster: Cluster, alias: str, name: str, partitions: int) -> None
 def install_release(cluster: Cluster, *arguments: str) -> None:
     """Install the chart, or upgrade it; returns when the operators are ready."""
     about = (OPERATORS, str(CHART), f"--namespace={OPERATORS}", "--create-namespace")
-    # The node is small, and its processors are to be shared, not set aside.
-    small = "--set=driver.resources.requests.cpu=10m"
+    values = (
+        # The node is small, and its processors are to be shared, not set aside.
+        "--set=driver.resources.requests.cpu=10m",
+        "--set=driver.networkPolicy=true,mirrorTests.networkPolicy=true",
+    )
     helm(
-        *("upgrade", "--install", *about, "--wait", f"--timeout={PATIENCE}", small, *arguments),
+        *("upgrade", "--install", *about, "--wait", f"--timeout={PATIENCE}", *values, *arguments),
         kubeconfig=cluster.kubeconfig,
     )
 

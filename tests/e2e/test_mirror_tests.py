@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from cluster.real import Cluster
 from e2e.mirror_test import MirrorTestInPods
+from e2e.restrictions import policies
 from e2e.stage import SMALL, kafka_cluster, make_topic
 from support.manifests import Document, mirror_test_of_another
 
@@ -48,15 +49,21 @@ def begin(cluster: Cluster, namespace: str) -> Callable[..., MirrorTestInPods]:
 
 @pytest.mark.timeout(1800)
 def test_a_killed_spark_driver_ends_the_test_without_a_verdict_on_the_mirror(
-    begin: Callable[..., MirrorTestInPods], cluster: Cluster, tmp_path: Path, wait_until: Wait
+    begin: Callable[..., MirrorTestInPods],
+    cluster: Cluster,
+    namespace: str,
+    tmp_path: Path,
+    wait_until: Wait,
 ) -> None:
+    cluster.apply(*policies(cluster), namespace=namespace)
     wishes = {"nodeSelector": {"kubernetes.io/os": "linux"}, "imagePullSecrets": [{"name": "any"}]}
     topic = "east.killed-0"  # the probe waits a minute for it
     wait_until(
         lambda: make_topic(cluster, "west", topic, PARTITIONS), within_s=120, until=lambda _: True
     )
-    test = begin("killed", wishes)
-    wait_until(lambda: "sending the load" in test.ready()["message"], within_s=400)
+    with cluster.enforcing_policies():  # Spark's pods reach each other, and the brokers
+        test = begin("killed", wishes)
+        wait_until(lambda: "sending the load" in test.ready()["message"], within_s=400)
     (executor,) = wait_until(lambda: test.pods(f"{LOAD},{EXECUTORS}"), within_s=120).values()
     assert {name: executor["spec"][name] for name in wishes} == wishes
     wait_until(lambda: "has no report yet" in test.report(tmp_path), within_s=60)

@@ -11,47 +11,22 @@ from cluster.kubectl import KubectlError
 from cluster.real import Cluster
 from e2e.flow import FlowInPods
 from e2e.load import load_pod
+from e2e.restrictions import policies, quota
 from e2e.stage import BROKERS, KAFKA_PORT, install_release, kafka_cluster
 from support.manifests import flow
 
 from headrace import __version__
-from headrace.api.labels import COMPONENT_LABEL, DRIVER_COMPONENT, FLOW_LABEL
+from headrace.api.labels import FLOW_LABEL
 
 Wait = Callable[..., Any]
 NOW, NEXT = f"headrace:{__version__}", "headrace:next"
-API_PORT, CONTROLLER_PORT = 6443, 9093
+CONTROLLER_PORT = 9093
 LOAD = "steady-load"
 TURNS = ("urgent", "first", "second")
 """The flows in the order in which they roll out: by priority, then by name."""
 ROLLED_S = 240.0
 
 pytestmark = pytest.mark.usefixtures("brokers", "release")
-
-
-def restrictions(cluster: Cluster) -> list[dict[str, Any]]:
-    """A quota that every pod needs limits for, and nothing in or out but what drivers need."""
-    driver = {"matchLabels": {COMPONENT_LABEL: DRIVER_COMPONENT}}
-    brokers = {"matchLabels": {"kubernetes.io/metadata.name": BROKERS}}
-    dns = {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]}
-    api_server = {
-        "to": [{"ipBlock": {"cidr": f"{cluster.node_ip}/32"}}],
-        "ports": [{"port": API_PORT, "protocol": "TCP"}],
-    }
-    kafka = {
-        "to": [{"namespaceSelector": brokers}],
-        "ports": [{"port": KAFKA_PORT, "protocol": "TCP"}],
-    }
-    hard = {"limits.cpu": "5", "limits.memory": "2560Mi", "pods": "5"}
-    return [
-        _object("v1", "ResourceQuota", "team", hard=hard),
-        _policy("nothing", podSelector={}, policyTypes=["Ingress", "Egress"]),
-        _policy(
-            "drivers",
-            podSelector=driver,
-            policyTypes=["Egress"],
-            egress=[dns, api_server, kafka],
-        ),
-    ]
 
 
 def flows(namespace: str) -> list[dict[str, Any]]:
@@ -98,7 +73,8 @@ def test_an_upgrade_rolls_out_flow_by_flow_in_a_restricted_namespace(
 ) -> None:
     bring_next_image(cluster)
     mirrors = [FlowInPods(cluster, namespace, name) for name in TURNS]
-    cluster.apply(*restrictions(cluster), namespace=namespace)
+    limits = quota(**{"limits.cpu": "5", "limits.memory": "2560Mi", "pods": "5"})
+    cluster.apply(limits, *policies(cluster), namespace=namespace)
     with cluster.enforcing_policies():
         cluster.apply(*flows(namespace), namespace=namespace)
         for mirror in mirrors:
@@ -173,11 +149,3 @@ def end_load(cluster: Cluster) -> Any:
     cluster.kubectl("exec", *pod, "--", "python", "-c", "import os; os.kill(1, 15)")
     cluster.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=120s", *pod)
     return json.loads(cluster.kubectl("logs", "--tail=1", *pod))
-
-
-def _policy(name: str, **spec: Any) -> dict[str, Any]:
-    return _object("networking.k8s.io/v1", "NetworkPolicy", name, **spec)
-
-
-def _object(api_version: str, kind: str, name: str, **spec: Any) -> dict[str, Any]:
-    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec}
