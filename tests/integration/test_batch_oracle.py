@@ -19,6 +19,7 @@ from support.groups import positions
 from support.lanes import (
     WITHIN_S,
     batch_mover,
+    copy_in_transactions,
     lane_of,
     record_mover,
     run_until_caught_up,
@@ -145,13 +146,18 @@ def test_both_movers_copy_each_record_as_the_source_has_it(
         while True:  # until the cleaner, which is off now, did nothing meanwhile
             decoded.clear()
             before, by_batch, by_record = after, unique("batch"), unique("record")
+            once = unique("once")
             for topic in topics:
-                for prefix in (by_batch, by_record):
+                for prefix in (by_batch, by_record, once):
                     make_topic(spec(west), f"{prefix}.{topic}", 1, **KEPT)
             mover = batch_mover(east, west, by_batch, BatchVerification.SAMPLED)
             copied = copy(mover, east, topics, wait_until)
+            read_by_batch = len(decoded)
             since_ms = time.time() * 1000
             copy(record_mover(east, west, by_record), east, topics, wait_until)
+            ats = [TopicPartition(topic, 0) for topic in topics]
+            mover = batch_mover(east, west, once, exactly_once=True)
+            copy_in_transactions(mover, spec(east), ats, wait_until)
             after = {topic: stored(client, topic) for topic in topics}
             if after == before:
                 break
@@ -162,6 +168,7 @@ def test_both_movers_copy_each_record_as_the_source_has_it(
         records += len(source[0])
         wanted += expected(batches)
         assert read(spec(west), f"{by_batch}.{topic}") == source
+        assert read(spec(west), f"{once}.{topic}") == source
         target = read(spec(west), f"{by_record}.{topic}")
         assert restamped(target, since_ms) == restamped(source, since_ms)
     assert copied.records == records
@@ -173,7 +180,7 @@ def test_both_movers_copy_each_record_as_the_source_has_it(
     assert copied.batches_copied
     assert wanted.others
     assert small
-    assert len(decoded) == wanted.others + small, "a batch that is copied as it is was decoded"
+    assert read_by_batch == wanted.others + small, "a batch that is copied as it is was decoded"
 
 
 def test_batches_that_wait_for_their_tombstones_to_go_are_copied_as_they_are(

@@ -582,7 +582,7 @@ def test_python_decides_which_regular_expressions_there_are(
 @pytest.mark.parametrize(
     ("document", "field", "sentence"),
     [
-        (flow(delivery="ExactlyOnce"), "spec.delivery", "must be AtLeastOnce"),
+        (flow(delivery="ExactlyOnce", mover="Record"), "spec.delivery", "must be AtLeastOnce"),
     ],
 )
 def test_what_is_not_built_is_refused(

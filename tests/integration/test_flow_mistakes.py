@@ -146,7 +146,7 @@ def _forbid_alter(cluster: Cluster, topic: str) -> None:
 def test_what_is_not_built_is_refused_by_name_and_no_default_is(
     east: Cluster, west: Cluster, tmp_path: Path
 ) -> None:
-    asked = manifest("greedy", east, west, "orders", delivery="ExactlyOnce")
+    asked = manifest("greedy", east, west, "orders", delivery="ExactlyOnce", mover="Record")
     with FlowRun(tmp_path, [asked]) as run:
         assert run.end(30) == 3
     assert "spec.delivery" in run.output

@@ -243,7 +243,7 @@ def test_what_is_not_built_yet_is_stalled_with_its_sentence(
 ) -> None:
     def apply() -> bool:  # a definition takes effect a moment after it is changed
         with suppress(KubectlError):
-            resources.apply(flow(delivery="ExactlyOnce"))
+            resources.apply(flow(delivery="ExactlyOnce", mover="Record"))
             return True
         return False
 
@@ -251,7 +251,7 @@ def test_what_is_not_built_yet_is_stalled_with_its_sentence(
     wait_until(lambda: ready(resources), within_s=60, until=partial(eq, ("False", "NotBuilt")))
     stalled = resources.condition("orders", "Stalled")
     assert stalled["status"] == "True"
-    sentence = "spec.delivery: ExactlyOnce is not built yet; use AtLeastOnce"
+    sentence = "spec.delivery: ExactlyOnce is not built yet with mover: Record"
     assert sentence in stalled["message"]
     assert resources.condition("orders", "DriversAvailable")["status"] == "True", "none are wanted"
     assert children(resources) == set()

@@ -88,8 +88,9 @@ def with_refused_records() -> list[Record]:
     [
         {"onRecordError": "Skip"},
         {"onRecordError": "DeadLetter", "deadLetterTopic": "dead"},
+        {"onRecordError": "Skip", "delivery": "ExactlyOnce"},
     ],
-    ids=["Skip", "DeadLetter"],
+    ids=["Skip", "DeadLetter", "ExactlyOnce"],
 )
 def test_refused_records_and_no_others_are_left_out(
     east: Cluster,

@@ -25,7 +25,8 @@ LONG_S = 120.0
 ASKED = {
     "delivery": ("ExactlyOnce", "must be AtLeastOnce"),
 }
-"""A field of a flow, a value of it that is not built, and what the API server says."""
+"""A field of a flow, a value of it that is not built with mover Record, and what the API server
+says."""
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def ready(resources: Resources, name: str) -> tuple[str, str]:
 def test_all_that_is_not_built_is_named_with_what_to_do(resources: Resources) -> None:
     for name, (value, sentence) in ASKED.items():
         with pytest.raises(KubectlError, match=f"{sentence}.*: nothing else is built yet"):
-            resources.apply(manifests.flow(name.lower(), **{name: value}))
+            resources.apply(manifests.flow(name.lower(), mover="Record", **{name: value}))
     assert resources.get("deployments")["items"] == []
 
 

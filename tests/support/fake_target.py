@@ -223,8 +223,14 @@ class FakeTarget:
 class Appending:
     """An appender to it, with what it has reported."""
 
-    def __init__(self, loop: Loop, target: FakeTarget, leaders: Leaders | None = None) -> None:
-        """``leaders``: those of another one, to be shared."""
+    def __init__(
+        self,
+        loop: Loop,
+        target: FakeTarget,
+        leaders: Leaders | None = None,
+        wanted: Callable[[TopicPartition], None] | None = None,
+    ) -> None:
+        """``leaders``: those of another one, to be shared; ``wanted``: see ``Appender``."""
         self.loop, self.target = loop, target
         self.acknowledged: dict[int, list[tuple[int, int, int]]] = {}
         """First and next source offset, and target offset, by partition."""
@@ -242,6 +248,7 @@ class Appending:
             self._acknowledge,
             self._fail,
             waiting=self.waiting.append,
+            wanted=wanted,
         )
 
     def add(self, *values: bytes, partition: int = 0, content: bytearray | None = None) -> None:

@@ -7,12 +7,14 @@ from typing import Any
 
 from confluent_kafka import Producer
 from support.flows import spec
+from support.records import unique
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.api.flow import BatchVerification
 from headrace.assign import TaskId
+from headrace.errors import HeadraceError
 from headrace.kafka import Admin, Position
-from headrace.movers import KAFKA, BatchMover, Copied, Lane, Mover, RecordMover
+from headrace.movers import KAFKA, BatchMover, Copied, CopyFrom, Lane, Mover, RecordMover
 from headrace.sandbox import Cluster
 
 WITHIN_S = 60.0
@@ -40,6 +42,8 @@ def batch_mover(
     west: Cluster,
     prefix: str = "east",
     verification: BatchVerification = BatchVerification.FULL,
+    *,
+    exactly_once: bool = False,
 ) -> BatchMover:
     """It copies ``orders`` to ``east.orders``, and reads back all that it has copied."""
     return BatchMover(
@@ -47,6 +51,7 @@ def batch_mover(
         spec(west),
         lambda topic: f"{prefix}.{topic}",
         verification=lambda: verification,
+        exactly_once=exactly_once,
     )
 
 
@@ -71,6 +76,39 @@ def run_until_caught_up(
         return {one: state[one] for one in at if state[one].acknowledged < ends[one]}
 
     wait_until(behind, within_s=WITHIN_S, until=lambda left: not left)
+
+
+def copy_in_transactions(
+    mover: BatchMover,
+    source: ClusterAccess,
+    at: list[TopicPartition],
+    wait_until: Callable[..., Any],
+) -> Copied:
+    """All that the source holds now, by one lane; without progress."""
+    writer = mover.fencing.identify(unique("headrace-once"))
+    ends = Admin(source).offsets(at, Position.LAST_STABLE)
+    with lane_of(mover) as (lane, copied, _):
+        lane.open({one: CopyFrom(0, -1, writer=writer) for one in at})
+        assert lane.transactions is not None
+        transactions = lane.transactions
+
+        def behind() -> dict[TopicPartition, Any]:
+            lane.run_once()
+            assert lane.problems() == []
+            state = lane.state()
+            left = {one: state[one] for one in at if state[one].acknowledged < ends[one]}
+            if left and transactions.uncommitted:
+                wait_until(transactions.cut, within_s=WITHIN_S, until=lambda cut: cut is not None)
+                outcomes: list[HeadraceError | None] = []
+                transactions.commit({}, outcomes.append)
+                wait_until(lambda: outcomes, within_s=WITHIN_S)
+                assert outcomes == [None]
+            return left
+
+        wait_until(behind, within_s=WITHIN_S, until=lambda left: not left)
+        assert lane.in_flight == 0
+        lane.settle(5)
+    return copied
 
 
 def transactional(cluster: ClusterAccess, name: str) -> Producer:

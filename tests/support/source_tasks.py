@@ -16,7 +16,6 @@ from headrace.api import (
     TopicPartitions,
     condition,
 )
-from headrace.api.flow import Delivery
 from headrace.api.partitions import TopicPartition
 from headrace.assign import TaskId
 from headrace.connect import DriverIdentity, Herder, Role
@@ -90,11 +89,7 @@ class Scene:
     """Topic ``orders`` with two partitions on ``east``, its copy on ``west``, one task."""
 
     def __init__(
-        self,
-        *partitions: TopicPartition,
-        kafka: FakeKafka | None = None,
-        driver: str = "me",
-        delivery: Delivery = Delivery.AT_LEAST_ONCE,
+        self, *partitions: TopicPartition, kafka: FakeKafka | None = None, driver: str = "me"
     ) -> None:
         """``kafka``: what an earlier scene has left, or has still."""
         self.kafka = kafka or FakeKafka("east", "west")
@@ -104,10 +99,8 @@ class Scene:
             self.source.create_topic(TOPIC, 2)
             self.target.create_topic(COPY, 2)
         self.driver = DriverIdentity(driver, f"{driver}-1")
-        spec = FLOW.spec.model_copy(update={"delivery": delivery})
-        flow = FLOW.model_copy(update={"spec": spec})
         self.context = FlowContext(
-            flow, self.driver, clients=self.kafka.clients(), clock=self.kafka.clock
+            FLOW, self.driver, clients=self.kafka.clients(), clock=self.kafka.clock
         )
         self.herder = StoreHerder(partitions or (P0, P1))
         self.ownership = self._own()

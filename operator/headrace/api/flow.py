@@ -328,8 +328,13 @@ class ReplicationFlowSpec(Model):
     policy: Policy = Policy()
     """How target topics are named."""
     delivery: Delivery = Delivery.AT_LEAST_ONCE
-    """AtLeastOnce may repeat records after a failure, ExactlyOnce never does; both read committed
-    records only (MirrorMaker 2 copies aborted ones by default)."""
+    """ExactlyOnce copies in transactions of the target, of data and progress together, with mover
+    Batch: a consumer of committed records gets each record once. With AtLeastOnce a failure may
+    repeat some, and no consumer waits for a commit. Both read committed records only (MirrorMaker 2
+    copies aborted ones by default)."""
+    commit_interval_ms: Annotated[int, Field(ge=10, le=30_000)] = 1000
+    """With ExactlyOnce: how long a task copies before it commits, which is when consumers of
+    committed records get them. It commits earlier after 64 MiB, and when the source is silent."""
     mover: Mover = Mover.AUTO
     """How data is copied. Batch: batches as they are, in a fraction of the time; those that a
     target would refuse so are rebuilt of their records. It repeats nothing after a crash, and takes
@@ -416,7 +421,7 @@ class ReplicationFlowSpec(Model):
         )
 
 
-READ_AT_START = frozenset({"source", "target", "policy", "mover", "record_filter"})
+READ_AT_START = frozenset({"source", "target", "policy", "delivery", "mover", "record_filter"})
 """Fields of the spec that a driver reads only at its start: a change replaces the drivers."""
 
 

@@ -5,7 +5,7 @@ is one. What only Kubernetes uses (drivers.resources, drivers.podTemplate, sched
 not refused: standalone has no use for it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any, get_args
@@ -13,9 +13,19 @@ from typing import Any, get_args
 from pydantic_core import PydanticUndefined
 
 from headrace.api.extensions import Rule
-from headrace.api.flow import Delivery, ReplicationFlow
+from headrace.api.flow import Delivery, Mover, ReplicationFlow, ReplicationFlowSpec
 from headrace.api.mistakes import Key, path_text
 from headrace.api.model import Model
+
+
+@dataclass(frozen=True)
+class When:
+    """In which flows a value is not built."""
+
+    words: str
+    rule: str
+    """The same in CEL, of a spec."""
+    holds: Callable[[ReplicationFlowSpec], bool]
 
 
 @dataclass(frozen=True)
@@ -25,9 +35,21 @@ class Part:
     field: str
     built: tuple[object, ...] = ()
     """The values that are built, or that ask for nothing."""
+    when: When | None = None
+    """The others are not built only then."""
 
 
-FLOW = (Part("delivery", built=(Delivery.AT_LEAST_ONCE,)),)
+FLOW = (
+    Part(
+        "delivery",
+        built=(Delivery.AT_LEAST_ONCE,),
+        when=When(
+            "mover: Record or a recordFilter",
+            "self.?mover.orValue('Auto') == 'Record' || has(self.recordFilter)",
+            lambda spec: spec.mover is Mover.RECORD or spec.record_filter is not None,
+        ),
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -44,9 +66,11 @@ def unbuilt(flow: ReplicationFlow) -> Unbuilt:
     """What ``flow`` asks for that this version does not do."""
     refused: list[tuple[str, tuple[Key, ...]]] = []
     for part in FLOW:
+        if part.when is not None and not part.when.holds(flow.spec):
+            continue
         for asked in _values(flow.spec, part.field):
             if asked.value not in part.built:
-                refused.append((_sentence(asked, part.built), asked.path))
+                refused.append((_sentence(asked, part), asked.path))
     sentences, places = zip(*refused, strict=True) if refused else ((), ())
     return Unbuilt(sentences, places)
 
@@ -62,6 +86,9 @@ def unbuilt_rules() -> Iterator[Rule]:
         rule = f"{_at(path, values[0])} in [{', '.join(map(_cel, values))}]"
         built = " or ".join(words(part.built)) or _word(next(iter(allowed)))
         sentence = f"must be {built}: nothing else is built yet"
+        if part.when is not None:
+            rule = f"!({part.when.rule}) || {rule}"
+            sentence = f"{sentence} with {part.when.words}"
         yield Rule(rule, sentence, at=path)
 
 
@@ -116,10 +143,12 @@ def _walk(model: Model, names: list[str], path: tuple[Key, ...]) -> Iterator[_Va
             yield from _walk(item, rest, (*here, index))
 
 
-def _sentence(asked: _Value, built: tuple[object, ...] = ()) -> str:
+def _sentence(asked: _Value, part: Part) -> str:
+    built = part.built
     value = f": {_word(asked.value)}" if isinstance(asked.value, str | int | float) else ""
     instead = f"use {' or '.join(words(built))}" if words(built) else "leave it out"
-    return f"{asked.where}{value} is not built yet; {instead}"
+    where = f" with {part.when.words}" if part.when is not None else ""
+    return f"{asked.where}{value} is not built yet{where}; {instead}"
 
 
 def words(values: tuple[object, ...]) -> list[str]:

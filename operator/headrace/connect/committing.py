@@ -14,14 +14,21 @@ class Committing:
         self._copying, self._life, self._log = copying, task.life, task.log
         self._progress, self._contested, self._syncing = task.progress, task.contested, task.syncing
 
-    def commit(self) -> bool:
-        """Store what is acknowledged; whether there was anything to store."""
+    def commit(self, *, at_once: bool = False) -> bool:
+        """Store what is acknowledged; whether there was anything to store. ``at_once``: also a
+        transaction that is not due."""
         if self._copying.lane is None:
             return False
         self._progress.check_owner(self._copying.owned)
         if not self._stored() or (lane := self._copying.lane) is None:
             return False
-        return self._progress.commit(lane, self._contested.to_refresh())
+        try:
+            return self._progress.commit(lane, self._contested.to_refresh(), at_once=at_once)
+        except Retriable as error:
+            if lane.transactions is None:
+                raise
+            self._copying.retry_all(error)
+            return False
 
     def _stored(self) -> bool:
         """Whether the target has what was stored last; a refusal makes the task store it again."""
@@ -48,9 +55,11 @@ class Committing:
         lane.leave(leaving)
         state = lane.state()
         if any(state[at].in_flight for at in leaving):
+            if lane.transactions is not None:
+                self.commit(at_once=True)
             return False
         if leaving & self._progress.unstored(lane).keys():
-            self.commit()
+            self.commit(at_once=True)
             return False
         if not self._stored():
             return False
@@ -69,7 +78,7 @@ class Committing:
         if (lane := self._copying.lane) is not None:
             self._syncing.take(lane, final=True)
             held |= lane.partitions
-        if held and not settled:
+        if held and not settled and not (lane and lane.transactions):
             self._log.warning(
                 "released before its progress was stored: records may come twice",
                 partitions=partitions_text(held),
@@ -88,7 +97,7 @@ class Committing:
         if (lane := copying.lane) is None or self._life.phase is TaskPhase.FAILED:
             return True
         lane.poll()
-        if lane.in_flight and not late:
+        if lane.in_flight and not late and lane.transactions is None:
             return False
-        sent = self.commit()
+        sent = self.commit(at_once=True)
         return not sent and self._stored() and not lane.in_flight

@@ -22,7 +22,7 @@ from headrace.connect.contested import Contested
 from headrace.connect.handover import DriverIdentity
 from headrace.connect.offset_sync_writer import OffsetSyncWriter
 from headrace.connect.stall_detector import StallDetector
-from headrace.errors import InvalidSpec
+from headrace.errors import Fatal, InvalidSpec
 from headrace.kafka import Admin
 from headrace.logs import get_logger
 from headrace.movers import (
@@ -107,7 +107,16 @@ class FlowContext:
         )
         if self.choice.mover is MoverName.BATCH:
             return BatchMover(
-                source, target, name, verification=lambda: self.spec.batch_verification
+                source,
+                target,
+                name,
+                verification=lambda: self.spec.batch_verification,
+                exactly_once=self.exactly_once,
+            )
+        if self.exactly_once:
+            raise Fatal(
+                "spec.delivery: ExactlyOnce is not built for mover Record, which this flow takes: "
+                f"use AtLeastOnce, or change what Auto has found ({self.choice.why or 'nothing'})"
             )
         copies = record_filter(self.spec.record_filter)
         return RecordMover(source, target, name, self.clients, self.clock, copies=copies)

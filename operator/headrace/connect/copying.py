@@ -84,7 +84,7 @@ class Copying:
         waiting = self.retries.waiting | self._contested.waiting
         missing = self.partitions - self.opened - waiting
         if missing or not self._ownership.epoch:
-            self.preparing.restore(missing, self.owned, with_lane=self.lane is None)
+            self.preparing.restore(missing, self.owned, lane=self.lane)
 
     def open_restored(self, *, claimed: bool) -> bool:
         """Open what is restored; whether there was something. ``claimed``: for the first time since
@@ -92,7 +92,7 @@ class Copying:
         if not self.preparing.done:
             return False
         try:
-            starts, put_off = self.preparing.take()
+            starts, put_off, renew = self.preparing.take()
             if claimed and not starts:
                 _raise_first(put_off)
             lane = self.lane or self._take_lane()
@@ -110,6 +110,9 @@ class Copying:
         for at, why in put_off.items():
             known = self._context.stored(at)
             self._failed(at, known.source_offset if known else 0, why)
+        if renew:
+            self._renew()
+            return False
         starts = self._without_waiting(starts)
         self._contested.hold(starts.keys())
         lane.open({at: self._record_errors.copy_from(at, start) for at, start in starts.items()})

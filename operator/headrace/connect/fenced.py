@@ -135,6 +135,8 @@ def _identify(context: FlowContext, ownership: Ownership, fencing: Fencing) -> W
     try:
         return fencing.identify(name)
     except Fatal as error:
+        if context.exactly_once:
+            raise Fatal(f"spec.delivery ExactlyOnce takes a transactional id: {error}") from error
         log.warning("earlier owners are not fenced", flow=context.name, why=str(error))
         return None
 

@@ -32,12 +32,16 @@ class Preparing(BackgroundStep[Restored]):
         """The lane that is settled, until partitions were opened on the next one."""
 
     def restore(
-        self, missing: Set[TopicPartition], owned: frozenset[TopicPartition], *, with_lane: bool
+        self, missing: Set[TopicPartition], owned: frozenset[TopicPartition], *, lane: Lane | None
     ) -> None:
-        """Claim the unit if need be, and restore what is ``missing``; ``with_lane``: there is none
-        to open it on."""
-        step = partial(self._claim_and_restore, missing, owned)
-        self.start(partial(self._with_lane, step) if with_lane else step)
+        """Claim the unit if need be, and restore what is ``missing``; ``lane``: to open it on."""
+        during_transactions = (
+            lane is not None and lane.transactions is not None and bool(lane.partitions)
+        )
+        step = partial(
+            self._claim_and_restore, missing, owned, during_transactions=during_transactions
+        )
+        self.start(partial(self._with_lane, step) if lane is None else step)
 
     def _with_lane(self, step: Callable[[], Restored]) -> Restored:
         restored = step()
@@ -45,7 +49,11 @@ class Preparing(BackgroundStep[Restored]):
         return restored
 
     def _claim_and_restore(
-        self, partitions: Set[TopicPartition], owned: frozenset[TopicPartition]
+        self,
+        partitions: Set[TopicPartition],
+        owned: frozenset[TopicPartition],
+        *,
+        during_transactions: bool,
     ) -> Restored:
         if not self._ownership.epoch:
             self._ownership.claim(epoch_floor(self._context, partitions))
@@ -56,7 +64,13 @@ class Preparing(BackgroundStep[Restored]):
         partitions = self._contested.review(partitions, self._ownership.signature)
         if not partitions:
             return Restored({}, {})
-        return restore(self._context, self._ownership, partitions, self._progress.settled)
+        return restore(
+            self._context,
+            self._ownership,
+            partitions,
+            self._progress.settled,
+            during_transactions=during_transactions,
+        )
 
     def settle(
         self, lane: Lane, owned: frozenset[TopicPartition], failed: Set[TopicPartition]

@@ -47,7 +47,7 @@ class Releasing:
         again what the target did not answer, behind the records of the next owner.
         """
         if self._release is None:
-            if lane is not None and lane.in_flight:
+            if lane is not None and lane.in_flight and lane.transactions is None:
                 self._log.warning(
                     "released without an answer of the target: these records may come twice",
                     records=lane.in_flight,

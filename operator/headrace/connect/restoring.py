@@ -57,10 +57,13 @@ def restore(
     ownership: Ownership,
     partitions: Set[TopicPartition],
     settled: Mapping[TopicPartition, Start],
+    *,
+    during_transactions: bool = False,
 ) -> Restored:
     """Find where these partitions go on, and write the claim to progress: old positions, new epoch.
 
     What this instance has ``settled`` counts, unless what is stored names another owner.
+    ``during_transactions``: while others are copied in some; then only leaders are asked for.
 
     Behind the claim of the unit. Where what is stored does not fit what the clusters hold,
     ``spec.onDataLoss`` decides; where a reset is asked for that progress does not have yet, nothing
@@ -73,6 +76,8 @@ def restore(
         ids, leaderless = describe_topics(context, partitions)
         reading.result()
     reachable = partitions - leaderless.keys()
+    if during_transactions:
+        return Restored({}, leaderless, renew=bool(reachable))
     end_open_transactions(context, reachable)
     stored = _stored(context, reachable, records(context, ownership, settled))
     # After progress: an owner that does not know yet that it is none may go on meanwhile.
@@ -193,5 +198,7 @@ def _stored(
         if (progress := context.stored(at)) is not None:
             mine = settled.get(key, progress)
             same_owner = (mine.owner, mine.epoch) == (progress.owner, progress.epoch)
-            stored[at] = mine if same_owner else progress
+            # A commit whose outcome was not known.
+            later = progress.in_transaction and progress.source_offset > mine.source_offset
+            stored[at] = mine if same_owner and not later else progress
     return stored

@@ -32,12 +32,18 @@ def settle(
     """
     try:
         lane.settle(DRAIN_TIMEOUT_S)
+        if lane.transactions is not None:
+            progress.commit_settled(lane, DRAIN_TIMEOUT_S)
     finally:
         progress.keep(lane)
         record_errors.keep(lane)
         lane.close()
     store_settled(context, progress, partitions)
     record_errors.answer(progress)
+    if lane.transactions is not None:
+        # All are taken over again: what was not committed is to be aborted, by a marker that is
+        # read in each partition.
+        return Restored({}, {})
     settled = {
         at: start for at, start in progress.settled.items() if at not in failed and not start.waits
     }
@@ -51,5 +57,5 @@ def store_settled(
     what is settled has served its lane."""
     context.progress.read_to_end()
     progress.check_owner(partitions)
-    progress.write(progress.settled)
+    progress.write(progress.to_store)
     return Restored({}, {})

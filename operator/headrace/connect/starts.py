@@ -79,6 +79,9 @@ class Restored(NamedTuple):
     starts: Starts
     put_off: Mapping[TopicPartition, HeadraceError]
     """Why these are to be restored later: a leader of theirs is away. They hold up no other."""
+    renew: bool = False
+    """Whether the lane has to be given up first: partitions that are restored beside its
+    transactions would share their epoch, and a fence would abort them."""
 
 
 def records(

@@ -1,27 +1,41 @@
 """The progress of one source task: what is acknowledged is stored, one write at a time."""
 
-from collections.abc import Iterable, Mapping, Set
+import time
+from collections.abc import Iterable, Mapping, Sequence, Set
+from types import MappingProxyType
 
 from headrace.api import Condition, LossCause, Resets, TopicPartition
 from headrace.connect.context import FlowContext
 from headrace.connect.figures import Commits
 from headrace.connect.observations import not_stored
-from headrace.connect.offset_syncing import OffsetSyncing
+from headrace.connect.offset_syncing import OffsetSyncing, new_stretch
 from headrace.connect.ownership import Ownership, OwnershipLost
 from headrace.connect.starts import Start, Starts, records
+from headrace.connect.task_transactions import LONGEST_S, TaskTransactions
 from headrace.errors import HeadraceError, Retriable
-from headrace.movers import ANSWER_S, Copied, Lane, OffsetGone, Storing, TargetLoss
-from headrace.replication import Loss
+from headrace.logs import get_logger
+from headrace.movers import (
+    ANSWER_S,
+    Copied,
+    Lane,
+    OffsetGone,
+    Reached,
+    Storing,
+    TargetLoss,
+    Transactional,
+)
+from headrace.replication import Loss, Progress, ProgressKey, Run, with_runs
 
+log = get_logger(__name__)
+
+_NONE: Mapping[TopicPartition, Sequence[Run]] = MappingProxyType({})
 _SILENCE_S = 0.2
+_POLL_S = 0.005
 _MOST_BYTES = 64 << 20
 """So much is copied at most before progress is due: whoever takes over reads it again, to compare
 or to copy it. (After a second it is due in any case: see ``TaskLoop``.)"""
 _UNANSWERED_S = 2.0
 """So long a task copies on without an answer to what it stores, for the same reason."""
-_LONGEST_S = 60.0
-"""So long it waits for one. A new lane repeats what was on its way, so that no election and no
-restart of a broker may make one."""
 
 
 class TaskProgress:
@@ -52,6 +66,7 @@ class TaskProgress:
         """Those of which more was confirmed than is stored."""
         self._moved_at: float | None = None
         """When the last record was moved, of those that are not stored yet."""
+        self.transactions = TaskTransactions(context)
 
     @property
     def starts(self) -> Mapping[TopicPartition, Start]:
@@ -105,13 +120,17 @@ class TaskProgress:
     @property
     def commit_requested(self) -> bool:
         """When the source has fallen silent, so that a kill now repeats nothing; and when much was
-        copied since progress was sent last, which is stored."""
+        copied since progress was sent last, which is stored. Of a transaction also when it is
+        due."""
+        if self.transactions.cutting:
+            return True
         since = self._moved_at
         if since is None:
             return False
         if self._copied.bytes - self._sent_at_bytes >= _MOST_BYTES and self._answered:
             return True
-        return self._context.clock.monotonic() - since > _SILENCE_S
+        silent = self._context.clock.monotonic() - since > _SILENCE_S
+        return silent or self.transactions.due
 
     @property
     def unanswered(self) -> bool:
@@ -135,30 +154,98 @@ class TaskProgress:
             if stored.epoch >= self.ownership.epoch + (not other):
                 raise OwnershipLost(f"{stored.owner} took {at} with epoch {stored.epoch}")
 
-    def commit(self, lane: Lane, refresh: Set[TopicPartition] = frozenset()) -> bool:
+    def commit(
+        self,
+        lane: Lane,
+        refresh: Set[TopicPartition] = frozenset(),
+        *,
+        at_once: bool = True,
+    ) -> bool:
         """Store what is acknowledged, without waiting; whether there was anything to store.
 
-        ``refresh``: partitions to store also when nothing of them was moved.
+        ``refresh``: partitions to store also when nothing of them was moved. ``at_once``: also a
+        transaction that is not due.
 
         Call ``stored`` first: a write that is not answered yet must not be followed by another.
         """
+        if lane.transactions is not None:
+            refresh &= lane.partitions
+            return self._commit_transaction(lane, lane.transactions, refresh, at_once=at_once)
         unstored = self.unstored(lane)
         unstored |= {at: self._starts[at] for at in refresh & lane.partitions - unstored.keys()}
         if unstored:
             self._syncing.take(lane)  # behind its state: pairs may lie ahead of it, never behind
-            unstored = {
-                at: start._replace(pairs=self._syncing.unsafe(at)) for at, start in unstored.items()
-            }
-            self._starts |= unstored
-            self._confirmed -= unstored.keys()
-            entries = records(self._context, self.ownership, unstored)
-            self._sent()
-            self._sent_at_bytes = self._copied.bytes
+            entries = self._entries(unstored)
             with self.commits.counting_failure():
-                self._storing = self._context.progress.send(entries, _LONGEST_S)
+                self._storing = self._context.progress.send(entries, LONGEST_S)
         elif not lane.in_flight:
             self._moved_at = None
         return bool(unstored)
+
+    def _entries(
+        self, unstored: Starts, runs: Mapping[TopicPartition, Sequence[Run]] = _NONE
+    ) -> dict[ProgressKey, Progress]:
+        """``runs``: with these, which syncing does not know before they are committed."""
+        unstored = {
+            at: start._replace(
+                pairs=with_runs(self._syncing.unsafe(at), runs.get(at, ()), new_stretch)
+            )
+            for at, start in unstored.items()
+        }
+        self._starts |= unstored
+        self._confirmed -= unstored.keys()
+        entries = records(self._context, self.ownership, unstored)
+        self._sent()
+        self._sent_at_bytes = self._copied.bytes
+        return entries
+
+    def _commit_transaction(
+        self,
+        lane: Lane,
+        transactions: Transactional,
+        refresh: Set[TopicPartition],
+        *,
+        at_once: bool,
+    ) -> bool:
+        """The same, step by step: it is true, too, while the target acknowledges what was sent."""
+        if not self.transactions.cutting:
+            if not (transactions.uncommitted or refresh or self.unstored(lane)):
+                self._moved_at = None
+                return False
+            if not (at_once or self._moved_at is None or self.commit_requested):
+                return False
+
+        def entries(reached: Mapping[TopicPartition, Reached]) -> dict[ProgressKey, Progress]:
+            unstored = self.unstored(lane, reached)
+            unstored |= {at: self._starts[at] for at in refresh - unstored.keys()}
+            if not unstored:
+                return {}
+            self._syncing.take(lane)
+            return self._entries(
+                unstored, transactions.cut_runs() if self._syncing.enabled else _NONE
+            )
+
+        self._storing = self.transactions.commit(transactions, entries)
+        return self._storing is not None or self.transactions.cutting
+
+    def commit_settled(self, lane: Lane, within_s: float) -> None:
+        """The last transaction of a lane, of which nothing is on its way: waits for it. Where that
+        fails, what is uncommitted is aborted by the next owner, which may be this one. A commit
+        whose outcome is not known is for that one to find out, too."""
+        deadline_s = time.monotonic() + within_s
+        try:
+            self._wait_stored(deadline_s)
+            while self.commit(lane) and self._storing is None:
+                _wait(deadline_s)
+            self._wait_stored(deadline_s)
+        except Retriable as error:
+            log.info("not committed: it is copied again", why=str(error))
+        finally:
+            self._storing, self.transactions.cutting = None, False
+
+    def _wait_stored(self, deadline_s: float) -> None:
+        while not self.stored():
+            _wait(deadline_s)
 
     def stored(self) -> bool:
         """Whether the target has what was stored last; raises ``Retriable`` once for a refusal."""
@@ -197,6 +284,18 @@ class TaskProgress:
         return (not_stored(self._context.target.name, since[1]),)
 
     @property
+    def to_store(self) -> Starts:
+        """What is settled; with transactions the last one has stored it, but for losses: behind
+        them an older position would count again."""
+        if not self._context.exactly_once:
+            return self.settled
+        return {
+            at: start
+            for at, start in self.settled.items()
+            if start.loss is not None and start.loss != self.losses.get(at)
+        }
+
+    @property
     def unstored_loss(self) -> bool:
         """Whether a loss is to be stored first: what is appended later would hide it."""
         return any(start.waits for start in self.settled.values())
@@ -207,6 +306,8 @@ class TaskProgress:
 
     def keep(self, lane: Lane) -> None:
         """What a lane that is settled, as far as it could be, has acknowledged and found out."""
+        if lane.transactions is not None:
+            self._storing, self.transactions.cutting = None, False
         settled = self.acknowledged(lane)
         self._syncing.take(lane, final=True)
         for at, error in lane.problems():
@@ -245,11 +346,12 @@ class TaskProgress:
         self.write({at: after})
         self.settled = {**self.settled, at: after}
 
-    def unstored(self, lane: Lane) -> Starts:
-        """What is acknowledged or confirmed, and not stored."""
+    def unstored(self, lane: Lane, state: Mapping[TopicPartition, Reached] | None = None) -> Starts:
+        """What is acknowledged or confirmed, and not stored; ``state``: by a later one than what is
+        committed."""
         return {
             at: start
-            for at, start in self.acknowledged(lane).items()
+            for at, start in self.acknowledged(lane, state).items()
             if start.source_offset != self._starts[at].source_offset
             or start.target_seen != self._starts[at].target_seen
             or at in self._confirmed
@@ -259,7 +361,9 @@ class TaskProgress:
     def _overtaken(self, at: TopicPartition) -> bool:
         return self._context.progress.overtaken(self._context.progress_key(at))
 
-    def acknowledged(self, lane: Lane) -> Starts:
+    def acknowledged(
+        self, lane: Lane, state: Mapping[TopicPartition, Reached] | None = None
+    ) -> Starts:
         """Where each partition of a lane would go on now."""
         return {
             at: self._starts[at]._replace(
@@ -269,5 +373,11 @@ class TaskProgress:
                 seen_end=max(reached.end or 0, self._starts[at].seen_end),
                 target_seen=reached.target_seen or self._starts[at].target_seen,
             )
-            for at, reached in lane.state().items()
+            for at, reached in (lane.state() if state is None else state).items()
         }
+
+
+def _wait(deadline_s: float) -> None:
+    if time.monotonic() > deadline_s:
+        raise Retriable("no answer in time")
+    time.sleep(_POLL_S)

@@ -25,6 +25,7 @@ from headrace.movers.lane import (
     Resumed,
     SourceRecord,
     TargetLoss,
+    Transactional,
 )
 from headrace.movers.progress_log import PARTITIONS, ProgressLog
 from headrace.movers.record import RecordMover
@@ -56,6 +57,7 @@ __all__ = [
     "SourceRecord",
     "Storing",
     "TargetLoss",
+    "Transactional",
     "choose",
     "context_headers",
 ]

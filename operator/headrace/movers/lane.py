@@ -75,11 +75,11 @@ class Reached(NamedTuple):
     acknowledged: int
     """All source offsets below this one are on the target (or hold nothing to copy)."""
     target_offset: int | None
-    """The next target offset expected; ``None`` before the first acknowledgement."""
+    """Behind the last record acknowledged on the target; ``None`` before the first."""
     leader_epoch: int
     """Of the last record read; -1 when unknown."""
     in_flight: int
-    """Records sent and not yet acknowledged."""
+    """Records sent and not yet acknowledged, or not committed."""
     end: int | None
     """Of the source, as last fetched; ``None`` before the first fetch."""
     oldest_timestamp_ms: int | None
@@ -163,6 +163,43 @@ class Problem(NamedTuple):
     target. ``Retriable``: a new lane may do better. Else ``Fatal``."""
 
 
+class Transactional(Protocol):
+    """What a lane that copies in transactions has besides. No call waits.
+
+    Then ``Reached`` and ``take_runs`` tell what is committed, and ``in_flight`` what is not.
+    """
+
+    @property
+    def uncommitted(self) -> bool:
+        """Whether there is something to commit."""
+        ...
+
+    def cut(self) -> Mapping[TopicPartition, Reached] | None:
+        """How far a commit now would reach; ``None`` as long as that is not acknowledged: ask
+        again. Nothing more is sent until it is committed, or ``go_on``. Raises as ``run_once``."""
+        ...
+
+    def cut_runs(self) -> Mapping[TopicPartition, Sequence[Run]]:
+        """Of what is cut; ``take_runs`` returns them once they are committed."""
+        ...
+
+    def commit(
+        self,
+        progress: Mapping[TopicPartition, Sequence[tuple[bytes, bytes]]],
+        committed: Callable[[HeadraceError | None], None],
+    ) -> None:
+        """What was cut, with these keys and values, by partition of their topic; then it goes on.
+
+        ``committed`` is called, by another thread, with ``None``, or with why it is not known to
+        be: then another lane has to go on, behind a fence.
+        """
+        ...
+
+    def go_on(self) -> None:
+        """Without a commit of what was cut: there is nothing to store."""
+        ...
+
+
 class Lane(Protocol):
     """One task's share of a mover. Not thread-safe; only ``settle`` and ``close`` wait.
 
@@ -188,6 +225,11 @@ class Lane(Protocol):
     def polled(self) -> bool:
         """Whether records move in ``run_once``, so that each call after one that moved some is due
         at once; else a thread of the mover's own moves them."""
+        ...
+
+    @property
+    def transactions(self) -> Transactional | None:
+        """None: what is acknowledged is copied."""
         ...
 
     @property

@@ -127,6 +127,16 @@ class ProgressLog:
         """Where its records are."""
         return TopicPartition(self.topic, partition_of(key.encode(), PARTITIONS))
 
+    def in_transaction(
+        self, entries: Mapping[ProgressKey, Progress]
+    ) -> dict[TopicPartition, list[tuple[bytes, bytes]]]:
+        """What to write in a transaction, by partition of the topic: keys and values."""
+        found: dict[TopicPartition, list[tuple[bytes, bytes]]] = {}
+        for key, progress in entries.items():
+            record = key.encode(), progress.of_transaction().encode()
+            found.setdefault(self.partition_of(key), []).append(record)
+        return found
+
     def entries(self) -> dict[ProgressKey, Progress]:
         """All that is stored and can be read."""
         with self._changed:

@@ -110,6 +110,11 @@ class RecordLane:
         return True
 
     @property
+    def transactions(self) -> None:
+        """See ``Lane.transactions``."""
+        return None
+
+    @property
     def outdated(self) -> bool:
         """See ``Lane.outdated``."""
         return self._renewal.due

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 
 from headrace.clock import Clock
-from headrace.errors import Retriable
+from headrace.errors import HeadraceError, Retriable
 from headrace.kafka import KafkaError, Message, translate
 
 ANSWER_S = 10.0
@@ -28,6 +28,7 @@ class Storing:
         self._timeout_s = timeout_s
         self._began_s = clock.monotonic()
         self._error: KafkaError | None = None
+        self._failure: HeadraceError | None = None
         self._outstanding = records
         # The producer is shared: a unit's thread may receive the reports of another unit's records.
         self._counting = threading.Lock()
@@ -37,6 +38,11 @@ class Storing:
         with self._counting:
             self._error = self._error or error
             self._outstanding -= 1
+
+    def ended(self, error: HeadraceError | None) -> None:
+        """The outcome of all of it at once, as of a transaction."""
+        with self._counting:
+            self._failure, self._outstanding = error, 0
 
     @property
     def answered(self) -> bool:
@@ -50,6 +56,8 @@ class Storing:
         self._poll(0)
         if self._error is not None:
             raise translate(self._error, self._tried)
+        if self._failure is not None:
+            raise self._failure
         if self.unanswered_for(self._timeout_s):
             raise Retriable(f"could not {self._tried}: no answer within {self._timeout_s:.0f} s")
         return self._outstanding == 0

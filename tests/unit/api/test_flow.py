@@ -17,6 +17,7 @@ def test_defaults_are_those_of_the_design() -> None:
     recordFilter: null
     policy: {type: Default, separator: ".", renames: null}
     delivery: AtLeastOnce
+    commitIntervalMs: 1000
     mover: Auto
     batchVerification: Sampled
     startFrom: Earliest

@@ -25,8 +25,14 @@ def test_a_flow_that_asks_for_nothing_that_is_missing() -> None:
     ("spec", "sentence"),
     [
         (
-            {"delivery": "ExactlyOnce"},
-            "spec.delivery: ExactlyOnce is not built yet; use AtLeastOnce",
+            {"delivery": "ExactlyOnce", "mover": "Record"},
+            "spec.delivery: ExactlyOnce is not built yet with mover: Record or a recordFilter; "
+            "use AtLeastOnce",
+        ),
+        (
+            {"delivery": "ExactlyOnce", "recordFilter": {"headers": {"include": [{"name": "a"}]}}},
+            "spec.delivery: ExactlyOnce is not built yet with mover: Record or a recordFilter; "
+            "use AtLeastOnce",
         ),
     ],
 )
@@ -40,6 +46,8 @@ def test_what_a_flow_is_refused_for(spec: dict[str, Any], sentence: str) -> None
         {"policy": {"type": "Identity"}},
         {"batchVerification": "Full"},
         {"mover": "Batch"},
+        {"delivery": "ExactlyOnce"},
+        {"delivery": "ExactlyOnce", "mover": "Batch", "commitIntervalMs": 100},
         {"startFrom": "Timestamp", "startTimestamp": "2026-01-31T12:00:00Z"},
         {"tasks": {"max": 3, "standbys": 1, "assignor": "cooperative", "movementBudget": 0.5}},
         {"discovery": {"topicsSeconds": 1, "groupsSeconds": 1}},

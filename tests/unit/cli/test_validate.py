@@ -60,8 +60,8 @@ BAD = {
     "one cluster": (FLOW.replace("west", "east"), ":6: spec.target"),
     "twice": (f"{FLOW}---\n{FLOW}", ':11: metadata.name: got "orders", is the name of another '),
     "not built": (
-        FLOW + "  delivery: ExactlyOnce\n",
-        ":8: spec.delivery: ExactlyOnce is not built yet; use AtLeastOnce",
+        FLOW + "  delivery: ExactlyOnce\n  mover: Record\n",
+        ":8: spec.delivery: ExactlyOnce is not built yet with mover: Record or a recordFilter; use",
     ),
     "tokens of nobody": (
         FLOW + TEST,

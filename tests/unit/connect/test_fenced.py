@@ -10,7 +10,6 @@ from support.fake_kafka import MARKER
 from support.source_tasks import COPY, P0, P1, Scene
 
 from headrace.api import ConditionType, OnDataLoss, condition
-from headrace.api.flow import Delivery
 from headrace.api.partitions import TopicPartition
 from headrace.errors import Fatal, Retriable
 from headrace.movers import Before, Resumed
@@ -446,7 +445,8 @@ def test_what_an_owner_with_transactions_had_committed_is_known_before_it_is_rep
     write_progress(first, P0, source_offset=3)
     fill(first, 6)
 
-    second = made(P0, kafka=first.kafka, driver="other", delivery=Delivery.EXACTLY_ONCE)
+    second = made(P0, kafka=first.kafka, driver="other")
+    second.context.exactly_once = True
     fence(second).commits = lambda: write_progress(first, P0, source_offset=5)
     second.start()
     assert fence(second).ended == {writer.transactional_id}

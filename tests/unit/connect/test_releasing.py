@@ -94,7 +94,7 @@ def test_what_the_target_did_not_answer_is_logged_at_the_release(scene: Scene) -
     scene.start()
     logged: list[tuple[str, int]] = []
     log = SimpleNamespace(warning=lambda event, *, records: logged.append((event, records)))
-    lane = SimpleNamespace(in_flight=2, close=lambda: None)
+    lane = SimpleNamespace(in_flight=2, transactions=None, close=lambda: None)
     with ThreadPoolExecutor(1) as pool:
         releasing = Releasing(scene.ownership, pool, scene.clock, cast("FilteringBoundLogger", log))
         releasing.release(cast("Lane", lane), None)

@@ -53,6 +53,7 @@ from headrace.kafka.wire.records import (
     Decoded,
     Stored,
     decoded,
+    encoded,
     stored_records,
 )
 from headrace.kafka.wire.replies import Reply, start
@@ -102,6 +103,7 @@ __all__ = [
     "aborts",
     "decoded",
     "describe_producers",
+    "encoded",
     "epoch_ends",
     "fetch_call",
     "fetch_outcome",

@@ -152,6 +152,11 @@ class BatchWriter:
         return batch
 
 
+def encoded(offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None) -> Stored:
+    """A record without headers."""
+    return Stored(offset, timestamp_ms, b"".join((_sized(key), _sized(value), _NO_HEADERS)))
+
+
 def _sized(content: Content | None) -> bytes:
     return varint(-1) if content is None else varint(len(content)) + bytes(content)
 

@@ -63,13 +63,17 @@ class Appender:
         failed: Failed,
         *,
         waiting: Callable[[str], None] = lambda _: None,
+        wanted: Callable[[TopicPartition], None] | None = None,
     ) -> None:
         """Partitions are those of the target, whose ``leaders`` may be shared. ``waiting`` receives
         sentences about what is tried again until it succeeds. Each partition's sequences begin with
-        0. ``identity`` is that of partitions that do not ``begin`` with another."""
+        0. ``identity`` is that of partitions that do not ``begin`` with another. ``wanted``, of one
+        that appends in transactions, is called with each partition that has something to send and
+        is not part of the transaction: until ``admit``."""
         self._loop, self._leaders, self._identity = loop, leaders, identity
         self._cluster = leaders.cluster
         self._acknowledged, self._failed, self._waiting = acknowledged, failed, waiting
+        self._wanted = wanted
         self._identities: dict[TopicPartition, ProducerIdentity] = {}
         """Of partitions with one of their own."""
         self._queues: dict[TopicPartition, PartitionQueue] = {}
@@ -95,6 +99,7 @@ class Appender:
         """
         if (queue := self._queues.get(at)) is None:
             queue = self._queues[at] = PartitionQueue(at, self)
+            queue.held = self._wanted is not None
         if queue.failed or self._closed:
             outgoing.release()
             return
@@ -102,8 +107,24 @@ class Appender:
             rested_s = self._loop.now_s() - queue.known_s
             queue.known_s = None if rested_s > _FORGOTTEN_S else queue.known_s
         queue.add(outgoing, self._identity_of(at))
-        if not queue.listed:
+        if queue.held and self._wanted is not None:
+            self._wanted(at)
+        elif not queue.listed:
             self._enlist(queue)
+
+    def admit(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are part of the transaction: send what they have."""
+        for at in partitions:
+            queue = self._queues[at]
+            queue.held = False
+            if queue and not queue.listed:
+                self._enlist(queue)
+        self.flush()
+
+    def hold(self) -> None:
+        """The transaction has ended; nothing is ``pending``."""
+        for queue in self._queues.values():
+            queue.held = True
 
     def _identity_of(self, at: TopicPartition) -> ProducerIdentity:
         return self._identities.get(at, self._identity)
@@ -132,7 +153,7 @@ class Appender:
     # Leaders
 
     def _enlist(self, queue: PartitionQueue) -> None:
-        if queue.resting or queue.failed:
+        if queue.resting or queue.failed or queue.held:
             return
         if queue.leader is None:
             if queue in self._lost:

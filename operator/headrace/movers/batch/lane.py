@@ -13,7 +13,9 @@ from headrace.kafka.wire import ProducerIdentity, Reply, start
 from headrace.movers.batch.lane_resources import LaneResources
 from headrace.movers.batch.lane_state import LaneState
 from headrace.movers.batch.pipeline import Pipeline
-from headrace.movers.lane import Copied, CopyFrom, Problem, Reached
+from headrace.movers.batch.window import BatchWindow, Mark
+from headrace.movers.lane import Copied, CopyFrom, Problem, Reached, Transactional
+from headrace.replication import Writer
 from headrace.replication.copied_runs import Run
 
 _CLOSE_S = 1.0
@@ -57,7 +59,7 @@ class BatchLane:
     def in_flight(self) -> int:
         """See ``Lane.in_flight``."""
         with self._state.lock:
-            return sum(window.in_flight for window in self._state.windows.values())
+            return sum(window.unfinished for window in self._state.windows.values())
 
     @property
     def polled(self) -> bool:
@@ -78,13 +80,25 @@ class BatchLane:
         with self._state.lock:
             for at, position in positions.items():
                 target = TopicPartition(self._resources.target_topic(at.topic), at.partition)
-                self._state.open(at, target, position)
+                self._open(at, target, position)
                 if (writer := position.writer) is not None:
                     identity = ProducerIdentity(writer.producer_id, writer.producer_epoch)
                     self._resources.begin(target, identity)
                     self._fenced = True
-                    self._post(partial(self._pipeline.write_as, target, identity))
+                    self._write_as(target, writer)
                 self._post(partial(reader.open, at, position.offset, position.leader_epoch))
+
+    def _open(self, at: TopicPartition, target: TopicPartition, position: CopyFrom) -> None:
+        self._state.open(at, target, position)
+
+    def _write_as(self, target: TopicPartition, writer: Writer) -> None:
+        identity = ProducerIdentity(writer.producer_id, writer.producer_epoch)
+        self._post(partial(self._pipeline.write_as, target, identity))
+
+    @property
+    def transactions(self) -> Transactional | None:
+        """See ``Lane.transactions``."""
+        return None
 
     def leave(self, partitions: Set[TopicPartition]) -> None:
         """See ``Lane.leave``."""
@@ -145,23 +159,26 @@ class BatchLane:
         """See ``Lane.state``."""
         with self._state.lock:
             return {
-                at: Reached(
-                    acknowledged=window.acknowledged,
-                    target_offset=window.target_offset,
-                    leader_epoch=window.leader_epoch,
-                    in_flight=window.in_flight,
-                    end=self._state.ends.get(at),
-                    oldest_timestamp_ms=window.oldest_timestamp_ms,
-                    unexpected_offsets=window.unexpected_offsets,
-                    target_seen=window.target_seen,
-                )
+                at: self._reached(at, window, window.committed or window.mark())
                 for at, window in self._state.windows.items()
             }
+
+    def _reached(self, at: TopicPartition, window: BatchWindow, mark: Mark) -> Reached:
+        return Reached(
+            acknowledged=mark.acknowledged,
+            target_offset=mark.target_offset,
+            leader_epoch=mark.leader_epoch,
+            in_flight=window.unfinished,
+            end=self._state.ends.get(at),
+            oldest_timestamp_ms=window.oldest_timestamp_ms,
+            unexpected_offsets=window.unexpected_offsets,
+            target_seen=mark.target_seen,
+        )
 
     def take_runs(self) -> dict[TopicPartition, list[Run]]:
         """See ``Lane.take_runs``."""
         with self._state.lock:
-            taken = {at: window.runs.take() for at, window in self._state.windows.items()}
+            taken = {at: window.take_runs() for at, window in self._state.windows.items()}
         return {at: runs for at, runs in taken.items() if runs}
 
     def problems(self) -> list[Problem]:
@@ -194,12 +211,16 @@ class BatchLane:
         try:
             self.drop_unsent()
             self._drained(_CLOSE_S)
+            self._end()
             ended = threading.Event()
             self._post(self._pipeline.close)
             self._post(ended.set)
             ended.wait(_CLOSE_S)
         finally:
             self.closed.set()
+
+    def _end(self) -> None:
+        """What has to be ended besides."""
 
     def _drained(self, timeout_s: float) -> bool:
         """Whether the outcome of all that was sent is known in time."""

@@ -21,12 +21,16 @@ class LaneResources:
         target_topic: Callable[[str], str],
         thread: Callable[[], LoopThread],
         verification: Callable[[], BatchVerification],
+        *,
+        exactly_once: bool,
     ) -> None:
-        """``target_topic`` names topics on the target; ``verification``: what is asked for now."""
+        """``target_topic`` names topics on the target; ``verification``: what is asked for now;
+        ``exactly_once``: lanes copy in transactions."""
         self.source, self.target = source, target
         self.target_topic = target_topic
         self.thread = thread
         self.verification = verification
+        self.exactly_once = exactly_once
         self.settings = Settings(client_id=source.spec.config.get("client.id", "headrace"))
         self.rack = source.spec.config.get("client.rack", "")
         self.corrupt: dict[TopicPartition, int] = {}

@@ -4,6 +4,7 @@ Guarded by ``lock``; nothing waits while it is held.
 """
 
 import threading
+from enum import Enum, auto
 
 from headrace.api import TopicPartition
 from headrace.errors import HeadraceError
@@ -19,6 +20,17 @@ _STUCK_S = 1.0
 LEASE_S = 0.5
 """So long it copies after each ``run_once``: a task that is paused, that releases its unit, or that
 was frozen does not call it. A task's turn takes some 20 ms."""
+
+
+class Stage(Enum):
+    """Of a lane's transaction."""
+
+    COPYING = auto()
+    CUTTING = auto()
+    """Nothing more is sent; what was is to be acknowledged."""
+    CUT = auto()
+    """It is."""
+    COMMITTING = auto()
 
 
 class LaneState:
@@ -41,6 +53,7 @@ class LaneState:
         """Sentences about brokers, in order."""
         self.broken: HeadraceError | None = None
         """What concerns all partitions."""
+        self.stage = Stage.COPYING
         self._leased_until_s = 0.0
         self._rested = False
         self.ended = False
@@ -49,9 +62,18 @@ class LaneState:
         """Records given to the appender so far."""
         self.copied = copied
 
-    def open(self, at: TopicPartition, target: TopicPartition, position: CopyFrom) -> None:
+    def open(
+        self,
+        at: TopicPartition,
+        target: TopicPartition,
+        position: CopyFrom,
+        *,
+        transactional: bool = False,
+    ) -> None:
         """A partition more."""
         window = BatchWindow(at, target, position, self.copied)
+        if transactional:
+            window.committed = window.mark()
         self.windows[at] = self.by_target[target] = window
         if position.suspects:
             self.suspects[at] = OneAtATime(position.suspects)
@@ -77,6 +99,8 @@ class LaneState:
 
     def rests(self, now_s: float) -> bool:
         """Whether nothing may be read or taken. For the loop's thread, without the lock."""
+        if self.stage is not Stage.COPYING:
+            return True
         if now_s <= self._leased_until_s:
             return False
         self._rested = True

@@ -39,6 +39,7 @@ class Leader:
     def __init__(self, cluster: Cluster, node: int, transactional_id: str | None) -> None:
         self._cluster, self._node = cluster, node
         self._transactional_id = transactional_id
+        self._purpose = f"{_PURPOSE} {transactional_id}" if transactional_id else _PURPOSE
         self._turns: deque[PartitionQueue] = deque()
         self._connection: Connection | None = None
         self._opening = self._closed = False
@@ -105,7 +106,7 @@ class Leader:
             self._connection = None
             if not self._opening and not self._closed:
                 self._opening = True
-                opening = start(self._cluster.connection(self._node, _PURPOSE))
+                opening = start(self._cluster.connection(self._node, self._purpose))
                 opening.then(self._opened)
         return self._connection
 

@@ -9,6 +9,7 @@ from headrace.movers.batch.fencing import MarkerFencing
 from headrace.movers.batch.lane import BatchLane
 from headrace.movers.batch.lane_resources import LaneResources
 from headrace.movers.batch.loop_thread import LoopThread, shared_loop
+from headrace.movers.batch.transactional_lane import TransactionalLane
 from headrace.movers.lane import Copied
 
 
@@ -22,12 +23,18 @@ class BatchMover:
         target_topic: Callable[[str], str],
         thread: Callable[[], LoopThread] = shared_loop,
         verification: Callable[[], BatchVerification] = lambda: BatchVerification.DISABLED,
+        *,
+        exactly_once: bool = False,
     ) -> None:
-        """``target_topic`` names topics on the target; ``verification``: what is asked for now."""
-        self._resources = LaneResources(source, target, target_topic, thread, verification)
+        """``target_topic`` names topics on the target; ``verification``: what is asked for now;
+        ``exactly_once``: its lanes copy in transactions."""
+        self._resources = LaneResources(
+            source, target, target_topic, thread, verification, exactly_once=exactly_once
+        )
         self.fencing = MarkerFencing(source, target, self._resources.settings)
         """See ``Mover.fencing``."""
 
     def lane(self, task: TaskId, on_error: Callable[[str], None], copied: Copied) -> BatchLane:
         """See ``Mover.lane``."""
-        return BatchLane(self._resources, task, on_error, copied)
+        make = TransactionalLane if self._resources.exactly_once else BatchLane
+        return make(self._resources, task, on_error, copied)

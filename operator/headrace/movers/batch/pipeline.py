@@ -1,7 +1,7 @@
 """From the reader to the appender and back: what a lane does in the loop's thread."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headrace.api import TopicPartition
 from headrace.backoff import Backoff
@@ -15,6 +15,7 @@ from headrace.kafka.wire import (
     idempotent_producer,
 )
 from headrace.movers.batch.appender import Appender
+from headrace.movers.batch.commits import Commits, Committed, Records
 from headrace.movers.batch.gate import judged
 from headrace.movers.batch.lane_resources import LaneResources
 from headrace.movers.batch.lane_state import LaneState
@@ -27,7 +28,7 @@ from headrace.movers.batch.source_partition import SourcePartition
 from headrace.movers.batch.target_epochs import TargetEpochs
 from headrace.movers.batch.verifying import Verifier
 from headrace.movers.lane import RecordRefused
-from headrace.replication import TargetSeen
+from headrace.replication import TargetSeen, Writer
 
 _DRAIN_S = 0.005
 _IDENTITY_S = 5.0
@@ -54,6 +55,8 @@ class Pipeline:
         )
         self._epochs = TargetEpochs(self._target, self._unseen, self._saw, self._failed)
         self._appender: Appender | None = None
+        self._commits: Commits | None = None
+        """Of a lane that copies in transactions, once it has partitions."""
         self._identities: dict[TopicPartition, ProducerIdentity] = {}
         self._passing = Passing(
             state, self._loop, self._verifier, append=self._append, rewind=self.reader.rewind
@@ -62,7 +65,10 @@ class Pipeline:
     # Begin and end.
 
     async def begin(self) -> None:
-        """Get a producer id; until then nothing is read."""
+        """Get a producer id; until then nothing is read. Of a lane with transactions it comes with
+        the partitions."""
+        if self._resources.exactly_once:
+            return
         backoff = Backoff(0.1, 1.0)
         while not self._state.ended:
             try:
@@ -93,6 +99,20 @@ class Pipeline:
         if self._appender is not None:
             self._appender.begin(at, identity)
 
+    def write_in_transactions(self, writer: Writer) -> None:
+        """All partitions, before they are read."""
+        if self._commits is None:
+            self._commits = Commits(
+                self._target,
+                self._state,
+                writer,
+                self._delivered,
+                self._failed,
+                waiting=self._say_target,
+                wake=self.reader.wake,
+            )
+            self._appender = self._commits.appender
+
     def drop_unsent(self) -> None:
         """Nothing more is sent."""
         if self._appender is not None:
@@ -107,6 +127,21 @@ class Pipeline:
             await self._loop.sleep(_DRAIN_S)
         drained.set()
 
+    async def cut(self) -> None:
+        """See ``Commits``, as for all of these."""
+        assert self._commits is not None
+        await self._commits.cut()
+
+    async def commit(self, progress: Mapping[TopicPartition, Records], done: Committed) -> None:
+        """What was cut."""
+        assert self._commits is not None
+        await self._commits.commit(progress, done)
+
+    async def abort(self) -> None:
+        """What is open."""
+        if self._commits is not None:
+            await self._commits.abort()
+
     def close(self) -> None:
         """End what no other lane uses. A second time does nothing."""
         if self._closed:
@@ -115,7 +150,9 @@ class Pipeline:
         self.reader.close()
         self._verifier.close()
         self._epochs.close()
-        if self._appender is not None:
+        if self._commits is not None:
+            self._commits.close()
+        elif self._appender is not None:
             self._appender.close()
         self._source.close()
         self._resources.release(self._outlet)

@@ -74,6 +74,7 @@ class PartitionQueue:
         "damaged",
         "failed",
         "failures",
+        "held",
         "known_s",
         "leader",
         "listed",
@@ -96,6 +97,8 @@ class PartitionQueue:
         """Why one has to be sent again: first, the others on the wire come back."""
         self.to_split = False
         """Whether the first one is too large."""
+        self.held = False
+        """Whether nothing may be sent: it is not part of its producer's transaction."""
         self.failed = False
         self.failures = 0
         """In a row."""
@@ -123,7 +126,7 @@ class PartitionQueue:
 
     def next(self) -> Entry | None:
         """What may be sent now."""
-        if self.resting or self.failed or (self.again is not None and self.on_wire):
+        if self.resting or self.failed or self.held or (self.again is not None and self.on_wire):
             return None
         entries, place = self._entries, self._next
         most = min(len(entries), 1 if self.known_s is None else IN_FLIGHT)

@@ -1,12 +1,22 @@
 """What of one partition is read, sent and acknowledged, in batches."""
 
 from collections import deque
+from typing import NamedTuple
 
 from headrace.api import TopicPartition
 from headrace.movers.batch.outgoing import Outgoing
 from headrace.movers.lane import Copied, CopyFrom, TargetLoss
 from headrace.replication import TargetSeen
-from headrace.replication.copied_runs import CopiedRuns
+from headrace.replication.copied_runs import CopiedRuns, Run
+
+
+class Mark(NamedTuple):
+    """How far a partition is copied: see ``Reached``."""
+
+    acknowledged: int
+    target_offset: int | None
+    leader_epoch: int
+    target_seen: TargetSeen | None
 
 
 class BatchWindow:
@@ -17,11 +27,16 @@ class BatchWindow:
     """
 
     __slots__ = (
+        "_committed_runs",
         "_copied",
+        "_cut_runs",
         "_floor",
+        "_markers",
         "_pending",
+        "_uncommitted_ms",
         "at",
         "bytes_in_flight",
+        "committed",
         "in_flight",
         "last_timestamp_ms",
         "leader_epoch",
@@ -31,6 +46,7 @@ class BatchWindow:
         "target",
         "target_offset",
         "target_seen",
+        "uncommitted",
         "unexpected_offsets",
     )
 
@@ -47,7 +63,8 @@ class BatchWindow:
         """Records sent and not yet acknowledged."""
         self.bytes_in_flight = 0
         self.target_offset: int | None = None
-        """The target offset expected next; ``None`` before the first acknowledgement."""
+        """What is acknowledged ends there; ``None`` before the first acknowledgement. The next
+        record is expected there, or behind the markers of the lane's transactions."""
         self.target_seen: TargetSeen | None = None
         """See ``Reached``."""
         self.unexpected_offsets = 0
@@ -56,6 +73,15 @@ class BatchWindow:
         self.lost: TargetLoss | None = None
         """The target gave an offset again; nothing is acknowledged from there on."""
         self.runs = CopiedRuns()
+        self.committed: Mark | None = None
+        """Of a lane that copies in transactions: by the last one."""
+        self.uncommitted = 0
+        """Records acknowledged since."""
+        self._uncommitted_ms = -1
+        self._markers = 0
+        """Of transactions, behind the last record on the target."""
+        self._cut_runs: list[Run] = []
+        self._committed_runs: list[Run] = []
         self._floor = start.target_offset
         self._pending: deque[tuple[int, int, int]] = deque()  # first, next offset, timestamp ms
         self._copied = copied
@@ -67,7 +93,9 @@ class BatchWindow:
 
     @property
     def oldest_timestamp_ms(self) -> int | None:
-        """Of the oldest batch not acknowledged, else of the last that was."""
+        """Of the oldest batch not acknowledged, or not committed; else of the last that was."""
+        if self.uncommitted:
+            return self._uncommitted_ms
         return self._pending[0][2] if self._pending else self.last_timestamp_ms
 
     def sent(self, outgoing: Outgoing) -> None:
@@ -92,8 +120,9 @@ class BatchWindow:
         if base_offset < lowest:
             self.lost = TargetLoss(self.at, base_offset, lowest)
             return
-        if self.target_offset is not None and base_offset != self.target_offset:
+        if self.target_offset is not None and base_offset != self.target_offset + self._markers:
             self.unexpected_offsets += 1
+        self._markers = 0
         records, size = outgoing.records, outgoing.payload_bytes
         if outgoing.offsets is None:
             self.runs.add(outgoing.first_offset, base_offset, records)
@@ -102,6 +131,10 @@ class BatchWindow:
                 self.runs.add(source, target)
         self.target_offset = base_offset + records
         self.last_timestamp_ms = outgoing.max_timestamp_ms
+        if self.committed is not None:
+            if not self.uncommitted:
+                self._uncommitted_ms = outgoing.max_timestamp_ms
+            self.uncommitted += records
         self.in_flight -= records
         self.bytes_in_flight -= size
         self._copied.records += records
@@ -112,6 +145,41 @@ class BatchWindow:
         if pending and pending[0][0] < done:  # a part of a batch that was split
             _, next_offset, timestamp_ms = pending[0]
             pending[0] = done, next_offset, timestamp_ms
+
+    @property
+    def unfinished(self) -> int:
+        """Records that are sent, and not yet acknowledged, or not committed."""
+        return self.in_flight + self.uncommitted
+
+    def mark(self) -> Mark:
+        """How far it is acknowledged."""
+        return Mark(self.acknowledged, self.target_offset, self.leader_epoch, self.target_seen)
+
+    @property
+    def changed(self) -> bool:
+        """Whether a transaction would commit more than the last one has."""
+        return self.committed is not None and self.committed.acknowledged != self.position
+
+    def commit(self, *, marked: bool) -> None:
+        """All that is sent, which is acknowledged, is committed; ``marked``: with a marker here."""
+        self.committed, self.uncommitted = self.mark(), 0
+        self._committed_runs += self.cut_runs()
+        self._cut_runs = []
+        # It takes an offset. But who acknowledges it, and in which leader epoch, is not known here:
+        # a leader that dies now may lose it, and the next one write it again.
+        self._markers += marked
+
+    def cut_runs(self) -> list[Run]:
+        """Of what is acknowledged and not committed."""
+        self._cut_runs += self.runs.take()
+        return self._cut_runs
+
+    def take_runs(self) -> list[Run]:
+        """See ``Lane.take_runs``."""
+        if self.committed is None:
+            return self.runs.take()
+        taken, self._committed_runs = self._committed_runs, []
+        return taken
 
     def rewind(self) -> None:
         """Forget what was in flight: it is read again from what is acknowledged."""

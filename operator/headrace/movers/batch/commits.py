@@ -1,0 +1,157 @@
+"""A lane that copies in transactions: when one is cut, and how it is committed with progress."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
+
+from headrace.api import TopicPartition
+from headrace.errors import HeadraceError, Retriable
+from headrace.kafka.wire import Batch, BatchWriter, Cluster, encoded
+from headrace.movers.batch.appender import Appender
+from headrace.movers.batch.lane_state import LaneState, Stage
+from headrace.movers.batch.leader import Leaders
+from headrace.movers.batch.outgoing import Acknowledged, Failed, Outgoing
+from headrace.movers.batch.transaction import LaneTransactions, as_lost
+from headrace.replication import Writer
+
+_POLL_S = 0.005
+_CUT_WITHIN_S = 15.0
+"""A partition that takes longer holds up all others of its task: the transaction is given up, and
+the task goes on without it. Less than ``transaction.timeout.ms``."""
+
+Records = Sequence[tuple[bytes, bytes]]
+"""Keys and values."""
+Committed = Callable[[HeadraceError | None], None]
+
+
+class Commits:
+    """Of one lane; in the thread of its loop. It has the appender, and connections of its own: a
+    request to append names one transactional id."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        state: LaneState,
+        writer: Writer,
+        acknowledged: Acknowledged,
+        failed: Failed,
+        *,
+        waiting: Callable[[str], None],
+        wake: Callable[[], None],
+    ) -> None:
+        """``cluster`` is the target; ``wake`` is called when more may be read."""
+        self._loop, self._state, self._failed, self._wake = cluster.loop, state, failed, wake
+        self._name = cluster.name
+        self._leaders = Leaders(cluster, writer.transactional_id)
+        self._transactions = LaneTransactions(cluster, writer, self._admit, self._break)
+        self._progress: set[TopicPartition] = set()
+        self._error: HeadraceError | None = None
+        self.appender = Appender(
+            self._loop,
+            self._leaders,
+            self._transactions.identity,
+            acknowledged,
+            self._append_failed,
+            waiting=waiting,
+            wanted=self._transactions.want,
+        )
+
+    async def cut(self) -> None:
+        """Wait until all that was sent is acknowledged."""
+        deadline_s = self._loop.now_s() + _CUT_WITHIN_S
+        while self.appender.pending and self._error is None:
+            if self._loop.now_s() > deadline_s:
+                self._break(
+                    Retriable(
+                        f"{self._name} did not acknowledge all records of a transaction within "
+                        f"{_CUT_WITHIN_S:.0f} s: it is aborted"
+                    )
+                )
+                return
+            await self._loop.sleep(_POLL_S)
+        with self._state.lock:
+            if self._state.stage is Stage.CUTTING:
+                self._state.stage = Stage.CUT
+
+    async def commit(
+        self, progress: Mapping[TopicPartition, Records], committed: Committed
+    ) -> None:
+        """What was cut, with this progress, by partition of its topic."""
+        state, transactions = self._state, self._transactions
+        try:
+            await self._append(progress)
+            with state.lock:
+                ends = {
+                    one.target: one.target_offset
+                    for one in state.windows.values()
+                    if one.uncommitted and one.target_offset is not None
+                }
+            added = frozenset(transactions.added)
+            await transactions.commit()
+        except HeadraceError as error:
+            self._break(error)
+            committed(error)
+            return
+        self.appender.hold()
+        with state.lock:
+            for window in state.windows.values():
+                window.commit(marked=window.target in added)
+        try:
+            await transactions.visible(ends)
+        except HeadraceError as error:
+            self._break(error)
+        else:
+            with state.lock:
+                state.stage = Stage.COPYING
+        committed(None)
+        self._wake()
+
+    async def abort(self) -> None:
+        """What is neither committed nor about to be; not waited for when it fails."""
+        if self._state.stage is Stage.COMMITTING or self._error is not None:
+            return
+        await self._transactions.abort()
+
+    def close(self) -> None:
+        """End the connections."""
+        self._transactions.close()
+        self.appender.close()
+        self._leaders.close()
+
+    async def _append(self, progress: Mapping[TopicPartition, Records]) -> None:
+        for at, records in progress.items():
+            self._progress.add(at)
+            self.appender.append(at, Outgoing(_batch(records), len(records), _nothing))
+        self.appender.flush()
+        while self.appender.pending and self._error is None:
+            await self._loop.sleep(_POLL_S)
+        if self._error is not None:
+            raise self._error
+
+    def _admit(self, partitions: Set[TopicPartition]) -> None:
+        self.appender.admit(partitions)
+
+    def _append_failed(self, at: TopicPartition, error: HeadraceError) -> None:
+        lost = as_lost(error)
+        if at in self._progress or lost is not error:
+            self._break(lost)
+        else:
+            self._failed(at, error)
+
+    def _break(self, error: HeadraceError) -> None:
+        """Nothing more is committed: another lane is to go on."""
+        if self._error is None:
+            self._error = as_lost(error)
+        with self._state.lock:
+            if self._state.broken is None:
+                self._state.broken = self._error
+
+
+def _batch(records: Records) -> Batch:
+    writer, now_ms = BatchWriter(), int(time.time() * 1000)
+    for offset, (key, value) in enumerate(records):
+        writer.add(encoded(offset, now_ms, key, value))
+    return writer.finish()
+
+
+def _nothing() -> None:
+    """The batch has memory of its own."""

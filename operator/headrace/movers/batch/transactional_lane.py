@@ -1,0 +1,82 @@
+"""One task's share of the batch mover where it copies in transactions."""
+
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from headrace.api import TopicPartition
+from headrace.errors import Fatal, HeadraceError
+from headrace.kafka.wire import start
+from headrace.movers.batch.commits import Records
+from headrace.movers.batch.lane import BatchLane
+from headrace.movers.batch.lane_state import Stage
+from headrace.movers.lane import CopyFrom, Reached
+from headrace.replication import Run, Writer
+
+_ABORT_S = 1.0
+
+
+class TransactionalLane(BatchLane):
+    """See ``Transactional``. All its partitions are opened with one writer."""
+
+    @property
+    def transactions(self) -> "TransactionalLane":
+        """See ``Lane.transactions``."""
+        return self
+
+    @property
+    def uncommitted(self) -> bool:
+        """See ``Transactional.uncommitted``."""
+        with self._state.lock:
+            return any(window.changed for window in self._state.windows.values())
+
+    def cut(self) -> dict[TopicPartition, Reached] | None:
+        """See ``Transactional.cut``."""
+        state = self._state
+        with state.lock:
+            if state.broken is not None:
+                raise state.broken
+            if state.stage is Stage.COPYING:
+                state.stage = Stage.CUTTING
+                self._run(self._pipeline.cut())
+            if state.stage is not Stage.CUT:
+                return None
+            return {
+                at: self._reached(at, window, window.mark()) for at, window in state.windows.items()
+            }
+
+    def cut_runs(self) -> dict[TopicPartition, list[Run]]:
+        """See ``Transactional.cut_runs``."""
+        with self._state.lock:
+            return {at: list(one.cut_runs()) for at, one in self._state.windows.items()}
+
+    def commit(
+        self,
+        progress: Mapping[TopicPartition, Records],
+        committed: Callable[[HeadraceError | None], None],
+    ) -> None:
+        """See ``Transactional.commit``."""
+        with self._state.lock:
+            assert self._state.stage is Stage.CUT
+            self._state.stage = Stage.COMMITTING
+        self._run(self._pipeline.commit(progress, committed))
+
+    def go_on(self) -> None:
+        """See ``Transactional.go_on``."""
+        with self._state.lock:
+            self._state.stage = Stage.COPYING
+        self._post(self._pipeline.reader.wake)
+
+    def _open(self, at: TopicPartition, target: TopicPartition, position: CopyFrom) -> None:
+        if position.writer is None:
+            raise Fatal(f"internal error: {at} would be copied without a transactional id")
+        self._state.open(at, target, position, transactional=True)
+
+    def _write_as(self, target: TopicPartition, writer: Writer) -> None:
+        self._post(partial(self._pipeline.write_in_transactions, writer))
+
+    def _end(self) -> None:
+        """What is open would hold up readers of committed records, for a minute at most."""
+        ended = threading.Event()
+        self._post(lambda: start(self._pipeline.abort()).then(lambda _: ended.set()))
+        ended.wait(_ABORT_S)

@@ -1,0 +1,141 @@
+"""``delivery: ExactlyOnce``: what a reader of committed records finds on the target."""
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.flows import FlowRun, manifest, spec
+from support.lanes import batch_mover, copy_in_transactions, partitions
+from support.records import Load, arrived, make_topic, numbered, produce, read, unique
+
+from headrace.api import ClusterAccess, TopicPartition
+from headrace.api.flow import BatchVerification
+from headrace.kafka import Admin, Position
+from headrace.movers import KAFKA, ProgressLog
+from headrace.movers.batch import Why
+from headrace.replication import Progress
+from headrace.sandbox import Cluster
+
+pytestmark = pytest.mark.in_one_worker
+WaitUntil = Callable[..., Any]
+
+
+def flow_of(name: str, east: Cluster, west: Cluster, topic: str) -> dict[str, Any]:
+    return manifest(
+        name,
+        east,
+        west,
+        f"{topic}.*",
+        delivery="ExactlyOnce",
+        commitIntervalMs=200,
+        tasks={"max": 2},
+        discovery={"topicsSeconds": 1},
+    )
+
+
+def more(cluster: ClusterAccess, topic: str, records: int) -> Callable[[], bool]:
+    """Whether so many have come since the first call that was answered."""
+    first: list[int] = []
+
+    def come() -> bool:
+        found = arrived(cluster, topic)
+        first.append(found)
+        return found > first[0] + records
+
+    return come
+
+
+def stored(cluster: ClusterAccess, topic: str) -> dict[int, Progress]:
+    with closing(ProgressLog(cluster, "east", KAFKA, time)) as progress:
+        progress.start()
+        progress.read_to_end()
+        return {key.partition: one for key, one in progress.entries().items() if key.topic == topic}
+
+
+def test_a_reader_of_committed_records_finds_each_once_whoever_is_killed(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    topic = make_topic(spec(east), unique("once"), 4)
+    copy = f"east.{topic}"
+    flow = flow_of(topic, east, west, topic)
+
+    with Load(spec(east), topic, 4, per_second=2_000), FlowRun(tmp_path, [flow], drivers=2) as run:
+        wait_until(more(spec(west), copy, 2_000), within_s=60)
+        joins = make_topic(spec(east), f"{topic}-joins", 2)  # tasks that copy already
+        produce(spec(east), joins, numbered(1_000, 2))
+        wait_until(lambda: arrived(spec(west), f"east.{joins}"), within_s=60)
+        for _ in range(2):
+            wait_until(more(spec(west), copy, 2_000), within_s=60)
+            run.drivers()[0].kill()
+        wait_until(more(spec(west), copy, 2_000), within_s=60)
+        for driver in run.drivers():
+            driver.kill()
+        run.process.kill()
+        run.end(10)
+    with FlowRun(tmp_path, [flow], "--until-caught-up") as run:
+        assert run.end(60) == 0, run.output
+
+    source = read(spec(east), topic)
+    assert read(spec(west), copy) == source
+    assert read(spec(west), f"east.{joins}") == read(spec(east), joins)
+    ats = {number: TopicPartition(copy, number) for number in source}
+    ends = Admin(spec(west)).offsets(set(ats.values()), Position.LAST_STABLE)
+    for number, progress in stored(spec(west), topic).items():
+        assert progress.in_transaction
+        assert progress.source_offset == len(source[number])
+        # What may follow is the marker of the transaction that has stored this.
+        assert ends[ats[number]] - progress.target_offset in {0, 1}
+
+
+def test_batches_that_are_split_or_put_together_are_in_transactions_too(
+    east: Cluster, west: Cluster, wait_until: WaitUntil
+) -> None:
+    topic = make_topic(spec(east), unique("sizes"), 2)
+    copy = make_topic(spec(west), f"east.{topic}", 2, **{"max.message.bytes": "20000"})
+    value = b"v" * 500
+    large = [one._replace(value=value) for one in numbered(400, [0])]
+    produce(spec(east), topic, large)
+    produce(spec(east), topic, numbered(200, [1]), {"batch.num.messages": "1"})
+    mover = batch_mover(east, west, verification=BatchVerification.DISABLED, exactly_once=True)
+    copied = copy_in_transactions(mover, spec(east), partitions(topic, 2), wait_until)
+    assert read(spec(west), copy) == read(spec(east), topic)
+    assert copied.rebuilt.get(Why.SMALL)
+    assert copied.records == 600
+
+
+@pytest.mark.long
+def test_brokers_that_are_killed_in_mid_transaction_double_nothing(
+    east: Cluster, start_cluster: Callable[..., Cluster], tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    """Each in turn: leaders of data and of progress, and the transactions' coordinator."""
+    west = start_cluster("three", brokers=3)
+    topic = make_topic(spec(east), unique("brokers"), 4)
+    copy = f"east.{topic}"
+    flow = flow_of(topic, east, west, topic)
+    with Load(spec(east), topic, 4, per_second=1_000), FlowRun(tmp_path, [flow]) as run:
+        for broker in (1, 2, 3):
+            wait_until(more(spec(west), copy, 1_000), within_s=90)
+            west.broker(broker).kill()
+            wait_until(more(spec(west), copy, 1_000), within_s=90)
+            west.broker(broker).start()
+    with FlowRun(tmp_path, [flow], "--until-caught-up") as run:
+        assert run.end(60) == 0, run.output
+    assert read(spec(west), copy) == read(spec(east), topic)
+
+
+def test_a_target_that_allows_shorter_transactions_only_is_named_with_what_to_do(
+    east: Cluster, start_cluster: Callable[..., Cluster], tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    west = start_cluster("short", properties={"transaction.max.timeout.ms": "30000"})
+    topic = make_topic(spec(east), unique("short"), 1)
+    with FlowRun(tmp_path, [flow_of(topic, east, west, topic)]) as run:
+        error = wait_until(
+            lambda: [str(unit.get("lastError", "")) for unit in run.units()],
+            within_s=60,
+            until=any,
+        )
+    assert "set transaction.max.timeout.ms of its brokers to 60000 or more" in error[0]
+    assert "spec.delivery ExactlyOnce takes a transactional id" in error[0]
