@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from support.flows import FlowRun, manifest, spec
 from support.lanes import batch_mover, copy_in_transactions, partitions
@@ -139,3 +140,30 @@ def test_a_target_that_allows_shorter_transactions_only_is_named_with_what_to_do
         )
     assert "set transaction.max.timeout.ms of its brokers to 60000 or more" in error[0]
     assert "spec.delivery ExactlyOnce takes a transactional id" in error[0]
+
+
+@pytest.mark.long
+def test_a_driver_that_freezes_in_mid_transaction_doubles_nothing_when_it_thaws(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    topic = make_topic(spec(east), unique("frozen"), 4)
+    copy = f"east.{topic}"
+    flow = flow_of(topic, east, west, topic)
+    with Load(spec(east), topic, 4, per_second=2_000), FlowRun(tmp_path, [flow], drivers=2) as run:
+        wait_until(more(spec(west), copy, 2_000), within_s=60)
+        before = wait_until(run.settled, within_s=60)
+        victim = before[0]["driverName"]
+        frozen = next(one for one in run.drivers() if victim in one.cmdline())
+        frozen.suspend()
+        wait_until(
+            lambda: [unit for unit in run.units() if unit.get("driverName") == victim],
+            within_s=60,
+            until=lambda left: not left,
+        )
+        wait_until(more(spec(west), copy, 4_000), within_s=60)
+        with suppress(psutil.NoSuchProcess):  # it may have been replaced
+            frozen.resume()
+        wait_until(more(spec(west), copy, 4_000), within_s=60)
+    with FlowRun(tmp_path, [flow], "--until-caught-up") as run:
+        assert run.end(60) == 0, run.output
+    assert read(spec(west), copy) == read(spec(east), topic)
