@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cluster.kubectl import KubectlError
 from cluster.real import Cluster
 from e2e.mirror_test import MirrorTestInPods
 from e2e.restrictions import policies
-from e2e.stage import SMALL, kafka_cluster, make_topic
+from e2e.stage import SMALL, kafka_cluster, make_topic, records
 from support.manifests import Document, mirror_test_of_another
 
 Wait = Callable[..., Any]
@@ -57,13 +58,15 @@ def test_a_killed_spark_driver_ends_the_test_without_a_verdict_on_the_mirror(
 ) -> None:
     cluster.apply(*policies(cluster), namespace=namespace)
     wishes = {"nodeSelector": {"kubernetes.io/os": "linux"}, "imagePullSecrets": [{"name": "any"}]}
-    topic = "east.killed-0"  # the probe waits a minute for it
+    name = f"killed-{namespace}"
+    topic = f"east.{name}-0"  # the probe waits a minute for it
     wait_until(
         lambda: make_topic(cluster, "west", topic, PARTITIONS), within_s=120, until=lambda _: True
     )
     with cluster.enforcing_policies():  # Spark's pods reach each other, and the brokers
-        test = begin("killed", wishes)
+        test = begin(name, wishes)
         wait_until(lambda: "sending the load" in test.ready()["message"], within_s=400)
+        wait_until(lambda: something_was_sent(cluster, f"{name}-0"), within_s=120)
     (executor,) = wait_until(lambda: test.pods(f"{LOAD},{EXECUTORS}"), within_s=120).values()
     assert {name: executor["spec"][name] for name in wishes} == wishes
     wait_until(lambda: "has no report yet" in test.report(tmp_path), within_s=60)
@@ -72,6 +75,14 @@ def test_a_killed_spark_driver_ends_the_test_without_a_verdict_on_the_mirror(
     assert wait_until(test.verdict, within_s=300) == "Inconclusive"
     assert spark_driver in test.ready()["message"]
     wait_until(lambda: test.pods(EXECUTORS), within_s=120, until=partial(eq, {}))
+
+
+def something_was_sent(cluster: Cluster, topic: str) -> bool:
+    """By executors, which have reached the Spark driver."""
+    try:
+        return records(cluster, "east", topic, PARTITIONS) > 0
+    except KubectlError:
+        return False  # the topic is not there
 
 
 def test_pods_that_cannot_start_say_so(
