@@ -28,6 +28,7 @@ KINDS = {"ReplicationFlow": "rflow", "MirrorTest": "mtest"}
 EXPECTED = {
     "another-mirror.yaml": {"probe": ("TestRunning", "probe")},
     "canary.yaml": {"orders-canary": ("WaitingForFlow", "there is no ReplicationFlow orders")},
+    "exactly-once.yaml": {"payments": ("SourceUnreachable", "127.0.0.1:2")},
     "flow-and-test.yaml": {
         "mirror": ("SourceUnreachable", "127.0.0.1:2"),
         "load": ("WaitingForFlow", "flow mirror is not Ready"),
@@ -41,6 +42,7 @@ EXPECTED = {
 """Reason of Ready, and a word of its message, where the brokers do not exist."""
 
 TOPICS = {
+    "exactly-once.yaml": ("payments", "east.payments"),
     "flow-and-test.yaml": ("load-0", "east.load-0"),
     "flow.yaml": ("orders-a", "east.orders-a"),
     "migration.yaml": ("moved", "moved"),
