@@ -92,10 +92,14 @@ class OffsetSyncWriter:
         if self._waiting and not self.ready:  # of a driver that ends right after its start
             with suppress(HeadraceError):
                 self.prepare()
+        self.flush(_FLUSH_S)
+
+    def flush(self, within_s: float) -> None:
+        """Send what is left, and wait until it is written, for so long at most."""
         self.poll()
         if self.ready:
             try:
-                if left := self._producer.get().flush(_FLUSH_S):
+                if left := self._producer.get().flush(within_s):
                     log.warning("offset syncs not written at the end", syncs=left)
             except (HeadraceError, KafkaException) as error:
                 log.info("offset syncs not written at the end", why=str(error))

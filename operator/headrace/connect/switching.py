@@ -6,7 +6,6 @@ owner there. A switch that is interrupted is made again from the start; one that
 """
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -24,6 +23,8 @@ from headrace.replication import Progress, Switch, Writer
 log = get_logger(__name__)
 
 _ROUNDS = 5
+_SYNCS_WITHIN_S = 15.0
+"""As long as a fail-over waits for the translation of a group."""
 _NOBODY: frozenset[int] = frozenset()
 
 
@@ -109,12 +110,14 @@ def _write_offset_syncs(context: FlowContext, found: Mapping[TopicPartition, Swi
     """Those that a driver that was killed had not written: groups are translated by them."""
     writer, waiting = context.offset_syncs, {at: one.progress.pairs for at, one in found.items()}
     if context.spec.checkpoints.enabled and any(waiting.values()):
-        with suppress(HeadraceError):  # of the source, which may be gone
+        try:
             writer.prepare()
+        except HeadraceError:  # of the source, which may be gone: progress keeps them
+            return
         for at, pairs in waiting.items():
             for pair in pairs:
                 writer.send(at, pair)
-        writer.poll()
+        writer.flush(_SYNCS_WITHIN_S)
 
 
 def abort(context: FlowContext, switched: Mapping[TopicPartition, Progress]) -> None:
