@@ -43,7 +43,7 @@ def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path) -> None:
     assert done.returncode == 0, shown
     for expected in (
         r"ReplicationFlow my-flow: valid",
-        r"my-flow: stopped by itself after .*: [01] records behind",  # a heartbeat may have come
+        r"my-flow: stopped by itself after .*: \d records behind",  # heartbeats come while it ends
         r"(?m)^1000$",
         r"(?m)^FLOW +READY",
         r"(?m)^my-flow-source-connector-0 ",
