@@ -14,10 +14,9 @@ from support.lanes import (
     lane_of,
     partitions,
     run_until_caught_up,
-    transactional,
 )
 from support.random_log import wire_client
-from support.records import make_topic, numbered, produce, read, unique
+from support.records import make_topic, numbered, produce, produce_with, read, unique
 
 from headrace.api import TopicPartition
 from headrace.errors import Retriable
@@ -154,15 +153,8 @@ def test_records_that_were_committed_without_a_marker_are_not_aborted_by_a_fence
     there = TopicPartition(copy, 1)
     mover, name = batch_mover(east, target), unique("headrace-old")
     writer = mover.fencing.identify(name)
-    owner = transactional(spec(target), name)  # of the same producer id
-    owner.init_transactions()
-    owner.begin_transaction()
-    for one in records:
-        owner.produce(
-            copy, one.value, one.key, one.partition,
-            timestamp=one.timestamp_ms, headers=list(one.headers),
-        )  # fmt: skip
-    assert owner.flush(WITHIN_S) == 0
+    identity = {"transactional.id": name}  # of the same producer id
+    owner = produce_with(spec(target), copy, records, **identity)
     admin = Admin(spec(target))
     target.broker(3).kill()
     wait_until(lambda: admin.describe([copy])[copy].leaderless, within_s=WITHIN_S)

@@ -21,7 +21,7 @@ from headrace.connect.context import FlowContext
 from headrace.connect.starts import Start
 from headrace.errors import HeadraceError
 from headrace.movers import Lane
-from headrace.replication import OffsetPair, Run, few_enough
+from headrace.replication import MOST_PAIRS, OffsetPair, Run, few_enough
 
 SYNC_INTERVAL_S = 10.0
 _REST_S = 0.5
@@ -164,4 +164,4 @@ class OffsetSyncing:
     def _send(self, at: TopicPartition, pair: OffsetPair) -> None:
         writer = self._context.offset_syncs
         writer.send(at, pair)
-        few_enough(self._unsafe[at]).append((writer.sent, pair))
+        few_enough(self._unsafe[at], MOST_PAIRS).append((writer.sent, pair))

@@ -21,7 +21,7 @@ from headrace.replication.connect_offsets import (
     decode_position,
     encode_position,
 )
-from headrace.replication.copied_runs import Run
+from headrace.replication.copied_runs import Run, few_enough
 from headrace.replication.copy_settings import unfit_settings
 from headrace.replication.filters import NameFilter, TopicFilter
 from headrace.replication.group_offsets import (
@@ -37,7 +37,7 @@ from headrace.replication.group_splitting import split_groups
 from headrace.replication.heartbeats import Heartbeat
 from headrace.replication.loops import Direction, Loop, find_loop
 from headrace.replication.made_topics import MadeTopic, made_topics_topic
-from headrace.replication.offset_pairs import OffsetPair, few_enough, with_runs
+from headrace.replication.offset_pairs import MOST_PAIRS, OffsetPair, with_runs
 from headrace.replication.offset_syncs import STRETCH, OffsetSync, offset_syncs_topic
 from headrace.replication.policies import policy_for
 from headrace.replication.policy import ReplicationPolicy
@@ -59,6 +59,7 @@ from headrace.replication.translation import Precision, Translated, Translation
 __all__ = [
     "APPLIED",
     "DEDICATED_CONNECTOR",
+    "MOST_PAIRS",
     "OFFSETS_PARTITIONS",
     "STRETCH",
     "Applied",

@@ -4,11 +4,20 @@ A run is records whose offsets ascend by one on both sides: what is copied is on
 source has a hole (compaction, a transaction's marker, a record that is left out).
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 MOST_RUNS = 256
 """That are kept until they are taken, four times a second. Beyond, every second one is forgotten:
 what lies between two that are kept is then not known."""
+
+
+def few_enough(ascending: list[T], most: int) -> list[T]:
+    """Shorten the list to so many, every second one at a time; the first and the last one stay."""
+    while len(ascending) > most:
+        del ascending[1:-1:2]
+    return ascending
 
 
 class Run(NamedTuple):
@@ -69,5 +78,4 @@ class CopiedRuns:
 
     def _close(self) -> None:
         self._runs.append(Run(self._source, self._target, self._records, self._stretch))
-        if len(self._runs) > MOST_RUNS:
-            del self._runs[1:-1:2]
+        few_enough(self._runs, MOST_RUNS)

@@ -6,11 +6,8 @@ and those of what the killed one appended behind its progress.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeVar
 
-from headrace.replication.copied_runs import Run
-
-T = TypeVar("T")
+from headrace.replication.copied_runs import Run, few_enough
 
 MOST_PAIRS = 256
 """Of a partition. Beyond, every second one is forgotten: between two that are kept, translation is
@@ -41,7 +38,7 @@ def with_runs(
         known = found[-1].target_offset + 1 - run.target if found else 0
         if known < run.records:
             _add(found, run.without(max(0, known)), new_stretch)
-    return tuple(few_enough(found))
+    return tuple(few_enough(found, MOST_PAIRS))
 
 
 def _add(found: list[OffsetPair], run: Run, new_stretch: Callable[[], str]) -> None:
@@ -53,10 +50,3 @@ def _add(found: list[OffsetPair], run: Run, new_stretch: Callable[[], str]) -> N
         found.append(first)
     if end != found[-1]:
         found.append(end)
-
-
-def few_enough(pairs: list[T]) -> list[T]:
-    """Shorten the list to what is allowed; the first and the last one stay."""
-    while len(pairs) > MOST_PAIRS:
-        del pairs[1:-1:2]
-    return pairs

@@ -38,6 +38,6 @@ def test_without_earlier_pairs_each_gap_on_the_target_begins_a_stretch() -> None
 
 def test_of_too_many_pairs_the_ends_stay() -> None:
     pairs = list(range(10 * MOST_PAIRS))
-    kept = few_enough(pairs)
+    kept = few_enough(pairs, MOST_PAIRS)
     assert MOST_PAIRS // 4 < len(kept) <= MOST_PAIRS
     assert (kept[0], kept[-1]) == (0, 10 * MOST_PAIRS - 1)
