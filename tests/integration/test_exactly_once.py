@@ -134,12 +134,11 @@ def test_a_target_that_allows_shorter_transactions_only_is_named_with_what_to_do
     topic = make_topic(spec(east), unique("short"), 1)
     with FlowRun(tmp_path, [flow_of(topic, east, west, topic)]) as run:
         error = wait_until(
-            lambda: [str(unit.get("lastError", "")) for unit in run.units()],
+            lambda: " ".join(str(unit.get("lastError", "")) for unit in run.units()).strip(),
             within_s=60,
-            until=any,
         )
-    assert "set transaction.max.timeout.ms of its brokers to 60000 or more" in error[0]
-    assert "spec.delivery ExactlyOnce takes a transactional id" in error[0]
+    assert "set transaction.max.timeout.ms of its brokers to 60000 or more" in error
+    assert "spec.delivery ExactlyOnce takes a transactional id" in error
 
 
 @pytest.mark.long
