@@ -147,7 +147,7 @@ $(LOCKED): requirements.lock tools/images/build.lock
 	@rm -r $(SCRATCH)
 	@touch $@
 
-$(INSTALLED): pyproject.toml $(LOCKED)
+$(INSTALLED): pyproject.toml hatch_build.py operator/headrace/kafka/wire/join.c $(LOCKED)
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 

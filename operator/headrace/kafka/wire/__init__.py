@@ -32,6 +32,7 @@ from headrace.kafka.wire.fetch import (
 from headrace.kafka.wire.fetch_outcomes import FetchOutcome, fetch_outcome
 from headrace.kafka.wire.fetch_session import FetchSession
 from headrace.kafka.wire.frames import Buffers
+from headrace.kafka.wire.joining import join_helper, joined, joined_bytes
 from headrace.kafka.wire.leaders import Answers
 from headrace.kafka.wire.loop import Loop
 from headrace.kafka.wire.offsets import (
@@ -108,6 +109,9 @@ __all__ = [
     "fetch_call",
     "fetch_outcome",
     "idempotent_producer",
+    "join_helper",
+    "joined",
+    "joined_bytes",
     "led_by",
     "list_offsets",
     "log_ends",

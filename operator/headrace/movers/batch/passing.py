@@ -13,6 +13,7 @@ from headrace.kafka.wire import (
 )
 from headrace.movers.batch.coalescing import coalesced
 from headrace.movers.batch.gate import Judged, Passage, Why
+from headrace.movers.batch.joining import Joiner, in_pieces
 from headrace.movers.batch.lane_state import LaneState
 from headrace.movers.batch.memory import HeldResponse
 from headrace.movers.batch.one_at_a_time import OneAtATime
@@ -35,6 +36,7 @@ class Passing:
         state: LaneState,
         loop: Loop,
         verifier: Verifier,
+        joiner: Joiner,
         *,
         append: Callable[[TopicPartition, Outgoing], None],
         rewind: Callable[[TopicPartition, int], None],
@@ -42,7 +44,7 @@ class Passing:
         """``append`` gives to a partition of the target; ``rewind``: what was fetched of one of the
         source from that offset on was not taken."""
         self._state, self._loop, self._verifier = state, loop, verifier
-        self._append, self._rewind = append, rewind
+        self._joiner, self._append, self._rewind = joiner, append, rewind
         self.alone: dict[TopicPartition, SourceRecord] = {}
         """The record of each partition that was sent by itself last."""
 
@@ -55,8 +57,8 @@ class Passing:
     ) -> None:
         """What was fetched of a partition. Raises ``CorruptBatch`` and ``UnreadableBatch``, behind
         what comes before such a batch."""
-        for ones in coalesced(found):
-            for some in self._apart(ones, suspects):
+        for ones in coalesced(found, helped=self._joiner.helper is not None):
+            for some in self._apart(ones, suspects, window):
                 as_one = len(some) > 1 and self._pass_as_one(window, some)
                 for one in () if as_one else some:
                     self._pass(window, one, held, suspects)
@@ -67,7 +69,7 @@ class Passing:
                     return
 
     def _apart(
-        self, ones: Sequence[Judged], suspects: OneAtATime | None
+        self, ones: Sequence[Judged], suspects: OneAtATime | None, window: BatchWindow
     ) -> Iterator[Sequence[Judged]]:
         """What becomes one: not what is searched, and not what is read back, as it was."""
         if len(ones) == 1:  # the hot path
@@ -78,7 +80,8 @@ class Passing:
         for one in ones[:alone]:
             yield [one]
         if rest := ones[alone:]:
-            yield rest
+            helped = self._joiner.helper is not None
+            yield from in_pieces(rest, window.together_bytes) if helped else [rest]
 
     def _stopped(self, window: BatchWindow, suspects: OneAtATime | None) -> bool:
         return window.at in self._state.problems or (suspects is not None and suspects.waiting)
@@ -86,6 +89,8 @@ class Passing:
     def _pass_as_one(self, window: BatchWindow, ones: Sequence[Judged]) -> bool:
         """Whether it is done: else one of them is damaged, and those before it are not."""
         batches = [one.batch for one in ones]
+        if self._joiner.helper is not None:
+            return self._join(window, batches)
         try:
             made = rebuilt(
                 batches, start=window.position, release=_nothing, most_bytes=_TOGETHER_BYTES
@@ -94,8 +99,14 @@ class Passing:
             return False
         for outgoing in made:
             self._send(window, outgoing)
-        for batch in batches:
-            self._count_rebuilt(batch, Why.SMALL)
+        self._count_rebuilt(batches, Why.SMALL)
+        return True
+
+    def _join(self, window: BatchWindow, batches: Sequence[Batch]) -> bool:
+        if (outgoing := self._joiner.join(batches)) is None:
+            return False
+        self._send(window, outgoing)
+        self._count_rebuilt(batches, Why.SMALL)
         return True
 
     def _pass(
@@ -112,7 +123,7 @@ class Passing:
             if not suspects.waiting:
                 window.passed(next_offset, epoch)
             self.send_suspects(window, suspects)
-            self._count_rebuilt(batch, Why.REFUSED)
+            self._count_rebuilt([batch], Why.REFUSED)
         elif one.passage is Passage.COPY:
             held.use()
             self._send(window, Outgoing(batch, next_offset, held.release))
@@ -123,14 +134,15 @@ class Passing:
                 self._send(window, outgoing)
             window.passed(next_offset, epoch)
             assert one.why is not None
-            self._count_rebuilt(batch, one.why)
+            self._count_rebuilt([batch], one.why)
 
-    def _count_rebuilt(self, batch: Batch, why: Why) -> None:
-        copied = self._state.copied
-        copied.batches_rebuilt += 1
-        copied.bytes_rebuilt += len(batch.data)
-        copied.rebuilt[why] = copied.rebuilt.get(why, 0) + 1
-        copied.rebuilt_bytes[why] = copied.rebuilt_bytes.get(why, 0) + len(batch.data)
+    def _count_rebuilt(self, batches: Sequence[Batch], why: Why) -> None:
+        copied, count = self._state.copied, len(batches)
+        size = sum(len(batch.data) for batch in batches)
+        copied.batches_rebuilt += count
+        copied.bytes_rebuilt += size
+        copied.rebuilt[why] = copied.rebuilt.get(why, 0) + count
+        copied.rebuilt_bytes[why] = copied.rebuilt_bytes.get(why, 0) + size
 
     def _send(self, window: BatchWindow, outgoing: Outgoing) -> None:
         if not window.in_flight:

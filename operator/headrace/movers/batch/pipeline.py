@@ -17,6 +17,7 @@ from headrace.kafka.wire import (
 from headrace.movers.batch.appender import Appender
 from headrace.movers.batch.commits import Commits, Committed, Records
 from headrace.movers.batch.gate import judged
+from headrace.movers.batch.joining import Joiner
 from headrace.movers.batch.lane_resources import LaneResources
 from headrace.movers.batch.lane_state import LaneState
 from headrace.movers.batch.loop_thread import LoopThread
@@ -59,7 +60,12 @@ class Pipeline:
         """Of a lane that copies in transactions, once it has partitions."""
         self._identities: dict[TopicPartition, ProducerIdentity] = {}
         self._passing = Passing(
-            state, self._loop, self._verifier, append=self._append, rewind=self.reader.rewind
+            state,
+            self._loop,
+            self._verifier,
+            Joiner(buffers, thread.memory),
+            append=self._append,
+            rewind=self.reader.rewind,
         )
 
     # Begin and end.

@@ -93,7 +93,7 @@ class Verifier:
 
     def delivered(self, at: TopicPartition, outgoing: Outgoing, base_offset: int) -> None:
         """The target has acknowledged a batch. One that was rebuilt is not compared."""
-        if outgoing.offsets is not None or not self.due:
+        if outgoing.rebuilt or outgoing.offsets is not None or not self.due:
             return
         self._next_s = self._cluster.loop.now_s() + _SAMPLED_EVERY_S
         data = memoryview(bytes(outgoing.batch.data))

@@ -4,6 +4,7 @@ from collections import deque
 from typing import NamedTuple
 
 from headrace.api import TopicPartition
+from headrace.movers.batch.joining import TOGETHER_BYTES
 from headrace.movers.batch.outgoing import Outgoing
 from headrace.movers.lane import Copied, CopyFrom, TargetLoss
 from headrace.replication import TargetSeen
@@ -46,6 +47,7 @@ class BatchWindow:
         "target",
         "target_offset",
         "target_seen",
+        "together_bytes",
         "uncommitted",
         "unexpected_offsets",
     )
@@ -67,6 +69,8 @@ class BatchWindow:
         record is expected there, or behind the markers of the lane's transactions."""
         self.target_seen: TargetSeen | None = None
         """See ``Reached``."""
+        self.together_bytes = TOGETHER_BYTES
+        """Of batches that become one; less once the target has found one too large."""
         self.unexpected_offsets = 0
         """How often a batch had not the expected offset: a foreign writer."""
         self.last_timestamp_ms: int | None = None
@@ -145,6 +149,7 @@ class BatchWindow:
         if pending and pending[0][0] < done:  # a part of a batch that was split
             _, next_offset, timestamp_ms = pending[0]
             pending[0] = done, next_offset, timestamp_ms
+            self.together_bytes = min(self.together_bytes, size)
 
     @property
     def unfinished(self) -> int:

@@ -15,15 +15,18 @@ from kio.static.primitive import i16, i32Timedelta
 from support.batches import record_batch
 from support.fake_broker import WITHIN_S, Serve
 from support.fake_source import FakeSource
-from support.fake_target import FakeTarget, Refusal
+from support.fake_target import FakeTarget, Fault, Refusal
+from support.join_helper import compiled
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.api.flow import BatchVerification
 from headrace.assign import TaskId
 from headrace.errors import Fatal, Retriable
+from headrace.kafka.wire import Batch
 from headrace.movers import BatchMover, Copied, CopyFrom, OffsetGone, RecordRefused, TargetLoss
 from headrace.movers.batch import Appender, Outgoing, verifying
 from headrace.movers.batch.lane import BatchLane
+from headrace.movers.batch.loop_thread import shared_loop
 from headrace.replication import TargetSeen, Writer
 
 INIT_PRODUCER_ID = 22
@@ -161,6 +164,23 @@ def test_a_start_inside_a_batch_takes_its_rest(
     assert copied.rebuilt_bytes == {"StartsInside": copied.bytes_rebuilt}
 
 
+@pytest.fixture
+def without_helper(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.movers.batch.joining.join_helper", lambda: None)
+
+
+@pytest.fixture
+def with_helper(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.movers.batch.joining.join_helper", compiled)
+
+
+@pytest.fixture(params=["without_helper", "with_helper"])
+def either_way(request: pytest.FixtureRequest) -> None:
+    """With the helper in C, and as it is where none was compiled."""
+    request.getfixturevalue(request.param)
+
+
+@pytest.mark.usefixtures("either_way")
 def test_small_batches_that_wait_become_one(
     lanes: Lanes, source: FakeSource, target: FakeTarget
 ) -> None:
@@ -177,6 +197,79 @@ def test_small_batches_that_wait_become_one(
     assert lanes.copied.records == 30
 
 
+def append_batches(source: FakeSource, count: int, records: int) -> list[bytes]:
+    """What they hold."""
+    values = []
+    for number in range(count):
+        some = [b"%d-%d" % (number, record) for record in range(records)]
+        source.append(*some)
+        values += some
+    return values
+
+
+@pytest.mark.usefixtures("without_helper")
+def test_batches_of_many_records_are_copied_as_they_are(
+    lanes: Lanes, source: FakeSource, target: FakeTarget
+) -> None:
+    values = append_batches(source, 20, 50)
+    lane = lanes.make()
+    lane.open({ZERO: START})
+
+    lanes.until(lambda: lane.state()[ZERO].acknowledged == 1000)
+
+    assert target.logs[0].values == values
+    assert (lanes.copied.batches_copied, lanes.copied.batches_rebuilt) == (20, 0)
+
+
+@pytest.mark.usefixtures("with_helper")
+def test_with_the_helper_they_become_one(
+    lanes: Lanes, source: FakeSource, target: FakeTarget
+) -> None:
+    values = append_batches(source, 20, 50)
+    lane = lanes.make()
+    lane.open({ZERO: START})
+
+    lanes.until(lambda: lane.state()[ZERO].acknowledged == 1000)
+
+    assert target.logs[0].values == values
+    assert len(target.logs[0].batches) < 20
+    assert lanes.copied.rebuilt == {"Small": 20}
+    [run] = lane.take_runs()[ZERO]
+    assert (run.source, run.target, run.records) == (0, 0, 1000)
+    lanes.until(lambda: not shared_loop().memory.held_bytes)
+
+
+@pytest.mark.usefixtures("with_helper")
+def test_a_target_that_takes_less_is_not_sent_more_again(
+    lanes: Lanes, source: FakeSource, target: FakeTarget
+) -> None:
+    """It would be halved each time, record by record in Python."""
+    largest = 4_000
+    refused = list[int]()
+
+    def fault(partition: int, batch: Batch) -> Fault:
+        if len(batch.data) <= largest:
+            return None
+        refused.append(len(batch.data))
+        return Refusal(ErrorCode.message_too_large)
+
+    target.fault = fault
+    values = append_batches(source, 20, 50)
+    lane = lanes.make()
+    lane.open({ZERO: START})
+    lanes.until(lambda: lane.state()[ZERO].acknowledged == 1000)
+    first = len(refused)
+
+    values += append_batches(source, 20, 50)
+    lanes.until(lambda: lane.state()[ZERO].acknowledged == 2000)
+
+    assert target.logs[0].values == values
+    assert first
+    assert len(refused) == first
+    lanes.until(lambda: not shared_loop().memory.held_bytes)
+
+
+@pytest.mark.usefixtures("either_way")
 def test_small_batches_before_a_damaged_one_are_copied(
     lanes: Lanes, source: FakeSource, target: FakeTarget
 ) -> None:

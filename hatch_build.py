@@ -1,0 +1,40 @@
+"""Compiles the helper for small batches, where this machine has a C compiler: nothing needs it."""
+
+import os
+import shlex
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+_FOLDER = "operator/headrace/kafka/wire"
+_OPTIONS = ("-O2", "-shared", "-fPIC")
+
+
+def compile_helper(source: Path, library: Path) -> str:
+    """Make the library; why that failed, or nothing."""
+    command = [*shlex.split(os.environ.get("CC", "cc")), *_OPTIONS, "-o", str(library), str(source)]
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+    except OSError as error:
+        return f"no C compiler: {error}"
+    return done.stderr.strip() or "the compiler failed" if done.returncode else ""
+
+
+class Helper(BuildHookInterface[Any]):
+    """Of wheels, and of editable installations."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Before the files are put together."""
+        folder = Path(self.root, _FOLDER)
+        if why := compile_helper(folder / "join.c", folder / "libheadrace_join.so"):
+            print(f"headrace without its helper for small batches: {why}", file=sys.stderr)  # noqa: T201
+            return
+        build_data["artifacts"].append(f"/{_FOLDER}/libheadrace_join.so")
+        if version != "editable":
+            platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+            build_data["pure_python"] = False
+            build_data["tag"] = f"py3-none-{platform}"

@@ -1,0 +1,36 @@
+"""The helper in C, compiled for these tests: whether or not this environment has it."""
+
+import importlib.util
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from headrace.kafka.wire import join_helper
+from headrace.kafka.wire.joining import LIBRARY, Helper
+
+ROOT = Path(__file__).parents[2]
+
+
+@cache
+def compiled() -> Helper:
+    """As ``hatch_build.py`` makes it."""
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder, LIBRARY.name)
+        why = build_script().compile_helper(LIBRARY.with_name("join.c"), library)
+        assert not why, f"these tests need a C compiler (cc): {why}"
+        helper = join_helper(library)
+    assert helper is not None
+    return helper
+
+
+def build_script() -> Any:
+    """``hatch_build.py``, which is no module of a package."""
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module

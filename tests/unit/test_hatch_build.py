@@ -1,0 +1,65 @@
+"""What builds the wheel: with the helper in C where there is a compiler, without it elsewhere."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.join_helper import ROOT, build_script
+
+from headrace.kafka.wire import join_helper
+from headrace.kafka.wire.joining import LIBRARY
+
+SOURCE = LIBRARY.with_name("join.c")
+
+
+def built(folder: Path, version: str) -> dict[str, Any]:
+    """What the hook adds to a build of a clone in that folder."""
+    source = folder / SOURCE.relative_to(ROOT)
+    source.parent.mkdir(parents=True)
+    source.write_bytes(SOURCE.read_bytes())
+    data: dict[str, Any] = {"artifacts": [], "pure_python": True}
+    hook = build_script().Helper(str(folder), {}, None, None, str(folder), "wheel")
+    hook.initialize(version, data)
+    return data
+
+
+def test_a_wheel_with_the_helper_is_of_this_platform(tmp_path: Path) -> None:
+    data = built(tmp_path, "standard")
+
+    [artifact] = data["artifacts"]
+    assert join_helper(tmp_path / artifact.lstrip("/")) is not None
+    assert data["pure_python"] is False
+    assert data["tag"].startswith("py3-none-linux_")
+
+
+def test_an_editable_installation_has_it_in_the_clone(tmp_path: Path) -> None:
+    data = built(tmp_path, "editable")
+
+    assert (tmp_path / LIBRARY.relative_to(ROOT)).exists()
+    assert "tag" not in data
+
+
+@pytest.mark.parametrize("compiler", ["no-such-compiler", "false"])
+def test_a_wheel_without_a_compiler_is_for_every_platform(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    compiler: str,
+) -> None:
+    monkeypatch.setenv("CC", compiler)
+
+    assert built(tmp_path, "standard") == {"artifacts": [], "pure_python": True}
+    assert "without its helper for small batches" in capsys.readouterr().err
+
+
+def test_what_is_no_library_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "broken.so").write_bytes(b"\x7fELF")
+
+    assert join_helper(tmp_path / "broken.so") is None
+    assert join_helper(tmp_path / "missing.so") is None
+
+
+def test_dockerfiles_have_what_the_build_needs() -> None:
+    for image in ("operator", "spark-jobs"):
+        assert "hatch_build.py" in (ROOT / image / "Dockerfile").read_text()
+    assert "!hatch_build.py" in (ROOT / ".dockerignore").read_text()
