@@ -1,30 +1,29 @@
 """The progress of one source task: what is acknowledged is stored, one write at a time."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from types import MappingProxyType
 
-from headrace.api import Condition, LossCause, Resets, TopicPartition
+from headrace.api import Condition, TopicPartition
 from headrace.connect.context import FlowContext
 from headrace.connect.figures import Commits
 from headrace.connect.observations import not_stored
 from headrace.connect.offset_syncing import OffsetSyncing, new_stretch
-from headrace.connect.ownership import Ownership, OwnershipLost
-from headrace.connect.starts import Start, Starts, records
+from headrace.connect.ownership import Ownership
+from headrace.connect.starts import Starts, records
+from headrace.connect.task_positions import TaskPositions
 from headrace.connect.task_transactions import LONGEST_S, TaskTransactions
-from headrace.errors import HeadraceError, Retriable
+from headrace.errors import Retriable
 from headrace.logs import get_logger
 from headrace.movers import (
     ANSWER_S,
     Copied,
     Lane,
-    OffsetGone,
     Reached,
     Storing,
-    TargetLoss,
     Transactional,
 )
-from headrace.replication import Loss, Progress, ProgressKey, Run, with_runs
+from headrace.replication import Progress, ProgressKey, Run, with_runs
 
 log = get_logger(__name__)
 
@@ -38,80 +37,36 @@ _UNANSWERED_S = 2.0
 """So long a task copies on without an answer to what it stores, for the same reason."""
 
 
-class TaskProgress:
+class TaskProgress(TaskPositions):
     """Not thread-safe, except for ``check_owner`` and ``write``."""
 
     def __init__(
         self, context: FlowContext, ownership: Ownership, syncing: OffsetSyncing, copied: Copied
     ) -> None:
         """``copied``: by all lanes that the task has."""
-        self._context, self.ownership, self._syncing = context, ownership, syncing
+        super().__init__(context, ownership, syncing)
         self._copied, self._sent_at_bytes = copied, 0
         """How much was copied when progress was sent last."""
-        self._starts: Starts = {}
         self._storing: Storing | None = None
         """What the target has not answered yet."""
         self.commits = Commits()
-        self.settled: Starts = {}
-        """What lanes that are closed have acknowledged and found out, until it is stored."""
-        self.losses: dict[TopicPartition, Loss] = {}
-        """The last of each partition that had one, as stored."""
-        self._noticed: dict[TopicPartition, Loss] = {}
-        """While a lane ran."""
         self._unstored_since: tuple[float, float] | None = None
         """When the oldest progress was sent that is not stored: monotonic and Unix seconds."""
-        self._resetting: frozenset[TopicPartition] = frozenset()
-        self._resetting_by: Resets | None = None
-        self._confirmed: set[TopicPartition] = set()
-        """Those of which more was confirmed than is stored."""
         self._moved_at: float | None = None
         """When the last record was moved, of those that are not stored yet."""
         self.transactions = TaskTransactions(context)
 
-    @property
-    def starts(self) -> Mapping[TopicPartition, Start]:
-        """Where each partition would go on, as stored last."""
-        return self._starts
-
     def restored(self, starts: Starts) -> None:
-        """These are stored by the restore; of those with an unresolved loss none is opened."""
-        for at, start in starts.items():
-            self.losses.pop(at, None)
-            if start.loss is not None:
-                self.losses[at] = start.loss
-        self._starts |= {at: start for at, start in starts.items() if not start.waits}
+        """See ``TaskPositions.restored``."""
+        super().restored(starts)
         if starts:
             self._unstored_since = None
-        self._syncing.opened(starts)
-        self.settled = {at: start for at, start in self.settled.items() if at not in starts}
-        self._resetting_by = None
 
-    def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are not the task's any more."""
-        for at in partitions:
-            self._starts.pop(at, None)
-            self._confirmed.discard(at)
-        self._resetting_by = None
-
-    @property
-    def resetting(self) -> frozenset[TopicPartition]:
-        """Those that go on from where they were, and are to be reset: restored again."""
-        resets = self._context.resets
-        if self._resetting_by is not resets:
-            self._resetting = frozenset(
-                at for at, start in self._starts.items() if resets.time_ms(at) > start.reset_ms
-            )
-            self._resetting_by = resets
-        return self._resetting
-
-    def confirm(self, starts: Starts) -> None:
-        """The topics of these still had their ids after this was acknowledged."""
-        for at, start in starts.items():
-            known = self._starts.get(at)
-            # One that was restored meanwhile has other positions, or another topic.
-            if known and known.confirmed == start.confirmed != start.here:
-                self._starts[at] = known._replace(confirmed=start.here)
-                self._confirmed.add(at)
+    def keep(self, lane: Lane) -> None:
+        """See ``TaskPositions.keep``."""
+        if lane.transactions is not None:
+            self._storing, self.transactions.cutting = None, False
+        super().keep(lane)
 
     def moved(self) -> None:
         """Records were moved just now."""
@@ -142,17 +97,6 @@ class TaskProgress:
     def _answered(self) -> bool:
         """Whether no answer is to come; the last one may not be taken yet."""
         return self._storing is None or self._storing.answered
-
-    def check_owner(self, partitions: Iterable[TopicPartition]) -> None:
-        """``OwnershipLost`` when progress names a later owner of a partition."""
-        for at in partitions:
-            stored = self._context.stored(at)
-            if stored is None:
-                continue
-            # Two who claim at the same time, without a common herder, may choose the same epoch.
-            other = at in self._starts and stored.owner != self.ownership.signature
-            if stored.epoch >= self.ownership.epoch + (not other):
-                raise OwnershipLost(f"{stored.owner} took {at} with epoch {stored.epoch}")
 
     def commit(
         self,
@@ -283,53 +227,6 @@ class TaskProgress:
             return ()
         return (not_stored(self._context.target.name, since[1]),)
 
-    @property
-    def to_store(self) -> Starts:
-        """What is settled; with transactions the last one has stored it, but for losses: behind
-        them an older position would count again."""
-        if not self._context.exactly_once:
-            return self.settled
-        return {
-            at: start
-            for at, start in self.settled.items()
-            if start.loss is not None and start.loss != self.losses.get(at)
-        }
-
-    @property
-    def unstored_loss(self) -> bool:
-        """Whether a loss is to be stored first: what is appended later would hide it."""
-        return any(start.waits for start in self.settled.values())
-
-    def noticed(self, losses: Mapping[TopicPartition, Loss]) -> None:
-        """These are stored when the lane is settled."""
-        self._noticed |= losses
-
-    def keep(self, lane: Lane) -> None:
-        """What a lane that is settled, as far as it could be, has acknowledged and found out."""
-        if lane.transactions is not None:
-            self._storing, self.transactions.cutting = None, False
-        settled = self.acknowledged(lane)
-        self._syncing.take(lane, final=True)
-        for at, error in lane.problems():
-            if at not in self._noticed and (loss := self._loss(error, settled[at])):
-                self._noticed[at] = loss
-        losses, self._noticed = self._noticed, {}
-        self.settled |= {
-            at: start._replace(loss=losses.get(at, start.loss), pairs=self._syncing.unsafe(at))
-            for at, start in settled.items()
-        }
-
-    def _loss(self, error: HeadraceError, settled: Start) -> Loss | None:
-        """Evidence that the clusters may not show any more when they are asked."""
-        now_ms = self._context.now_ms
-        if isinstance(error, TargetLoss):
-            return Loss(LossCause.TARGET_TRUNCATED, error.offset, error.expected - 1, now_ms)
-        if isinstance(error, OffsetGone) and error.diverged_at is not None:
-            last = settled.source_offset - 1
-            if error.diverged_at <= last:
-                return Loss(LossCause.SOURCE_DIVERGED, error.diverged_at, last, now_ms)
-        return None
-
     def write(self, starts: Starts) -> None:
         """Store these and wait; ``Retriable`` when they are not acknowledged in time."""
         entries = records(self._context, self.ownership, starts)
@@ -345,36 +242,6 @@ class TaskProgress:
         after = self.settled[at]._replace(source_offset=offset + 1)
         self.write({at: after})
         self.settled = {**self.settled, at: after}
-
-    def unstored(self, lane: Lane, state: Mapping[TopicPartition, Reached] | None = None) -> Starts:
-        """What is acknowledged or confirmed, and not stored; ``state``: by a later one than what is
-        committed."""
-        return {
-            at: start
-            for at, start in self.acknowledged(lane, state).items()
-            if start.source_offset != self._starts[at].source_offset
-            or start.target_seen != self._starts[at].target_seen
-            or at in self._confirmed
-            or self._overtaken(at)
-        }
-
-    def _overtaken(self, at: TopicPartition) -> bool:
-        return self._context.progress.overtaken(self._context.progress_key(at))
-
-    def acknowledged(
-        self, lane: Lane, state: Mapping[TopicPartition, Reached] | None = None
-    ) -> Starts:
-        """Where each partition of a lane would go on now."""
-        return {
-            at: self._starts[at]._replace(
-                source_offset=reached.acknowledged,
-                target_offset=reached.target_offset or self._starts[at].target_offset,
-                leader_epoch=max(reached.leader_epoch, self._starts[at].leader_epoch),
-                seen_end=max(reached.end or 0, self._starts[at].seen_end),
-                target_seen=reached.target_seen or self._starts[at].target_seen,
-            )
-            for at, reached in (lane.state() if state is None else state).items()
-        }
 
 
 def _wait(deadline_s: float) -> None:
