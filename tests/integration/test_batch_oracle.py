@@ -16,6 +16,7 @@ import psutil
 import pytest
 from support.flows import FlowRun, manifest, spec
 from support.groups import positions
+from support.join_helper import compiled
 from support.lanes import (
     WITHIN_S,
     batch_mover,
@@ -137,9 +138,15 @@ def restamped(records: Records, since_ms: float) -> Records:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_both_movers_copy_each_record_as_the_source_has_it(
-    sandbox: Sandbox, wait_until: WaitUntil, decoded: list[Batch], seed: int
+    sandbox: Sandbox,
+    wait_until: WaitUntil,
+    decoded: list[Batch],
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
 ) -> None:
     east, west = sandbox.cluster("east"), sandbox.cluster("west")
+    helper = None if seed % 2 else compiled()
+    monkeypatch.setattr("headrace.movers.batch.joining.join_helper", lambda: helper)
     with wire_client(spec(east)) as client:
         topics = fill(spec(east), client, seed, wait_until)
         after = {topic: stored(client, topic) for topic in topics}
@@ -180,7 +187,8 @@ def test_both_movers_copy_each_record_as_the_source_has_it(
     assert copied.batches_copied
     assert wanted.others
     assert small
-    assert read_by_batch == wanted.others + small, "a batch that is copied as it is was decoded"
+    in_python = wanted.others + (small if helper is None else 0)
+    assert read_by_batch == in_python, "a batch that is copied as it is was decoded"
 
 
 def test_batches_that_wait_for_their_tombstones_to_go_are_copied_as_they_are(
