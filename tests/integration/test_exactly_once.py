@@ -136,6 +136,7 @@ def test_a_target_that_allows_shorter_transactions_only_is_named_with_what_to_do
         error = wait_until(
             lambda: " ".join(str(unit.get("lastError", "")) for unit in run.units()).strip(),
             within_s=60,
+            until=lambda said: "transaction.max.timeout.ms" in said,
         )
     assert "set transaction.max.timeout.ms of its brokers to 60000 or more" in error
     assert "spec.delivery ExactlyOnce takes a transactional id" in error
