@@ -47,6 +47,14 @@ class EpochFence:
         if lower[1:]:
             self._in_time[type] = asyncio.create_task(self._raise_rest(epoch, lower[1:]))
 
+    async def end(self) -> None:
+        """Before the client is closed: what is not raised yet is left to the next connector."""
+        running = list(self._in_time.values())
+        self._in_time.clear()
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
     async def _raise_rest(self, epoch: int, tasks: Sequence[ReplicationTask]) -> None:
         for task in tasks:
             await asyncio.sleep(_EVERY_S)

@@ -89,6 +89,10 @@ class KubernetesHerder:
         """See ``Herder``."""
         self._wait(self._publish(connector, type, tasks, target_topics), _PUBLISH_S)
 
+    async def end(self) -> None:
+        """On its loop, when no Worker uses it any more and before the client is closed."""
+        await self._fence.end()
+
     def _wait(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
         """Each request has a time-out of its own; this one is for a loop that stalls."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)

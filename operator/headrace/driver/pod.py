@@ -110,6 +110,7 @@ class PodDriver:
         """What the Worker follows: the spec's generation, and the resets that are asked for."""
         self._flow: ReplicationFlow | None = None
         """As last understood."""
+        self._herder: KubernetesHerder | None = None
         self._worker: Worker | None = None
         self._lease: LeaseKeeper | None = None
         self._restarted: set[tuple[str | None, str]] = set()
@@ -168,9 +169,9 @@ class PodDriver:
         if flow.spec.tasks.standbys:
             self._units.stand_by()
         if self._worker is None or self._lease is None:
-            herder = KubernetesHerder(self._client, asyncio.get_running_loop(), flow)
+            self._herder = KubernetesHerder(self._client, asyncio.get_running_loop(), flow)
             self._worker = await asyncio.to_thread(
-                Worker, flow, herder, self._identity, self._pod.secrets
+                Worker, flow, self._herder, self._identity, self._pod.secrets
             )
             self._lease = self._make_lease(flow)
             self._background.append(tasks.create_task(self._lease.run()))
@@ -240,6 +241,8 @@ class PodDriver:
         if self._worker is not None:
             ended = await asyncio.to_thread(self._worker.stop, self._pod.stop_timeout_s)
             self._log.info("units released", all=ended)
+        if self._herder is not None:
+            await self._herder.end()
         for task in self._background:
             task.cancel()  # the renewal too, or it would create the Lease again
         await asyncio.gather(*self._background, return_exceptions=True)

@@ -96,6 +96,7 @@ class SimulatedDriver:
                     self._turn(units, herder, flow, tasks)
                     await self._wait()
                 await asyncio.gather(*(self._release(name) for name in list(self._holds)))
+                await herder.end()
                 for task in watching:
                     task.cancel()
             await lease.release()

@@ -78,6 +78,19 @@ def test_a_change_does_not_wait_its_turn() -> None:
     asyncio.run(scene())
 
 
+def test_a_driver_that_stops_writes_nothing_more() -> None:
+    async def scene() -> None:
+        written = Written()
+        raised = EpochFence(cast("Client", written), "shop")
+        await raised.raise_in_time(SOURCE, 2, tasks("a", "b", "c"))
+        await raised.end()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert written.names == ["a"]
+        await raised.end()
+
+    asyncio.run(scene())
+
+
 def test_a_later_connector_ends_it() -> None:
     later = Refused("spec.connectorEpoch: a connector of a higher epoch wrote this split")
 
