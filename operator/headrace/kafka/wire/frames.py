@@ -19,8 +19,12 @@ class Buffers:
     """Buffers of responses, kept for the next ones. Not thread-safe."""
 
     def __init__(self, keep_bytes: int = 64 << 20) -> None:
+        """None is kept beyond so much in all, those in use included."""
         self._keep_bytes = keep_bytes
         self._kept: list[bytearray] = []
+        self._unused: list[bytearray] = []
+        """Of those, what was kept at the last ``trim`` and not used since."""
+        self._out_bytes = 0
 
     @property
     def kept_bytes(self) -> int:
@@ -34,14 +38,28 @@ class Buffers:
             if fitting:
                 best = min(fitting, key=len)
                 self._kept = [buffer for buffer in self._kept if buffer is not best]
+                self._unused = [buffer for buffer in self._unused if buffer is not best]
+                self._out_bytes += len(best)
                 return best
-            size = 1 << (size - 1).bit_length()  # so that responses of like sizes share buffers
+            # So that responses of like sizes share buffers. A full response is a little larger than
+            # a power of 2.
+            step = 1 << (size.bit_length() - 3)
+            size = -(-size // step) * step
+        self._out_bytes += size
         return bytearray(size)
 
     def give(self, buffer: bytearray) -> None:
         """Take it back, unless enough is kept."""
-        if len(buffer) > _SMALL_BYTES and self.kept_bytes + len(buffer) <= self._keep_bytes:
+        self._out_bytes -= len(buffer)
+        kept_bytes = self.kept_bytes + self._out_bytes + len(buffer)
+        if len(buffer) > _SMALL_BYTES and kept_bytes <= self._keep_bytes:
             self._kept.append(buffer)
+
+    def trim(self) -> None:
+        """Free what was not used since the last time."""
+        unused = set(map(id, self._unused))
+        self._kept = [buffer for buffer in self._kept if id(buffer) not in unused]
+        self._unused = list(self._kept)
 
 
 class Frame:

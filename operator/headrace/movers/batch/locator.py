@@ -45,11 +45,12 @@ class Locator:
         """``reset`` it when something was fetched."""
         self._names: dict[UUID, str] = {}
         self._searching = self._closed = False
-        self._loop.call_later(_METADATA_AGE_S, self._review)
+        self._next_review = self._loop.call_later(_METADATA_AGE_S, self._review)
 
     def close(self) -> None:
         """Stop."""
         self._closed = True
+        self._next_review.cancel()  # it would hold all of the lane in memory until then
 
     def topic(self, topic_id: UUID) -> str:
         """The name of a topic of the reader's."""
@@ -110,7 +111,7 @@ class Locator:
     def _review(self) -> None:
         if not self._closed:
             start(self._refresh({at.topic for at in self._partitions})).then(lambda r: r.result())
-            self._loop.call_later(_METADATA_AGE_S, self._review)
+            self._next_review = self._loop.call_later(_METADATA_AGE_S, self._review)
 
     async def _refresh(self, topics: Iterable[str]) -> None:
         try:

@@ -9,7 +9,9 @@ from headrace.movers.batch.memory import Memory
 
 log = get_logger(__name__)
 
-_KEPT_BYTES = 32 << 20
+_KEPT_BYTES = 40 << 20
+"""Of buffers, those in use included: what lanes may hold, and some."""
+_TRIM_S = 10.0
 
 
 class LoopThread:
@@ -21,8 +23,13 @@ class LoopThread:
         self.memory = Memory()
         threading.Thread(target=self._run, name="headrace-batches", daemon=True).start()
 
+    def _trim(self) -> None:
+        self.buffers.trim()
+        self.loop.call_later(_TRIM_S, self._trim)
+
     def _run(self) -> None:
         try:
+            self._trim()
             while True:
                 self.loop.run_once(60.0)
         except Exception:

@@ -65,11 +65,39 @@ def test_buffers_are_used_again_and_bounded() -> None:
     kept = buffers.kept_bytes
     (second,) = feed(reader, content, 1 << 20)
 
-    assert (kept, buffers.kept_bytes) == (1 << 17, 0)
+    assert (kept, buffers.kept_bytes) == (7 << 14, 0)
     frames = [second, *feed(reader, content * 5, 1 << 20)]
     for frame in frames:
         frame.release()
-    assert buffers.kept_bytes <= 1 << 18
+    assert buffers.kept_bytes == 2 * (7 << 14)
+
+
+def test_what_is_in_use_counts_among_what_is_kept() -> None:
+    buffers = Buffers(keep_bytes=1 << 18)
+    first, second = buffers.take(100_000), buffers.take(100_000)
+    used = buffers.take(100_000)
+
+    buffers.give(first)
+    assert buffers.kept_bytes == 0
+    buffers.give(second)
+    assert buffers.kept_bytes == len(second)
+    buffers.give(used)
+    assert buffers.kept_bytes == 2 * len(used)
+
+
+def test_what_was_not_used_for_a_while_is_freed() -> None:
+    buffers = Buffers()
+    rare, often = buffers.take(1 << 20), buffers.take(1 << 18)
+    buffers.give(rare)
+    buffers.give(often)
+    buffers.trim()
+    assert buffers.kept_bytes == len(rare) + len(often)
+
+    buffers.give(buffers.take(1 << 18))
+    buffers.trim()
+    assert buffers.kept_bytes == len(often)
+    buffers.trim()
+    assert buffers.kept_bytes == 0
 
 
 def test_a_frame_that_never_ends_gives_its_buffer_back() -> None:
@@ -79,5 +107,5 @@ def test_a_frame_that_never_ends_gives_its_buffer_back() -> None:
 
     reader.discard()
 
-    assert buffers.kept_bytes == 1 << 17
+    assert buffers.kept_bytes == 7 << 14
     assert not reader.inside

@@ -1,7 +1,9 @@
 """A lane between two clusters, called as a task calls it."""
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -804,3 +806,18 @@ def test_a_lane_that_is_closed_reads_nothing_back_any_more(
     answer.set()
     lanes.until(lambda: sum(lanes.copied.verified.values()) == 2)
     assert target.reads == 1
+
+
+def test_a_lane_that_is_closed_leaves_nothing_in_memory(lanes: Lanes, source: FakeSource) -> None:
+    """A timer that was still to come held it for a minute, with buffers and all it knew."""
+    source.append(b"a")
+    lanes.make().open({ZERO: START})
+    lanes.until(lambda: lanes.made[0].state()[ZERO].acknowledged == 1)
+    gone = weakref.ref(lanes.made[0]._pipeline)
+    lanes.made.pop().close()
+
+    def collected() -> bool:
+        gc.collect()
+        return gone() is None
+
+    lanes.until(collected)
