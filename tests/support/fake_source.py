@@ -26,6 +26,7 @@ from support.fake_broker import (
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.errors import HeadraceError
 from headrace.kafka.wire import Batch, Cluster, Loop
+from headrace.movers import Bandwidth
 from headrace.movers.batch.memory import HeldResponse, Memory
 from headrace.movers.batch.reader import Reader
 from headrace.movers.batch.source_partition import SourcePartition
@@ -230,7 +231,7 @@ class Reading:
         self.held: list[HeldResponse] | None = None
         """Responses that are not let go of, if they are to be kept."""
         self.cluster = source.cluster(loop)
-        self.reader = Reader(self.cluster, self.memory, self, rack)
+        self.reader = Reader(self.cluster, self.memory, self, Bandwidth(), rack)
 
     def open(self, partition: int = 0, offset: int = 0, leader_epoch: int = -1) -> None:
         """Read from there on."""

@@ -152,6 +152,15 @@ class Groups(Model):
     """Regular expressions; a group that matches one is not followed. Wins over include."""
 
 
+class Bandwidth(Model):
+    """How fast a flow may read from the source."""
+
+    bytes_per_second: Annotated[int, Field(ge=1024, le=1 << 40)]
+    """Of all drivers together, as the brokers send it: compressed, with headers; with mover Record:
+    keys and values. Each driver has a part of it, by its part of the source tasks, and what one
+    does not use no other one gets."""
+
+
 class Tasks(Model):
     """How the work is split and assigned."""
 
@@ -354,6 +363,8 @@ class ReplicationFlowSpec(Model):
     all present partitions have progress, which they keep."""
     start_timestamp: Timestamp | None = None
     """With startFrom Timestamp: the first record not older than this moment, in RFC 3339."""
+    bandwidth: Bandwidth | None = None
+    """A limit, so that copying leaves a network to others. Without it, as fast as can be."""
     tasks: Tasks = Tasks()
     """How the work is split and assigned."""
     discovery: Discovery = Discovery()

@@ -71,6 +71,9 @@ class ReplicationTaskSpec(Model):
     """Number of the task among those of its type; 0 for a connector."""
     partitions: Annotated[tuple[TopicPartitions, ...], Field(max_length=10000)] = ()
     """Partitions of the source that a source task copies."""
+    task_count: Count = 0
+    """How many tasks of its type the flow has; 0 where that is not known. It bears its part of
+    spec.bandwidth by it."""
     groups: Annotated[tuple[Text, ...], Field(max_length=10000)] = ()
     """Consumer groups that a checkpoint task follows."""
     driver_name: Text = ""

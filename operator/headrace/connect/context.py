@@ -27,6 +27,7 @@ from headrace.kafka import Admin
 from headrace.logs import get_logger
 from headrace.movers import (
     KAFKA,
+    Bandwidth,
     BatchMover,
     Choice,
     Clients,
@@ -83,6 +84,8 @@ class FlowContext:
         self.progress = ProgressLog(self.target_access, spec.source.alias, clients, clock)
         self.dead_letters = DeadLetters(self.target_access, clients, clock)
         self._offset_syncs: dict[Location, OffsetSyncWriter] = {}
+        self.bandwidth = Bandwidth(clock)
+        """Of all source tasks on this driver; see ``Worker``."""
         self._mover: Mover | None = None
         self._choosing = threading.Lock()
         self.choice: Choice | None = None
@@ -111,6 +114,7 @@ class FlowContext:
                 target,
                 name,
                 verification=lambda: self.spec.batch_verification,
+                bandwidth=self.bandwidth,
                 exactly_once=self.exactly_once,
             )
         if self.exactly_once:
@@ -119,7 +123,9 @@ class FlowContext:
                 f"use AtLeastOnce, or change what Auto has found ({self.choice.why or 'nothing'})"
             )
         copies = record_filter(self.spec.record_filter)
-        return RecordMover(source, target, name, self.clients, self.clock, copies=copies)
+        return RecordMover(
+            source, target, name, self.clients, self.clock, copies=copies, bandwidth=self.bandwidth
+        )
 
     def change(self, flow: ReplicationFlow) -> None:
         """Follow a changed spec, but not its clusters, policy, delivery and mover: those need other

@@ -46,6 +46,8 @@ class UnitFigures:
     """Of a source task."""
     commits: Commits | None = None
     """Of a source task."""
+    bandwidth_waited_s: float | None = None
+    """Of a source task, with ``spec.bandwidth``: see ``Bandwidth.waited_s``."""
     taken: int = 0
     """See ``Contested.taken``."""
     restarts: int = 0

@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime
 
-from headrace.api import Condition, ConditionStatus, ConditionType, Reason
-from headrace.movers import Choice
+from headrace.api import Condition, ConditionStatus, ConditionType, Reason, ReplicationFlowSpec
+from headrace.movers import Bandwidth, Choice
 
 _LONGEST_MESSAGE = 1024
 """Of each task: a flow shows those of all."""
@@ -35,3 +35,14 @@ def batch_not_possible(choice: Choice | None) -> tuple[Condition, ...]:
         return ()
     message = f"records are copied one by one (mover Record): {choice.why}"
     return (observation(ConditionType.BATCH_NOT_POSSIBLE, choice.reason, message),)
+
+
+def bandwidth_used_up(flow: ReplicationFlowSpec, bandwidth: Bandwidth) -> tuple[Condition, ...]:
+    """Of a flow that would read faster than ``spec.bandwidth`` allows."""
+    if (limit := flow.bandwidth) is None or not bandwidth.used_up:
+        return ()
+    message = (
+        f"reads wait for spec.bandwidth ({limit.bytes_per_second} bytes a second for the flow): "
+        "this driver's part of it is used up, and lag grows while the source's producers are faster"
+    )
+    return (observation(ConditionType.BANDWIDTH_USED_UP, Reason.BANDWIDTH_LIMIT, message),)

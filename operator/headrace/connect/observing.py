@@ -5,7 +5,7 @@ from concurrent.futures import Executor
 
 from headrace.api import TaskPhase, TopicPartition, TopicPartitions
 from headrace.connect.copying import Copying
-from headrace.connect.observations import batch_not_possible
+from headrace.connect.observations import bandwidth_used_up, batch_not_possible
 from headrace.connect.pausing import Pausing
 from headrace.connect.resets import resets_done
 from headrace.connect.source_status import Partitions
@@ -103,6 +103,7 @@ class Observing:
             *reset,
             *progress.conditions,
             *batch_not_possible(self._context.choice),
+            *bandwidth_used_up(self._context.spec, self._context.bandwidth),
         )
         self._reported.observe(known, self._unread_lag, more)
         self._acknowledge_assignment(lane)

@@ -81,8 +81,10 @@ class StuckPositions:
         self.conditions = self._hanging(
             {at: state[at] for at, end in stable.items() if end == behind[at]}
         )
-        # What the target has not answered yet may be why nothing more is read, of any partition.
-        if not answered or any(one.in_flight for one in state.values()):
+        # What the target has not answered yet may be why nothing more is read, of any partition;
+        # with spec.bandwidth, that others were read.
+        in_flight = any(one.in_flight for one in state.values())
+        if not answered or in_flight or self._context.bandwidth.waited_within(_LONGEST_S):
             return {}
         return {at: self._not_read(at, end) for at, end in stable.items() if end > behind[at]}
 

@@ -154,6 +154,9 @@ class Worker:
                 unit.status,
                 copied=unit.copied if isinstance(unit, SourceTask) else None,
                 commits=unit.commits if isinstance(unit, SourceTask) else None,
+                bandwidth_waited_s=self._context.bandwidth.waited_s
+                if isinstance(unit, SourceTask) and self._context.bandwidth.limited
+                else None,
                 taken=self._context.contested(id.name).taken,
                 restarts=self._restarts.total(id),
                 groups=unit.groups if isinstance(unit, CheckpointTask) else {},
@@ -244,9 +247,18 @@ class Worker:
             if task.phase is TaskPhase.CLOSED or self._restart_due(task.id, task, at_once=changed):
                 self._tasks.restart(task.id)
         copies = {id: at for id, at in active.items() if id.type == TaskType.SOURCE_TASK}
+        self._context.bandwidth.limit(self._bandwidth(copies.keys()))
         self._tasks.assign(copies, standby)
         paused = self._context.spec.state is not FlowState.RUNNING  # Stopped: until its end
         self._tasks.pause(copies.keys() if paused else frozenset())
+
+    def _bandwidth(self, copying: Set[TaskId]) -> float | None:
+        """This driver's part of it, by its part of the source tasks. Of a task that does not know
+        how many there are, all of them are taken to be here."""
+        if (bandwidth := self._context.spec.bandwidth) is None:
+            return None
+        counts = (self._objects[id].spec.task_count or len(copying) for id in copying)
+        return bandwidth.bytes_per_second * sum(1 / count for count in counts) or None
 
     def _make_task(
         self, id: TaskId, partitions: frozenset[TopicPartition], role: Role

@@ -136,7 +136,7 @@ class KubernetesHerder:
         there = {task.spec.index: task for task in await self._tasks(type)}
         self._refuse_stale(epoch, type, there.values())
         await self._check_topics(target_topics)
-        builder = TaskBuilder(self._flow, type, epoch, next(iter(target_topics), ""))
+        builder = TaskBuilder(self._flow, type, epoch, next(iter(target_topics), ""), len(tasks))
         wanted = {index: builder.build(index, work) for index, work in tasks.items()}
         changed = [
             object

@@ -58,6 +58,14 @@ FILTERED = Described(
     "this driver; counted again when they are read again.",
     _TASK,
 )
+BANDWIDTH_WAIT_S = Described(
+    "headrace_task_bandwidth_wait_seconds_total",
+    "counter",
+    "Seconds for which the driver read nothing for the flow, because its part of `spec.bandwidth` "
+    "was used up, since it began; the same for each source task of the flow on one driver. A rate "
+    "near 1 says that the limit is why lag grows. Only with `spec.bandwidth`.",
+    _TASK,
+)
 SKIPPED = Described(
     "headrace_task_records_skipped_total",
     "counter",
@@ -188,6 +196,7 @@ METRICS: Sequence[Described] = (
     COPIED_BYTES,
     RESTAMPED,
     FILTERED,
+    BANDWIDTH_WAIT_S,
     SKIPPED,
     DEAD_LETTERED,
     BATCHES,
@@ -293,6 +302,8 @@ def _samples(unit: UnitFigures) -> Iterator[Sample]:
 def _of_source_task(unit: UnitFigures) -> Iterator[Sample]:
     status = unit.status
     yield TAKEN, (), unit.taken
+    if unit.bandwidth_waited_s is not None:
+        yield BANDWIDTH_WAIT_S, (), unit.bandwidth_waited_s
     yield PARTITIONS, (), sum(len(topic.numbers) for topic in status.partitions)
     if status.lag_records is not None:  # else nothing was fetched yet
         yield LAG_RECORDS, (), status.lag_records

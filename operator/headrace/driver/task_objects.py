@@ -42,6 +42,8 @@ class TaskBuilder:
     connector_epoch: int
     target_cluster_id: str = ""
     """Of tasks that write topics of their own."""
+    task_count: int = 0
+    """How many tasks of the kind there are."""
 
     def build(self, index: int, work: Sequence[Work]) -> Object:
         """The connector's fields of a task; its assignment is the operator's."""
@@ -69,6 +71,7 @@ class TaskBuilder:
                 "flowName": flow,
                 "type": str(self.type),
                 "index": index,
+                "taskCount": self.task_count,
                 **_dump(ReplicationTaskSpec.of_work(self.type, work)),
                 "connectorEpoch": self.connector_epoch,
             },
@@ -91,7 +94,8 @@ def matches(task: ReplicationTask, object: Object) -> bool:
     labels: dict[str, str] = wanted["labels"]
     annotations: dict[str, str] = wanted["annotations"]
     return (
-        _dump(ReplicationTaskSpec.of_work(task.spec.type, task.spec.work)).items()
+        task.spec.task_count == object["spec"]["taskCount"]
+        and _dump(ReplicationTaskSpec.of_work(task.spec.type, task.spec.work)).items()
         <= object["spec"].items()
         and labels.items() <= task.metadata.labels.items()
         and annotations.items() <= task.metadata.annotations.items()

@@ -5,6 +5,7 @@ A source task has a ``Lane`` of its flow's ``Mover``: ``lane`` is that interface
 ``RecordMover``, ``ProgressLog`` and ``DeadLetters`` get their Kafka clients from.
 """
 
+from headrace.movers.bandwidth import Bandwidth
 from headrace.movers.batch import BatchMover
 from headrace.movers.choosing import Choice, choose
 from headrace.movers.clients import KAFKA, Clients
@@ -35,6 +36,7 @@ __all__ = [
     "ANSWER_S",
     "KAFKA",
     "PARTITIONS",
+    "Bandwidth",
     "BatchMover",
     "Before",
     "Choice",

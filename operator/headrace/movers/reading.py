@@ -4,6 +4,7 @@ from collections.abc import Mapping, Set
 
 from headrace.api import TopicPartition
 from headrace.kafka import Consumer, Message, assign_more, fetched_end, translated, unassign
+from headrace.movers.bandwidth import Bandwidth
 from headrace.movers.in_flight_window import InFlightWindow
 
 _BATCH_RECORDS = 2_000
@@ -91,6 +92,15 @@ class Reading:
         """What the client has fetched, with its errors; does not wait."""
         first = self._consumer.poll(0)
         return [] if first is None else [first, *self._consumer.consume(_BATCH_RECORDS, 0)]
+
+    def fetched_within(self, bandwidth: Bandwidth) -> list[Message]:
+        """The same, until a request's worth is spent."""
+        messages, size = [], 0
+        while size < bandwidth.request_bytes and (message := self._consumer.poll(0)) is not None:
+            messages.append(message)
+            size += len(message.key() or b"") + len(message.value() or b"")
+        bandwidth.spend(size)
+        return messages
 
     def close(self) -> None:
         """Free the client."""

@@ -11,6 +11,7 @@ from headrace.errors import Retriable
 from headrace.kafka import KafkaError, Message, Renewal, in_words, translated
 from headrace.logs import get_logger
 from headrace.movers.backpressure import Backpressure
+from headrace.movers.bandwidth import Bandwidth
 from headrace.movers.clients import Clients
 from headrace.movers.in_flight_window import InFlightWindow
 from headrace.movers.lane import Copied, CopyFrom, Problem, Reached, TargetLoss
@@ -27,7 +28,7 @@ _PREFETCH_KIB = 16_384
 
 
 class RecordMover:
-    """See ``Mover``. Its lanes share nothing."""
+    """See ``Mover``. Its lanes share their bandwidth, and nothing else."""
 
     def __init__(
         self,
@@ -38,13 +39,16 @@ class RecordMover:
         clock: Clock,
         *,
         copies: Copies | None = None,
+        bandwidth: Bandwidth | None = None,
     ) -> None:
-        """``target_topic`` names topics on the target; ``copies``: see ``record_filter``."""
+        """``target_topic`` names topics on the target; ``copies``: see ``record_filter``;
+        ``bandwidth``: how fast its lanes read together."""
         self.source, self.target = source, target
         self.target_topic = target_topic
         self.clients = clients
         self.clock = clock
         self.copies = copies
+        self.bandwidth = bandwidth or Bandwidth()
         self.fencing = None
         """See ``Mover.fencing``: librdkafka sends nothing outside a transaction with an epoch that
         others can raise."""
@@ -170,10 +174,16 @@ class RecordLane:
             return 0  # the next poll brings reports: they say why, or make room
         with translated(f"run {self._task.name}"):
             moved = self._send_held()
-            if messages := self._reading.fetched():
+            if messages := self._fetched():
                 moved += sum(self._take(message) for message in messages)
                 self._reading.set_aside(self._one_by_one.held - self._reading.put_aside)
             return moved
+
+    def _fetched(self) -> list[Message]:
+        bandwidth = self._mover.bandwidth
+        if not bandwidth.limited:
+            return self._reading.fetched()
+        return self._reading.fetched_within(bandwidth) if bandwidth.wait_s() == 0 else []
 
     def poll(self) -> None:
         """See ``Lane.poll``."""

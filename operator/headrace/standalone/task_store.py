@@ -39,8 +39,10 @@ class TaskStore:
         index: int = 0,
         work: Sequence[Work] = (),
         connector_epoch: int = 0,
+        *,
+        count: int = 0,
     ) -> None:
-        """Write what a unit does; its assignment stays."""
+        """Write what a unit does, one of ``count``; its assignment stays."""
         name = TaskId(flow, type, index).name
         known = self._tasks.get(name)
         if known is None:
@@ -54,6 +56,7 @@ class TaskStore:
                 update={
                     **ReplicationTaskSpec.of_work(type, work),
                     "connector_epoch": connector_epoch,
+                    "task_count": count,
                 }
             ),
         )
@@ -113,9 +116,9 @@ class TaskStore:
         version = self._version
         for index, work in tasks.items():
             known = there.get(index)
-            wanted = (tuple(work), epoch)
-            if known is None or (known.spec.work, known.spec.connector_epoch) != wanted:
-                self.put(flow, type, index, work, epoch)
+            wanted = (tuple(work), epoch, len(tasks))
+            if known is None or _written(known.spec) != wanted:
+                self.put(flow, type, index, work, epoch, count=len(tasks))
         for index in there.keys() - tasks.keys():
             del self._tasks[there[index].metadata.name]
             self._version += 1
@@ -133,3 +136,8 @@ class TaskStore:
         task = task.model_copy(update={"metadata": metadata})
         self._tasks[metadata.name] = task
         return task
+
+
+def _written(spec: ReplicationTaskSpec) -> tuple[tuple[Work, ...], int, int]:
+    """What its connector has written."""
+    return spec.work, spec.connector_epoch, spec.task_count

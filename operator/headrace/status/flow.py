@@ -39,6 +39,7 @@ _OBSERVED_BY_TASKS = (
     ConditionType.RECORDS_MAY_REPEAT,
     ConditionType.PROGRESS_NOT_STORED,
     ConditionType.BATCH_NOT_POSSIBLE,
+    ConditionType.BANDWIDTH_USED_UP,
     ConditionType.REQUIREMENTS_MISSING,
     ConditionType.TOPIC_DELETION,
 )

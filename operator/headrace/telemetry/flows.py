@@ -66,6 +66,7 @@ _CONDITIONS = (
     ConditionType.RECORDS_MAY_REPEAT,
     ConditionType.PROGRESS_NOT_STORED,
     ConditionType.BATCH_NOT_POSSIBLE,
+    ConditionType.BANDWIDTH_USED_UP,
     ConditionType.REQUIREMENTS_MISSING,
     ConditionType.TOPIC_DELETION,
     ConditionType.ASSIGNMENT_FAILED,

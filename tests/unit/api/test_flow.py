@@ -22,6 +22,7 @@ def test_defaults_are_those_of_the_design() -> None:
     batchVerification: Sampled
     startFrom: Earliest
     startTimestamp: null
+    bandwidth: null
     tasks: {max: 8, standbys: 0, assignor: sticky, movementBudget: 0.1}
     discovery: {topicsSeconds: 10, groupsSeconds: 10}
     topicConfigs:

@@ -1,8 +1,8 @@
 """Records that the client neither returns nor calls an error."""
 
-from support.source_tasks import COPY, P0, P1, TOPIC, Scene
+from support.source_tasks import COPY, FLOW, P0, P1, TOPIC, Scene
 
-from headrace.api import TaskPhase
+from headrace.api import ConditionType, ReplicationFlow, TaskPhase, condition
 
 
 def begin(scene: Scene) -> None:
@@ -64,3 +64,18 @@ def test_a_paused_partition_is_not_read_and_not_stuck(scene: Scene) -> None:
     scene.change_spec(pausedPartitions=[{"topic": TOPIC}])
     last(scene, 120)
     assert (scene.error, scene.task.status.lag_records) == ("", 2)
+
+
+def test_a_client_that_reads_nothing_within_its_bandwidth_is_not_replaced(scene: Scene) -> None:
+    begin(scene)
+    clients = len(scene.source.consumers)
+    document = FLOW.model_dump(by_alias=True, exclude_unset=True)
+    document["spec"] |= {"bandwidth": {"bytesPerSecond": 1024}}
+    scene.context.change(ReplicationFlow.model_validate(document))
+    scene.context.bandwidth.limit(1024)
+    scene.context.bandwidth.spend(1 << 20)  # one large batch of another partition
+    last(scene, 120)
+    assert (scene.error, len(scene.source.consumers)) == ("", clients)
+    used_up = condition(scene.task.status.conditions, ConditionType.BANDWIDTH_USED_UP)
+    assert used_up is not None
+    assert "spec.bandwidth (1024 bytes a second for the flow)" in used_up.message

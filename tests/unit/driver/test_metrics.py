@@ -65,6 +65,7 @@ def source_task(**status: object) -> UnitFigures:
             verified={"Same": 8, "NotRead": 1},
         ),
         commits=Commits(succeeded=7, failed=1, last_at_s=1_700_000_000.5),
+        bandwidth_waited_s=1.5,
         taken=3,
         restarts=2,
     )
@@ -118,6 +119,7 @@ def test_a_task_that_copies_says_how_far_it_is() -> None:
         "records_dead_lettered_total": 4,
         "commit_timestamp_seconds": 1_700_000_000.5,
         "partitions_taken_total": 3,
+        "bandwidth_wait_seconds_total": 1.5,
         "partitions": 4,
         "restarts_total": 2,
     }

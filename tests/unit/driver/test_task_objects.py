@@ -23,6 +23,7 @@ def test_a_checkpoint_task_has_groups() -> None:
         "flowName": "orders",
         "type": "CheckpointTask",
         "index": 0,
+        "taskCount": 0,
         "groups": ["audit", "billing"],
         "connectorEpoch": 4,
     }
@@ -37,7 +38,7 @@ def test_a_source_task() -> None:
         TopicPartitions(topic="a", partitions="0-3"),
         TopicPartitions(topic="b", partitions="7"),
     ]
-    task = TaskBuilder(FLOW, TaskType.SOURCE_TASK, 4, "west-id").build(3, held)
+    task = TaskBuilder(FLOW, TaskType.SOURCE_TASK, 4, "west-id", 8).build(3, held)
     assert task == {
         "apiVersion": "headrace.dev/v1alpha1",
         "kind": "ReplicationTask",
@@ -66,6 +67,7 @@ def test_a_source_task() -> None:
             "flowName": "orders",
             "type": "SourceTask",
             "index": 3,
+            "taskCount": 8,
             "partitions": [
                 {"topic": "a", "partitions": "0-3"},
                 {"topic": "b", "partitions": "7"},
@@ -99,3 +101,5 @@ def test_a_task_says_what_is_wanted_whatever_its_epoch() -> None:
     assert matches(task, later.build(3, held))
     assert not matches(task, later.build(3, [TopicPartitions(topic="a", partitions="0-2")]))
     assert not matches(task, TaskBuilder(FLOW, TaskType.SOURCE_TASK, 5, "other").build(3, held))
+    more = TaskBuilder(FLOW, TaskType.SOURCE_TASK, 5, "west-id", 8)
+    assert not matches(task, more.build(3, held)), "its part of the bandwidth is another"

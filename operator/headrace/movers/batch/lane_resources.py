@@ -7,6 +7,7 @@ from headrace.api import ClusterAccess, TopicPartition
 from headrace.api.flow import BatchVerification
 from headrace.errors import Fatal
 from headrace.kafka.wire import ProducerIdentity, Settings
+from headrace.movers.bandwidth import Bandwidth
 from headrace.movers.batch.loop_thread import LoopThread
 from headrace.movers.batch.outlet import Outlet
 
@@ -22,6 +23,7 @@ class LaneResources:
         thread: Callable[[], LoopThread],
         verification: Callable[[], BatchVerification],
         *,
+        bandwidth: Bandwidth,
         exactly_once: bool,
     ) -> None:
         """``target_topic`` names topics on the target; ``verification``: what is asked for now;
@@ -29,7 +31,7 @@ class LaneResources:
         self.source, self.target = source, target
         self.target_topic = target_topic
         self.thread = thread
-        self.verification = verification
+        self.verification, self.bandwidth = verification, bandwidth
         self.exactly_once = exactly_once
         self.settings = Settings(client_id=source.spec.config.get("client.id", "headrace"))
         self.rack = source.spec.config.get("client.rack", "")

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from headrace.api import ClusterAccess
 from headrace.api.flow import BatchVerification
 from headrace.assign import TaskId
+from headrace.movers.bandwidth import Bandwidth
 from headrace.movers.batch.fencing import MarkerFencing
 from headrace.movers.batch.lane import BatchLane
 from headrace.movers.batch.lane_resources import LaneResources
@@ -24,12 +25,20 @@ class BatchMover:
         thread: Callable[[], LoopThread] = shared_loop,
         verification: Callable[[], BatchVerification] = lambda: BatchVerification.DISABLED,
         *,
+        bandwidth: Bandwidth | None = None,
         exactly_once: bool = False,
     ) -> None:
         """``target_topic`` names topics on the target; ``verification``: what is asked for now;
-        ``exactly_once``: its lanes copy in transactions."""
+        ``bandwidth``: how fast its lanes read together; ``exactly_once``: they copy in
+        transactions."""
         self._resources = LaneResources(
-            source, target, target_topic, thread, verification, exactly_once=exactly_once
+            source,
+            target,
+            target_topic,
+            thread,
+            verification,
+            bandwidth=bandwidth or Bandwidth(),
+            exactly_once=exactly_once,
         )
         self.fencing = MarkerFencing(source, target, self._resources.settings)
         """See ``Mover.fencing``."""

@@ -46,7 +46,7 @@ class Pipeline:
         self._outlet = resources.outlet(thread)
         self._target = self._outlet.cluster
         self._closed = False
-        self.reader = Reader(self._source, thread.memory, self, resources.rack)
+        self.reader = Reader(self._source, thread.memory, self, resources.bandwidth, resources.rack)
         self._verifier = Verifier(
             self._target,
             resources.verification,

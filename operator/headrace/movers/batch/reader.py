@@ -31,6 +31,7 @@ from headrace.kafka.wire import (
     start,
 )
 from headrace.logs import get_logger
+from headrace.movers.bandwidth import Bandwidth
 from headrace.movers.batch.locator import Locator
 from headrace.movers.batch.memory import HeldResponse, Memory
 from headrace.movers.batch.source_partition import SourcePartition
@@ -94,7 +95,7 @@ class Sink(Protocol):
 class _Broker:
     """The requests to one broker."""
 
-    __slots__ = ("asked", "busy", "connection", "node", "purpose", "session")
+    __slots__ = ("asked", "busy", "connection", "most_bytes", "node", "purpose", "session")
 
     def __init__(self, node: int, purpose: str) -> None:
         self.node, self.purpose = node, purpose
@@ -103,6 +104,8 @@ class _Broker:
         self.busy = False
         self.asked: dict[TopicPartition, Wanted] = {}
         """In the request under way."""
+        self.most_bytes = _RESPONSE_BYTES
+        """That its response should have."""
 
 
 _numbers = itertools.count()
@@ -111,7 +114,9 @@ _numbers = itertools.count()
 class Reader:
     """Of one lane, used by its loop's thread."""
 
-    def __init__(self, cluster: Cluster, memory: Memory, sink: Sink, rack: str = "") -> None:
+    def __init__(
+        self, cluster: Cluster, memory: Memory, sink: Sink, bandwidth: Bandwidth, rack: str = ""
+    ) -> None:
         """``rack`` is our own: a leader may name a follower there to fetch from."""
         self._cluster, self._loop = cluster, cluster.loop
         self._memory, self._sink, self._rack = memory, sink, rack
@@ -121,6 +126,7 @@ class Reader:
         self._locator = Locator(
             cluster, self._partitions, found=self.wake, stop=self._stop, away=sink.away
         )
+        self._bandwidth = bandwidth
         self._closed = self._pumping = self._blocked = False
 
     def open(self, at: TopicPartition, position: int, leader_epoch: int) -> None:
@@ -166,6 +172,9 @@ class Reader:
                 idle.setdefault(node, []).append(source)
             elif self._sink.held_back(at):
                 waiting.add(node)
+        if idle and (wait_s := self._bandwidth.wait_s()) > 0:
+            self._try_again_in(wait_s)
+            return
         for node, sources in idle.items():
             if not self._memory.room(stuck=self._sink.stuck()):
                 self._wait_for_room()
@@ -174,9 +183,12 @@ class Reader:
 
     def _wait_for_room(self) -> None:
         self._memory.wait(self.wake)
-        if not self._blocked:  # by then the target may be found not to take some partitions
+        self._try_again_in(1.0)  # by then the target may be found not to take some partitions
+
+    def _try_again_in(self, wait_s: float) -> None:
+        if not self._blocked:
             self._blocked = True
-            self._loop.call_later(1.0, self._try_again)
+            self._loop.call_later(wait_s, self._try_again)
 
     def _try_again(self) -> None:
         self._blocked = False
@@ -195,11 +207,12 @@ class Reader:
             opening.then(partial(self._connected, broker))
             return
         broker.asked = {source.at: source.want() for source in sources}
+        broker.most_bytes = int(min(_RESPONSE_BYTES, self._bandwidth.request_bytes))
         wanted, session = broker.session.begin(broker.asked)
         request = fetch_call(
             wanted,
             max_wait_ms=_SHORT_WAIT_MS if short else _WAIT_MS,
-            max_bytes=_RESPONSE_BYTES,
+            max_bytes=broker.most_bytes,
             session=session,
             rack=self._rack,
         )
@@ -242,18 +255,21 @@ class Reader:
             self._loop.call_later(self._locator.backoff.next_s(), self.wake)
             return
         held = HeldResponse(response, self._memory)
+        self._bandwidth.spend(held.size)
         for fetched in response.partitions:
             at = TopicPartition(self._locator.topic(fetched.topic_id), fetched.partition)
             source, asked = self._partitions.get(at), broker.asked.get(at)
             # It may have been closed, or opened elsewhere.
             if source is not None and asked is not None and asked.offset == source.position:
-                self._handle(source, fetched, held)
+                self._handle(source, fetched, held, broker.most_bytes)
         held.release()
         # First the source: it works while the target is sent what came.
         self._pump()
         self._sink.taken()
 
-    def _handle(self, source: SourcePartition, fetched: Fetched, held: HeldResponse) -> None:
+    def _handle(
+        self, source: SourcePartition, fetched: Fetched, held: HeldResponse, most_bytes: int
+    ) -> None:
         if (outcome := fetch_outcome(fetched.error)) is not FetchOutcome.FETCHED:
             self._refused(source, fetched, outcome)
             return
@@ -281,11 +297,13 @@ class Reader:
             return
         self._sink.saw_end(source.at, fetched.high_watermark)
         try:
-            self._take(source, fetched, held)
+            self._take(source, fetched, held, most_bytes)
         except CorruptBatch as error:
             self._corrupt(source, str(error))
 
-    def _take(self, source: SourcePartition, fetched: Fetched, held: HeldResponse) -> None:
+    def _take(
+        self, source: SourcePartition, fetched: Fetched, held: HeldResponse, most_bytes: int
+    ) -> None:
         split = split_batches(fetched.records)
         if split.batches:
             # The next to be served is another one, also without a session.
@@ -295,7 +313,7 @@ class Reader:
         elif split.truncated_bytes >= _BATCH_START.size:
             _, length = _BATCH_START.unpack_from(fetched.records)
             self._ask_for(source, _BATCH_START.size + length)
-        elif fetched.last_stable_offset > source.position and held.size < _RESPONSE_BYTES // 2:
+        elif fetched.last_stable_offset > source.position and held.size < most_bytes // 2:
             # Brokers leave a batch out that is larger than we asked for, unless it is the first.
             self._ask_for(source, 2 * source.max_bytes)
 

@@ -1,0 +1,96 @@
+"""How fast a flow reads on one driver, by ``spec.bandwidth``."""
+
+import threading
+import time
+
+from headrace.clock import Clock
+
+_BURST_S = 0.5
+"""What was not used for so long is made up for, and no more."""
+_WINDOW_S = 10.0
+"""Whether it is used up is judged by what was waited for so long: a burst says nothing."""
+
+
+class Bandwidth:
+    """A token bucket of all lanes of a flow on a driver. Thread-safe.
+
+    What is read is spent when it is there: a lane waits until it is paid off, not before.
+    """
+
+    def __init__(self, clock: Clock = time) -> None:
+        self._clock = clock
+        self._rate: float | None = None
+        self._debt, self._at_s = 0.0, clock.monotonic()
+        """Bytes, at that time; negative: not used yet."""
+        self._waited_s, self._waited_until_s = 0.0, float("-inf")
+        self._window, self._used_up = (self._at_s, 0.0), False
+        """When it began, and what had been waited by then."""
+        self._lock = threading.Lock()
+
+    def limit(self, bytes_per_s: float | None) -> None:
+        """From now on; ``None``: as fast as can be."""
+        with self._lock:
+            self._settle()
+            self._rate = bytes_per_s
+            if bytes_per_s is None:
+                self._debt, self._used_up = 0.0, False
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is a limit."""
+        return self._rate is not None
+
+    @property
+    def request_bytes(self) -> float:
+        """What one request should not exceed: a quarter of a second's."""
+        rate = self._rate
+        return float("inf") if rate is None else rate / 4
+
+    @property
+    def waited_s(self) -> float:
+        """How long nothing was read because the limit was used up; it only grows."""
+        with self._lock:
+            self._settle()
+            return self._waited_s
+
+    @property
+    def used_up(self) -> bool:
+        """Whether lanes waited for at least half of the last window."""
+        with self._lock:
+            self._settle()
+            return self._used_up
+
+    def waited_within(self, seconds: float) -> bool:
+        """Whether lanes waited at any time in the last ``seconds``."""
+        with self._lock:
+            self._settle()
+            return self._at_s - self._waited_until_s < seconds
+
+    def spend(self, size: int) -> None:
+        """So many bytes were read."""
+        with self._lock:
+            if self._rate is not None:
+                self._settle()
+                self._debt += size
+
+    def wait_s(self) -> float:
+        """How long nothing more is to be read; 0: it is."""
+        with self._lock:
+            if self._rate is None:
+                return 0.0
+            self._settle()
+            return max(0.0, self._debt / self._rate)
+
+    def _settle(self) -> None:
+        now_s = self._clock.monotonic()
+        rate = self._rate or 0.0
+        if self._debt > 0:  # without a limit there is none
+            waited_s = min(now_s - self._at_s, self._debt / rate)
+            self._waited_s += waited_s
+            self._waited_until_s = self._at_s + waited_s
+        began_s, before_s = self._window
+        if (length_s := now_s - began_s) >= _WINDOW_S:
+            self._used_up = self._waited_s - before_s >= length_s / 2
+            self._window = now_s, self._waited_s
+        paid = self._debt - rate * (now_s - self._at_s)
+        self._debt, self._at_s = max(paid, -rate * _BURST_S), now_s

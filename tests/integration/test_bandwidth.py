@@ -1,0 +1,50 @@
+"""``spec.bandwidth``, with real brokers."""
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.flows import FlowRun, manifest, spec
+from support.records import arrived, count, make_topic, numbered, produce, unique
+
+from headrace.sandbox import Cluster
+
+LIMIT = 50_000
+"""Bytes a second."""
+SLACK_S = 2.0
+"""What was not used just before, and what is read before it is paid for."""
+RECORDS, SIZE = 2_000, 1_000
+MARKERS = 8
+"""Of fences: two a partition at most, as its first owner is not followed by another."""
+Wait = Callable[..., Any]
+
+
+@pytest.mark.parametrize("mover", ["Batch", "Record"])
+def test_all_drivers_of_a_flow_together_read_no_faster_than_its_bandwidth(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: Wait, mover: str
+) -> None:
+    """However slow this machine is, no more is copied than the limit allows since the run began.
+    Without it all is copied at once, as it is when the limit is taken away."""
+    topic = make_topic(spec(east), unique("limited"), 4)
+    records = [one._replace(value=bytes(SIZE)) for one in numbered(RECORDS, 4)]
+    produce(spec(east), topic, records, {"batch.num.messages": "10"})
+    copy, limit, tasks = f"east.{topic}", {"bytesPerSecond": LIMIT}, {"max": 4}
+    flow = manifest(unique("limited"), east, west, topic, bandwidth=limit, mover=mover, tasks=tasks)
+    began_s = time.monotonic()
+    with FlowRun(tmp_path, [flow], drivers=2) as run:
+        wait_until(run.settled, within_s=60)
+
+        def within_the_limit() -> int:
+            copied = count(spec(west), copy) - MARKERS
+            assert copied * SIZE <= LIMIT * (time.monotonic() - began_s + SLACK_S)
+            return copied
+
+        wait_until(within_the_limit, within_s=60, until=lambda n: n >= 300)
+        del flow["spec"]["bandwidth"]
+        run.write(run.file, [flow])
+        run.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: arrived(spec(west), copy), within_s=60, until=lambda n: n == RECORDS)
+        assert run.ready()
