@@ -120,9 +120,9 @@ def test_services_are_reached_by_their_names(
     web.serve("client")
     web.apply(service("balanced"), service("headless", clusterIP="None"))
     full = f"http://balanced.{web.namespace}.svc.cluster.local"
-    wait_until(lambda: web.reaches("client", full), within_s=30)
+    wait_until(lambda: web.reaches("client", full), within_s=60)
     assert web.fetch("client", "http://balanced") == "server"
-    wait_until(lambda: web.reaches("client", "http://headless:8080"), within_s=30)
+    wait_until(lambda: web.reaches("client", "http://headless:8080"), within_s=60)
     assert web.fetch("client", "http://headless:8080") == "server"
     assert web.fetch("server", full) == "server", "a pod reaches itself by its Service"
     with pytest.raises(KubectlError, match="no such host"):
@@ -215,9 +215,9 @@ def test_policies_are_enforced(web: Web, wait_until: WaitUntil) -> None:
             policy("out", podSelector=may_go, policyTypes=["Egress"], egress=[{}]),
         )
         web.kubectl("label", "pod/other", "may=go")
-        wait_until(lambda: web.reaches("client", url), within_s=30, until=partial(eq, False))
+        wait_until(lambda: web.reaches("client", url), within_s=60, until=partial(eq, False))
         web.kubectl("label", "pod/client", "may=go")
-        wait_until(lambda: web.reaches("client", url), within_s=30)
+        wait_until(lambda: web.reaches("client", url), within_s=60)
         assert not web.reaches("other", url), "it may go out, and not in there"
         assert not web.reaches("server", f"http://{client}:8080"), "it may not go out"
 

@@ -170,7 +170,7 @@ def the_report_opens(test: MirrorTestInPods, folder: Path, wait_until: Wait) -> 
     )
     (page,) = (folder / "headrace-reports" / test.name).glob("*/report.html")
     assert "Passed" in page.read_text()
-    assert wait_until(lambda: opened.exists() and opened.read_text().strip(), within_s=10) == (
+    assert wait_until(lambda: opened.exists() and opened.read_text().strip(), within_s=60) == (
         page.as_uri()
     )
     wait_until(lambda: "<svg" in test.report(folder, "--output", "-"), within_s=60)

@@ -211,8 +211,8 @@ def test_what_it_names_is_what_a_flow_needs_and_each_right_alone_is_noticed(
     options = ("--secrets", str(checked.mounted.folder))
     with FlowRun(tmp_path, [checked.flow], *options) as run:
         copies = spec(checked.clusters["target"])
-        wait_until(lambda: count(copies, f"east.{topic}"), within_s=40, until=lambda n: n == 100)
-        wait_until(run.ready, within_s=30)
+        wait_until(lambda: count(copies, f"east.{topic}"), within_s=60, until=lambda n: n == 100)
+        wait_until(run.ready, within_s=60)
         assert run.condition("RequirementsMissing") == {}
         assert "not synchronized" not in str(run.condition("Ready"))
     assert [one for one in checked.wrong() if one["acl"]] == [], "topics are there now"
@@ -224,7 +224,7 @@ def test_what_it_names_is_what_a_flow_needs_and_each_right_alone_is_noticed(
         if one["check"] != "Create":  # what there is need not be made
             wait_until(
                 lambda: list(map(line, checked.wrong())),
-                within_s=15,
+                within_s=60,
                 until=partial(_holds, line(one)),
             )
         for binding in denied:
@@ -246,7 +246,7 @@ def test_a_flow_that_lacks_rights_says_which_before_it_starts(
     options = ("--secrets", str(checked.mounted.folder))
     with FlowRun(tmp_path, [checked.flow], *options) as run:
         message = wait_until(
-            lambda: run.condition("RequirementsMissing").get("message"), within_s=30
+            lambda: run.condition("RequirementsMissing").get("message"), within_s=60
         )
     needed = "Read: User:headrace may not; needed to read the records"
     assert f"source topics heartbeats, {topic}: {needed}" in message
@@ -368,18 +368,18 @@ def test_acls_of_copies_follow_their_sources_and_no_others_are_touched(
     wanted |= {("User:bob", "Read", "Deny"), *kept}
     flow = manifest("ruled", source, target, topic, acls={"sync": True, "intervalSeconds": 1})
     with FlowRun(tmp_path, [flow]) as run:
-        wait_until(there, within_s=40, until=partial(eq, wanted))
-        wait_until(run.ready, within_s=30)
+        wait_until(there, within_s=60, until=partial(eq, wanted))
+        wait_until(run.ready, within_s=60)
         assert "not synchronized" not in str(run.condition("Ready"))
         checked.remove("source", denied)
         (ann,) = _bindings(acl(topic, "ann"), AclPermissionType.ALLOW)
         checked.remove("source", ann)
         left = wanted - {("User:ann", "Read", "Allow"), ("User:bob", "Read", "Deny")}
-        wait_until(there, within_s=20, until=partial(eq, left))
+        wait_until(there, within_s=60, until=partial(eq, left))
     for _, binding in [one for one in checked.granted if one[0] == "source"]:
         checked.remove("source", binding)
     with FlowRun(tmp_path, [flow]):
-        wait_until(there, within_s=40, until=partial(eq, kept))
+        wait_until(there, within_s=60, until=partial(eq, kept))
 
 
 def test_a_fail_over_denies_writes_to_the_source_until_it_is_aborted(
@@ -406,9 +406,9 @@ def test_a_fail_over_denies_writes_to_the_source_until_it_is_aborted(
         code = main(["failover", *options])
         return code, "".join(capsys.readouterr())
 
-    wait_until(may_write, within_s=20)
+    wait_until(may_write, within_s=60)
     with FlowRun(tmp_path, [manifest(name, source, target, topic)]) as run:
-        wait_until(lambda: count(spec(target), f"east.{topic}"), within_s=40)
+        wait_until(lambda: count(spec(target), f"east.{topic}"), within_s=60)
         # As a user who may not alter the cluster: nothing is changed.
         checked.flow["spec"]["topics"]["include"] = [topic]
         checked.file.write_text(yaml.safe_dump(checked.flow))
@@ -421,11 +421,11 @@ def test_a_fail_over_denies_writes_to_the_source_until_it_is_aborted(
         assert (code, "is not failed over: nothing is changed" in printed) == (3, True), printed
         checked.grant("target", rights | {"names": [denials], "operation": "All"})
         alter = "It needs the rights Describe and Alter"
-        wait_until(lambda: fail_over(*manifests, *quick)[1], within_s=20, until=partial(_in, alter))
+        wait_until(lambda: fail_over(*manifests, *quick)[1], within_s=60, until=partial(_in, alter))
         assert may_write()
 
         code, printed = fail_over(run.name, *quick)
         assert (code, f"{name} is failed over" in printed) == (0, True), printed
-        wait_until(may_write, within_s=20, until=lambda may: not may)
+        wait_until(may_write, within_s=60, until=lambda may: not may)
         assert fail_over(run.name, "--abort")[0] == 0
-        wait_until(may_write, within_s=20)
+        wait_until(may_write, within_s=60)

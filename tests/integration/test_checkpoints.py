@@ -119,9 +119,9 @@ def test_offsets_of_groups_are_translated_and_follow_through_a_kill(
         commit(east, late, topic, {1: 500})
         commit(east, group, topic, {0: 250})
         wanted = {0: (250, 250), 1: (123, 123)}
-        wait_until(lambda: offsets(west, group), within_s=30, until=lambda found: found == wanted)
+        wait_until(lambda: offsets(west, group), within_s=60, until=lambda found: found == wanted)
         wait_until(
-            lambda: offsets(west, late), within_s=30, until=lambda found: found == {1: (500, 500)}
+            lambda: offsets(west, late), within_s=60, until=lambda found: found == {1: (500, 500)}
         )
         assert len(run.units("CheckpointTask")) == 2
 
@@ -196,7 +196,7 @@ def test_the_very_next_record_of_a_topic_with_transactions(
         # What was translated before its records were there is raised at the next interval.
         expected = {offset: very_next(offset) for offset in committed}
         wait_until(translated, within_s=60, until=partial(eq, expected))
-        wait_until(run.ready, within_s=30)
+        wait_until(run.ready, within_s=60)
 
 
 def test_without_a_right_records_are_copied_and_the_status_says_what_is_missing(
@@ -245,7 +245,7 @@ def test_without_a_right_records_are_copied_and_the_status_says_what_is_missing(
         assert "east.checkpoints.internal" in run.condition("Ready")["message"]
         drop(admin, checkpoints_only)
         wait_until(lambda: offsets(west, f"{name}-billing") == {0: (150, 150)}, within_s=60)
-        wait_until(errors, within_s=30, until=lambda found: not found)
+        wait_until(errors, within_s=60, until=lambda found: not found)
         assert arrived(spec(west), f"east.{topic}") == 200
 
 
@@ -310,7 +310,7 @@ def test_kafkas_own_client_reads_checkpoints_as_mirror_maker_2s(
     with FlowRun(tmp_path, [followed(name, east, west, topic)]):
         wait_until(lambda: len(offsets(west, group)) == 2, within_s=60)
         with mirror_client(west) as client:
-            wait_until(lambda: "east" in client.upstream_clusters(), within_s=30)
+            wait_until(lambda: "east" in client.upstream_clusters(), within_s=60)
             assert "east.checkpoints.internal" in client.checkpoint_topics()
             assert copy in client.remote_topics("east")
             wanted = {(copy, 0): (17, ""), (copy, 1): (50, "")}

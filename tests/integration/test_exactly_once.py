@@ -75,7 +75,7 @@ def test_a_reader_of_committed_records_finds_each_once_whoever_is_killed(
         for driver in run.drivers():
             driver.kill()
         run.process.kill()
-        run.end(10)
+        run.end(60)
     with FlowRun(tmp_path, [flow], "--until-caught-up") as run:
         assert run.end(60) == 0, run.output
 

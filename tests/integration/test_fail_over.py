@@ -194,7 +194,7 @@ def test_with_prefixes_groups_come_back_to_the_record_that_they_had_reached(
             )
             returned = f"west.{topic}"
             wait_until(lambda: arrived(spec(east), returned), within_s=60, until=lambda n: n == 30)
-            wait_until(run.ready, within_s=30)
+            wait_until(run.ready, within_s=60)
         made = {
             one
             for one in (*Admin(spec(east)).topics(), *Admin(spec(west)).topics())

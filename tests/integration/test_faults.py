@@ -105,7 +105,7 @@ def test_a_plug_in_that_gives_no_good_answer_changes_nothing_and_is_named(
             scene.ask("scale", drivers=3)  # there, or on its way: in any case it asks anew
             message = wait_until(
                 lambda: message_of(scene, "AssignmentFailed"),
-                within_s=40,
+                within_s=60,
                 until=lambda seen, sentence=sentence: sentence in seen,
             )
             assert message.endswith("; the assignment in force stays")
@@ -213,7 +213,7 @@ def test_a_target_at_the_end_of_a_slow_line(
         advertised = {"advertised.listeners": f"PLAINTEXT://{HOST}:{line.port}"}
         west = start_cluster("west", port=port, properties=advertised)
         with flow_under_load(east, west, tmp_path, wait_until) as scene:
-            wait_until(scene.run.ready, within_s=40)
+            wait_until(scene.run.ready, within_s=60)
             topic = f"east.{scene.run.name}"
             copied = count(spec(west), topic)
             wait_until(lambda: count(spec(west), topic) > copied + 10_000, within_s=120)

@@ -75,9 +75,9 @@ def test_a_second_run_of_a_flow_is_refused(
 ) -> None:
     flow = manifest("single", east, west, unique("none"))
     with FlowRun(tmp_path, [flow]) as run:
-        wait_until(run.status, within_s=30)
+        wait_until(run.status, within_s=60)
         with FlowRun(tmp_path, [flow]) as second:
-            assert second.end(30) == 3
+            assert second.end(60) == 3
         assert "flow single runs already" in second.output
         assert run.process.poll() is None
 
@@ -148,7 +148,7 @@ def test_what_is_not_built_is_refused_by_name_and_no_default_is(
 ) -> None:
     asked = manifest("greedy", east, west, "orders", delivery="ExactlyOnce", mover="Record")
     with FlowRun(tmp_path, [asked]) as run:
-        assert run.end(30) == 3
+        assert run.end(60) == 3
     assert "spec.delivery" in run.output
     assert "ExactlyOnce" in run.output
 

@@ -47,7 +47,7 @@ async def client_of(server: ApiServer, kubeconfig: Path | None = None) -> AsyncI
         await client.close()
 
 
-async def eventually(poll: Callable[[], Any], within_s: float = 20) -> Any:
+async def eventually(poll: Callable[[], Any], within_s: float = 60) -> Any:
     deadline = time.monotonic() + within_s
     while not (seen := poll()):
         if time.monotonic() > deadline:
@@ -210,7 +210,7 @@ def test_a_local_copy_lives_through_outages(own_api_server: OwnApiServer, namesp
             copy = Reflector(client, CONFIG_MAP, namespace, labels="mine=yes", on_change=note)
             assert copy.blind_s >= 0
             async with running(copy.run()):
-                await asyncio.wait_for(copy.synced.wait(), 10)
+                await asyncio.wait_for(copy.synced.wait(), 60)
                 await eventually(lambda: copy.blind_s == 0)
                 await client.apply(config_map(namespace, "a", x="1"), manager="m")
                 await eventually(lambda: copy.get("a"))
@@ -385,7 +385,7 @@ def test_leadership_is_handed_over(api_server: ApiServer, namespace: str) -> Non
     second = replica("second")
     assert second.stdout is not None
     first.send_signal(signal.SIGTERM)
-    assert first.wait(30) == 0
+    assert first.wait(60) == 0
     left = time.monotonic()
     assert second.stdout.readline() == "leads\n"
     print(f"led {time.monotonic() - left:.1f} s after the first replica left")

@@ -177,7 +177,7 @@ def test_a_killed_driver_is_replaced_and_a_restarted_container_goes_on(
         made.drivers["a"].start()  # the same pod, a new incarnation
         wait_until(
             lambda: {n for n, e in made.epochs().items() if e > epochs[n]},
-            within_s=40,
+            within_s=60,
             until=lambda claimed: claimed == on_a,
         )
         settle(made, wait_until, "a", "b")

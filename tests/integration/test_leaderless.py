@@ -86,7 +86,7 @@ def test_it_delays_no_other_of_its_task(
         for driver in run.drivers():  # progress need not name all that they have appended
             driver.kill()
         run.process.kill()
-        run.end(10)
+        run.end(60)
     target.broker(3).kill()
     produce(spec(east), topic, numbered(1_000, 2))
 
@@ -97,10 +97,10 @@ def test_it_delays_no_other_of_its_task(
             [unit] = run.units() or [{}]
             return str(unit.get("lastError", ""))
 
-        assert f"{copy}-1" in wait_until(error, within_s=30)
+        assert f"{copy}-1" in wait_until(error, within_s=60)
         target.broker(3).start()
         wait_until(lambda: end(1), within_s=90, until=lambda found: found >= 1500)
-        wait_until(error, within_s=30, until=lambda found: not found)
+        wait_until(error, within_s=60, until=lambda found: not found)
     assert read(spec(target), copy) == read(spec(east), topic)
 
 

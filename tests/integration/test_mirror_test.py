@@ -439,7 +439,7 @@ def test_a_killed_driver_is_survived_and_told(
     test["spec"] |= {"flowName": name, "chaos": [{"action": "KillDriver", "atPercent": 40}]}
     report = tmp_path / "report"
     with FlowRun(tmp_path, [manifest(name, east, west, f"{name}-.*")]) as flow:
-        wait_until(flow.ready, within_s=30)
+        wait_until(flow.ready, within_s=60)
         ended = subprocess.run(
             verify_command(write(tmp_path, test), report),
             capture_output=True,
@@ -489,7 +489,7 @@ def test_a_topic_and_partitions_are_added_and_the_flow_is_paused(
     report = tmp_path / "report"
     flow = manifest(name, east, west, f"{name}-.*", discovery={"topicsSeconds": 1})
     with FlowRun(tmp_path, [flow]) as running:
-        wait_until(running.ready, within_s=30)
+        wait_until(running.ready, within_s=60)
         ended = subprocess.run(
             verify_command(write(tmp_path, test), report),
             capture_output=True,
@@ -542,7 +542,7 @@ def test_nothing_is_left_of_a_killed_verify(
     assert jvm in family
     verify.send_signal(signal.SIGKILL)
     verify.wait()
-    wait_until(lambda: not any(_lives(process) for process in family), within_s=20)
+    wait_until(lambda: not any(_lives(process) for process in family), within_s=60)
 
 
 def test_without_a_manifest_there_is_no_verdict(

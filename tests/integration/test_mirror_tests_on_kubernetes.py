@@ -86,15 +86,15 @@ def test_from_the_probe_to_the_verdict(
 ) -> None:
     resources.apply(TEST)
     stages.appears("probe")
-    wait_until(lambda: status(resources).get("phase"), within_s=30, until=lambda p: p == "Pending")
+    wait_until(lambda: status(resources).get("phase"), within_s=60, until=lambda p: p == "Pending")
     assert stages.there() == {"job.batch/nightly-probe"}
     stages.is_ready("probe")
     stages.appears("produce")
-    wait_until(lambda: status(resources)["phase"], within_s=30, until=lambda p: p == "Running")
+    wait_until(lambda: status(resources)["phase"], within_s=60, until=lambda p: p == "Running")
     stages.ends("produce")
     stages.ends("probe")
     stages.appears("verify")
-    wait_until(lambda: status(resources)["phase"], within_s=30, until=lambda p: p == "Verifying")
+    wait_until(lambda: status(resources)["phase"], within_s=60, until=lambda p: p == "Verifying")
     run = resources.get("job", "nightly-verify")["spec"]["template"]["spec"]["containers"][0]
     name = next(a for a in run["args"] if a.startswith("--run=")).removeprefix("--run=")
     stages.reports(
@@ -140,7 +140,7 @@ def test_a_load_whose_job_is_gone_is_not_sent_again(
     stages.appears("probe")
     stages.is_ready("probe")
     stages.appears("produce")
-    wait_until(lambda: status(resources)["phase"], within_s=30, until=lambda p: p == "Running")
+    wait_until(lambda: status(resources)["phase"], within_s=60, until=lambda p: p == "Running")
     resources.kubectl("delete", "job/nightly-produce", "--cascade=background")
     wait_until(
         lambda: status(resources).get("verdict"), within_s=60, until=lambda v: v == "Inconclusive"
@@ -175,7 +175,7 @@ def test_a_test_with_a_schedule_makes_tests(
     assert made["metadata"]["ownerReferences"][0]["name"] == "nightly"
     assert "schedule" not in made["spec"]
     assert made["spec"]["load"] == {"messages": 1000}
-    wait_until(lambda: status(resources, made["metadata"]["name"]).get("phase"), within_s=30)
+    wait_until(lambda: status(resources, made["metadata"]["name"]).get("phase"), within_s=60)
     assert status(resources)["lastScheduleTime"]
     reasons = {c["type"]: c["reason"] for c in status(resources)["conditions"]}
     assert reasons == {"Ready": "Scheduled"}
@@ -201,7 +201,7 @@ def test_a_right_that_is_missed_for_a_while_undoes_nothing(
         stages.is_ready("probe")
         stages.appears("produce")
         wait_until(
-            lambda: status(resources)["phase"], within_s=30, until=lambda seen: seen == "Running"
+            lambda: status(resources)["phase"], within_s=60, until=lambda seen: seen == "Running"
         )
     give_rights(api_server, resources.namespace, without="list jobs")
     resources.kubectl("delete", "job/nightly-produce", "--cascade=background")
@@ -288,7 +288,7 @@ def test_a_test_whose_job_is_refused_can_be_mended_until_it_begins(
     assert (stalled["reason"], stages.there()) == ("Refused", set())
     change({"podTemplate": None, "settleSeconds": 7})
     stages.appears("probe")
-    wait_until(lambda: status(resources).get("startTime"), within_s=30)
+    wait_until(lambda: status(resources).get("startTime"), within_s=60)
     kept = json.loads(resources.get("configmap", "nightly-run")["data"]["test.json"])
     assert kept["spec"]["settleSeconds"] == 7
     for late in ({"budgets": {"missing": 1}}, {"schedule": "@daily"}):
@@ -365,7 +365,7 @@ def test_a_node_that_is_too_small_is_said(
     )
     stages.is_ready("probe")  # another node came
     stages.appears("produce")
-    wait_until(lambda: condition(resources, "Stalled"), within_s=30, until=partial(eq, {}))
+    wait_until(lambda: condition(resources, "Stalled"), within_s=60, until=partial(eq, {}))
 
 
 def test_all_pods_are_as_pod_security_restricts_them(

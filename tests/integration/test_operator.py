@@ -373,7 +373,7 @@ def test_children_go_with_their_flow_also_while_no_operator_runs(
     resources.apply(FLOW)
     is_made(resources, wait_until)
     assert operator.end() == 0
-    resources.kubectl("delete", "rflow/orders", "--timeout=10s")
+    resources.kubectl("delete", "rflow/orders", "--timeout=60s")
     wait_until(lambda: children(resources), within_s=60, until=lambda left: not left)
 
 

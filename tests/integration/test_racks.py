@@ -75,7 +75,7 @@ def topic_of_two_replicas(cluster: Cluster, wait_until: Callable[..., Any]) -> s
     topic = unique("racks")
     admin = Admin(spec(cluster))
     admin.create_topic(topic, PARTITIONS, 2)
-    wait_until(lambda: admin.topics().get(topic) == PARTITIONS, within_s=30)
+    wait_until(lambda: admin.topics().get(topic) == PARTITIONS, within_s=60)
     return topic
 
 

@@ -170,7 +170,7 @@ def test_a_record_that_was_left_out_makes_no_next_owner_copy_the_others_again(
         for driver in run.drivers():
             driver.kill()
         run.process.kill()
-        run.end(10)
+        run.end(60)
     with FlowRun(tmp_path, [flow], "--until-caught-up") as rest:
         assert rest.end(60) == 0, rest.output
     assert read(spec(west), copy)[0] == records[:TOO_LARGE] + records[TOO_LARGE + 1 :]

@@ -89,10 +89,10 @@ def test_metrics_and_three_edits_under_load(
 
         with Load(spec(east), orders, 4, per_second=200):
             wait_until(run.settled, within_s=60)
-            wait_until(partial(get, run, "/readyz"), within_s=30, until=partial(eq, "200 ok\n"))
+            wait_until(partial(get, run, "/readyz"), within_s=60, until=partial(eq, "200 ok\n"))
             served = wait_until(
                 partial(metrics, run),
-                within_s=30,
+                within_s=60,
                 until=lambda found: asked_by_the_dashboard() - found.keys() <= NOT_HERE,
             )
             assert {one["pod"] for one in served["headrace_task_partitions"]} == {
@@ -104,7 +104,7 @@ def test_metrics_and_three_edits_under_load(
             before = owned()
 
             edit(topics={"include": [orders, late]})
-            wait_until(lambda: run.status().get("partitions"), within_s=30, until=partial(eq, 8))
+            wait_until(lambda: run.status().get("partitions"), within_s=60, until=partial(eq, 8))
             assert owned() == before, "tasks take more partitions where they are"
 
             edit(tasks={"max": 3})
@@ -115,7 +115,7 @@ def test_metrics_and_three_edits_under_load(
             applied = generation()
 
             edit(tasks={"max": 0})
-            notices = wait_until(lambda: run.status().get("notices"), within_s=30)
+            notices = wait_until(lambda: run.status().get("notices"), within_s=60)
             assert "spec.tasks.max: got 0, must be at least 1" in notices[0]
             assert generation() == applied
             assert len(run.units()) == 3

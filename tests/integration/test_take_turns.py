@@ -98,14 +98,14 @@ def test_each_goes_on_where_the_other_stopped(tmp_path: Path, wait_until: WaitUn
                     more = 250
                     wait_until(copied_more, within_s=60)
                     commit(east, group, topic, {0: 100, 1: 110})
-                    wait_until(lambda: len(answers()) == 2, within_s=30)
+                    wait_until(lambda: len(answers()) == 2, within_s=60)
                     said = answers()
                     file = tmp_path / f"{name}.yaml"
                     FlowRun.write(file, [flow])
                     code, printed = headrace("import", "mm2", "-f", str(file))
                     assert (code, "group east-mm2 on" in printed) == (1, True), printed
                     mirror.send_signal(signal.SIGTERM)
-                    mirror.wait(30)
+                    mirror.wait(60)
                 before = {n: len(found) for n, found in read(spec(west), copy).items()}
                 dry = goes_on(mm2("import", "-f", str(file), "--dry-run"), topic)
                 assert dry == before, "it has stored at its end all that it has copied"
@@ -116,13 +116,13 @@ def test_each_goes_on_where_the_other_stopped(tmp_path: Path, wait_until: WaitUn
                     wait_until(copied_more, within_s=60)
                     assert not_lower(answers(), said)
                     commit(east, group, topic, {0: before[0] + 20, 1: 120})
-                    wait_until(lambda: answers()[copy, 0][0] > said[copy, 0][0], within_s=30)
+                    wait_until(lambda: answers()[copy, 0][0] > said[copy, 0][0], within_s=60)
                     assert not_lower(answers(), said)
                     said = answers()
                     code, printed = headrace("export", "mm2", name)
                     assert (code, "is not stopped" in printed) == (3, True), printed
                     assert headrace("pause", "--stop", name)[0] == 0
-                    wait_until(lambda: not any(u["driverName"] for u in run.units()), within_s=30)
+                    wait_until(lambda: not any(u["driverName"] for u in run.units()), within_s=60)
                     mm2("export", name)
                 done = compare(read(spec(east), topic), read(spec(west), copy))
                 assert (done.repeated, done.in_order) == (0, True)
@@ -136,11 +136,11 @@ def test_each_goes_on_where_the_other_stopped(tmp_path: Path, wait_until: WaitUn
                 assert (code, "--again" in printed) == (3, True), printed
                 imported = ("-f", str(file), "--again")
                 dry_run = ("import", "mm2", *imported, "--dry-run")  # its worker is missed first
-                wait_until(lambda: headrace(*dry_run)[0] == 0, within_s=30)
+                wait_until(lambda: headrace(*dry_run)[0] == 0, within_s=60)
                 again = goes_on(mm2("import", *imported), topic)
             doubled = sum(before[n] - again[n] for n in again)
             with FlowRun(tmp_path, [flow]) as run:
-                wait_until(run.status, within_s=30)
+                wait_until(run.status, within_s=60)
                 assert headrace("resume", name)[0] == 0, "it was stopped by the command"
                 more = arrived(spec(east), topic) + doubled - 1
                 wait_until(copied_more, within_s=60)

@@ -34,18 +34,18 @@ def test_settings_follow_the_source_and_those_of_the_target_stay(
     with FlowRun(tmp_path, [flow]) as run:
         wait_until(partial(own, copy), within_s=60, until=lambda found: found == wanted)
         both = {"retention.ms": "86400000", "segment.ms": "3600000"}
-        wait_until(partial(own, f"east.{there}"), within_s=30, until=lambda found: found == both)
+        wait_until(partial(own, f"east.{there}"), within_s=60, until=lambda found: found == both)
 
         set_topic(spec(west), copy, "max.message.bytes", "1000")
-        wait_until(partial(own, copy), within_s=30, until=lambda found: found == wanted)
+        wait_until(partial(own, copy), within_s=60, until=lambda found: found == wanted)
         set_topic(spec(east), topic, "max.message.bytes", "3000000")
         wanted["max.message.bytes"] = "3000000"
-        wait_until(partial(own, copy), within_s=30, until=lambda found: found == wanted)
+        wait_until(partial(own, copy), within_s=60, until=lambda found: found == wanted)
         Admin(spec(east)).change_topic_configs({topic: {"max.message.bytes": None}})
         del wanted["max.message.bytes"]
-        wait_until(partial(own, copy), within_s=30, until=lambda found: found == wanted)
+        wait_until(partial(own, copy), within_s=60, until=lambda found: found == wanted)
 
-        wait_until(run.ready, within_s=30)
+        wait_until(run.ready, within_s=60)
         assert "not synchronized" not in str(run.condition("Ready"))
     assert own(f"east.{there}") == both
 
@@ -62,7 +62,7 @@ def test_copies_of_deleted_topics_are_deleted_if_the_flow_made_them(
         wait_until(run.ready, within_s=60)
         for topic in (made, there):
             produce(spec(east), topic, numbered(10, 1))
-            wait_until(partial(arrived, spec(west), f"east.{topic}"), within_s=30)
+            wait_until(partial(arrived, spec(west), f"east.{topic}"), within_s=60)
         source.delete_topic(made)
         source.delete_topic(there)
         would = ("DeletionDryRun", f"would be deleted: east.{made}")
@@ -79,5 +79,5 @@ def test_copies_of_deleted_topics_are_deleted_if_the_flow_made_them(
         done = ("CopiesDeleted", f"deleted: east.{made}")
         wait_until(condition, within_s=60, until=lambda found: found == done)
         kept = {f"east.{topic}" for topic in (there, stays)}
-        wait_until(target.topics, within_s=30, until=lambda found: f"east.{made}" not in found)
+        wait_until(target.topics, within_s=60, until=lambda found: f"east.{made}" not in found)
         assert kept <= target.topics().keys()

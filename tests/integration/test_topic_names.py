@@ -73,7 +73,7 @@ def test_a_plug_in_names_topics(
     produce(spec(east), topic, numbered(100, 1))
     with FlowRun(tmp_path, [manifest(name, east, west, topic, policy={"type": "suffix"})]) as run:
         wait_until(lambda: len(read(spec(west), f"{topic}.east").get(0, [])) == 100, within_s=60)
-        wait_until(run.ready, within_s=30)
+        wait_until(run.ready, within_s=60)
     with FlowRun(tmp_path, [manifest(name, east, west, topic, policy={"type": "raises"})]) as run:
         wait_until(lambda: errors(run), within_s=60, until=lambda found: SAID in found)
 

@@ -91,7 +91,7 @@ class FlowRun:
         """Wait for its end; the exit code."""
         return self.process.wait(within_s)
 
-    def stop(self, within_s: float = 20) -> int:
+    def stop(self, within_s: float = 60) -> int:
         """End it as a service manager does; the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.end(within_s)

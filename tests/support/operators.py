@@ -22,7 +22,7 @@ RULES_OF_EXECUTORS = RULES.with_name("executor-rules.yaml")
 ACCOUNT = "headrace-operator"
 CHAOS_ROLE = "headrace-operator-chaos"
 EXECUTOR_ROLE = "headrace-operator-executors"
-END_WITHIN_S = 30
+END_WITHIN_S = 60
 READING = {"get", "list", "watch"}
 
 

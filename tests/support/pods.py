@@ -60,7 +60,7 @@ class Driver:
                 self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._env
             )
 
-    def end(self, number: signal.Signals = signal.SIGTERM, within_s: float = 25) -> int:
+    def end(self, number: signal.Signals = signal.SIGTERM, within_s: float = 60) -> int:
         """Send a signal and wait for the end; the exit code."""
         self.process.send_signal(number)
         return self.process.wait(within_s)
