@@ -124,7 +124,12 @@ images: $(INSTALLED)  ## build the images headrace and headrace-spark, by Docker
 images-test: $(INSTALLED)  ## those and the tests' brokers, with archives for the tests' cluster in dist/images
 	cd tools && $(CURDIR)/$(BIN)/python -m images test
 
-push: $(INSTALLED)  ## build and push both and the chart: make push REGISTRY=registry.example/team
+# A path of KEY is one of the clone's folder, or absolute.
+KEY :=
+COSIGN_FLAGS :=
+push: export HEADRACE_KEY := $(if $(findstring :,$(KEY)),$(KEY),$(if $(KEY),$(abspath $(KEY))))
+push: export HEADRACE_COSIGN_FLAGS := $(COSIGN_FLAGS)
+push: $(INSTALLED)  ## build and push both and the chart, signed with KEY: make push REGISTRY=registry.example/team
 	@cd tools && $(CURDIR)/$(BIN)/python -m images push "$(REGISTRY)"
 
 sbom: $(INSTALLED)  ## list what is inside both (SPDX) and its licences, in dist/images

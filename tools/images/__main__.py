@@ -13,6 +13,7 @@ from images.chart import find_helm, push_chart
 from images.engine import CONSOLE, Engine, find_engine
 from images.sbom import describe
 from images.secrets import secrets
+from images.sign import find_signer
 
 
 @click.group()
@@ -43,7 +44,7 @@ def push(registry: str) -> None:
             "say where to push: make push REGISTRY=registry.example/team (log in before, with "
             "`docker login` or `buildah login`)"
         )
-    product, helm = _product(), find_helm()
+    product, helm, signer = _product(), find_helm(), find_signer()
     engine = _build(product)
     if any(engine.label(image, STAND_IN) for image in product):
         raise Fatal(
@@ -54,8 +55,16 @@ def push(registry: str) -> None:
         name = f"{registry.rstrip('/')}/{image.tag}"
         CONSOLE.print(f"Pushing {name}")
         digest = engine.push(image, name)
-        CONSOLE.print(f"{name.rpartition(':')[0]}@{digest}")
-    CONSOLE.print(push_chart(helm, registry))
+        pushed = f"{name.rpartition(':')[0]}@{digest}"
+        CONSOLE.print(pushed)
+        if signer:
+            spdx, _ = describe(image, engine.save(image))
+            signer.sign(pushed)
+            signer.attest(pushed, spdx)
+    chart = push_chart(helm, registry)
+    CONSOLE.print(chart)
+    if signer:
+        signer.sign(chart)
 
 
 @main.command()
