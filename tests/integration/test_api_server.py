@@ -1,5 +1,7 @@
 """The API server that the tests of the operator stand on."""
 
+from collections.abc import Callable
+
 import pytest
 from cluster.api_server import ApiServer, OwnApiServer
 from cluster.kubectl import KubectlError
@@ -38,7 +40,7 @@ def test_a_frozen_api_server_hangs_until_it_is_thawed(
 
 
 def test_a_service_account_has_the_rights_of_its_role_and_no_others(
-    api_server: ApiServer, namespace: str
+    api_server: ApiServer, namespace: str, wait_until: Callable[..., object]
 ) -> None:
     role = ("role", "reader", "--verb=get", "--resource=configmaps")
     api_server.kubectl("-n", namespace, "create", *role)
@@ -47,7 +49,7 @@ def test_a_service_account_has_the_rights_of_its_role_and_no_others(
     root = "configmap/kube-root-ca.crt"
     api_server.kubectl("-n", namespace, "wait", "--for=create", root, "--timeout=120s")
     me = ("--kubeconfig", str(api_server.kubeconfig_of(namespace, "default")))
-    api_server.kubectl(*me, "get", root)
+    wait_until(lambda: api_server.kubectl(*me, "get", root), within_s=60)  # a right is a moment old
     with pytest.raises(KubectlError, match='cannot list resource "secrets"'):
         api_server.kubectl(*me, "get", "secrets")
 

@@ -186,8 +186,11 @@ def test_a_test_with_chaos_is_refused_where_it_is_not_enabled(
     operator: Operator, resources: Resources, wait_until: Wait
 ) -> None:
     resources.apply(mirror_test(chaos=CHAOS))
-    (ready, *_) = wait_until(lambda: status(resources).get("conditions"), within_s=60)
-    assert ready["reason"] == "Forbidden"
+    (ready,) = wait_until(
+        lambda: [one for one in status(resources).get("conditions", []) if one["type"] == "Ready"],
+        within_s=60,
+        until=lambda found: [one["reason"] for one in found] == ["Forbidden"],
+    )
     assert "set chaos.enabled: true in the values of its chart" in ready["message"]
 
 

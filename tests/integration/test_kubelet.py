@@ -46,7 +46,7 @@ def deployment(replicas: int = 1, **more: Any) -> dict[str, Any]:
         "metadata": {"labels": {"app": "web"}},
         "spec": {
             "containers": [container],
-            "terminationGracePeriodSeconds": 1,
+            "terminationGracePeriodSeconds": 3,
             "volumes": [{"name": "east-user", "secret": secret}],
         },
     }
@@ -105,15 +105,15 @@ def test_a_deployment_runs_and_each_pod_has_an_address_of_its_own(
 
 
 def test_pods_that_are_not_wanted_any_more_end_in_order(
-    web: Web, kubelet: Kubelet, wait_until: Callable[..., object]
+    web: Web, kubelet: Kubelet, wait_until: Callable[..., Any]
 ) -> None:
     web.apply(replicas=2)
     web.wait_until_rolled_out()
     before = kubelet.pods()
     web.kubectl("scale", "deployment/web", "--replicas=1")
     wait_until(lambda: len(web.pods()) == 1, within_s=60)
-    ended = next(pod for pod in before if pod not in kubelet.pods())
-    assert "ended in order" in ended.log
+    ended = wait_until(lambda: [pod for pod in before if pod not in kubelet.pods()], within_s=60)
+    assert ["ended in order" in pod.log for pod in ended] == [True]
     web.kubectl("delete", "deployment", "web")
     wait_until(lambda: not web.pods() and not kubelet.pods(), within_s=60)
 

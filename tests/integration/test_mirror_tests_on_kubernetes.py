@@ -176,9 +176,12 @@ def test_a_test_with_a_schedule_makes_tests(
     assert "schedule" not in made["spec"]
     assert made["spec"]["load"] == {"messages": 1000}
     wait_until(lambda: status(resources, made["metadata"]["name"]).get("phase"), within_s=60)
-    assert status(resources)["lastScheduleTime"]
-    reasons = {c["type"]: c["reason"] for c in status(resources)["conditions"]}
-    assert reasons == {"Ready": "Scheduled"}
+    wait_until(lambda: status(resources).get("lastScheduleTime"), within_s=60)
+    wait_until(
+        lambda: {c["type"]: c["reason"] for c in status(resources).get("conditions", [])},
+        within_s=60,
+        until=partial(eq, {"Ready": "Scheduled"}),
+    )
 
 
 def condition(resources: Resources, type: str, name: str = "nightly") -> dict[str, str]:
@@ -385,7 +388,7 @@ def test_all_pods_are_as_pod_security_restricts_them(
 
 
 def test_spark_drivers_make_executors_and_the_operator_makes_no_pods(
-    operator: Operator, resources: Resources, stages: Stages
+    operator: Operator, resources: Resources, stages: Stages, wait_until: Wait
 ) -> None:
     """The line of docs/security.md about Spark drivers, asked and attempted."""
     resources.apply(TEST)
@@ -395,7 +398,9 @@ def test_spark_drivers_make_executors_and_the_operator_makes_no_pods(
         who = f"--as=system:serviceaccount:{resources.namespace}:{account}"
         return resources.kubectl("run", f"by-{account}", "--image=spark", "--dry-run=server", who)
 
-    assert "created" in attempt("nightly-spark")
+    wait_until(
+        lambda: "created" in attempt("nightly-spark"), within_s=60
+    )  # a right is a moment old
     for account in ("headrace-operator", "nightly-executor"):
         with pytest.raises(KubectlError, match='cannot create resource "pods"'):
             attempt(account)

@@ -305,9 +305,12 @@ def test_an_operator_that_cannot_stand_for_election_is_not_ready(
     give_rights(api_server, resources.namespace, without="get leases")
     with running_operator(api_server, resources.namespace, tmp_path) as operator:
         wait_until(lambda: "cannot stand for election" in operator.log, within_s=60)
-        answer = operator.get("/readyz")
+        answer = wait_until(
+            lambda: operator.get("/readyz"),
+            within_s=60,
+            until=lambda said: "may not get leases" in said,
+        )
         assert answer.startswith("the Lease headrace-operator was not reached yet: "), answer
-        assert "may not get leases" in answer
         assert operator.get("/healthz") == "ok\n"
         give_rights(api_server, resources.namespace)
         wait_until(lambda: operator.get("/readyz"), within_s=60, until=partial(eq, "ok\n"))
@@ -342,7 +345,9 @@ def test_mirror_tests_are_taken_up_when_their_definition_comes_and_flows_do_not_
         with running_operator(own_api_server, resources.namespace, tmp_path) as operator:
             resources.apply(FLOW)
             is_made(resources, wait_until)
-            assert "could not list mirrortests.headrace.dev" in operator.log
+            wait_until(
+                lambda: "could not list mirrortests.headrace.dev" in operator.log, within_s=60
+            )
             assert "apply the definitions (CRDs) first" in operator.log
             own_api_server.install_crds(ROOT / "crds")
             source, target = FLOW["spec"]["source"], FLOW["spec"]["target"]

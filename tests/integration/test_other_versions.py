@@ -168,7 +168,7 @@ def test_nonsense_in_a_status_is_put_right(
     before = wait_until(  # as it stays: its Deployment has made both pods
         lambda: resources.flow("orders")["status"],
         within_s=SOON_S,
-        until=lambda status: status["replicas"] == 2,
+        until=lambda status: status.get("replicas") == 2,
     )
     condition = {"status": "True", "reason": "Because", "message": "nonsense"}
     condition |= {"lastTransitionTime": MOMENT}

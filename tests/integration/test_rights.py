@@ -319,9 +319,10 @@ def test_operator(chart: Installed) -> None:
         chart.as_user(operator, *role)
 
 
-def test_pods_beside_the_operator(chart: Installed) -> None:
+def test_pods_beside_the_operator(chart: Installed, wait_until: Wait) -> None:
     """Create pods in the operator's namespace"""
     grant(chart.own, "pods", "create pods")
+    wait_until(partial(chart.may, "pods", "create pods", chart.name), within_s=60)
     chart.may_not("pods", "create deployments", "get secrets")
     spec: Document = {"serviceAccountName": ACCOUNT, "automountServiceAccountToken": True}
     spec["containers"] = [{"name": "mine", "image": "mine"}]
@@ -332,12 +333,12 @@ def test_pods_beside_the_operator(chart: Installed) -> None:
     assert any("serviceAccountToken" in source for source in sources), "the operator's"
 
 
-def test_switched_off(chart: Installed) -> None:
+def test_switched_off(chart: Installed, wait_until: Wait) -> None:
     """The operator's token, with `mirrorTests.enabled: false`"""
     off = ("--set=mirrorTests.enabled=false", "--set=chaos.enabled=false")
     chart.give(*off, "--set=fullnameOverride=plain")
     plain = chart.account("plain-operator", chart.name)
-    assert chart.may(plain, "create deployments")
+    wait_until(partial(chart.may, plain, "create deployments"), within_s=60)
     chart.may_not(
         plain, "create jobs", "create configmaps", "delete pods", "bind roles",
         "get mirrortests", "patch replicationflows",

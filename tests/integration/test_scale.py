@@ -103,8 +103,11 @@ def test_the_scale_of_a_flow_is_true_and_can_be_set(scale: Scale, wait_until: Wa
     there_are(1)  # a manifest that names no number takes none back
     resources.kubectl("scale", "rflow/orders", "--replicas=0")
     there_are(0)
-    stalled = resources.condition("orders", "Stalled")
-    assert (stalled["reason"], stalled["status"]) == ("NoDrivers", "True")
+    stalled = wait_until(
+        lambda: resources.condition("orders", "Stalled"),
+        within_s=LONG_S,
+        until=lambda found: (found.get("reason"), found.get("status")) == ("NoDrivers", "True"),
+    )
     assert "spec.drivers.replicas is 0" in stalled["message"]
     wait_until(lambda: scale.write(2), within_s=LONG_S)
     there_are(2)
