@@ -55,12 +55,14 @@ def test_a_planned_fail_over_reads_nothing_again_and_skips_nothing(
     log = positions(east, topic)
     groups = commit_everywhere(east, name, topic, log)
     with FlowRun(tmp_path, [flow(name, east, west, topic)]) as run:
-        wait_until(lambda: count(spec(west), topic), within_s=60, until=lambda n: n == len(log))
+        wait_until(lambda: arrived(spec(west), topic), within_s=60, until=lambda n: n == len(log))
+        wait_until(run.ready, within_s=60)
         dry = fail_over(run, "--dry-run", "--quiet-seconds", "1")
-        assert (dry["notCopied"], dry["problems"], run.ready()) == (0, [], True)
+        assert (dry["notCopied"], dry["problems"]) == (0, [])
+        wait_until(run.ready, within_s=60)
         found = fail_over(run, "--quiet-seconds", "1")
         assert found["problems"] == []
-        assert run.condition("Ready")["reason"] == "Stopped"
+        wait_until(lambda: run.condition("Ready").get("reason") == "Stopped", within_s=60)
         assert len(found["groups"]) == 20
         assert all(one["exact"] and not one["note"] for one in found["groups"])
         copies = positions(west, topic)

@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
+from operator import eq
 from typing import Any
 
 import pytest
@@ -293,7 +295,7 @@ def test_an_id_that_expired_fences_nothing_and_one_that_was_renewed_does(
     expiring = start_cluster(
         "expiring",
         properties={
-            "transactional.id.expiration.ms": "3000",
+            "transactional.id.expiration.ms": "6000",
             "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
         },
     )
@@ -339,12 +341,24 @@ def test_an_id_that_expired_fences_nothing_and_one_that_was_renewed_does(
         assert "INVALID_PRODUCER_EPOCH" in error
 
 
-def test_an_open_transaction_of_another_task_on_progress_hides_nothing(sandbox: Sandbox) -> None:
+def test_an_open_transaction_of_another_task_on_progress_hides_nothing(
+    sandbox: Sandbox, wait_until: WaitUntil
+) -> None:
     """Of one that is frozen, say: its transaction ends by itself after a minute at the earliest."""
     west, alias = spec(sandbox.cluster("west")), unique("alias")
     key = ProgressKey("id-of-east", "orders", 0, "east.orders")
     progress = Progress("s", 7, 0, "t", 5, 3, 0, "orders-source-task-0 on me/1")
     frozen = transactional(west, unique("frozen"))
+
+    def read_until(reader: ProgressLog, wanted: Progress) -> None:
+        """A marker is written after the coordinator's answer."""
+
+        def found() -> Progress | None:
+            reader.read_to_end()
+            return reader.get(key)
+
+        wait_until(found, within_s=WITHIN_S, until=partial(eq, wanted))
+
     with (
         closing(ProgressLog(west, alias, KAFKA, time)) as mine,
         closing(ProgressLog(west, alias, KAFKA, time)) as next_owner,
@@ -375,9 +389,7 @@ def test_an_open_transaction_of_another_task_on_progress_hides_nothing(sandbox: 
             else:
                 assert owner.flush(WITHIN_S) == 0
             for reader in (next_owner, mine):
-                reader.read_to_end()
-                assert reader.get(key) == replace(progress, source_offset=8).of_transaction()
+                read_until(reader, replace(progress, source_offset=8).of_transaction())
         owner.commit_transaction()
-        next_owner.read_to_end()
-        assert next_owner.get(key) == stored
+        read_until(next_owner, stored)
     frozen.abort_transaction()

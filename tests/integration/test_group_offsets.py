@@ -58,6 +58,14 @@ def shown(run: FlowRun) -> list[tuple[int, int]]:
     return [(one["committed"], one["lag"]) for one in groups if not one["note"]]
 
 
+def translated(run: FlowRun) -> dict[int, int]:
+    """By partition, the target offset of the checkpoint of a run's only group."""
+    command = [sys.executable, "-m", "headrace", "groups", run.name, "-o", "json"]
+    printed = subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
+    groups = json.loads(printed)["groups"]
+    return {one["partition"]: one["checkpoint"]["targetOffset"] for one in groups}
+
+
 def message(run: FlowRun) -> str:
     """What the checkpoint task says of its groups; nothing before it has read them."""
     for unit in run.units("CheckpointTask"):
@@ -83,8 +91,9 @@ def test_a_group_fails_over_and_reads_each_record_once(
             within_s=60,
             until=lambda found: found == [(last[0], 0), (last[1], 0)],
         )
+        wait_until(lambda: offsets(west, group) == translated(run), within_s=60)
         after = read_on(west, group, copy, 1_000)
-        assert run.ready()
+        wait_until(run.ready, within_s=60)
     assert len(before) == 150
     there = [one.value for records in read_all(spec(east), topic).values() for one in records]
     assert len(there) == 301
@@ -114,7 +123,11 @@ def test_records_that_are_filtered_are_not_copied_and_offsets_stay_exact(
         wait_until(applied_offsets, within_s=60, until=lambda found: found == exact)
         without_note = sorted((at, 0) for at in exact)
         wait_until(lambda: sorted(shown(run)), within_s=60, until=lambda n: n == without_note)
-        assert run.condition("BatchNotPossible")["reason"] == "RecordFilter"
+        wait_until(
+            lambda: run.condition("BatchNotPossible").get("reason"),
+            within_s=60,
+            until=lambda why: why == "RecordFilter",
+        )
     produce(spec(east), topic, records[40:])
     with FlowRun(tmp_path, [flow]) as run:
         wait_until(lambda: run.status().get("lag", {}).get("records"), within_s=60, until=_is(0))
@@ -160,7 +173,8 @@ def test_when_all_is_killed_a_group_reads_again_what_it_read_since_its_checkpoin
     assert copied == set(before)
     again = set(after)
     assert len(after) == len(again), "read twice on the target"
-    since = {value for at_s, value in read if at_s > killed_s - 3 * INTERVAL_S}
+    # Half of the time that it was read: the last checkpoint may be late on a busy machine.
+    since = {value for at_s, value in read if at_s > killed_s - 5 * INTERVAL_S}
     print(f"{len(before)} read on the source, {len(again)} of them again on the target")
     assert again <= since < copied
     # In order, and to the end: nothing between the group's offset and the end is missed.
@@ -181,10 +195,13 @@ def test_a_group_with_members_on_the_target_is_set_when_they_have_left(
             wait_until(lambda: consumer.poll(0.1) is None and consumer.assignment(), within_s=60)
             commit(east, group, topic, {0: 40})
             words = "1 not, as the group has members there"
-            found = wait_until(lambda: message(run), within_s=60, until=lambda m: words in m)
-            assert "1 exact" in found
+            wait_until(
+                lambda: message(run),
+                within_s=60,
+                until=lambda said: words in said and "1 exact" in said,
+            )
             assert offsets(west, group) == {}
-            assert run.ready()
+            wait_until(run.ready, within_s=60)
         wait_until(lambda: offsets(west, group) == {0: 40}, within_s=60)
         wait_until(lambda: message(run).endswith("groups of the target: 1 set"), within_s=60)
 
@@ -243,13 +260,13 @@ def test_without_the_right_to_commit_checkpoints_are_written_and_the_right_is_na
     commit(east, group, topic, {0: 40})
 
     def error() -> str:
-        (unit,) = run.units("CheckpointTask")
-        return str(unit.get("lastError", {}).get("message", ""))
+        units = run.units("CheckpointTask")
+        return "; ".join(str(unit.get("lastError", {}).get("message", "")) for unit in units)
 
     with FlowRun(tmp_path, [applied(name, east, west, topic)]) as run:
         wait_until(lambda: run.units("CheckpointTask"), within_s=60)
-        found = wait_until(error, within_s=60, until=lambda found: found)
-        assert f"set the committed offsets of group {group}" in found
+        refused = f"set the committed offsets of group {group}"
+        found = wait_until(error, within_s=60, until=lambda found: refused in found)
         assert "grant the principal rights on this group" in found
         words = "1 exact; in groups of the target: 1 not, as the target refuses it"
         wait_until(lambda: words in message(run), within_s=60)

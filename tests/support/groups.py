@@ -36,6 +36,10 @@ def in_transactions(cluster: Cluster, topic: str, batches: Iterable[tuple[int, b
             producer.commit_transaction(20)
         else:
             producer.abort_transaction(20)
+    # A coordinator answers before the markers are written; it names no owner before they are.
+    Producer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": name}
+    ).init_transactions(60)
 
 
 def positions(cluster: Cluster, topic: str, partition: int = 0) -> list[tuple[int, bytes | None]]:

@@ -18,7 +18,7 @@ from headrace.sandbox import Cluster
 Log = Sequence[tuple[int, bytes | None]]
 """Offset and value of each committed record of a partition: ``groups.positions``."""
 
-_QUIET_S = 5.0
+_QUIET_S = 30.0
 _MOST = 2_000
 _WAIT_S = 0.01
 
@@ -88,7 +88,7 @@ def reread_and_skipped(
 
 def read_to(cluster: Cluster, topic: str, last: Mapping[str, bytes]) -> dict[str, list[bytes]]:
     """Consumers of all these groups read side by side, each until it is delivered its ``last``
-    value, and commits that. What each was delivered; less where there is none for five seconds."""
+    value, and commits that. What each was delivered; less where there is none for half a minute."""
     delivered: dict[str, list[bytes]] = {group: [] for group in last}
     with ExitStack() as open_ones:
         consumers = {
@@ -96,7 +96,7 @@ def read_to(cluster: Cluster, topic: str, last: Mapping[str, bytes]) -> dict[str
         }
         for consumer in consumers.values():
             consumer.subscribe([topic])
-        quiet_s = time.monotonic() + 6 * _QUIET_S  # to join
+        quiet_s = time.monotonic() + _QUIET_S
         while consumers and time.monotonic() < quiet_s:
             for group, consumer in list(consumers.items()):
                 for message in consumer.consume(_MOST, _WAIT_S):
