@@ -15,7 +15,7 @@ from headrace.connect.context import FlowContext
 from headrace.connect.fail_over import Survey, survey_target
 from headrace.connect.returning_groups import return_groups
 from headrace.connect.reversing import begin, check_switched, hand_over_groups, survey_back, unsent
-from headrace.connect.write_denials import allow_writes
+from headrace.connect.write_denials import allow_writes, still_denied
 from headrace.errors import InvalidSpec
 from headrace.kafka import Position
 from headrace.replication import Applied
@@ -93,6 +93,12 @@ def _return_groups(there: FlowContext, found: Survey, *, dry_run: bool) -> None:
         click.echo(
             f"{there.source.name} has {sentence(left)} that were never sent to "
             f"{there.target.name}: they stay there, and groups read them next.",
+            err=True,
+        )
+    if denied := still_denied(there):
+        click.echo(
+            f"Writes to {', '.join(sorted(denied))} of {there.source.name} stay denied until "
+            f"`headrace failover {there.flow.metadata.name} --abort`.",
             err=True,
         )
     if not there.spec.checkpoints.enabled:

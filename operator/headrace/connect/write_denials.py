@@ -49,6 +49,14 @@ def allow_writes(context: FlowContext) -> frozenset[str]:
     return frozenset(one.topic for one in ours)
 
 
+def still_denied(context: FlowContext) -> frozenset[str]:
+    """The topics that ``deny_writes`` has closed, and nobody has opened since."""
+    if denials_topic(context.spec.source.alias) not in context.target.topics():
+        return frozenset()
+    with _remembered(context) as added:
+        return frozenset(one.topic for one in added.read() if context.topics.matches(one.topic))
+
+
 @contextmanager
 def _remembered(context: FlowContext) -> Iterator[AddedAcls]:
     added = AddedAcls(context, denials_topic(context.spec.source.alias))

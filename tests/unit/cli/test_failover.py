@@ -217,6 +217,17 @@ def test_what_an_interrupted_one_denied_is_allowed_again(say: Say, scene: Scene)
     assert scene.source.acls == []
 
 
+def test_the_way_back_to_prefixes_names_what_stays_denied(say: Say, scene: Scene) -> None:
+    say("failover", "f", "--deny-writes")
+    assert f"Writes to {TOPIC} of east stay denied until `headrace failover f --abort`" in say(
+        "reverse", "f"
+    )
+    assert scene.source.acls == [DENIED]
+    say("failover", "f", "--abort")
+    say("failover", "f")
+    assert "stay denied" not in say("reverse", "f")
+
+
 def test_without_the_right_to_deny_writes_nothing_happens(
     say: Say, scene: Scene, herder: StandaloneHerder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
