@@ -81,7 +81,7 @@ def test_a_release_reconciles_the_flows_of_its_scope(
     wait_until(leases.leader, within_s=60, until=lambda now: now not in ("", leader))
     flows.apply(flow("second", drivers={"replicas": 0}))
     wait_until(lambda: flows.condition("second", "Ready"), within_s=60)
-    release.kubectl("rollout", "status", DEPLOYMENT, "--timeout=60s")
+    release.kubectl("rollout", "status", DEPLOYMENT, "--timeout=180s")
 
     counted = f'flow_schema="headrace-operator.{namespace}",priority_level="leader-election"'
     dispatched = f"apiserver_flowcontrol_dispatched_requests_total{{{counted}}}"

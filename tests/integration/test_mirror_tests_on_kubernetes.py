@@ -108,7 +108,7 @@ def test_from_the_probe_to_the_verdict(
     )
     stages.ends("verify", "Failed")
     resources.kubectl(
-        "wait", "mtest/nightly", "--for=jsonpath={.status.verdict}=Failed", "--timeout=60s"
+        "wait", "mtest/nightly", "--for=jsonpath={.status.verdict}=Failed", "--timeout=180s"
     )
     row = resources.kubectl("get", "mtest").splitlines()
     print("\n".join(row))

@@ -339,7 +339,7 @@ def test_a_flow_deleted_amid_a_rebalance_leaves_its_topics_and_goes_on_when_made
         wait_until(lambda: len(scene.kubelet.pods()), within_s=LONG_S, until=partial(eq, 3))
         if not while_operator_runs:
             assert scene.operator.end() == 0
-        resources.kubectl("delete", f"rflow/{flow}", "--timeout=60s")
+        resources.kubectl("delete", f"rflow/{flow}", "--timeout=180s")
         wait_until(scene.left, within_s=LONG_S, until=lambda left: not left)
         for admin, before in zip(admins, topics, strict=True):
             assert before <= admin.topics().keys()
