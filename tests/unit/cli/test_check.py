@@ -63,6 +63,26 @@ def test_what_is_missing_ends_it_with_1_and_has_its_command_below(
     )
 
 
+def test_a_target_that_takes_no_record_ends_it_with_1(
+    scene: Scene, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.target.configs[COPY] |= {"min.insync.replicas": "2"}
+    assert main(["check", str(file)]) == 1
+    assert "a partition has 1 replicas in sync of 1, and takes records with 2 or more" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
+def test_a_source_that_is_older_than_mover_batch_speaks_ends_it_with_1(
+    scene: Scene, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.source.too_old = True
+    assert main(["check", str(file)]) == 0, "Auto copies with the record mover"
+    scene.change_spec(mover="Batch")
+    assert main(["check", str(file)]) == 1
+    assert "east is too old" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("output", ["json", "yaml"])
 def test_all_that_is_known_for_programs(
     output: str, scene: Scene, file: Path, capsys: pytest.CaptureFixture[str]
