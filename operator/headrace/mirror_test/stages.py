@@ -18,8 +18,8 @@ class Stage(StrEnum):
 
 
 _DEADLINE_S = 3_600
-"""Beyond the times of the load and of the settling: a stage that takes an hour more is stuck. (To
-compare a million records takes a minute.)"""
+"""Beyond the times of the load and of the settling: a stage that takes an hour more is stuck. (What
+a comparison takes is in docs/benchmarks.md.)"""
 
 HEAP_MIB = {Stage.PROBE: 512, Stage.PRODUCE: 512, Stage.VERIFY: 1_536}
 """Memory of the JVM; Python's workers come on top."""

@@ -126,3 +126,21 @@ def test_a_full_disk_takes_no_verdict_along(
     assert "Traceback" not in shown.err
     assert (tmp_path / "out" / "report.json").exists() == (fails == "page")
     assert code == (command.DONE if fails == "page" else command.INCONCLUSIVE)
+
+
+def test_a_verdict_of_before_does_not_outlive_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The job of a run is done again after it was killed, and fails."""
+
+    def crash(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(command, "_judged", crash)
+    test, old = tmp_path / "test.yaml", tmp_path / "report.json"
+    test.write_text(RUN.test.model_dump_json(by_alias=True, exclude_none=True))
+    old.write_text('{"verdict": "Passed"}')
+    monkeypatch.setattr("sys.argv", ["verify", f"--test={test}", "--run=r1", f"--out={tmp_path}"])
+    assert command.verify() == command.INCONCLUSIVE
+    assert not old.exists()
+    assert "a bug" in capsys.readouterr().err
