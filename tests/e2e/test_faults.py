@@ -34,7 +34,8 @@ API_PORT = 6443
 TOPIC = "faults-0"
 COPIED, LAG = "headrace_task_copied_records_total", "headrace_task_lag_records"
 LOAD_S = 400
-"""Over one and a half times as long as all faults together take."""
+"""Over one and a half times as long as all faults together take. `headrace end-load` would end it
+hardly sooner: a kubelet takes up to two minutes to show its pods a changed ConfigMap."""
 PER_SECOND, PARTITIONS = 500, 8
 STEPS_S = 480.0
 VERDICT_S = 600.0
