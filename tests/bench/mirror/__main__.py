@@ -9,7 +9,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from bench.mirror.figures import CatchUp, middle, table
 from bench.mirror.measure import access, measured
 from bench.mirror.plot import draw
 from bench.mirror.steady import RATES, Steady, rows, steady
-from bench.mirror.subjects import DEFAULT, SUBJECTS, TUNED
+from bench.mirror.subjects import DEFAULT, DELIVERY, SUBJECTS, TUNED
 from bench.mirror.workloads import FULL, QUICK, REPEATED, produce
 from rich.console import Console
 from rich.status import Status
@@ -37,7 +37,9 @@ def main() -> int:
     options = _options()
     logs.configure("ERROR")
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
-    plans = [ClusterPlan(name, heap_mb=512, properties=_BROKER) for name in ("east", "west")]
+    plans = [
+        ClusterPlan(name, heap_mb=512, properties=_BROKER, secure=True) for name in ("east", "west")
+    ]
     least = floor.core_s_per_gb()
     console.print(f"Copying between two sockets: {least:.2f} core-s/GB")
     _OUT.mkdir(parents=True, exist_ok=True)
@@ -47,10 +49,13 @@ def main() -> int:
             Sandbox.start("bench-mirror", plans, disk_bytes=8 << 30) as sandbox,
             console.status("starting ...") as status,
         ):
-            if options.part != "rates":
+            if options.part in ("all", "catch-up"):
                 for text in _catch_ups(sandbox, status, results, quick=options.quick):
                     console.print(text, soft_wrap=True)
-            if options.part != "catch-up":
+            if options.part in ("all", "delivery"):
+                for text in _delivery(sandbox, status, results):
+                    console.print(text, soft_wrap=True)
+            if options.part in ("all", "rates"):
                 for text in _rates(sandbox, status, results, quick=options.quick):
                     console.print(text, soft_wrap=True)
     except GaveUp as gave_up:
@@ -81,6 +86,20 @@ def _catch_ups(
         yield f"\n{workload.name}\n\n{table(found[workload.name], (TUNED, DEFAULT))}"
 
 
+def _delivery(sandbox: Sandbox, status: Status, results: dict[str, Any]) -> Iterator[str]:
+    """A table of one workload: what TLS and transactions cost."""
+    workload = replace(QUICK[0], value_bytes=QUICK[0].value_bytes + 1)  # a topic of its own
+    status.update(f"{workload.name}: sending {workload.records:,} records ...")
+    produce(access(sandbox, "east"), workload)
+    found: dict[str, CatchUp] = {}
+    for number, subject in enumerate(DELIVERY):
+        status.update(f"{workload.name}: {subject.name} ...")
+        found[subject.name] = measured(subject, sandbox, f"d{number}", workload)
+    results["delivery"] = _plain(found)
+    _write(results)
+    yield f"\n{workload.name}, TLS and exactly-once\n\n{table(found, (TUNED,))}"
+
+
 def _rates(
     sandbox: Sandbox, status: Status, results: dict[str, Any], *, quick: bool
 ) -> Iterator[str]:
@@ -106,7 +125,7 @@ def _write(results: dict[str, Any]) -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.mirror", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="three workloads, once: ten minutes")
-    parts = ("all", "catch-up", "rates")
+    parts = ("all", "catch-up", "delivery", "rates")
     parser.add_argument("--part", choices=parts, default="all", help="what to measure")
     return parser.parse_args()
 

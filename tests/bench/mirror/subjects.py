@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
+from typing import Any
 
 import psutil
 import yaml
@@ -26,6 +26,10 @@ class Subject:
     name: str
     mover: str = ""
     tuned: bool = False
+    tls: bool = False
+    """To both clusters, with a client certificate."""
+    exactly_once: bool = False
+    """Of headrace."""
 
 
 DEFAULT, TUNED = "MM2 default", "MM2 tuned"
@@ -35,6 +39,14 @@ SUBJECTS = (
     Subject("headrace Record", mover="Record"),
     Subject(DEFAULT),
 )
+DELIVERY = (
+    Subject("headrace Batch", mover="Batch"),
+    Subject(TUNED, tuned=True),
+    Subject("headrace Batch, ExactlyOnce", mover="Batch", exactly_once=True),
+    Subject("headrace Batch, TLS", mover="Batch", tls=True),
+    Subject(f"{TUNED}, TLS", tuned=True, tls=True),
+)
+"""What encryption and transactions cost."""
 
 
 @contextmanager
@@ -46,11 +58,13 @@ def running(
     source = replace(sandbox.cluster("east"), name=alias)
     target = sandbox.cluster("west")
     if subject.mover:
-        process = _headrace(subject, source, target, topic, codec, folder=sandbox.folder)
+        process = _headrace(subject, source, target, topic, codec, sandbox=sandbox)
     else:
         settings = {f"{target.name}.producer.compression.type": codec}
         if subject.tuned:
             settings |= tuned(source.name, target.name)
+        if subject.tls:
+            settings |= _encrypted(sandbox, "east", source) | _encrypted(sandbox, "west", target)
         process, _ = start_mirror_maker(
             sandbox,
             source,
@@ -84,17 +98,47 @@ def tuned(source: str, target: str) -> dict[str, str]:
     }
 
 
+def _encrypted(sandbox: Sandbox, name: str, cluster: Cluster) -> dict[str, str]:
+    """Clients of MirrorMaker 2; ``name`` is the sandbox's of the cluster."""
+    own = sandbox.folder / f"{cluster.name}.pem"
+    client = sandbox.secrets / f"{name}-client"
+    own.write_text((client / "tls.key").read_text() + (client / "tls.crt").read_text())
+    return {
+        f"{cluster.name}.{key}": str(value)
+        for key, value in {
+            "bootstrap.servers": cluster.tls_servers,
+            "security.protocol": "SSL",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": sandbox.secrets / f"{name}-ca" / "ca.crt",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": own,
+        }.items()
+    }
+
+
+def _fields(cluster: Cluster, name: str, *, tls: bool) -> dict[str, Any]:
+    """Of a manifest."""
+    if not tls:
+        return {"alias": cluster.name, "bootstrapServers": cluster.bootstrap_servers}
+    trusted = [{"secretName": f"{name}-ca", "key": "ca.crt"}]
+    return {
+        "alias": cluster.name,
+        "bootstrapServers": cluster.tls_servers,
+        "tls": {
+            "trustedCertificates": trusted,
+            "clientCertificate": {"secretName": f"{name}-client"},
+        },
+    }
+
+
 def _headrace(
-    subject: Subject, source: Cluster, target: Cluster, topic: str, codec: str, *, folder: Path
+    subject: Subject, source: Cluster, target: Cluster, topic: str, codec: str, *, sandbox: Sandbox
 ) -> "subprocess.Popen[bytes]":
     config = {"compression.type": codec} if subject.mover == "Record" else {}
     spec = {
-        "source": {"alias": source.name, "bootstrapServers": source.bootstrap_servers},
-        "target": {
-            "alias": target.name,
-            "bootstrapServers": target.bootstrap_servers,
-            "config": config,
-        },
+        "source": _fields(source, "east", tls=subject.tls),
+        "target": _fields(target, "west", tls=subject.tls) | {"config": config},
+        "delivery": "ExactlyOnce" if subject.exactly_once else "AtLeastOnce",
         "mover": subject.mover,
         "topics": {"include": [topic]},
     }
@@ -104,11 +148,16 @@ def _headrace(
         "metadata": {"name": source.name},
         "spec": spec,
     }
+    folder = sandbox.folder
     file = folder / f"{source.name}.yaml"
     file.write_text(yaml.safe_dump(flow))
     with (folder / f"{source.name}.log").open("wb") as log:
         return spawn(
-            [sys.executable, "-m", "headrace", "run", "--drivers", "1", str(file)],
+            [
+                *(sys.executable, "-m", "headrace", "run", "--drivers", "1"),
+                *(("--secrets", str(sandbox.secrets)) if subject.tls else ()),
+                str(file),
+            ],
             at_parents_death=signal.SIGTERM,
             stdout=log,
             stderr=log,
