@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 )
 from support.flows import FlowRun, manifest, spec
 from support.groups import commit
-from support.records import count, make_topic, numbered, produce, unique
+from support.records import arrived, count, make_topic, numbered, produce, unique
 from support.security import GUARDED, Mounted, access, by_certificate, by_password
 
 from headrace.cli.main import main
@@ -145,6 +145,11 @@ class Checked:
                 self.grant(one["cluster"], one["acl"])
             granted += wrong
             assert len(granted) < 100, wrong
+            self._wait_until(
+                self.wrong,
+                within_s=60,
+                until=lambda now, wrong=wrong: not any(one in now for one in wrong),
+            )
         return granted
 
 
@@ -211,7 +216,7 @@ def test_what_it_names_is_what_a_flow_needs_and_each_right_alone_is_noticed(
     options = ("--secrets", str(checked.mounted.folder))
     with FlowRun(tmp_path, [checked.flow], *options) as run:
         copies = spec(checked.clusters["target"])
-        wait_until(lambda: count(copies, f"east.{topic}"), within_s=60, until=lambda n: n == 100)
+        wait_until(lambda: arrived(copies, f"east.{topic}"), within_s=60, until=partial(eq, 100))
         wait_until(run.ready, within_s=60)
         assert run.condition("RequirementsMissing") == {}
         assert "not synchronized" not in str(run.condition("Ready"))
@@ -245,12 +250,16 @@ def test_a_flow_that_lacks_rights_says_which_before_it_starts(
     checked.flow["spec"]["topics"]["include"] = [topic]
     options = ("--secrets", str(checked.mounted.folder))
     with FlowRun(tmp_path, [checked.flow], *options) as run:
-        message = wait_until(
-            lambda: run.condition("RequirementsMissing").get("message"), within_s=60
+        needed = "Read: User:headrace may not; needed to read the records"
+        said = (
+            f"source topics heartbeats, {topic}: {needed}",
+            "target topic headrace-progress.east.internal: Write: User:headrace may not",
         )
-    needed = "Read: User:headrace may not; needed to read the records"
-    assert f"source topics heartbeats, {topic}: {needed}" in message
-    assert "target topic headrace-progress.east.internal: Write: User:headrace may not" in message
+        wait_until(
+            lambda: run.condition("RequirementsMissing").get("message", ""),
+            within_s=60,
+            until=lambda message: all(one in message for one in said),
+        )
 
 
 def test_settings_that_keep_a_copy_from_being_one(checked: Checked) -> None:

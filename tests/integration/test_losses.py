@@ -25,6 +25,12 @@ def losses(run: FlowRun) -> list[dict[str, Any]]:
     return [{name: value for name, value in one.items() if name != "time"} for one in lost]
 
 
+def ready(run: FlowRun) -> tuple[str, str]:
+    """Status and reason of Ready."""
+    condition = run.condition("Ready")
+    return condition.get("status", ""), condition.get("reason", "")
+
+
 def recreate(cluster: Cluster, topic: str, wait_until: WaitUntil) -> None:
     """At once: a topic that discovery does not find is no loss, but a topic less."""
     admin = Admin(spec(cluster))
@@ -62,14 +68,17 @@ def test_retention_that_was_faster_than_the_flow(
         expected = {"topic": lost, "partition": 0, "cause": "SourceTruncated", "action": action}
         offsets = {"firstOffset": 100, "lastOffset": 119, "lowerBound": False}
         assert loss == expected | offsets
-        assert "offsets 100 to 119 are lost" in run.condition("DataLossDetected")["message"]
+        wait_until(
+            lambda: run.condition("DataLossDetected").get("message", ""),
+            within_s=60,
+            until=lambda said: "offsets 100 to 119 are lost" in said,
+        )
         # The others of its task go on, whatever becomes of this one.
         wait_until(
             partial(arrived, spec(west), f"east.{other}"), within_s=60, until=partial(eq, 50)
         )
         if policy == "Fail":
-            assert run.condition("Ready")["status"] == "False"
-            assert run.condition("Ready")["reason"] == "DataLost"
+            wait_until(partial(ready, run), within_s=60, until=partial(eq, ("False", "DataLost")))
             assert arrived(spec(west), f"east.{lost}") == 100
         else:
             wait_until(run.ready, within_s=60)
@@ -126,6 +135,8 @@ def test_a_topic_that_is_deleted_before_all_of_it_is_copied(
     flow = manifest("deleted", east, west, lost, whole, **ONE_TASK, **paused)
     with FlowRun(tmp_path, [flow]) as run:
         wait_until(run.ready, within_s=60)
+        behind = partial(eq, 50)  # how much is lost is known by the end that was seen last
+        wait_until(lambda: run.status().get("lag", {}).get("records"), within_s=60, until=behind)
         admin = Admin(spec(east))
         admin.delete_topic(lost)
         admin.delete_topic(whole)
@@ -133,10 +144,13 @@ def test_a_topic_that_is_deleted_before_all_of_it_is_copied(
         expected = {"topic": lost, "partition": 0, "cause": "SourceDeleted", "action": "Stopped"}
         offsets = {"firstOffset": 100, "lastOffset": 149, "lowerBound": True}
         assert loss == expected | offsets
-        message = run.condition("DataLossDetected")["message"]
-        assert f"topic {lost} on" in message
+        message = wait_until(
+            lambda: run.condition("DataLossDetected").get("message", ""),
+            within_s=60,
+            until=lambda said: f"topic {lost} on" in said,
+        )
         assert "offsets 100 to (at least) 149" in message
-        assert run.condition("Ready")["reason"] == "DataLost"
+        wait_until(partial(ready, run), within_s=60, until=partial(eq, ("False", "DataLost")))
     accepted = manifest("deleted", east, west, lost, whole, onDataLoss="Continue", **ONE_TASK)
     with FlowRun(tmp_path, [accepted]) as run:
         wait_until(run.ready, within_s=60)

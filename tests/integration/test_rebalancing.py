@@ -54,7 +54,8 @@ def test_a_restart_and_a_pause(
 def test_partitions_are_paused_without_a_restart_and_a_flow_is_stopped(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    with flow_under_load(east, west, tmp_path, wait_until) as scene:
+    drivers = {"leaseSeconds": 20}
+    with flow_under_load(east, west, tmp_path, wait_until, drivers=drivers) as scene:
         name, epochs = scene.run.name, scene.epochs()
         paused = {scene.tasks()[0], scene.tasks()[1]}
 
@@ -63,9 +64,11 @@ def test_partitions_are_paused_without_a_restart_and_a_flow_is_stopped(
 
         assert main(["pause", name, f"{name}/0-1"]) == 0
         wait_until(behind, within_s=60, until=lambda lag: lag == paused)
-        assert (
-            f"1 of 1 partitions are paused by spec.pausedPartitions: {name}/0"
-            in (scene.run.condition("PartitionsPaused")["message"])
+        words = f"1 of 1 partitions are paused by spec.pausedPartitions: {name}/0"
+        wait_until(
+            lambda: scene.run.condition("PartitionsPaused").get("message", ""),
+            within_s=60,
+            until=lambda message: words in message,
         )
         assert main(["resume", name, f"{name}/1"]) == 0
         wait_until(behind, within_s=60, until=lambda lag: lag == {scene.tasks()[0]})
@@ -107,7 +110,8 @@ def test_a_frozen_driver_loses_its_tasks_and_stops_when_it_thaws(
 def test_scaling_moves_what_must_move(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    with flow_under_load(east, west, tmp_path, wait_until) as scene:
+    drivers = {"leaseSeconds": 20}
+    with flow_under_load(east, west, tmp_path, wait_until, drivers=drivers) as scene:
         before = scene.settle(2)
         assert main(["scale", "4"]) == 0
         four = scene.settle(4)

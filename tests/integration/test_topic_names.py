@@ -51,7 +51,7 @@ def test_topics_are_copied_under_the_names_of_the_map(
         wait_until(
             lambda: committed(west, f"{name}-billing") == {0: (20, ""), 1: (30, "")}, within_s=60
         )
-        assert run.ready()
+        wait_until(run.ready, within_s=60)
     assert not read(spec(west), a), "no topic of the source's old name"
 
 
