@@ -32,6 +32,7 @@ from headrace.mirror_test import (
     LoadManifest,
     Measured,
     MirroredTopic,
+    Rehearsed,
     Result,
     Run,
     bounded,
@@ -243,6 +244,7 @@ def _judged(run: Run, folder: Path, plan: Path | None) -> Result:
             comparison = verifier.compare(spark, run, manifest, phases)
     measured = _found(run, Measured, folder / documents.MEASURED, journal_keys.MEASURED)
     faults = _faults(run, folder, plan)
+    rehearsed = documents.read(folder / documents.REHEARSAL, Rehearsed)
     verdict, reasons, warnings = judge(
         Evidence(
             run=run,
@@ -253,6 +255,7 @@ def _judged(run: Run, folder: Path, plan: Path | None) -> Result:
             contradictions=comparison.contradictions,
             measured=measured,
             faults=faults,
+            rehearsed=rehearsed,
         )
     )
     return Result(
@@ -279,6 +282,7 @@ def _judged(run: Run, folder: Path, plan: Path | None) -> Result:
         acknowledged_per_second=acknowledged_per_second(manifest),
         points=points(manifest.started_ms, manifest.acknowledged_per_second, measured),
         faults=faults,
+        rehearsal=rehearsed,
         started_ms=manifest.started_ms,
         finished_ms=manifest.finished_ms,
         read_until_ms=comparison.read_until_ms,

@@ -16,6 +16,7 @@ from headrace.mirror_test import (
     Kind,
     LoadManifest,
     Measured,
+    Rehearsed,
     Run,
     allowed_counts,
 )
@@ -48,6 +49,7 @@ class Evidence:
     measured: Measured | None
     """``None``: the probe gave no result."""
     faults: tuple[Fault, ...]
+    rehearsed: Rehearsed | None = None
 
 
 @dataclass(frozen=True)
@@ -201,6 +203,30 @@ def _recovery(evidence: Evidence) -> Iterator[Objection]:
             )
 
 
+def _rehearsal(evidence: Evidence) -> Iterator[Objection]:
+    budgets, rehearsed = evidence.run.test.spec.budgets, evidence.rehearsed
+    if rehearsed is None:
+        return
+    if rehearsed.error:
+        why = f"the fail-over was not rehearsed: {rehearsed.error}"
+        yield Objection(Verdict.INCONCLUSIVE, why)
+        return
+    most, again = budgets.reread_per_group, max(rehearsed.groups, key=lambda one: one.reread)
+    if again.reread:
+        over = sum(one.reread > most for one in rehearsed.groups)
+        yield Objection(
+            Verdict.FAILED if over else Verdict.PASSED,
+            f"{again.group} was delivered {again.reread:,} messages again after the fail-over "
+            f"(allowed: {most:,}; above that: {over} groups)",
+        )
+    if skipped := sum(one.skipped for one in rehearsed.groups):
+        yield Objection(
+            Verdict.FAILED if skipped > budgets.skipped else Verdict.PASSED,
+            f"{_messages(skipped)} on the target, and not delivered to groups that went on there "
+            f"after the fail-over (allowed: {budgets.skipped:,})",
+        )
+
+
 def _rate(evidence: Evidence) -> Iterator[Objection]:
     asked = evidence.run.test.spec.load.messages_per_second
     reached = acknowledged_per_second(evidence.manifest, evidence.run.first_topics)
@@ -222,6 +248,7 @@ RULES: tuple[Callable[[Evidence], Iterator[Objection]], ...] = (
     _load,
     _latency,
     _recovery,
+    _rehearsal,
     _rate,
 )
 

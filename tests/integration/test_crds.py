@@ -303,6 +303,16 @@ BAD = [
         "spec.chaos",
         "needs flowName: headrace breaks only flows of its own",
     ),
+    Bad(
+        mirror_test_of_another(rehearsal={"groups": 3}),
+        "spec.rehearsal",
+        "needs flowName: headrace fails over only flows of its own",
+    ),
+    Bad(
+        mirror_test(rehearsal={"groups": 3}, load={"durationSeconds": 0}),
+        "spec.rehearsal",
+        "needs a load that ends: the flow is failed over behind it",
+    ),
     Bad(mirror_test(chaos=[{"action": "KillDriver"}]), "spec.chaos[0]", EITHER),
     Bad(mirror_test(chaos=[HALF | AT_9_S]), "spec.chaos[0]", EITHER),
     Bad(

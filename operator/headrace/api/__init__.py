@@ -64,6 +64,7 @@ from headrace.api.mirror_test import (
     MirrorTest,
     MirrorTestSpec,
     Partitioning,
+    Rehearsal,
 )
 from headrace.api.mirror_test_status import (
     LatencyMs,
@@ -161,6 +162,7 @@ __all__ = [
     "Reason",
     "RecordFilter",
     "RecordHeader",
+    "Rehearsal",
     "ReplicationFlow",
     "ReplicationFlowSpec",
     "ReplicationFlowStatus",

@@ -21,6 +21,7 @@ from headrace.api.model import (
     Model,
     Name,
     Text,
+    Whole,
 )
 from headrace.api.pod import PodTemplate
 from headrace.api.spark import SparkSpec
@@ -94,6 +95,18 @@ class Budgets(Model):
     """Milliseconds that 99 % of the messages may take at most; absent: any."""
     recovery_seconds: Count | None = None
     """Seconds that the recovery from each step of chaos may take; absent: any."""
+    reread_per_group: Count = 0
+    """With rehearsal: records that each consumer group may be delivered again after the
+    fail-over."""
+    skipped: Count = 0
+    """With rehearsal: records that all consumer groups together may miss after the fail-over."""
+
+
+class Rehearsal(Model):
+    """A fail-over after the load, with consumers that go on at the target."""
+
+    groups: Annotated[Whole, Field(ge=1, le=100)] = 20
+    """Consumer groups, of one consumer each, that read and commit on the source during the load."""
 
 
 _NO_FLOW = "is required where there is no flowName"
@@ -101,6 +114,8 @@ _FLOW_HAS_CLUSTER = "must be left out beside flowName: the flow has it"
 _FLOW_HAS_POLICY = "must be left out beside flowName: the flow's policy has it"
 _NO_FLOW_TO_BREAK = "needs flowName: headrace breaks only flows of its own"
 _NO_SCHEDULE = "needs a load that ends: leave it out beside load.durationSeconds: 0"
+_NO_FLOW_TO_SWITCH = "needs flowName: headrace fails over only flows of its own"
+_NO_REHEARSAL_END = "needs a load that ends: the flow is failed over behind it"
 _A_PART = "needs load.messages to be a part of; beside durationSeconds use atSeconds"
 _NO_SHARE = "needs load.durationSeconds: a number of messages is shared out beforehand"
 _NO_END = "needs a load that ends: topics and partitions would be added without end"
@@ -134,6 +149,9 @@ class MirrorTestSpec(Model):
     topics before the first."""
     chaos: Annotated[tuple[ChaosStep, ...], Field(max_length=100)] = ()
     """Faults that are injected, in this order."""
+    rehearsal: Rehearsal | None = None
+    """Fail the flow over when the load has ended, let consumer groups go on at the target, and undo
+    it. headrace verify only."""
     schedule: Cron | None = None
     """Run repeatedly, at these times (cron); of runs that were missed, only the latest is made up
     for. The test's name then has 43 characters at most. Kubernetes only."""
@@ -193,6 +211,18 @@ class MirrorTestSpec(Model):
             _NO_FLOW_TO_BREAK,
             at="chaos",
             reason="FieldValueForbidden",
+        ),
+        Rule(
+            "!has(self.rehearsal) || has(self.flowName)",
+            _NO_FLOW_TO_SWITCH,
+            at="rehearsal",
+            reason="FieldValueForbidden",
+        ),
+        Rule(
+            "!has(self.rehearsal) || !has(self.load) || !has(self.load.durationSeconds)"
+            " || self.load.durationSeconds > 0",
+            _NO_REHEARSAL_END,
+            at="rehearsal",
         ),
         *(
             Rule(
@@ -266,6 +296,10 @@ class MirrorTestSpec(Model):
             yield from breaches_between(self.source, self.target)
         if self.schedule and self.load.is_endless:
             yield Breach(("schedule",), _NO_SCHEDULE)
+        if self.rehearsal and self.flow_name is None:
+            yield Breach(("rehearsal",), _NO_FLOW_TO_SWITCH)
+        if self.rehearsal and self.load.is_endless:
+            yield Breach(("rehearsal",), _NO_REHEARSAL_END)
         yield from self._chaos_breaches()
 
     def _chaos_breaches(self) -> Iterator[Breach]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from headrace.api import ChaosAction, ChaosStep
+from headrace.api import ChaosAction, ChaosStep, Rehearsal
 from headrace.chaos import (
     LOCAL_ACTIONS,
     ByAction,
@@ -22,6 +22,7 @@ from headrace.cli.arrivals import Arrivals
 from headrace.cli.broker_faults import BrokerFaults
 from headrace.cli.command_faults import CommandFaults
 from headrace.cli.load_faults import LoadFaults
+from headrace.cli.rehearsal import FailOver
 from headrace.cli.spark_job import Event, SparkJob
 from headrace.cli.verify_view import View
 from headrace.control import control
@@ -31,7 +32,8 @@ from headrace.mirror_test.sequence import Activity, RunState, StageState, advanc
 
 _DOCUMENTS = (
     *(documents.TEST, documents.FAULTS, documents.MANIFEST),
-    *(documents.MEASURED, documents.REPORT, documents.PAGE, documents.END_LOAD),
+    *(documents.MEASURED, documents.REHEARSAL, documents.REPORT),
+    *(documents.PAGE, documents.END_LOAD),
     *("probe.log", "produce.log", "verify.log"),
 )
 _TITLES = {
@@ -45,7 +47,13 @@ _SPARK_START_S = 60.0  # eight seconds on a quiet machine
 
 
 def run_test(
-    run: Run, steps: Sequence[ChaosStep], folder: Path, timeout_s: float, view: View
+    run: Run,
+    steps: Sequence[ChaosStep],
+    folder: Path,
+    timeout_s: float,
+    view: View,
+    *,
+    rehearsal: Rehearsal | None = None,
 ) -> Result:
     """Carry out a resolved test and return the result in ``report.json``.
 
@@ -59,7 +67,7 @@ def run_test(
     )
     with ExitStack() as ends:
         ends.callback(shutil.rmtree, folder / "scratch", ignore_errors=True)
-        stages = _Stages(run, steps, folder, timeout_s, view)
+        stages = _Stages(run, steps, folder, timeout_s, view, rehearsal=rehearsal)
         ends.callback(stages.end)
         shown = None
         while not (next_one := advance(stages.observe())).activity.is_end:
@@ -94,7 +102,14 @@ class _Stages:
     """Starts the stages and observes them: Spark jobs, and chaos in this process."""
 
     def __init__(
-        self, run: Run, steps: Sequence[ChaosStep], folder: Path, timeout_s: float, view: View
+        self,
+        run: Run,
+        steps: Sequence[ChaosStep],
+        folder: Path,
+        timeout_s: float,
+        view: View,
+        *,
+        rehearsal: Rehearsal | None,
     ) -> None:
         self._run, self._folder, self._view = run, folder, view
         self._has_chaos = bool(steps)
@@ -111,6 +126,7 @@ class _Stages:
             commands=CommandFaults(since),
         )
         self._chaos = Chaos(steps, ByAction(by_action), run.test.spec.settle_seconds)
+        self._rehearsal = FailOver(run, rehearsal) if rehearsal else None
         self._clock = LoadClock(run.test.spec.load)
         self._topics_s = max(timeout_s, run.test.spec.settle_seconds)
         self._jobs: dict[Stage, SparkJob] = {}
@@ -143,8 +159,11 @@ class _Stages:
         if stage is Stage.PRODUCE and not self._probe_is_ready:
             # A test goes on without its probe: only latency is then unknown.
             self._view.note(f"latency will not be measured: {self.last_words(Stage.PROBE)}")
+        if stage is Stage.PRODUCE and self._rehearsal:
+            self._rehearsal.start()
         if stage is Stage.VERIFY:
             self._jobs[Stage.PROBE].end()
+            self._fail_over()
             faults = Faults(faults=self._chaos.faults)
             documents.write(self._folder / documents.FAULTS, faults)
         self._started_s[stage] = time.monotonic()
@@ -167,9 +186,10 @@ class _Stages:
         return self._jobs[stage].last_words()
 
     def end(self) -> None:
-        """End what still runs, and undo what chaos has left."""
+        """End what still runs, and undo what chaos and a rehearsal have left."""
         for job in self._jobs.values():
             job.end()
+        self._end_rehearsal()
         self._brokers.restore()
         try:
             self._pauses.restore()
@@ -205,6 +225,18 @@ class _Stages:
         if fault := self._chaos.advance(progress, time.monotonic()):
             self._view.fault(fault)
         self._view.progress(progress)
+        if self._rehearsal:
+            self._rehearsal.progress(progress.percent)
+
+    def _fail_over(self) -> None:
+        if self._rehearsal:
+            self._view.stage("Failing over, and reading on at the target")
+            documents.write(self._folder / documents.REHEARSAL, self._rehearsal.fail_over())
+            self._end_rehearsal()
+
+    def _end_rehearsal(self) -> None:
+        if self._rehearsal and (why := self._rehearsal.end()):
+            self._view.note(f"the flow is still failed over: {why}")
 
     def _end_chaos(self) -> None:
         """The load has ended: no further step comes due."""

@@ -30,6 +30,13 @@ def summary(result: Result, page: Path) -> str:
                 f"  {fault.step.action} at {fault.percent:.0f} %: {what} after "
                 f"{fault.recovery_seconds:.1f} s"
             )
+    if result.rehearsal and result.rehearsal.seconds is not None:
+        groups = result.rehearsal.groups
+        lines.append(
+            f"  fail-over in {result.rehearsal.seconds:.1f} s: {len(groups)} groups went on at the "
+            f"target, {sum(one.reread for one in groups):,} messages delivered again, "
+            f"{sum(one.skipped for one in groups):,} skipped"
+        )
     lines += [f"  note: {warning}" for warning in result.warnings]
     lines.append(f"  report: {page}")
     return "\n".join(lines)

@@ -141,7 +141,8 @@ def _verify(
         )
     folder = report or Path("headrace-reports") / test.metadata.name / run.name
     with View(run) as view:
-        result = run_test(run, test.spec.chaos, folder, timeout_s, view)
+        spec = test.spec  # the resolved one has nothing that is about the flow
+        result = run_test(run, spec.chaos, folder, timeout_s, view, rehearsal=spec.rehearsal)
     click.echo(summary(result, folder / "report.html"))
     return result
 

@@ -4,9 +4,10 @@
 ``resolve`` fills in what a test takes from its flow, ``windows`` cuts a load without end. The
 documents:
 ``run`` is the input of every job, ``manifest`` what the source acknowledged, ``measured`` what the
-probe measured, ``faults`` the plan of chaos and its outcome, ``result`` the verdict (``summary``
-and ``bounded`` help to make it). They travel as files of a folder (``documents``) or as records of
-the journal (``journal_keys``); ``load`` follows the load there.
+probe measured, ``faults`` the plan of chaos and its outcome, ``rehearsed`` that of a fail-over,
+``result`` the verdict (``summary`` and ``bounded`` help to make it). They travel as files of a
+folder (``documents``) or as records of the journal (``journal_keys``); ``load`` follows the load
+there.
 """
 
 from headrace.mirror_test.bounded import bounded
@@ -21,6 +22,7 @@ from headrace.mirror_test.manifest import (
     Stream,
 )
 from headrace.mirror_test.measured import Measured, Second, quantile, two_digits
+from headrace.mirror_test.rehearsed import Rehearsed, RehearsedGroup, count_group
 from headrace.mirror_test.resolve import resolve
 from headrace.mirror_test.result import (
     MAX_EXAMPLES,
@@ -71,6 +73,8 @@ __all__ = [
     "Phase",
     "Place",
     "Point",
+    "Rehearsed",
+    "RehearsedGroup",
     "Result",
     "Run",
     "Second",
@@ -80,6 +84,7 @@ __all__ = [
     "allowed_counts",
     "bounded",
     "build_plan",
+    "count_group",
     "deadline_s",
     "latency",
     "local_slots",

@@ -33,6 +33,7 @@ def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
                     "target_topic": _template(test, flow),
                     "budgets": budgets,
                     # The others are about the flow, which the jobs need not know.
+                    "rehearsal": None,
                     "chaos": tuple(step for step in spec.chaos if step.action.is_of_load),
                 }
             ),

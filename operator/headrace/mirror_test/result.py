@@ -11,6 +11,7 @@ from pydantic import Field
 
 from headrace.api import Budgets, LatencyMs, MirrorTest, MirrorTestCounts, Model, Verdict
 from headrace.mirror_test.faults import Fault
+from headrace.mirror_test.rehearsed import Rehearsed
 
 MAX_EXAMPLES = 10
 """Of each class."""
@@ -202,6 +203,8 @@ class Result(Model):
     """Rate of the whole load, from its first message to its last acknowledgement."""
     points: Annotated[tuple[Point, ...], Field(max_length=MAX_POINTS)] = ()
     faults: tuple[Fault, ...] = ()
+    rehearsal: Rehearsed | None = None
+    """Absent: the test asks for none."""
     started_ms: int | None = None
     """First message, in ms since 1970."""
     finished_ms: int | None = None

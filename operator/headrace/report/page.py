@@ -105,6 +105,11 @@ def _allowed(result: Result) -> list[tuple[str, str]]:
         found.append(("Latency", f"99 % within {budgets.latency_p99_ms:,} ms"))
     if budgets.recovery_seconds is not None:
         found.append(("Recovery", f"within {budgets.recovery_seconds:,} s of each fault"))
+    if result.rehearsal is not None:
+        again, skipped = budgets.reread_per_group, budgets.skipped
+        found.append(
+            ("Fail-over", f"delivered again {again:,} a group, skipped {skipped:,} by all groups")
+        )
     return found
 
 

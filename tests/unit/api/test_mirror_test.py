@@ -250,6 +250,18 @@ def test_what_names_no_topic(say: Say, template: str) -> None:
             ["spec.budgets.latencyP99: unknown field; did you mean spec.budgets.latencyP99Ms?"],
         ),
         (
+            mirror_test(rehearsal={"groups": 101}),
+            ["spec.rehearsal.groups: got 101, must be at most 100"],
+        ),
+        (
+            mirror_test_of_another(rehearsal={}),
+            ["spec.rehearsal: needs flowName: headrace fails over only flows of its own"],
+        ),
+        (
+            mirror_test(rehearsal={}, load={"durationSeconds": 0}),
+            ["spec.rehearsal: needs a load that ends: the flow is failed over behind it"],
+        ),
+        (
             mirror_test(schedule="hourly"),
             ['spec.schedule: got "hourly", must be a cron schedule of five fields, like 0 * * * *'],
         ),

@@ -7,12 +7,20 @@ from typing import Any
 import pytest
 from support.manifests import mirror_test_of_another
 
-from headrace.api import ChaosAction, ChaosStep, MirrorTest, Verdict
+from headrace.api import ChaosAction, ChaosStep, MirrorTest, Rehearsal, Verdict
 from headrace.api.labels import FLOW_LABEL
 from headrace.cli import mirror_test
 from headrace.control import control
 from headrace.errors import GaveUp, InvalidSpec
-from headrace.mirror_test import Fault, Faults, LoadProgress, Result, Run, documents
+from headrace.mirror_test import (
+    Fault,
+    Faults,
+    LoadProgress,
+    Rehearsed,
+    Result,
+    Run,
+    documents,
+)
 from headrace.mirror_test.stages import Stage
 
 TEST = MirrorTest.model_validate(mirror_test_of_another("nightly", load={"messages": 100}))
@@ -203,3 +211,41 @@ def test_a_flow_that_is_still_paused_in_the_end_is_resumed(folder: Folder, is_go
     assert folder.states == ["Paused", "Running"]
     note = "note: the flow is still paused: flow orders is not running here"
     assert (note in view.lines) is is_gone
+
+
+def test_a_fail_over_is_rehearsed_between_the_load_and_the_comparison(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    class FailOver:
+        def __init__(self, run: Run, asked: Rehearsal) -> None:
+            done.append(f"{asked.groups} groups")
+
+        def start(self) -> None:
+            assert Stage.PRODUCE not in folder.started
+            done.append("reads")
+
+        def progress(self, percent: float) -> None:
+            done.append(f"at {percent:.0f} %")
+
+        def fail_over(self) -> Rehearsed:
+            assert not folder.jobs[Stage.PRODUCE].running
+            assert Stage.VERIFY not in folder.started
+            done.append("failed over")
+            return Rehearsed(error="refused")
+
+        def end(self) -> str:
+            done.append("undone")
+            return "away"
+
+    monkeypatch.setattr(mirror_test, "FailOver", FailOver)
+    view: Any = View()
+    run, asked = Run(name="r1", test=OF_FLOW), Rehearsal(groups=3)
+    mirror_test.run_test(run, (), folder.path, 60, view, rehearsal=asked)
+    assert list(dict.fromkeys(done)) == [
+        *("3 groups", "reads", "at 40 %", "at 60 %", "at 100 %", "failed over", "undone")
+    ]
+    assert "note: the flow is still failed over: away" in view.lines
+    found = Rehearsed.model_validate_json((folder.path / documents.REHEARSAL).read_text())
+    assert found.error == "refused"

@@ -527,6 +527,12 @@ def test_faults_of_one_machine_are_refused_in_a_cluster(fault: dict[str, Any]) -
     assert "which only `headrace verify` makes" in message(step)
 
 
+def test_a_fail_over_is_rehearsed_on_one_machine_only() -> None:
+    step = decide(of_a_flow(rehearsal={}), flow=flow("True"))
+    assert (reason(step), reason(step, "Stalled"), step.start) == ("NotBuilt", "NotBuilt", None)
+    assert "spec.rehearsal is built for `headrace verify` only" in message(step)
+
+
 def test_the_plan_says_which_steps_a_run_began_with() -> None:
     steps = breaking().spec.chaos
     run = TestRun(breaking(), Images("spark"), steps)

@@ -1,6 +1,7 @@
 """The page of a result, as a reader finds it."""
 
 import re
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -9,6 +10,7 @@ import yaml
 
 from headrace.api import ChaosAction, ChaosStep, MirrorTest, Verdict
 from headrace.api.labels import FLOW_LABEL
+from headrace.cli.summary import summary
 from headrace.mirror_test import (
     MAX_EXAMPLES,
     MAX_POINTS,
@@ -23,6 +25,8 @@ from headrace.mirror_test import (
     Phase,
     Place,
     Point,
+    Rehearsed,
+    RehearsedGroup,
     Result,
     Share,
     bounded,
@@ -231,6 +235,17 @@ def test_a_result_without_a_comparison_still_has_a_page() -> None:
     html = page(nothing)
     assert "Inconclusive there is no manifest" in text_of(html)
     assert "<svg" not in html
+
+
+def test_a_rehearsed_fail_over_has_its_groups() -> None:
+    group = RehearsedGroup(group="rehearsal-7", committed=1_200, reread=3, skipped=0)
+    found = result(rehearsal=Rehearsed(groups=(group,), seconds=5.25))
+    text = text_of(page(found))
+    assert "rehearsal-7 1,200 3 0" in text
+    assert "Fail-over delivered again 0 a group, skipped 0 by all groups" in text
+    assert (
+        "fail-over in 5.2 s: 1 groups went on at the target, 3 messages delivered again, 0 skipped"
+    ) in summary(found, Path("report.html"))
 
 
 def test_a_fault_that_was_not_done_says_why() -> None:

@@ -7,7 +7,16 @@ import pytest
 from support.manifests import mirror_test_of_another
 
 from headrace.api import ChaosAction, ChaosStep, MirrorTest, Verdict
-from headrace.mirror_test import Counts, Example, Fault, Kind, Measured, Run
+from headrace.mirror_test import (
+    Counts,
+    Example,
+    Fault,
+    Kind,
+    Measured,
+    Rehearsed,
+    RehearsedGroup,
+    Run,
+)
 from headrace.mirror_test.manifest import LoadedTopic, LoadManifest, PartitionSummary, Stream
 from headrace_spark.verdict import Evidence, judge
 
@@ -228,3 +237,40 @@ def test_a_low_rate_is_told_from_the_one_asked_for() -> None:
     slow = manifest().model_copy(update={"finished_ms": 531_915})  # 1.88 messages a second
     evidence = replace(GOOD, manifest=slow, run=run(load={"messagesPerSecond": 2}))
     assert "reached 1.88 messages/s a topic, not the 2 asked for" in judge(evidence)[2][0]
+
+
+def rehearsed(reread: int, skipped: int) -> Rehearsed:
+    """By the second of two groups."""
+    groups = [(0, 0), (reread, skipped)]
+    return Rehearsed(
+        groups=tuple(
+            RehearsedGroup(group=f"g-{n}", committed=9, reread=again, skipped=never)
+            for n, (again, never) in enumerate(groups)
+        ),
+        seconds=5.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("budgets", "found", "verdict"),
+    [
+        ({}, rehearsed(0, 0), Verdict.PASSED),
+        ({}, rehearsed(1, 0), Verdict.FAILED),
+        ({"rereadPerGroup": 1}, rehearsed(1, 0), Verdict.PASSED),
+        ({}, rehearsed(0, 1), Verdict.FAILED),
+        ({"skipped": 1}, rehearsed(0, 1), Verdict.PASSED),
+        ({"rereadPerGroup": 9}, rehearsed(0, 1), Verdict.FAILED),
+        ({}, Rehearsed(error="consumers of billing still run at east"), Verdict.INCONCLUSIVE),
+    ],
+)
+def test_a_rehearsed_fail_over_has_budgets(
+    budgets: dict[str, int], found: Rehearsed, verdict: Verdict
+) -> None:
+    evidence = replace(GOOD, run=run(budgets=budgets), rehearsed=found)
+    given, reasons, warnings = judge(evidence)
+    assert given is verdict
+    if found.error:
+        assert reasons == (f"the fail-over was not rehearsed: {found.error}",)
+    said = " ".join((*reasons, *warnings))
+    assert ("g-1 was delivered 1 messages again" in said) == any(g.reread for g in found.groups)
+    assert ("not delivered to groups" in said) == any(g.skipped for g in found.groups)

@@ -33,6 +33,10 @@ _MAY_NOT_BREAK = (
     "the values of its chart (`headrace operator --chaos-role`), or leave spec.chaos out"
 )
 
+_NO_REHEARSAL = (
+    "spec.rehearsal is built for `headrace verify` only, on the machine that runs the flow: "
+    "leave it out"
+)
 _ONE_MACHINE = (
     "spec.chaos asks for faults of brokers or for commands, which only `headrace verify` makes, on "
     "its own machine: leave these steps out"
@@ -65,6 +69,8 @@ def has_begun(test: MirrorTest) -> bool:
 def _obstacle(facts: RunFacts) -> StageDecision | None:
     if has_begun(facts.test):
         return None
+    if facts.test.spec.rehearsal:
+        return _waiting(facts, Reason.NOT_BUILT, _NO_REHEARSAL, stalled=True)
     if any(step.action.is_of_machine for step in facts.test.spec.chaos):
         return _waiting(facts, Reason.NOT_BUILT, _ONE_MACHINE, stalled=True)
     if facts.breaks and not facts.may_break:

@@ -1,0 +1,115 @@
+"""A fail-over that a mirror test rehearses, with real consumers, on a flow that copies a load."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.flows import FlowRun, manifest, spec
+from support.records import Load, count, make_topic, unique
+from support.rehearsal import flow
+
+from headrace.api import MirrorTest, Rehearsal
+from headrace.api.labels import FLOW_LABEL
+from headrace.cli.rehearsal import FailOver
+from headrace.mirror_test import Rehearsed, Result, Run
+from headrace.sandbox import Cluster
+
+WaitUntil = Callable[..., Any]
+
+
+def of_flow(name: str, source: Cluster, target: Cluster, topic: str) -> Run:
+    """As ``headrace verify`` resolves it."""
+    document = {
+        "metadata": {"name": name, "annotations": {FLOW_LABEL: name}},
+        "spec": {
+            "source": {"alias": source.name, "bootstrapServers": source.bootstrap_servers},
+            "target": {"alias": target.name, "bootstrapServers": target.bootstrap_servers},
+            "targetTopic": "{topic}",
+            "load": {"names": [topic]},
+        },
+    }
+    return Run(name=unique("r")[:20], test=MirrorTest.model_validate(document))
+
+
+def test_groups_go_on_at_the_target_and_what_they_read_is_counted(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    name = unique("rehearsed")
+    topic = make_topic(spec(east), name, 2)
+    copies = flow(name, east, west, topic)
+    copies["spec"]["groups"] = {"include": ["headrace-rehearsal-.*"]}
+    with FlowRun(tmp_path, [copies]) as run:
+        wait_until(run.ready, within_s=30)
+        fail_over = FailOver(of_flow(name, east, west, topic), Rehearsal(groups=5))
+        fail_over.start()
+        with Load(spec(east), topic, 2, 500, stamped_now=True):
+            for percent in (0, 25, 50, 75):
+                fail_over.progress(percent)
+                seen = count(spec(west), topic)
+                wait_until(lambda: count(spec(west), topic), within_s=60, until=(seen + 300).__lt__)
+        found = fail_over.fail_over()
+        assert found.error is None
+        assert [(one.reread, one.skipped) for one in found.groups] == [(0, 0)] * 5
+        read = [one.committed for one in found.groups]
+        assert read[0] == 0
+        assert read == sorted(set(read)), "each stops later than the one before"
+        assert fail_over.end() is None
+        wait_until(run.ready, within_s=60)  # it copies on
+
+
+def test_a_fail_over_that_is_refused_is_no_rehearsal(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    name = unique("unfollowed")
+    topic = make_topic(spec(east), name, 1)
+    with FlowRun(tmp_path, [flow(name, east, west, topic)]) as run:  # its groups are others
+        wait_until(run.ready, within_s=30)
+        fail_over = FailOver(of_flow(name, east, west, topic), Rehearsal(groups=1))
+        fail_over.start()
+        found = fail_over.fail_over()
+        assert "its spec.groups has to match it" in (found.error or "")
+        assert fail_over.end() is None
+        wait_until(run.ready, within_s=60)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1500)
+def test_a_mirror_test_rehearses_a_fail_over(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    """The whole of ``headrace verify``."""
+    name = unique("rehearsal")
+    test = {
+        "apiVersion": "headrace.dev/v1alpha1",
+        "kind": "MirrorTest",
+        "metadata": {"name": name},
+        "spec": {
+            "flowName": name,
+            "load": {"topics": 2, "partitions": 3, "messages": 20_000, "messagesPerSecond": 1_000},
+            "rehearsal": {"groups": 20},
+            "settleSeconds": 60,
+        },
+    }
+    file, report = tmp_path / "test.yaml", tmp_path / "report"
+    file.write_text(yaml.safe_dump(test))
+    with FlowRun(tmp_path, [manifest(name, east, west, f"{name}-.*")]) as run:
+        wait_until(run.ready, within_s=30)
+        ended = subprocess.run(
+            [sys.executable, "-m", "headrace", "verify", str(file), "--report", str(report)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert run.ready()
+    assert "20 groups went on at the target, 0 messages delivered again, 0 skipped" in ended.stdout
+    found = Result.model_validate_json((report / "report.json").read_text()).rehearsal
+    assert found is not None
+    assert found == Rehearsed.model_validate_json((report / "rehearsal.json").read_text())
+    assert len(found.groups) == 20
+    assert 0 < found.groups[10].committed < found.groups[19].committed
+    assert "Fail-over, rehearsed" in (report / "report.html").read_text()
