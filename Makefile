@@ -17,7 +17,7 @@ SCRATCH := $(VENV)/scratch
 # Targets are steps of one small machine's work, and their output is read by people: never two at once.
 .NOTPARALLEL:
 .PHONY: help demo demo-k8s test test-long check e2e cluster-up cluster-down cluster-status bench bench-assign \
-  bench-mirror bench-operator bench-verify soak lint docs format generate lock wheel images images-test push sbom clean preflight
+  bench-failover bench-mirror bench-operator bench-verify soak lint docs format generate lock wheel images images-test push sbom clean preflight
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,11 @@ bench-mirror: $(INSTALLED)  ## headrace beside MirrorMaker 2, on the same broker
 MESSAGES := 1000000
 bench-verify: $(INSTALLED)  ## a mirror test's load and comparison, beside a job that only reads and counts
 	@$(IN_TESTS) bench.verify --messages $(MESSAGES)
+
+# A quarter of a minute each: make bench-failover SWITCHES=10
+SWITCHES := 100
+bench-failover: $(INSTALLED)  ## fail-overs of one sandbox: what 20 groups read again or skip, how long one takes
+	@$(IN_TESTS) bench.failover --switches $(SWITCHES)
 
 # Another one: make soak MINUTES=2 SEED=7
 MINUTES := 10

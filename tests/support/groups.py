@@ -61,7 +61,8 @@ def positions(cluster: Cluster, topic: str, partition: int = 0) -> list[tuple[in
 
 def committed(cluster: Cluster, group: str) -> dict[int, tuple[int, str]]:
     """Offset and metadata, by partition (of a group of one topic)."""
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    # Quiet: without a line for each client that is closed.
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 5})
     asked = [ConsumerGroupTopicPartitions(group)]
     found = admin.list_consumer_group_offsets(asked)[group].result(20)
     return {at.partition: (at.offset, at.metadata or "") for at in found.topic_partitions}
