@@ -43,7 +43,7 @@ def test_groups_go_on_at_the_target_and_what_they_read_is_counted(
     copies = flow(name, east, west, topic)
     copies["spec"]["groups"] = {"include": ["headrace-rehearsal-.*"]}
     with FlowRun(tmp_path, [copies]) as run:
-        wait_until(run.ready, within_s=30)
+        wait_until(run.ready, within_s=60)
         fail_over = FailOver(of_flow(name, east, west, topic), Rehearsal(groups=5))
         fail_over.start()
         with Load(spec(east), topic, 2, 500, stamped_now=True):
@@ -67,7 +67,7 @@ def test_a_fail_over_that_is_refused_is_no_rehearsal(
     name = unique("unfollowed")
     topic = make_topic(spec(east), name, 1)
     with FlowRun(tmp_path, [flow(name, east, west, topic)]) as run:  # its groups are others
-        wait_until(run.ready, within_s=30)
+        wait_until(run.ready, within_s=60)
         fail_over = FailOver(of_flow(name, east, west, topic), Rehearsal(groups=1))
         fail_over.start()
         found = fail_over.fail_over()
@@ -97,7 +97,7 @@ def test_a_mirror_test_rehearses_a_fail_over(
     file, report = tmp_path / "test.yaml", tmp_path / "report"
     file.write_text(yaml.safe_dump(test))
     with FlowRun(tmp_path, [manifest(name, east, west, f"{name}-.*")]) as run:
-        wait_until(run.ready, within_s=30)
+        wait_until(run.ready, within_s=60)
         ended = subprocess.run(
             [sys.executable, "-m", "headrace", "verify", str(file), "--report", str(report)],
             capture_output=True,
@@ -105,7 +105,7 @@ def test_a_mirror_test_rehearses_a_fail_over(
             check=False,
         )
         assert ended.returncode == 0, ended.stderr
-        assert run.ready()
+        wait_until(run.ready, within_s=60)
     assert "20 groups went on at the target, 0 messages delivered again, 0 skipped" in ended.stdout
     found = Result.model_validate_json((report / "report.json").read_text()).rehearsal
     assert found is not None
