@@ -47,4 +47,4 @@ def test_all_drivers_of_a_flow_together_read_no_faster_than_its_bandwidth(
         run.write(run.file, [flow])
         run.process.send_signal(signal.SIGHUP)
         wait_until(lambda: arrived(spec(west), copy), within_s=60, until=lambda n: n == RECORDS)
-        assert run.ready()
+        wait_until(run.ready, within_s=60)

@@ -60,11 +60,13 @@ def test_of_two_runs_that_copy_one_topic_one_gives_way_and_both_are_named(
             within_s=120,
             until=lambda n: n > seen + 40 * PER_SECOND,
         )
-        message, _ = contested()
+        message, _ = wait_until(
+            contested, within_s=60, until=lambda said: "not copied by" in said[0]
+        )
         assert f"{topic}/" in message
         assert any(f"default/{name}-source-task-" in message for name in names)
-        assert one.ready()
-        assert other.ready()
+        wait_until(one.ready, within_s=60)
+        wait_until(other.ready, within_s=60)
         had = owners(west, set(names))
         print({f"{name}-{number}": len(flows) for (name, number), flows in had.items()})
     assert had.pop(("heartbeats", 0))

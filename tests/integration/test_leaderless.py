@@ -97,7 +97,7 @@ def test_it_delays_no_other_of_its_task(
             [unit] = run.units() or [{}]
             return str(unit.get("lastError", ""))
 
-        assert f"{copy}-1" in wait_until(error, within_s=60)
+        wait_until(error, within_s=60, until=lambda found: f"{copy}-1" in found)
         target.broker(3).start()
         wait_until(lambda: end(1), within_s=90, until=lambda found: found >= 1500)
         wait_until(error, within_s=60, until=lambda found: not found)

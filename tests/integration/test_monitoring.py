@@ -122,6 +122,7 @@ def watched(
         load = Load(spec(east), topic, PARTITIONS, per_second=200, stamped_now=True)
         running.enter_context(load)
         resources.kubectl("wait", "--for=condition=Ready", f"rflow/{name}", "--timeout=120s")
+        pods = wait_until(kubelet.pods, within_s=LONG_S, until=lambda found: len(found) == 2)
         labels = {"namespace": resources.namespace, "headrace_dev_flow": name}
         jobs = {
             "kafka/headrace-operator": [
@@ -129,7 +130,7 @@ def watched(
             ],
             "kafka/headrace-drivers": [
                 {"targets": [f"{pod.ip}:8080"], "labels": {**labels, "pod": pod.name}}
-                for pod in kubelet.pods()
+                for pod in pods
             ],
         }
         on = ("podMonitor.enabled=true", "prometheusRule.enabled=true")

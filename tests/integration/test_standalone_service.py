@@ -68,7 +68,11 @@ def test_metrics_and_three_edits_under_load(
     produce(spec(east), late, numbered(100, 4))
     name = unique("service")
     commit(east, f"{name}-readers", orders, {0: 0})
-    fields: dict[str, Any] = {"tasks": {"max": 2}, "discovery": {"topicsSeconds": 1}}
+    fields: dict[str, Any] = {
+        "tasks": {"max": 2},
+        "discovery": {"topicsSeconds": 1},
+        "drivers": {"leaseSeconds": 20},
+    }
     flow = manifest(name, east, west, orders, **fields)
     options = ("--drivers=2", "--metrics-port=0", "--log-format=json")
     with FlowRun(tmp_path, [flow], *options) as run:

@@ -37,8 +37,14 @@ def test_a_killed_driver_s_tasks_are_taken_over(  # noqa: PLR0917 - fixtures
                 scene.settle(3)
                 time.sleep(2)  # what was silent before does not count
                 tasks = scene.tasks()
-                before = wait_until(scene.run.units, within_s=60)
-                assert all(len(unit["standbys"]) == standbys for unit in before)
+                before = wait_until(
+                    scene.run.units,
+                    within_s=60,
+                    until=lambda units: (
+                        {len(unit["standbys"]) for unit in units} == {standbys}
+                        and len(units) >= PARTITIONS
+                    ),
+                )
                 victim = min(unit["driverName"] for unit in before)
                 lost = {unit["name"] for unit in before if unit["driverName"] == victim}
                 began = time.monotonic()
