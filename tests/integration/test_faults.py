@@ -9,7 +9,7 @@ import pytest
 from support.flows import spec
 from support.proxy import Proxy
 from support.records import count
-from support.scenes import Scene, WaitUntil, flow_under_load
+from support.scenes import PARTITIONS, Scene, WaitUntil, flow_under_load
 
 from headrace.cli.main import main
 from headrace.errors import InvalidSpec
@@ -92,7 +92,8 @@ def message_of(scene: Scene, type: str) -> str:
 def test_a_plug_in_that_gives_no_good_answer_changes_nothing_and_is_named(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil, mood: Path
 ) -> None:
-    with flow_under_load(east, west, tmp_path, wait_until, tasks={"assignor": "moody"}) as scene:
+    more = {"tasks": {"assignor": "moody"}, "drivers": {"leaseSeconds": 20}}
+    with flow_under_load(east, west, tmp_path, wait_until, **more) as scene:
         before = scene.settle(2)
         for how, sentence in {
             "raises": "assignor moody raised KeyError: 'nothing fits'",
@@ -110,7 +111,8 @@ def test_a_plug_in_that_gives_no_good_answer_changes_nothing_and_is_named(
             )
             assert message.endswith("; the assignment in force stays")
             wait_until(scene.run.ready, within_s=60)
-            assert wait_until(scene.holders, within_s=60) == before
+            held = wait_until(scene.holders, within_s=60, until=lambda on: len(on) == PARTITIONS)
+            assert held == before
 
         # What loses its driver meanwhile waits, and the flow says so.
         victim = min(before.values())

@@ -66,7 +66,7 @@ def test_drivers_say_what_they_copied_and_the_operator_how_the_flow_is(
     source, name = start_cluster("source"), unique("metrics")
     topic = make_topic(spec(source), name, PARTITIONS)
     records = numbered(RECORDS, PARTITIONS)
-    produce(spec(source), topic, records)
+    produce(spec(source), topic, records, {"linger.ms": "1000"})  # none is joined: a batch each
     written = sum(len(record.key or b"") + len(record.value or b"") for record in records)
     flow = {"namespace": resources.namespace, "flow": name}
     copying = {**flow, "type": "SourceTask"}
@@ -147,12 +147,10 @@ def test_a_verdict_is_told_until_its_test_is_deleted(
         ' "latencyMs": {"p50": 5, "p99": 40, "p999": 60, "max": 70},'
         ' "completionTime": "2026-11-21T12:00:00Z"}}'
     )
+    resources.apply(test)  # an operator that runs would begin it, and write its status beside us
+    resources.kubectl("patch", "mtest/once", "--subresource=status", "--type=merge", "-p", status)
     with running_operator(api_server, resources.namespace, tmp_path) as operator:
         wait_until(lambda: "leads" in operator.log, within_s=LONG_S)
-        resources.apply(test)
-        resources.kubectl(
-            "patch", "mtest/once", "--subresource=status", "--type=merge", "-p", status
-        )
         named = {"namespace": resources.namespace, "test": "once"}
 
         def verdict() -> list[float]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from cluster.api_server import ApiServer, OwnApiServer
+from cluster.kubectl import KubectlError
 from cluster.kubelet import Kubelet
 from support.flows import manifest, spec
 from support.operators import Operator, Resources, give_rights, running_operator
@@ -131,18 +132,21 @@ def test_kubectl_apply_carries_records_and_says_so(
         namespace=namespace,
     )
     limits = {"limits": {"cpu": "1", "memory": "1Gi"}}
-    with under_load(drivers={"replicas": 2, "resources": limits}) as scene:
+    with under_load(drivers={**PATIENT, "replicas": 2, "resources": limits}) as scene:
         flow = f"rflow/{scene.flow}"
         scene.resources.kubectl("wait", "--for=condition=Ready", flow, "--timeout=120s")
-        row = scene.resources.kubectl("get", flow, "--no-headers").split()
-        assert row[:5] == [scene.flow, "True", "Running", str(PARTITIONS), str(PARTITIONS)]
-        assert "Running" in scene.resources.kubectl("get", "rtask", "--no-headers")
-        status = scene.resources.flow(scene.flow)["status"]
-        assert (status["topics"], status["partitions"], status["readyReplicas"]) == (
-            1,
-            PARTITIONS,
-            2,
+        wait_until(
+            lambda: scene.resources.kubectl("get", flow, "--no-headers").split()[:5],
+            within_s=LONG_S,
+            until=partial(eq, [scene.flow, "True", "Running", str(PARTITIONS), str(PARTITIONS)]),
         )
+        assert "Running" in scene.resources.kubectl("get", "rtask", "--no-headers")
+
+        def figures() -> tuple[Any, ...]:
+            status = scene.resources.flow(scene.flow)["status"]
+            return status["topics"], status["partitions"], status.get("readyReplicas")
+
+        wait_until(figures, within_s=LONG_S, until=partial(eq, (1, PARTITIONS, 2)))
         follow_how_to_log(scene, wait_until)
 
 
@@ -208,7 +212,7 @@ def test_a_frozen_driver_loses_its_tasks_though_no_child_can_be_applied_and_gets
     with under_load() as scene:
         holders = scene.holders()
         victim = holders[min(holders)]
-        with failing_webhook(scene.resources):
+        with failing_webhook(scene.resources, wait_until):
             rolled = {"podTemplate": {"metadata": {"annotations": {"look": "new"}}}}
             scene.patch(drivers=rolled)
             message = wait_until(
@@ -225,7 +229,7 @@ def test_a_frozen_driver_loses_its_tasks_though_no_child_can_be_applied_and_gets
 
 
 @contextmanager
-def failing_webhook(resources: Resources) -> Iterator[None]:
+def failing_webhook(resources: Resources, wait_until: Wait) -> Iterator[None]:
     """Nobody answers it, so that no Deployment of the namespace can be written."""
     name = unique("guard")
     namespace = {"kubernetes.io/metadata.name": resources.namespace}
@@ -253,7 +257,17 @@ def failing_webhook(resources: Resources) -> Iterator[None]:
             ],
         }
     )
+
+    def refused() -> bool:  # the API server takes a moment to know it
+        asked = ("annotate", "deployments", "--all", "--overwrite", "look=in-vain")
+        try:
+            resources.kubectl(*asked, "--dry-run=server")
+        except KubectlError as error:
+            return "failed calling webhook" in str(error)
+        return False
+
     try:
+        wait_until(refused, within_s=LONG_S)
         yield
     finally:
         resources.kubectl("delete", "validatingwebhookconfiguration", name)
@@ -273,7 +287,7 @@ def test_drivers_that_join_get_tasks_and_those_that_leave_hand_theirs_over(
 def test_a_roll_out_moves_each_task_once(
     under_load: Begin, wait_until: Wait, by_kubectl: bool
 ) -> None:
-    with under_load() as scene:
+    with under_load(drivers=PATIENT) as scene:
         before, epochs = scene.holders(), scene.epochs()
         if by_kubectl:
             scene.resources.kubectl("rollout", "restart", f"deployment/{scene.flow}-driver")
@@ -371,7 +385,7 @@ def test_a_flow_deleted_and_made_again_at_once_becomes_ready(
 def test_two_operators_that_both_lead_lose_nothing(
     under_load: Begin, api_server: ApiServer, tmp_path: Path, wait_until: Wait
 ) -> None:
-    with under_load() as scene:
+    with under_load(drivers=PATIENT) as scene:
         resources, epochs = scene.resources, scene.epochs()
         with running_operator(
             api_server, resources.namespace, tmp_path, "operator-2", lease="another"

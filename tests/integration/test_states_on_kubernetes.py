@@ -73,8 +73,9 @@ def test_running_paused_stopped_and_on(
         )
 
     produce(spec(east), topic, numbered(200, 2))
+    one_driver = {"replicas": 1, "leaseSeconds": 60}  # which is not lost on a busy machine
     resources.apply(
-        manifest(name, east, west, topic, heartbeats={"enabled": False}, drivers={"replicas": 1})
+        manifest(name, east, west, topic, heartbeats={"enabled": False}, drivers=one_driver)
     )
     wait_until(lambda: arrived(spec(west), copy), within_s=LONG_S, until=partial(eq, 200))
     says("Running")
@@ -120,7 +121,7 @@ def test_running_paused_stopped_and_on(
 
     turn("Stopped")
     says("Stopped")
-    assert kubelet.pods() == []
+    wait_until(kubelet.pods, within_s=LONG_S, until=lambda left: not left)
     assert resources.get("deployment", f"{name}-driver")["spec"]["replicas"] == 0
     assert not any(t.get("status", {}).get("driverName") for t in resources.tasks(name).values())
     # Nothing was copied since it paused.
