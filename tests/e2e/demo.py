@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.find import real_cluster
-from cluster.kubectl import KubectlError
+from cluster.kubectl import Kubectl, KubectlError
 from cluster.real import Cluster
 from e2e.stage import (
     OPERATOR,
@@ -98,18 +98,24 @@ def _in_words(status: Any) -> str:
 
 
 def _say_what_next(cluster: Cluster, console: Console) -> None:
-    lease = cluster.get("-n", OPERATORS, "lease", OPERATOR)
+    lines = (f"  {command}" for command in next_commands(cluster))
+    console.print("All of it is up still. Next:", *lines, sep="\n", soft_wrap=True)
+
+
+def next_commands(
+    cluster: Kubectl, namespace: str = NAMESPACE, operators: str = OPERATORS
+) -> tuple[str, ...]:
+    """For a shell in the clone, in which neither kubectl nor headrace need be on PATH."""
+    lease = cluster.get("-n", operators, "lease", OPERATOR)
     leader = lease["spec"]["holderIdentity"]
     kubectl = "kubectl" if shutil.which("kubectl") else cluster.own_kubectl
     headrace = Path(sys.executable).with_name("headrace")
-    console.print(
-        f"All of it is up still. Next:\n"
-        f"  export KUBECONFIG={cluster.kubeconfig}\n"
-        f"  {kubectl} -n {NAMESPACE} get rflow,rtask,mtest\n"
-        f"  {headrace} report load -n {NAMESPACE}\n"
-        f"  {kubectl} -n {OPERATORS} logs {leader}  # the replica that leads\n"
-        f"  make cluster-down",
-        soft_wrap=True,
+    return (
+        f"export KUBECONFIG={cluster.kubeconfig}",
+        f"{kubectl} -n {namespace} get rflow,rtask,mtest",
+        f"{headrace} report load -n {namespace}",
+        f"{kubectl} -n {operators} logs {leader}  # the replica that leads",
+        "make cluster-down",
     )
 
 
