@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 from support.flows import FlowRun, spec
 from support.groups import commit, in_transactions, positions, read_on
 from support.records import Load, arrived, count, make_topic, numbered, produce, unique
@@ -44,8 +45,11 @@ def commit_everywhere(cluster: Cluster, name: str, topic: str, log: Log) -> dict
     return groups
 
 
+@pytest.mark.parametrize(
+    "delivery", ["AtLeastOnce", pytest.param("ExactlyOnce", marks=pytest.mark.long)]
+)
 def test_a_planned_fail_over_reads_nothing_again_and_skips_nothing(
-    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil, delivery: str
 ) -> None:
     name = unique("planned")
     topic = make_topic(spec(east), name, 1)
@@ -54,7 +58,7 @@ def test_a_planned_fail_over_reads_nothing_again_and_skips_nothing(
     in_transactions(east, topic, [(5, True), (7, False)])
     log = positions(east, topic)
     groups = commit_everywhere(east, name, topic, log)
-    with FlowRun(tmp_path, [flow(name, east, west, topic)]) as run:
+    with FlowRun(tmp_path, [flow(name, east, west, topic, delivery=delivery)]) as run:
         wait_until(lambda: arrived(spec(west), topic), within_s=60, until=lambda n: n == len(log))
         wait_until(run.ready, within_s=60)
         dry = fail_over(run, "--dry-run", "--quiet-seconds", "1")

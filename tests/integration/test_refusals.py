@@ -87,7 +87,11 @@ def with_refused_records() -> list[Record]:
     [
         {"onRecordError": "Skip"},
         {"onRecordError": "DeadLetter", "deadLetterTopic": "dead"},
-        {"onRecordError": "Skip", "delivery": "ExactlyOnce"},
+        {
+            "onRecordError": "DeadLetter",
+            "deadLetterTopic": "dead-once",
+            "delivery": "ExactlyOnce",
+        },
     ],
     ids=["Skip", "DeadLetter", "ExactlyOnce"],
 )

@@ -82,7 +82,13 @@ def _switched(
     claims = _claimed(
         context,
         {
-            at: replace(stored, owner=owner, epoch=stored.epoch + 1, writer=own)
+            at: replace(
+                # What a task of ExactlyOnce has stored counts once its transaction is committed.
+                stored.of_no_transaction(),
+                owner=owner,
+                epoch=stored.epoch + 1,
+                writer=own,
+            )
             for at, (stored, _) in wishes.items()
         },
     )

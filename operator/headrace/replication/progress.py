@@ -175,6 +175,10 @@ class Progress:
         """The same, to be written in a transaction."""
         return replace(self, version=_IN_TRANSACTION)
 
+    def of_no_transaction(self) -> "Progress":
+        """The same, to be written by itself: it counts at once."""
+        return replace(self, version=_VERSION)
+
     @property
     def known_good(self) -> Confirmed:
         """Up to where these are positions of the topics that are named."""

@@ -124,6 +124,17 @@ def test_what_is_committed_late_is_not_taken_for_later(scene: Scene) -> None:
     assert not scene.log.overtaken(KEY)
 
 
+def test_a_claim_made_of_what_was_committed_counts_at_once(scene: Scene) -> None:
+    """As that of a fail-over: it is written by itself, and no marker ends it."""
+    scene.write(FIRST.of_transaction())
+    scene.decided = {0: True}
+    known = scene.read()
+    assert known is not None
+    claim = replace(known.of_no_transaction(), epoch=4, owner="a fail-over")
+    scene.write(claim)
+    assert scene.read() == claim
+
+
 def test_of_one_owner_what_it_wrote_last_counts(scene: Scene) -> None:
     scene.write(FIRST.of_transaction(), SECOND)
     assert scene.read() == SECOND
