@@ -15,7 +15,6 @@ from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
-from typing import Never
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pydantic import BaseModel, ValidationError
@@ -42,26 +41,33 @@ from headrace.mirror_test import (
     own_latency,
     points,
 )
+from headrace_spark import mirror_tester_flags, producer, verifier, waiting
 from headrace_spark import probe as watching
-from headrace_spark import producer, verifier, waiting
+from headrace_spark.mirror_tester_flags import USAGE, Parser
 from headrace_spark.phases import Phases
 from headrace_spark.session import session
 from headrace_spark.verdict import Evidence, acknowledged_per_second, judge
 
-DONE, FAILED, INCONCLUSIVE, USAGE = range(4)
+DONE, FAILED, INCONCLUSIVE = range(3)
 _CODES = {Verdict.PASSED: DONE, Verdict.FAILED: FAILED, Verdict.INCONCLUSIVE: INCONCLUSIVE}
 
 
 def produce() -> int:
     """Send the load; writes ``manifest.json`` into the folder, and the same into the journal. Ends
     early when a file ``end-load`` appears beside the test's."""
-    return _end(_produce, _parser("send the load of a mirror test"))
+    does = "send the load of a mirror test"
+    parser = mirror_tester_flags.produce_parser(does) if mirror_tester_flags.given() else None
+    return _end(_produce, parser or _with_metrics(_parser(does)))
 
 
 def probe() -> int:
     """Measure the load's arrival; writes ``probe.json`` into the folder, and the same into the
     journal. A file ``ready`` there says that the load may begin."""
-    parser = _parser("watch the load of a mirror test arrive on the target")
+    does = "watch the load of a mirror test arrive on the target"
+    flags = mirror_tester_flags.given()
+    parser = mirror_tester_flags.consume_parser(does, 8000) if flags else _parser(does)
+    if not flags:
+        _with_metrics(parser)
     parser.add_argument(
         "--timeout",
         type=float,
@@ -74,7 +80,9 @@ def probe() -> int:
 def verify() -> int:
     """Compare and judge; writes ``report.json`` and ``report.html`` into the folder; in a cluster,
     ``report.json`` into a ConfigMap."""
-    parser = _parser("compare both clusters and judge the mirror between them")
+    does = "compare both clusters and judge the mirror between them"
+    flags = mirror_tester_flags.given()
+    parser = mirror_tester_flags.consume_parser(does) if flags else _parser(does)
     parser.add_argument(
         "--config-map",
         metavar="NAMESPACE/NAME",
@@ -88,14 +96,17 @@ def verify() -> int:
     return _end(_verify, parser)
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> Never:
-        self.print_usage(sys.stderr)
-        self.exit(USAGE, f"{self.prog}: {message}\n")
+def _with_metrics(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser.add_argument(
+        "--metrics-port",
+        type=int,
+        help="serve metrics with kafka-mirror-tester's names there (none are served)",
+    )
+    return parser
 
 
 def _parser(does: str) -> argparse.ArgumentParser:
-    parser = _Parser(description=does)
+    parser = Parser(description=does)
     parser.add_argument(
         "--test", type=Path, required=True, help="file with a MirrorTest that has source and target"
     )
@@ -110,7 +121,8 @@ def _end(job: Callable[[Run, argparse.Namespace], int], parser: argparse.Argumen
     """Run a job; every way it can end gets its code, and every error a sentence."""
     arguments = parser.parse_args()
     try:
-        run = _run(arguments)
+        by_flags = arguments.test is None
+        run = mirror_tester_flags.run(arguments) if by_flags else _run(arguments)
         arguments.out.mkdir(parents=True, exist_ok=True)
         return job(run, arguments)
     except InvalidSpec as error:
@@ -148,7 +160,9 @@ def _run(arguments: argparse.Namespace) -> Run:
 
 
 def _produce(run: Run, arguments: argparse.Namespace) -> int:
-    asked: Path = arguments.test.parent / documents.END_LOAD
+    folder: Path = arguments.test.parent if arguments.test else arguments.out
+    asked = folder / documents.END_LOAD
+    _create_topics(run, arguments)
     try:
         with session("produce", run.name) as spark:
             manifest = producer.produce(
@@ -156,6 +170,7 @@ def _produce(run: Run, arguments: argparse.Namespace) -> int:
                 run,
                 lambda acknowledged: _event("progress", acknowledged=acknowledged),
                 asked.exists,
+                arguments.metrics_port,
             )
     except GaveUp as gave_up:
         raise GaveUp(f"{gave_up}{_how_far(run)}") from gave_up
@@ -167,13 +182,20 @@ def _produce(run: Run, arguments: argparse.Namespace) -> int:
     return INCONCLUSIVE if manifest.errors else DONE
 
 
+def _create_topics(run: Run, arguments: argparse.Namespace) -> None:
+    if arguments.test is None:
+        mirror_tester_flags.create_topics(run, arguments)
+
+
 def _probe(run: Run, arguments: argparse.Namespace) -> int:
+    _create_topics(run, arguments)
+
     def on_ready(missing: tuple[str, ...]) -> None:
         (arguments.out / documents.READY).touch()
         _event("ready", missing=missing)
 
     with session("probe", run.name) as spark:
-        measured = watching.probe(spark, run, arguments.timeout, on_ready)
+        measured = watching.probe(spark, run, arguments.timeout, on_ready, arguments.metrics_port)
     documents.write(arguments.out / documents.MEASURED, measured)
     _report(run, journal_keys.MEASURED, measured)
     return DONE

@@ -7,9 +7,11 @@ target's records bear the source's timestamps.
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from threading import Event, Thread
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pyspark import BarrierTaskContext
@@ -17,11 +19,12 @@ from pyspark.sql import SparkSession
 
 from headrace.api import ClusterAccess, Partitioning, TopicPartition
 from headrace.errors import HeadraceError
-from headrace.kafka import Admin, Message, Position, assign, journal, make_consumer
+from headrace.kafka import Admin, Message, Position, assign, journal, make_consumer, make_producer
 from headrace.mirror_test import Measured, Run, journal_keys
 from headrace_spark import messages, topics
 from headrace_spark.crossings import Crossings, SourceWatch, clock_ms
 from headrace_spark.latency import Arrivals, merged, seconds
+from headrace_spark.live_metrics import ArrivalFigures, SequenceCounts, served
 
 POLL_S = 0.5
 START_S = 900.0
@@ -60,12 +63,18 @@ class Share(NamedTuple):
 OnReady = Callable[[tuple[str, ...]], None]
 
 
-def probe(spark: SparkSession, run: Run, wait_s: float, on_ready: OnReady) -> Measured:
+def probe(
+    spark: SparkSession,
+    run: Run,
+    wait_s: float,
+    on_ready: OnReady,
+    metrics_port: int | None = None,
+) -> Measured:
     """Measure until the end of the run.
 
     Waits for the target's topics as long as ``wait_s`` and settleSeconds allow; those that are not
     there then are not measured. ``on_ready`` is called with their names when every consumer is in
-    place, at the end of its partitions.
+    place, at the end of its partitions. With ``metrics_port``, metrics are served there meanwhile.
     """
     topics.prepare(run)
     there = _wait_for_topics(run, max(wait_s, run.test.spec.settle_seconds))
@@ -84,17 +93,22 @@ def probe(spark: SparkSession, run: Run, wait_s: float, on_ready: OnReady) -> Me
     count = min(run.test.spec.load.producers, len(starts))
     tail = journal.Tail(run.source, run.name)
     done = Event()
-    follower = Thread(target=_follow, args=(tail, count, lambda: on_ready(missing), done))
+    figures = ArrivalFigures()
+    is_served = metrics_port is not None
+    keys = {t.target: t.keys for t in topics.describe(run)} if is_served else {}
+    followed = (tail, count, lambda: on_ready(missing), figures if is_served else None, done)
+    follower = Thread(target=_follow, args=followed)
     follower.start()
     try:
-        watches = (
-            spark.sparkContext.parallelize(
-                [_share(run, dict(starts[n::count]), origins) for n in range(count)], count
+        with served(metrics_port, figures.text):
+            watches = (
+                spark.sparkContext.parallelize(
+                    [_share(run, dict(starts[n::count]), origins) for n in range(count)], count
+                )
+                .barrier()
+                .mapPartitions(partial(_run_consumer, run, sentinels, keys))
+                .collect()  # counts a consumer, whatever the number of records
             )
-            .barrier()
-            .mapPartitions(partial(_run_consumer, run, sentinels))
-            .collect()  # counts a consumer, whatever the number of records
-        )
     finally:
         done.set()
         follower.join()
@@ -154,27 +168,50 @@ def _wait_for_topics(run: Run, wait_s: float) -> dict[str, int]:
     return there
 
 
-def _follow(tail: journal.Tail, count: int, on_ready: Callable[[], None], done: Event) -> None:
-    """Call ``on_ready`` once every consumer has reported that it is in place."""
+def _follow(
+    tail: journal.Tail,
+    count: int,
+    on_ready: Callable[[], None],
+    figures: ArrivalFigures | None,
+    done: Event,
+) -> None:
+    """Call ``on_ready`` once every consumer has reported that it is in place; for metrics take what
+    they report of their messages, until all is done."""
     ready: set[str] = set()
-    while len(ready) < count and not done.is_set():
-        ready |= {key for key, _ in tail.poll(POLL_S) if journal_keys.is_ready(key)}
+    is_announced = False
+    while not done.is_set() and not (is_announced and figures is None):
+        for key, value in tail.poll(POLL_S):
+            if figures is not None:
+                figures.receive(key, value)
+            if journal_keys.is_ready(key):
+                ready.add(key)
+        if len(ready) == count and not is_announced:
+            is_announced = True
+            on_ready()
     tail.close()
-    if len(ready) == count:
-        on_ready()
 
 
-def _run_consumer(run: Run, sentinels: set[Sentinel], shares: Iterable[Share]) -> Iterator[Watched]:
+def _run_consumer(
+    run: Run, sentinels: set[Sentinel], keys: Mapping[str, int], shares: Iterable[Share]
+) -> Iterator[Watched]:
     """A Spark task."""
     number = BarrierTaskContext.get().partitionId()
     for share in shares:
-        yield Watch(run, number, sentinels, share).watch()
+        yield Watch(run, number, sentinels, share, keys).watch()
 
 
 class Watch:
     """One consumer's life."""
 
-    def __init__(self, run: Run, number: int, sentinels: set[Sentinel], share: Share) -> None:
+    def __init__(
+        self,
+        run: Run,
+        number: int,
+        sentinels: set[Sentinel],
+        share: Share,
+        keys: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """``keys``: of the topics of the target, where messages are to be counted as they come."""
         self._run = run
         self._run_name = run.name.encode()
         self._name = f"probe-{number}"
@@ -195,6 +232,9 @@ class Watch:
         self._give_up_at = time.monotonic() + self._settle_s + START_S
         self._load_has_ended = False
         self._arrivals = Arrivals()
+        self._counts = SequenceCounts(keys) if keys else None
+        """Only where the probe serves metrics."""
+        self._reporter = make_producer(run.source) if keys else None
 
     def watch(self) -> Watched:
         """Until every sentinel is seen, by whichever consumer, or the mirror's time is over."""
@@ -252,7 +292,12 @@ class Watch:
         if sighting is None:
             return
         if sighting.sentinel is None:
-            self._arrivals.add(sighting.timestamp_ms, time.time_ns() // 1_000_000)
+            seen_ms = time.time_ns() // 1_000_000
+            self._arrivals.add(sighting.timestamp_ms, seen_ms)
+            if self._counts is not None:
+                size_bytes = len(message.value() or b"")
+                latency_ms = max(0, seen_ms - sighting.timestamp_ms)
+                self._counts.add(at.topic, sighting.name, size_bytes, latency_ms)
             if (topic := self._origins.get(at.topic)) is not None:
                 self._crossings.on_target((topic, *sighting.name), clock_ms())
         else:
@@ -270,6 +315,7 @@ class Watch:
             self._write(journal_keys.sentinels(self._name), self._seen)
             self._open.difference_update(self._seen)
             self._seen = []
+        self._report_counts()
         for key, value in self._tail.poll(0):
             if key == journal_keys.MANIFEST:
                 self._load_has_ended = True
@@ -279,6 +325,19 @@ class Watch:
             elif journal_keys.is_progress(key):
                 # While the load goes on; without a report for so long, its producers are dead.
                 self._give_up_at = time.monotonic() + self._settle_s + START_S
+
+    def _report_counts(self) -> None:
+        """Without waiting for the broker: a consumer that waits measures itself."""
+        if self._counts is None or self._reporter is None:
+            return
+        with suppress(BufferError):  # full: next time
+            self._reporter.produce(
+                journal.TOPIC,
+                json.dumps(self._counts.report()).encode(),
+                journal.record_key(self._run.name, journal_keys.seen(self._name)),
+                partition=0,
+            )
+        self._reporter.poll(0)
 
     def _write(self, key: str, value: Any) -> None:
         journal.write(self._run.source, self._run.name, key, json.dumps(value))

@@ -30,6 +30,7 @@ from headrace.mirror_test import (
     journal_keys,
 )
 from headrace_spark import messages, topics
+from headrace_spark.live_metrics import LoadFigures, served
 from headrace_spark.pace import Pace
 from headrace_spark.topics import LoadTopic
 
@@ -46,22 +47,37 @@ _PRODUCER = {
 }
 
 OnProgress = Callable[[int], None]
+OnReport = Callable[[str, Any], None]
+"""Gets a record of the journal."""
 
 
 def produce(
-    spark: SparkSession, run: Run, on_progress: OnProgress, is_to_end: Callable[[], bool]
+    spark: SparkSession,
+    run: Run,
+    on_progress: OnProgress,
+    is_to_end: Callable[[], bool],
+    metrics_port: int | None = None,
 ) -> LoadManifest:
     """Send the whole load, then a sentinel to every partition; what was acknowledged.
 
     ``on_progress`` gets the number of acknowledged messages, about twice a second, from a thread;
-    as often ``is_to_end`` is asked whether to send no more. Raises ``GaveUp`` when sentinels are
-    not acknowledged.
+    as often ``is_to_end`` is asked whether to send no more. With ``metrics_port``, metrics are
+    served there meanwhile. Raises ``GaveUp`` when sentinels are not acknowledged.
     """
     topics.prepare(run)
     load_topics = topics.describe(run)
     starts = topics.ends(run.source, {t.name: t.partitions for t in load_topics})
     target_starts = topics.ends(run.target, topics.on_target(run))
-    reports = _run_stage(spark, run, load_topics, on_progress, is_to_end)
+    figures = LoadFigures(run.test.spec.load, [t.partitions for t in load_topics])
+    acknowledged = Acknowledged()
+
+    def on_report(key: str, value: Any) -> None:
+        figures.receive(key, value)
+        if acknowledged.receive(key, value):
+            on_progress(acknowledged.total)
+
+    with served(metrics_port, figures.text):
+        reports = _run_stage(spark, run, load_topics, on_report, is_to_end)
     changes: dict[str, int] = journal.read(run.source, run.name, journal_keys.TOPICS) or {}
     all_topics = topics.changed(run, load_topics, changes)
     partitions = {t.name: t.partitions for t in all_topics}
@@ -95,13 +111,13 @@ def _run_stage(
     spark: SparkSession,
     run: Run,
     load_topics: tuple[LoadTopic, ...],
-    on_progress: OnProgress,
+    on_report: OnReport,
     is_to_end: Callable[[], bool],
 ) -> "list[_Report]":
     count = run.test.spec.load.producers
     tail = journal.Tail(run.source, run.name)
     done = Event()
-    follower = Thread(target=_follow, args=(run, tail, on_progress, is_to_end, done))
+    follower = Thread(target=_follow, args=(run, tail, on_report, is_to_end, done))
     follower.start()
     try:
         return (
@@ -145,7 +161,7 @@ def _nameless(run: Run) -> tuple[str, ...]:
 
 def _ended(run: Run, reports: "list[_Report]") -> tuple[str, ...]:
     """That somebody ended the load, where it would have sent more."""
-    if not any(report.was_ended for report in reports):
+    if run.test.spec.load.is_endless or not any(report.was_ended for report in reports):
         return ()
     sent = sum(stream.sent for report in reports for stream in report.streams)
     planned = run.test.spec.load.messages
@@ -156,19 +172,18 @@ def _ended(run: Run, reports: "list[_Report]") -> tuple[str, ...]:
 def _follow(
     run: Run,
     tail: journal.Tail,
-    on_progress: OnProgress,
+    on_report: OnReport,
     is_to_end: Callable[[], bool],
     done: Event,
 ) -> None:
     """Add up what the producers report in the journal; signal them there to end the load."""
-    acknowledged, ending = Acknowledged(), False
+    ending = False
     while not done.is_set():
         if not ending and is_to_end():
             journal.write(run.source, run.name, journal_keys.END, "{}")
             ending = True
         for key, value in tail.poll(PROGRESS_S):
-            if acknowledged.receive(key, value):
-                on_progress(acknowledged.total)
+            on_report(key, value)
     tail.close()
 
 
@@ -235,7 +250,7 @@ class _Load:
             self._hear(key, value)
         rate = load.messages_per_second
         self._pace = Pace(None if rate is None else rate / load.producers)
-        self._duration_s = load.duration_seconds
+        self._duration_s = None if load.is_endless else load.duration_seconds
         self._limits = [
             None
             if load.messages is None
@@ -350,11 +365,18 @@ class _Load:
             with suppress(BufferError):  # full: next time
                 self._producer.produce(
                     journal.TOPIC,
-                    json.dumps({"acknowledged": total}).encode(),
+                    json.dumps(self._progress(total)).encode(),
                     self._progress_key,
                     partition=0,
                 )
                 self._progress_at = now + PROGRESS_S
+
+    def _progress(self, acknowledged: int) -> dict[str, int]:
+        return {
+            "acknowledged": acknowledged,
+            "sent": sum(self._sent),
+            "failed": sum(map(len, self._failed)),
+        }
 
     def _hear(self, key: str, value: Any) -> None:
         """Take what others write into the journal for the producers."""

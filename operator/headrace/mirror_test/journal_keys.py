@@ -1,8 +1,9 @@
 """Keys of a run's records in the journal (``headrace.kafka.journal``), and what their values are.
 
 =========================  ==========================================================
-``<producer>/progress``    ``{"acknowledged": messages so far}``, twice a second
+``<producer>/progress``    ``{"acknowledged": n, "sent": n, "failed": n}``, twice a second
 ``probe-<n>/ready``        the consumer is at the end of each of its partitions
+``probe-<n>/seen``         what it saw so far (``SequenceCounts``), where the probe serves metrics
 ``probe-<n>/sentinels``    end sentinels that it received: ``[[topic, partition], ...]``
 ``end``                    the load is to end, before it has sent all
 ``topics``                 ``{topic: partitions}`` that steps of chaos added to the load so far
@@ -18,7 +19,7 @@ MANIFEST = "manifest"
 MEASURED = "measured"
 TOPICS = "topics"
 
-_PROGRESS, _READY, _SENTINELS = "/progress", "/ready", "/sentinels"
+_PROGRESS, _READY, _SEEN, _SENTINELS = "/progress", "/ready", "/seen", "/sentinels"
 
 
 def progress(producer: str) -> str:
@@ -29,6 +30,11 @@ def progress(producer: str) -> str:
 def ready(consumer: str) -> str:
     """Of a consumer of the probe that is in place."""
     return consumer + _READY
+
+
+def seen(consumer: str) -> str:
+    """Of what a consumer of the probe saw so far."""
+    return consumer + _SEEN
 
 
 def sentinels(consumer: str) -> str:
@@ -44,6 +50,11 @@ def is_progress(key: str) -> bool:
 def is_ready(key: str) -> bool:
     """Whether some consumer of the probe is in place."""
     return key.endswith(_READY)
+
+
+def is_seen(key: str) -> bool:
+    """Whether it is what some consumer of the probe saw."""
+    return key.endswith(_SEEN)
 
 
 def is_sentinels(key: str) -> bool:

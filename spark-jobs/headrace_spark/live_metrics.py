@@ -1,0 +1,226 @@
+"""Metrics of a job while it runs: kafka-mirror-tester's names, types and buckets, so that its
+dashboards show them.
+
+Served as text (Prometheus' format 0.0.4) by hand: the official client adds ``_total`` to the name
+of a counter, and these have none.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+from headrace.api import Load
+from headrace.errors import InvalidSpec, from_exception
+from headrace.mirror_test import journal_keys
+from headrace_spark.messages import key_of
+
+BUCKETS_MS = tuple(1000 << n for n in range(9))
+"""Upper bounds: 1 s, 2 s, 4 s ... 256 s."""
+WINDOW_S = 5.0
+SLACK = 0.1
+"""kafka-mirror-tester's: every 5 s, a rate below 90 %."""
+
+Text = Callable[[], str]
+Name = tuple[bytes, bytes]
+"""Producer and number of a message."""
+
+
+class LoadFigures:
+    """What the producers report in the journal."""
+
+    def __init__(
+        self,
+        load: Load,
+        partitions: Sequence[int],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._partitions, self._size_bytes = partitions, load.message_size_bytes
+        self._wanted = (load.messages_per_second or 0) * len(partitions)
+        self._reports: dict[str, Mapping[str, int]] = {}
+        self._clock = clock
+        self._since_s, self._before, self._behind = clock(), 0, 0
+
+    def receive(self, key: str, value: Any) -> None:
+        """Take a record of the journal."""
+        if journal_keys.is_progress(key):
+            self._reports[key] = value
+            self._count_behind()
+
+    def _count_behind(self) -> None:
+        """What the source did not take at the rate asked for, where that is more than a tenth."""
+        elapsed_s = self._clock() - self._since_s
+        if elapsed_s < WINDOW_S:
+            return
+        acknowledged = self._total("acknowledged")
+        behind = self._wanted * elapsed_s - (acknowledged - self._before)
+        if behind > self._wanted * elapsed_s * SLACK:
+            self._behind += round(behind)
+        self._since_s, self._before = self._clock(), acknowledged
+
+    def _total(self, field: str) -> int:
+        return sum(report[field] for report in list(self._reports.values()))
+
+    def text(self) -> str:
+        """All metrics of the load."""
+        sent, failed, acknowledged = map(self._total, ("sent", "failed", "acknowledged"))
+        return "".join(
+            (
+                _counter(
+                    "messages_produced", "Messages that the source acknowledged.", acknowledged
+                ),
+                _counter(
+                    "bytes_produced", "Bytes of their values.", acknowledged * self._size_bytes
+                ),
+                _counter("message_send_errors", "Messages that were not acknowledged.", failed),
+                _gauge(
+                    "in_flight_message_count",
+                    "Messages sent and not answered yet.",
+                    sent - failed - acknowledged,
+                ),
+                _counter(
+                    "bandwidth_throttled_messages",
+                    "Messages that were behind the rate asked for.",
+                    self._behind,
+                ),
+                _gauge("producer_number_of_topics", "Topics of the load.", len(self._partitions)),
+                _gauge(
+                    "producer_number_of_partitions",
+                    "Partitions of the topic that has most.",
+                    max(self._partitions, default=0),
+                ),
+            )
+        )
+
+
+class SequenceCounts:
+    """What one consumer saw, message by message: by producer, topic and key the next number, the
+    same again, an older one, or one behind a gap.
+
+    kafka-mirror-tester takes an older number for the latest (a replay of 100 messages is one old
+    and 99 in order), and counts a gap one too high; this does neither.
+    """
+
+    def __init__(self, keys: Mapping[str, int]) -> None:
+        self._keys = keys
+        self._latest: dict[tuple[str, bytes, int], int] = {}
+        self._counts = dict.fromkeys(("messages", "bytes", "inOrder", "same", "old", "skipped"), 0)
+        self._buckets = [0] * len(BUCKETS_MS)
+        self._latency_ms = 0
+
+    def add(self, topic: str, name: Name, size_bytes: int, latency_ms: int) -> None:
+        """One message, in a topic of the target."""
+        self._counts["messages"] += 1
+        self._counts["bytes"] += size_bytes
+        self._latency_ms += latency_ms
+        for number, most_ms in enumerate(BUCKETS_MS):
+            self._buckets[number] += latency_ms <= most_ms
+        producer, digits = name
+        if digits.isdigit() and (keys := self._keys.get(topic)):
+            self._follow(topic, producer, int(digits), keys)
+
+    def _follow(self, topic: str, producer: bytes, seq: int, keys: int) -> None:
+        place = (topic, producer, key_of(seq, keys))
+        latest = self._latest.get(place, place[2] - keys)
+        if seq <= latest:
+            self._counts["same" if seq == latest else "old"] += 1
+            return
+        self._latest[place] = seq
+        skipped = (seq - latest) // keys - 1
+        self._counts["skipped"] += skipped
+        self._counts["inOrder"] += not skipped
+
+    def report(self) -> dict[str, Any]:
+        """For the journal."""
+        return {**self._counts, "latencyMs": self._latency_ms, "buckets": self._buckets}
+
+
+class ArrivalFigures:
+    """What the probe's consumers report in the journal."""
+
+    def __init__(self) -> None:
+        self._reports: dict[str, Mapping[str, Any]] = {}
+
+    def receive(self, key: str, value: Any) -> None:
+        """Take a record of the journal."""
+        if journal_keys.is_seen(key):
+            self._reports[key] = value
+
+    def text(self) -> str:
+        """All metrics of the probe."""
+        reports = list(self._reports.values())
+
+        def total(field: str) -> int:
+            return sum(report[field] for report in reports)
+
+        counters = (
+            ("messages_consumed", "Messages that came to the target.", "messages"),
+            ("bytes_consumed", "Bytes of their values.", "bytes"),
+            ("in_order_message_count", "Messages that were the next of their key.", "inOrder"),
+            ("same_message_count", "Messages that came again at once.", "same"),
+            ("old_message_count", "Messages behind a later one of their key.", "old"),
+            ("skipped_message_count", "Messages that had not come before a later one.", "skipped"),
+        )
+        name = "message_arrival_latency_hist_ms"
+        bounds = [*map(str, BUCKETS_MS), "+Inf"]
+        counts = [sum(r["buckets"][n] for r in reports) for n in range(len(BUCKETS_MS))]
+        return "".join(
+            (
+                *(_counter(metric, words, total(field)) for metric, words, field in counters),
+                f"# HELP {name} Latency from a message's timestamp, in ms.\n",
+                f"# TYPE {name} histogram\n",
+                *(
+                    f'{name}_bucket{{le="{bound}"}} {count}\n'
+                    for bound, count in zip(bounds, [*counts, total("messages")], strict=True)
+                ),
+                f"{name}_sum {total('latencyMs')}\n{name}_count {total('messages')}\n",
+            )
+        )
+
+
+def _counter(name: str, words: str, value: int) -> str:
+    return f"# HELP {name} {words}\n# TYPE {name} counter\n{name} {value}\n"
+
+
+def _gauge(name: str, words: str, value: int) -> str:
+    return f"# HELP {name} {words}\n# TYPE {name} gauge\n{name} {value}\n"
+
+
+@contextmanager
+def served(port: int | None, text: Text) -> Iterator[None]:
+    """``text`` at ``/metrics`` of all addresses, meanwhile; nothing without a port. Raises
+    ``InvalidSpec`` when the port is not free."""
+    if port is None:
+        yield
+        return
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path.partition("?")[0] != "/metrics":
+                self.send_error(404)
+                return
+            body = text().encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Not one line a scrape."""
+
+    try:
+        server = ThreadingHTTPServer(("", port), Handler)
+    except (OSError, OverflowError) as error:
+        why = from_exception(error) if isinstance(error, OSError) else "no port has this number"
+        raise InvalidSpec(f"--metrics-port {port}: cannot serve metrics there: {why}") from error
+    thread = Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,174 @@
+"""The flags of kafka-mirror-tester, as another way to say what a run is.
+
+Names and meanings are those of its ``produce`` and ``consume``; ``docs/mirror-tests.md`` has the
+table, and the flags that we need beside: a manifest and a verdict know both clusters.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Never
+
+from pydantic import ValidationError
+
+from headrace.api import MirrorTest, Partitioning
+from headrace.errors import InvalidSpec
+from headrace.kafka import Admin
+from headrace.mirror_test import Run
+
+USAGE = 3
+_FIRST = "--topics"
+_FLAGS = {
+    "names": _FIRST,
+    "partitions": "--num-partitions",
+    "durationSeconds": "--seconds",
+    "messagesPerSecond": "--throughput",
+    "messageSizeBytes": "--message-size",
+    "targetTopic": "--target-topic",
+    "settleSeconds": "--settle-seconds",
+    "name": "--id",
+}
+"""By the field that they fill in."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Ends with the code for bad usage."""
+
+    def error(self, message: str) -> Never:
+        """As argparse has it, with our code."""
+        self.print_usage(sys.stderr)
+        self.exit(USAGE, f"{self.prog}: {message}\n")
+
+
+def given() -> bool:
+    """Whether the command line has these flags, and not ``--test``."""
+    return any(word.split("=")[0] == _FIRST for word in sys.argv[1:])
+
+
+def produce_parser(does: str) -> argparse.ArgumentParser:
+    """Of ``kafka-mirror-tester produce``."""
+    parser = _parser(does)
+    parser.add_argument(
+        "--throughput", type=int, required=True, help="messages a second to each topic"
+    )
+    parser.add_argument(
+        "--message-size",
+        type=int,
+        required=True,
+        help="bytes of a message's value, with the section id;sequence;timestamp;",
+    )
+    parser.add_argument("--target-bootstrap-servers", required=True, help="where the mirror writes")
+    parser.add_argument(
+        "--seconds",
+        type=int,
+        default=0,
+        help="how long to send; 0: until there is a file end-load in --out (0)",
+    )
+    parser.add_argument("--metrics-port", type=int, default=8001, help="of the metrics (8001)")
+    return parser
+
+
+def consume_parser(does: str, metrics_port: int | None = None) -> argparse.ArgumentParser:
+    """Of ``kafka-mirror-tester consume``."""
+    parser = _parser(does)
+    parser.add_argument("--source-bootstrap-servers", required=True, help="what the mirror reads")
+    parser.add_argument(
+        "--consumer-group",
+        help="accepted and not used: no group is joined, so no rebalance hides a message",
+    )
+    if metrics_port is not None:
+        parser.add_argument(
+            "--metrics-port",
+            type=int,
+            default=metrics_port,
+            help=f"of the metrics ({metrics_port})",
+        )
+    parser.set_defaults(throughput=None, message_size=None, seconds=0)
+    return parser
+
+
+def _parser(does: str) -> argparse.ArgumentParser:
+    parser = Parser(description=does)
+    parser.add_argument("--id", required=True, help="of the producer")
+    parser.add_argument(_FIRST, required=True, help="of the source, separated by commas")
+    parser.add_argument("--bootstrap-servers", "--bootstrap-server", required=True)
+    parser.add_argument(
+        "--use-message-headers",
+        nargs="?",
+        type=_flag,
+        const=True,
+        default=False,
+        help="id and sequence are headers, too; else only in the value",
+    )
+    parser.add_argument("--num-partitions", type=int, default=1, help="of topics that are new (1)")
+    parser.add_argument("--num-replicas", type=int, default=-1, help="the same (the brokers')")
+    parser.add_argument("--retention", type=int, help="the same, in ms (the brokers')")
+    parser.add_argument("--target-topic", default="{topic}", help="how the mirror names topics")
+    parser.add_argument(
+        "--partitioning",
+        choices=[choice.value for choice in Partitioning],
+        default=Partitioning.PRESERVED.value,
+    )
+    parser.add_argument("--settle-seconds", type=int, default=120)
+    parser.add_argument("--out", type=Path, help="folder of documents (headrace-reports/ID)")
+    parser.set_defaults(test=None)
+    return parser
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"must be true or false, not {text}")
+    return text.lower() == "true"
+
+
+def run(arguments: argparse.Namespace) -> Run:
+    """What the flags say; raises ``InvalidSpec`` with the flag's name."""
+    arguments.out = arguments.out or Path("headrace-reports") / arguments.id
+    source = getattr(arguments, "source_bootstrap_servers", None) or arguments.bootstrap_servers
+    target = getattr(arguments, "target_bootstrap_servers", None) or arguments.bootstrap_servers
+    load = {
+        "names": [topic.strip() for topic in arguments.topics.split(",")],
+        "partitions": arguments.num_partitions,
+        "producers": 1,
+        "durationSeconds": arguments.seconds,
+        "messageFormat": "Headers" if arguments.use_message_headers else "Body",
+        "messagesPerSecond": arguments.throughput,
+        "messageSizeBytes": arguments.message_size,
+    }
+    test = {
+        "metadata": {"name": "mirror-tester"},
+        "spec": {
+            "source": {"alias": "source", "bootstrapServers": source},
+            "target": {"alias": "target", "bootstrapServers": target},
+            "targetTopic": arguments.target_topic,
+            "partitioning": arguments.partitioning,
+            "settleSeconds": arguments.settle_seconds,
+            "load": {field: value for field, value in load.items() if value is not None},
+        },
+    }
+    try:
+        return Run(name=arguments.id, test=MirrorTest.model_validate(test))
+    except ValidationError as error:
+        raise InvalidSpec("; ".join(_sentences(error))) from None
+
+
+def _sentences(error: ValidationError) -> list[str]:
+    found = []
+    for problem in error.errors():
+        path = [str(part) for part in problem["loc"]]
+        flag = next((_FLAGS[part] for part in reversed(path) if part in _FLAGS), ".".join(path))
+        if "bootstrapServers" in path:
+            flag = f"bootstrap servers of the {path[-2]}"
+        if path == ["name"]:
+            found.append(f"{flag}: must be 1 to 20 of a-z, 0-9 and '-'")
+        else:
+            found.append(f"{flag}: {problem['msg'].removeprefix('Value error, ')}")
+    return found
+
+
+def create_topics(run: Run, arguments: argparse.Namespace) -> None:
+    """Those that the source lacks, with the replicas and the retention that were asked for."""
+    admin = Admin(run.source)
+    config = {} if arguments.retention is None else {"retention.ms": str(arguments.retention)}
+    for name in run.first_topics.keys() - admin.topics().keys():
+        admin.create_topic(name, run.test.spec.load.partitions, arguments.num_replicas, config)

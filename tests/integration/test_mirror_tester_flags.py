@@ -1,0 +1,127 @@
+"""produce.py, probe.py and verify.py by kafka-mirror-tester's flags, on real brokers: its metrics
+are there while they run, and a verdict in the end."""
+
+import json
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from support.flows import spec
+from support.records import make_topic, produce, read, unique
+
+from headrace.cli.spark_job import environment
+from headrace.mirror_test import Result, Stage
+from headrace.sandbox import Cluster
+from headrace.sandbox.ports import held_ports
+
+WaitUntil = Callable[..., Any]
+CLONE = Path(__file__).parents[2]
+
+
+def started(job: str, folder: Path, *words: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, CLONE / "spark-jobs" / f"{job}.py", *words, "--out", folder],
+        env=environment(Stage(job), 2, folder),
+        stdout=subprocess.PIPE,
+        stderr=(folder / f"{job}.log").open("w"),
+        text=True,
+    )
+
+
+def scraped(port: int) -> dict[str, float]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    series = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, value in series}
+
+
+def test_what_a_user_of_kafka_mirror_tester_types_gives_its_metrics_and_a_verdict(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    topic, run = unique("tester"), "tester-1"
+    make_topic(spec(east), topic, 2)
+    make_topic(spec(west), topic, 2)
+    with held_ports([None, None]) as (load_port, probe_port):
+        pass  # free, until somebody else takes them
+    sides = (east.bootstrap_servers, west.bootstrap_servers)
+    both = (f"--id={run}", f"--topics={topic}", "--use-message-headers=false")
+    consume = (
+        *both,
+        f"--bootstrap-servers={sides[1]}",
+        f"--source-bootstrap-servers={sides[0]}",
+        "--consumer-group=testers",
+    )
+    probe = started("probe", tmp_path, *consume, f"--metrics-port={probe_port}")
+    load = started(
+        "produce",
+        tmp_path,
+        *both,
+        "--throughput=200",
+        "--message-size=100",
+        f"--bootstrap-servers={sides[0]}",
+        f"--target-bootstrap-servers={sides[1]}",
+        f"--metrics-port={load_port}",
+    )
+    try:
+        wait_until((tmp_path / "ready").exists, within_s=120)
+
+        def produced() -> dict[str, float]:
+            assert load.poll() is None, (tmp_path / "produce.log").read_text()
+            try:
+                return scraped(load_port)
+            except OSError:
+                return {}
+
+        seen = wait_until(
+            produced, within_s=120, until=lambda s: s.get("messages_produced", 0) > 400
+        )
+        assert seen["bytes_produced"] == 100 * seen["messages_produced"]
+        assert (seen["producer_number_of_topics"], seen["producer_number_of_partitions"]) == (1, 2)
+        assert seen["message_send_errors"] == 0
+        # As theirs, it sends until somebody ends it.
+        (tmp_path / "end-load").touch()
+        output, _ = load.communicate(timeout=120)
+        assert load.returncode == 0, (tmp_path / "produce.log").read_text()
+        *_, last = output.splitlines()
+        sent = json.loads(last)["acknowledged"]
+
+        records = read(spec(east), topic)
+        ends = [copies.pop() for copies in records.values()]
+        assert {len(one.value or b"") for copies in records.values() for one in copies} == {100}
+        assert {one.key for copies in records.values() for one in copies} == {b"0", b"1"}
+        dropped = records[0].pop(10)
+        again = records[1][5]
+        records[1].insert(6, again)
+        for copies in records.values():
+            produce(spec(west), topic, copies)
+        seen = wait_until(
+            lambda: scraped(probe_port),
+            within_s=30,
+            until=lambda s: s.get("messages_consumed", 0) >= sent,
+        )
+        assert dropped != again
+        assert {name: seen[name] for name in seen if "message_count" in name} == {
+            "in_order_message_count": sent - 2,
+            "same_message_count": 1,
+            "old_message_count": 0,
+            "skipped_message_count": 1,
+        }
+        assert seen["bytes_consumed"] == 100 * sent
+        histogram = "message_arrival_latency_hist_ms"
+        assert seen[f"{histogram}_count"] == seen[f'{histogram}_bucket{{le="+Inf"}}'] == sent
+        produce(spec(west), topic, ends)
+        probe.communicate(timeout=60)
+    finally:
+        for process in (load, probe):
+            process.kill()
+            process.wait()
+    assert probe.returncode == 0, (tmp_path / "probe.log").read_text()
+    judged = started("verify", tmp_path, *consume)
+    judged.communicate(timeout=120)
+    assert judged.returncode == 1, (tmp_path / "verify.log").read_text()
+    counts = Result.model_validate_json((tmp_path / "report.json").read_text()).counts
+    assert counts is not None
+    assert (counts.acknowledged, counts.missing, counts.duplicated) == (sent, 1, 1)

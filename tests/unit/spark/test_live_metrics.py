@@ -1,0 +1,82 @@
+"""What the metrics of a running test count."""
+
+import socket
+import urllib.request
+
+import pytest
+
+from headrace.api import Load
+from headrace.errors import InvalidSpec
+from headrace_spark.live_metrics import ArrivalFigures, LoadFigures, SequenceCounts, served
+
+
+def counted(*numbers: int, keys: int = 1) -> dict[str, int]:
+    counts = SequenceCounts({"t": keys})
+    for number in numbers:
+        counts.add("t", (b"r1-0-0", b"%d" % number), 100, 5)
+    return {field: counts.report()[field] for field in ("inOrder", "same", "old", "skipped")}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [
+        ((0, 1, 2), (3, 0, 0, 0)),
+        ((0, 1, 1, 2), (3, 1, 0, 0)),
+        ((0, 1, 5), (2, 0, 0, 3)),
+        ((3,), (0, 0, 0, 3)),
+        # A replay is as many old ones, not one and then all in order.
+        ((0, 1, 2, 3, 0, 1, 2, 4), (5, 0, 3, 0)),
+    ],
+)
+def test_messages_are_counted_by_their_place(
+    numbers: tuple[int, ...], expected: tuple[int, ...]
+) -> None:
+    assert tuple(counted(*numbers).values()) == expected
+
+
+def test_each_key_has_a_sequence_of_its_own() -> None:
+    assert counted(1, 0, 3, 2, 5, 4, keys=2)["inOrder"] == 6
+
+
+def test_latencies_are_counted_in_the_buckets_of_kafka_mirror_tester() -> None:
+    counts, figures = SequenceCounts({"t": 1}), ArrivalFigures()
+    for number, latency_ms in enumerate((5, 1000, 1001, 300_000)):
+        counts.add("t", (b"r1-0-0", b"%d" % number), 100, latency_ms)
+    figures.receive("probe-0/seen", counts.report())
+    lines = figures.text().splitlines()
+    assert [line for line in lines if "_bucket" in line][:2] == [
+        'message_arrival_latency_hist_ms_bucket{le="1000"} 2',
+        'message_arrival_latency_hist_ms_bucket{le="2000"} 3',
+    ]
+    assert 'message_arrival_latency_hist_ms_bucket{le="256000"} 3' in lines
+    assert 'message_arrival_latency_hist_ms_bucket{le="+Inf"} 4' in lines
+    assert {"messages_consumed 4", "bytes_consumed 400"} <= set(lines)
+
+
+def test_what_is_behind_the_rate_is_counted_in_messages() -> None:
+    now = [0.0]
+    load = Load(messages_per_second=100, message_size_bytes=100)
+    figures = LoadFigures(load, [3, 3], clock=lambda: now[0])
+    for now[0], acknowledged in ((5.0, 960), (10.0, 1_460)):
+        report = {"acknowledged": acknowledged, "sent": acknowledged + 7, "failed": 2}
+        figures.receive("r1-0-0/progress", report)
+    # 4 % behind is none; then 500 of 1,000.
+    assert {
+        "bandwidth_throttled_messages 500",
+        "messages_produced 1460",
+        "bytes_produced 146000",
+        "in_flight_message_count 5",
+        "message_send_errors 2",
+        "producer_number_of_topics 2",
+        "producer_number_of_partitions 3",
+    } <= set(figures.text().splitlines())
+
+
+def test_metrics_are_served_meanwhile_and_a_port_in_use_is_said() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with served(port, lambda: "up 1\n"):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            assert answer.read() == b"up 1\n"
+        with pytest.raises(InvalidSpec, match=f"--metrics-port {port}"), served(port, str):
+            pass
