@@ -28,7 +28,7 @@ from headrace.api import (
     TaskPhase,
     TaskType,
 )
-from headrace.cli.screen import FlowView, screen
+from headrace.cli.screen.screen import FlowView, screen
 
 PICTURE = Path(__file__).parent / "pictures" / "live-view.svg"
 WIDTH, HEIGHT = 100, 14

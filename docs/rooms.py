@@ -1,12 +1,13 @@
 """Lists and draws the rooms of ``docs/architecture.md`` from the contracts in ``pyproject.toml``.
 
-``python docs/rooms.py`` writes table and drawing between the two marks on the page. An arrow
+``python docs/rooms.py`` writes tables and drawing between the two marks on the page. An arrow
 says "may import"; one that follows from two others is left out, and so are those of ``cli``.
 """
 
 import ast
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from marks import between
 
@@ -21,9 +22,7 @@ Arrows = dict[str, set[str]]
 
 def allowed() -> Arrows:
     """Who may import whom, top to bottom: what lies below, less what a contract forbids."""
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
-        "contracts"
-    ]
+    contracts = _contracts()
     layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
     rooms = [room for room in layers if ":" not in room]
     arrows = {room: set(rooms[place + 1 :]) for place, room in enumerate(rooms)}
@@ -59,9 +58,30 @@ def drawing() -> str:
     return "\n".join([*lines, "```"])
 
 
+def inner_table() -> str:
+    """The rooms within rooms, from top to bottom, with their purposes."""
+    rows = ["| room within a room | purpose |", "| --- | --- |"]
+    for contract in _contracts():
+        if contract["type"] == "layers" and contract["containers"] != ["headrace"]:
+            room = _room(contract["containers"][0])
+            inner = [name for layer in contract["layers"] for name in layer.split(" | ")]
+            rows += [
+                f"| `{room}/{name}` | {_purpose(f'{room}/{name}')} |"
+                for name in inner
+                if (ROOMS / room / name).is_dir()
+            ]
+    return "\n".join(rows)
+
+
 def page() -> str:
-    """The page, with table and drawing between its marks."""
-    return between(PAGE, BEGIN, END, f"{table()}\n\n{drawing()}")
+    """The page, with tables and drawing between its marks."""
+    return between(PAGE, BEGIN, END, f"{table()}\n\n{drawing()}\n\n{inner_table()}")
+
+
+def _contracts() -> list[Any]:
+    text = (ROOT / "pyproject.toml").read_text()
+    contracts: list[Any] = tomllib.loads(text)["tool"]["importlinter"]["contracts"]
+    return contracts
 
 
 def _purpose(room: str) -> str:

@@ -46,7 +46,7 @@ import os, sys, time
 from pathlib import Path
 
 if "driver" in sys.orig_argv:
-    from headrace.connect.ownership import Ownership
+    from headrace.connect.runtime.ownership import Ownership
     release = Ownership.release
 
     def hang(self):

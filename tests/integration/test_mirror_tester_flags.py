@@ -12,7 +12,7 @@ from typing import Any
 from support.flows import spec
 from support.records import make_topic, produce, read, unique
 
-from headrace.cli.spark_job import environment
+from headrace.cli.mirror_test.spark_job import environment
 from headrace.mirror_test import Result, Stage
 from headrace.sandbox import Cluster
 from headrace.sandbox.ports import held_ports

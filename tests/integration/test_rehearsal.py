@@ -14,7 +14,7 @@ from support.rehearsal import flow
 
 from headrace.api import MirrorTest, Rehearsal
 from headrace.api.labels import FLOW_LABEL
-from headrace.cli.rehearsal import FailOver
+from headrace.cli.mirror_test.rehearsal import FailOver
 from headrace.mirror_test import Rehearsed, Result, Run
 from headrace.sandbox import Cluster
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.exits import Exit
+from headrace.cli.screen.exits import Exit
 from headrace.sandbox import Sandbox, sandboxes_home
 from headrace.sandbox.processes import ProcessRecord
 from headrace.toolchain import JarSet

@@ -18,8 +18,8 @@ from headrace.api import Condition, ReplicationFlow, TaskType
 from headrace.api.partitions import TopicPartition
 from headrace.assign import TaskId
 from headrace.connect import DriverIdentity
-from headrace.connect.context import FlowContext
-from headrace.connect.stuck_positions import StuckPositions
+from headrace.connect.runtime.context import FlowContext
+from headrace.connect.source.stuck_positions import StuckPositions
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka import Admin
 from headrace.movers import Copied, CopyFrom, Lane

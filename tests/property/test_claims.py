@@ -1,8 +1,8 @@
 """Claims of one partition by owners that start, freeze and crash at any time: in every order.
 
 Who is fenced is the product's decision (``writers_after``); the owner's steps mirror
-``connect/fenced.py``. Requests arrive at any later time, also after their sender's end. Progress is
-not fenced: what an earlier owner stores may arrive behind a later claim.
+``connect/takeover/fenced.py``. Requests arrive at any later time, also after their sender's end.
+Progress is not fenced: what an earlier owner stores may arrive behind a later claim.
 """
 
 from collections.abc import Iterator

@@ -13,10 +13,10 @@ from headrace.api import (
     Work,
 )
 from headrace.connect import Herder
-from headrace.connect.checkpoint_connector import CheckpointConnector
-from headrace.connect.checkpoint_task import CheckpointTask
-from headrace.connect.ownership import Ownership
-from headrace.connect.threaded_unit import ThreadedUnit
+from headrace.connect.checkpoint.checkpoint_connector import CheckpointConnector
+from headrace.connect.checkpoint.checkpoint_task import CheckpointTask
+from headrace.connect.runtime.ownership import Ownership
+from headrace.connect.runtime.threaded_unit import ThreadedUnit
 from headrace.replication import Checkpoint
 from headrace.standalone.task_store import TaskStore
 

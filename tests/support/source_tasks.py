@@ -19,9 +19,9 @@ from headrace.api import (
 from headrace.api.partitions import TopicPartition
 from headrace.assign import TaskId
 from headrace.connect import DriverIdentity, Herder, Role
-from headrace.connect.context import FlowContext
-from headrace.connect.ownership import Ownership
-from headrace.connect.source_task import SourceTask
+from headrace.connect.runtime.context import FlowContext
+from headrace.connect.runtime.ownership import Ownership
+from headrace.connect.source.source_task import SourceTask
 from headrace.errors import Fatal, HeadraceError
 from headrace.replication.progress import Progress
 from headrace.standalone.task_store import TaskStore

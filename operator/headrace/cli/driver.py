@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from headrace import logs
-from headrace.cli.log_options import follow_signal, log_format_option
+from headrace.cli.screen.log_options import follow_signal, log_format_option
 from headrace.connect import DriverIdentity
 from headrace.driver import collect_regularly, run_driver
 

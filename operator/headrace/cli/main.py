@@ -11,7 +11,7 @@ from contextlib import suppress
 import click
 
 from headrace import __version__
-from headrace.cli.exits import Exit, exit_for
+from headrace.cli.screen.exits import Exit, exit_for
 from headrace.errors import HeadraceError, InvalidSpec, from_exception
 
 COMMANDS = {
@@ -42,13 +42,20 @@ COMMANDS = {
     "operator": "reconcile the objects of a Kubernetes cluster",
 }
 HIDDEN = {"driver", "chaos", "signal"}  # started by headrace, not by people
-_FLOW_VERBS = {"status", "tasks", "describe", "restart", "move", "pause", "resume", "scale"}
-_SHARED = {
-    **{verb: ("flow_verbs", verb) for verb in _FLOW_VERBS},
-    "import": ("mirror_maker", "import_"),
-    "export": ("mirror_maker", "export"),
+_FLOW_VERBS = ("status", "tasks", "describe", "restart", "move", "pause", "resume", "scale")
+_PLACES = {
+    **{verb: f"flow.flow_verbs:{verb}" for verb in _FLOW_VERBS},
+    **{verb: f"flow.{verb}" for verb in ("check", "reset", "groups", "failover", "reverse")},
+    "import": "flow.mirror_maker:import_",
+    "export": "flow.mirror_maker:export",
+    "dashboard": "flow.dashboard",
+    **{name: f"mirror_test.{name}" for name in ("verify", "report", "chaos")},
+    "end-load": "mirror_test.end_load",
+    "compare-mirrors": "compare.compare_mirrors",
+    "sandbox": "sandbox.sandbox",
+    "signal": "screen.signal",
 }
-"""Several small ones share a module: it, and the function."""
+"""Where a command is, if not in the module of its name: its module, and its name there."""
 EXTRAS = {
     "verify": "spark",
     "report": "operator,spark",
@@ -72,7 +79,7 @@ class LazyGroup(click.Group):
         """Import and return one."""
         if cmd_name not in COMMANDS and cmd_name not in HIDDEN:
             return None
-        module, name = _SHARED.get(cmd_name, (cmd_name.replace("-", "_"), "command"))
+        module, _, name = _PLACES.get(cmd_name, cmd_name).partition(":")
         gc.disable()  # modules leave no garbage, and to look for some is a tenth of a start
         try:
             found = importlib.import_module(f"headrace.cli.{module}")
@@ -84,7 +91,7 @@ class LazyGroup(click.Group):
             ) from error
         finally:
             gc.enable()
-        command: click.Command = getattr(found, name)
+        command: click.Command = getattr(found, name or "command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -100,7 +107,7 @@ def group() -> None:
 
 
 def main(argv: Sequence[str] | None = None, name: str = "headrace") -> int:
-    """Run one command and return its exit code (``cli/exits.py``)."""
+    """Run one command and return its exit code (``cli/screen/exits.py``)."""
     try:
         result = group.main(args=argv, prog_name=name, standalone_mode=False)
     except click.exceptions.Abort:

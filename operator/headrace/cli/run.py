@@ -17,10 +17,10 @@ import click
 
 from headrace import logs
 from headrace.api import Manifest, ReplicationFlow
-from headrace.cli.exits import Exit
-from headrace.cli.log_options import log_format_option
 from headrace.cli.run_end import watch
-from headrace.cli.secrets_folder import rewrite_secrets, secrets_folder, secrets_option
+from headrace.cli.screen.exits import Exit
+from headrace.cli.screen.log_options import log_format_option
+from headrace.cli.screen.secrets_folder import rewrite_secrets, secrets_folder, secrets_option
 from headrace.cli.view import farewell, flow_views, show
 from headrace.control import control
 from headrace.host import state_home

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from headrace.api import InvalidManifest, load
-from headrace.cli.exits import Exit
+from headrace.cli.screen.exits import Exit
 from headrace.standalone.refusals import refusals
 
 

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from headrace.api import ReplicationFlowStatus
-from headrace.cli.screen import FlowView, behind, elapsed, rate, readiness, screen
+from headrace.cli.screen.screen import FlowView, behind, elapsed, rate, readiness, screen
 from headrace.standalone import StandaloneHerder
 
 _REFRESH_S = 0.5

@@ -1,10 +1,10 @@
 """The Worker with its connectors, tasks, states; the Herder port that it needs."""
 
-from headrace.connect.figures import Commits, UnitFigures
-from headrace.connect.handover import DriverIdentity, may_claim
-from headrace.connect.herder import Herder, TargetTaken, TaskConflict
-from headrace.connect.task import Role, Task
-from headrace.connect.task_manager import TaskManager
+from headrace.connect.runtime.figures import Commits, UnitFigures
+from headrace.connect.runtime.handover import DriverIdentity, may_claim
+from headrace.connect.runtime.herder import Herder, TargetTaken, TaskConflict
+from headrace.connect.runtime.task import Role, Task
+from headrace.connect.runtime.task_manager import TaskManager
 from headrace.connect.worker import Worker
 
 __all__ = [

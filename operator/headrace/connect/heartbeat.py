@@ -13,7 +13,7 @@ from headrace.api import (
 )
 from headrace.backoff import Backoff
 from headrace.clock import Clock
-from headrace.connect.threaded_unit import ThreadedUnit
+from headrace.connect.runtime.threaded_unit import ThreadedUnit
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka import (
     AccessDenied,

@@ -19,22 +19,22 @@ from headrace.api import (
     TopicPartitions,
 )
 from headrace.assign import TaskId
-from headrace.connect.checkpoint_connector import CheckpointConnector
-from headrace.connect.checkpoint_task import CheckpointTask
-from headrace.connect.context import FlowContext
-from headrace.connect.figures import UnitFigures
-from headrace.connect.handover import DriverIdentity, may_claim
+from headrace.connect.checkpoint.checkpoint_connector import CheckpointConnector
+from headrace.connect.checkpoint.checkpoint_task import CheckpointTask
 from headrace.connect.heartbeat import HeartbeatConnector, HeartbeatTask
-from headrace.connect.herder import Herder
-from headrace.connect.lifecycle import release
-from headrace.connect.ownership import Ownership, OwnershipLost
-from headrace.connect.restarts import Restarts
-from headrace.connect.source_connector import SourceConnector
-from headrace.connect.source_task import SourceTask
-from headrace.connect.task import Role
-from headrace.connect.task_loop import TaskLoop
-from headrace.connect.task_manager import TaskManager
-from headrace.connect.threaded_unit import ThreadedUnit
+from headrace.connect.runtime.context import FlowContext
+from headrace.connect.runtime.figures import UnitFigures
+from headrace.connect.runtime.handover import DriverIdentity, may_claim
+from headrace.connect.runtime.herder import Herder
+from headrace.connect.runtime.lifecycle import release
+from headrace.connect.runtime.ownership import Ownership, OwnershipLost
+from headrace.connect.runtime.restarts import Restarts
+from headrace.connect.runtime.task import Role
+from headrace.connect.runtime.task_loop import TaskLoop
+from headrace.connect.runtime.task_manager import TaskManager
+from headrace.connect.runtime.threaded_unit import ThreadedUnit
+from headrace.connect.source.source_connector import SourceConnector
+from headrace.connect.source.source_task import SourceTask
 from headrace.errors import HeadraceError, from_exception
 from headrace.logs import get_logger
 

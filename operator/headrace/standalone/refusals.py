@@ -13,7 +13,7 @@ from headrace.api import (
     unbuilt,
 )
 from headrace.api.mistakes import Key
-from headrace.connect.preflight import check_client, check_policy, loops
+from headrace.connect.preflight.preflight import check_client, check_policy, loops
 from headrace.errors import InvalidSpec
 from headrace.placement import check_assignor
 

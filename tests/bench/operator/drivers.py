@@ -25,8 +25,8 @@ from headrace.api import (
     TopicPartitions,
 )
 from headrace.api.labels import COMPONENT_LABEL, DRIVER_COMPONENT, DRIVER_MANAGER, FLOW_LABEL
-from headrace.connect.handover import DriverIdentity, may_claim
-from headrace.connect.ownership import Ownership, OwnershipLost
+from headrace.connect.runtime.handover import DriverIdentity, may_claim
+from headrace.connect.runtime.ownership import Ownership, OwnershipLost
 from headrace.driver.driver_units import DriverUnits
 from headrace.driver.kubernetes_herder import KubernetesHerder
 from headrace.errors import HeadraceError, Retriable

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.api import MirrorTest, TopicPartition
-from headrace.cli.spark_job import SparkJob
+from headrace.cli.mirror_test.spark_job import SparkJob
 from headrace.errors import GaveUp
 from headrace.kafka import Admin, Position, assign, make_consumer, make_producer
 from headrace.mirror_test import LoadManifest, Run, Stage, documents

@@ -13,7 +13,7 @@ import psutil
 from bench.verify.clusters import job
 
 from headrace.api import Verdict
-from headrace.cli.spark_job import environment
+from headrace.cli.mirror_test.spark_job import environment
 from headrace.errors import GaveUp
 from headrace.mirror_test import Result, Run, Stage, documents, local_slots
 

@@ -9,7 +9,7 @@ import structlog
 from support.source_tasks import FLOW, P0, P1, Scene
 
 from headrace.api import TaskType, TopicPartitions
-from headrace.cli.flows import LocalFlows
+from headrace.cli.flow.flows import LocalFlows
 from headrace.cli.main import main
 from headrace.standalone import StandaloneHerder
 from headrace.standalone.verbs import answer
@@ -38,7 +38,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     """The clusters of the flow, as a command opens them."""
     structlog.reset_defaults()  # an earlier command's logs go to a stream that is closed by now
     scene = Scene()
-    monkeypatch.setattr("headrace.cli.flow_access.FlowContext", lambda *_: scene.context)
+    monkeypatch.setattr("headrace.cli.flow.flow_access.FlowContext", lambda *_: scene.context)
     yield scene
     scene.close()
 

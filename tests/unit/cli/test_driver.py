@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.exits import Exit
 from headrace.cli.main import main
+from headrace.cli.screen.exits import Exit
 
 
 @pytest.mark.parametrize("more", [[], ["--link", "3", "--flow", "orders"]])

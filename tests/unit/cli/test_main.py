@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from headrace.cli.exits import Exit, exit_for
 from headrace.cli.main import main
+from headrace.cli.screen.exits import Exit, exit_for
 from headrace.errors import Fatal, GaveUp, InvalidSpec, Retriable
 
 
@@ -29,7 +29,7 @@ def test_usage_errors_end_with_3(argv: list[str], capsys: pytest.CaptureFixture[
 def test_a_missing_extra_is_a_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delitem(sys.modules, "headrace.cli.sandbox", raising=False)
+    monkeypatch.delitem(sys.modules, "headrace.cli.sandbox.sandbox", raising=False)
     monkeypatch.setitem(sys.modules, "psutil", None)
     for name in [name for name in sys.modules if name.startswith("headrace.sandbox")]:
         monkeypatch.delitem(sys.modules, name)

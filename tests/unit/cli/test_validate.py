@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.cli.exits import Exit
 from headrace.cli.main import main
+from headrace.cli.screen.exits import Exit
 from headrace.errors import InvalidSpec
 from headrace.standalone.manifest_files import ManifestFiles
 

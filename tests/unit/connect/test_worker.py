@@ -14,7 +14,7 @@ from headrace.api import (
     Work,
 )
 from headrace.connect import DriverIdentity, Worker, may_claim
-from headrace.connect.ownership import Ownership
+from headrace.connect.runtime.ownership import Ownership
 from headrace.standalone.task_store import TaskStore
 
 FLOW = ReplicationFlow.model_validate(

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from headrace.api import ReplicationTask, TaskType
-from headrace.connect.herder import TaskConflict
+from headrace.connect.runtime.herder import TaskConflict
 from headrace.driver import epoch_fence
 from headrace.driver.epoch_fence import EpochFence
 from headrace.k8s import Client, NotFound, Refused

@@ -1,0 +1,159 @@
+"""The mirrors that ``headrace compare-mirrors`` compares, as processes between two clusters."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+import psutil
+import yaml
+
+from headrace import __version__
+from headrace.cli.sandbox.sandbox_flow import flow_document
+from headrace.control import control
+from headrace.errors import GaveUp
+from headrace.host import spawn
+from headrace.sandbox import Sandbox, start_mirror_maker
+from headrace.sandbox.ports import held_ports
+
+TOPICS = r"compared-.*"
+WORKERS = 2
+_READY_S = 90.0
+_HEADRACE = [sys.executable, "-m", "headrace"]
+
+
+def scale_words(flow: str) -> list[str]:
+    """Of the command that adds a driver."""
+    return ["scale", str(WORKERS + 1), flow]
+
+
+def node_words(sandbox: str, settings: Mapping[str, str]) -> list[str]:
+    """Of the command that adds a node of MirrorMaker 2."""
+    sets = [f"--set={key}={value}" for key, value in settings.items()]
+    return ["sandbox", "mirror-maker", TOPICS, *sets, "--sandbox", sandbox]
+
+
+class Flow:
+    """headrace: ``headrace run`` with as many drivers."""
+
+    name = "headrace"
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self._flow = f"compared-{sandbox.name}"
+        document = flow_document(sandbox, [TOPICS], self._flow)
+        document["spec"]["drivers"] = {"replicas": WORKERS}
+        file = sandbox.folder / "flow.yaml"
+        file.write_text(yaml.safe_dump(document))
+        command = [*_HEADRACE, "run", str(file), "--metrics-port", "0"]
+        with (sandbox.folder / "flow.log").open("wb") as log:
+            self._run = spawn(command, at_parents_death=signal.SIGTERM, stdout=log, stderr=log)
+        sandbox.adopt(self._run.pid, "the flow (headrace run)")
+        _wait(lambda: self._flow in control.running_flows(), "the flow runs")
+
+    @property
+    def version(self) -> str:
+        """Of headrace."""
+        return __version__
+
+    @property
+    def one_less(self) -> Sequence[str]:
+        """See ``Workers``; the youngest driver, whichever that is by then."""
+        return ["pkill", "-KILL", "-n", "-P", str(self._run.pid)]
+
+    def signal_all(self, signal: str) -> Sequence[str]:
+        """See ``Workers``."""
+        return ["pkill", f"-{signal}", "-P", str(self._run.pid)]
+
+    @property
+    def _drivers(self) -> Sequence[int]:
+        found = []
+        for process in psutil.Process(self._run.pid).children():
+            with suppress(psutil.NoSuchProcess):
+                if "driver" in process.cmdline():
+                    found.append(process.pid)
+        return sorted(found)
+
+    @property
+    def one_more(self) -> Sequence[str]:
+        """See ``Workers``."""
+        return [*_HEADRACE, *scale_words(self._flow)]
+
+    def restore(self) -> None:
+        """As many drivers as before; a killed one is replaced by the run itself."""
+        control.request(self._flow, "scale", drivers=WORKERS)
+        _wait(lambda: len(self._drivers) == WORKERS, f"the flow has {WORKERS} drivers")
+
+
+class MirrorMaker2:
+    """MirrorMaker 2 in dedicated mode, of as many nodes (KIP-710), with as many tasks.
+
+    Its settings are its defaults, but that it looks for new topics as often as headrace does, every
+    10 seconds instead of every 10 minutes.
+    """
+
+    name = "MirrorMaker 2"
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self._nodes = [self._start() for _ in range(WORKERS)]
+
+    @property
+    def version(self) -> str:
+        """Of its jar."""
+        (process, *_) = self._nodes
+        classpath = " ".join(psutil.Process(process.pid).cmdline())
+        found = re.search(r"connect-mirror-([0-9.]+)\.jar", classpath)
+        return found[1] if found else "?"
+
+    @property
+    def one_less(self) -> Sequence[str]:
+        """See ``Workers``."""
+        return ["kill", "-KILL", str(self._nodes[-1].pid)]
+
+    def signal_all(self, signal: str) -> Sequence[str]:
+        """See ``Workers``; one of them may be dead by then."""
+        pids = " ".join(str(node.pid) for node in self._nodes)
+        return ["sh", "-c", f"kill -{signal} {pids}; true"]
+
+    @property
+    def one_more(self) -> Sequence[str]:
+        """See ``Workers``; it ends with the sandbox, or in ``restore``."""
+        return [*_HEADRACE, *node_words(self._sandbox.name, self._settings())]
+
+    def restore(self) -> None:
+        """As many nodes as before."""
+        own = {node.pid for node in self._nodes}
+        for other in self._sandbox.companions:
+            if other.pid not in own:
+                with suppress(psutil.NoSuchProcess):
+                    psutil.Process(other.pid).terminate()
+        self._nodes = [node for node in self._nodes if node.poll() is None]
+        while len(self._nodes) < WORKERS:
+            self._nodes.append(self._start())
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        source, target = self._sandbox.clusters
+        process, _ = start_mirror_maker(self._sandbox, source, target, TOPICS, self._settings())
+        return process
+
+    def _settings(self) -> dict[str, str]:
+        with held_ports([None]) as (port,):
+            pass
+        return {
+            "refresh.topics.interval.seconds": "10",
+            "tasks.max": str(WORKERS),
+            "dedicated.mode.enable.internal.rest": "true",
+            "listeners": f"http://127.0.0.1:{port}",
+        }
+
+
+def _wait(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _READY_S
+    while not holds():
+        if time.monotonic() > deadline:
+            raise GaveUp(f"it did not happen within {_READY_S:.0f} s that {what}")
+        time.sleep(0.2)

@@ -1,0 +1,1 @@
+"""The verbs for running flows, of this machine or of a cluster."""

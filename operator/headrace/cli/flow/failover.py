@@ -1,0 +1,243 @@
+"""``headrace failover``: applications go on at the target of a flow."""
+
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headrace.api import FlowState, TopicPartition
+from headrace.cli.flow.failover_view import Outcome, document, growth, sentence, show_outcome
+from headrace.cli.flow.flow_access import flow_options, open_flow
+from headrace.cli.flow.flows import Flows, of_flows
+from headrace.cli.screen.output import output_option, show
+from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
+from headrace.connect.failover.fail_over import Survey, settle_groups, survey, survey_target
+from headrace.connect.failover.write_denials import allow_writes, deny_writes
+from headrace.connect.runtime.context import FlowContext
+from headrace.connect.takeover.switching import Switched, Wish, abort, switch
+from headrace.errors import Fatal, GaveUp, InvalidSpec, Retriable
+
+_RELEASED_WITHIN_S = 60.0
+_POLL_S = 1.0
+_DENIED_WITHIN_S = 10.0
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Print what there is to do, and change nothing.")
+@click.option("--source-is-gone", is_flag=True, help="A disaster: the source is not asked.")
+@click.option(
+    "--deny-writes", is_flag=True, help="Deny writes to the source's topics by ACLs, until --abort."
+)
+@click.option("--abort", "aborts", is_flag=True, help="Undo it: the flow copies on.")
+@click.option(
+    "--quiet-seconds",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="So long no record may come to the source.",
+)
+@click.option(
+    "--timeout-seconds",
+    type=click.IntRange(min=1),
+    default=300,
+    show_default=True,
+    help="So long it waits until all is copied.",
+)
+@flow_options("it does not run")
+@output_option
+@of_flows
+def command(
+    flows: Flows,
+    flow: str | None,
+    file: Path | None,
+    secrets: Path | None,
+    output: str | None,
+    **options: Any,
+) -> None:
+    """Fail over: applications of FLOW go on at its target.
+
+    Stop producers and consumers of the source first. It is refused while the source still gets
+    records. It waits until all is copied, stops the flow, closes the target to every producer of
+    the flow, and sets the consumer groups there. A command that was interrupted is typed again.
+
+    With --deny-writes nobody but super users may write to the topics of the source from then on; it
+    is undone by --abort, and when the fail-over is refused.
+
+    With --source-is-gone nothing is waited for: what is not on the target is counted, as far as it
+    is known, and groups go on at their last checkpoints.
+
+    It asks the brokers, from here: they must be reachable.
+    """
+    with open_flow(flows, flow, file, secrets) as context:
+        run = _Run(context, None if file else flows, _Options(**options))
+        outcome = run.undo() if run.options.aborts else run.fail_over()
+        found = document(context, outcome)
+    show(found, output, show_outcome)
+
+
+@dataclass(frozen=True)
+class _Options:
+    dry_run: bool
+    source_is_gone: bool
+    deny_writes: bool
+    aborts: bool
+    quiet_seconds: int
+    timeout_seconds: int
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One command."""
+
+    context: FlowContext
+    flows: Flows | None
+    """None: nobody runs the flow."""
+    options: _Options
+
+    def fail_over(self) -> Outcome:
+        planned = not self.options.source_is_gone
+        if self.options.deny_writes and not planned:
+            raise InvalidSpec("--deny-writes asks the source: it does not go with --source-is-gone")
+        found = self._survey()
+        if self.options.dry_run:
+            why_not = tuple(_why_not(self.context, found))
+            return Outcome("dry run", planned, found, lag=self._lag(), problems=why_not)
+        if planned and not found.switched:
+            found = self._closed(found) if self.options.deny_writes else self._drained(found)
+        lag = self._lag() if not planned else {}
+        if not planned:
+            self._stop()
+        switched, put_off = self._switch(found)
+        groups = GroupCheckpoints(self.context)
+        with closing(groups):
+            if self.context.spec.checkpoints.enabled and not put_off:
+                settle_groups(self.context, groups) if planned else groups.apply_written()
+        problems = [str(error) for error in put_off.values()]
+        problems += [str(groups.problem)] if groups.problem else []
+        return Outcome("failed over", planned, found, switched, groups, lag, tuple(problems))
+
+    def _closed(self, found: Survey) -> Survey:
+        """Drained, with nobody writing to the source any more."""
+        deny_writes(self.context, {at.topic for at in found.partitions})
+        try:
+            # Brokers take a moment to know it: what comes until then is copied, too.
+            deadline_s = self.context.clock.monotonic() + _DENIED_WITHIN_S
+            found = self._survey()
+            while found.grew and self.context.clock.monotonic() < deadline_s:
+                found = self._survey()
+            return self._drained(found)
+        except BaseException:
+            allow_writes(self.context)
+            raise
+
+    def undo(self) -> Outcome:
+        found = survey_target(self.context)
+        switched = {at: one.stored for at, one in found.partitions.items() if one.stored}
+        switched = {at: one for at, one in switched.items() if one.switch}
+        allowed = frozenset() if self.options.dry_run else allow_writes(self.context)
+        if not switched and not allowed:
+            raise InvalidSpec(f"{self.context.name} is not failed over: nothing is changed")
+        if not self.options.dry_run:
+            abort(self.context, switched)
+            self._set_state(FlowState.RUNNING)
+        return Outcome("dry run" if self.options.dry_run else "aborted", True, found)
+
+    def _survey(self) -> Survey:
+        if self.options.source_is_gone:
+            return survey_target(self.context)
+        return survey(self.context, self.options.quiet_seconds)
+
+    def _drained(self, found: Survey) -> Survey:
+        """Copied to its end, and stopped."""
+        runs = self.flows is not None and self.context.spec.state is FlowState.RUNNING
+        if why := _why_not(self.context, found, behind=not runs):
+            raise Fatal(f"{self.context.name} is not failed over: {'; '.join(why)}")
+        deadline_s = self.context.clock.monotonic() + self.options.timeout_seconds
+        while found.behind:
+            if self.context.clock.monotonic() > deadline_s:
+                raise GaveUp(
+                    f"not copied within {self.options.timeout_seconds} s: {sentence(found.behind)}"
+                    f"; the flow runs on, see `headrace status {self.context.name}`"
+                )
+            found = survey(self.context, _POLL_S)
+        self._stop()
+        ends = {at: one.source_end for at, one in found.partitions.items()}
+        found = self._survey()
+        grew = {at: one.source_end - ends.get(at, 0) for at, one in found.partitions.items()}
+        if late := {at: more for at, more in grew.items() if more}:
+            if runs:
+                self._set_state(FlowState.RUNNING)
+            raise Fatal(
+                f"{self.context.name} is not failed over, and runs on: {growth(late)} meanwhile"
+            )
+        return found
+
+    def _stop(self) -> None:
+        """And wait until its drivers have released its tasks: what they sent is acknowledged."""
+        if self.flows is None:
+            return
+        self._set_state(FlowState.STOPPED)
+        deadline_s = self.context.clock.monotonic() + _RELEASED_WITHIN_S
+        while holders := self._holders():
+            if self.context.clock.monotonic() > deadline_s:
+                click.echo(
+                    f"{', '.join(holders)} did not release its tasks: it is fenced.", err=True
+                )
+                return
+            time.sleep(_POLL_S)
+
+    def _holders(self) -> list[str]:
+        assert self.flows is not None
+        units = self.flows.request(self.context.name, "status")["units"]
+        return sorted({unit["driverName"] for unit in units if unit["driverName"]})
+
+    def _lag(self) -> Mapping[str, int]:
+        """As the flow's drivers saw it last."""
+        if self.flows is None:
+            return {}
+        found: Mapping[str, int] = self.flows.request(self.context.name, "status").get("lag") or {}
+        return found
+
+    def _set_state(self, state: FlowState) -> None:
+        if self.flows is not None:
+            self.flows.request(self.context.name, "set-state", state=str(state))
+
+    def _switch(
+        self, found: Survey
+    ) -> tuple[dict[TopicPartition, Switched], dict[TopicPartition, Retriable]]:
+        # What was stored until the flow had stopped.
+        self.context.progress.read_to_end()
+        wishes = {
+            at: Wish(stored, one.source_end)
+            for at, one in found.partitions.items()
+            if (stored := self.context.stored(at))
+        }
+        done = switch(self.context, wishes, planned=not self.options.source_is_gone)
+        return (
+            {at: one for at, one in done.items() if isinstance(one, Switched)},
+            {at: one for at, one in done.items() if isinstance(one, Retriable)},
+        )
+
+
+def _why_not(context: FlowContext, found: Survey, *, behind: bool = False) -> list[str]:
+    """Why a planned fail-over is refused now."""
+    why = []
+    if found.grew and not found.switched:
+        why.append(
+            f"{growth(found.grew)}: stop the producers of {context.source.name}, or name "
+            "a disaster by --source-is-gone"
+        )
+    if found.active:
+        why.append(
+            f"consumers of {', '.join(sorted(found.active))} still run at {context.source.name}: "
+            "stop them"
+        )
+    if paused := context.pauses.among(found.behind):
+        why.append(f"{sentence({at: found.behind[at] for at in paused})}, and is paused: resume it")
+    elif behind and found.behind:
+        why.append(f"not copied are {sentence(found.behind)}, and the flow does not run: resume it")
+    return why

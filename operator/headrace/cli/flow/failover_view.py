@@ -1,0 +1,168 @@
+"""What ``headrace failover`` found and did, as a table and for programs."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from headrace.api import TopicPartition, time_text
+from headrace.cli.screen.tables import show_rows
+from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
+from headrace.connect.failover.fail_over import Survey
+from headrace.connect.runtime.context import FlowContext
+from headrace.connect.takeover.switching import Switched
+from headrace.replication import Applied, Precision
+
+_Json = dict[str, Any]
+_MOST = 5
+_NOTES = {
+    Applied.ACTIVE: "left alone: it has members at the target",
+    Applied.FOREIGN: "left alone: consumers of the target have committed",
+    Applied.LATER: "left alone: the group of the target is further already",
+    Applied.REFUSED: "not set: the target refuses it",
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of one command."""
+
+    done: str
+    planned: bool
+    found: Survey
+    switched: Mapping[TopicPartition, Switched] = field(default_factory=dict)
+    groups: GroupCheckpoints | None = None
+    lag: Mapping[str, int] = field(default_factory=dict)
+    """Records and seconds, as the flow's drivers saw it last."""
+    problems: tuple[str, ...] = ()
+
+
+def growth(grew: Mapping[TopicPartition, int]) -> str:
+    """``orders/0 grew by 12, orders/1 by 3``."""
+    return f"the source still grows: {_listed(grew, '+')}"
+
+
+def sentence(behind: Mapping[TopicPartition, int]) -> str:
+    """``12 offsets: orders/0 (10), orders/1 (2)``."""
+    return f"{sum(behind.values()):,} offsets ({_listed(behind)})"
+
+
+def _listed(numbers: Mapping[TopicPartition, int], sign: str = "") -> str:
+    largest = sorted(numbers.items(), key=lambda one: (-one[1], one[0]))
+    named = [f"{at.topic}/{at.partition} {sign}{n:,}" for at, n in largest[:_MOST]]
+    more = len(largest) - _MOST
+    return ", ".join(named) + (f" and {more} more" if more > 0 else "")
+
+
+def document(context: FlowContext, outcome: Outcome) -> _Json:
+    """All that is known, for programs."""
+    found = outcome.found
+    return {
+        "flow": context.name,
+        "done": outcome.done,
+        "planned": outcome.planned,
+        "partitions": [_partition(at, outcome) for at in sorted(found.partitions)],
+        "groups": _groups(outcome.groups) if outcome.groups else [],
+        "notCopied": sum(found.behind.values()),
+        "lagSeen": dict(outcome.lag),
+        "progressStored": time_text(found.seen_ms) if found.seen_ms else None,
+        "progressAgeSeconds": round(time.time() - found.seen_ms / 1000) if found.seen_ms else None,
+        "problems": list(outcome.problems),
+    }
+
+
+def _partition(at: TopicPartition, outcome: Outcome) -> _Json:
+    one, switched = outcome.found.partitions[at], outcome.switched.get(at)
+    switch = switched.switch if switched else one.switch
+    return {
+        "topic": at.topic,
+        "partition": at.partition,
+        "sourceEnd": switch.source_end if switch else one.source_end,
+        "copiedTo": one.stored.source_offset if one.stored else None,
+        "notCopied": max(0, one.behind),
+        "switchedAt": time_text(switch.time_ms) if switch else None,
+        "targetEnd": switch.target_end if switch else None,
+        **({"unfenced": list(switched.progress.unfenced)} if switched else {}),
+        **({"notStored": switched.unstored} if switched else {}),
+    }
+
+
+def _groups(groups: GroupCheckpoints) -> list[_Json]:
+    return [
+        {
+            "group": position.group,
+            "topic": position.at.topic,
+            "partition": position.at.partition,
+            "sourceOffset": one.source_offset,
+            "targetOffset": one.target_offset,
+            "exact": groups.precision.get(position) is Precision.EXACT,
+            "note": _NOTES.get(groups.applier.found.get(position, Applied.SET), ""),
+        }
+        for position, one in sorted(groups.written.items(), key=lambda item: item[0])
+    ]
+
+
+def show_outcome(found: _Json) -> None:
+    """For people."""
+    show_rows(
+        ("PARTITION", "SOURCE END", "COPIED TO", "NOT COPIED", "TARGET END"),
+        (
+            (
+                f"{one['topic']}/{one['partition']}",
+                one["sourceEnd"],
+                one["copiedTo"],
+                one["notCopied"],
+                one["targetEnd"],
+            )
+            for one in found["partitions"]
+        ),
+    )
+    if found["groups"]:
+        click.echo()
+        show_rows(
+            ("GROUP", "PARTITION", "ON SOURCE", "ON TARGET", "NOTE"),
+            (
+                (
+                    one["group"],
+                    f"{one['topic']}/{one['partition']}",
+                    one["sourceOffset"],
+                    one["targetOffset"],
+                    one["note"],
+                )
+                for one in found["groups"]
+            ),
+        )
+    for line in _sentences(found):
+        click.echo(line)
+
+
+def _sentences(found: _Json) -> list[str]:
+    lines = []
+    match found["done"]:
+        case "dry run":
+            lines.append("Nothing was changed.")
+        case "aborted":
+            lines.append(f"{found['flow']} is not failed over any more, and copies on.")
+        case _:
+            lines.append(
+                f"{found['flow']} is failed over, and stopped: start applications at the target."
+            )
+    if not found["planned"]:
+        lines.append(
+            f"Not copied, as far as it is known: {found['notCopied']:,} offsets. The flow stored "
+            f"progress last at {found['progressStored']}, {found['progressAgeSeconds']} s ago: "
+            "what came to the source since is not known."
+        )
+    if not found["planned"] and (lag := found["lagSeen"]):
+        lines.append(
+            f"The drivers were {lag.get('records', 0):,} records and {lag.get('seconds', 0):,} s "
+            "behind when they saw the source last."
+        )
+    if any(one.get("unfenced") for one in found["partitions"]):
+        lines.append(
+            "Not every earlier writer could be fenced (mover Record, or a missing right): a driver "
+            "that was cut off may append behind the switch, for an hour at most."
+        )
+    return lines + [f"But {problem}." for problem in found["problems"]]

@@ -1,0 +1,85 @@
+"""``headrace reset``: partitions are copied again from ``spec.startFrom`` on."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from headrace.api import (
+    FlowState,
+    Pauses,
+    ReplicationFlow,
+    StartFrom,
+    TopicPartition,
+    TopicPartitions,
+    partitions_text,
+)
+from headrace.cli.flow.flow_access import open_answered
+from headrace.cli.flow.flows import Flows, of_flows
+from headrace.connect.takeover.reset_preview import Preview, preview_reset
+
+Answer = dict[str, Any]
+
+_WHAT_IS_COPIED = {
+    StartFrom.EARLIEST: "all records that are on the source are copied again",
+    StartFrom.LATEST: "records since spec.startTimestamp, or since the flow was made, are copied",
+}
+
+
+@click.command()
+@click.argument("flow")
+@click.argument("partitions", metavar="TOPIC[/PARTITIONS]")
+@click.option("--dry-run", is_flag=True, help="Print what it would do, and change nothing.")
+@click.option(
+    "--secrets",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="DIR",
+    help="With --dry-run, for a flow of a cluster: its Secrets, DIR/<name>/<key>.",
+)
+@of_flows
+def command(flows: Flows, flow: str, partitions: str, dry_run: bool, secrets: Path | None) -> None:
+    """Copy partitions of FLOW again from spec.startFrom on, like orders or orders/0-3,7.
+
+    Whatever position is stored, and whatever was lost. Records that the target has are appended to
+    it once more, as consumers there will see. Other partitions go on.
+
+    --dry-run asks the brokers, from here: for a flow of a cluster they must be reachable.
+    """
+    answer = flows.request(flow, "reset", partitions=partitions, dry_run=dry_run)
+    found = ReplicationFlow.model_validate(answer["flow"])
+    meant = TopicPartitions.unpack(map(TopicPartitions.model_validate, answer["partitions"]))
+    if dry_run:
+        with open_answered(answer, secrets) as context:
+            _print(found, preview_reset(context, meant))
+        return
+    spec = found.spec
+    click.echo(
+        f"{partitions_text(meant)} of {flow}: reset. By spec.startFrom: {spec.start_from} "
+        f"{_WHAT_IS_COPIED[spec.start_from]}; what the target has of them stays there, and is "
+        "there twice then."
+    )
+    if spec.state is not FlowState.RUNNING:
+        click.echo(f"But spec.state is {spec.state}: `headrace resume {flow}` ends that.")
+    if paused := Pauses.of(spec.paused_partitions).among(meant):
+        click.echo(f"But paused, by spec.pausedPartitions: {partitions_text(paused)}.")
+
+
+def _print(flow: ReplicationFlow, previews: Mapping[TopicPartition, Preview]) -> None:
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    for column in ("PARTITION", "STORED", "STARTS AT", "END", "COPIED AGAIN"):
+        table.add_column(column, no_wrap=True)
+    for at, found in sorted(previews.items()):
+        stored = "-" if found.stored is None else str(found.stored)
+        offsets = (found.start, found.end, found.repeated)
+        table.add_row(f"{at.topic}/{at.partition}", stored, *map(str, offsets))
+    console = Console(highlight=False)
+    # What is piped to a file or a program is not to be folded at some width.
+    (console if console.is_terminal else Console(highlight=False, width=1000)).print(table)
+    repeated = sum(found.repeated for found in previews.values())
+    click.echo(
+        f"By spec.startFrom: {flow.spec.start_from} {repeated} offsets would be copied again (at "
+        "most so many records), from those that are on the source now. Nothing was changed."
+    )

@@ -1,0 +1,152 @@
+"""``headrace reverse``: the flow back, after a fail-over."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from headrace.api import ReplicationFlow
+from headrace.cli.flow.failover_view import sentence
+from headrace.cli.flow.flow_access import flow_options, open_context, open_flow
+from headrace.cli.flow.flows import Flows, of_flows
+from headrace.connect.failover.fail_over import Survey, survey_target
+from headrace.connect.failover.returning_groups import return_groups
+from headrace.connect.failover.reversing import (
+    begin,
+    check_switched,
+    hand_over_groups,
+    survey_back,
+    unsent,
+)
+from headrace.connect.failover.write_denials import allow_writes, still_denied
+from headrace.connect.runtime.both_clusters import target_partition
+from headrace.connect.runtime.context import FlowContext
+from headrace.errors import InvalidSpec
+from headrace.kafka import Position
+from headrace.replication import Applied
+
+_SUFFIX = "-back"
+_STARTS = ("startFrom", "startTimestamp")
+_LEFT = {
+    Applied.FOREIGN: "consumers of the old source have committed",
+    Applied.LATER: "the group is further there already",
+    Applied.ACTIVE: "it has members there",
+    Applied.REFUSED: "the old source refuses it",
+}
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Print the manifest and what is unsent, only.")
+@flow_options("it does not run")
+@of_flows
+def command(
+    flows: Flows, flow: str | None, dry_run: bool, file: Path | None, secrets: Path | None
+) -> None:
+    """Print the manifest of the flow back to the source of FLOW, which is failed over.
+
+    With policy Identity it copies what came to the target since the switch: where it begins is
+    stored at the old source, which must be back. What the old source still had and never sent is
+    counted; it stays there, and what is copied follows it.
+
+    With policy Default it copies the topics of the target from their start, under its prefix, and
+    no copy back. Groups go on at the old source at the record that they had reached in the copies.
+    """
+    with open_flow(flows, flow, file, secrets) as there:
+        reverse = reversed_flow(there.flow)
+        found = survey_target(there)
+        if there.spec.policy.type == "Default":
+            _return_groups(there, found, dry_run=dry_run)
+            click.echo(yaml.safe_dump(_document(reverse), sort_keys=False), nl=False)
+            return
+        # The folder of Secrets is that of the flow: both have the same clusters.
+        with open_context(reverse, there.source_access.secrets) as back:
+            begins = survey_back(there, back, found)
+            if not dry_run:
+                allow_writes(there)  # the flow back writes there, too
+                begin(back, begins)
+                if there.spec.checkpoints.enabled:
+                    hand_over_groups(there, back)
+        left = {at: one.unsent for at, one in begins.items() if one.unsent}
+    click.echo(yaml.safe_dump(_document(reverse), sort_keys=False), nl=False)
+    if left:
+        click.echo(
+            f"{there.source.name} has {sentence(left)} that were never sent to "
+            f"{there.target.name}: they stay there, before what is copied back.",
+            err=True,
+        )
+
+
+def _return_groups(there: FlowContext, found: Survey, *, dry_run: bool) -> None:
+    """Also counts what applications have written into copies: a flow back takes no copy."""
+    check_switched(there, found)
+    copies = {target_partition(there, at): one for at, one in found.partitions.items()}
+    ends = there.target.offsets(copies, Position.LATEST)
+    behind = {
+        at: more
+        for at, one in copies.items()
+        if one.switch and (more := ends[at] - one.switch.target_end) > 0
+    }
+    if behind:
+        click.echo(
+            f"{there.target.name} has {sentence(behind)} in copies, written since the fail-over: "
+            "the flow back copies no copies, so applications have to write to topics of the "
+            "target's own.",
+            err=True,
+        )
+    left = unsent(found, there.source.offsets(found.partitions, Position.LATEST))
+    if left:
+        click.echo(
+            f"{there.source.name} has {sentence(left)} that were never sent to "
+            f"{there.target.name}: they stay there, and groups read them next.",
+            err=True,
+        )
+    if denied := still_denied(there):
+        click.echo(
+            f"Writes to {', '.join(sorted(denied))} of {there.source.name} stay denied until "
+            f"`headrace failover {there.flow.metadata.name} --abort`.",
+            err=True,
+        )
+    if not there.spec.checkpoints.enabled:
+        return
+    returned = return_groups(there, found, dry_run=dry_run)
+    verb = "would go on" if dry_run else "goes on"
+    for (group, at), offset in sorted(returned.moved.items()):
+        click.echo(f"Group {group} {verb} at {at.topic}/{at.partition} {offset}.", err=True)
+    for (group, at), how in sorted(returned.kept.items()):
+        why = _LEFT[how]
+        click.echo(f"Group {group}, {at.topic}/{at.partition}, is left alone: {why}.", err=True)
+    for group, at in sorted(returned.unknown):
+        click.echo(
+            f"Group {group}, {at.topic}/{at.partition}, stays where it was: no pair of offsets as "
+            "old is known.",
+            err=True,
+        )
+    for problem in returned.problems:
+        click.echo(f"But {problem}.", err=True)
+
+
+def reversed_flow(flow: ReplicationFlow) -> ReplicationFlow:
+    """With its clusters exchanged; ``InvalidSpec`` where copies have other names."""
+    if flow.spec.policy.type not in ("Identity", "Default"):
+        raise InvalidSpec(
+            "the flow back is made with spec.policy.type: Identity or Default only, and "
+            f"{flow.metadata.name} has {flow.spec.policy.type}: write a flow of your own in the "
+            "other direction, whose topics are no copies"
+        )
+    name = flow.metadata.name
+    name = name.removesuffix(_SUFFIX) if name.endswith(_SUFFIX) else f"{name}{_SUFFIX}"
+    spec = flow.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    spec |= {"source": spec["target"], "target": spec["source"]}
+    spec["source"].pop("replicationFactor", None)
+    for field in ("state", *(_STARTS if flow.spec.policy.type == "Default" else ())):
+        spec.pop(field, None)
+    metadata = {"name": name}
+    if flow.metadata.namespace:
+        metadata["namespace"] = flow.metadata.namespace
+    return ReplicationFlow.model_validate({"metadata": metadata, "spec": spec})
+
+
+def _document(flow: ReplicationFlow) -> dict[str, Any]:
+    document = flow.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return {"apiVersion": flow.api_version, "kind": flow.kind, **document}

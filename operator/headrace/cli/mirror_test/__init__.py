@@ -1,0 +1,1 @@
+"""`headrace verify` and what belongs to it: load, faults, windows, reports."""

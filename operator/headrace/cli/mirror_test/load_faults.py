@@ -1,0 +1,50 @@
+"""Topics and partitions that the load gets while it runs, under anybody's mirror."""
+
+import json
+import time
+
+from headrace.api import ChaosAction, ChaosStep, Partitioning
+from headrace.chaos import Injection
+from headrace.cli.mirror_test.arrivals import Arrivals
+from headrace.errors import InvalidSpec
+from headrace.kafka import Admin, journal
+from headrace.mirror_test import Run, journal_keys
+
+
+class LoadFaults:
+    """Changes the source, and informs the producers in the journal."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._source, self._arrivals = Admin(run.source), Arrivals(run)
+        self._names = list(run.added_topics)
+        """Of the topics that are still to be added."""
+        self._changed: dict[str, int] = {}
+        """Partitions of each topic that was added, or has more than before."""
+
+    def inject(self, step: ChaosStep) -> Injection:
+        """See ``FaultInjector``. The mirror has recovered when each partition of the target has a
+        message that was sent since, the new ones too."""
+        at_ms = time.time_ns() // 1_000_000
+        adds = step.action is ChaosAction.ADD_TOPIC
+        changed = self._add_topic() if adds else self._add_partitions(step.partitions or 0)
+        self._changed |= changed
+        journal.write(
+            self._run.source, self._run.name, journal_keys.TOPICS, json.dumps(self._changed)
+        )
+        alike = self._run.test.spec.partitioning is Partitioning.PRESERVED
+        wanted = {self._run.topics[name]: count if alike else 1 for name, count in changed.items()}
+        return Injection(at_ms, self._arrivals.in_topics(wanted, at_ms), driver=", ".join(changed))
+
+    def _add_topic(self) -> dict[str, int]:
+        name, partitions = self._names.pop(0), self._run.test.spec.load.partitions
+        if not self._source.create_topic(name, partitions):
+            raise InvalidSpec(f"topic {name} is on {self._source.name} already")
+        return {name: partitions}
+
+    def _add_partitions(self, more: int) -> dict[str, int]:
+        there = self._source.topics()
+        changed = {name: there.get(name, 0) + more for name in self._run.first_topics}
+        for name, total in changed.items():
+            self._source.add_partitions(name, total)
+        return changed

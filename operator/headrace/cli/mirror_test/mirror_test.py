@@ -1,0 +1,269 @@
+"""The stages of a mirror test on this machine: probe, load with chaos, comparison."""
+
+import shutil
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from headrace.api import ChaosAction, ChaosStep, Rehearsal
+from headrace.chaos import (
+    LOCAL_ACTIONS,
+    ByAction,
+    Chaos,
+    FaultInjector,
+    LocalInjector,
+    PauseFaults,
+)
+from headrace.cli.mirror_test.arrivals import Arrivals
+from headrace.cli.mirror_test.broker_faults import BrokerFaults
+from headrace.cli.mirror_test.command_faults import CommandFaults
+from headrace.cli.mirror_test.load_faults import LoadFaults
+from headrace.cli.mirror_test.rehearsal import FailOver
+from headrace.cli.mirror_test.spark_job import Event, SparkJob
+from headrace.cli.mirror_test.verify_view import View
+from headrace.control import control
+from headrace.errors import GaveUp, HeadraceError
+from headrace.mirror_test import Faults, LoadClock, Result, Run, Stage, deadline_s, documents
+from headrace.mirror_test.sequence import Activity, RunState, StageState, advance
+
+_DOCUMENTS = (
+    *(documents.TEST, documents.FAULTS, documents.MANIFEST),
+    *(documents.MEASURED, documents.REHEARSAL, documents.REPORT),
+    *(documents.PAGE, documents.END_LOAD),
+    *("probe.log", "produce.log", "verify.log"),
+)
+_TITLES = {
+    Activity.STARTING_PROBE: "Starting the probe",
+    Activity.SENDING: "Starting the load",
+    Activity.AWAITING_ARRIVALS: "Waiting for the last message on the target",
+    Activity.COMPARING: "Comparing the clusters",
+}
+_POLL_S = 0.1
+_SPARK_START_S = 60.0  # eight seconds on a quiet machine
+
+
+def run_test(
+    run: Run,
+    steps: Sequence[ChaosStep],
+    folder: Path,
+    timeout_s: float,
+    view: View,
+    *,
+    rehearsal: Rehearsal | None = None,
+) -> Result:
+    """Carry out a resolved test and return the result in ``report.json``.
+
+    Raises ``GaveUp`` when there is no such document in the end.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in _DOCUMENTS:
+        (folder / name).unlink(missing_ok=True)  # of an earlier run into the same folder
+    (folder / documents.TEST).write_text(
+        run.test.model_dump_json(by_alias=True, exclude_none=True, indent=1)
+    )
+    with ExitStack() as ends:
+        ends.callback(shutil.rmtree, folder / "scratch", ignore_errors=True)
+        stages = _Stages(run, steps, folder, timeout_s, view, rehearsal=rehearsal)
+        ends.callback(stages.end)
+        shown = None
+        while not (next_one := advance(stages.observe())).activity.is_end:
+            if next_one.start is not None:
+                stages.start(next_one.start)
+            if next_one.activity is not shown and next_one.activity in _TITLES:
+                view.stage(_TITLES[next_one.activity])
+            shown = next_one.activity
+            stages.poll()
+    return _result(folder, run, stages.last_words(Stage.VERIFY))
+
+
+def injectors(
+    *,
+    drivers: FaultInjector,
+    brokers: FaultInjector,
+    load: FaultInjector,
+    pauses: FaultInjector,
+    commands: FaultInjector,
+) -> dict[ChaosAction, FaultInjector]:
+    """Who does which step of chaos on one machine: all but those that ``chaos.refused`` refuses."""
+    return {
+        **dict.fromkeys(LOCAL_ACTIONS, drivers),
+        **{action: brokers for action in ChaosAction if action.is_of_broker},
+        **{action: load for action in ChaosAction if action.is_of_load},
+        ChaosAction.PAUSE_FLOW: pauses,
+        ChaosAction.RUN_COMMAND: commands,
+    }
+
+
+class _Stages:
+    """Starts the stages and observes them: Spark jobs, and chaos in this process."""
+
+    def __init__(
+        self,
+        run: Run,
+        steps: Sequence[ChaosStep],
+        folder: Path,
+        timeout_s: float,
+        view: View,
+        *,
+        rehearsal: Rehearsal | None,
+    ) -> None:
+        self._run, self._folder, self._view = run, folder, view
+        self._has_chaos = bool(steps)
+        flow = run.flow or ""  # without a flow there are no steps about it
+        since = Arrivals(run).since
+        drivers = LocalInjector(partial(control.request, flow))
+        self._brokers = BrokerFaults(run, steps)
+        self._pauses = PauseFaults(drivers.set_state, since)
+        by_action = injectors(
+            drivers=drivers,
+            brokers=self._brokers,
+            load=LoadFaults(run),
+            pauses=self._pauses,
+            commands=CommandFaults(since),
+        )
+        self._chaos = Chaos(steps, ByAction(by_action), run.test.spec.settle_seconds)
+        self._rehearsal = FailOver(run, rehearsal) if rehearsal else None
+        self._clock = LoadClock(run.test.spec.load)
+        self._topics_s = max(timeout_s, run.test.spec.settle_seconds)
+        self._jobs: dict[Stage, SparkJob] = {}
+        self._started_s: dict[Stage, float] = {}
+        self._ended_s: dict[Stage, float] = {}
+        self._probe_is_ready = False
+
+    def observe(self) -> RunState:
+        """What ``advance`` decides from."""
+        now_s = time.monotonic()
+        for stage, job in self._jobs.items():
+            if stage not in self._ended_s and not job.running:
+                self._ended_s[stage] = now_s
+                if stage is Stage.PRODUCE:
+                    self._end_chaos()
+        if Stage.PRODUCE in self._ended_s and not self._chaos.recovering:
+            self._ended_s.setdefault(Stage.CHAOS, now_s)
+        return RunState(
+            stages={stage: self._state(stage, now_s) for stage in self._started_s},
+            settle_s=self._run.test.spec.settle_seconds,
+            probe_start_s=self._topics_s + _SPARK_START_S,
+            chaos_start_s=0.0,
+            has_chaos=self._has_chaos,
+            has_manifest=self._has_manifest,
+            reported=Stage.VERIFY in self._ended_s and (self._folder / documents.REPORT).exists(),
+        )
+
+    def start(self, stage: Stage) -> None:
+        """Start a stage; the one before it, where it must be over by then, is ended."""
+        if stage is Stage.PRODUCE and not self._probe_is_ready:
+            # A test goes on without its probe: only latency is then unknown.
+            self._view.note(f"latency will not be measured: {self.last_words(Stage.PROBE)}")
+        if stage is Stage.PRODUCE and self._rehearsal:
+            self._rehearsal.start()
+        if stage is Stage.VERIFY:
+            self._jobs[Stage.PROBE].end()
+            self._fail_over()
+            faults = Faults(faults=self._chaos.faults)
+            documents.write(self._folder / documents.FAULTS, faults)
+        self._started_s[stage] = time.monotonic()
+        if stage is not Stage.CHAOS:
+            more = ("--timeout", str(self._topics_s)) if stage is Stage.PROBE else ()
+            self._jobs[stage] = self._spark_job(stage, *more)
+
+    def poll(self) -> None:
+        """Take the jobs' events, and inject the faults that are due; waits a moment."""
+        for stage, job in self._jobs.items():
+            for event in job.events(_POLL_S / len(self._jobs)):
+                self._receive(stage, event)
+        if Stage.PRODUCE in self._jobs and Stage.CHAOS not in self._ended_s:
+            self._advance_chaos()
+        if self._age_s(Stage.VERIFY) > deadline_s(self._run.test, Stage.VERIFY):
+            self._jobs[Stage.VERIFY].end()
+
+    def last_words(self, stage: Stage) -> str:
+        """See ``SparkJob.last_words``."""
+        return self._jobs[stage].last_words()
+
+    def end(self) -> None:
+        """End what still runs, and undo what chaos and a rehearsal have left."""
+        for job in self._jobs.values():
+            job.end()
+        self._end_rehearsal()
+        self._brokers.restore()
+        try:
+            self._pauses.restore()
+        except HeadraceError as error:
+            self._view.note(f"the flow is still paused: {error}")
+
+    @property
+    def _has_manifest(self) -> bool:
+        return (self._folder / documents.MANIFEST).exists()
+
+    def _state(self, stage: Stage, now_s: float) -> StageState:
+        ended_s = self._ended_s.get(stage)
+        return StageState(
+            age_s=self._age_s(stage),
+            ready=stage is Stage.CHAOS or (stage is Stage.PROBE and self._probe_is_ready),
+            ended_s=None if ended_s is None else now_s - ended_s,
+        )
+
+    def _age_s(self, stage: Stage) -> float:
+        return time.monotonic() - self._started_s.get(stage, time.monotonic())
+
+    def _receive(self, stage: Stage, event: Event) -> None:
+        if (stage, event["event"]) == (Stage.PROBE, "ready"):
+            self._probe_is_ready = True
+            if event["missing"]:
+                self._view.note(f"not on the target yet: {', '.join(event['missing'])}")
+        elif (stage, event["event"]) == (Stage.PRODUCE, "progress"):
+            self._clock.acknowledged = event["acknowledged"]
+
+    def _advance_chaos(self) -> None:
+        if (progress := self._clock.progress()) is None:
+            return
+        if fault := self._chaos.advance(progress, time.monotonic()):
+            self._view.fault(fault)
+        self._view.progress(progress)
+        if self._rehearsal:
+            self._rehearsal.progress(progress.percent)
+
+    def _fail_over(self) -> None:
+        if self._rehearsal:
+            self._view.stage("Failing over, and reading on at the target")
+            documents.write(self._folder / documents.REHEARSAL, self._rehearsal.fail_over())
+            self._end_rehearsal()
+
+    def _end_rehearsal(self) -> None:
+        if self._rehearsal and (why := self._rehearsal.end()):
+            self._view.note(f"the flow is still failed over: {why}")
+
+    def _end_chaos(self) -> None:
+        """The load has ended: no further step comes due."""
+        self._chaos.end()
+        if not self._has_manifest:
+            self._view.note(self.last_words(Stage.PRODUCE))
+
+    def _spark_job(self, stage: Stage, *more: str) -> SparkJob:
+        secrets = self._run.secrets
+        return SparkJob(
+            stage,
+            self._run.test.spec.load.producers,
+            self._folder,
+            *("--test", str(self._folder / documents.TEST)),
+            *("--run", self._run.name, "--out", str(self._folder)),
+            *(("--secrets", str(secrets)) if secrets else ()),
+            *more,
+        )
+
+
+def _result(folder: Path, run: Run, last_words: str) -> Result:
+    """The verdict is that of the document, and of nothing else."""
+    path = folder / documents.REPORT
+    try:
+        result = Result.model_validate_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValidationError) as error:
+        raise GaveUp(f"there is no verdict: {last_words}") from error
+    if result.run != run.name:
+        raise GaveUp(f"there is no verdict: {path} is of another run, {result.run}")
+    return result

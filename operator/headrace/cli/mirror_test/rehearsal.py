@@ -1,0 +1,146 @@
+"""``spec.rehearsal`` of a mirror test: consumers read under load, the flow is failed over by the
+command that a person types, they go on at the target, and the fail-over is undone."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Any
+
+from headrace.api import ClusterAccess, Rehearsal, TopicPartition
+from headrace.cli.mirror_test.rehearsal_readers import Readers
+from headrace.errors import GaveUp, HeadraceError, InvalidSpec
+from headrace.kafka import Admin, Message, Position, assign, group_reader, make_consumer
+from headrace.mirror_test import Rehearsed, Run, count_group
+from headrace.mirror_test.rehearsed import RecordId
+
+_QUIET_S = 2
+_COMMAND_S = 600.0
+"""Longer than the command itself waits, with its --timeout-seconds of 300."""
+
+
+class FailOver:
+    """Of one run, whose flow runs on this machine."""
+
+    def __init__(self, run: Run, asked: Rehearsal) -> None:
+        self._run, self._flow = run, run.flow or ""
+        self._groups = [f"headrace-rehearsal-{run.name}-{n}" for n in range(asked.groups)]
+        self._readers = Readers(run, self._groups)
+        self._error: HeadraceError | None = None
+        self._begun = self._made = False
+        """The fail-over."""
+
+    def start(self) -> None:
+        """The groups begin to read; before the load does."""
+        try:
+            self._readers.start()
+        except HeadraceError as error:
+            self._error = error
+
+    def progress(self, percent: float) -> None:
+        """Of the load."""
+        self._readers.percent = percent
+
+    def fail_over(self) -> Rehearsed:
+        """After the load: fail over, and let the groups go on at the target."""
+        self._readers.end()
+        if error := self._error or self._readers.error:
+            return Rehearsed(error=str(error))
+        self._begun, began_s = True, time.monotonic()
+        try:
+            found = self._command("--quiet-seconds", str(_QUIET_S))
+            self._made, seconds = True, time.monotonic() - began_s
+            if problems := found["problems"]:
+                raise GaveUp(f"the fail-over is not complete: {problems[0]}")
+            if others := set(self._groups) - {one["group"] for one in found["groups"]}:
+                raise InvalidSpec(
+                    f"{self._flow} does not follow {min(others)}: its spec.groups has to match it"
+                )
+            return self._counted(seconds)
+        except HeadraceError as error:
+            return Rehearsed(error=str(error))
+
+    def end(self) -> str | None:
+        """Nobody reads any more, and the flow copies on; why it does not."""
+        self._readers.end()
+        if not self._begun:
+            return None
+        self._begun = False
+        try:
+            self._command("--abort")
+        except HeadraceError as error:
+            return str(error) if self._made else None  # else there is nothing to be undone
+        return None
+
+    def _counted(self, seconds: float) -> Rehearsed:
+        run, copies = self._run, {copy: name for name, copy in self._run.first_topics.items()}
+        source = {
+            _record(one, one.topic() or ""): (_at(one), one.offset() or 0)
+            for one in _log(run.source, self._readers.starts)
+        }
+        there = Admin(run.target).topics()
+        topics = {copy: there[copy] for copy in copies if copy in there}
+        begins = Admin(run.target).offsets(
+            [TopicPartition(topic, n) for topic, count in topics.items() for n in range(count)],
+            Position.EARLIEST,
+        )
+        target = [_record(one, copies[one.topic() or ""]) for one in _log(run.target, begins)]
+        delivered: dict[str, list[RecordId]] = {group: [] for group in self._groups}
+
+        def on_record(group: str, message: Message) -> None:
+            delivered[group].append(_record(message, copies[message.topic() or ""]))
+
+        group_reader.read_to_ends(run.target, self._groups, topics, on_record)
+        committed, refused = Admin(run.source).committed(self._groups)
+        if refused:
+            raise next(iter(refused.values()))
+        return Rehearsed(
+            groups=tuple(
+                count_group(
+                    group,
+                    source,
+                    target,
+                    {at: one.offset for at, one in committed.get(group, {}).items()},
+                    delivered[group],
+                )
+                for group in self._groups
+            ),
+            seconds=round(seconds, 1),
+        )
+
+    def _command(self, *options: str) -> dict[str, Any]:
+        words = [sys.executable, "-m", "headrace", "failover", self._flow, "-o", "json", *options]
+        try:
+            done = subprocess.run(
+                words, capture_output=True, text=True, timeout=_COMMAND_S, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise GaveUp(f"`headrace failover` did not end within {_COMMAND_S:.0f} s") from error
+        if done.returncode != 0:
+            output = done.stderr.strip().splitlines()
+            raise GaveUp(
+                output[-1] if output else f"`headrace failover` ended with {done.returncode}"
+            )
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+
+def _record(message: Message, topic: str) -> RecordId:
+    return topic, hash(message.value())
+
+
+def _at(message: Message) -> TopicPartition:
+    return TopicPartition(message.topic() or "", message.partition() or 0)
+
+
+def _log(cluster: ClusterAccess, begins: Mapping[TopicPartition, int]) -> Iterator[Message]:
+    """All records of these partitions, from there to their ends."""
+    with closing(make_consumer(cluster)) as consumer:
+        assign(consumer, list(begins.items()))
+        left = set(begins)
+        while left:
+            found, ends = group_reader.take(consumer)
+            left -= ends
+            yield from found

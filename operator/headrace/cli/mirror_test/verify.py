@@ -1,0 +1,199 @@
+"""``headrace verify``: a mirror test on this machine, from the manifest to the verdict."""
+
+import secrets
+import socket
+import time
+import traceback
+from pathlib import Path
+
+import click
+
+from headrace.api import (
+    ClusterAccess,
+    Manifest,
+    MirrorTest,
+    ReplicationFlow,
+    Verdict,
+    load,
+)
+from headrace.chaos import refused as cannot_break
+from headrace.cli.mirror_test.command_faults import refused as untrusted
+from headrace.cli.mirror_test.compare_reports import compare_reports
+from headrace.cli.mirror_test.mirror_test import run_test
+from headrace.cli.mirror_test.summary import summary
+from headrace.cli.mirror_test.verify_view import View
+from headrace.cli.mirror_test.windows import run_windows, serve_metrics
+from headrace.cli.screen.exits import Exit
+from headrace.cli.screen.secrets_folder import secrets_folder, secrets_option
+from headrace.control import control
+from headrace.errors import GaveUp, HeadraceError, InvalidSpec, Retriable
+from headrace.kafka import Admin
+from headrace.mirror_test import Result, Run, resolve
+
+_CODES = {
+    Verdict.PASSED: Exit.OK,
+    Verdict.FAILED: Exit.FAILED,
+    Verdict.INCONCLUSIVE: Exit.INCONCLUSIVE,
+}
+
+
+@click.command()
+@click.argument("files", metavar="FILE", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--name", help="Which MirrorTest, where FILE has several.")
+@secrets_option
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a cluster may take to answer, and, settleSeconds at least, the target's topics "
+    "to appear.",
+)
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for the report. [default: headrace-reports/<test>/<run>]",
+)
+@click.option("--run-commands", is_flag=True, help="Run the commands of spec.chaos (RunCommand).")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(1, 65535),
+    help="With load.durationSeconds: 0: serve /metrics there, on all addresses.",
+)
+@click.option(
+    "--compare",
+    is_flag=True,
+    help="Test nothing: show the reports of several runs (each FILE a report.json, or its folder) "
+    "side by side, and write a page.",
+)
+def command(  # noqa: PLR0917 - click gives them by name
+    files: tuple[Path, ...],
+    name: str | None,
+    secrets: Path | None,
+    timeout: float,
+    report: Path | None,
+    run_commands: bool,
+    metrics_port: int | None,
+    compare: bool,
+) -> int:
+    """Run the MirrorTest in FILE against a mirror that is running, and give a verdict.
+
+    With load.durationSeconds: 0 it gives one for each window, until Ctrl-C or `headrace end-load`;
+    in the end the worst of them counts.
+
+    Exit code: 0 Passed, 1 Failed, 2 Inconclusive (any end without a verdict, too), 3 bad usage.
+    """
+    if compare:
+        compare_reports(files, report or Path("headrace-reports"))
+        return Exit.OK
+    if len(files) > 1:
+        raise InvalidSpec("one FILE is tested at a time; --compare shows reports side by side")
+    (file,) = files
+    try:
+        manifest = load([file])
+        with secrets_folder(secrets, manifest.secrets) as folder:
+            test = _the_test(manifest, file, name, run_commands)
+            verdict = _verdict(test, folder, timeout, report, metrics_port)
+    except InvalidSpec:
+        raise
+    except HeadraceError as error:
+        raise GaveUp(str(error)) from error
+    except KeyboardInterrupt:
+        raise GaveUp("interrupted: there is no verdict") from None
+    except Exception as error:
+        traceback.print_exc()
+        # Python's own code for a crash is 1, which would say Failed.
+        raise GaveUp(f"headrace itself failed ({error!r}): there is no verdict") from error
+    return _CODES[verdict]
+
+
+def _verdict(
+    test: MirrorTest,
+    secrets: Path | None,
+    timeout_s: float,
+    report: Path | None,
+    metrics_port: int | None,
+) -> Verdict:
+    if not test.spec.load.is_endless:
+        return _verify(test, secrets, timeout_s, report).verdict
+
+    def verify(window: MirrorTest, folder: Path) -> Result:
+        return _verify(window, secrets, timeout_s, folder)
+
+    folder = report or Path("headrace-reports") / test.metadata.name
+    on_verdict = serve_metrics(test, metrics_port) if metrics_port else lambda _: None
+    return run_windows(test, verify, folder, on_verdict)
+
+
+def _verify(
+    test: MirrorTest, secrets: Path | None, timeout_s: float, report: Path | None
+) -> Result:
+    flow = _flow(test)
+    resolved = test if flow is None else resolve(test, flow)
+    run = Run(name=_new_name(), test=resolved, secrets=secrets)
+    source_id, target_id = (_reach(cluster, timeout_s) for cluster in (run.source, run.target))
+    if source_id == target_id:
+        raise InvalidSpec(
+            f"{run.source.alias} ({run.source.bootstrap_servers}) and {run.target.alias} "
+            f"({run.target.bootstrap_servers}) are one cluster (id {source_id}): "
+            "a mirror test needs two"
+        )
+    folder = report or Path("headrace-reports") / test.metadata.name / run.name
+    with View(run) as view:
+        spec = test.spec  # the resolved one has nothing that is about the flow
+        result = run_test(run, spec.chaos, folder, timeout_s, view, rehearsal=spec.rehearsal)
+    click.echo(summary(result, folder / "report.html"))
+    return result
+
+
+def _the_test(manifest: Manifest, file: Path, name: str | None, run_commands: bool) -> MirrorTest:
+    tests = [test for test in manifest.tests if name in (None, test.metadata.name)]
+    if len(tests) != 1:
+        names = ", ".join(test.metadata.name for test in manifest.tests) or "none"
+        raise InvalidSpec(f"{file} holds these MirrorTests: {names}; say which with --name")
+    test = tests[0]
+    refused = [*cannot_break(test.spec.chaos)]
+    if not run_commands:
+        refused += untrusted(test.spec.chaos)
+    if refused:
+        mistakes = (manifest.mistake(test, place, sentence) for place, sentence in refused)
+        raise InvalidSpec("\n".join(map(str, mistakes)))
+    return test
+
+
+def _flow(test: MirrorTest) -> ReplicationFlow | None:
+    """The running flow that the test names; ``InvalidSpec`` when it does not run here."""
+    if test.spec.flow_name is None:
+        return None
+    return ReplicationFlow.model_validate(control.request(test.spec.flow_name, "flow"))
+
+
+def _new_name() -> str:
+    return f"{time.strftime('%y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+
+
+def _reach(cluster: ClusterAccess, timeout_s: float) -> str:
+    """The id of a cluster; ``GaveUp`` when no broker answers in time."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        left_s = deadline - time.monotonic()
+        try:
+            return Admin(cluster, timeout_s=max(1.0, min(10.0, left_s))).cluster_id()
+        except Retriable as error:
+            if time.monotonic() > deadline:
+                words = f"{error}{_unresolved(cluster)}; gave up after {timeout_s:.0f} s"
+                raise GaveUp(words) from error
+            time.sleep(0.5)
+
+
+def _unresolved(cluster: ClusterAccess) -> str:
+    """Which hosts of its addresses have no address, as the end of a sentence."""
+    hosts = []
+    for server in cluster.bootstrap_servers.split(","):
+        host = server.strip().rpartition(":")[0].strip("[]")
+        try:
+            socket.getaddrinfo(host, None)
+        except (OSError, UnicodeError):
+            hosts.append(host)
+    return f": {', '.join(hosts)} cannot be resolved to an address" if hosts else ""

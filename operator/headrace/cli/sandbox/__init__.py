@@ -1,0 +1,1 @@
+"""`headrace sandbox`: real clusters on this machine, their flows, records and faults."""

@@ -1,0 +1,1 @@
+"""The checkpoint connector and its tasks: groups' offsets, translated and applied."""

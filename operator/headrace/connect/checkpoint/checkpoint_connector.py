@@ -1,0 +1,82 @@
+"""The checkpoint connector: finds the source's consumer groups and deals them to tasks."""
+
+from collections.abc import Mapping
+
+from headrace.api import (
+    ConditionStatus,
+    Reason,
+    TaskType,
+)
+from headrace.connect.runtime.herder import TaskConflict
+from headrace.connect.runtime.ownership import OwnershipLost
+from headrace.connect.runtime.threaded_unit import ThreadedUnit
+from headrace.errors import Fatal, HeadraceError, Retriable
+from headrace.replication import split_groups
+
+
+class CheckpointConnector(ThreadedUnit):
+    """Every ``discovery.groupsSeconds``: the groups that have committed offsets of topics that the
+    flow replicates. A flow without such a group has no checkpoint task."""
+
+    _followed: frozenset[str] = frozenset()
+
+    def restore(self) -> None:
+        """Nothing to restore."""
+
+    def run_once(self) -> float:
+        """Discover, and write the tasks."""
+        spec = self.context.spec
+        refused: Mapping[str, HeadraceError] = {}
+        self.problem = None
+        if not spec.checkpoints.enabled:
+            self._followed = frozenset()
+        else:
+            try:
+                refused = self._discover()
+            except Fatal as error:  # a missing right: the groups that are known are followed on
+                self.problem = Retriable(str(error))
+        if refused:
+            first, *more = (str(error) for error in refused.values())
+            others = f" (and {len(more)} more groups)" if more else ""
+            self.problem = Retriable(f"{first}{others}")
+        self._publish()
+        self._report()
+        return float(spec.discovery.groups_seconds)
+
+    def _discover(self) -> Mapping[str, HeadraceError]:
+        """Which groups there are, and why some cannot be read. One that is followed is not asked
+        for again."""
+        source = self.context.source
+        there = {group for group in source.groups() if self.context.groups.matches(group)}
+        committed, refused = source.committed(there - self._followed)
+        found = {
+            group
+            for group, offsets in committed.items()
+            if any(self.context.topics.matches(at.topic) for at in offsets)
+        }
+        if new := found - self._followed:
+            self.log.info("groups found", groups=len(new), first=min(new))
+        self._followed = frozenset(self._followed & there | found)
+        return refused
+
+    def _publish(self) -> None:
+        task, kind = self.ownership.task, TaskType.CHECKPOINT_TASK
+        before = {one.spec.index: one.spec.groups for one in self.herder.list_tasks(task, kind)}
+        split = split_groups(self._followed, before, self.context.spec.tasks.max)
+        try:
+            self.herder.put_tasks(task, kind, split, {})
+        except TaskConflict as error:
+            raise OwnershipLost(str(error)) from error
+
+    def _report(self) -> None:
+        spec, source = self.context.spec, self.context.spec.source.alias
+        if not spec.checkpoints.enabled:
+            message = "spec.checkpoints.enabled is false: no checkpoints are written"
+        elif self._followed:
+            message = f"follows {len(self._followed)} consumer groups of {source}"
+        else:
+            message = (
+                f"no consumer group of {source} that matches spec.groups has committed offsets of "
+                "the flow's topics; only groups that the user may describe are seen"
+            )
+        self.report_ready(ConditionStatus.TRUE, Reason.RUNNING, message)

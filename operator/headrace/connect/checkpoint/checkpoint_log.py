@@ -1,0 +1,93 @@
+"""The checkpoints of a flow's source, read from their topic and written to it."""
+
+from collections.abc import Iterable
+
+from headrace.api import TopicPartition
+from headrace.connect.checkpoint.checkpoint_positions import GroupPartition
+from headrace.connect.runtime.context import FlowContext
+from headrace.connect.runtime.internal_topics import ensure_checkpoints_topic
+from headrace.connect.topics.topic_tail import TopicTail
+from headrace.connect.topics.topic_writer import Keyed, TopicWriter
+from headrace.logs import get_logger
+from headrace.replication import (
+    APPLIED,
+    Checkpoint,
+    StoredCheckpoint,
+    decode_applied,
+    encode_applied,
+)
+
+log = get_logger(__name__)
+
+
+class CheckpointLog:
+    """One thread calls it."""
+
+    def __init__(self, context: FlowContext) -> None:
+        self.topic = context.checkpoints_topic
+        self._context = context
+        self._writer = TopicWriter(self.topic, context)
+        self._tail: TopicTail | None = None
+        self._written: dict[bytes, StoredCheckpoint] = {}
+        """By key; also what other tasks have written."""
+
+    def prepare(self) -> None:
+        """Make the topic where it is absent, and read what was written since the last call."""
+        context = self._context
+        if self._tail is None:
+            ensure_checkpoints_topic(context.target, self.topic)
+            self._tail = TopicTail(
+                self.topic, context.target_access, context.target, context.clients, context.clock
+            )
+        for message in self._tail.read():
+            key, value = message.key() or b"", message.value()
+            if value is None:
+                self._written.pop(key, None)
+                continue
+            try:
+                checkpoint = Checkpoint.decode(key, value)
+            except ValueError as error:
+                log.warning("unreadable checkpoint", offset=message.offset(), why=str(error))
+                continue
+            applied = decode_applied(dict(message.headers() or ()).get(APPLIED))
+            self._written[key] = StoredCheckpoint(checkpoint, applied)
+
+    def of_flow(self) -> dict[GroupPartition, StoredCheckpoint]:
+        """Those of the flow's groups and topics: other flows of its source share the topic."""
+        context, found = self._context, {}
+        for stored in self._written.values():
+            one = stored.checkpoint
+            topic = context.policy.source_topic(one.topic)
+            if topic and context.topics.matches(topic) and context.groups.matches(one.group):
+                found[GroupPartition(one.group, TopicPartition(topic, one.partition))] = stored
+        return found
+
+    def before(self, key: bytes) -> StoredCheckpoint | None:
+        """What is written of a group's partition."""
+        return self._written.get(key)
+
+    def write(self, checkpoints: Iterable[StoredCheckpoint]) -> None:
+        """Write those that say something new, and wait until the target has them."""
+        wanted = {
+            key: one for one in checkpoints if self._written.get(key := one.checkpoint.key()) != one
+        }
+        if not wanted:
+            return
+        self._writer.write(
+            (
+                Keyed(
+                    key,
+                    checkpoint.value(),
+                    {APPLIED: encode_applied(applied)} if applied else None,
+                )
+                for key, (checkpoint, applied) in wanted.items()
+            ),
+            "checkpoints",
+        )
+        self._written |= wanted
+
+    def close(self) -> None:
+        """Free the reader."""
+        if self._tail is not None:
+            self._tail.close()
+        self._tail = None

@@ -1,0 +1,90 @@
+"""Sets the offsets of groups of the target to their checkpoints."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from headrace.api import TopicPartition
+from headrace.connect.checkpoint.checkpoint_positions import GroupPartition
+from headrace.errors import HeadraceError
+from headrace.kafka import Admin, Committed, GroupActive
+from headrace.replication import Applied, Checkpoint, StoredCheckpoint, announced, judge
+
+
+class Wanted(NamedTuple):
+    """A checkpoint to be written and set, and what is in the topic."""
+
+    checkpoint: Checkpoint
+    before: StoredCheckpoint | None
+
+    @property
+    def at(self) -> TopicPartition:
+        """On the target."""
+        return TopicPartition(self.checkpoint.topic, self.checkpoint.partition)
+
+    def not_below(self, start: int) -> "Wanted":
+        """``start``: the first offset that the target holds."""
+        offset = max(start, self.checkpoint.target_offset)
+        return self._replace(checkpoint=replace(self.checkpoint, target_offset=offset))
+
+
+class GroupApplier:
+    """One thread calls it. As MirrorMaker 2 (KIP-545), but for groups that consumers of the target
+    have committed for: these it moves forward, too.
+
+    The target itself checks, with the commit, that nobody is active: of a group with members it
+    takes theirs only.
+    """
+
+    def __init__(self, target: Admin) -> None:
+        self._target = target
+        self.found: dict[GroupPartition, Applied] = {}
+        """How each was left last."""
+        self.refused: tuple[HeadraceError, ...] = ()
+        """Why some groups could not be read or set last."""
+
+    def apply(
+        self,
+        wanted: Mapping[GroupPartition, Wanted],
+        write: Callable[[Collection[StoredCheckpoint]], None],
+    ) -> None:
+        """Write the checkpoints, then set the groups."""
+        committed, unreadable = self._target.committed({group for group, _ in wanted})
+        held = {
+            position: found.offset
+            for position, one in wanted.items()
+            if (found := committed.get(position.group, {}).get(one.at))
+        }
+        self.refused = tuple(unreadable.values())
+        for position, (checkpoint, before) in wanted.items():
+            ours = before.ours if before else ()
+            how = judge(checkpoint.target_offset, held.get(position), ours)
+            self.found[position] = Applied.REFUSED if position.group in unreadable else how
+        write(
+            [
+                announced(*one, held.get(at), readable=at.group not in unreadable)
+                for at, one in wanted.items()
+            ]
+        )
+        self._set({at: one for at, one in wanted.items() if self._differs(at, one, held.get(at))})
+
+    def keep(self, positions: Collection[GroupPartition]) -> None:
+        """Forget all others."""
+        self.found = {at: how for at, how in self.found.items() if at in positions}
+
+    def _differs(self, position: GroupPartition, wanted: Wanted, held: int | None) -> bool:
+        set_now = self.found[position] is Applied.SET
+        return set_now and held != wanted.checkpoint.target_offset
+
+    def _set(self, wanted: Mapping[GroupPartition, Wanted]) -> None:
+        offsets: dict[str, dict[TopicPartition, Committed]] = {}
+        for position, one in wanted.items():
+            offset = Committed(one.checkpoint.target_offset, one.checkpoint.metadata)
+            offsets.setdefault(position.group, {})[one.at] = offset
+        failed = self._target.commit(offsets)
+        for position in wanted:
+            if error := failed.get(position.group):
+                active = isinstance(error, GroupActive)
+                self.found[position] = Applied.ACTIVE if active else Applied.REFUSED
+        refused = (error for error in failed.values() if not isinstance(error, GroupActive))
+        self.refused = (*self.refused, *refused)

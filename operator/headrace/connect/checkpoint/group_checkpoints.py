@@ -1,0 +1,157 @@
+"""What groups of the source have committed, translated, written as checkpoints, and set on the
+target."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from headrace.connect.checkpoint.checkpoint_log import CheckpointLog
+from headrace.connect.checkpoint.checkpoint_positions import GroupPartition, copied_to
+from headrace.connect.checkpoint.group_applier import GroupApplier, Wanted
+from headrace.connect.checkpoint.synced_offset_log import SyncedOffsetLog
+from headrace.connect.runtime.both_clusters import target_partition
+from headrace.connect.runtime.context import FlowContext
+from headrace.errors import HeadraceError, Retriable
+from headrace.kafka import Committed, Position
+from headrace.replication import (
+    Checkpoint,
+    Precision,
+    StoredCheckpoint,
+    Translated,
+    next_checkpoint,
+)
+
+_MOST_GROUPS = 50
+"""Of a task, of which metrics tell: the number of series is bounded."""
+
+
+class GroupCheckpoints:
+    """One thread calls it."""
+
+    def __init__(self, context: FlowContext) -> None:
+        self._context = context
+        self._syncs = SyncedOffsetLog(context)
+        self._checkpoints = CheckpointLog(context)
+        self.waiting: dict[GroupPartition, Committed] = {}
+        """What is committed and has no checkpoint yet."""
+        self.precision: dict[GroupPartition, Precision | None] = {}
+        """How each was translated last; None: not at all, as no offset sync is as old."""
+        self.written: dict[GroupPartition, Checkpoint] = {}
+        """The last one of each."""
+        self.applier = GroupApplier(context.target)
+        self.unread: Mapping[str, int] = {}
+        """By group: source offsets that it had committed behind its checkpoints when it was read
+        last: so much it would read again if the source were lost then. Of the groups with most."""
+        self.translations: Mapping[str, int] = {}
+        """How many offsets were translated last with which precision; ``None`` for not at all."""
+        self._refused: Retriable | None = None
+        """Why the offsets of some groups could not be read last."""
+        self._not_set: Retriable | None = None
+        """Why some groups of the target could not be set last."""
+
+    @property
+    def problem(self) -> Retriable | None:
+        """Of groups that could not be read or set last."""
+        return self._refused or self._not_set
+
+    def read(self, groups: Iterable[str]) -> None:
+        """What these have committed; the checkpoints that are there."""
+        self._checkpoints.prepare()
+        committed, refused = self._context.source.committed(groups)
+        self.waiting = {
+            GroupPartition(group, at): one
+            for group, offsets in committed.items()
+            for at, one in offsets.items()
+            if self._context.topics.matches(at.topic)
+        }
+        kept = self.precision.keys() & self.waiting.keys()
+        self.precision = {position: self.precision[position] for position in kept}
+        self.written = {at: one for at, one in self.written.items() if at in kept}
+        self.applier.keep(kept)
+        self._refused = _problem(refused.values())
+        self._count_unread()
+
+    def write(self, *, last: bool, apply: bool) -> None:
+        """Write the checkpoints of what is waiting and translated; ``last``: of the others, too,
+        as well as they are known. ``apply``: set the groups of the target."""
+        self._syncs.read()
+        copied = copied_to(self._context, {position.at for position in self.waiting})
+        translated = {
+            position: self._syncs.offsets.translate(position.at, one.offset, copied[position.at])
+            for position, one in self.waiting.items()
+        }
+        done = {
+            position: found
+            for position, found in translated.items()
+            if last or (found is not None and found.precision is Precision.EXACT)
+        }
+        wanted = {at: self._wanted(at, found) for at, found in done.items() if found is not None}
+        self._put(wanted, apply=apply)
+        for position, found in done.items():
+            self.precision[position] = None if found is None else found.precision
+            del self.waiting[position]
+        self.translations = Counter(str(one) for one in self.precision.values())
+
+    def apply_written(self) -> None:
+        """Set the groups of the target to the checkpoints that are there: all that is known without
+        the source."""
+        self._checkpoints.prepare()
+        found = {
+            at: Wanted(stored.checkpoint, stored)
+            for at, stored in self._checkpoints.of_flow().items()
+        }
+        self._put(found, apply=True)
+
+    def close(self) -> None:
+        """Free the clients."""
+        self._syncs.close()
+        self._checkpoints.close()
+
+    def _count_unread(self) -> None:
+        counts = Counter[str]()
+        for position, one in self.waiting.items():
+            copy = target_partition(self._context, position.at)
+            before = self._checkpoints.before(Checkpoint(position.group, *copy, 0, 0).key())
+            behind = one.offset - before.checkpoint.source_offset if before else 0
+            counts[position.group] += max(0, behind)
+        # By name, too: among equals the same series are kept.
+        most = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+        self.unread = dict(most[:_MOST_GROUPS])
+
+    def _wanted(self, position: GroupPartition, found: Translated) -> Wanted:
+        group, at = position
+        topic, committed = self._context.policy.target_topic(at.topic), self.waiting[position]
+        checkpoint = Checkpoint(
+            group, topic, at.partition, committed.offset, found.offset, committed.metadata
+        )
+        before = self._checkpoints.before(checkpoint.key())
+        known = before.checkpoint if before else None
+        return Wanted(next_checkpoint(checkpoint, found.precision, known), before)
+
+    def _put(self, wanted: Mapping[GroupPartition, Wanted], *, apply: bool) -> None:
+        wanted = self._not_below_start(wanted)
+        if apply:
+            self.applier.apply(wanted, self._checkpoints.write)
+            self._not_set = _problem(self.applier.refused)
+        else:
+            # What the groups may hold by an earlier flow, or of an earlier spec, stays known.
+            self._checkpoints.write(
+                StoredCheckpoint(one.checkpoint, one.before.applied if one.before else ())
+                for one in wanted.values()
+            )
+            self.applier.keep(())
+            self._not_set = None
+        self.written |= {at: one.checkpoint for at, one in wanted.items()}
+
+    def _not_below_start(
+        self, wanted: Mapping[GroupPartition, Wanted]
+    ) -> dict[GroupPartition, Wanted]:
+        """Retention of the target may be shorter than that of the source. A consumer that finds its
+        offset gone there would skip all that is left, with ``auto.offset.reset=latest``."""
+        ats = {one.at for one in wanted.values()}
+        starts = self._context.target.known_ends(ats, Position.EARLIEST)
+        return {position: one.not_below(starts.get(one.at, 0)) for position, one in wanted.items()}
+
+
+def _problem(errors: Iterable[HeadraceError]) -> Retriable | None:
+    why = "; ".join(map(str, errors))
+    return Retriable(why[:4096]) if why else None

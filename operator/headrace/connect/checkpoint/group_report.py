@@ -1,0 +1,190 @@
+"""Where the consumer groups of a flow would go on, by what both clusters hold now; nothing is
+written."""
+
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headrace.api import TopicPartition
+from headrace.connect.checkpoint.checkpoint_log import CheckpointLog
+from headrace.connect.checkpoint.checkpoint_positions import GroupPartition, copied_to
+from headrace.connect.checkpoint.synced_offset_log import SyncedOffsetLog
+from headrace.connect.runtime.context import FlowContext
+from headrace.errors import HeadraceError
+from headrace.replication import (
+    Applied,
+    Checkpoint,
+    CopiedTo,
+    Precision,
+    StoredCheckpoint,
+    Translated,
+    judge,
+)
+
+GONE = "the group has no offset on the source any more"
+WENT_BACK = "the group went back on the source; its next checkpoint follows"
+NOT_WRITTEN = "no checkpoint was written yet"
+NOT_COPIED = "the partition is not copied yet"
+TOO_OLD = "no offset sync as old is known"
+EARLIER = "earlier than it could be: not every pair of offsets is known"
+NOT_SET = "the group of the target is not set yet, or has members"
+FOREIGN = "left alone: consumers of the target have committed"
+LATER = "left alone: the group of the target is further already"
+_LEFT = {Applied.SET: NOT_SET, Applied.FOREIGN: FOREIGN, Applied.LATER: LATER}
+
+
+class GroupPosition(NamedTuple):
+    """Of a group's partition."""
+
+    group: str
+    at: TopicPartition
+    """Of the source."""
+    committed: int | None
+    """By the group on the source; None where it has none, or the source does not answer."""
+    checkpoint: Checkpoint | None
+    """What is in the checkpoints topic."""
+    note: str
+    """Why there is no checkpoint, or an earlier one than there could be, or why the group of the
+    target has another offset."""
+    held: int | None = None
+    """Committed by the group on the target; read with ``applyToGroups`` only."""
+
+    @property
+    def lag(self) -> int | None:
+        """Source offsets between the checkpoint and what is committed."""
+        if self.committed is None or self.checkpoint is None:
+            return None
+        return self.committed - self.checkpoint.source_offset
+
+
+@dataclass(frozen=True)
+class GroupReport:
+    """Of all groups that the flow follows."""
+
+    positions: tuple[GroupPosition, ...]
+    problems: tuple[str, ...]
+    """Sentences: what could not be read."""
+
+
+def report_groups(context: FlowContext) -> GroupReport:
+    """Raises as reading the target does. A source that does not answer is a problem that the report
+    names: the checkpoints are there without it."""
+    checkpoints = _checkpoints(context)
+    try:
+        committed, unread = _committed(context)
+    except HeadraceError as error:
+        positions = [GroupPosition(*at, None, one[0], "") for at, one in checkpoints.items()]
+        problems = [str(error)]
+    else:
+        notes = _Notes(context, {position.at for position in committed}, unread)
+        positions = [
+            _position(at, committed.get(at), checkpoints.get(at), notes)
+            for at in committed.keys() | checkpoints.keys()
+        ]
+        problems = list(unread.values())
+    if context.spec.checkpoints.apply_to_groups:
+        positions, refused = _with_held(context, positions, checkpoints)
+        problems += refused
+    return GroupReport(tuple(sorted(positions, key=lambda one: one[:2])), tuple(problems))
+
+
+def _position(
+    at: GroupPartition, committed: int | None, stored: StoredCheckpoint | None, notes: "_Notes"
+) -> GroupPosition:
+    checkpoint = stored.checkpoint if stored else None
+    return GroupPosition(*at, committed, checkpoint, notes.of(at, committed, checkpoint))
+
+
+def _with_held(
+    context: FlowContext,
+    positions: Iterable[GroupPosition],
+    checkpoints: Mapping[GroupPartition, StoredCheckpoint],
+) -> tuple[list[GroupPosition], list[str]]:
+    """With what the groups of the target have committed, and why not what is in the topic."""
+    positions = list(positions)
+    committed, refused = context.target.committed({one.group for one in positions})
+    found = []
+    for one in positions:
+        copy = TopicPartition(context.policy.target_topic(one.at.topic), one.at.partition)
+        known = committed.get(one.group, {}).get(copy)
+        held = known.offset if known else None
+        note, stored = one.note, checkpoints.get(GroupPartition(one.group, one.at))
+        if stored and held != stored.checkpoint.target_offset and one.group not in refused:
+            left = _LEFT[judge(stored.checkpoint.target_offset, held, stored.ours)]
+            note = f"{note}; {left}" if note else left
+        found.append(one._replace(note=note, held=held))
+    return found, [str(error) for error in refused.values()]
+
+
+def _checkpoints(context: FlowContext) -> dict[GroupPartition, StoredCheckpoint]:
+    if not context.target.describe([context.checkpoints_topic]):
+        return {}  # to read it would make it
+    log = CheckpointLog(context)
+    try:
+        log.prepare()
+    finally:
+        log.close()
+    return log.of_flow()
+
+
+def _committed(context: FlowContext) -> tuple[dict[GroupPartition, int], dict[str, str]]:
+    """And why that of some groups cannot be read."""
+    groups = {group for group in context.source.groups() if context.groups.matches(group)}
+    committed, refused = context.source.committed(groups)
+    found = {
+        GroupPartition(group, at): one.offset
+        for group, offsets in committed.items()
+        for at, one in offsets.items()
+        if context.topics.matches(at.topic)
+    }
+    return found, {group: str(error) for group, error in refused.items()}
+
+
+class _Notes:
+    """What there is to say of a position."""
+
+    def __init__(
+        self,
+        context: FlowContext,
+        partitions: Iterable[TopicPartition],
+        unread: Container[str],
+    ) -> None:
+        """``unread``: groups of which nothing is known."""
+        self._unread = unread
+        self._copied_to = _copied_to(context, partitions)
+        self._syncs = SyncedOffsetLog(context)
+        if context.offset_syncs_admin.describe([context.offset_syncs.topic]):
+            try:
+                self._syncs.read()
+            finally:
+                self._syncs.close()
+
+    def of(
+        self, position: GroupPartition, committed: int | None, checkpoint: Checkpoint | None
+    ) -> str:
+        group, at = position
+        if committed is None:
+            return "" if group in self._unread else GONE
+        copied = self._copied_to.get(at)
+        translated = self._syncs.offsets.translate(at, committed, copied)
+        if translated is None:
+            return NOT_COPIED if copied is None and at not in self._syncs.offsets else TOO_OLD
+        if checkpoint is None:
+            return NOT_WRITTEN
+        if committed < checkpoint.source_offset:
+            return WENT_BACK
+        return _imprecise(translated, copied)
+
+
+def _imprecise(translated: Translated, copied: CopiedTo | None) -> str:
+    if translated.precision is Precision.AHEAD and copied is not None:
+        return f"ahead of the copy, which ends at source offset {copied.source_offset}"
+    return EARLIER if translated.precision is Precision.CONSERVATIVE else ""
+
+
+def _copied_to(
+    context: FlowContext, partitions: Iterable[TopicPartition]
+) -> Mapping[TopicPartition, CopiedTo | None]:
+    if not context.target.describe([context.progress.topic]):
+        return {}  # to follow it would make it
+    return copied_to(context, partitions)

@@ -1,0 +1,142 @@
+"""What a fail-over finds: how far each partition is copied, and what its groups become."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.api import HEARTBEATS, TopicPartition
+from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
+from headrace.connect.runtime.context import FlowContext
+from headrace.errors import InvalidSpec
+from headrace.kafka import Position
+from headrace.replication import Progress, ProgressKey, Switch
+
+_EXACT_WITHIN_S = 15.0
+"""As long as a checkpoint task waits for the pair of offsets that makes an offset exact."""
+_POLL_S = 0.5
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Of the source."""
+
+    stored: Progress | None
+    source_end: int
+    """Of its log; where the source is gone, the highest end that was seen."""
+    grew: int = 0
+    """By so much while it was watched."""
+
+    @property
+    def behind(self) -> int:
+        """Offsets that are not copied: at most so many records. 1 at least without progress."""
+        return self.source_end - self.stored.source_offset if self.stored else self.source_end or 1
+
+    @property
+    def switch(self) -> Switch | None:
+        """The fail-over that was made."""
+        return self.stored.switch if self.stored else None
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Of all that the flow copies, but for heartbeats."""
+
+    partitions: Mapping[TopicPartition, Partition]
+    active: frozenset[str] = frozenset()
+    """Groups of the source with members and offsets of the flow's topics."""
+    seen_ms: int = 0
+    """When the flow stored progress last, Unix time; 0: never."""
+
+    @property
+    def behind(self) -> dict[TopicPartition, int]:
+        """Those partitions that are not copied to their ends."""
+        return {at: one.behind for at, one in sorted(self.partitions.items()) if one.behind > 0}
+
+    @property
+    def grew(self) -> dict[TopicPartition, int]:
+        """Those whose logs grew."""
+        return {at: one.grew for at, one in sorted(self.partitions.items()) if one.grew}
+
+    @property
+    def switched(self) -> bool:
+        """Whether the fail-over is done, as far as partitions go."""
+        return all(one.switch for one in self.partitions.values())
+
+
+def survey(context: FlowContext, quiet_s: float) -> Survey:
+    """Of both clusters; the source is watched so long. Raises as reading them does."""
+    stored, seen_ms = _stored(context)
+    topics = context.source.topics()
+    partitions = {
+        TopicPartition(topic, number)
+        for topic, count in topics.items()
+        if topic != HEARTBEATS and context.topics.matches(topic)
+        for number in range(count)
+    }
+    if not partitions:
+        raise InvalidSpec(f"{context.source.name} has no topic of flow {context.name}")
+    before = context.source.offsets(partitions, Position.LATEST)
+    time.sleep(quiet_s)
+    ends = context.source.offsets(partitions, Position.LATEST)
+    progress = {at: stored.get(context.progress_key(at)) for at in partitions}
+    found = {at: Partition(progress[at], ends[at], ends[at] - before[at]) for at in partitions}
+    return Survey(found, _active(context), seen_ms)
+
+
+def survey_target(context: FlowContext) -> Survey:
+    """Without the source: by what the flow has stored on the target."""
+    stored, seen_ms = _stored(context)
+    ours = {key: one for key, one in stored.items() if _is_of(context, key)}
+    if not ours:
+        raise InvalidSpec(f"{context.target.name} holds no progress of flow {context.name}")
+    # A source that was made again under its alias has another id: the one that was copied last.
+    latest = max(ours, key=context.progress.stored_ms)
+    context.source_cluster_id = latest.source_cluster_id
+    found = {
+        TopicPartition(key.topic, key.partition): Partition(
+            one, max(one.source_end, one.source_offset)
+        )
+        for key, one in ours.items()
+        if key.source_cluster_id == latest.source_cluster_id
+    }
+    return Survey(found, seen_ms=seen_ms)
+
+
+def settle_groups(context: FlowContext, groups: GroupCheckpoints) -> None:
+    """Translate what is committed on the source, and set the groups of the target."""
+    names = {group for group in context.source.groups() if context.groups.matches(group)}
+    groups.read(names)
+    until_s = context.clock.monotonic() + _EXACT_WITHIN_S
+    while groups.waiting:
+        groups.write(last=context.clock.monotonic() >= until_s, apply=True)
+        if groups.waiting:
+            time.sleep(_POLL_S)
+
+
+def _stored(context: FlowContext) -> tuple[dict[ProgressKey, Progress], int]:
+    progress = context.progress
+    if not context.target.describe([progress.topic]):
+        return {}, 0  # to follow it would make it
+    progress.start()
+    progress.read_to_end()
+    found = progress.entries()
+    return found, max(map(progress.stored_ms, found), default=0)
+
+
+def _is_of(context: FlowContext, key: ProgressKey) -> bool:
+    copy = context.policy.target_topic(key.topic)
+    return (
+        key.topic != HEARTBEATS and context.topics.matches(key.topic) and copy == key.target_topic
+    )
+
+
+def _active(context: FlowContext) -> frozenset[str]:
+    groups = {
+        group for group in context.source.groups(active=True) if context.groups.matches(group)
+    }
+    committed, _ = context.source.committed(groups)
+    return frozenset(
+        group
+        for group, offsets in committed.items()
+        if any(context.topics.matches(at.topic) for at in offsets)
+    )

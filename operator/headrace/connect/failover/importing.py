@@ -1,0 +1,205 @@
+"""A flow goes on where a MirrorMaker 2 stopped, and the other way round."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from headrace.api import TopicPartition
+from headrace.api.flow import Location
+from headrace.connect.failover.mirror_maker_offsets import MirrorMaker
+from headrace.connect.runtime.both_clusters import find_offsets
+from headrace.connect.runtime.context import FlowContext
+from headrace.connect.runtime.internal_topics import ensure_offset_syncs_topic
+from headrace.connect.takeover.beginnings import Beginning, store_beginnings
+from headrace.connect.topics.topic_tail import TopicTail
+from headrace.connect.topics.topic_writer import Keyed, TopicWriter
+from headrace.errors import InvalidSpec
+from headrace.replication import OffsetSync, Progress, offset_syncs_topic
+
+_MOST_SYNCS = 64
+"""Of a partition: so many does MirrorMaker 2 keep in memory (``OffsetSyncStore``)."""
+
+
+class Taken(NamedTuple):
+    """A partition that the flow goes on with."""
+
+    position: int | None
+    """The next offset that MirrorMaker 2 would copy; None: it has copied nothing of it yet."""
+    source_offset: int
+    """Where the flow goes on."""
+    source_start: int
+    source_end: int
+    target_end: int
+    before: Progress | None
+    """What the flow has stored of it."""
+    stays: bool
+    """Whether the flow is further than MirrorMaker 2."""
+
+
+class Import(NamedTuple):
+    """What an import would do."""
+
+    partitions: Mapping[TopicPartition, Taken]
+    not_of_flow: tuple[str, ...]
+    """Topics that MirrorMaker 2 copies and the flow does not."""
+    not_of_mirror_maker: tuple[str, ...]
+    """Topics that the flow copies, and MirrorMaker 2 has not copied: the flow begins them by
+    ``spec.startFrom``."""
+
+
+def plan_import(context: FlowContext, mirror: MirrorMaker, *, again: bool) -> Import:
+    """Raises ``InvalidSpec`` where the flow does not fit what MirrorMaker 2 has copied. ``again``:
+    the flow has copied before it, and what it has stored gives way to later positions."""
+    positions = mirror.positions()
+    counts = context.source.topics()
+    topics = {at.topic for at in positions if context.topics.matches(at.topic)} & counts.keys()
+    if not topics:
+        copied = ", ".join(sorted({at.topic for at in positions}))
+        raise InvalidSpec(
+            f"MirrorMaker 2 has copied none of the topics of flow {context.name}, but {copied}: "
+            "spec.topics must be what it has"
+        )
+    _check_policy(context, topics)
+    partitions = {TopicPartition(topic, n) for topic in topics for n in range(counts[topic])}
+    before = _stored(context, partitions)
+    known = {at for at, one in before.items() if one is not None}
+    if known and not again:
+        at = min(known)
+        raise InvalidSpec(
+            f"flow {context.name} has copied {at} before, to offset "
+            f"{_offset(before[at])}: go on with the flow, or, if MirrorMaker 2 has copied on from "
+            "there since, add --again"
+        )
+    offsets = find_offsets(context, partitions)
+    for error in offsets.failed.values():
+        raise error
+    taken = {}
+    for at in sorted(partitions):
+        position = positions.get(at)
+        start, end = offsets.starts[at], offsets.ends[at]
+        if position is not None and position > end:
+            raise InvalidSpec(
+                f"MirrorMaker 2 has copied {at} to offset {position}, and it ends at {end} on "
+                f"{context.source.name}: the topic was made again, or is of another cluster"
+            )
+        # What MirrorMaker 2 has no position of, it begins at the start of the log.
+        begins = start if position is None else position
+        stays = _offset(before[at]) >= begins if before[at] else False
+        target_end = offsets.target_ends[at]
+        taken[at] = Taken(position, begins, start, end, target_end, before[at], stays)
+    matching = {topic for topic in counts if context.topics.matches(topic)}
+    others = {at.topic for at in positions} - topics
+    return Import(taken, tuple(sorted(others)), tuple(sorted(matching - topics)))
+
+
+def do_import(context: FlowContext, plan: Import) -> int:
+    """Store it; how many offset syncs were taken over for checkpoints. Raises ``Retriable``."""
+    taken = {at: one for at, one in plan.partitions.items() if not one.stays}
+    syncs = _import_syncs(context, taken)
+    store_beginnings(
+        context,
+        "import",
+        {at: Beginning(one.source_offset, one.target_end, one.before) for at, one in taken.items()},
+    )
+    return syncs
+
+
+class Export(NamedTuple):
+    """What an export would do."""
+
+    positions: Mapping[TopicPartition, int]
+    """The next offset that MirrorMaker 2 is to copy."""
+    before: Mapping[TopicPartition, int]
+    """The same as it is now."""
+
+
+def plan_export(context: FlowContext, mirror: MirrorMaker) -> Export:
+    """Raises ``InvalidSpec`` where the flow has copied nothing, or is failed over."""
+    counts = context.source.topics()
+    partitions = {
+        TopicPartition(topic, number)
+        for topic, count in counts.items()
+        if context.topics.matches(topic)
+        for number in range(count)
+    }
+    stored = {at: one for at, one in _stored(context, partitions).items() if one is not None}
+    if not stored:
+        raise InvalidSpec(
+            f"{context.target.name} holds no progress of flow {context.name}: MirrorMaker 2 has "
+            "nothing to go on from"
+        )
+    if switched := [at for at, one in stored.items() if one.switch is not None]:
+        raise InvalidSpec(
+            f"{min(switched)} is failed over: what follows on {context.target.name} is no copy. "
+            f"`headrace failover {context.name} --abort` undoes it"
+        )
+    before = mirror.positions() if mirror.exists else {}
+    return Export({at: one.source_offset for at, one in sorted(stored.items())}, before)
+
+
+def _offset(progress: Progress | None) -> int:
+    return progress.source_offset if progress else 0
+
+
+def _check_policy(context: FlowContext, topics: set[str]) -> None:
+    copies = {topic: context.policy.target_topic(topic) for topic in topics}
+    there = context.target.describe(copies.values())
+    if absent := sorted(topic for topic, copy in copies.items() if copy not in there):
+        topic = absent[0]
+        raise InvalidSpec(
+            f"MirrorMaker 2 has copied {topic}, and {context.target.name} has no topic "
+            f"{copies[topic]}: spec.policy must name copies as MirrorMaker 2 does; if the copy was "
+            "deleted, exclude the topic"
+        )
+    counts = context.source.topics()
+    for topic in sorted(topics):
+        here = there[copies[topic]].partitions
+        if here < counts[topic]:
+            raise InvalidSpec(
+                f"{topic} has {counts[topic]} partitions, and {copies[topic]} on "
+                f"{context.target.name} has {here}: add them there first"
+            )
+
+
+def _stored(
+    context: FlowContext, partitions: set[TopicPartition]
+) -> dict[TopicPartition, Progress | None]:
+    if not context.target.describe([context.progress.topic]):
+        return dict.fromkeys(partitions)  # to follow it would make it
+    context.progress.start()
+    context.progress.read_to_end()
+    return {at: context.stored(at) for at in partitions}
+
+
+def _import_syncs(context: FlowContext, taken: Mapping[TopicPartition, Taken]) -> int:
+    """MirrorMaker 2's pairs of offsets, for groups that are behind: where the flow has them on the
+    target and MirrorMaker 2 on the source. Else both have the same topic."""
+    spec = context.spec
+    topic = offset_syncs_topic(spec.target.alias, spec.policy.separator)
+    if (
+        not spec.checkpoints.enabled
+        or spec.offset_syncs.location is not Location.TARGET
+        or not context.source.describe([topic])
+    ):
+        return 0
+    tail = TopicTail(topic, context.source_access, context.source, context.clients, context.clock)
+    found: dict[TopicPartition, list[OffsetSync]] = {}
+    for message in tail.read():
+        try:
+            sync = OffsetSync.decode(message.key() or b"", message.value() or b"")
+        except ValueError:
+            continue  # a tombstone, or of another program
+        one = taken.get(at := TopicPartition(sync.topic, sync.partition))
+        if one is not None and _offset(one.before) <= sync.source_offset < one.source_offset:
+            syncs = found.setdefault(at, [])
+            if syncs and syncs[-1].source_offset >= sync.source_offset:
+                syncs.clear()  # it began again at an earlier offset
+            syncs.append(sync)
+    tail.close()
+    latest = [sync for syncs in found.values() for sync in syncs[-_MOST_SYNCS:]]
+    if latest:
+        own = context.offset_syncs.topic
+        ensure_offset_syncs_topic(context.target, own)
+        TopicWriter(own, context).write(
+            (Keyed(sync.key(), sync.value()) for sync in latest), "offset syncs"
+        )
+    return len(latest)

@@ -1,0 +1,140 @@
+"""All that a flow needs of both clusters, asked before it starts; nothing is changed there."""
+
+import re
+from collections.abc import Iterator, Mapping, Set
+from typing import NamedTuple
+
+from headrace.api import HEARTBEATS, is_internal
+from headrace.api.flow import Location, Mover
+from headrace.connect.preflight.findings import Finding, Outcome, named
+from headrace.connect.preflight.foreign_data import check_foreign_data
+from headrace.connect.preflight.needed_rights import needed_rights
+from headrace.connect.preflight.rights_check import check_rights, known_topics
+from headrace.connect.preflight.settings_check import (
+    check_copies,
+    check_internal_topics,
+    check_replicas,
+    read_settings,
+)
+from headrace.connect.runtime.context import FlowContext
+from headrace.errors import Fatal, HeadraceError
+from headrace.kafka import Operation, RightsAdmin
+from headrace.replication import NameFilter
+
+_EVERY = ".*"
+_LITERAL = re.compile(r"[\w.-]+")
+
+
+def check_flow(context: FlowContext) -> list[Finding]:
+    """Every finding, the source's first. Where a cluster does not answer, that is its finding."""
+    return sorted(_findings(context), key=lambda one: (one.side or Location.TARGET).value)
+
+
+def _findings(context: FlowContext) -> Iterator[Finding]:
+    admins = {}
+    for side, access in (
+        (Location.SOURCE, context.source_access),
+        (Location.TARGET, context.target_access),
+    ):
+        admin = context.clients.rights(access)
+        connection = _connection(side, admin)
+        yield connection
+        if connection.outcome is Outcome.OK:
+            admins[side] = admin
+            yield _version(context, side, admin)
+    if len(admins) == 2:
+        yield from _both(context, admins)
+
+
+def _connection(side: Location, admin: RightsAdmin) -> Finding:
+    try:
+        admin.cluster_id()
+    except HeadraceError as error:
+        return Finding(side, "cluster", "connection", Outcome.MISSING, str(error))
+    return Finding(side, "cluster", "connection", Outcome.OK)
+
+
+def _version(context: FlowContext, side: Location, admin: RightsAdmin) -> Finding:
+    try:
+        admin.check_version()
+    except Fatal as error:
+        batch = context.spec.mover is Mover.BATCH
+        outcome = Outcome.MISSING if batch else Outcome.WARNING
+        return Finding(side, "cluster", "version", outcome, f"{error}; mover Record may do")
+    return Finding(side, "cluster", "version", Outcome.OK)
+
+
+class _Scope(NamedTuple):
+    """What the flow replicates now."""
+
+    there: Mapping[str, int]
+    """Topics of the source that it copies, with their partitions."""
+    others: Set[str]
+    """Those that it names and cannot see, and heartbeats, which it makes."""
+    groups: Set[str]
+
+
+def _both(context: FlowContext, admins: Mapping[Location, RightsAdmin]) -> Iterator[Finding]:
+    source, target = admins[Location.SOURCE], admins[Location.TARGET]
+    if (same := source.cluster_id()) == target.cluster_id():
+        why = f"source and target are the same cluster ({same}): a flow needs two"
+        yield Finding(None, "clusters", "id", Outcome.MISSING, why)
+        return
+    every = source.topics()
+    scope = _scope(context, every, source)
+    yield from _names(context, every, scope)
+    topics = scope.there.keys() | scope.others
+    needs = list(needed_rights(context, topics, scope.groups))
+    factor = context.spec.target.replication_factor or -1
+    new = {
+        context.policy.target_topic(topic): (count, factor) for topic, count in scope.there.items()
+    }
+    rights = known_topics(needs, admins, new)
+    yield from check_rights(context, needs, admins, rights)
+    settings = read_settings(context, topics, source, target)
+    there = rights[Location.TARGET]
+    yield from check_replicas(there, there, settings)
+    yield from check_internal_topics(context, there, settings)
+    yield from check_copies(context, topics, settings)
+    if Operation.READ in there[context.progress.topic].allowed:
+        existing = {name for name in new if there[name].exists}
+        yield from check_foreign_data(context, scope.there, existing)
+
+
+def _scope(context: FlowContext, every: Mapping[str, int], source: RightsAdmin) -> _Scope:
+    there = {one: count for one, count in every.items() if context.topics.matches(one)}
+    others = {one for one in context.topics.unmatched(list(there)) if _LITERAL.fullmatch(one)}
+    if context.spec.heartbeats.enabled and context.spec.heartbeats.on_source:
+        others.add(HEARTBEATS)
+    groups = {one for one in source.groups() if context.groups.matches(one)}
+    include = context.spec.groups.include
+    literal = {one for one in include if _LITERAL.fullmatch(one)}
+    groups |= {one for one in literal if context.groups.matches(one)}
+    if not groups and _EVERY in include:
+        groups = {"*"}  # for ACLs: any of those that cannot be seen, or are to come
+    return _Scope(there, {one for one in others if context.topics.matches(one)}, groups)
+
+
+def _names(context: FlowContext, every: Mapping[str, int], scope: _Scope) -> Iterator[Finding]:
+    """Topics that the spec asks for, and that are not copied."""
+    spec, side = context.spec, Location.SOURCE
+    asked = NameFilter(spec.topics.include, spec.topics.exclude)
+    named_or_seen = every.keys() | set(filter(_LITERAL.fullmatch, spec.topics.include))
+    internal = [one for one in named_or_seen if is_internal(one) and asked.matches(one)]
+    if internal:
+        why = "never copied: by its name it is a cluster's own; exclude it, or rename it"
+        yield Finding(side, named("topic", internal), "name", Outcome.WARNING, why)
+    unmatched = [
+        one
+        for one in context.topics.unmatched(list(scope.there))
+        if not any(re.fullmatch(one, topic) for topic in internal)
+    ]
+    if unmatched:
+        why = "no topic that the user may describe has such a name; one that is made later is found"
+        yield Finding(
+            side, f"spec.topics.include {', '.join(unmatched)}", "name", Outcome.WARNING, why
+        )
+    if spec.checkpoints.enabled and not scope.groups:
+        why = "no group that the user may describe has such a name: without Describe none is seen"
+        patterns = ", ".join(spec.groups.include)
+        yield Finding(side, f"spec.groups.include {patterns}", "name", Outcome.WARNING, why)

@@ -1,0 +1,110 @@
+"""Whether the topics that a flow writes have settings with which it can."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from headrace.api.flow import Location
+from headrace.connect.preflight.findings import Finding, Outcome, named, set_topic_command
+from headrace.connect.preflight.needed_rights import copies
+from headrace.connect.runtime.context import FlowContext
+from headrace.kafka import RightsAdmin, TopicConfig, TopicRights
+from headrace.movers import PARTITIONS
+from headrace.replication import config_changes, unfit_settings
+
+
+class Settings(NamedTuple):
+    """Of topics that may be read, by name."""
+
+    source: Mapping[str, TopicConfig]
+    target: Mapping[str, TopicConfig]
+
+
+def read_settings(
+    context: FlowContext, topics: Collection[str], source: RightsAdmin, target: RightsAdmin
+) -> Settings:
+    """Those that may not be read are findings of the rights."""
+    wanted = [*copies(context, topics), context.progress.topic, context.checkpoints_topic]
+    return Settings(source.topic_configs(topics)[0], target.topic_configs(wanted)[0])
+
+
+def check_copies(
+    context: FlowContext, topics: Collection[str], settings: Settings
+) -> Iterator[Finding]:
+    """Settings of copies that the flow itself does not correct, one finding each."""
+    compared = []
+    for topic in sorted(topics):
+        name = context.policy.target_topic(topic)
+        source, target = settings.source.get(topic), settings.target.get(name)
+        if source is None or target is None:
+            continue
+        compared.append(name)
+        corrected = _corrected(context, source, target)
+        for setting, wanted, why in unfit_settings(source.in_effect, target.in_effect):
+            if setting not in corrected:
+                command = set_topic_command(context.target_access, name, setting, wanted)
+                subject = named("topic", [name])
+                yield Finding(
+                    Location.TARGET, subject, setting, Outcome.WARNING, why, command=command
+                )
+    if compared:
+        yield Finding(Location.TARGET, named("topic", compared), "settings", Outcome.OK, "compared")
+
+
+def check_replicas(
+    names: Iterable[str], rights: Mapping[str, TopicRights], settings: Settings
+) -> Iterator[Finding]:
+    """Topics of the target that take no record, or could not be made as the flow would."""
+    writable = []
+    for name in sorted(names):
+        known, subject = rights[name], named("topic", [name])
+        if known.creation is not None:
+            why = str(known.creation)
+            yield Finding(Location.TARGET, subject, "Create", Outcome.MISSING, why)
+        config = settings.target.get(name)
+        if config is None or not known.exists:
+            continue
+        least = int(config.in_effect.get("min.insync.replicas", "1"))
+        if known.replicas.in_sync < least:
+            why = (
+                f"a partition has {known.replicas.in_sync} replicas in sync of "
+                f"{known.replicas.assigned}, and takes records with {least} or more"
+            )
+            yield Finding(Location.TARGET, subject, "min.insync.replicas", Outcome.MISSING, why)
+        else:
+            writable.append(name)
+    if writable:
+        what = "min.insync.replicas"
+        yield Finding(Location.TARGET, named("topic", writable), what, Outcome.OK)
+
+
+def check_internal_topics(
+    context: FlowContext, rights: Mapping[str, TopicRights], settings: Settings
+) -> Iterator[Finding]:
+    """Their cleanup policies, and their partitions."""
+    for name, partitions in ((context.progress.topic, PARTITIONS), (context.checkpoints_topic, 1)):
+        known, subject = rights.get(name), named("topic", [name])
+        if known is not None and known.exists:
+            yield _exactly(subject, known.partitions, partitions)
+        if (config := settings.target.get(name)) is not None:
+            yield _compacted(context, name, config.in_effect.get("cleanup.policy", "compact"))
+
+
+def _exactly(subject: str, found: int, wanted: int) -> Finding:
+    if found == wanted:
+        return Finding(Location.TARGET, subject, "partitions", Outcome.OK)
+    why = f"{found}, and must be {wanted}: delete it, and it is made again"
+    return Finding(Location.TARGET, subject, "partitions", Outcome.MISSING, why)
+
+
+def _compacted(context: FlowContext, name: str, policy: str) -> Finding:
+    subject, what = named("topic", [name]), "cleanup.policy"
+    if policy == "compact":
+        return Finding(Location.TARGET, subject, what, Outcome.OK)
+    command = set_topic_command(context.target_access, name, what, "compact")
+    why = f"{policy}, and must be compact: what it holds would be deleted in time"
+    return Finding(Location.TARGET, subject, what, Outcome.MISSING, why, command=command)
+
+
+def _corrected(context: FlowContext, source: TopicConfig, target: TopicConfig) -> Collection[str]:
+    sync = context.spec.topic_configs
+    return config_changes(source.own, target.in_effect, sync.exclude) if sync.sync else ()

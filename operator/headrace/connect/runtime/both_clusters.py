@@ -1,0 +1,154 @@
+"""What both clusters hold of the partitions of a flow: ids of their topics, offsets of their logs.
+
+Everything here waits for brokers. A partition without a leader on one side is reported by itself,
+and holds up no other.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Set
+from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
+
+from headrace.api import TopicPartition
+from headrace.connect.runtime.context import FlowContext
+from headrace.errors import HeadraceError, Retriable
+from headrace.kafka import Position, Topic
+from headrace.replication import Progress
+
+T = TypeVar("T")
+
+Failures = Mapping[TopicPartition, HeadraceError]
+"""Why nothing is known of a partition; of the source, also where the target is the reason."""
+Offsets = dict[TopicPartition, int]
+TopicIds = dict[str, tuple[str, str]]
+"""On the source and on the target, by the topic of the source; "" where it is absent."""
+
+
+def describe_topics(
+    context: FlowContext, partitions: Set[TopicPartition]
+) -> tuple[TopicIds, Failures]:
+    """Topic ids, and those of the partitions that have no leader. ``Retriable`` when a topic is
+    absent on one side."""
+    topics = sorted({at.topic for at in partitions})
+    source, target = _described(context, topics)
+    ids = {}
+    for topic in topics:
+        target_topic = context.policy.target_topic(topic)
+        if topic not in source:
+            raise Retriable(f"topic {topic} is not on {context.source.name} (any more)")
+        if target_topic not in target:
+            raise Retriable(f"topic {target_topic} is not on {context.target.name} (yet)")
+        ids[topic] = source[topic].topic_id, target[target_topic].topic_id
+    leaderless = {}
+    for at in sorted(partitions):
+        there = target_partition(context, at)
+        if at.partition in source[at.topic].leaderless:
+            leaderless[at] = _leaderless(at, context.source.name)
+        elif at.partition in target[there.topic].leaderless:
+            leaderless[at] = _leaderless(there, context.target.name)
+    return ids, leaderless
+
+
+def known_topic_ids(context: FlowContext, topics: Set[str]) -> TopicIds:
+    """They change when a topic is deleted and created again."""
+    source, target = _described(context, topics)
+    names = {topic: context.policy.target_topic(topic) for topic in topics}
+    return {topic: (_id(source.get(topic)), _id(target.get(name))) for topic, name in names.items()}
+
+
+def source_topic_ids(context: FlowContext, topics: Set[str]) -> TopicIds:
+    """The same, of the source alone; "" for the target."""
+    source = context.source.describe(topics)
+    return {topic: (_id(source.get(topic)), "") for topic in topics}
+
+
+class KnownOffsets(NamedTuple):
+    """Of the partitions that answered on both sides; by the partition of the source."""
+
+    starts: Offsets
+    ends: Offsets
+    stable_ends: Offsets
+    target_ends: Offsets
+    target_epoch_ends: Offsets
+    """Of those that were asked for, and whose leader knows it."""
+    failed: Failures
+
+
+def target_epochs(stored: Mapping[TopicPartition, Progress]) -> dict[TopicPartition, int]:
+    """The leader epochs under which the target was seen last."""
+    return {
+        at: progress.target_seen.leader_epoch
+        for at, progress in stored.items()
+        if progress.target_seen is not None
+    }
+
+
+def find_offsets(
+    context: FlowContext,
+    partitions: Set[TopicPartition],
+    epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
+) -> KnownOffsets:
+    """Requested at the same time. ``epochs``: leader epochs of the target."""
+    targets = {target_partition(context, at): at for at in partitions}
+    source, target = context.source, context.target
+    starts, ends, stable_ends, (target_ends, target_failed), epoch_ends = _together(
+        lambda: source.found_offsets(partitions, Position.EARLIEST),
+        lambda: source.found_offsets(partitions, Position.LATEST),
+        lambda: source.found_offsets(partitions, Position.LAST_STABLE),
+        lambda: target.found_offsets(targets, Position.LATEST),
+        lambda: _epoch_ends(context, epochs),
+    )
+    failed: dict[TopicPartition, HeadraceError] = {
+        targets[at]: error for at, error in target_failed.items()
+    }
+    for _, of_source in (starts, ends, stable_ends):
+        failed |= of_source
+    failed |= epoch_ends[1]
+    by_source = {targets[at]: end for at, end in target_ends.items()}
+    return KnownOffsets(starts[0], ends[0], stable_ends[0], by_source, epoch_ends[0], failed)
+
+
+def _epoch_ends(
+    context: FlowContext, epochs: Mapping[TopicPartition, int]
+) -> tuple[Offsets, Failures]:
+    if not epochs or (fencing := context.mover.fencing) is None:
+        return {}, {}
+    sources = {target_partition(context, at): at for at in epochs}
+    answers = fencing.epoch_ends({there: epochs[at] for there, at in sources.items()})
+    found: Offsets = {}
+    failed: dict[TopicPartition, HeadraceError] = {}
+    for there, answer in answers.items():
+        if isinstance(answer, Retriable):
+            failed[sources[there]] = answer
+        else:
+            found[sources[there]] = answer
+    return found, failed
+
+
+def target_partition(context: FlowContext, at: TopicPartition) -> TopicPartition:
+    """Where a partition of the source is copied to."""
+    return TopicPartition(context.policy.target_topic(at.topic), at.partition)
+
+
+def _described(
+    context: FlowContext, topics: Collection[str]
+) -> tuple[dict[str, Topic], dict[str, Topic]]:
+    names = [context.policy.target_topic(topic) for topic in topics]
+    source, target = _together(
+        lambda: context.source.describe(topics), lambda: context.target.describe(names)
+    )
+    return source, target
+
+
+def _id(topic: Topic | None) -> str:
+    return topic.topic_id if topic else ""
+
+
+def _leaderless(at: TopicPartition, cluster: str) -> Retriable:
+    return Retriable(f"{at} on {cluster} has no leader: it waits until a replica of it is back")
+
+
+def _together(*asks: Callable[[], Any]) -> list[Any]:
+    """All answers, requested at the same time: a take-over has no time for one after the other."""
+    with ThreadPoolExecutor(len(asks)) as pool:
+        return [answer.result() for answer in [pool.submit(ask) for ask in asks]]

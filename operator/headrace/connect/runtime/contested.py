@@ -1,0 +1,214 @@
+"""Partitions that somebody else copies too: another flow, or another run of the same one.
+
+Both claim by the epochs in the progress topic, and no herder decides between them. Whoever loses a
+partition again gives way: it takes the partition back when the other stores nothing any more.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field
+
+from headrace.api import (
+    HEARTBEATS,
+    Condition,
+    ConditionType,
+    Reason,
+    TopicPartition,
+    partitions_text,
+)
+from headrace.backoff import Backoff
+from headrace.clock import Clock
+from headrace.connect.runtime.observations import observation
+from headrace.logs import get_logger
+from headrace.movers import ProgressLog
+from headrace.replication import Progress
+
+log = get_logger(__name__)
+
+_AGAIN = 2
+"""Taken so often: contested. Once, it may be a run that replaces another one."""
+_WITHIN_S = 1200.0
+"""Longer than two of the longest silences, or two who wait so long would not count each other."""
+_FIRST_S, _LAST_S = 10.0, 300.0
+"""A silence that is no pause between two commits (1 s apart), nor an election on the target."""
+_REFRESH_S = 2.0
+"""Less than half of the shortest silence: an owner without new records stores progress, too."""
+
+
+@dataclass
+class _Contest:
+    owner: str = ""
+    """Who took it last, as progress names it."""
+    taken_at: list[float] = field(default_factory=list)
+    """Monotonic seconds."""
+    given_way: bool = False
+
+
+class Contested:
+    """What was taken from one unit while its herder has it assigned here.
+
+    The unit's instances on this driver share it: each of them ends when it loses a partition.
+    Thread-safe: ``review`` runs in a pool.
+    """
+
+    def __init__(
+        self,
+        progress: ProgressLog,
+        stored: Callable[[TopicPartition], Progress | None],
+        clock: Clock,
+    ) -> None:
+        self._progress, self._stored, self._clock = progress, stored, clock
+        self._contests: dict[TopicPartition, _Contest] = {}
+        self._held: set[TopicPartition] = set()
+        self._backoff = Backoff(_FIRST_S, _LAST_S)
+        self._silence_s = 0.0
+        """One for all partitions: taking one back ends the other's instance, with all it has."""
+        self._next_refresh_s = 0.0
+        self._lock = threading.RLock()
+        self.taken = 0
+        """Partitions that another owner took, each as often as it was taken."""
+
+    # What the unit does.
+
+    def hold(self, partitions: Set[TopicPartition]) -> None:
+        """These are copied by this unit from now on."""
+        with self._lock:
+            self._held |= partitions
+            for at in partitions & self._contests.keys():
+                self._contests[at].given_way = False
+
+    def keep(self, partitions: Set[TopicPartition]) -> None:
+        """Forget all others: the herder has given them to another unit."""
+        with self._lock:
+            self._held &= partitions
+            self._contests = {at: one for at, one in self._contests.items() if at in partitions}
+
+    def review(self, partitions: Set[TopicPartition], owner: str) -> Set[TopicPartition]:
+        """Those that may be restored now, by what progress says; ``owner`` is this unit there.
+
+        Reads progress to its end, unless this unit never held any of them. Raises what that raises.
+        """
+        with self._lock:
+            known = partitions & (self._held | self._contests.keys())
+        if not known:
+            return partitions
+        self._progress.read_to_end()
+        stored = {at: self._stored(at) for at in known}
+        others = {at: one.owner for at, one in stored.items() if one and one.owner != owner}
+        with self._lock:
+            self._take(others)
+            for at in known & self._contests.keys():
+                if at in others:
+                    self._contests[at].owner = others[at]
+                else:
+                    self._contests[at].given_way = False
+            return partitions - self.waiting
+
+    def _take(self, others: dict[TopicPartition, str]) -> None:
+        now = self._clock.monotonic()
+        taken = self._held & others.keys()
+        if not any(self._recent(one, now) for one in self._contests.values()):
+            self._backoff.reset()
+        give_way = set()
+        for at in taken:
+            contest = self._contests.setdefault(at, _Contest())
+            contest.taken_at = [*self._recent(contest, now), now]
+            # All flows of a source copy its heartbeats, and one is enough.
+            contest.given_way = at.topic == HEARTBEATS or len(contest.taken_at) >= _AGAIN
+            if contest.given_way:
+                give_way.add(at)
+        self._held -= taken
+        self.taken += len(taken)
+        if give_way:
+            self._silence_s = self._backoff.next_s()
+            at = min(give_way)
+            log.warning(
+                "given way to another owner",
+                partitions=len(give_way),
+                first=str(at),
+                owner=others[at],
+                until_idle_s=round(self._silence_s),
+            )
+
+    def _recent(self, contest: _Contest, now: float) -> list[float]:
+        return [at for at in contest.taken_at if now - at < _WITHIN_S]
+
+    # What follows from it.
+
+    @property
+    def given_way(self) -> frozenset[TopicPartition]:
+        """Those that another owner has, and keeps."""
+        with self._lock:
+            return frozenset(at for at, one in self._contests.items() if one.given_way)
+
+    @property
+    def heartbeats_left(self) -> frozenset[TopicPartition]:
+        """Those of heartbeats: no flow lags for want of what another one copies."""
+        return frozenset(at for at in self.given_way if at.topic == HEARTBEATS)
+
+    @property
+    def waiting(self) -> frozenset[TopicPartition]:
+        """Those of them whose owner still stores progress."""
+        now = self._clock.monotonic()
+        with self._lock:
+            return frozenset(
+                at
+                for at, one in self._contests.items()
+                if one.given_way and now - self._progress.stored_at(one.owner) < self._silence_s
+            )
+
+    def to_refresh(self) -> frozenset[TopicPartition]:
+        """Those whose progress is to be stored though nothing moved: the other shall not take an
+        idle partition for one without an owner. Empty until the next ones are due."""
+        now = self._clock.monotonic()
+        with self._lock:
+            held = frozenset(self._held & self._contests.keys())
+            if not held or now < self._next_refresh_s:
+                return frozenset()
+            self._next_refresh_s = now + _REFRESH_S
+            return held
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """``PartitionContested``, while there is such a partition."""
+        now = self._clock.monotonic()
+        with self._lock:
+            again = {
+                at: one
+                for at, one in self._contests.items()
+                if len(one.taken_at) >= _AGAIN
+                and (one.given_way or now - one.taken_at[-1] < _LAST_S)
+            }
+            silence_s = self._silence_s
+        if not again:
+            return ()
+        theirs = {at: one.owner for at, one in again.items() if one.given_way}
+        ours = {at: one.owner for at, one in again.items() if not one.given_way}
+        found = []
+        if theirs:
+            found.append(
+                f"{partitions_text(theirs.keys())}: not copied by this task, {_owners(theirs)} "
+                f"took it again and has it until it stores nothing for {silence_s:.0f} s"
+            )
+        if ours:
+            found.append(
+                f"{partitions_text(ours.keys())}: copied by this task, {_owners(ours)} took it "
+                "again and again"
+            )
+        return (
+            observation(
+                ConditionType.PARTITION_CONTESTED,
+                Reason.TAKEN_AGAIN,
+                "; ".join([_REMEDY, *found]),
+            ),
+        )
+
+
+_REMEDY = (
+    "another flow, or another run of this flow, copies the same topics to the same target: stop "
+    "one of them, or narrow spec.topics of one"
+)
+
+
+def _owners(contested: Mapping[TopicPartition, str]) -> str:
+    return ", ".join(sorted(set(contested.values())))

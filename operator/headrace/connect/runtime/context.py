@@ -1,0 +1,237 @@
+"""What every unit of one flow shares on one driver."""
+
+import threading
+import time
+from functools import cached_property
+from pathlib import Path
+
+from headrace.api import (
+    RESET_ANNOTATION,
+    ClusterAccess,
+    ClusterSpec,
+    Pauses,
+    ReplicationFlow,
+    ReplicationFlowSpec,
+    Resets,
+    TopicPartition,
+)
+from headrace.api import Mover as MoverName
+from headrace.api.flow import Delivery, Location
+from headrace.clock import Clock
+from headrace.connect.runtime.contested import Contested
+from headrace.connect.runtime.handover import DriverIdentity
+from headrace.connect.runtime.offset_sync_writer import OffsetSyncWriter
+from headrace.connect.runtime.stall_detector import StallDetector
+from headrace.errors import Fatal, InvalidSpec
+from headrace.kafka import Admin
+from headrace.logs import get_logger
+from headrace.movers import (
+    KAFKA,
+    Bandwidth,
+    BatchMover,
+    Choice,
+    Clients,
+    DeadLetters,
+    Mover,
+    ProgressLog,
+    RecordMover,
+    choose,
+)
+from headrace.replication import (
+    NameFilter,
+    Progress,
+    ProgressKey,
+    TopicFilter,
+    checkpoints_topic,
+    offset_syncs_topic,
+    policy_for,
+    record_filter,
+)
+
+log = get_logger(__name__)
+
+
+class FlowContext:
+    """Clients and names of a flow. A cluster id is read once, when it is first needed."""
+
+    def __init__(
+        self,
+        flow: ReplicationFlow,
+        driver: DriverIdentity,
+        secrets: Path | None = None,
+        *,
+        clients: Clients = KAFKA,
+        clock: Clock = time,
+    ) -> None:
+        """``secrets``: the folder of Secrets, ``<name>/<key>``.
+
+        ``clients`` and ``clock`` are the only ways to Kafka and to the time: a test gives its own.
+        """
+        self.clock = clock
+        self.clients = clients
+        self.driver = driver
+        spec = flow.spec
+        self.policy = policy_for(spec.policy, spec.source.alias)
+        self.exactly_once = spec.delivery is Delivery.EXACTLY_ONCE
+        """Whether owners write in transactions."""
+        self._follow(flow)
+        self.source_access = ClusterAccess(
+            _read_in(driver.rack, spec.source), "spec.source", secrets
+        )
+        self.target_access = ClusterAccess(spec.target, "spec.target", secrets)
+        self.source = clients.admin(self.source_access)
+        self.target = clients.admin(self.target_access)
+        self.progress = ProgressLog(self.target_access, spec.source.alias, clients, clock)
+        self.dead_letters = DeadLetters(self.target_access, clients, clock)
+        self._offset_syncs: dict[Location, OffsetSyncWriter] = {}
+        self.bandwidth = Bandwidth(clock)
+        """Of all source tasks on this driver; see ``Worker``."""
+        self._mover: Mover | None = None
+        self._choosing = threading.Lock()
+        self.choice: Choice | None = None
+        """Which mover it is; ``None`` until it is needed."""
+        self.stall_detector = StallDetector(clock)
+        self._contested: dict[str, Contested] = {}
+
+    @property
+    def mover(self) -> Mover:
+        """Chosen when it is first needed, then the same one for good. Waits for brokers, and raises
+        ``Retriable`` while none answers."""
+        with self._choosing:
+            if self._mover is None:
+                self._mover = self._make_mover()
+            return self._mover
+
+    def _make_mover(self) -> Mover:
+        source, target, name = self.source_access, self.target_access, self.policy.target_topic
+        self.choice = choose(self.spec, source, target, self.clients.check_clusters)
+        log.info(
+            "mover", flow=self.name, mover=str(self.choice.mover), why_not_batch=self.choice.why
+        )
+        if self.choice.mover is MoverName.BATCH:
+            return BatchMover(
+                source,
+                target,
+                name,
+                verification=lambda: self.spec.batch_verification,
+                bandwidth=self.bandwidth,
+                exactly_once=self.exactly_once,
+            )
+        if self.exactly_once:
+            raise Fatal(
+                "spec.delivery: ExactlyOnce is not built for mover Record, which this flow takes: "
+                f"use AtLeastOnce, or change what Auto has found ({self.choice.why or 'nothing'})"
+            )
+        copies = record_filter(self.spec.record_filter)
+        return RecordMover(
+            source, target, name, self.clients, self.clock, copies=copies, bandwidth=self.bandwidth
+        )
+
+    def change(self, flow: ReplicationFlow) -> None:
+        """Follow a changed spec, but not its clusters, policy, delivery and mover: those need other
+        clients. The annotation that resets partitions counts, too.
+
+        ``flow`` is replaced only then.
+        """
+        if _followed(flow) != _followed(self.flow):
+            self._follow(flow)
+
+    def _follow(self, flow: ReplicationFlow) -> None:
+        self.flow = flow
+        self.pauses = Pauses.of(flow.spec.paused_partitions)
+        self.resets = _resets(flow)
+        topics, alias = flow.spec.topics, flow.spec.target.alias
+        self.topics = TopicFilter(topics.include, topics.exclude, self.policy, alias)
+        self.groups = NameFilter(flow.spec.groups.include, flow.spec.groups.exclude)
+
+    @property
+    def spec(self) -> ReplicationFlowSpec:
+        """The flow's spec."""
+        return self.flow.spec
+
+    @property
+    def now_ms(self) -> int:
+        """Unix time."""
+        return int(self.clock.time() * 1000)
+
+    @property
+    def name(self) -> str:
+        """The flow's name."""
+        return self.flow.metadata.name
+
+    @cached_property
+    def source_cluster_id(self) -> str:
+        """Raises ``Retriable`` while no broker answers."""
+        return self.source.cluster_id()
+
+    @cached_property
+    def target_cluster_id(self) -> str:
+        """Raises ``Retriable`` while no broker answers."""
+        return self.target.cluster_id()
+
+    @property
+    def checkpoints_topic(self) -> str:
+        """On the target."""
+        return checkpoints_topic(self.spec.source.alias, self.spec.policy.separator)
+
+    @property
+    def offset_syncs(self) -> OffsetSyncWriter:
+        """Where ``offsetSyncs.location`` has it now."""
+        location = self.spec.offset_syncs.location
+        if (writer := self._offset_syncs.get(location)) is None:
+            here, other = self.target_access, self.spec.source
+            if location is Location.SOURCE:
+                here, other = self.source_access, self.spec.target
+            topic = offset_syncs_topic(other.alias, self.spec.policy.separator)
+            made = OffsetSyncWriter(topic, here, self.clients)
+            writer = self._offset_syncs.setdefault(location, made)
+        return writer
+
+    @property
+    def offset_syncs_admin(self) -> Admin:
+        """Of the cluster where ``offsetSyncs.location`` has them now."""
+        on_source = self.spec.offset_syncs.location is Location.SOURCE
+        return self.source if on_source else self.target
+
+    def progress_key(self, at: TopicPartition) -> ProgressKey:
+        """Where the progress of a partition is stored."""
+        return ProgressKey(
+            self.source_cluster_id, at.topic, at.partition, self.policy.target_topic(at.topic)
+        )
+
+    def stored(self, at: TopicPartition) -> Progress | None:
+        """The progress of a partition; ``Fatal`` when it cannot be read and was not reset since."""
+        return self.progress.get(self.progress_key(at), self.resets.time_ms(at))
+
+    def contested(self, unit: str) -> Contested:
+        """What all instances of a unit on this driver know of those who took its partitions."""
+        if unit not in self._contested:
+            made = Contested(self.progress, self.stored, self.clock)
+            self._contested.setdefault(unit, made)
+        return self._contested[unit]
+
+    def close(self) -> None:
+        """Stop following progress, and send the last offset syncs."""
+        for writer in self._offset_syncs.values():
+            writer.close()
+        self.progress.close()
+
+
+def _read_in(rack: str, source: ClusterSpec) -> ClusterSpec:
+    """Clients of the source name their rack: brokers may have a replica there (KIP-392)."""
+    if not rack:
+        return source
+    return source.model_copy(update={"config": {"client.rack": rack, **source.config}})
+
+
+def _followed(flow: ReplicationFlow) -> tuple[ReplicationFlowSpec, str]:
+    return flow.spec, flow.metadata.annotations.get(RESET_ANNOTATION, "")
+
+
+def _resets(flow: ReplicationFlow) -> Resets:
+    """An annotation that cannot be read resets nothing, and stops nothing."""
+    try:
+        return Resets.asked(flow.metadata)
+    except InvalidSpec as error:
+        log.error("reset ignored", flow=flow.metadata.name, why=str(error))
+        return Resets({})

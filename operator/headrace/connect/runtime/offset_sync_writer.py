@@ -1,0 +1,122 @@
+"""Writes offset syncs to their topic, for all source tasks of a flow on one driver."""
+
+import threading
+from collections import deque
+from contextlib import suppress
+
+from headrace.api import ClusterAccess, TopicPartition
+from headrace.connect.runtime.internal_topics import ensure_offset_syncs_topic
+from headrace.errors import HeadraceError
+from headrace.kafka import KafkaError, KafkaException, Message, Renewed, translate
+from headrace.logs import get_logger
+from headrace.movers import Clients
+from headrace.replication import STRETCH, OffsetPair, OffsetSync
+
+log = get_logger(__name__)
+
+_MOST_WAITING = 10_000
+"""Until the topic is there; the oldest are dropped then."""
+_FLUSH_S = 0.5
+
+
+class OffsetSyncWriter:
+    """Thread-safe. It never waits, but for ``prepare``, and never raises but there: records are
+    copied without offset syncs, too."""
+
+    def __init__(self, topic: str, cluster: ClusterAccess, clients: Clients) -> None:
+        """``cluster``: where the topic is."""
+        self.topic = topic
+        self._cluster = cluster
+        self._admin = clients.admin(cluster)
+        settings = {"partitioner": "murmur2", "linger.ms": 50}
+        self._producer = Renewed(cluster, lambda: clients.producer(cluster, settings))
+        self._waiting: deque[tuple[OffsetSync, str]] = deque()
+        self._sending = threading.Lock()
+        self.ready = False
+        """Whether the topic is there."""
+        self.problem = ""
+        """Why syncs are not written; a sentence."""
+        self.sent = self.answered = 0
+        """How many were handed over, and of how many, in that order, it is known what became."""
+        self.refused = 0
+        """How many the brokers refused: whoever sent some has to send them again."""
+
+    def prepare(self) -> None:
+        """Make the topic if it is absent."""
+        try:
+            ensure_offset_syncs_topic(self._admin, self.topic)
+            self._producer.get()  # here: that may take a second
+        except HeadraceError as error:
+            self._failed(str(error))
+            raise
+        self.ready, self.problem = True, ""
+
+    def send(self, at: TopicPartition, pair: OffsetPair) -> None:
+        """Write a sync of a partition, as soon as that can be done."""
+        with self._sending:
+            if len(self._waiting) == _MOST_WAITING:
+                self._waiting.popleft()
+                self.answered += 1
+            self._waiting.append((OffsetSync(at.topic, at.partition, *pair.offsets), pair.stretch))
+            self.sent += 1
+
+    def poll(self) -> None:
+        """Send what waits, and receive what became of what was sent."""
+        if not self.ready:
+            return
+        try:
+            with self._sending:
+                producer = self._producer.get()
+                producer.poll(0)
+                while self._waiting:
+                    sync, stretch = self._waiting[0]
+                    producer.produce(
+                        self.topic,
+                        sync.value(),
+                        sync.key(),
+                        0,
+                        on_delivery=self._delivered,
+                        headers=[(STRETCH, stretch.encode())],
+                    )
+                    self._waiting.popleft()
+        except BufferError:
+            self._failed(f"{self._tried}: {self._cluster.name} does not take them")
+        except KafkaException as error:
+            self._producer.discard(producer)
+            self._failed(str(translate(error, self._tried)))
+        except HeadraceError as error:
+            self._failed(str(error))
+
+    def close(self) -> None:
+        """Send what is left, for half a second at most once the topic is there."""
+        if self._waiting and not self.ready:  # of a driver that ends right after its start
+            with suppress(HeadraceError):
+                self.prepare()
+        self.flush(_FLUSH_S)
+
+    def flush(self, within_s: float) -> None:
+        """Send what is left, and wait until it is written, for so long at most."""
+        self.poll()
+        if self.ready:
+            try:
+                if left := self._producer.get().flush(within_s):
+                    log.warning("offset syncs not written at the end", syncs=left)
+            except (HeadraceError, KafkaException) as error:
+                log.info("offset syncs not written at the end", why=str(error))
+
+    @property
+    def _tried(self) -> str:
+        return f"write offset syncs to topic {self.topic} on {self._cluster.name}"
+
+    def _delivered(self, error: KafkaError | None, _: Message) -> None:
+        self.answered += 1
+        if error is not None:
+            self.refused += 1
+            self._failed(str(translate(error, self._tried)))
+        else:
+            self.problem = ""
+
+    def _failed(self, why: str) -> None:
+        if why != self.problem:
+            log.warning("offset syncs not written", why=why)
+        self.problem = why

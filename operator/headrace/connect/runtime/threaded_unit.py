@@ -1,0 +1,198 @@
+"""A connector, or the heartbeat task: a thread of its own, which may wait for brokers."""
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Self
+
+from headrace.api import (
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    Reason,
+    ReplicationTask,
+    ReplicationTaskStatus,
+    TaskPhase,
+)
+from headrace.backoff import Backoff
+from headrace.connect.runtime.context import FlowContext
+from headrace.connect.runtime.herder import Herder
+from headrace.connect.runtime.lifecycle import LifeCycle, release
+from headrace.connect.runtime.ownership import Ownership
+from headrace.errors import HeadraceError, Retriable, from_exception
+from headrace.kafka import KafkaException, translate
+from headrace.logs import get_logger
+
+_FIRST_BACKOFF_S, _LAST_BACKOFF_S = 0.2, 5.0
+
+
+class ThreadedUnit(ABC):
+    """An instance lives once: claim, restore, run until stopped, release; a restart makes another.
+
+    Subclasses fill in the steps; each may raise ``Retriable`` (tried again with back-off, the error
+    is reported meanwhile), ``OwnershipLost``, or any other error of ours (the unit fails).
+    """
+
+    def __init__(
+        self,
+        ownership: Ownership,
+        context: FlowContext,
+        herder: Herder,
+        changed: Callable[[], None],
+        restarts: int = 0,
+    ) -> None:
+        """``changed`` is called when the unit has something to report."""
+        self.ownership = ownership
+        self.name = ownership.name
+        self.context = context
+        self.clock = context.clock
+        self.herder = herder
+        self.log = get_logger(__name__).bind(flow=context.name, task=self.name)
+        self._life = LifeCycle(ownership, self.log, context.clock, changed, restarts)
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        self.beside_ready: tuple[Condition, ...] = ()
+        """Conditions that are reported with the next ``report_ready``."""
+        self.problem: Retriable | None = None
+        """An error with which ``run_once`` goes on at its own pace; reported until it is None."""
+
+    # What Worker calls.
+
+    def start(self) -> Self:
+        """Begin; returns at once."""
+        self._thread.start()
+        return self
+
+    def update(self, task: ReplicationTask) -> None:
+        """Receive a newer version of the object."""
+        if self.ownership.update(task):
+            self._wake.set()
+
+    def stop(self) -> None:
+        """Ask it to end and release; a failed unit releases at once."""
+        self._stopping.set()
+        self._wake.set()
+        if self.phase is TaskPhase.FAILED and not self.alive:
+            self._release()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for its end; whether it came."""
+        self._thread.join(timeout_s)
+        return not self.alive
+
+    @property
+    def alive(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread.is_alive()
+
+    @property
+    def phase(self) -> TaskPhase:
+        """Where in its life it is."""
+        return self._life.phase
+
+    @property
+    def started_at(self) -> float:
+        """Monotonic seconds."""
+        return self._life.started_at
+
+    @property
+    def status(self) -> ReplicationTaskStatus:
+        """What there is to report."""
+        return self._life.status
+
+    # What subclasses fill in.
+
+    @abstractmethod
+    def restore(self) -> None:
+        """Get ready to run; called again after a ``Retriable``."""
+
+    @abstractmethod
+    def run_once(self) -> float:
+        """Do some work; returns the seconds to wait before the next time."""
+
+    def close(self) -> None:  # noqa: B027 - nothing to free is a fine answer
+        """Free clients; never raises."""
+
+    # What subclasses use.
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was asked to stop."""
+        return self._stopping.is_set()
+
+    def observe(self, **fields: Any) -> None:
+        """Set fields of the status that the next report carries."""
+        self._life.observe(**fields)
+        self._life.changed()
+
+    def report_ready(self, ready: ConditionStatus, reason: Reason, message: str) -> None:
+        """Set its condition ``Ready``, of the object's generation."""
+        condition = Condition(
+            type=ConditionType.READY, status=ready, reason=reason, message=message
+        )
+        generation = self.ownership.task.metadata.generation
+        self.observe(conditions=(condition, *self.beside_ready), observed_generation=generation)
+
+    # The life.
+
+    def _run(self) -> None:
+        try:
+            self._live()
+        except HeadraceError as error:
+            self._life.end(error)
+        except KafkaException as error:
+            self._life.end(translate(error, f"run {self.name}"))
+        except Exception as error:
+            # A fault of ours must not take the other units along; it is shown like any failure.
+            self.log.exception("ended by an error")
+            self._life.end(from_exception(error))
+        finally:
+            self.close()
+            self._life.changed()
+
+    def _live(self) -> None:
+        if self.ownership.epoch or self._attempt(lambda: self.ownership.claim(above=0)):
+            self._life.enter(TaskPhase.RESTORING)
+            if self._attempt(self.restore):
+                self._life.enter(TaskPhase.RUNNING)
+                self._run_until_stopped()
+            self._life.enter(TaskPhase.SUSPENDED)
+        self._release()
+
+    def _run_until_stopped(self) -> None:
+        while not self.stopping:
+            try:
+                wait_s = self.run_once()
+            except Retriable as error:
+                self._life.retrying(error)
+                self._stopping.wait(_backoff().next_s())
+                self._attempt(self.restore)
+                continue
+            if self.problem is None:
+                self._life.recovered()
+            else:
+                self._life.retrying(self.problem)
+            self._wake.wait(wait_s)
+            self._wake.clear()
+
+    def _attempt(self, step: Callable[[], None]) -> bool:
+        """Repeat a step until it works (true) or the unit is to stop (false)."""
+        backoff = _backoff()
+        while not self.stopping:
+            try:
+                step()
+            except Retriable as error:
+                self._life.retrying(error)
+                self._stopping.wait(backoff.next_s())
+            else:
+                return True
+        return False
+
+    def _release(self) -> None:
+        self._life.phase = TaskPhase.CLOSED
+        release(self.ownership, self.log)
+
+
+def _backoff() -> Backoff:
+    return Backoff(_FIRST_BACKOFF_S, _LAST_BACKOFF_S)

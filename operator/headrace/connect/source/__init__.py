@@ -1,0 +1,1 @@
+"""The source connector and its tasks: split, copy, commit, observe, release."""

@@ -1,0 +1,249 @@
+"""The lane of a source task: partitions are opened on it once they are restored, and it is renewed
+after an error, a stall or a change of secrets."""
+
+from collections.abc import Mapping, Set
+from concurrent.futures import Executor
+
+from headrace.api import TopicPartition, partitions_text
+from headrace.connect.runtime.retries import Retries
+from headrace.connect.source.lanes import Lanes
+from headrace.connect.source.preparing import Preparing
+from headrace.connect.source.record_errors import RecordErrors
+from headrace.connect.source.task_context import TaskContext
+from headrace.connect.takeover.starts import Starts
+from headrace.connect.topics.losses import DataLoss, sentence
+from headrace.errors import HeadraceError, Retriable
+from headrace.movers import Lane, OffsetGone, TargetLoss
+
+
+class Copying:
+    """For the loop that moves data, which must not wait: ``Preparing`` waits for brokers."""
+
+    def __init__(
+        self, task: TaskContext, partitions: frozenset[TopicPartition], pool: Executor
+    ) -> None:
+        self.partitions = partitions
+        """What is to be copied."""
+        self.lane: Lane | None = None
+        self.retries = Retries(task.flow.clock)
+        self._task, self._context, self._life, self._log = task, task.flow, task.life, task.log
+        self._ownership = task.life.ownership
+        self._progress, self._contested = task.progress, task.contested
+        self._record_errors = RecordErrors(task.flow, task.id, task.reported, task.log)
+        self._lanes = Lanes(self._make_lane, pool)
+        self.preparing = Preparing(task, self._record_errors, self._lanes, pool)
+        self._flow = task.flow.flow
+        self._stalls_seen = 0
+
+    # What is to be open, and what is.
+
+    def change(self, partitions: frozenset[TopicPartition]) -> None:
+        """Copy these from now on."""
+        self.partitions = partitions
+        self._contested.keep(partitions)
+        if self.retries.keep(partitions):
+            self._life.recovered()
+
+    def follow_flow(self) -> None:
+        """Try what is stopped at once when the flow has changed: a person did something."""
+        if self.superseded:
+            self._flow = self._context.flow
+            self.retries.at_once()
+
+    @property
+    def superseded(self) -> bool:
+        """Whether the flow has changed since ``follow_flow``. From any thread."""
+        return self._flow is not self._context.flow
+
+    @property
+    def opened(self) -> Set[TopicPartition]:
+        """The partitions that the lane has."""
+        return self.lane.partitions if self.lane is not None else frozenset()
+
+    @property
+    def kept(self) -> Set[TopicPartition]:
+        """What goes on as it is: a partition that is reset is closed, then restored."""
+        return self.partitions - self._progress.resetting
+
+    @property
+    def owned(self) -> frozenset[TopicPartition]:
+        """Also those that leave: another task may have taken them already."""
+        return self.partitions.union(self._progress.starts) - self._contested.given_way
+
+    @property
+    def complete(self) -> bool:
+        """Whether all is open but what another owner keeps."""
+        return self.partitions - self._contested.given_way == self.opened
+
+    # Restore and open.
+
+    def restore_missing(self) -> None:
+        """Claim the unit if need be, and restore what is not open and need not wait."""
+        if not self.preparing.due:
+            return
+        waiting = self.retries.waiting | self._contested.waiting
+        missing = self.partitions - self.opened - waiting
+        if missing or not self._ownership.epoch:
+            self.preparing.restore(missing, self.owned, lane=self.lane)
+
+    def open_restored(self, *, claimed: bool) -> bool:
+        """Open what is restored; whether there was something. ``claimed``: for the first time since
+        the unit was claimed. Raises the error of a task whose partitions are all stopped."""
+        if not self.preparing.done:
+            return False
+        try:
+            starts, put_off, renew = self.preparing.take()
+            if claimed and not starts:
+                _raise_first(put_off)
+            lane = self.lane or self._take_lane()
+        except Retriable as error:
+            self._life.retrying(error)
+            self.preparing.back_off()
+            return False
+        self.preparing.succeeded()
+        self.preparing.settling = None
+        if self.lane is None or claimed:
+            # The claim is fresh: only a stall from now on matters.
+            self._context.stall_detector.beat()
+            self._stalls_seen = self._context.stall_detector.stalls
+        self.lane = lane
+        for at, why in put_off.items():
+            known = self._context.stored(at)
+            self._failed(at, known.source_offset if known else 0, why)
+        if renew:
+            self._renew()
+            return False
+        starts = self._without_waiting(starts)
+        self._contested.hold(starts.keys())
+        lane.open({at: self._record_errors.copy_from(at, start) for at, start in starts.items()})
+        if not self.retries:
+            self._life.recovered()
+        if starts:
+            self._log.info(
+                "copying", partitions=partitions_text(starts.keys()), epoch=self._ownership.epoch
+            )
+        return True
+
+    def _without_waiting(self, starts: Starts) -> Starts:
+        positions = {**self._progress.settled, **starts}
+        for at, why in self._record_errors.take_not_answered().items():
+            self._failed(at, positions[at].source_offset, why)
+        self._progress.restored(starts)
+        for at, start in starts.items():
+            if start.loss is not None and start.waits:
+                loss = DataLoss(sentence(self._context, at, start.loss))
+                self._failed(at, start.source_offset, loss)
+        # Those that wait are stored: they are restored when their time comes.
+        waiting = self.retries.waiting
+        self._progress.forget(waiting)
+        if self.partitions and self.partitions <= (stopped := self.retries.stopped).keys():
+            raise stopped[min(self.partitions)]
+        return {at: start for at, start in starts.items() if at not in waiting}
+
+    def prepare_lane(self) -> None:
+        """In a pool, before ``warm_up``."""
+        self._lanes.prepare()
+
+    def warm_up(self) -> None:
+        """Have a lane before it is needed: its clients connect by themselves."""
+        if self.lane is None:
+            self.lane = self._take_lane()
+
+    def _take_lane(self) -> Lane:
+        lane = self._lanes.take()
+        assert self._context.choice is not None
+        self._life.observe(mover=self._context.choice.mover)
+        return lane
+
+    def _make_lane(self) -> Lane:
+        return self._context.mover.lane(
+            self._task.id, self._broker_away, self._task.reported.copied
+        )
+
+    def _broker_away(self, message: str) -> None:
+        self._life.note(Retriable(f"{message}; trying again"))
+
+    # Copy.
+
+    def run_once(self) -> int:
+        """Move what is there, and renew the lane where that is due; how many records this call
+        has moved, not those of a mover's own thread."""
+        lane = self.lane
+        if lane is None:
+            return 0
+        self._context.stall_detector.beat()
+        if self._stalls_seen != self._context.stall_detector.stalls:
+            self._log.warning("stalled: checking the claim")
+            self._renew()
+            return 0
+        if lane.outdated:
+            self._log.info("secrets changed: new clients")
+            self._renew()
+            return 0
+        try:
+            moved = self._run(lane)
+        except Retriable as error:
+            self.retry_all(error)
+            return 0
+        if problems := lane.problems():
+            self.retry(dict(self._record_errors.others(problems)))
+            return 0
+        if moved:
+            self._progress.moved()
+        return moved if lane.polled else 0
+
+    def _run(self, lane: Lane) -> int:
+        if self._progress.unanswered:
+            lane.poll()
+            return 0
+        return lane.run_once()
+
+    def retry_all(self, error: Retriable) -> None:
+        """``retry`` with all partitions that are open."""
+        self.retry(dict.fromkeys(self.opened, error))
+
+    def retry(self, errors: Mapping[TopicPartition, HeadraceError]) -> None:
+        """With a new lane, which opens these partitions after their back-off."""
+        if self.lane is None:
+            return
+        state = self.lane.state()
+        for at, error in errors.items():
+            self._failed(at, state[at].acknowledged, error)
+        self._renew()
+
+    def _failed(self, at: TopicPartition, acknowledged: int, error: HeadraceError) -> None:
+        if isinstance(error, Retriable):
+            self._life.retrying(error)
+        elif not isinstance(error, OffsetGone | TargetLoss):  # which the restore examines
+            if at not in self.retries.stopped:
+                self._log.error("partition stopped", partition=str(at), why=str(error))
+            self._life.note(error)
+        self.retries.failed(at, acknowledged, error)
+
+    def _renew(self) -> None:
+        """Settle the lane in the background; the next one goes on from there."""
+        lane, self.lane = self.lane, None
+        assert lane is not None
+        # Here: the pool may be busy, and another owner may have these partitions after a stall.
+        lane.drop_unsent()
+        self.preparing.settle(lane, self.owned, self.retries.failing)
+
+    # End.
+
+    def give_up(self) -> Lane | None:
+        """The lane that is to be freed, of a task that failed."""
+        self._lanes.end()
+        lane, self.lane = self.lane, None
+        return lane
+
+    def end(self) -> tuple[Lane | None, Lane | None]:
+        """The lane to be closed, and the one that the pool is about to close; it has none then."""
+        settling = self.preparing.settling
+        if settling and not settling.closed.is_set() and self.preparing.cancel():
+            self.lane = settling  # no thread was free to settle it
+        return self.give_up(), settling
+
+
+def _raise_first(errors: Mapping[TopicPartition, HeadraceError]) -> None:
+    for error in errors.values():
+        raise error

@@ -1,0 +1,61 @@
+"""How a task gives up a lane and goes on: after a stall, with new secrets, after an error."""
+
+from collections.abc import Set
+
+from headrace.api import TopicPartition
+from headrace.connect.runtime.context import FlowContext
+from headrace.connect.runtime.releasing import DRAIN_TIMEOUT_S
+from headrace.connect.source.record_errors import RecordErrors
+from headrace.connect.source.task_progress import TaskProgress
+from headrace.connect.takeover.fenced import with_new_epoch
+from headrace.connect.takeover.starts import Restored
+from headrace.movers import Lane
+
+
+def settle(
+    context: FlowContext,
+    progress: TaskProgress,
+    record_errors: RecordErrors,
+    lane: Lane,
+    partitions: frozenset[TopicPartition],
+    *,
+    failed: Set[TopicPartition],
+) -> Restored:
+    """Drop what is queued, wait for the outcome of what was sent, store it; where to go on.
+
+    Those that ``failed`` or lost records are stored with what the lane found out, and left to a
+    restore.
+    Another driver may own the partitions by now: progress then names it, and ``OwnershipLost`` is
+    raised. ``Retriable`` while brokers do not answer: a restore then goes on from what is
+    ``progress.settled``. Records that were refused are answered when all before them is stored. The
+    lane is closed.
+    """
+    try:
+        lane.settle(DRAIN_TIMEOUT_S)
+        if lane.transactions is not None:
+            progress.commit_settled(lane, DRAIN_TIMEOUT_S)
+    finally:
+        progress.keep(lane)
+        record_errors.keep(lane)
+        lane.close()
+    store_settled(context, progress, partitions)
+    record_errors.answer(progress)
+    if lane.transactions is not None:
+        # All are taken over again: what was not committed is to be aborted, by a marker that is
+        # read in each partition.
+        return Restored({}, {})
+    settled = {
+        at: start for at, start in progress.settled.items() if at not in failed and not start.waits
+    }
+    return Restored(with_new_epoch(context, progress.ownership, settled), {})
+
+
+def store_settled(
+    context: FlowContext, progress: TaskProgress, partitions: frozenset[TopicPartition]
+) -> Restored:
+    """The part of ``settle`` that may be repeated. Nothing is to be opened after it: the epoch of
+    what is settled has served its lane."""
+    context.progress.read_to_end()
+    progress.check_owner(partitions)
+    progress.write(progress.to_store)
+    return Restored({}, {})

@@ -1,0 +1,214 @@
+"""The source connector: watches the source's topics and splits them into source tasks."""
+
+from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from headrace.api import (
+    HEARTBEATS,
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    Reason,
+    TopicPartition,
+    condition,
+)
+from headrace.connect.preflight.requirements import Requirements
+from headrace.connect.runtime.herder import TargetTaken
+from headrace.connect.runtime.threaded_unit import ThreadedUnit
+from headrace.connect.source.task_split import HeartbeatsTaken, TaskSplit
+from headrace.connect.topics.acl_sync import AclSync
+from headrace.connect.topics.deleted_topics import DeletedTopics
+from headrace.connect.topics.discovery import Discovery, prepare_target
+from headrace.connect.topics.losses import sentence, shown_losses
+from headrace.connect.topics.source_racks import SourceRacks
+from headrace.connect.topics.topic_configs import TopicConfigSync
+from headrace.connect.topics.topic_deletion import TopicDeletion
+from headrace.errors import Fatal, InvalidSpec, Retriable
+from headrace.kafka import AccessDenied
+from headrace.replication.growth import Growth, observe
+
+_HEARTBEATS_LEFT_S = 60.0
+"""So long another flow's copy of the heartbeats is left alone: that flow may be deleted by then."""
+_ASK_AGAIN_S = 0.2
+"""While a task has a change to acknowledge: only the herder is polled, no broker."""
+
+
+class SourceConnector(ThreadedUnit):
+    """Every ``discovery.topicsSeconds``: new topics and partitions, made on the target first.
+
+    It measures how fast each partition grows, and splits them over the source tasks by that.
+    """
+
+    _found: Discovery | None = None
+    _next_discovery_s = _heartbeats_from_s = 0.0
+    _growth: Mapping[TopicPartition, Growth] = MappingProxyType({})
+    _lost: tuple[Condition, ...] = ()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._split = TaskSplit(self.context, self.ownership, self.herder, self.log)
+        self._configs = TopicConfigSync(self.context)
+        self._acls = AclSync(self.context)
+        self._deleted = DeletedTopics(self.context)
+        self._deletion = TopicDeletion(self.context)
+        self._racks = SourceRacks(self.context)
+        self._requirements = Requirements(self.context)
+        self._take_over()
+
+    def _take_over(self) -> None:
+        """Losses and racks are reported until they are looked for again, by any instance."""
+        before = self.ownership.task.status
+        lost = condition(before.conditions, ConditionType.DATA_LOSS_DETECTED)
+        self._lost = self.beside_ready = (lost,) if lost else ()
+        racks = before.racks if self.context.driver.rack else ()
+        self.observe(losses=before.losses, racks=racks, conditions=self.beside_ready)
+
+    def restore(self) -> None:
+        """Refuse what cannot work; make the progress topic."""
+        with self._asking(Reason.SOURCE_UNREACHABLE):
+            source_id = self.context.source_cluster_id
+        with self._asking(Reason.TARGET_UNREACHABLE):
+            target_id = self.context.target_cluster_id
+            if source_id == target_id:
+                error = InvalidSpec(
+                    f"source {self.context.source.name} and target {self.context.target.name} "
+                    f"are the same cluster ({source_id}): a flow needs two; correct one of "
+                    "spec.source.bootstrapServers and spec.target.bootstrapServers"
+                )
+                self.report_ready(ConditionStatus.FALSE, Reason.SAME_CLUSTER, str(error))
+                raise error
+            try:
+                self.context.progress.start()
+            except Fatal:  # that is one of the things that may be missing
+                if self._check_requirements():
+                    self.observe(conditions=self.beside_ready)
+                raise
+
+    def close(self) -> None:
+        """Free the readers of what was added, and made."""
+        self._acls.close()
+        self._deletion.close()
+
+    def run_once(self) -> float:
+        """Discover when that is due, and act on what was found."""
+        now_s = self.clock.monotonic()
+        if self._found is None or now_s >= self._next_discovery_s:
+            self._found = self._discover()
+            self._next_discovery_s = now_s + self.context.spec.discovery.topics_seconds
+        # Before tasks of a new topic are published: its first records find its settings.
+        topics = {at.topic for at in self._found.partitions}
+        synchronized_s = min(self._configs.poll(topics), self._acls.poll(topics))
+        try:
+            settled = self._split.step(self._weights(self._found.partitions))
+        except HeartbeatsTaken:
+            # Every flow of a source would copy them; one is enough.
+            self._heartbeats_from_s, self._found = now_s + _HEARTBEATS_LEFT_S, None
+            return 0.0
+        except TargetTaken as error:
+            self.report_ready(ConditionStatus.FALSE, Reason.TARGET_TOPIC_TAKEN, str(error))
+            raise
+        self._find_deleted(self._found)
+        self._check_requirements()
+        self._report_condition(self._found)
+        rest_s = min(synchronized_s, max(0.0, self._next_discovery_s - self.clock.monotonic()))
+        return rest_s if settled else min(rest_s, _ASK_AGAIN_S)
+
+    def _check_requirements(self) -> bool:
+        """Whether it was checked again."""
+        checked = self._requirements.poll()
+        self.beside_ready = (
+            *self._lost,
+            *self._requirements.conditions,
+            *self._deletion.conditions,
+        )
+        return checked
+
+    def _discover(self) -> Discovery:
+        with self._asking(Reason.SOURCE_UNREACHABLE):
+            there = self.context.source.topics()
+            on_source = {
+                topic: partitions
+                for topic, partitions in there.items()
+                if self.context.topics.matches(topic)
+                and (topic != HEARTBEATS or self.clock.monotonic() >= self._heartbeats_from_s)
+            }
+        with self._asking(Reason.TARGET_UNREACHABLE):
+            found = prepare_target(self.context, on_source, self.log)
+        found.there = there
+        self._deletion.made(found.made)
+        with self._asking(Reason.SOURCE_UNREACHABLE):
+            self._measure(found.partitions)
+            moved = self._racks.poll(found.partitions)
+        if moved:
+            self.observe(racks=self._racks.known)
+            self.ownership.report(self.status)  # before new tasks, which are placed by it
+        return found
+
+    def _measure(self, partitions: Set[TopicPartition]) -> None:
+        ends = self.context.source.known_ends(partitions)
+        self._deleted.saw(ends)
+        now_s = self.clock.monotonic()
+        known = {at: growth for at, growth in self._growth.items() if at in partitions}
+        self._growth = known | {at: observe(known.get(at), end, now_s) for at, end in ends.items()}
+
+    def _weights(self, partitions: Set[TopicPartition]) -> Mapping[TopicPartition, float | None]:
+        growth = self._growth
+        return {at: growth[at].records_per_s if at in growth else None for at in partitions}
+
+    def _find_deleted(self, found: Discovery) -> None:
+        """What was leaving the tasks of an earlier connector is not known until it has left."""
+        state = self._split.state
+        if not found.is_new or state is None or state.resumed_ms is not None:
+            return
+        found.is_new = False
+        held = {at for partitions in state.tasks.values() for at in partitions}
+        with self._asking(Reason.TARGET_UNREACHABLE):  # which has the progress
+            self._deleted.find(found.there, held | state.leaving.keys())
+        self._deletion.poll(found.there, {at.topic for at in held | state.leaving.keys()})
+        say = partial(sentence, self.context)
+        shown = shown_losses(self._deleted.losses, self.clock.time(), say)
+        self._lost = shown.conditions
+        self.observe(losses=shown.listed)
+
+    def _report_condition(self, found: Discovery) -> None:
+        on_source = found.on_source
+        unmatched = self.context.topics.unmatched(list(on_source))
+        unresolved = {at: one for at, one in self._deleted.losses.items() if one.unresolved}
+        if unresolved:
+            lost = "; ".join(sentence(self.context, at, one) for at, one in unresolved.items())
+            self.report_ready(ConditionStatus.FALSE, Reason.DATA_LOST, lost[:4096])
+        elif found.problems:
+            self.report_ready(
+                ConditionStatus.FALSE,
+                Reason.TARGET_PARTITIONS_TOO_FEW,
+                "; ".join(found.problems.values())[:4096],
+            )
+        elif unmatched:
+            self.report_ready(
+                ConditionStatus.TRUE,
+                Reason.NO_TOPIC_MATCHES,
+                f"no topic of {self.context.spec.source.alias} matches {', '.join(unmatched)} "
+                "in spec.topics.include (whole names are matched, exclude wins); "
+                "one that is made later is found",
+            )
+        else:
+            topics = len(on_source.keys() - {HEARTBEATS})
+            message = f"replicates {topics} topics"
+            if problems := self._configs.problems:
+                others = f" and of {len(problems) - 1} more" if len(problems) > 1 else ""
+                message += f"; settings not synchronized: {next(iter(problems.values()))}{others}"
+            if self._acls.problem:
+                message += f"; ACLs not synchronized: {self._acls.problem}"
+            self.report_ready(ConditionStatus.TRUE, Reason.RUNNING, message[:4096])
+
+    @contextmanager
+    def _asking(self, unreachable: Reason) -> Iterator[None]:
+        try:
+            yield
+        except Retriable as error:
+            reason = error.reason if isinstance(error, AccessDenied) else unreachable
+            self.report_ready(ConditionStatus.FALSE, reason, str(error))
+            raise

@@ -1,0 +1,234 @@
+"""What a source task reports of its lane: lag, rate, conditions."""
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from headrace.api import (
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    Reason,
+    ReplicationTaskStatus,
+    TopicPartition,
+    TopicPartitions,
+    condition,
+    partitions_text,
+)
+from headrace.clock import Clock
+from headrace.connect.runtime.lifecycle import LifeCycle
+from headrace.connect.runtime.observations import observation
+from headrace.connect.runtime.rate import Rate
+from headrace.connect.source.unread_lag import UnreadLag
+from headrace.connect.takeover.starts import Start
+from headrace.connect.topics.losses import DataLoss, shown_losses
+from headrace.errors import HeadraceError
+from headrace.movers import Copied, Reached, RecordRefused
+from headrace.replication import Loss
+
+
+class Partitions(NamedTuple):
+    """What a task knows of its partitions."""
+
+    wanted: Set[TopicPartition]
+    """Those that it is to copy."""
+    reached: Mapping[TopicPartition, Reached]
+    """How far those are that it copies."""
+    starts: Mapping[TopicPartition, Start]
+    """Where these would go on."""
+    losses: Mapping[TopicPartition, Loss]
+    """The last loss of those that had one."""
+    stopped: Mapping[TopicPartition, HeadraceError]
+    """Why it does not copy these."""
+    paused: Set[TopicPartition] = frozenset()
+    """Those that it does not copy, as the user asks."""
+
+
+class SourceStatus:
+    """Sets the fields of a task's status that come from what it copies."""
+
+    def __init__(
+        self, life: LifeCycle, clock: Clock, sentence: Callable[[TopicPartition, Loss], str]
+    ) -> None:
+        """``sentence`` puts a loss into words."""
+        self.copied = Copied()
+        """By all lanes that the task has had."""
+        self._life, self._clock, self._sentence = life, clock, sentence
+        self._rate = Rate()
+        self._acknowledged_before = 0
+        self._left_out_before = (0, 0)
+        self._left_out: tuple[Condition, ...] = ()
+
+    def take_over(self, before: ReplicationTaskStatus) -> None:
+        """Lost data and a lag are reported until records are copied again, by any instance; records
+        that were left out for as long as the task exists."""
+        self._left_out_before = (before.skipped_records or 0, before.dead_lettered_records or 0)
+        left_out = condition(before.conditions, ConditionType.RECORDS_LEFT_OUT)
+        self._left_out = (left_out,) if left_out else ()
+        lost = condition(before.conditions, ConditionType.DATA_LOSS_DETECTED)
+        self._life.observe(
+            lag_records=before.lag_records,
+            lag_seconds=before.lag_seconds,
+            skipped_records=before.skipped_records,
+            dead_lettered_records=before.dead_lettered_records,
+            losses=before.losses,
+            conditions=(*((lost,) if lost else ()), *self._left_out),
+        )
+
+    def lost(self, losses: Mapping[TopicPartition, Loss]) -> None:
+        """Report what was lost of a task that copies nothing."""
+        self._life.observe(conditions=(*self._losses(losses), *self._left_out))
+
+    def left_out(self, refused: RecordRefused, dead_letter_topic: str | None) -> None:
+        """Count a record that is skipped (``None``) or dead-lettered; from any thread."""
+        if dead_letter_topic is None:
+            self.copied.skipped += 1
+        else:
+            self.copied.dead_lettered += 1
+        skipped, dead_lettered = self._left_out_so_far
+        where = f"is in {dead_letter_topic}" if dead_letter_topic else "was skipped"
+        self._left_out = (
+            observation(
+                ConditionType.RECORDS_LEFT_OUT,
+                Reason.RECORD_REFUSED,
+                f"records that the target refused: {skipped} skipped, {dead_lettered} "
+                f"written to a dead-letter topic; the last {where}: {refused}",
+            ),
+        )
+
+    @property
+    def _left_out_so_far(self) -> tuple[int, int]:
+        """Skipped, dead-lettered; by all instances of the task."""
+        skipped, dead_lettered = self._left_out_before
+        return skipped + self.copied.skipped, dead_lettered + self.copied.dead_lettered
+
+    def observe(
+        self, partitions: Partitions, unread: UnreadLag, more: Sequence[Condition] = ()
+    ) -> None:
+        """Lag, rate and conditions, with ``more``; ``unread`` is the lag of what is not copied."""
+        self._rate.count(self._clock.monotonic(), self.copied.bytes)
+        reached = partitions.reached.values()
+        wall_s = self._clock.time()
+        seconds = int(max((one.lag_s(wall_s) for one in reached), default=0))
+        losses = {at: loss for at, loss in partitions.losses.items() if at in partitions.wanted}
+        skipped, dead_lettered = self._left_out_so_far
+        self._life.observe(
+            partitions=TopicPartitions.pack(partitions.reached),
+            lag_records=sum(one.lag_records for one in reached) + unread.records,
+            lag_seconds=max(seconds, unread.seconds),
+            bytes_per_second=round(self._rate.per_second),
+            skipped_records=skipped or None,
+            dead_lettered_records=dead_lettered or None,
+            conditions=(
+                *_caught_up(partitions),
+                *_foreign_writer(partitions.reached),
+                *_not_ready(partitions.stopped),
+                *_partitions_paused(partitions.paused & partitions.wanted, len(partitions.wanted)),
+                *self._losses(losses),
+                *_tombstones_at_risk(partitions.starts),
+                *_may_repeat(partitions.starts, int(wall_s * 1000)),
+                *self._left_out,
+                *more,
+            ),
+        )
+
+    def also(self, more: Sequence[Condition]) -> bool:
+        """Report these beside what was observed last, of a task that copies nothing just now;
+        whether one of them is new."""
+        known = self._life.status.conditions
+        new = tuple(one for one in more if condition(known, one.type) is None)
+        if new:
+            self._life.observe(conditions=(*known, *new))
+        return bool(new)
+
+    def _losses(self, losses: Mapping[TopicPartition, Loss]) -> tuple[Condition, ...]:
+        shown = shown_losses(losses, self._clock.time(), self._sentence)
+        self._life.observe(losses=shown.listed)
+        return shown.conditions
+
+    def forget_error(self) -> None:
+        """Records are acknowledged again: the task has recovered from its error."""
+        if self.copied.records > self._acknowledged_before:
+            self._life.recovered()
+        self._acknowledged_before = self.copied.records
+
+
+def _caught_up(partitions: Partitions) -> tuple[Condition, ...]:
+    behind = not partitions.wanted <= partitions.reached.keys() or any(
+        reached.acknowledged < partitions.starts[at].end
+        for at, reached in partitions.reached.items()
+    )
+    status = ConditionStatus.FALSE if behind else ConditionStatus.TRUE
+    reason = Reason.CATCHING_UP if behind else Reason.CAUGHT_UP
+    return (Condition(type=ConditionType.CAUGHT_UP, status=status, reason=reason),)
+
+
+def _foreign_writer(state: Mapping[TopicPartition, Reached]) -> tuple[Condition, ...]:
+    unexpected = {
+        str(at): reached.unexpected_offsets
+        for at, reached in state.items()
+        if reached.unexpected_offsets
+    }
+    if not unexpected:
+        return ()
+    return (
+        Condition(
+            type=ConditionType.FOREIGN_WRITER,
+            status=ConditionStatus.TRUE,
+            reason=Reason.UNEXPECTED_OFFSET,
+            message=f"unexpected target offsets, by partition: {unexpected}; somebody else writes "
+            "to the target topic, or an owner that was given up wrote late",
+        ),
+    )
+
+
+def _partitions_paused(paused: Set[TopicPartition], of: int) -> tuple[Condition, ...]:
+    if not paused:
+        return ()
+    message = (
+        f"{len(paused)} of {of} partitions are paused by spec.pausedPartitions: "
+        f"{partitions_text(paused)}"
+    )
+    return (observation(ConditionType.PARTITIONS_PAUSED, Reason.PAUSED_BY_SPEC, message),)
+
+
+def _tombstones_at_risk(starts: Mapping[TopicPartition, Start]) -> tuple[Condition, ...]:
+    since = {
+        at: datetime.fromtimestamp(starts[at].tombstones_since_ms // 1000, UTC)
+        for at in sorted(at for at in starts if starts[at].tombstones_since_ms)
+    }
+    if not since:
+        return ()
+    each = [f"{at} (not copied from {time:%Y-%m-%dT%H:%M:%SZ} on)" for at, time in since.items()]
+    message = (
+        "partitions were not copied for longer than their topic's delete.retention.ms: the source "
+        "may have dropped deletions meanwhile, and the target still have those records. Compare "
+        f"the topics, or copy them again into empty ones, and reset them: {', '.join(each)}"
+    )
+    return (observation(ConditionType.TOMBSTONES_AT_RISK, Reason.PROGRESS_TOO_OLD, message),)
+
+
+def _may_repeat(starts: Mapping[TopicPartition, Start], now_ms: int) -> tuple[Condition, ...]:
+    by_doubt: dict[str, set[TopicPartition]] = {}
+    for at, start in starts.items():
+        if start.doubt and (start.writer is None or now_ms < start.doubt_until_ms):
+            by_doubt.setdefault(start.doubt, set()).add(at)
+    if not by_doubt:
+        return ()
+    message = "; ".join(f"{partitions_text(ats)}: {why}" for why, ats in sorted(by_doubt.items()))
+    return (observation(ConditionType.RECORDS_MAY_REPEAT, Reason.TAKE_OVER_NOT_PROVED, message),)
+
+
+def _not_ready(stopped: Mapping[TopicPartition, HeadraceError]) -> tuple[Condition, ...]:
+    if not stopped:
+        return ()
+    at, error = min(stopped.items(), key=lambda item: item[0])
+    others = f" (and {len(stopped) - 1} more partitions)" if len(stopped) > 1 else ""
+    return (
+        observation(
+            ConditionType.READY,
+            Reason.DATA_LOST if isinstance(error, DataLoss) else Reason.PARTITION_STOPPED,
+            f"{at} is not copied{others}: {error}",
+            ConditionStatus.FALSE,
+        ),
+    )

@@ -1,0 +1,198 @@
+"""The life of a source task, which copies the partitions of its share and stores their progress.
+
+``Copying`` opens partitions and moves records, ``Committing`` stores progress, ``Observing``
+reports and checks, ``Releasing`` frees all at the end.
+"""
+
+from collections.abc import Callable, Set
+from concurrent.futures import Executor
+
+from headrace.api import ReplicationTaskStatus, TaskPhase, TopicPartition
+from headrace.assign import TaskId
+from headrace.connect.runtime.context import FlowContext
+from headrace.connect.runtime.figures import Commits
+from headrace.connect.runtime.ownership import Ownership
+from headrace.connect.runtime.releasing import Releasing
+from headrace.connect.runtime.task import Role
+from headrace.connect.source.committing import Committing
+from headrace.connect.source.copying import Copying
+from headrace.connect.source.observing import Observing
+from headrace.connect.source.standby import Standby
+from headrace.connect.source.task_context import TaskContext
+from headrace.errors import HeadraceError
+from headrace.movers import Copied
+
+_RESTORED = (TaskPhase.RESTORING, TaskPhase.RUNNING, TaskPhase.PAUSED)
+
+
+class SourceTask:
+    """See ``Task``. Positions come from progress, else from ``startFrom``."""
+
+    def __init__(
+        self,
+        id: TaskId,
+        partitions: frozenset[TopicPartition],
+        role: Role,
+        *,
+        ownership: Ownership,
+        context: FlowContext,
+        restore_pool: Executor,
+        release_pool: Executor,
+        check_pool: Executor,
+        changed: Callable[[], None],
+        restarts: int = 0,
+    ) -> None:
+        """A hanging ``restore_pool`` must not hold up the ``release_pool``, and checks hold up
+        neither: three of them. ``changed`` is called when there is something new to report."""
+        self.id, self.role, self.ownership = id, role, ownership
+        self._task = TaskContext.make(
+            id, context, ownership, changed=changed, restarts=restarts, check_pool=check_pool
+        )
+        self._life = self._task.life
+        self._copying = Copying(self._task, partitions, restore_pool)
+        self._standby = Standby(self._task, self._copying, restore_pool)
+        self._committing = Committing(self._task, self._copying)
+        self._observing = Observing(self._task, self._copying, check_pool)
+        self._releasing = Releasing(ownership, release_pool, context.clock, self._task.log)
+        self._paused = False
+        if role is Role.STANDBY:
+            self._enter(TaskPhase.RESTORING)
+
+    # What is reported.
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """What it is to copy."""
+        return self._copying.partitions
+
+    @property
+    def phase(self) -> TaskPhase:
+        """Where in its life it is."""
+        return self._life.phase
+
+    @property
+    def started_at(self) -> float:
+        """Monotonic seconds."""
+        return self._life.started_at
+
+    @property
+    def status(self) -> ReplicationTaskStatus:
+        """What there is to report."""
+        return self._life.status
+
+    @property
+    def copied(self) -> Copied:
+        """What it has copied."""
+        return self._task.reported.copied
+
+    @property
+    def commits(self) -> Commits:
+        """How often it stored its progress."""
+        return self._task.progress.commits
+
+    @property
+    def leaving(self) -> bool:
+        """Whether it releases its unit already."""
+        return self._releasing.begun
+
+    def superseded(self, partitions: Set[TopicPartition]) -> bool:
+        """Of a task that failed: whether a person has changed its flow or its partitions since.
+        From any thread."""
+        return self._copying.superseded or self.partitions != partitions
+
+    # Restore.
+
+    def activate(self) -> None:
+        """Claim, restore, run."""
+        self._copying.change(self.partitions)
+        self._task.reported.take_over(self.ownership.task.status)
+        self.role = Role.ACTIVE
+        if self.phase is TaskPhase.CREATED:
+            self._enter(TaskPhase.RESTORING)
+        self._copying.restore_missing()
+
+    def change(self, partitions: frozenset[TopicPartition]) -> None:
+        """Those that stay are not touched; those that go are stored first."""
+        self._copying.change(partitions)
+
+    def advance(self) -> bool:
+        """Open what is restored, restore what is missing, and drop what is not wanted any more."""
+        if self.phase not in _RESTORED:
+            return False
+        if self.role is Role.STANDBY:
+            return self._standby.advance()
+        copying = self._copying
+        copying.follow_flow()
+        if copying.open_restored(claimed=self.phase is TaskPhase.RESTORING):
+            self._observing.observe_opened()  # first: a report of Running names them, too
+            if self.phase is TaskPhase.RESTORING:
+                self._enter(TaskPhase.RUNNING)
+                self.pause(self._paused)
+        copying.restore_missing()
+        if self._committing.close_leaving():
+            self._observing.observe()  # at once: another task waits for this report
+            self._life.changed()
+        return self.phase is TaskPhase.RUNNING and copying.complete
+
+    # Run.
+
+    def process(self) -> int:
+        """Move what is there."""
+        return self._copying.run_once()
+
+    @property
+    def commit_requested(self) -> bool:
+        """See ``TaskProgress.commit_requested``."""
+        return self._task.progress.commit_requested
+
+    def commit(self) -> bool:
+        """Store what is acknowledged, without waiting for the target to have it."""
+        return self._committing.commit()
+
+    def punctuate(self, now_s: float) -> bool:
+        """See ``Observing.punctuate``."""
+        return self._observing.punctuate(now_s)
+
+    # Pause.
+
+    def pause(self, paused: bool) -> None:
+        """Whether the user wants it to rest; what is in flight is still acknowledged."""
+        self._paused = paused
+        if paused and self.phase is TaskPhase.RUNNING:
+            self._enter(TaskPhase.PAUSED)
+        elif not paused and self.phase is TaskPhase.PAUSED:
+            self._enter(TaskPhase.RUNNING)
+
+    def suspend(self) -> None:
+        """Stop reading; progress and ownership stay."""
+        self._releasing.suspend()
+        self._enter(TaskPhase.SUSPENDED)
+
+    def resume(self) -> None:
+        """It is assigned again: nothing to restore."""
+        if not self._copying.opened:
+            self._enter(TaskPhase.RESTORING)
+        else:
+            self._enter(TaskPhase.PAUSED if self._paused else TaskPhase.RUNNING)
+
+    # End.
+
+    def close(self) -> bool:
+        """Store what is in flight; then free the clients, release the unit."""
+        releasing, owner = self._releasing, self.role is Role.ACTIVE
+        if not releasing.begun and owner and not self._committing.finish(late=releasing.late):
+            return False
+        if done := releasing.release(*self._copying.end()):
+            self._life.phase = TaskPhase.CLOSED
+        return done
+
+    def fail(self, error: HeadraceError) -> None:
+        """Keep the reason; a task that another driver owns is closed without one."""
+        self._task.reported.lost(self._task.progress.losses)
+        self._copying.follow_flow()  # what changes from now on supersedes it
+        if (lane := self._copying.give_up()) is not None:
+            self._releasing.free(lane)
+        self._life.end(error)
+
+    def _enter(self, phase: TaskPhase) -> None:
+        self._life.enter(phase, role=str(self.role))

@@ -1,0 +1,103 @@
+"""Notices, while a task runs, that a topic was deleted and created again on either side."""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from functools import partial
+from typing import NamedTuple
+
+from headrace.api import TopicPartition
+from headrace.connect.runtime.background import BackgroundStep
+from headrace.connect.runtime.both_clusters import known_topic_ids, source_topic_ids
+from headrace.connect.runtime.context import FlowContext
+from headrace.connect.takeover.starts import Start, Starts
+from headrace.connect.topics.losses import recreated_on_source, recreated_on_target
+from headrace.errors import HeadraceError
+from headrace.replication import Loss
+
+_SHORTEST_S = 1.0
+"""As often as progress is stored."""
+_SHARE = 0.05
+"""At most so much of the time is spent on requests: a task may have a thousand topics."""
+
+Ids = Mapping[str, tuple[str, str]]
+
+
+class Checked(NamedTuple):
+    """What was found out since the last call."""
+
+    losses: dict[TopicPartition, Loss]
+    confirmed: Starts
+    """Positions that are of the topics that the task began with: acknowledged before they were
+    described."""
+
+
+_NOTHING = Checked({}, {})
+
+
+class TopicCheck:
+    """Compares the topics' ids on both sides every ``discovery.topicsSeconds``, and those of the
+    source whenever records of a topic were acknowledged. One thread calls it.
+
+    Nothing else shows it: the client goes on at the same offset of the new topic.
+    """
+
+    def __init__(self, context: FlowContext, pool: Executor) -> None:
+        self._context, self._clock = context, context.clock
+        self._describing = BackgroundStep[tuple[Ids, float]](pool, context.clock)
+        # A restore has compared them, too.
+        self._next_of_all_s = self._clock.monotonic() + context.spec.discovery.topics_seconds
+        self._asked: Starts = {}
+
+    def check(self, starts: Starts) -> Checked:
+        """``starts``: what is acknowledged now."""
+        if self._describing.due:
+            self._describe(starts)
+        if not self._describing.done:
+            return _NOTHING
+        interval_s = self._context.spec.discovery.topics_seconds
+        try:
+            ids, took_s = self._describing.take()
+        except HeadraceError:  # brokers that are away are reported by whoever needs them
+            self._describing.put_off(interval_s)
+            return _NOTHING
+        self._describing.put_off(max(_SHORTEST_S, took_s / _SHARE))
+        asked = {at: start for at, start in self._asked.items() if at in starts}
+        losses = {
+            at: loss for at, start in asked.items() if (loss := self._compare(start, ids[at.topic]))
+        }
+        confirmed = {
+            at: start
+            for at, start in asked.items()
+            if ids[at.topic][0] == start.source_topic_id and at not in losses
+        }
+        return Checked(losses, confirmed)
+
+    def _describe(self, starts: Starts) -> None:
+        now_s = self._clock.monotonic()
+        of_all = now_s >= self._next_of_all_s
+        topics = {
+            at.topic
+            for at, start in starts.items()
+            if of_all or start.source_offset != start.confirmed.source_offset
+        }
+        if not topics:
+            return
+        if of_all:
+            self._next_of_all_s = now_s + self._context.spec.discovery.topics_seconds
+        self._asked = {at: start for at, start in starts.items() if at.topic in topics}
+        ids_of = known_topic_ids if of_all else source_topic_ids
+        self._describing.start(partial(self._measured, partial(ids_of, self._context, topics)))
+
+    def _measured(self, describe: Callable[[], Ids]) -> tuple[Ids, float]:
+        began_s = self._clock.monotonic()
+        return describe(), self._clock.monotonic() - began_s
+
+    def _compare(self, start: Start, ids: tuple[str, str]) -> Loss | None:
+        """An absent topic is none that was created again: discovery deals with it."""
+        source_id, target_id = ids
+        now_ms = self._context.now_ms
+        if source_id and source_id != start.source_topic_id:
+            return recreated_on_source(start.confirmed, now_ms)
+        if target_id and target_id != start.target_topic_id:
+            return recreated_on_target(start.confirmed.target_offset, now_ms)
+        return None

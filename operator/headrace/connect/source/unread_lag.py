@@ -1,0 +1,58 @@
+"""The lag of partitions that no lane reads, as they or their task failed: the source is asked."""
+
+from collections.abc import Set
+from concurrent.futures import Executor
+from functools import partial
+
+from headrace.api import TopicPartition
+from headrace.connect.runtime.background import BackgroundStep
+from headrace.connect.runtime.context import FlowContext
+from headrace.connect.runtime.lifecycle import LifeCycle
+from headrace.errors import HeadraceError
+
+_INTERVAL_S = 5.0
+
+
+class UnreadLag:
+    """How many records wait, and for how long: both go on growing. One thread calls it."""
+
+    def __init__(self, context: FlowContext, life: LifeCycle, pool: Executor) -> None:
+        self.records = 0
+        self.seconds = 0
+        self._context, self._life = context, life
+        self._asking = BackgroundStep[int](pool, context.clock)
+        self._behind_since_s: float | None = None
+        """Unix time at which there was nothing to wait for, as far as that is known."""
+
+    def observe(self, partitions: Set[TopicPartition]) -> bool:
+        """Ask when that is due; whether there was an answer."""
+        if not partitions:
+            self.records = self.seconds = 0
+            self._behind_since_s = None
+            return False
+        if self._asking.due:
+            self._asking.start(partial(_lag_records, self._context, partitions))
+        if not self._asking.done:
+            return False
+        self._asking.put_off(_INTERVAL_S)
+        try:
+            self.records = self._asking.take()
+        except HeadraceError:  # the partition's own error is what a person needs to see
+            return False
+        now_s = self._context.clock.time()
+        if not self.records:
+            self._behind_since_s = now_s
+        elif self._behind_since_s is None:
+            self._behind_since_s = now_s - (self._life.status.lag_seconds or 0)
+        self.seconds = int(now_s - self._behind_since_s)
+        return True
+
+
+def _lag_records(context: FlowContext, partitions: Set[TopicPartition]) -> int:
+    """Records on the source after the positions that are stored."""
+    context.progress.read_to_end()
+    ends = context.source.known_ends(partitions)
+    stored = {at: context.stored(at) for at in ends}
+    return sum(
+        max(0, ends[at] - progress.source_offset) for at, progress in stored.items() if progress
+    )

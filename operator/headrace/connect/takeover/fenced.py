@@ -1,0 +1,225 @@
+"""The take-over of partitions at the target: claim, fence those before, reconcile, claim again.
+
+Two who take over at the same time must not miss each other. So each writes to progress who it is,
+and only then reads who else is there: of two, one at least sees the other. Who sees a later claim
+stops; who sees an earlier one fences its writer, even one that has appended nothing yet.
+"""
+
+from collections.abc import Mapping, Set
+
+from headrace.api import TopicPartition
+from headrace.connect.runtime.both_clusters import target_partition
+from headrace.connect.runtime.context import FlowContext
+from headrace.connect.runtime.ownership import Ownership, OwnershipLost
+from headrace.connect.takeover.offset_syncing import new_stretch
+from headrace.connect.takeover.starts import UNKNOWN, Restored, Start, Starts, records
+from headrace.errors import Fatal, Retriable
+from headrace.logs import get_logger
+from headrace.movers import Before, Fencing
+from headrace.replication import Progress, Writer, with_runs
+from headrace.replication.reconcile import Outcome, Resume
+
+log = get_logger(__name__)
+
+_UNFENCED_MS = 3_600_000
+"""So long an owner that could not be fenced may append: its process sends nothing more once it has
+thawed, and the network gives up what was on its way within 15 minutes or so (tcp_retries2)."""
+_ROUNDS = 5
+_NOT_ALLOWED = (
+    "the target does not let this flow fence earlier owners: grant Write on transactional ids with "
+    "the prefix headrace-"
+)
+_NOT_FENCED = (
+    "an earlier owner could not be fenced (mover Record or an earlier headrace, an expired "
+    "transactional id, or no right to read the target), and may append for an hour"
+)
+
+
+def take_over(
+    context: FlowContext,
+    ownership: Ownership,
+    starts: Starts,
+    stored: Mapping[TopicPartition, Progress],
+    *,
+    moved: Set[TopicPartition],
+) -> Restored:
+    """Where to go on, behind a fence: what was appended and not stored is not copied again.
+
+    ``starts`` are the positions by progress; those that ``moved`` do not begin where it was stored.
+    One that cannot be fenced now is put off: progress goes on naming whom to fence. Raises
+    ``OwnershipLost`` for a later owner, and ``Retriable``.
+    """
+    fencing = context.mover.fencing
+    if fencing is None:
+        return Restored(starts, {})
+    own = _identify(context, ownership, fencing)
+    claims = {
+        at: _unfenced(
+            start._replace(writer=own, fencing=tuple(earlier_writers(context, at, stored.get(at)))),
+            stored.get(at),
+            context.now_ms,
+        )
+        for at, start in starts.items()
+    }
+    if own is None:
+        return Restored(claims, {})
+    first = starts.keys() - stored.keys()
+    claims = _claimed(context, ownership, own, claims, first=first)
+    before = {
+        at: Before(
+            target_partition(context, at),
+            claim.source_offset,
+            claim.target_offset,
+            frozenset(claim.fencing),
+            frozenset(claim.unfenced),
+            compare=at not in moved,
+            progress=progress_partition(context, at, stored.get(at)),
+        )
+        for at, claim in claims.items()
+        if claim.fencing and not claim.waits
+    }
+    resumes = fencing.resume(own, before) if before else {}
+    if resumes:
+        # What was compared may be a later owner's, of the same epoch by another herder: this one
+        # must not store then where it ends.
+        context.progress.read_to_end()
+        for at in claims:
+            _check_owner(context, ownership, at)
+    put_off = {}
+    for at, found in resumes.items():
+        if isinstance(found, Retriable):
+            put_off[at] = found
+            del claims[at]
+            continue
+        resume, leader_epoch = found
+        claim = claims[at]
+        another = resume.unfenced - set(claim.unfenced)
+        hour_ms = context.now_ms + _UNFENCED_MS
+        until_ms = hour_ms if another else claim.unfenced_until_ms
+        claims[at] = claim._replace(
+            source_offset=resume.source_offset,
+            target_offset=resume.target_offset,
+            leader_epoch=leader_epoch if resume.copied else claim.leader_epoch,
+            fencing=(),
+            unfenced=tuple(sorted(resume.unfenced)),
+            unfenced_until_ms=until_ms,
+            doubt=_doubt(resume, first=at in first),
+            doubt_until_ms=until_ms if resume.unfenced else hour_ms,
+            pairs=with_runs(claim.pairs, resume.runs, new_stretch),
+        )
+    return Restored(claims, put_off)
+
+
+def with_new_epoch(context: FlowContext, ownership: Ownership, starts: Starts) -> Starts:
+    """The same positions for another lane: the outcome of all that was sent is known, so that
+    nothing is to be fenced. But sequences begin with 0 again, which takes another epoch."""
+    fencing = context.mover.fencing
+    if fencing is None or not any(start.writer for start in starts.values()):
+        return starts
+    own = _identify(context, ownership, fencing)
+    following = {at: start._replace(writer=own) for at, start in starts.items()}
+    if own is not None and any(
+        start.writer and start.writer.id != own.id for start in starts.values()
+    ):
+        # The id has expired, or its epochs are spent. Whoever fences us has to know the new one.
+        context.progress.write(records(context, ownership, following))
+    return following
+
+
+def _identify(context: FlowContext, ownership: Ownership, fencing: Fencing) -> Writer | None:
+    """Our writer with a new epoch; ``None`` where the target does not allow it."""
+    driver = ownership.driver
+    # Of this process alone: two runs of one flow must fence each other by what progress says, and
+    # not by chance.
+    name = f"headrace-{ownership.name}-{driver.name}-{driver.incarnation}"
+    try:
+        return fencing.identify(name)
+    except Fatal as error:
+        if context.exactly_once:
+            raise Fatal(f"spec.delivery ExactlyOnce takes a transactional id: {error}") from error
+        log.warning("earlier owners are not fenced", flow=context.name, why=str(error))
+        return None
+
+
+def _claimed(
+    context: FlowContext,
+    ownership: Ownership,
+    own: Writer,
+    claims: Starts,
+    *,
+    first: Set[TopicPartition],
+) -> Starts:
+    """Progress names us, and all those that it named before us are known. Of a partition that was
+    never claimed before another may have appended already when we asked for the target's end."""
+    for _ in range(_ROUNDS):
+        context.progress.write(records(context, ownership, claims))
+        context.progress.read_to_end()
+        late = {}
+        for at, claim in claims.items():
+            _check_owner(context, ownership, at)
+            known = {writer.id for writer in claim.fencing} | {own.id}
+            found = context.progress.writers(context.progress_key(at))
+            if others := [writer for writer in found if writer.id not in known]:
+                offset = 0 if at in first else claim.target_offset
+                late[at] = claim._replace(fencing=(*claim.fencing, *others), target_offset=offset)
+        if not late:
+            return claims
+        claims = {**claims, **late}
+    raise Retriable("other owners claim the same partitions again and again")
+
+
+def _doubt(resume: Resume, *, first: bool) -> str:
+    if resume.outcome is Outcome.UNFENCED:
+        return _NOT_FENCED
+    # After a reset all is to be copied again: nobody doubts that. Not of two who claim it first.
+    reset = resume.outcome is Outcome.FILTER_CHANGED and not first
+    again = 0 if reset else resume.doubled_at_most
+    return f"copied again up to {again} records ({resume.outcome})" if again else ""
+
+
+def _check_owner(context: FlowContext, ownership: Ownership, at: TopicPartition) -> None:
+    stored = context.stored(at)
+    if stored is None or stored.owner != ownership.signature:
+        who = f"{stored.owner} (epoch {stored.epoch})" if stored else "nobody"
+        raise OwnershipLost(f"{who} took {at}")
+
+
+def progress_partition(
+    context: FlowContext, at: TopicPartition, stored: Progress | None
+) -> TopicPartition | None:
+    """Where it is stored, if earlier owners may have done so in their transactions."""
+    if context.exactly_once or (stored is not None and stored.in_transaction):
+        return context.progress.partition_of(context.progress_key(at))
+    return None
+
+
+def earlier_writers(
+    context: FlowContext, at: TopicPartition, stored: Progress | None
+) -> Set[Writer]:
+    """Those that a partition has to be closed to."""
+    writers = {one.id: one for one in context.progress.writers(context.progress_key(at))}
+    if stored is not None:
+        own = (stored.writer,) if stored.writer is not None else ()
+        writers |= {one.id: one for one in (*stored.fencing, *own)}
+    return frozenset(writers.values())
+
+
+def _unfenced(start: Start, stored: Progress | None, now_ms: int) -> Start:
+    """Who may append more though we are the owner, and until when: each for an hour, beginning when
+    it was the owner last."""
+    if start.writer is None:
+        start = start._replace(doubt=_NOT_ALLOWED)
+    if stored is None:
+        return start
+    hour_ms = now_ms + _UNFENCED_MS
+    until_ms = min(stored.unfenced_until_ms or hour_ms, hour_ms)
+    unfenced = set(stored.unfenced if now_ms < until_ms else ())
+    if stored.writer is None:
+        unfenced.add(UNKNOWN)
+        until_ms = hour_ms
+    return start._replace(
+        unfenced=tuple(sorted(unfenced)),
+        unfenced_until_ms=until_ms if unfenced else 0,
+        doubt=start.doubt or _NOT_FENCED * bool(unfenced),
+        doubt_until_ms=until_ms,
+    )

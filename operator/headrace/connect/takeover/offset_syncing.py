@@ -1,0 +1,167 @@
+"""Which pairs of offsets of a source task's partitions are written as offset syncs.
+
+Of each run of records that follow each other on both sides, the first and the last pair: so each
+reader finds every record between two syncs, or knows that there is none. A run that goes on is
+written again every ten seconds, and when the source rests. What goes beyond the allowance is left
+out: translation is conservative there.
+
+What is not safe in the topic yet is kept in progress, and written by whoever takes over.
+"""
+
+import secrets
+import threading
+from collections import defaultdict
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from headrace.api import TopicPartition
+from headrace.connect.runtime.background import BackgroundStep
+from headrace.connect.runtime.context import FlowContext
+from headrace.connect.takeover.starts import Start
+from headrace.errors import HeadraceError
+from headrace.movers import Lane
+from headrace.replication import MOST_PAIRS, OffsetPair, Run, few_enough
+
+SYNC_INTERVAL_S = 10.0
+_REST_S = 0.5
+_MOST_SYNCS, _SYNCS_PER_S = 1_000, 50.0
+"""Of a task: so many at once, and so many a second for ever, for runs that begin and end."""
+_SYNCS_OF_A_HOLE = 2
+_AGAIN_S = 10.0
+"""After the topic could not be made, or syncs were refused."""
+
+
+def new_stretch() -> str:
+    """A name unlike that of any other instance or lane."""
+    return secrets.token_hex(4)
+
+
+@dataclass
+class _Partition:
+    stretch: int
+    """As in ``Run``."""
+    begins: OffsetPair
+    """Of the first record of the run that goes on."""
+    last: OffsetPair
+    """Of the last record that was acknowledged."""
+    last_s: float
+    synced: OffsetPair | None = None
+    synced_s: float = 0.0
+
+
+class OffsetSyncing:
+    """Of one task. ``take`` may be called from several threads, of one lane after another."""
+
+    def __init__(self, context: FlowContext, pool: Executor) -> None:
+        self._context = context
+        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._unsafe: dict[TopicPartition, list[tuple[int, OffsetPair]]] = defaultdict(list)
+        """What was handed to the writer, with its number there."""
+        self._preparing = BackgroundStep[None](pool, context.clock)
+        self._taking = threading.Lock()
+        self._refused, self._again_s = 0, 0.0
+        self._allowance, self._allowed_s = float(_MOST_SYNCS), context.clock.monotonic()
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the flow has checkpoints."""
+        return self._context.spec.checkpoints.enabled
+
+    @property
+    def problem(self) -> str:
+        """Why syncs are not written; empty when they are."""
+        return self._context.offset_syncs.problem if self.enabled else ""
+
+    def opened(self, starts: Mapping[TopicPartition, Start]) -> None:
+        """A lane copies these from now on: what lies between its pairs and earlier ones is not
+        known. The earlier ones are written, unless this instance has done so."""
+        with self._taking:
+            for at, start in starts.items():
+                known = self._partitions.pop(at, None)
+                written = {pair for _, pair in self._unsafe[at]} | {known and known.synced}
+                for pair in start.pairs if self.enabled else ():
+                    if pair not in written:
+                        self._send(at, pair)
+
+    def unsafe(self, at: TopicPartition) -> tuple[OffsetPair, ...]:
+        """Pairs that the topic may not have, in their order: see ``Progress``."""
+        if not self.enabled:
+            return ()
+        with self._taking:
+            answered, known = self._context.offset_syncs.answered, self._partitions.get(at)
+            unsafe = [one for one in self._unsafe[at] if one[0] > answered]
+            self._unsafe[at] = unsafe
+            pairs = tuple(pair for _, pair in unsafe)
+            return pairs if known is None or known.last == known.synced else (*pairs, known.last)
+
+    def prepare(self) -> None:
+        """Make the topic, in the pool, until it is there."""
+        if not self.enabled or self._context.offset_syncs.ready:
+            return
+        if self._preparing.done:
+            try:
+                self._preparing.take()
+            except HeadraceError:  # the writer keeps the sentence
+                self._preparing.put_off(_AGAIN_S)
+        if self._preparing.due:
+            self._preparing.start(self._context.offset_syncs.prepare)
+
+    def take(self, lane: Lane, *, final: bool = False) -> None:
+        """Write what the lane has had acknowledged since the last call; ``final``: it is the last
+        one."""
+        runs = lane.take_runs()  # also of a flow without checkpoints: they would pile up
+        if not self.enabled:
+            return
+        now_s = self._context.clock.monotonic()
+        with self._taking:
+            self._allowance += (now_s - self._allowed_s) * _SYNCS_PER_S
+            self._allowance, self._allowed_s = min(self._allowance, _MOST_SYNCS), now_s
+            for at, new in runs.items():
+                for run in new:
+                    self._follow(at, run, now_s)
+            self._repeat_refused(now_s)
+            for at, known in self._partitions.items():
+                rests = now_s - known.last_s > _REST_S
+                due = now_s - known.synced_s >= SYNC_INTERVAL_S
+                if known.last != known.synced and (final or rests or due):
+                    self._sync(at, known, known.last, now_s)
+        self._context.offset_syncs.poll()
+
+    def _repeat_refused(self, now_s: float) -> None:
+        """What was refused is not known one by one: each run that goes on is written again."""
+        refused = self._context.offset_syncs.refused
+        if refused != self._refused and now_s >= self._again_s:
+            self._refused, self._again_s = refused, now_s + _AGAIN_S
+            for at, known in self._partitions.items():
+                self._sync(at, known, known.begins, now_s)
+
+    def _follow(self, at: TopicPartition, run: Run, now_s: float) -> None:
+        known = self._partitions.get(at)
+        same = known is not None and known.stretch == run.stretch
+        name = known.last.stretch if known is not None and same else new_stretch()
+        first, last = OffsetPair(name, run.source, run.target), OffsetPair(name, *run.last)
+        if known is None or not same:
+            fresh = _Partition(run.stretch, first, last, now_s)
+            self._partitions[at] = fresh
+            if known is not None and known.last != known.synced:
+                self._sync(at, known, known.last, now_s)
+            self._sync(at, fresh, first, now_s)
+        else:
+            if not run.continues(known.last.offsets):
+                known.begins = first
+                if self._allowance >= _SYNCS_OF_A_HOLE:
+                    self._allowance -= _SYNCS_OF_A_HOLE
+                    if known.last != known.synced:
+                        self._sync(at, known, known.last, now_s)
+                    self._sync(at, known, first, now_s)
+            known.last, known.last_s = last, now_s
+
+    def _sync(self, at: TopicPartition, of: _Partition, pair: OffsetPair, now_s: float) -> None:
+        of.synced, of.synced_s = pair, now_s
+        self._send(at, pair)
+
+    def _send(self, at: TopicPartition, pair: OffsetPair) -> None:
+        writer = self._context.offset_syncs
+        writer.send(at, pair)
+        few_enough(self._unsafe[at], MOST_PAIRS).append((writer.sent, pair))

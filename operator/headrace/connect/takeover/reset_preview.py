@@ -1,0 +1,61 @@
+"""What a reset would do, by what both clusters hold now; nothing is written."""
+
+from collections.abc import Set
+from typing import NamedTuple
+
+from headrace.api import TopicPartition
+from headrace.connect.runtime.both_clusters import known_topic_ids
+from headrace.connect.runtime.context import FlowContext
+from headrace.connect.takeover.first_positions import first_positions
+from headrace.kafka import Position
+from headrace.replication import Progress
+
+
+class Preview(NamedTuple):
+    """Of one partition; offsets are those of the source."""
+
+    stored: int | None
+    """The next to copy, by its progress."""
+    start: int
+    """The next to copy, after a reset."""
+    end: int
+    repeated: int
+    """Offsets of which the target may have a copy, and gets another."""
+
+
+def preview_reset(
+    context: FlowContext, partitions: Set[TopicPartition]
+) -> dict[TopicPartition, Preview]:
+    """Raises ``Retriable`` while brokers do not answer. Progress that cannot be read is none."""
+    starts = first_positions(context, partitions)
+    ends = context.source.offsets(partitions, Position.LATEST)
+    ids = known_topic_ids(context, {at.topic for at in partitions})
+    stored = _stored(context, partitions)
+    return {
+        at: Preview(
+            known.source_offset if (known := stored.get(at)) else None,
+            start,
+            ends[at],
+            _repeated(known, start, ids[at.topic]) if known else 0,
+        )
+        for at, start in starts.items()
+    }
+
+
+def _repeated(known: Progress, start: int, ids: tuple[str, str]) -> int:
+    """None of a topic that was created again: of the new one nothing is copied yet, or there."""
+    same = (known.source_topic_id, known.target_topic_id) == ids
+    return max(0, known.source_offset - start) if same else 0
+
+
+def _stored(
+    context: FlowContext, partitions: Set[TopicPartition]
+) -> dict[TopicPartition, Progress]:
+    progress = context.progress
+    if not context.target.describe([progress.topic]):
+        return {}  # to follow it would make it
+    progress.start()
+    progress.read_to_end()
+    now_ms = context.now_ms
+    found = {at: progress.get(context.progress_key(at), now_ms) for at in partitions}
+    return {at: known for at, known in found.items() if known is not None}

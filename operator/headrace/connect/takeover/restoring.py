@@ -1,0 +1,204 @@
+"""Where a task goes on: progress, checked against what both clusters hold.
+
+Everything here waits for brokers: it runs in a pool, not on the loop that moves data.
+"""
+
+from collections.abc import Iterable, Mapping, Set
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from headrace.api import TopicPartition
+from headrace.connect.runtime.both_clusters import (
+    KnownOffsets,
+    TopicIds,
+    describe_topics,
+    find_offsets,
+    target_epochs,
+)
+from headrace.connect.runtime.context import FlowContext
+from headrace.connect.runtime.ownership import Ownership
+from headrace.connect.takeover.fenced import take_over
+from headrace.connect.takeover.first_positions import first_positions
+from headrace.connect.takeover.open_transactions import end_open_transactions
+from headrace.connect.takeover.starts import Restored, Start, Starts, records
+from headrace.connect.takeover.switching import failed_over
+from headrace.connect.takeover.tombstones import not_copied_since
+from headrace.connect.topics.losses import Found, find_loss, goes_on_as_new, resolve, sentence
+from headrace.logs import get_logger
+from headrace.replication import Confirmed, Progress, ProgressKey
+
+log = get_logger(__name__)
+
+
+def epoch_floor(context: FlowContext, partitions: Iterable[TopicPartition]) -> int:
+    """The highest epoch in the progress of these partitions, as far as it is known.
+
+    Read to its end the first time only: ``restore`` does so in any case, and claims again where it
+    finds a higher one.
+    """
+    context.progress.start()
+    if not context.progress.was_read:
+        context.progress.read_to_end()
+    stored = map(context.stored, partitions)
+    return max((progress.epoch for progress in stored if progress), default=0)
+
+
+def warm_up(context: FlowContext, partitions: Set[TopicPartition]) -> None:
+    """Send the requests of a take-over, and write nothing: its connections are warm then."""
+    epoch_floor(context, partitions)
+    _, leaderless = describe_topics(context, partitions)
+    reachable = partitions - leaderless.keys()
+    find_offsets(context, reachable)
+    log.debug("standing by", flow=context.name, mover=type(context.mover).__name__)
+
+
+def restore(
+    context: FlowContext,
+    ownership: Ownership,
+    partitions: Set[TopicPartition],
+    settled: Mapping[TopicPartition, Start],
+    *,
+    during_transactions: bool = False,
+) -> Restored:
+    """Find where these partitions go on, and write the claim to progress: old positions, new epoch.
+
+    What this instance has ``settled`` counts, unless what is stored names another owner.
+    ``during_transactions``: while others are copied in some; then only leaders are asked for.
+
+    Behind the claim of the unit. Where what is stored does not fit what the clusters hold,
+    ``spec.onDataLoss`` decides; where a reset is asked for that progress does not have yet, nothing
+    that is stored counts. A mover that fences earlier writers then resumes behind what they have
+    appended; any other from the stored positions. A partition without a leader is put off. Raises
+    ``Retriable`` while no broker answers.
+    """
+    with ThreadPoolExecutor(1) as restore_pool:
+        reading = restore_pool.submit(context.progress.read_to_end)
+        ids, leaderless = describe_topics(context, partitions)
+        reading.result()
+    reachable = partitions - leaderless.keys()
+    if during_transactions:
+        return Restored({}, leaderless, renew=bool(reachable))
+    end_open_transactions(context, reachable)
+    stored = _stored(context, reachable, records(context, ownership, settled))
+    # After progress: an owner that does not know yet that it is none may go on meanwhile.
+    offsets = find_offsets(context, reachable, target_epochs(stored))
+    put_off = {**leaderless, **offsets.failed, **failed_over(context, stored)}
+    reachable -= put_off.keys()
+    stored = {at: progress for at, progress in stored.items() if at in reachable}
+    starts = _starts(context, reachable, stored, offsets, ids)
+    # A partition that comes from another task may carry a higher epoch than this unit's claim.
+    owner = ownership.signature
+    highest = max((p.epoch for p in stored.values() if p.owner != owner), default=0)
+    if highest >= ownership.epoch:
+        ownership.claim(above=highest)
+    moved = {
+        at
+        for at, start in starts.items()
+        if at not in stored
+        or start.source_offset != stored[at].source_offset
+        or start.reset_ms != stored[at].reset_ms
+    }
+    restored = take_over(context, ownership, starts, stored, moved=moved)
+    context.progress.write(records(context, ownership, restored.starts))
+    return Restored(restored.starts, {**put_off, **restored.put_off})
+
+
+def _starts(
+    context: FlowContext,
+    partitions: Set[TopicPartition],
+    stored: Mapping[TopicPartition, Progress],
+    offsets: KnownOffsets,
+    ids: TopicIds,
+) -> Starts:
+    """By progress, and by what both clusters hold."""
+    resets = context.resets
+    again = {at for at, known in stored.items() if resets.time_ms(at) > known.reset_ms}
+    since_ms = not_copied_since(context, stored, offsets.stable_ends)
+    starts = {}
+    for at in stored.keys() - again:
+        progress = stored[at]
+        if at in since_ms:
+            progress = replace(progress, tombstones_since_ms=since_ms[at])
+        found = Found(
+            *ids[at.topic],
+            offsets.starts[at],
+            offsets.ends[at],
+            offsets.target_ends[at],
+            offsets.target_epoch_ends.get(at),
+        )
+        resolved = _without_loss(context, at, progress, found)
+        starts[at] = _start(resolved, offsets.stable_ends[at])
+    for at, position in first_positions(context, partitions - stored.keys() | again).items():
+        end = offsets.stable_ends[at]
+        # Nothing of what a reset repeats is lost; what others wrote before is not ours.
+        acknowledged = offsets.target_ends[at]
+        starts[at] = Start(
+            position,
+            acknowledged,
+            -1,
+            *ids[at.topic],
+            end,
+            end,
+            Confirmed(position, position, acknowledged),
+            reset_ms=resets.time_ms(at),
+        )
+    for at in sorted(again):
+        before, after = stored[at].source_offset, starts[at].source_offset
+        log.warning("reset", flow=context.name, partition=str(at), before=before, after=after)
+    return starts
+
+
+def _start(progress: Progress, stable_end: int) -> Start:
+    """The ends were requested after the ids, and are confirmed by the next check."""
+    waits = progress.loss is not None and progress.loss.unresolved
+    here = replace(progress, confirmed=None)
+    return Start(
+        progress.source_offset,
+        progress.target_offset,
+        progress.leader_epoch,
+        progress.source_topic_id,
+        progress.target_topic_id,
+        stable_end,
+        max(stable_end, progress.source_end),
+        progress.known_good if waits else here.known_good,
+        progress.loss,
+        progress.reset_ms,
+        progress.tombstones_since_ms,
+        progress.target_seen,
+        progress.pairs,
+    )
+
+
+def _without_loss(
+    context: FlowContext, at: TopicPartition, progress: Progress, found: Found
+) -> Progress:
+    """Where to go on, by the policy; one loss may hide another. Each is logged once."""
+    now_ms = context.now_ms
+    progress = goes_on_as_new(progress, found)
+    while (loss := find_loss(progress, found, now_ms)) is not None:
+        before, progress = progress, resolve(progress, loss, found, context.spec.on_data_loss)
+        assert progress.loss is not None
+        if progress != before:
+            why = sentence(context, at, progress.loss)
+            log.error("data loss", flow=context.name, partition=str(at), why=why)
+        if progress.loss.unresolved:
+            break
+    return progress
+
+
+def _stored(
+    context: FlowContext,
+    partitions: Set[TopicPartition],
+    settled: Mapping[ProgressKey, Progress],
+) -> dict[TopicPartition, Progress]:
+    """Progress of those partitions that have some; what is settled in place of the same owner's."""
+    stored = {}
+    for at in partitions:
+        key = context.progress_key(at)
+        if (progress := context.stored(at)) is not None:
+            mine = settled.get(key, progress)
+            same_owner = (mine.owner, mine.epoch) == (progress.owner, progress.epoch)
+            # A commit whose outcome was not known.
+            later = progress.in_transaction and progress.source_offset > mine.source_offset
+            stored[at] = mine if same_owner and not later else progress
+    return stored

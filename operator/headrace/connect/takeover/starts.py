@@ -1,0 +1,120 @@
+"""Where the partitions of a source task go on, and what progress says of that."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from headrace.api import TopicPartition
+from headrace.connect.runtime.context import FlowContext
+from headrace.connect.runtime.ownership import Ownership, OwnershipLost
+from headrace.errors import HeadraceError
+from headrace.replication import (
+    Confirmed,
+    Loss,
+    OffsetPair,
+    Progress,
+    ProgressKey,
+    TargetSeen,
+    Writer,
+)
+
+UNKNOWN = -1
+"""In the place of the producer id of an owner that has not stored it."""
+
+
+class Start(NamedTuple):
+    """Where one partition goes on."""
+
+    source_offset: int
+    target_offset: int
+    """What the target acknowledged before, or held when it was claimed first, ends there."""
+    leader_epoch: int
+    source_topic_id: str
+    target_topic_id: str
+    end: int
+    """The last stable offset of the source when this was read."""
+    seen_end: int
+    """The highest end of the source's log that was seen since."""
+    confirmed: Confirmed
+    """See ``Progress``."""
+    loss: Loss | None = None
+    """What was lost last."""
+    reset_ms: int = 0
+    """The last reset, which need not be repeated."""
+    tombstones_since_ms: int = 0
+    """See ``Progress``."""
+    target_seen: TargetSeen | None = None
+    """See ``Progress``."""
+    pairs: tuple[OffsetPair, ...] = ()
+    """See ``Progress``."""
+    writer: Writer | None = None
+    """Whose identity it is copied with: of one lane alone."""
+    fencing: tuple[Writer, ...] = ()
+    """See ``Progress``."""
+    unfenced: tuple[int, ...] = ()
+    """See ``Progress``."""
+    unfenced_until_ms: int = 0
+    """See ``Progress``."""
+    doubt: str = ""
+    """Why records may be on the target twice; without a ``writer`` it is shown always."""
+    doubt_until_ms: int = 0
+    """So long it is shown, Unix time."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether the partition must not go on: its loss is unresolved."""
+        return self.loss is not None and self.loss.unresolved
+
+    @property
+    def here(self) -> Confirmed:
+        """What is confirmed when the topics still have these ids."""
+        return Confirmed(self.source_offset, self.seen_end, self.target_offset)
+
+
+Starts = dict[TopicPartition, Start]
+
+
+class Restored(NamedTuple):
+    """What a restore found out."""
+
+    starts: Starts
+    put_off: Mapping[TopicPartition, HeadraceError]
+    """Why these are to be restored later: a leader of theirs is away. They hold up no other."""
+    renew: bool = False
+    """Whether the lane has to be given up first: partitions that are restored beside its
+    transactions would share their epoch, and a fence would abort them."""
+
+
+def records(
+    context: FlowContext,
+    ownership: Ownership,
+    starts: Mapping[TopicPartition, Start],
+) -> dict[ProgressKey, Progress]:
+    """What is to be stored of these partitions, under this ownership: ``OwnershipLost`` after its
+    end, so that what hung in a pool stores nothing behind the next owner."""
+    if ownership.released:
+        raise OwnershipLost(f"{ownership.name} was released")
+    owner, now_ms = ownership.signature, context.now_ms
+    return {
+        context.progress_key(at): Progress(
+            source_topic_id=start.source_topic_id,
+            source_offset=start.source_offset,
+            leader_epoch=start.leader_epoch,
+            target_topic_id=start.target_topic_id,
+            target_offset=start.target_offset,
+            epoch=ownership.epoch,
+            filter_generation=0,
+            owner=owner,
+            source_end=start.seen_end,
+            confirmed=start.confirmed,
+            loss=start.loss,
+            reset_ms=start.reset_ms,
+            tombstones_since_ms=start.tombstones_since_ms,
+            writer=start.writer,
+            unfenced=start.unfenced if now_ms < start.unfenced_until_ms else (),
+            unfenced_until_ms=start.unfenced_until_ms if now_ms < start.unfenced_until_ms else 0,
+            target_seen=start.target_seen,
+            fencing=start.fencing,
+            pairs=start.pairs,
+        )
+        for at, start in starts.items()
+    }

@@ -1,0 +1,204 @@
+"""A fail-over at the target: nobody appends to its partitions any more, and progress says so.
+
+The switch is kept in progress, on the target: it outlives the source, the flow and its cluster. It
+is a claim like any other, with a higher epoch, so that a driver that was cut off finds a later
+owner there. A switch that is interrupted is made again from the start; one that is stored stays.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from headrace.api import TopicPartition
+from headrace.connect.runtime.both_clusters import target_partition
+from headrace.connect.runtime.context import FlowContext
+from headrace.connect.takeover.fenced import earlier_writers, progress_partition
+from headrace.connect.takeover.starts import UNKNOWN
+from headrace.errors import Fatal, HeadraceError, Retriable
+from headrace.kafka import Position
+from headrace.logs import get_logger
+from headrace.movers import Before, Closed
+from headrace.replication import Progress, Switch, Writer
+
+log = get_logger(__name__)
+
+_ROUNDS = 5
+_SYNCS_WITHIN_S = 15.0
+"""As long as a fail-over waits for the translation of a group."""
+_NOBODY: frozenset[int] = frozenset()
+
+
+class Wish(NamedTuple):
+    """What is known of a partition that is to be switched."""
+
+    stored: Progress
+    source_end: int
+
+
+class Switched(NamedTuple):
+    """A partition that is failed over."""
+
+    progress: Progress
+    switch: Switch
+    unstored: int = 0
+    """Records that the target has, and whose progress was not stored."""
+
+
+def failed_over(
+    context: FlowContext, stored: Mapping[TopicPartition, Progress]
+) -> dict[TopicPartition, Retriable]:
+    """Why these of the partitions are not copied."""
+    return {
+        at: Retriable(
+            f"{at} was failed over to {context.target.name} at offset {known.switch.target_end}: "
+            f"it is not copied until `headrace failover {context.name} --abort`"
+        )
+        for at, known in stored.items()
+        if known.switch is not None
+    }
+
+
+def switch(
+    context: FlowContext, wishes: Mapping[TopicPartition, Wish], *, planned: bool
+) -> dict[TopicPartition, Switched | Retriable]:
+    """Close the partitions of the target to all writers of the flow; store where that was, or why
+    it has to be tried again. Those that are switched stay as they are.
+
+    Raises ``Retriable`` for what concerns all of them.
+    """
+    done = {
+        at: Switched(one, one.switch)
+        for at, (one, _) in wishes.items()
+        if one.switch and not context.progress.overtaken(context.progress_key(at))
+    }
+    open_ = {at: wish for at, wish in wishes.items() if at not in done}
+    return done | (_switched(context, open_, planned=planned) if open_ else {})
+
+
+def _switched(
+    context: FlowContext, wishes: Mapping[TopicPartition, Wish], *, planned: bool
+) -> dict[TopicPartition, Switched | Retriable]:
+    owner, own = f"fail-over by {context.driver.incarnation}", identify(context, "failover")
+    claims = _claimed(
+        context,
+        {
+            at: replace(
+                # What a task of ExactlyOnce has stored counts once its transaction is committed.
+                stored.of_no_transaction(),
+                owner=owner,
+                epoch=stored.epoch + 1,
+                writer=own,
+            )
+            for at, (stored, _) in wishes.items()
+        },
+    )
+    closed = _closed(context, own, claims)
+    put_off = {at: one for at, one in closed.items() if isinstance(one, Retriable)}
+    ends = context.target.offsets(
+        {target_partition(context, at) for at in closed.keys() - put_off.keys()}, Position.LATEST
+    )
+    found = {}
+    for at, one in closed.items():
+        if isinstance(one, Retriable):
+            continue
+        stored, source_end = wishes[at]
+        end = ends[target_partition(context, at)]
+        made = stored.switch or Switch(context.now_ms, planned, source_end, end)
+        unfenced = tuple(sorted(one.unfenced | _unknown(stored)))
+        progress = replace(claims[at], fencing=(), unfenced=unfenced, switch=made)
+        found[at] = Switched(progress, made, one.records)
+    _store(context, {at: one.progress for at, one in found.items()})
+    _write_offset_syncs(context, found)
+    return found | put_off
+
+
+def _write_offset_syncs(context: FlowContext, found: Mapping[TopicPartition, Switched]) -> None:
+    """Those that a driver that was killed had not written: groups are translated by them."""
+    writer, waiting = context.offset_syncs, {at: one.progress.pairs for at, one in found.items()}
+    if context.spec.checkpoints.enabled and any(waiting.values()):
+        try:
+            writer.prepare()
+        except HeadraceError:  # of the source, which may be gone: progress keeps them
+            return
+        for at, pairs in waiting.items():
+            for pair in pairs:
+                writer.send(at, pair)
+        writer.flush(_SYNCS_WITHIN_S)
+
+
+def abort(context: FlowContext, switched: Mapping[TopicPartition, Progress]) -> None:
+    """Nothing was failed over: the flow may go on where it was. Raises ``Retriable``."""
+    _store(context, {at: replace(one, switch=None) for at, one in switched.items()})
+
+
+def _unknown(stored: Progress) -> frozenset[int]:
+    """The record mover's writers, and those of an earlier headrace."""
+    return _NOBODY if stored.writer else frozenset({UNKNOWN})
+
+
+def identify(context: FlowContext, verb: str) -> Writer | None:
+    """Of a command; None where the mover, or the target, allows no fences."""
+    if (fencing := context.mover.fencing) is None:
+        return None
+    try:
+        return fencing.identify(f"headrace-{context.name}-{verb}")
+    except Fatal as error:
+        log.warning("writers are not fenced", flow=context.name, why=str(error))
+        return None
+
+
+def _claimed(
+    context: FlowContext, claims: Mapping[TopicPartition, Progress]
+) -> dict[TopicPartition, Progress]:
+    """Progress names us, and we know all whom it named before: see ``fenced``."""
+    claims = dict(claims)
+    for _ in range(_ROUNDS):
+        for at, claim in claims.items():
+            claims[at] = replace(claim, fencing=tuple(_others(context, at, claim)))
+        _store(context, claims)
+        if all(
+            {one.id for one in _others(context, at, claim)} <= {one.id for one in claim.fencing}
+            for at, claim in claims.items()
+        ):
+            return claims
+    raise Retriable("drivers claim partitions of the flow again and again: stop it first")
+
+
+def _others(context: FlowContext, at: TopicPartition, claim: Progress) -> list[Writer]:
+    own = claim.writer and claim.writer.id
+    return [one for one in earlier_writers(context, at, claim) if one.id != own]
+
+
+def _closed(
+    context: FlowContext, own: Writer | None, claims: Mapping[TopicPartition, Progress]
+) -> Mapping[TopicPartition, Closed | Retriable]:
+    if (fencing := context.mover.fencing) is None or own is None:
+        return {at: Closed(0, frozenset({UNKNOWN})) for at in claims}
+    now_ms = context.now_ms
+    return fencing.close(
+        own,
+        {
+            at: Before(
+                target_partition(context, at),
+                claim.source_offset,
+                claim.target_offset,
+                frozenset(claim.fencing),
+                frozenset(claim.unfenced) if now_ms < claim.unfenced_until_ms else _NOBODY,
+                progress=progress_partition(context, at, claim),
+            )
+            for at, claim in claims.items()
+        },
+    )
+
+
+def _store(context: FlowContext, entries: Mapping[TopicPartition, Progress]) -> None:
+    """And find it there: ``Retriable`` where another owner came later."""
+    if not entries:
+        return
+    context.progress.write({context.progress_key(at): one for at, one in entries.items()})
+    context.progress.read_to_end()
+    for at, one in entries.items():
+        there = context.stored(at)
+        if there is None or there.owner != one.owner:
+            who = there.owner if there else "nobody"
+            raise Retriable(f"{who} took {at} meanwhile: stop the flow first, then try again")

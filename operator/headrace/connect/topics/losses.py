@@ -1,0 +1,301 @@
+"""Loss of records: what is found in stored progress, in which words, and where a copy goes on."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from headrace.api import (
+    Condition,
+    ConditionType,
+    LossAction,
+    LossCause,
+    LostOffsets,
+    OnDataLoss,
+    Reason,
+    TopicPartition,
+)
+from headrace.connect.runtime.both_clusters import target_partition
+from headrace.connect.runtime.context import FlowContext
+from headrace.connect.runtime.observations import observation
+from headrace.errors import Fatal
+from headrace.replication import Confirmed, Loss, Progress
+
+_ON_TARGET = (LossCause.TARGET_TRUNCATED, LossCause.TARGET_RECREATED)
+
+
+class DataLoss(Fatal):
+    """Records are gone that were not copied, or copies are gone; the message says which."""
+
+
+class Found(NamedTuple):
+    """What both clusters hold of one partition."""
+
+    source_topic_id: str
+    target_topic_id: str
+    start: int
+    """The first offset on the source."""
+    end: int
+    """Behind its last offset on the source."""
+    target_end: int
+    target_epoch_end: int | None = None
+    """Where the log of the target's leader ends the epoch of ``Progress.target_seen``; None: not
+    known."""
+
+
+def goes_on_as_new(progress: Progress, found: Found) -> Progress:
+    """What is stored of a topic that was deleted, when that loss was accepted: the topic that has
+    its name now is copied from its beginning."""
+    loss = progress.loss
+    if loss is None or loss.cause is not LossCause.SOURCE_DELETED or loss.unresolved:
+        return progress
+    return replace(
+        progress,
+        source_topic_id=found.source_topic_id,
+        source_offset=found.start,
+        source_end=found.end,
+        leader_epoch=-1,
+        confirmed=None,
+        loss=replace(loss, cause=LossCause.SOURCE_RECREATED),
+        pairs=(),
+    )
+
+
+def find_loss(progress: Progress, found: Found, now_ms: int) -> Loss | None:
+    """The loss that makes going on from here impossible; one that was resolved is none."""
+    if progress.loss is not None and progress.loss.unresolved:
+        return _until_now(progress.loss, progress, found)
+    return _recreated(progress, found, now_ms) or _truncated_log(progress, found, now_ms)
+
+
+def _recreated(progress: Progress, found: Found, now_ms: int) -> Loss | None:
+    if progress.source_topic_id != found.source_topic_id:
+        return recreated_on_source(progress.known_good, now_ms)
+    if progress.target_topic_id != found.target_topic_id:
+        return recreated_on_target(progress.known_good.target_offset, now_ms)
+    return None
+
+
+def _truncated_log(progress: Progress, found: Found, now_ms: int) -> Loss | None:
+    position, target_offset = progress.source_offset, progress.target_offset
+    if position < found.start:
+        return Loss(LossCause.SOURCE_TRUNCATED, position, found.start - 1, now_ms)
+    if position > found.end:
+        return Loss(LossCause.SOURCE_DIVERGED, found.end, position - 1, now_ms)
+    if (end := _target_truncated_at(progress, found)) is not None:
+        return Loss(LossCause.TARGET_TRUNCATED, end, target_offset - 1, now_ms)
+    return None
+
+
+def _target_truncated_at(progress: Progress, found: Found) -> int | None:
+    """Markers and other writers may have made the log long again: the epoch decides."""
+    seen, end = progress.target_seen, found.target_epoch_end
+    if seen is not None and end is not None and end < seen.offset:
+        return end
+    return found.target_end if found.target_end < progress.target_offset else None
+
+
+def _until_now(loss: Loss, progress: Progress, found: Found) -> Loss:
+    """While the partition waited retention went on, or the topic was created again."""
+    if loss.cause is LossCause.SOURCE_DELETED:  # and there it is again
+        return replace(loss, cause=LossCause.SOURCE_RECREATED)
+    if loss.cause is LossCause.TARGET_TRUNCATED:
+        if progress.target_topic_id != found.target_topic_id:
+            return recreated_on_target(loss.last + 1, loss.time_ms)
+    elif loss.cause in (LossCause.SOURCE_TRUNCATED, LossCause.SOURCE_DIVERGED):
+        if progress.source_topic_id != found.source_topic_id:
+            return recreated_on_source(progress.known_good, loss.time_ms)
+        if loss.cause is LossCause.SOURCE_TRUNCATED:
+            return replace(loss, last=max(loss.last, found.start - 1))
+    return loss
+
+
+def recreated_on_source(known_good: Confirmed, now_ms: int) -> Loss:
+    """``known_good``: the last that is known to be of the old topic."""
+    first = known_good.source_offset
+    last = max(known_good.source_end, first) - 1
+    return Loss(LossCause.SOURCE_RECREATED, first, last, now_ms, lower_bound=True)
+
+
+def deleted_on_source(progress: Progress, end: int, now_ms: int) -> Loss | None:
+    """``end``: as last seen. None when all below it was copied, and nothing else was lost."""
+    first = progress.source_offset
+    if first < end:
+        return Loss(LossCause.SOURCE_DELETED, first, end - 1, now_ms, lower_bound=True)
+    return progress.loss if progress.loss is not None and progress.loss.unresolved else None
+
+
+def recreated_on_target(target_offset: int, now_ms: int) -> Loss:
+    """``target_offset``: the last that is known to be of the old topic."""
+    return Loss(LossCause.TARGET_RECREATED, 0, target_offset - 1, now_ms)
+
+
+def resolve(progress: Progress, loss: Loss, found: Found, policy: OnDataLoss) -> Progress:
+    """Where the copy goes on, by ``spec.onDataLoss``; with Fail it stays where it is.
+
+    Restart copies all there is again, from the earliest offset. Continue goes on behind what is
+    lost: at the start of a log that was truncated or created again, at the offset from which the
+    source differs from what was copied, or, when it is the target that lost copies, with the next
+    record.
+    """
+    if policy is OnDataLoss.FAIL:
+        return replace(progress, loss=replace(loss, action=LossAction.STOPPED))
+    on_target = loss.cause in _ON_TARGET
+    if policy is OnDataLoss.RESTART or loss.cause is LossCause.SOURCE_RECREATED:
+        position = found.start
+    elif on_target:
+        position = progress.source_offset
+    else:
+        position = max(loss.first, found.start)
+    restarted = policy is OnDataLoss.RESTART
+    action = LossAction.RESTARTED if restarted else LossAction.CONTINUED
+    same = position == progress.source_offset
+    resolved = replace(
+        progress,
+        source_offset=position,
+        leader_epoch=progress.leader_epoch if same else -1,
+        loss=replace(loss, action=action),
+    )
+    if on_target:
+        return replace(
+            resolved,
+            target_topic_id=found.target_topic_id,
+            target_offset=found.target_end,
+            target_seen=None,
+            pairs=(),
+        )
+    return replace(resolved, source_topic_id=found.source_topic_id, source_end=found.end, pairs=())
+
+
+# For people.
+
+
+def sentence(context: FlowContext, at: TopicPartition, loss: Loss) -> str:
+    """What was lost, where and why, and what was or can be done."""
+    outcomes = _OF_DELETED if loss.cause is LossCause.SOURCE_DELETED else _OUTCOMES
+    return f"{_WORDS[loss.cause](context, at, loss)}; {outcomes[loss.action]}"
+
+
+_OUTCOMES = {
+    LossAction.STOPPED: (
+        "the partition is stopped: set spec.onDataLoss to Restart (copy it again from the earliest "
+        "offset) or Continue (go on behind the loss), reset the partition (`headrace reset`), or "
+        "exclude the topic"
+    ),
+    LossAction.RESTARTED: "copied again from the earliest offset (spec.onDataLoss: Restart)",
+    LossAction.CONTINUED: "gone on behind it (spec.onDataLoss: Continue)",
+}
+
+
+_OF_DELETED = {
+    LossAction.STOPPED: (
+        "to accept that, set spec.onDataLoss to Continue or Restart, or exclude the topic"
+    ),
+    LossAction.RESTARTED: "accepted (spec.onDataLoss: Restart)",
+    LossAction.CONTINUED: "accepted (spec.onDataLoss: Continue)",
+}
+
+
+def _truncated(context: FlowContext, at: TopicPartition, loss: Loss) -> str:
+    return (
+        f"{at} on {context.source.name} begins at offset {loss.last + 1}, the next to copy was "
+        f"{loss.first}: offsets {loss.first} to {loss.last} are lost (retention was shorter than "
+        "the flow's pause)"
+    )
+
+
+def _diverged(context: FlowContext, at: TopicPartition, loss: Loss) -> str:
+    return (
+        f"{at} on {context.source.name} ended at offset {loss.first}, but offsets up to "
+        f"{loss.last} were copied: the source lost them and may write others in their place (an "
+        "unclean election)"
+    )
+
+
+def _recreated_on_source(context: FlowContext, at: TopicPartition, loss: Loss) -> str:
+    seen = f" (at least to offset {loss.last})" if loss.last >= loss.first else ""
+    return (
+        f"topic {at.topic} on {context.source.name} was deleted and created again: what its old "
+        f"partition {at.partition} held from offset {loss.first} on{seen} is lost, as far as it "
+        "was not copied before that was noticed"
+    )
+
+
+def _deleted_on_source(context: FlowContext, at: TopicPartition, loss: Loss) -> str:
+    return (
+        f"topic {at.topic} on {context.source.name} was deleted: offsets {loss.first} to (at "
+        f"least) {loss.last} of its partition {at.partition} were not copied, and are lost"
+    )
+
+
+def _truncated_on_target(context: FlowContext, at: TopicPartition, loss: Loss) -> str:
+    target = target_partition(context, at)
+    return (
+        f"{target} on {context.target.name} went on at offset {loss.first}, but all below "
+        f"{loss.last + 1} were acknowledged: offsets {loss.first} to {loss.last} are gone from the "
+        "target (an unclean election, or the topic was truncated)"
+    )
+
+
+def _recreated_on_target(context: FlowContext, at: TopicPartition, loss: Loss) -> str:
+    offsets = f"its offsets 0 to {loss.last}, " if loss.last >= 0 else ""
+    return (
+        f"topic {context.policy.target_topic(at.topic)} on {context.target.name} was deleted and "
+        f"created again: {offsets}all copies of {at} until then, are gone"
+    )
+
+
+_WORDS: dict[LossCause, Callable[[FlowContext, TopicPartition, Loss], str]] = {
+    LossCause.SOURCE_TRUNCATED: _truncated,
+    LossCause.SOURCE_DIVERGED: _diverged,
+    LossCause.SOURCE_RECREATED: _recreated_on_source,
+    LossCause.SOURCE_DELETED: _deleted_on_source,
+    LossCause.TARGET_TRUNCATED: _truncated_on_target,
+    LossCause.TARGET_RECREATED: _recreated_on_target,
+}
+
+
+_SHOWN_S = 86_400
+"""So long a loss that the flow has dealt with is shown: a person sees it the next morning."""
+_MOST_LOSSES = 100
+
+
+class Shown(NamedTuple):
+    """What a unit reports of losses."""
+
+    listed: tuple[LostOffsets, ...]
+    conditions: tuple[Condition, ...]
+
+
+def is_shown(loss: Loss, now_s: float) -> bool:
+    """``now_s``: Unix time."""
+    return loss.unresolved or loss.time_ms > (now_s - _SHOWN_S) * 1000
+
+
+def shown_losses(
+    losses: Mapping[TopicPartition, Loss],
+    now_s: float,
+    sentence: Callable[[TopicPartition, Loss], str],
+) -> Shown:
+    """Those that are to be seen at ``now_s`` (Unix time)."""
+    shown = {at: loss for at, loss in sorted(losses.items()) if is_shown(loss, now_s)}
+    if not shown:
+        return Shown((), ())
+    listed = [lost_offsets(at, loss) for at, loss in shown.items()]
+    message = "; ".join(sentence(at, loss) for at, loss in shown.items())
+    lost = observation(ConditionType.DATA_LOSS_DETECTED, Reason.DATA_LOST, message)
+    return Shown(tuple(listed[:_MOST_LOSSES]), (lost,))
+
+
+def lost_offsets(at: TopicPartition, loss: Loss) -> LostOffsets:
+    """The same, as data."""
+    return LostOffsets(
+        topic=at.topic,
+        partition=at.partition,
+        cause=loss.cause,
+        first_offset=loss.first,
+        last_offset=loss.last if loss.last >= loss.first else None,
+        lower_bound=loss.lower_bound,
+        action=loss.action,
+        time=datetime.fromtimestamp(loss.time_ms // 1000, UTC),
+    )

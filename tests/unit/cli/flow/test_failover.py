@@ -1,0 +1,271 @@
+"""``headrace failover`` about a run without drivers; the brokers are in memory, and nobody
+can fence the mover's writers: tests/integration/test_fail_over.py has the fence."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from support.fake_kafka import FakeClock, FakeRecord
+from support.source_tasks import COPY, P0, TOPIC, Scene
+
+from headrace.api import FlowState, ReplicationFlow, TopicPartition
+from headrace.connect.failover.write_denials import deny_writes
+from headrace.connect.runtime.context import FlowContext
+from headrace.errors import Fatal
+from headrace.kafka import Committed, GroupActive
+from headrace.replication import Checkpoint, write_denial
+from headrace.standalone import StandaloneHerder
+
+Say = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def copied(herder: StandaloneHerder, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten records, of which a group has read nine."""
+
+    def context(flow: ReplicationFlow, *_: object) -> FlowContext:
+        scene.context.change(flow)
+        return scene.context
+
+    monkeypatch.setattr("headrace.cli.flow.flow_access.FlowContext", context)
+    monkeypatch.setattr(scene.context, "close", lambda: None)  # the task goes on with it
+    scene.start()
+    scene.observe()
+    scene.check_pool.run()
+    scene.source.append(TOPIC, *[b"x"] * 10)
+    scene.settle()
+    for _ in range(4):
+        scene.observe()
+    scene.source.consumer_commits("billing", P0, 9)
+
+
+@pytest.fixture(autouse=True)
+def meanwhile(monkeypatch: pytest.MonkeyPatch, scene: Scene) -> list[Callable[[], object]]:
+    """What happens, one after the other, while the command watches the source."""
+    steps: list[Callable[[], object]] = []
+
+    def sleep(seconds: float) -> None:
+        cast("FakeClock", scene.context.clock).advance(seconds)
+        if steps:
+            steps.pop(0)()
+
+    clock = SimpleNamespace(sleep=sleep, monotonic=time.monotonic, time=time.time)
+    monkeypatch.setattr("headrace.connect.failover.fail_over.time", clock)
+    return steps
+
+
+def state(herder: StandaloneHerder) -> FlowState:
+    return herder.flow("f").spec.state
+
+
+def test_it_stops_the_flow_and_says_where_groups_go_on(
+    say: Say, scene: Scene, herder: StandaloneHerder
+) -> None:
+    found = json.loads(say("failover", "f", "-o", "json"))
+    assert state(herder) is FlowState.STOPPED
+    one, _ = found["partitions"]
+    assert (one["sourceEnd"], one["copiedTo"], one["notCopied"], one["targetEnd"]) == (
+        10,
+        10,
+        0,
+        10,
+    )
+    assert one["unfenced"] == [-1]
+    assert [(g["group"], g["targetOffset"], g["exact"]) for g in found["groups"]] == [
+        ("billing", 9, True)
+    ]
+    copy = TopicPartition(COPY, 0)
+    assert scene.target.committed(["billing"])[0]["billing"][copy].offset == 9
+    switch = scene.stored(P0).switch
+    assert switch is not None
+
+    scene.source.append(TOPIC, b"late")
+    assert json.loads(say("failover", "f", "-o", "json"))["partitions"][0]["sourceEnd"] == 10, (
+        "it stays"
+    )
+    assert scene.stored(P0).switch == switch
+
+
+def test_a_dry_run_changes_nothing(say: Say, scene: Scene, herder: StandaloneHerder) -> None:
+    before = scene.stored(P0)
+    assert "Nothing was changed." in say("failover", "f", "--dry-run")
+    assert (scene.stored(P0), state(herder)) == (before, FlowState.RUNNING)
+
+
+def test_it_is_refused_while_the_source_grows(
+    say: Say,
+    scene: Scene,
+    herder: StandaloneHerder,
+    meanwhile: list[Callable[[], object]],
+) -> None:
+    meanwhile.append(lambda: scene.source.append(TOPIC, b"x", b"x"))
+    printed = say("failover", "f", code=1)
+    assert "the source still grows: orders/0 +2: stop the producers of east" in printed
+    assert state(herder) is FlowState.RUNNING
+    assert scene.stored(P0).switch is None
+
+
+def test_a_record_that_comes_while_the_flow_is_stopped_lets_it_run_on(
+    say: Say,
+    scene: Scene,
+    herder: StandaloneHerder,
+    meanwhile: list[Callable[[], object]],
+) -> None:
+    meanwhile += [lambda: None, lambda: scene.source.append(TOPIC, b"x")]
+    assert "f is not failed over, and runs on: the source still grows: orders/0 +1" in say(
+        "failover", "f", code=1
+    )
+    assert state(herder) is FlowState.RUNNING
+    assert scene.stored(P0).switch is None
+
+
+def test_it_is_refused_while_consumers_of_the_source_run(say: Say, scene: Scene) -> None:
+    scene.source.active = {"billing"}
+    assert "consumers of billing still run at east: stop them" in say("failover", "f", code=1)
+
+
+def test_what_a_stopped_flow_has_not_copied_is_named(
+    say: Say, scene: Scene, herder: StandaloneHerder
+) -> None:
+    herder.pause("f", state=FlowState.STOPPED)
+    scene.source.append(TOPIC, b"x", b"x")
+    why = "not copied are 2 offsets (orders/0 2), and the flow does not run: resume it"
+    assert why in say("failover", "f", code=1)
+
+
+def test_what_is_not_copied_in_time_is_unknown(say: Say, scene: Scene) -> None:
+    scene.source.append(TOPIC, b"x")
+    printed = say("failover", "f", "--timeout-seconds", "1", code=2)
+    assert "not copied within 1 s: 1 offsets (orders/0 1); the flow runs on" in printed
+
+
+def test_without_the_source_the_last_checkpoints_count(
+    say: Say, scene: Scene, herder: StandaloneHerder
+) -> None:
+    known = replace(scene.stored(P0), source_end=15)
+    scene.context.progress.write({scene.context.progress_key(P0): known})
+    checkpoints = TopicPartition("east.checkpoints.internal", 0)
+    scene.target.create_topic(checkpoints.topic, 1)
+    written = Checkpoint("billing", COPY, 0, 4, 4)
+    scene.target.write(checkpoints, FakeRecord(written.key(), written.value(), 1))
+    scene.source.away = True
+    printed = say("failover", "f", "--source-is-gone")
+    assert ["billing", "orders/0", "4", "4"] in [row.split() for row in printed.splitlines()]
+    assert "Not copied, as far as it is known: 5 offsets." in printed
+    assert state(herder) is FlowState.STOPPED
+    assert scene.target.committed(["billing"])[0]["billing"][TopicPartition(COPY, 0)].offset == 4
+
+
+def test_it_is_not_copied_until_the_fail_over_is_aborted(
+    say: Say, scene: Scene, herder: StandaloneHerder
+) -> None:
+    say("failover", "f")
+    scene.source.append(TOPIC, b"late")
+    scene.restart()
+    scene.recover()
+    assert len(scene.copies()) == 10
+    assert "was failed over to west at offset" in scene.error
+    assert "copies on" in say("failover", "f", "--abort")
+    assert state(herder) is FlowState.RUNNING
+    scene.recover()
+    scene.settle()
+    assert len(scene.copies()) == 11
+    assert "f is not failed over: nothing is changed" in say("failover", "f", "--abort", code=3)
+
+
+DENIED = write_denial(TOPIC)._asdict()
+
+
+def test_writes_are_denied_until_it_is_aborted(
+    say: Say, scene: Scene, meanwhile: list[Callable[[], object]]
+) -> None:
+    own = write_denial("users")._asdict()
+    scene.source.acls = [own]
+    # Brokers take a moment to know it.
+    meanwhile += [lambda: None, lambda: scene.source.append(TOPIC, b"late"), scene.settle]
+    say("failover", "f", "--deny-writes")
+    assert scene.source.acls == [own, DENIED]
+    assert len(scene.copies()) == 11
+    assert "copies on" in say("failover", "f", "--abort")
+    assert scene.source.acls == [own]
+
+
+def test_what_was_denied_before_stays_denied(say: Say, scene: Scene) -> None:
+    scene.source.acls = [DENIED]
+    say("failover", "f", "--deny-writes")
+    say("failover", "f", "--abort")
+    assert scene.source.acls == [DENIED]
+
+
+def test_a_fail_over_that_is_refused_denies_nothing(say: Say, scene: Scene) -> None:
+    scene.source.active = {"billing"}
+    say("failover", "f", "--deny-writes", code=1)
+    say("failover", "f", "--deny-writes", "--dry-run")
+    assert scene.source.acls == []
+    printed = say("failover", "f", "--deny-writes", "--source-is-gone", code=3)
+    assert "--deny-writes asks the source" in printed
+
+
+def test_what_an_interrupted_one_denied_is_allowed_again(say: Say, scene: Scene) -> None:
+    deny_writes(scene.context, [TOPIC])
+    assert scene.source.acls == [DENIED]
+    say("failover", "f", "--abort")
+    assert scene.source.acls == []
+
+
+def test_the_way_back_to_prefixes_names_what_stays_denied(say: Say, scene: Scene) -> None:
+    say("failover", "f", "--deny-writes")
+    assert f"Writes to {TOPIC} of east stay denied until `headrace failover f --abort`" in say(
+        "reverse", "f"
+    )
+    assert scene.source.acls == [DENIED]
+    say("failover", "f", "--abort")
+    say("failover", "f")
+    assert "stay denied" not in say("reverse", "f")
+
+
+def test_without_the_right_to_deny_writes_nothing_happens(
+    say: Say, scene: Scene, herder: StandaloneHerder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> None:
+        raise Fatal("could not add ACLs: Cluster authorization failed")
+
+    monkeypatch.setattr(scene.source, "add_acls", refuse)
+    printed = say("failover", "f", "--deny-writes", code=1)
+    assert "writes to topics of east cannot be denied: could not add ACLs" in printed
+    assert "It needs the rights Describe and Alter on that cluster" in printed
+    assert (state(herder), scene.stored(P0).switch) == (FlowState.RUNNING, None)
+
+
+def test_groups_come_back_to_the_record_that_they_had_reached(say: Say, scene: Scene) -> None:
+    scene.source.consumer_commits("audit", P0, 2)
+    say("failover", "f")
+    copy = TopicPartition(COPY, 0)
+    scene.target.consumer_commits("billing", copy, 10, "own")
+    scene.target.consumer_commits("audit", copy, 5)
+    scene.target.append(COPY, b"new")
+    scene.source.append(TOPIC, b"unsent")
+    printed = say("reverse", "f", "--dry-run")
+    assert "Group billing would go on at orders/0 10." in printed
+    assert scene.source.committed_by["billing"][P0].offset == 9
+    printed = say("reverse", "f")
+    assert "west has 1 offsets (east.orders/0 1) in copies, written since" in printed
+    assert "east has 1 offsets (orders/0 1) that were never sent to west" in printed
+    assert scene.source.committed_by["billing"][P0] == Committed(10, "own")
+    assert scene.source.committed_by["audit"][P0].offset == 5
+    assert "name: f-back" in printed
+    assert "alias: west" in printed
+
+    # It may be typed again, when groups have read on.
+    scene.target.consumer_commits("audit", copy, 7)
+    assert "Group audit goes on at orders/0 7." in say("reverse", "f")
+    scene.source.consumer_commits("audit", P0, 3)  # of consumers there
+    scene.source.not_committable["billing"] = GroupActive("it has members")
+    scene.source.committed_by["billing"][P0] = Committed(9, "")
+    printed = say("reverse", "f")
+    assert "Group audit, orders/0, is left alone: consumers of the old source have" in printed
+    assert scene.source.committed_by["audit"][P0].offset == 3

@@ -1,0 +1,193 @@
+"""``headrace import mm2`` and ``export mm2`` about a run without drivers, with brokers in memory;
+tests/integration/test_take_turns.py has a real MirrorMaker 2."""
+
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.fake_kafka import FakeRecord
+from support.source_tasks import COPY, P0, P1, TOPIC, Scene
+
+from headrace.api import FlowState, ReplicationFlow, TopicPartition
+from headrace.connect.runtime.context import FlowContext
+from headrace.connect.runtime.internal_topics import ensure_offset_syncs_topic
+from headrace.replication import (
+    ConnectPartition,
+    OffsetSync,
+    Progress,
+    Switch,
+    decode_position,
+    encode_position,
+)
+from headrace.standalone import StandaloneHerder
+
+Say = Callable[..., str]
+OFFSETS = "mm2-offsets.east.internal"
+SYNCS = "mm2-offset-syncs.west.internal"
+
+
+@pytest.fixture(autouse=True)
+def stopped(herder: StandaloneHerder, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten records each; MirrorMaker 2 has copied eight of partition 0, and of 1 nothing."""
+
+    def context(flow: ReplicationFlow, *_: object) -> FlowContext:
+        scene.context.change(flow)
+        return scene.context
+
+    monkeypatch.setattr("headrace.cli.flow.flow_access.FlowContext", context)
+    monkeypatch.setattr(scene.context, "close", lambda: None)  # one command follows another
+    herder.pause("f", state=FlowState.STOPPED)
+    scene.target.create_topic(OFFSETS, 3)
+    for number in (0, 1):
+        scene.source.append(TOPIC, *[b"x"] * 10, partition=number)
+    scene.target.append(COPY, *[b"x"] * 8)
+    mirrored(scene, 8)
+
+
+@pytest.fixture(autouse=True)
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
+    """What happens, one after the other, while the command watches."""
+    steps: list[Callable[[], object]] = []
+    clock = SimpleNamespace(sleep=lambda _: steps.pop(0)() if steps else None)
+    monkeypatch.setattr("headrace.connect.failover.mirror_maker_offsets.time", clock)
+    return steps
+
+
+def mirrored(
+    scene: Scene, offset: int, at: TopicPartition = P0, cluster: str = "east", name: str = "mm2"
+) -> None:
+    key = ConnectPartition(name, cluster, at).key()
+    there = scene.target.partition_of(OFFSETS, key)
+    scene.target.write(there, FakeRecord(key, encode_position(offset), 1_000))
+
+
+def goes_on(found: dict[str, Any]) -> dict[int, int]:
+    return {one["partition"]: one["goesOnAt"] for one in found["partitions"]}
+
+
+def copied(scene: Scene, *offsets: int, **more: Any) -> None:
+    """The flow's own progress."""
+    ids = scene.source.ids[TOPIC], scene.target.ids[COPY]
+    scene.context.progress.start()
+    scene.context.progress.write(
+        {
+            scene.context.progress_key(at): Progress(ids[0], n, -1, ids[1], n, 3, 0, "me", **more)
+            for at, n in zip((P0, P1), offsets, strict=False)
+        }
+    )
+
+
+def test_progress_is_where_it_stopped_and_a_dry_run_stores_nothing(say: Say, scene: Scene) -> None:
+    printed = say("import", "mm2", "f", "--dry-run")
+    assert "Nothing was changed." in printed
+    assert scene.context.progress.topic not in scene.target.ids
+    found = json.loads(say("import", "mm2", "f", "-o", "json"))
+    assert goes_on(found) == {0: 8, 1: 0}, "what it never copied begins at the start"
+    assert (scene.stored(P0).source_offset, scene.stored(P0).target_offset) == (8, 8)
+    assert (scene.stored(P1).source_offset, scene.stored(P1).target_offset) == (0, 0)
+    scene.start()
+    scene.settle()
+    assert scene.target.records(COPY) == [b"x"] * 10
+
+
+def test_its_pairs_of_offsets_up_to_there_go_on_to_be_known(say: Say, scene: Scene) -> None:
+    ensure_offset_syncs_topic(scene.context.source, SYNCS)
+    for n in (2, 5, 9):
+        sync = OffsetSync(TOPIC, 0, n, n)
+        scene.source.write(TopicPartition(SYNCS, 0), FakeRecord(sync.key(), sync.value(), 1_000))
+    assert json.loads(say("import", "mm2", "f", "-o", "json"))["offsetSyncs"] == 2
+    pairs = scene.target.records("mm2-offset-syncs.east.internal")
+    assert pairs == [OffsetSync(TOPIC, 0, n, n).value() for n in (2, 5)]
+
+
+def test_while_mirror_maker_runs_nothing_is_imported(
+    say: Say, scene: Scene, meanwhile: list[Callable[[], object]]
+) -> None:
+    meanwhile.append(lambda: mirrored(scene, 9))
+    assert f"{OFFSETS}-" in say("import", "mm2", "f", code=1)
+    meanwhile.append(lambda: scene.target.append(COPY, b"x"))
+    assert "east.orders-0 on west grew within 5 s" in say("import", "mm2", "f", code=1)
+    scene.target.active.add("east-mm2")
+    assert "group east-mm2 on west has members" in say("import", "mm2", "f", code=1)
+    assert scene.context.progress.topic not in scene.target.ids
+
+
+def test_a_flow_that_runs_is_left_alone(say: Say, herder: StandaloneHerder) -> None:
+    herder.pause("f", state=FlowState.RUNNING)
+    for verb in ("import", "export"):
+        assert "`headrace pause --stop f` comes first" in say(verb, "mm2", "f", code=3)
+
+
+def test_what_does_not_fit_is_refused_with_a_sentence(say: Say, scene: Scene) -> None:
+    def refused(*options: str) -> str:
+        return say("import", "mm2", "f", *options, code=3)
+
+    assert "no topic connect-offsets on west" in refused("--offsets-topic", "connect-offsets")
+    assert "has no position of connector other" in refused("--connector", "other")
+    mirrored(scene, 4, name="second")
+    assert "several connectors from east: mm2, second" in refused()
+    mirrored(scene, 11, name="mm2")
+    why = refused("--connector", "mm2")
+    assert "to offset 11, and it ends at 10 on east: the topic was made again" in why
+    scene.target.delete_topic(COPY)
+    assert "west has no topic east.orders: spec.policy must" in refused("--connector", "mm2")
+
+
+def test_another_alias_and_other_topics_are_refused(say: Say, scene: Scene) -> None:
+    scene.target.recreate_topic(OFFSETS)
+    mirrored(scene, 3, TopicPartition("users", 0))
+    why = say("import", "mm2", "f", code=3)
+    assert "copied none of the topics of flow f, but users" in why
+    scene.target.recreate_topic(OFFSETS)
+    mirrored(scene, 3, cluster="north")
+    assert "these sources: north; spec.source.alias is east" in say("import", "mm2", "f", code=3)
+
+
+def test_a_flow_that_has_copied_gives_way_to_later_positions_only(say: Say, scene: Scene) -> None:
+    copied(scene, 3, 7)
+    assert "flow f has copied orders-0 before, to offset 3" in say("import", "mm2", "f", code=3)
+    found = json.loads(say("import", "mm2", "f", "--again", "-o", "json"))
+    assert goes_on(found) == {0: 8, 1: 7}
+    assert (scene.stored(P0).epoch, scene.stored(P1).epoch) == (4, 3)
+
+
+def test_mirror_maker_goes_on_where_the_flow_stopped(say: Say, scene: Scene) -> None:
+    assert "holds no progress of flow f" in say("export", "mm2", "f", code=3)
+    copied(scene, 10, 0)
+    assert goes_on(json.loads(say("export", "mm2", "f", "--dry-run", "-o", "json"))) == {
+        0: 10,
+        1: 0,
+    }
+    assert positions(scene, "MirrorSourceConnector") == {}
+    say("export", "mm2", "f")
+    assert positions(scene, "MirrorSourceConnector") == {P0: 10, P1: None}
+    say("export", "mm2", "f", "--connector", "mm2")
+    assert positions(scene, "mm2")[P0] == 10
+
+
+def test_its_topic_is_made_unless_it_is_named(say: Say, scene: Scene) -> None:
+    copied(scene, 10)
+    scene.target.delete_topic(OFFSETS)
+    why = say("export", "mm2", "f", "--offsets-topic", "typo", code=3)
+    assert "there is no topic typo on west" in why
+    say("export", "mm2", "f")
+    assert scene.target.configs[OFFSETS] == {"cleanup.policy": "compact"}
+    assert positions(scene, "MirrorSourceConnector") == {P0: 10}
+
+
+def test_what_is_failed_over_is_not_exported(say: Say, scene: Scene) -> None:
+    copied(scene, 10, switch=Switch(1, True, 10, 10))
+    assert "orders-0 is failed over" in say("export", "mm2", "f", code=3)
+
+
+def positions(scene: Scene, connector: str) -> dict[TopicPartition, int | None]:
+    """As that connector would find them."""
+    found = {}
+    for at, log in scene.target.logs.items():
+        for record in log.entries if at.topic == OFFSETS else ():
+            one = ConnectPartition.decode((record and record.key) or b"")
+            if record and one and one.connector == connector:
+                found[one.at] = decode_position(record.value)
+    return found

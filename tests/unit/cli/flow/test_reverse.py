@@ -1,0 +1,34 @@
+"""The manifest of the flow back; tests/integration/test_fail_over.py runs it."""
+
+from typing import Any
+
+import pytest
+from support.source_tasks import FLOW
+
+from headrace.api import ReplicationFlow
+from headrace.cli.flow.reverse import reversed_flow
+from headrace.errors import InvalidSpec
+
+
+def flow(**spec: Any) -> ReplicationFlow:
+    document = FLOW.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    document["spec"] |= spec
+    return ReplicationFlow.model_validate(document)
+
+
+def test_the_clusters_change_places_and_the_rest_stays() -> None:
+    there = flow(policy={"type": "Identity"}, mover="Batch", state="Stopped")
+    back = reversed_flow(there)
+    assert (back.metadata.name, back.spec.state) == ("f-back", "Running")
+    assert (back.spec.source.alias, back.spec.target.alias) == ("west", "east")
+    assert (back.spec.topics, back.spec.mover) == (there.spec.topics, "Batch")
+    assert reversed_flow(back).metadata.name == "f"
+
+
+def test_copies_of_a_policy_of_ones_own_have_no_way_back() -> None:
+    with pytest.raises(InvalidSpec, match="Identity or Default only, and f has RenameMap"):
+        reversed_flow(flow(policy={"type": "RenameMap", "renames": {"orders": "sales"}}))
+
+
+def test_with_prefixes_it_begins_at_the_start() -> None:
+    assert reversed_flow(flow(startFrom="Latest")).spec.start_from == "Earliest"

@@ -1,0 +1,251 @@
+"""The stages of ``headrace verify``, with jobs that do what the test wants in place of Spark's."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.manifests import mirror_test_of_another
+
+from headrace.api import ChaosAction, ChaosStep, MirrorTest, Rehearsal, Verdict
+from headrace.api.labels import FLOW_LABEL
+from headrace.cli.mirror_test import mirror_test
+from headrace.control import control
+from headrace.errors import GaveUp, InvalidSpec
+from headrace.mirror_test import (
+    Fault,
+    Faults,
+    LoadProgress,
+    Rehearsed,
+    Result,
+    Run,
+    documents,
+)
+from headrace.mirror_test.stages import Stage
+
+TEST = MirrorTest.model_validate(mirror_test_of_another("nightly", load={"messages": 100}))
+FLOW = {FLOW_LABEL: "orders"}
+OF_FLOW = TEST.model_copy(
+    update={"metadata": TEST.metadata.model_copy(update={"annotations": FLOW})}
+)
+KILL = ChaosStep(action=ChaosAction.KILL_DRIVER, at_percent=50)
+READY = {"event": "ready", "missing": []}
+
+
+def progress(acknowledged: int) -> dict[str, Any]:
+    return {"event": "progress", "acknowledged": acknowledged}
+
+
+class Folder:
+    """The run's folder, the jobs that were started in it, and what each of them does."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.started: list[Stage] = []
+        self.jobs: dict[Stage, Job] = {}
+        self.events: dict[Stage, list[dict[str, Any]]] = {
+            Stage.PROBE: [READY],
+            Stage.PRODUCE: [progress(40), progress(60), progress(100)],
+        }
+        self.leaves = {documents.MANIFEST, documents.REPORT}
+        self.units = {"task-0": "driver-1"}
+        self.states: list[str] = []
+        self.is_gone = False
+
+    def has(self, name: str) -> bool:
+        return (self.path / name).exists()
+
+    def leave(self, name: str, text: str) -> None:
+        if name in self.leaves:
+            (self.path / name).write_text(text)
+
+    def start(self, stage: Stage, producers: int, path: Path, *arguments: str) -> "Job":
+        assert path == self.path
+        self.started.append(stage)
+        self.jobs[stage] = Job(self, stage)
+        return self.jobs[stage]
+
+    def request(self, flow: str, command: str, **arguments: Any) -> dict[str, Any]:
+        if command == "set-state":
+            self.states.append(arguments["state"])
+            if self.is_gone and arguments["state"] == "Running":
+                raise InvalidSpec("flow orders is not running here")
+            return {"changed": True}
+        if command == "status":
+            # Its recovery is seen only after the load has ended.
+            driver = "driver-1" if self.jobs[Stage.PRODUCE].running else "driver-2"
+            return {"units": [{"name": "task-0", "phase": "Running", "driverName": driver}]}
+        return {"driver": "driver-1", "timeMs": 5_000, "units": ["task-0"]}
+
+
+class Job:
+    """Ends when its events are taken; the probe when the load has left its manifest."""
+
+    def __init__(self, folder: Folder, stage: Stage) -> None:
+        self._folder, self._stage = folder, stage
+        self._events = folder.events.get(stage, [])
+        self.running, self.ended = True, False
+
+    def events(self, wait_s: float) -> Iterator[dict[str, Any]]:
+        if self._events:
+            yield self._events.pop(0)
+        elif self._stage is Stage.PRODUCE:
+            self._folder.leave(documents.MANIFEST, "{}")
+            self.running = False
+        elif self._stage is Stage.VERIFY:
+            verdict = Result(
+                verdict=Verdict.PASSED,
+                reasons=("all is well",),
+                run="r1",
+                test=TEST,
+                judged_ms=1,
+                versions={},
+            )
+            self._folder.leave(documents.REPORT, verdict.model_dump_json(by_alias=True))
+            self.running = False
+        elif self._folder.has(documents.MANIFEST):
+            self.running = False
+
+    def last_words(self) -> str:
+        return f"{self._stage}: the end"
+
+    def end(self) -> None:
+        self.running, self.ended = False, True
+
+
+class View:
+    """What a user is shown."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def stage(self, what: str) -> None:
+        self.lines.append(what)
+
+    def note(self, sentence: str) -> None:
+        self.lines.append(f"note: {sentence}")
+
+    def fault(self, fault: Fault) -> None:
+        self.lines.append(f"{fault.step.action} of {fault.driver}")
+
+    def progress(self, progress: LoadProgress) -> None: ...
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
+    folder = Folder(tmp_path / "report")
+    monkeypatch.setattr(mirror_test, "SparkJob", folder.start)
+    monkeypatch.setattr(control, "request", folder.request)
+    return folder
+
+
+def carry_out(folder: Folder, *steps: ChaosStep, test: MirrorTest = TEST) -> tuple[Result, View]:
+    view: Any = View()
+    return mirror_test.run_test(Run(name="r1", test=test), steps, folder.path, 60, view), view
+
+
+TITLES = [
+    "Starting the probe",
+    "Starting the load",
+    "Waiting for the last message on the target",
+    "Comparing the clusters",
+]
+
+
+def test_one_stage_after_the_other_and_the_verdict_is_the_reports(folder: Folder) -> None:
+    result, view = carry_out(folder)
+    assert result.verdict is Verdict.PASSED
+    assert folder.started == [Stage.PROBE, Stage.PRODUCE, Stage.VERIFY]
+    assert [line for line in view.lines if line != TITLES[2]] == TITLES[:2] + TITLES[3:]
+    assert all(job.ended for job in folder.jobs.values())
+
+
+def test_the_comparison_starts_with_the_outcome_of_the_last_fault(folder: Folder) -> None:
+    _, view = carry_out(folder, KILL, test=OF_FLOW)
+    (fault,) = Faults.model_validate_json((folder.path / documents.FAULTS).read_text()).faults
+    assert (fault.driver, fault.percent, fault.error) == ("driver-1", 60, None)
+    assert fault.recovery_seconds is not None
+    assert "KillDriver of driver-1" in view.lines
+
+
+def test_a_load_without_a_manifest_is_compared_at_once(folder: Folder) -> None:
+    folder.leaves.remove(documents.MANIFEST)
+    _, view = carry_out(folder)
+    assert view.lines == [*TITLES[:2], "note: produce: the end", TITLES[3]]
+    assert folder.jobs[Stage.PROBE].ended
+
+
+def test_a_test_goes_on_without_its_probe(folder: Folder) -> None:
+    folder.events[Stage.PROBE] = []
+    folder.path.mkdir()
+    (folder.path / documents.REPORT).write_text("of an earlier run")
+    probe = folder.start
+
+    def start(stage: Stage, *others: Any) -> Job:
+        job = probe(stage, *others)
+        job.running = stage is not Stage.PROBE
+        return job
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mirror_test, "SparkJob", start)
+        result, view = carry_out(folder)
+    assert result.verdict is Verdict.PASSED
+    assert view.lines[1] == "note: latency will not be measured: probe: the end"
+
+
+def test_a_verifier_without_a_report_gives_no_verdict(folder: Folder) -> None:
+    folder.leaves.remove(documents.REPORT)
+    with pytest.raises(GaveUp, match="there is no verdict: verify: the end"):
+        carry_out(folder)
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_flow_that_is_still_paused_in_the_end_is_resumed(folder: Folder, is_gone: bool) -> None:
+    pause = ChaosStep(action=ChaosAction.PAUSE_FLOW, at_percent=50, seconds=3600)
+    quick = OF_FLOW.model_copy(
+        update={"spec": OF_FLOW.spec.model_copy(update={"settle_seconds": -3600})}
+    )
+    folder.is_gone = is_gone
+    result, view = carry_out(folder, pause, test=quick)
+    assert result.verdict is Verdict.PASSED
+    assert folder.states == ["Paused", "Running"]
+    note = "note: the flow is still paused: flow orders is not running here"
+    assert (note in view.lines) is is_gone
+
+
+def test_a_fail_over_is_rehearsed_between_the_load_and_the_comparison(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    class FailOver:
+        def __init__(self, run: Run, asked: Rehearsal) -> None:
+            done.append(f"{asked.groups} groups")
+
+        def start(self) -> None:
+            assert Stage.PRODUCE not in folder.started
+            done.append("reads")
+
+        def progress(self, percent: float) -> None:
+            done.append(f"at {percent:.0f} %")
+
+        def fail_over(self) -> Rehearsed:
+            assert not folder.jobs[Stage.PRODUCE].running
+            assert Stage.VERIFY not in folder.started
+            done.append("failed over")
+            return Rehearsed(error="refused")
+
+        def end(self) -> str:
+            done.append("undone")
+            return "away"
+
+    monkeypatch.setattr(mirror_test, "FailOver", FailOver)
+    view: Any = View()
+    run, asked = Run(name="r1", test=OF_FLOW), Rehearsal(groups=3)
+    mirror_test.run_test(run, (), folder.path, 60, view, rehearsal=asked)
+    assert list(dict.fromkeys(done)) == [
+        *("3 groups", "reads", "at 40 %", "at 60 %", "at 100 %", "failed over", "undone")
+    ]
+    assert "note: the flow is still failed over: away" in view.lines
+    found = Rehearsed.model_validate_json((folder.path / documents.REHEARSAL).read_text())
+    assert found.error == "refused"

@@ -1,0 +1,251 @@
+"""``headrace verify`` before anything is started: sentences and exit codes."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from headrace.api import MirrorTest, ReplicationFlow
+from headrace.api.labels import FLOW_LABEL
+from headrace.cli.main import main
+from headrace.cli.mirror_test import verify
+from headrace.cli.screen.exits import Exit
+from headrace.errors import InvalidSpec
+from headrace.mirror_test import Run
+from headrace.mirror_test.resolve import resolve
+
+SCRIPTS = Path(__file__).parents[4] / "spark-jobs"
+
+
+@pytest.fixture(autouse=True)
+def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def nobody() -> str:
+    """An address at which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def manifest(name: str = "t", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "headrace.dev/v1alpha1",
+        "kind": "MirrorTest",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def clusters(address: str) -> dict[str, Any]:
+    return {
+        "source": {"alias": "east", "bootstrapServers": address},
+        "target": {"alias": "west", "bootstrapServers": "127.0.0.1:2"},
+    }
+
+
+def write(folder: Path, *documents: dict[str, Any]) -> str:
+    file = folder / "test.yaml"
+    file.write_text(yaml.safe_dump_all(documents))
+    return str(file)
+
+
+def test_a_flow_that_does_not_run_is_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path, manifest(flowName="orders"))
+    assert main(["verify", file]) == Exit.USAGE
+    assert "flow orders is not running here" in capsys.readouterr().err
+
+
+def test_an_unreachable_broker_is_given_up(
+    tmp_path: Path, nobody: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path, manifest(**clusters(nobody)))
+    assert main(["verify", file, "--timeout", "1"]) == Exit.INCONCLUSIVE
+    message = capsys.readouterr().err
+    assert f"east ({nobody})" in message
+    assert "gave up after 1 s" in message
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"chaos": [{"action": "KillDriver", "atPercent": 50}]}, "spec.chaos: needs flowName"),
+        ({"partitioning": "Some"}, "spec.partitioning"),
+        ({"load": {"messagse": 5}}, "messagse"),
+    ],
+)
+def test_what_cannot_be_tested_is_refused(
+    tmp_path: Path,
+    nobody: str,
+    spec: dict[str, Any],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["verify", write(tmp_path, manifest(**clusters(nobody), **spec))]) == Exit.USAGE
+    assert message in capsys.readouterr().err
+
+
+def test_a_refused_field_is_named_with_file_and_line(
+    tmp_path: Path, nobody: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = [{"atSeconds": 1, "action": "RunCommand", "command": ["touch", "a"]}]
+    test = manifest(**clusters(nobody), chaos=steps)
+    file = write(tmp_path, manifest("other", flowName="f"), test)
+    assert main(["verify", file, "--name", "t"]) == Exit.USAGE
+    line = next(
+        number
+        for number, text in enumerate(Path(file).read_text().splitlines(), 1)
+        if "command" in text
+    )
+    refused = f"{file}:{line}: spec.chaos[0].command: this test runs a program"
+    assert refused in capsys.readouterr().err
+
+
+def test_commands_are_run_only_for_who_says_so(
+    tmp_path: Path, nobody: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = [{"action": "RunCommand", "command": ["touch", str(tmp_path / "ran")], "atSeconds": 1}]
+    file = write(tmp_path, manifest(**clusters(nobody), chaos=steps))
+    assert main(["verify", file]) == Exit.USAGE
+    refused = capsys.readouterr().err
+    assert "spec.chaos[0].command: this test runs a program on this machine" in refused
+    assert main(["verify", file, "--run-commands", "--timeout", "1"]) == Exit.INCONCLUSIVE
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_step_that_needs_pods_is_named_with_file_and_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = [{"action": "KillDriver", "atPercent": 1}, {"atPercent": 2, "action": "KillOperator"}]
+    file = write(tmp_path, manifest(flowName="f", chaos=steps))
+    assert main(["verify", file]) == Exit.USAGE
+    line = next(
+        number
+        for number, text in enumerate(Path(file).read_text().splitlines(), 1)
+        if "KillOperator" in text
+    )
+    assert f"{file}:{line}: spec.chaos[1].action: KillOperator" in capsys.readouterr().err
+
+
+def test_a_host_that_has_no_address_is_named(
+    tmp_path: Path, nobody: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path, manifest(**clusters(f"{nobody},kafka.invalid:9092")))
+    assert main(["verify", file, "--timeout", "1"]) == Exit.INCONCLUSIVE
+    assert "kafka.invalid cannot be resolved to an address; gave up" in capsys.readouterr().err
+
+
+def test_one_of_several_tests_has_to_be_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path, manifest("a", flowName="f"), manifest("b", flowName="f"))
+    assert main(["verify", file]) == Exit.USAGE
+    assert "holds these MirrorTests: a, b; say which with --name" in capsys.readouterr().err
+    assert main(["verify", file, "--name", "c"]) == Exit.USAGE
+    assert main(["verify", file, "--name", "b"]) == Exit.USAGE
+    assert "flow f is not running here" in capsys.readouterr().err
+
+
+def test_usage_errors_are_not_inconclusive(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify"]) == Exit.USAGE
+    assert main(["verify", "a.yaml", "--timeout", "soon"]) == Exit.USAGE
+    assert "soon" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("crash", [RuntimeError("a bug"), KeyboardInterrupt()])
+def test_a_crash_of_headrace_is_no_verdict(
+    tmp_path: Path,
+    crash: BaseException,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fails(*_: object) -> None:
+        raise crash
+
+    monkeypatch.setattr(verify, "_reach", fails)
+    file = write(tmp_path, manifest(**clusters("127.0.0.1:1")))
+    assert main(["verify", file]) == Exit.INCONCLUSIVE
+    assert "there is no verdict" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("policy", "target"),
+    [({}, "east.t-0"), ({"separator": "_"}, "east_t-0"), ({"type": "Identity"}, "t-0")],
+)
+def test_a_test_takes_clusters_names_and_promises_from_its_flow(
+    policy: dict[str, str], target: str
+) -> None:
+    flow = ReplicationFlow.model_validate(
+        {
+            "metadata": {"name": "orders"},
+            "spec": {
+                "source": {"alias": "east", "bootstrapServers": "e:1"},
+                "target": {"alias": "west", "bootstrapServers": "w:1", "replicationFactor": 3},
+                "topics": {"include": [".*"]},
+                "policy": policy,
+                "delivery": "ExactlyOnce",
+            },
+        }
+    )
+    test = MirrorTest.model_validate(
+        manifest(flowName="orders", chaos=[{"action": "KillDriver", "atPercent": 50}])
+    )
+    resolved = resolve(test, flow)
+    # What the jobs are given is a manifest like any other.
+    document = resolved.model_dump_json(by_alias=True)
+    run = Run(name="r", test=MirrorTest.model_validate_json(document))
+    assert run.topics["t-0"] == target
+    assert (run.source.bootstrap_servers, run.target.bootstrap_servers) == ("e:1", "w:1")
+    assert run.flow == resolved.metadata.annotations[FLOW_LABEL] == "orders"
+    assert run.test.spec.budgets.duplicated == 0
+
+
+def test_a_topic_of_the_load_that_the_flow_names_otherwise_is_refused() -> None:
+    renames = {"t-1": "renamed"}
+    flow = ReplicationFlow.model_validate(
+        {
+            "metadata": {"name": "orders"},
+            "spec": {
+                "source": {"alias": "east", "bootstrapServers": "e:1"},
+                "target": {"alias": "west", "bootstrapServers": "w:1"},
+                "topics": {"include": ["t-.*"]},
+                "policy": {"type": "RenameMap", "renames": renames},
+            },
+        }
+    )
+    test = MirrorTest.model_validate(manifest(flowName="orders", load={"topics": 2}))
+    with pytest.raises(InvalidSpec, match=r"copies topic t-1 as renamed, and others as {topic}: "):
+        resolve(test, flow)
+    one = MirrorTest.model_validate(manifest(flowName="orders", load={"topics": 1}))
+    assert resolve(one, flow).spec.target_topic == "{topic}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "--test"),
+        (["--test", "test.yaml", "--run", "No!", "--out", "."], "must be 1 to 20 of"),
+        (["--test", "test.yaml", "--run", "r", "--out", "."], "`headrace verify` finds the flow"),
+        (["--test", "none.yaml", "--run", "r", "--out", "."], "none.yaml"),
+    ],
+)
+def test_bad_usage_of_a_job(tmp_path: Path, arguments: list[str], message: str) -> None:
+    write(tmp_path, manifest(flowName="orders"))
+    ended = subprocess.run(
+        [sys.executable, SCRIPTS / "verify.py", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert ended.returncode == Exit.USAGE, ended.stderr
+    assert message in ended.stderr
+    assert "Traceback" not in ended.stderr

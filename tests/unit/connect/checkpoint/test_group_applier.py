@@ -1,0 +1,153 @@
+"""Groups of the target that get the offsets of checkpoints; clusters in memory."""
+
+import pytest
+from support.checkpoint_units import CHECKPOINTS, Units, message
+from support.source_tasks import P0, Scene
+
+from headrace.api import TopicPartition
+from headrace.connect.checkpoint.checkpoint_task import CheckpointTask
+from headrace.errors import Fatal, Retriable
+from headrace.kafka import Committed, GroupActive
+
+COPY = TopicPartition("east.orders", 0)
+
+
+@pytest.fixture
+def units(scene: Scene) -> Units:
+    """Twenty records are copied; the group ``billing`` has read four of them."""
+    units = Units(scene)
+    scene.change_spec(checkpoints={"applyToGroups": True})
+    units.copied(20)
+    scene.source.consumer_commits("billing", P0, 4, "note")
+    return units
+
+
+def held(units: Units) -> Committed | None:
+    return units.scene.target.committed_by.get("billing", {}).get(COPY)
+
+
+def headers(units: Units) -> list[object]:
+    entries = units.scene.target.logs[CHECKPOINTS].entries
+    return [dict(one.headers or ()) for one in entries if one]
+
+
+def run(units: Units, task: CheckpointTask, offset: int | None = None) -> int | None:
+    """An interval later, when the source's group has committed that offset."""
+    if offset is not None:
+        units.scene.source.consumer_commits("billing", P0, offset)
+    units.scene.clock.advance(61)
+    task.run_once()
+    found = held(units)
+    return found.offset if found else None
+
+
+def test_a_group_follows_its_checkpoint(units: Units) -> None:
+    task = units.make_task("billing")
+    task.run_once()
+    assert held(units) == Committed(4, "note")
+    assert message(task) == "offsets of 1 groups: 1 exact; in groups of the target: 1 set"
+    assert [run(units, task, offset) for offset in (7, 7, 12)] == [7, 7, 12]
+    assert headers(units) == [
+        {},
+        {"headrace.applied": b"4"},
+        {"headrace.applied": b"7"},
+    ]
+
+
+def test_a_group_whose_records_the_target_has_deleted_is_set_to_what_is_left(units: Units) -> None:
+    task = units.make_task("billing")
+    task.run_once()
+    units.scene.target.logs[TopicPartition("east.orders", 0)].delete_before(7)
+    units.scene.clock.advance(61)
+    task.run_once()
+    assert held(units) == Committed(7, "note")
+    assert run(units, task, 8) == 8
+
+
+def test_nothing_is_set_unless_it_is_asked_for(units: Units) -> None:
+    units.scene.change_spec(checkpoints={"applyToGroups": False})
+    task = units.make_task("billing")
+    task.run_once()
+    assert held(units) is None
+    assert headers(units) == [{}]
+    assert message(task) == "offsets of 1 groups: 1 exact"
+
+
+def test_what_a_consumer_of_the_target_has_committed_is_left_alone(units: Units) -> None:
+    task = units.make_task("billing")
+    task.run_once()
+    units.scene.target.consumer_commits("billing", COPY, 5)
+    assert [run(units, task, offset) for offset in (7, 12)] == [5, 5]
+    assert message(task).endswith("1 not, as consumers there have committed")
+    assert task.problem is None
+    after_a_restart = units.make_task("billing")
+    assert run(units, after_a_restart, 13) == 5
+
+
+def test_a_group_is_not_moved_back(units: Units) -> None:
+    task = units.make_task("billing")
+    run(units, task, 12)
+    assert run(units, task, 3) == 12
+    assert message(task).endswith("1 not, as the group is behind them already")
+    assert run(units, task, 15) == 15
+
+
+def test_a_group_with_members_is_set_when_they_have_left(units: Units) -> None:
+    task = units.make_task("billing")
+    task.run_once()
+    units.scene.target.not_committable["billing"] = GroupActive("it has members")
+    assert [run(units, task, offset) for offset in (7, 12)] == [4, 4]
+    assert message(task).endswith("1 not, as the group has members there")
+    assert task.problem is None
+    units.scene.target.not_committable.clear()
+    assert run(units, task) == 12
+
+
+def test_a_task_that_ended_between_checkpoint_and_commit_is_followed_by_one_that_goes_on(
+    units: Units,
+) -> None:
+    run(units, units.make_task("billing"), 7)
+    units.scene.target.not_committable["billing"] = Retriable("no broker answered")
+    run(units, units.make_task("billing"), 9)
+    run(units, units.make_task("billing"), 11)
+    units.scene.target.not_committable.clear()
+    assert run(units, units.make_task("billing"), 13) == 13
+
+
+def test_offsets_that_expired_on_the_target_are_set_again(units: Units) -> None:
+    task = units.make_task("billing")
+    task.run_once()
+    del units.scene.target.committed_by["billing"]
+    assert run(units, task) == 4
+    assert len(headers(units)) == 1
+
+
+def test_what_the_target_refuses_is_named_and_checkpoints_are_written(units: Units) -> None:
+    units.scene.target.not_committable["billing"] = Fatal("may not set billing")
+    task = units.make_task("billing")
+    task.run_once()
+    assert str(task.problem) == "may not set billing"
+    assert message(task).endswith("1 not, as the target refuses it")
+    units.scene.target.not_committable.clear()
+    assert run(units, task, 7) == 7
+    assert task.problem is None
+
+
+def test_a_group_that_may_not_be_read_for_a_while_stays_ours(units: Units) -> None:
+    task = units.make_task("billing")
+    run(units, task, 6)
+    units.scene.target.forbidden.add("billing")
+    for offset in (7, 8, 9):
+        assert run(units, task, offset) == 6
+        assert str(task.problem) == "may not read billing"
+    units.scene.target.forbidden.clear()
+    assert run(units, task, 12) == 12
+    assert len(units.checkpoints()) == 5
+
+
+def test_what_is_not_asked_for_any_more_is_not_reported(units: Units) -> None:
+    task = units.make_task("billing")
+    task.run_once()
+    units.scene.change_spec(checkpoints={"applyToGroups": False})
+    assert run(units, task, 7) == 4
+    assert message(task) == "offsets of 1 groups: 1 exact"

@@ -1,0 +1,165 @@
+"""What a flow's check finds, and the condition that a flow has of it; clusters are in memory."""
+
+from collections.abc import Iterator
+
+import pytest
+from support.fake_kafka import FakeRecord
+from support.source_tasks import COPY, TOPIC, Scene
+
+from headrace.api import TopicPartition
+from headrace.api.flow import Location
+from headrace.connect.preflight.findings import Finding, Outcome
+from headrace.connect.preflight.flow_check import check_flow
+from headrace.connect.preflight.requirements import Requirements
+from headrace.errors import Fatal
+from headrace.kafka import Operation
+
+PROGRESS = "headrace-progress.east.internal"
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    scene = Scene()
+    for cluster, topic in ((scene.source, TOPIC), (scene.target, COPY)):
+        cluster.configs[topic] = {"max.message.bytes": "1000", "min.insync.replicas": "1"}
+    scene.change_spec(checkpoints={"enabled": False})
+    yield scene
+    scene.close()
+
+
+def wrong(scene: Scene) -> list[Finding]:
+    return [one for one in check_flow(scene.context) if one.outcome is not Outcome.OK]
+
+
+def only(scene: Scene) -> Finding:
+    (found,) = wrong(scene)
+    return found
+
+
+def test_nothing_is_wrong_where_all_is_allowed(scene: Scene) -> None:
+    assert wrong(scene) == []
+    lines = {(one.side, one.subject, one.what) for one in check_flow(scene.context)}
+    assert (Location.SOURCE, f"topics heartbeats, {TOPIC}", "Read") in lines
+    assert (Location.TARGET, f"topic {PROGRESS}", "Write") in lines
+
+
+def test_a_right_that_is_missing_is_named_with_the_acl_and_the_command(scene: Scene) -> None:
+    scene.target.denied = {(COPY, Operation.WRITE)}
+    found = only(scene)
+    assert (found.outcome, found.subject, found.what) == (
+        Outcome.MISSING,
+        f"topic {COPY}",
+        "Write",
+    )
+    assert found.command == (
+        "kafka-acls.sh --bootstrap-server 127.0.0.1:2 --add --allow-principal User:ANONYMOUS "
+        "--operation Write --topic east. --resource-pattern-type prefixed"
+    )
+
+
+def test_a_right_without_which_the_flow_copies_all_the_same_is_a_warning(scene: Scene) -> None:
+    scene.target.denied = {(COPY, Operation.ALTER)}
+    assert only(scene).outcome is Outcome.WARNING
+
+
+def test_what_exists_need_not_be_made(scene: Scene) -> None:
+    scene.target.denied = {(COPY, Operation.CREATE)}
+    assert wrong(scene) == []
+    scene.target.delete_topic(COPY)
+    assert only(scene).what == "Create"
+
+
+def test_rights_of_what_the_spec_turns_off_are_not_asked_for(scene: Scene) -> None:
+    scene.source.denied = {("heartbeats", Operation.WRITE), (TOPIC, Operation.DESCRIBE_CONFIGS)}
+    assert {one.outcome for one in wrong(scene)} == {Outcome.MISSING}
+    scene.change_spec(heartbeats={"onSource": False}, topicConfigs={"sync": False})
+    assert only(scene).outcome is Outcome.WARNING
+
+
+def test_groups_that_may_not_be_described_or_committed_for(scene: Scene) -> None:
+    scene.source.consumer_commits("readers", TopicPartition(TOPIC, 0), 1)
+    scene.source.denied = {("readers", Operation.DESCRIBE)}
+    scene.target.denied = {("readers", Operation.READ)}
+    scene.change_spec(checkpoints={"applyToGroups": True})
+    found = wrong(scene)
+    assert [(one.subject, one.what) for one in found] == [
+        ("group readers", "Describe"),
+        ("group readers", "Read"),
+    ]
+    assert found[1].command.endswith("--operation Read --group readers")
+
+
+def test_where_no_group_can_be_seen_the_right_on_all_of_them_is_asked_for(scene: Scene) -> None:
+    scene.source.denied = {("*", Operation.DESCRIBE)}
+    scene.change_spec(checkpoints={"enabled": True})
+    assert only(scene).command.endswith("--operation Describe --group '*'")
+    scene.change_spec(groups={"include": ["readers-.*"]})
+    assert (only(scene).what, only(scene).outcome) == ("name", Outcome.WARNING)
+
+
+def test_a_cluster_that_does_not_answer_is_the_only_finding_of_it(scene: Scene) -> None:
+    scene.source.away = True
+    found = only(scene)
+    assert (found.side, found.what) == (Location.SOURCE, "connection")
+
+
+def test_brokers_that_are_too_old_are_missing_for_batches_only(scene: Scene) -> None:
+    scene.source.too_old = True
+    assert (only(scene).what, only(scene).outcome) == ("version", Outcome.WARNING)
+    scene.change_spec(mover="Batch")
+    assert only(scene).outcome is Outcome.MISSING
+
+
+def test_a_setting_that_the_flow_corrects_itself_is_not_wrong(scene: Scene) -> None:
+    scene.target.configs[COPY] |= {"max.message.bytes": "500"}
+    assert wrong(scene) == []
+    scene.change_spec(topicConfigs={"sync": False})
+    found = only(scene)
+    assert found.message == "500 is less than the source's 1000: larger records are refused"
+    assert found.command.endswith("--add-config max.message.bytes=1000")
+
+
+def test_a_target_that_takes_no_record_or_no_topic(scene: Scene) -> None:
+    scene.target.configs[COPY]["min.insync.replicas"] = "2"
+    assert only(scene).what == "min.insync.replicas"
+    scene.target.delete_topic(COPY)
+    scene.target.unmakeable = Fatal("no more replicas than there are brokers")
+    assert {one.message for one in wrong(scene)} == {"no more replicas than there are brokers"}
+
+
+def test_internal_topics_that_would_forget(scene: Scene) -> None:
+    scene.target.create_topic(PROGRESS, 3, config={"cleanup.policy": "delete"})
+    assert [(one.what, one.outcome) for one in wrong(scene)] == [
+        ("partitions", Outcome.MISSING),
+        ("cleanup.policy", Outcome.MISSING),
+    ]
+
+
+def test_records_without_progress_are_somebody_elses(scene: Scene) -> None:
+    scene.target.write(TopicPartition(COPY, 1), FakeRecord(b"k", b"v", 1))
+    assert (only(scene).subject, only(scene).what) == (f"topic {COPY}", "data")
+
+
+def test_topics_that_are_never_copied(scene: Scene) -> None:
+    scene.source.create_topic("orders.internal", 1)
+    scene.change_spec(topics={"include": ["orders.*"], "exclude": []})
+    assert only(scene).subject == "topic orders.internal"
+    scene.change_spec(topics={"include": ["orders", r"orders\..*"], "exclude": []})
+    assert only(scene).subject == "topic orders.internal", "the pattern does match one"
+    scene.change_spec(topics={"include": ["orders", "unseen.internal"], "exclude": []})
+    assert only(scene).subject == "topic unseen.internal"
+
+
+def test_the_condition_goes_when_what_was_missing_is_granted(scene: Scene) -> None:
+    requirements = Requirements(scene.context)
+    scene.target.denied = {(COPY, Operation.WRITE)}
+    assert requirements.poll()
+    (condition,) = requirements.conditions
+    assert f"target topic {COPY}: Write: User:ANONYMOUS may not; needed" in condition.message
+    scene.target.denied = set()
+    assert not requirements.poll(), "at most once a minute"
+    scene.clock.advance(60)
+    assert requirements.poll()
+    assert requirements.conditions == ()
+    scene.clock.advance(3_600)
+    assert not requirements.poll(), "nothing is missing"

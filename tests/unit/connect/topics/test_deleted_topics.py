@@ -1,0 +1,208 @@
+"""What becomes of the progress of topics that were deleted on the source.
+
+See ``test_source_task`` for what is a fake.
+"""
+
+from collections.abc import Callable, Iterable
+
+import pytest
+from support.source_tasks import P0, P1, TOPIC, Scene
+
+from headrace.api import LossAction, LossCause, OnDataLoss, TopicPartition
+from headrace.connect.topics.deleted_topics import DeletedTopics
+from headrace.connect.topics.losses import sentence
+from headrace.errors import Fatal
+from headrace.kafka import Topic
+from headrace.replication import Loss
+
+
+def two_copied_of_three(scene: Scene) -> None:
+    """Of partition 0; a third record is seen, and the topic is deleted."""
+    scene.source.append(TOPIC, b"a", b"b")
+    scene.start()
+    scene.settle()
+    scene.log(P0).entries.append(scene.log(P0).at(1))
+
+
+def discover(scene: Scene, deleted: DeletedTopics, *held: TopicPartition) -> None:
+    deleted.find(scene.source.topics(), set(held))
+
+
+def gone(scene: Scene) -> DeletedTopics:
+    """What a connector that was there before the deletion makes of it."""
+    scene.context.progress.read_to_end()
+    deleted = DeletedTopics(scene.context)
+    deleted.saw({P0: 3, P1: 0})
+    discover(scene, deleted, P0, P1)
+    scene.source.delete_topic(TOPIC)
+    discover(scene, deleted)
+    discover(scene, deleted)
+    return deleted
+
+
+@pytest.mark.parametrize(
+    ("policy", "action"),
+    [
+        (OnDataLoss.FAIL, LossAction.STOPPED),
+        (OnDataLoss.RESTART, LossAction.RESTARTED),
+        (OnDataLoss.CONTINUE, LossAction.CONTINUED),
+    ],
+)
+def test_what_a_deleted_topic_had_and_was_not_copied_is_lost_data(
+    scene: Scene, policy: OnDataLoss, action: LossAction
+) -> None:
+    scene.change_spec(onDataLoss=policy)
+    two_copied_of_three(scene)
+    deleted = gone(scene)
+    assert set(deleted.losses) == {P0}
+    loss = deleted.losses[P0]
+    assert loss == Loss(LossCause.SOURCE_DELETED, 2, 2, loss.time_ms, True, action)
+    assert "topic orders on east was deleted: offsets 2 to" in sentence(scene.context, P0, loss)
+    assert scene.stored(P0).loss == loss
+
+
+def test_another_connector_knows_the_loss_at_once_and_from_progress_alone(scene: Scene) -> None:
+    two_copied_of_three(scene)
+    losses = gone(scene).losses
+    scene.clock.advance(1_000)
+    other = DeletedTopics(scene.context)
+    discover(scene, other)
+    assert other.losses == losses
+
+
+def test_the_last_end_that_a_task_stored_is_enough(scene: Scene) -> None:
+    scene.source.append(TOPIC, b"a", b"b", b"c")
+    scene.start()
+    scene.hold_back()
+    scene.run_once()
+    scene.producer.acknowledge(scene.producer.queue[0])
+    scene.settle()
+    assert scene.position() == 1
+    scene.source.delete_topic(TOPIC)
+    deleted = DeletedTopics(scene.context)
+    discover(scene, deleted)
+    assert not deleted.losses, "one list may lack a topic"
+    discover(scene, deleted)
+    assert (deleted.losses[P0].first, deleted.losses[P0].last) == (1, 2)
+
+
+def test_progress_of_a_topic_that_was_copied_to_its_end_is_purged(scene: Scene) -> None:
+    scene.source.append(TOPIC, b"a", b"b", b"c")
+    scene.start()
+    scene.settle()
+    deleted = gone(scene)
+    assert not deleted.losses
+    assert (scene.position(P0), scene.position(P1)) == (None, None)
+
+
+def test_nothing_is_judged_while_a_task_may_still_store_something(scene: Scene) -> None:
+    two_copied_of_three(scene)
+    scene.source.delete_topic(TOPIC)
+    deleted = DeletedTopics(scene.context)
+    deleted.saw({P0: 3})
+    for _ in range(3):
+        discover(scene, deleted, P0)
+    assert not deleted.losses
+    assert scene.position() == 2
+
+
+def test_a_topic_that_a_list_lacks_for_a_moment_is_not_deleted(scene: Scene) -> None:
+    two_copied_of_three(scene)
+    deleted = DeletedTopics(scene.context)
+    deleted.saw({P0: 3})
+    for _ in range(3):
+        deleted.find((), set())  # the broker describes it all the same
+    assert not deleted.losses
+    assert scene.position() == 2
+
+
+def test_a_topic_that_may_not_be_described_any_more_is_not_deleted(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.change_spec(topics={"include": [TOPIC, "payments"]})
+    two_copied_of_three(scene)
+    payments = scene.context.progress_key(TopicPartition("payments", 0))
+    scene.context.progress.write({payments: scene.stored(P0)})
+    describe = scene.source.describe
+
+    def refusing(names: Iterable[str]) -> dict[str, Topic]:
+        if TOPIC in (asked := list(names)):
+            raise Fatal("grant Describe")
+        return describe(asked)
+
+    monkeypatch.setattr(scene.source, "describe", refusing)
+    scene.context.progress.read_to_end()
+    deleted = DeletedTopics(scene.context)
+    deleted.saw({TopicPartition("payments", 0): 9})
+    for _ in range(3):
+        deleted.find((), set())
+    assert {at.topic for at in deleted.losses} == {"payments"}
+    assert scene.position() == 2
+
+
+def test_a_loss_is_accepted_by_the_policy_and_shown_for_a_day(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.connect.topics.losses._SHOWN_S", 300)
+    two_copied_of_three(scene)
+    deleted = gone(scene)
+    scene.clock.advance(400)
+    discover(scene, deleted)
+    assert deleted.losses[P0].unresolved
+    scene.change_spec(onDataLoss=OnDataLoss.CONTINUE)
+    monkeypatch.setattr("headrace.connect.topics.losses._SHOWN_S", 3000)
+    discover(scene, deleted)
+    assert deleted.losses[P0].action is LossAction.CONTINUED
+    scene.change_spec(onDataLoss=OnDataLoss.FAIL)
+    discover(scene, deleted)
+    assert deleted.losses[P0].action is LossAction.CONTINUED
+    scene.clock.advance(3000)
+    discover(scene, deleted)
+    assert (deleted.losses, scene.position()) == ({}, None)
+
+
+@pytest.mark.parametrize(
+    "topics", [{"include": ["payments"]}, {"include": [TOPIC], "exclude": [TOPIC]}]
+)
+def test_what_the_filter_excludes_is_no_loss_of_this_flow(
+    scene: Scene, topics: dict[str, list[str]]
+) -> None:
+    two_copied_of_three(scene)
+    deleted = gone(scene)
+    scene.change_spec(topics=topics)
+    discover(scene, deleted)
+    assert not deleted.losses
+    assert scene.position() == 2, "another flow may copy it"
+
+
+def test_a_topic_that_is_there_again_later_is_answered_by_the_policy(
+    scene: Scene, scenes: Callable[..., Scene]
+) -> None:
+    two_copied_of_three(scene)
+    gone(scene)
+    scene.source.create_topic(TOPIC, 2)
+    scene.source.append(TOPIC, b"n")
+    following = scenes(P0, kafka=scene.kafka)
+    following.task.activate()
+    following.recover()
+    following.observe()
+    assert following.stops(P0)
+    (loss,) = following.task.status.losses
+    found = (loss.cause, loss.first_offset, loss.last_offset, loss.lower_bound)
+    assert found == (LossCause.SOURCE_RECREATED, 2, 2, True)
+
+
+def test_a_topic_whose_loss_was_accepted_is_copied_from_its_beginning_when_it_is_there_again(
+    scene: Scene, scenes: Callable[..., Scene]
+) -> None:
+    scene.change_spec(onDataLoss=OnDataLoss.CONTINUE)
+    two_copied_of_three(scene)
+    gone(scene)
+    scene.source.create_topic(TOPIC, 2)
+    scene.source.append(TOPIC, b"n")
+    following = scenes(P0, kafka=scene.kafka)  # its policy is Fail
+    following.start()
+    following.settle()
+    assert following.copies() == [b"a", b"b", b"n"]
+    (loss,) = following.task.status.losses
+    assert (loss.action, loss.first_offset) == (LossAction.CONTINUED, 2)

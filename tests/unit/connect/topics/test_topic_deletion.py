@@ -1,0 +1,183 @@
+"""Copies are deleted after their sources, behind guard rails; clusters are in memory."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.source_tasks import COPY, P0, TOPIC, Scene
+
+from headrace.api import LossAction, LossCause, TopicPartition
+from headrace.connect.topics.topic_deletion import TopicDeletion
+from headrace.errors import Retriable
+from headrace.replication import Loss, Progress, Switch
+
+MEMORY = "headrace-topics.east.internal"
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    scene = Scene()
+    scene.change_spec(topics={"include": [".*"]}, topicDeletion=enabled())
+    yield scene
+    scene.close()
+
+
+@pytest.fixture
+def deletion(scene: Scene) -> Iterator[TopicDeletion]:
+    """It remembers the copy of the only topic as made."""
+    deletion = TopicDeletion(scene.context)
+    deletion.made([TOPIC])
+    deletion.poll([TOPIC], set())
+    assert deletion.conditions == ()
+    scene.context.progress.start()
+    yield deletion
+    deletion.close()
+
+
+def enabled(**more: Any) -> dict[str, Any]:
+    return {"mode": "Enabled", "delaySeconds": 60, "maxTopics": 2, **more}
+
+
+def poll(scene: Scene, deletion: TopicDeletion, held: set[str] | None = None) -> str:
+    """As after a discovery; the condition."""
+    deletion.poll(scene.source.topics(), held or set())
+    return "".join(f"{one.reason}: {one.message}" for one in deletion.conditions)
+
+
+def later(scene: Scene, deletion: TopicDeletion, held: set[str] | None = None) -> str:
+    """When the source's topics are gone for long enough."""
+    poll(scene, deletion)
+    scene.clock.advance(60)
+    return poll(scene, deletion, held)
+
+
+def stored(scene: Scene, **more: Any) -> None:
+    ids = scene.source.ids.get(TOPIC, "gone"), scene.target.ids[COPY]
+    progress = Progress(ids[0], 5, -1, ids[1], 5, 3, 0, "me", **more)
+    scene.context.progress.write({scene.context.progress_key(P0): progress})
+
+
+def test_a_copy_goes_when_its_source_is_gone_for_long_enough(
+    scene: Scene, deletion: TopicDeletion
+) -> None:
+    scene.source.delete_topic(TOPIC)
+    assert poll(scene, deletion).startswith("DeletionPending: their sources are deleted")
+    scene.clock.advance(59)
+    poll(scene, deletion)
+    assert COPY in scene.target.ids
+    scene.clock.advance(1)
+    assert poll(scene, deletion) == f"CopiesDeleted: deleted: {COPY}"
+    assert COPY not in scene.target.ids
+    scene.clock.advance(3600)
+    assert poll(scene, deletion) == ""
+
+
+def test_a_source_that_comes_back_begins_the_time_again(
+    scene: Scene, deletion: TopicDeletion
+) -> None:
+    scene.source.delete_topic(TOPIC)
+    poll(scene, deletion)
+    scene.clock.advance(59)
+    scene.source.create_topic(TOPIC, 2)
+    assert poll(scene, deletion) == ""
+    scene.source.delete_topic(TOPIC)
+    assert "DeletionPending" in later(scene, deletion, {TOPIC})
+    assert COPY in scene.target.ids, "a task holds its partitions"
+    assert "CopiesDeleted" in poll(scene, deletion)
+
+
+def test_a_dry_run_names_what_it_would_delete(scene: Scene, deletion: TopicDeletion) -> None:
+    scene.change_spec(topicDeletion=enabled(mode="DryRun"))
+    scene.source.delete_topic(TOPIC)
+    assert later(scene, deletion) == f"DeletionDryRun: would be deleted: {COPY}"
+    assert COPY in scene.target.ids
+    scene.change_spec(topicDeletion=enabled(mode="Disabled"))
+    assert poll(scene, deletion) == ""
+
+
+def test_what_the_flow_has_not_made_is_never_deleted(scene: Scene) -> None:
+    scene.source.create_topic("users", 1)
+    scene.target.create_topic("east.users", 1)
+    deletion = TopicDeletion(scene.context)
+    scene.source.delete_topic("users")
+    assert later(scene, deletion) == ""
+    assert "east.users" in scene.target.ids
+    scene.target.recreate_topic(COPY)
+    deletion.made([TOPIC])
+    deletion.poll([TOPIC], set())
+    scene.target.recreate_topic(COPY)  # by somebody else
+    scene.source.delete_topic(TOPIC)
+    assert later(scene, deletion) == ""
+    assert COPY in scene.target.ids
+    assert scene.target.records(MEMORY)[-1] is None, "it is forgotten"
+
+
+def test_without_an_answer_of_the_source_nothing_is_deleted(
+    scene: Scene, deletion: TopicDeletion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list may lack topics; and each is asked for by its name again."""
+    deletion.poll([], set())
+    scene.clock.advance(60)
+    deletion.poll([], set())
+    assert (deletion.conditions, COPY in scene.target.ids) == ((), True)
+    scene.source.delete_topic(TOPIC)
+    scene.clock.advance(60)
+    deletion.poll([], set())
+    scene.clock.advance(60)
+    scene.source.away = True
+    deletion.poll([], set())
+    assert "no broker of east answered" in deletion.conditions[0].message
+    assert COPY in scene.target.ids
+    scene.source.away = False
+    monkeypatch.setattr(scene.context, "source_cluster_id", "another")
+    deletion.poll([], set())
+    assert (deletion.conditions, COPY in scene.target.ids) == ((), True)
+
+
+def test_of_too_many_none_is_deleted(scene: Scene, deletion: TopicDeletion) -> None:
+    names = {TOPIC, "users", "events"}
+    for topic in names - {TOPIC}:
+        scene.source.create_topic(topic, 1)
+        scene.target.create_topic(f"east.{topic}", 1)
+    deletion.made(names - {TOPIC})
+    poll(scene, deletion)
+    for topic in names:
+        scene.source.delete_topic(topic)
+    assert "DeletionRefused: 3 copies have no source any more" in later(scene, deletion)
+    assert {f"east.{topic}" for topic in names} <= scene.target.ids.keys()
+    scene.change_spec(topicDeletion=enabled(maxTopics=3))
+    assert "CopiesDeleted" in poll(scene, deletion)
+
+
+def test_what_was_failed_over_lost_or_is_read_is_kept(
+    scene: Scene, deletion: TopicDeletion
+) -> None:
+    stored(scene, switch=Switch(1, True, 5, 5))
+    scene.source.delete_topic(TOPIC)
+    assert later(scene, deletion) == f"DeletionRefused: kept: {COPY}: it was failed over"
+    lost = Loss(LossCause.SOURCE_DELETED, 5, 9, 1, action=LossAction.STOPPED)
+    stored(scene, loss=lost)
+    assert "records of its source were lost" in poll(scene, deletion)
+    stored(scene)
+    scene.target.consumer_commits("billing", TopicPartition(COPY, 0), 3)
+    scene.target.active.add("billing")
+    assert "kept: east.orders: group billing reads it" in poll(scene, deletion)
+    assert COPY in scene.target.ids
+    scene.target.active.clear()
+    assert "CopiesDeleted" in poll(scene, deletion)
+
+
+def test_what_the_target_refuses_is_a_sentence_and_tried_again(
+    scene: Scene, deletion: TopicDeletion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.source.delete_topic(TOPIC)
+    poll(scene, deletion)
+    scene.clock.advance(60)
+    with monkeypatch.context() as patch:
+
+        def refuse(name: str) -> None:
+            raise Retriable(f"could not delete topic {name}")
+
+        patch.setattr(scene.target, "delete_topic", refuse)
+        assert "no copy is deleted: could not delete topic east.orders" in poll(scene, deletion)
+    assert "CopiesDeleted" in poll(scene, deletion)
