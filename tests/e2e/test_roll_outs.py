@@ -1,7 +1,8 @@
-"""An upgrade of all drivers, in a namespace in which next to nothing is allowed."""
+"""An upgrade, a restart and a webhook that fails, in a namespace in which little is allowed."""
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
@@ -13,7 +14,7 @@ from e2e.flow import FlowInPods
 from e2e.load import load_pod
 from e2e.restrictions import policies, quota
 from e2e.stage import BROKERS, KAFKA_PORT, install_release, kafka_cluster
-from support.manifests import flow
+from support.manifests import flow, webhook_that_fails
 
 from headrace import __version__
 from headrace.api.labels import FLOW_LABEL
@@ -89,7 +90,9 @@ def test_an_upgrade_rolls_out_flow_by_flow_in_a_restricted_namespace(
         for (_, ended), (begun, _) in pairwise(spans):
             assert ended <= begun, f"one at a time, in their order: {spans}"
         for mirror, epochs in zip(mirrors, before, strict=True):
-            assert mirror.epochs() == {unit: epoch + 1 for unit, epoch in epochs.items()}
+            assert mirror.epochs() == each_once_more(epochs)
+        each_unit_moves_once_when_drivers_are_restarted_by_kubectl(mirrors[0], wait_until)
+        units_move_though_a_webhook_fails(cluster, mirrors[1], wait_until)
         judged = end_load(cluster)
     print(judged)
     for found in judged.values():
@@ -128,6 +131,61 @@ def is_rolled_out(mirror: FlowInPods) -> bool:
     """Whether it runs on drivers of the next image, and on none of the one before."""
     images = {pod["spec"]["containers"][0]["image"] for pod in mirror.pods().values()}
     return images == {NEXT} and mirror.settled(1)
+
+
+def each_once_more(epochs: dict[str, int]) -> dict[str, int]:
+    return {unit: epoch + 1 for unit, epoch in epochs.items()}
+
+
+def each_unit_moves_once_when_drivers_are_restarted_by_kubectl(
+    mirror: FlowInPods, wait_until: Wait
+) -> None:
+    before, pods = mirror.epochs(), mirror.pods().keys()
+    mirror.kubectl("rollout", "restart", "deployment", "-l", f"{FLOW_LABEL}={mirror.name}")
+    wait_until(lambda: not pods & mirror.pods().keys() and mirror.settled(1), within_s=ROLLED_S)
+    assert mirror.epochs() == each_once_more(before)
+
+
+def units_move_though_a_webhook_fails(
+    cluster: Cluster, mirror: FlowInPods, wait_until: Wait
+) -> None:
+    """As when the node is lost that runs a driver and an admission webhook."""
+    annotated = {"metadata": {"annotations": {"look": "new"}}}
+    with failing_webhook(cluster, mirror, wait_until):
+        mirror.patch({"spec": {"drivers": {"podTemplate": annotated}}})
+        wait_until(lambda: ready(mirror)["reason"] == "NotApplied", within_s=120)
+        assert "failed calling webhook" in ready(mirror)["message"]
+        victim = mirror.driver()
+        mirror.kubectl("delete", "--force", "--grace-period=0", f"pod/{victim}")
+        wait_until(lambda: mirror.settled(1) and mirror.driver() != victim, within_s=120)
+        mirror.patch({"spec": {"drivers": {"podTemplate": None}}})
+    wait_until(lambda: ready(mirror)["status"] == "True", within_s=120)
+
+
+@contextmanager
+def failing_webhook(cluster: Cluster, mirror: FlowInPods, wait_until: Wait) -> Iterator[None]:
+    webhook = webhook_that_fails("guard", mirror.namespace)
+
+    def refuses() -> bool:  # the API server takes a moment to know it
+        asked = ("annotate", "deployments", "--all", "--overwrite", "look=in-vain")
+        try:
+            mirror.kubectl(*asked, "--dry-run=server")
+        except KubectlError as error:
+            return "failed calling webhook" in str(error)
+        return False
+
+    cluster.apply(webhook)
+    try:
+        wait_until(refuses, within_s=60)
+        yield
+    finally:
+        cluster.kubectl("delete", "validatingwebhookconfiguration", webhook["metadata"]["name"])
+
+
+def ready(mirror: FlowInPods) -> Any:
+    """The condition."""
+    conditions = mirror.get("rflow", mirror.name)["status"]["conditions"]
+    return next(one for one in conditions if one["type"] == "Ready")
 
 
 def roll_out(mirror: FlowInPods) -> tuple[datetime, datetime]:

@@ -13,6 +13,7 @@ from cluster.api_server import ApiServer, OwnApiServer
 from cluster.kubectl import KubectlError
 from cluster.kubelet import Kubelet
 from support.flows import manifest, spec
+from support.manifests import webhook_that_fails
 from support.operators import Operator, Resources, give_rights, running_operator
 from support.records import Load, compare, count, make_topic, read, unique
 
@@ -232,31 +233,7 @@ def test_a_frozen_driver_loses_its_tasks_though_no_child_can_be_applied_and_gets
 def failing_webhook(resources: Resources, wait_until: Wait) -> Iterator[None]:
     """Nobody answers it, so that no Deployment of the namespace can be written."""
     name = unique("guard")
-    namespace = {"kubernetes.io/metadata.name": resources.namespace}
-    resources.apply(
-        {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "ValidatingWebhookConfiguration",
-            "metadata": {"name": name},
-            "webhooks": [
-                {
-                    "name": "guard.example.dev",
-                    "clientConfig": {"url": "https://127.0.0.1:1/"},
-                    "namespaceSelector": {"matchLabels": namespace},
-                    "rules": [
-                        {
-                            "apiGroups": ["apps"],
-                            "apiVersions": ["v1"],
-                            "operations": ["CREATE", "UPDATE"],
-                            "resources": ["deployments"],
-                        }
-                    ],
-                    "sideEffects": "None",
-                    "admissionReviewVersions": ["v1"],
-                }
-            ],
-        }
-    )
+    resources.apply(webhook_that_fails(name, resources.namespace))
 
     def refused() -> bool:  # the API server takes a moment to know it
         asked = ("annotate", "deployments", "--all", "--overwrite", "look=in-vain")
