@@ -4,7 +4,6 @@ Both run in one process, so that one clock times both: neither the producers' cl
 counts. What both consumers cost is left out, as far as it is the same.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from threading import Event, Lock, Thread
 
@@ -13,6 +12,7 @@ from headrace.errors import HeadraceError
 from headrace.kafka import Message, assign, journal, make_consumer
 from headrace.logs import get_logger
 from headrace_spark import messages
+from headrace_spark.clocks import steady_ms
 from headrace_spark.latency import Arrivals
 
 log = get_logger(__name__)
@@ -25,14 +25,6 @@ Name = tuple[str, bytes, bytes]
 """The source's topic, producer and number of a message."""
 Clock = Callable[[], int]
 """In ms."""
-
-
-_BEGAN_NS = time.time_ns() - time.monotonic_ns()
-
-
-def clock_ms() -> int:
-    """Of this process, since 1970, and never set: nobody else's time is compared with it."""
-    return (_BEGAN_NS + time.monotonic_ns()) // 1_000_000
 
 
 class Crossings:
@@ -79,7 +71,7 @@ class SourceWatch:
         run: str,
         starts: Mapping[TopicPartition, int],
         crossings: Crossings,
-        clock: Clock = clock_ms,
+        clock: Clock = steady_ms,
     ) -> None:
         self._cluster, self._run = cluster, run.encode()
         self._starts, self._crossings, self._clock = dict(starts), crossings, clock

@@ -4,7 +4,6 @@ The ranges are fixed before anything is read: on the source from the manifest, o
 where it is once all end sentinels are there, or once ``settleSeconds`` are over.
 """
 
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -24,6 +23,7 @@ from headrace.mirror_test import (
 )
 from headrace_spark import blocks, checks, examples, ranges, records
 from headrace_spark.blocks import Block
+from headrace_spark.clocks import now_ms
 from headrace_spark.doubts import doubts
 from headrace_spark.phases import Phases
 
@@ -105,7 +105,7 @@ class _BothSides:
         with phases.timed("asking for the logs' ends"):
             self._on_source = ranges.of_source(run, manifest)
             self._on_target = ranges.of_target(run, manifest)
-        self.read_until_ms = time.time_ns() // 1_000_000
+        self.read_until_ms = now_ms()
         self.ends_seen: set[tuple[str, int]] = set()
         """Topics and partitions of the source whose sentinel is on the target."""
         self._claims = records.claims(spark, manifest)

@@ -12,7 +12,8 @@ from headrace.kafka import journal
 from headrace.mirror_test import Run, journal_keys
 from headrace.sandbox import Cluster
 from headrace_spark import messages
-from headrace_spark.probe import Share, Watch
+from headrace_spark.watch import Watch
+from headrace_spark.watch_shares import Share
 
 WaitUntil = Callable[..., Any]
 APART_MS = 300_000

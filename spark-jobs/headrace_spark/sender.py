@@ -1,0 +1,227 @@
+"""One producer of the load, from its first message to its last acknowledgement."""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from pyspark import BarrierTaskContext
+
+from headrace.api import TopicPartition
+from headrace.kafka import KafkaError, KafkaException, Message, journal, make_producer, translate
+from headrace.mirror_test import Run, journal_keys
+from headrace_spark import messages, topics
+from headrace_spark.clocks import now_ms
+from headrace_spark.pace import Pace
+from headrace_spark.sent_streams import PartitionTotals, Report, SentStream, first_streams
+from headrace_spark.topics import LoadTopic
+
+PROGRESS_S = 0.5
+STUCK_S = 120.0
+"""Without any acknowledgement for so long, what is in flight has failed: ten leader elections."""
+
+_PRODUCER = {
+    # What is in flight is bounded: by number for small messages, by size for large ones.
+    "queue.buffering.max.messages": 20_000,
+    "queue.buffering.max.kbytes": 65_536,
+    "message.max.bytes": 64 << 20,  # the topic's own limit decides, by a sentence of the broker
+    "linger.ms": 10,
+}
+
+
+def run_sender(
+    run: Run, load_topics: tuple[LoadTopic, ...], indices: Iterable[int]
+) -> Iterator[Report]:
+    """A Spark task."""
+    context = BarrierTaskContext.get()
+    for index in indices:
+        context.barrier()  # all producers begin together
+        yield Sender(run, load_topics, index, context.attemptNumber()).send()
+
+
+class Sender:
+    """One producer's part of the load."""
+
+    def __init__(
+        self, run: Run, load_topics: tuple[LoadTopic, ...], index: int, attempt: int
+    ) -> None:
+        load = run.test.spec.load
+        self._run = run
+        self._id = messages.producer_id(run.name, index, attempt)
+        self._progress_key = journal.record_key(run.name, journal_keys.progress(self._id))
+        self._writer = messages.Writer(self._id, load.message_size_bytes, load.message_format)
+        self._producer = make_producer(run.source, _PRODUCER)
+        self._tail = journal.Tail(run.source, run.name)
+        self._is_to_end = self._was_ended = False
+        self._changes: dict[str, int] = {}
+        """Partitions of topics that the load has got, and this producer does not know yet."""
+        # What was written before the tail began to read is there.
+        for key, value in journal.read_all(run.source, run.name).items():
+            self._receive(key, value)
+        rate = load.messages_per_second
+        self._pace = Pace(None if rate is None else rate / load.producers)
+        self._duration_s = None if load.is_endless else load.duration_seconds
+        self._streams = first_streams(load, load_topics, index)
+        self._errors: list[str] = []
+        self._seconds: Counter[int] = Counter()
+        self._counted = 0
+        self._progress_at = 0.0
+        self._moved_s = time.monotonic()
+        self._started_ms = self._finished_ms = 0
+
+    def send(self) -> Report:
+        """Send everything and wait for every acknowledgement; stops at the first refusal.
+
+        A refusal is final: what can heal, the client tries again by itself.
+        """
+        self._started_ms = self._finished_ms = now_ms()
+        end_s = None if self._duration_s is None else time.monotonic() + self._duration_s
+        while not self._errors and (end_s is None or time.monotonic() < end_s):
+            if self._is_to_end:
+                self._was_ended = True
+                break
+            granted = self._pace.grant()
+            before = self._sent()
+            for stream in self._streams:
+                self._send_some(stream, granted)
+            self._observe(0)
+            if self._sent() == before:
+                break
+        self._wait_for_the_rest()
+        self._tail.close()
+        return self._report()
+
+    def _sent(self) -> int:
+        return sum(stream.sent for stream in self._streams)
+
+    def _send_some(self, stream: SentStream, granted: int) -> None:
+        topic = stream.topic  # with the partitions of now: it may grow meanwhile
+        for seq in stream.next_numbers(granted):
+            if not self._send_one(stream, topic, seq):
+                return
+            stream.sent = seq + 1
+
+    def _send_one(self, stream: SentStream, topic: LoadTopic, seq: int) -> bool:
+        """Hand one message to the client; ``False`` when that cannot be done any more."""
+        partition = messages.partition_of(seq, topic.keys, topic.partitions)
+        timestamp_ms = now_ms()
+        message = self._writer.message(TopicPartition(topic.name, partition), seq, timestamp_ms)
+        on_delivery = partial(
+            self._delivered, stream.failed, stream.totals[partition], seq, message.checksum
+        )
+        while True:
+            try:
+                self._producer.produce(
+                    topic.name,
+                    message.value,
+                    b"%d" % messages.key_of(seq, topic.keys),
+                    partition=partition,
+                    timestamp=timestamp_ms,
+                    headers=message.headers,
+                    on_delivery=on_delivery,
+                )
+                return True
+            except BufferError:  # as much in flight as may be
+                self._observe(0.05)
+                if self._stuck():
+                    return False
+            except KafkaException as error:
+                self._errors.append(str(translate(error, f"send to {topic.name}")))
+                return False
+
+    def _delivered(  # noqa: PLR0917 - the client adds the last two
+        self,
+        failed: set[int],
+        acknowledged: PartitionTotals,
+        seq: int,
+        checksum: int,
+        error: KafkaError | None,
+        message: Message,
+    ) -> None:
+        if error is None:
+            acknowledged.add(seq, checksum)
+            return
+        failed.add(seq)
+        if not self._errors:  # those in flight behind it fail for the same reason
+            self._errors.append(str(translate(error, f"send to {message.topic()}")))
+
+    def _observe(self, wait_s: float) -> None:
+        """Take acknowledgements, and report the progress now and then."""
+        self._producer.poll(wait_s)
+        total = sum(stream.acknowledged for stream in self._streams)
+        now = time.time()
+        if total > self._counted:
+            self._seconds[int(now)] += total - self._counted
+            self._counted = total
+            self._moved_s = time.monotonic()
+            self._finished_ms = int(now * 1000)
+        if now >= self._progress_at:
+            for key, value in self._tail.poll(0):
+                self._receive(key, value)
+            self._change_topics()
+            with suppress(BufferError):  # full: next time
+                self._producer.produce(
+                    journal.TOPIC,
+                    json.dumps(self._progress(total)).encode(),
+                    self._progress_key,
+                    partition=0,
+                )
+                self._progress_at = now + PROGRESS_S
+
+    def _progress(self, acknowledged: int) -> dict[str, int]:
+        return {
+            "acknowledged": acknowledged,
+            "sent": self._sent(),
+            "failed": sum(len(stream.failed) for stream in self._streams),
+        }
+
+    def _receive(self, key: str, value: Any) -> None:
+        """Take what others write into the journal for the producers."""
+        self._is_to_end |= key == journal_keys.END
+        if key == journal_keys.TOPICS:
+            self._changes = dict(value)
+
+    def _change_topics(self) -> None:
+        """Send to the topics and partitions that the load has got, as far as brokers show them."""
+        for name in list(self._changes):
+            with suppress(KafkaException):  # the next time
+                shown = self._producer.list_topics(name, timeout=1).topics[name]
+                if len(shown.partitions) >= self._changes[name]:
+                    self._change_topic(name, self._changes.pop(name))
+
+    def _change_topic(self, name: str, partitions: int) -> None:
+        for stream in self._streams:
+            if stream.topic.name == name:
+                stream.grow(partitions)
+                return
+        self._streams.append(SentStream(topics.added(self._run, name, partitions)))
+
+    def _wait_for_the_rest(self) -> None:
+        """Until nothing is in flight; what is stuck fails, and is known to have failed."""
+        self._moved_s = time.monotonic()
+        while len(self._producer) and not self._stuck():
+            self._observe(0.05)
+        self._producer.purge()
+        self._producer.flush(5)
+        self._progress_at = 0  # the last report
+        self._observe(0)
+        self._producer.flush(5)
+
+    def _stuck(self) -> bool:
+        stuck = time.monotonic() - self._moved_s > STUCK_S
+        if stuck and not self._errors:
+            self._errors.append(f"the source acknowledged nothing for {STUCK_S:.0f} s")
+        return stuck
+
+    def _report(self) -> Report:
+        return Report(
+            tuple(stream.summary(self._id) for stream in self._streams),
+            self._seconds,
+            self._started_ms,
+            self._finished_ms,
+            tuple(self._errors),
+            self._was_ended,
+        )

@@ -1,0 +1,194 @@
+"""One consumer of the target, from before the first message until all sentinels are seen, or the
+time that the mirror has is over."""
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from pyspark import BarrierTaskContext
+
+from headrace.api import Partitioning, TopicPartition
+from headrace.errors import HeadraceError
+from headrace.kafka import Admin, Message, Position, assign, journal, make_consumer, make_producer
+from headrace.mirror_test import Run, journal_keys
+from headrace_spark import messages
+from headrace_spark.clocks import now_ms, steady_ms
+from headrace_spark.crossings import Crossings, SourceWatch
+from headrace_spark.latency import Arrivals
+from headrace_spark.live_metrics import SequenceCounts
+from headrace_spark.watch_shares import Share
+
+POLL_S = 0.5
+START_S = 900.0
+"""How long the load may take to begin: on Kubernetes it waits for the Job of chaos, its image
+and its executors, up to 300 s each."""
+QUIET_S = 10.0
+"""How long a target that has more records may give none of them."""
+
+Sentinel = tuple[str, int]
+"""Topic of the target, partition of the source."""
+
+
+class Watched(NamedTuple):
+    """What one consumer found."""
+
+    arrivals: Arrivals
+    own: Arrivals
+    """The mirror's own share."""
+    late: set[Sentinel]
+    """As far as it knows."""
+
+
+def run_watch(
+    run: Run, sentinels: set[Sentinel], keys: Mapping[str, int], shares: Iterable[Share]
+) -> Iterator[Watched]:
+    """A Spark task."""
+    number = BarrierTaskContext.get().partitionId()
+    for share in shares:
+        yield Watch(run, number, sentinels, share, keys).watch()
+
+
+class Watch:
+    """One consumer's life."""
+
+    def __init__(
+        self,
+        run: Run,
+        number: int,
+        sentinels: set[Sentinel],
+        share: Share,
+        keys: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """``keys``: of the topics of the target, where messages are to be counted as they come."""
+        self._run = run
+        self._run_name = run.name.encode()
+        self._name = f"probe-{number}"
+        self._tail = journal.Tail(run.source, run.name)
+        self._consumer = make_consumer(run.target)
+        assign(self._consumer, share.target.items())
+        self._next = dict(share.target)
+        self._not_ready = set(share.target)
+        self._is_announced = False
+        self._origins = {to: at for at, to in run.first_topics.items()} if share.source else {}
+        self._crossings = Crossings()
+        self._source = SourceWatch(run.source, run.name, share.source, self._crossings)
+        self._open = set(sentinels)
+        """Those that no consumer has seen."""
+        self._seen: list[Sentinel] = []
+        """Those that this one saw and has not reported to the others."""
+        self._settle_s = run.test.spec.settle_seconds
+        self._give_up_at = time.monotonic() + self._settle_s + START_S
+        self._load_has_ended = False
+        self._arrivals = Arrivals()
+        self._counts = SequenceCounts(keys) if keys else None
+        """Only where the probe serves metrics."""
+        self._reporter = make_producer(run.source) if keys else None
+
+    def watch(self) -> Watched:
+        """Until every sentinel is seen, by whichever consumer, or the mirror's time is over."""
+        try:
+            return Watched(self._arrivals, self._crossings.measured, late=self._watch())
+        finally:
+            self._source.close()
+
+    def _watch(self) -> set[Sentinel]:
+        exchange_at = 0.0
+        while self._open and (now := time.monotonic()) < self._give_up_at:
+            message = self._consumer.poll(0.1)
+            if message is not None:
+                self._see(message)
+            if now >= exchange_at:
+                exchange_at = now + POLL_S
+                self._exchange()
+        knows = self._load_has_ended
+        if self._run.test.spec.partitioning is not Partitioning.PRESERVED:
+            # Behind the sentinels, too, there may be messages: of other partitions.
+            knows &= self._reads_what_is_there()
+        elif self._open:
+            knows = knows and self._reads_what_is_there()
+        self._exchange()
+        self._consumer.close()
+        self._tail.close()
+        return self._open if knows else set()
+
+    def _reads_what_is_there(self) -> bool:
+        """What came in time is not late because this consumer is behind; whether it caught up."""
+        try:
+            ends = Admin(self._run.target).offsets(self._next, Position.LAST_STABLE)
+        except HeadraceError:
+            return False
+        quiet_at = time.monotonic() + QUIET_S
+        while any(self._next[at] < end for at, end in ends.items()):
+            message = self._consumer.poll(0.1)
+            if message is not None:
+                self._see(message)
+                quiet_at = time.monotonic() + QUIET_S
+            elif time.monotonic() > quiet_at:
+                return False
+        return True
+
+    def _see(self, message: Message) -> None:
+        at = TopicPartition(message.topic() or "", message.partition() or 0)
+        self._not_ready.discard(at)  # a record or the end: the consumer is in place there
+        offset = message.offset() or 0
+        if not journal.is_record(message, f"read {at} of {self._run.target.alias}"):
+            if at in self._next:  # its end, behind a transaction's mark; other errors name none
+                self._next[at] = max(self._next[at], offset)
+            return
+        self._next[at] = offset + 1
+        sighting = messages.recognise(message, self._run_name)
+        if sighting is None:
+            return
+        if sighting.sentinel is None:
+            seen_ms = now_ms()
+            self._arrivals.add(sighting.timestamp_ms, seen_ms)
+            if self._counts is not None:
+                size_bytes = len(message.value() or b"")
+                latency_ms = max(0, seen_ms - sighting.timestamp_ms)
+                self._counts.add(at.topic, sighting.name, size_bytes, latency_ms)
+            if (topic := self._origins.get(at.topic)) is not None:
+                self._crossings.on_target((topic, *sighting.name), steady_ms())
+        else:
+            # It has arrived, wherever it lies; a wrong place is the comparison's to find.
+            topic = self._run.topics.get(sighting.topic or "", at.topic)
+            self._seen.append((topic, sighting.sentinel))
+
+    def _exchange(self) -> None:
+        """Report new sentinels to the other consumers; receive theirs, and the load's progress.
+        Once, report that this one's consumers are in place."""
+        if not (self._is_announced or self._not_ready) and self._source.is_ready:
+            self._is_announced = True
+            self._write(journal_keys.ready(self._name), {})
+        if self._seen:
+            self._write(journal_keys.sentinels(self._name), self._seen)
+            self._open.difference_update(self._seen)
+            self._seen = []
+        self._report_counts()
+        for key, value in self._tail.poll(0):
+            if key == journal_keys.MANIFEST:
+                self._load_has_ended = True
+                self._give_up_at = time.monotonic() + self._settle_s
+            elif journal_keys.is_sentinels(key):
+                self._open.difference_update((topic, partition) for topic, partition in value)
+            elif journal_keys.is_progress(key):
+                # While the load goes on; without a report for so long, its producers are dead.
+                self._give_up_at = time.monotonic() + self._settle_s + START_S
+
+    def _report_counts(self) -> None:
+        """Without waiting for the broker: a consumer that waits measures itself."""
+        if self._counts is None or self._reporter is None:
+            return
+        with suppress(BufferError):  # full: next time
+            self._reporter.produce(
+                journal.TOPIC,
+                json.dumps(self._counts.report()).encode(),
+                journal.record_key(self._run.name, journal_keys.seen(self._name)),
+                partition=0,
+            )
+        self._reporter.poll(0)
+
+    def _write(self, key: str, value: Any) -> None:
+        journal.write(self._run.source, self._run.name, key, json.dumps(value))
