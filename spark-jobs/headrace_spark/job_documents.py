@@ -1,0 +1,106 @@
+"""The documents that the jobs of a run exchange.
+
+A job writes its own into the run's folder and into the journal: in a cluster each job has another
+folder. What another job wrote is taken from the folder, else from the journal.
+"""
+
+from pathlib import Path
+
+from pydantic import BaseModel, ValidationError
+
+from headrace.errors import GaveUp, HeadraceError
+from headrace.kafka import journal
+from headrace.mirror_test import (
+    Acknowledged,
+    Document,
+    Fault,
+    Faults,
+    LoadManifest,
+    Measured,
+    Run,
+    documents,
+    journal_keys,
+)
+from headrace_spark.output import say
+
+
+def write_manifest(run: Run, folder: Path, manifest: LoadManifest) -> None:
+    """The producer's."""
+    _write(run, folder / documents.MANIFEST, journal_keys.MANIFEST, manifest)
+
+
+def write_measured(run: Run, folder: Path, measured: Measured) -> None:
+    """The probe's."""
+    _write(run, folder / documents.MEASURED, journal_keys.MEASURED, measured)
+
+
+def measured(run: Run, folder: Path) -> Measured | None:
+    """What the probe measured, if it did; raises ``GaveUp`` as ``manifest``."""
+    return _found(run, Measured, folder / documents.MEASURED, journal_keys.MEASURED)
+
+
+def manifest(run: Run, folder: Path) -> LoadManifest:
+    """The manifest of this run; raises ``GaveUp`` without one."""
+    path = folder / documents.MANIFEST
+    found = _found(run, LoadManifest, path, journal_keys.MANIFEST)
+    if found is None or found.run != run.name:
+        raise GaveUp(
+            f"there is no manifest of run {run.name}, neither in {path} nor in "
+            f"{journal.TOPIC} of {run.source.alias}: the load did not end as it should, so nobody "
+            f"knows what the target must have{how_far(run)}"
+        )
+    return found
+
+
+def how_far(run: Run) -> str:
+    """How far the load came, as the end of a sentence; its producers write that to the journal."""
+    try:
+        reports = journal.read_all(run.source, run.name)
+    except HeadraceError:
+        return ""
+    acknowledged = Acknowledged()
+    for key, value in reports.items():
+        acknowledged.receive(key, value)
+    return f" (the load came to {acknowledged.total:,} acknowledged messages)"
+
+
+def faults(run: Run, folder: Path, plan: Path | None) -> tuple[Fault, ...]:
+    """The outcome of each step of chaos; of one that nobody reported, what the plan has."""
+    if plan is None:
+        return (documents.read(folder / documents.FAULTS, Faults) or Faults()).faults
+    if (planned := documents.read(plan, Faults)) is None:
+        raise GaveUp(f"{plan} is not there: nobody knows what was to be broken")
+    reported = journal.read(run.source, run.name, journal_keys.FAULTS)
+    return (Faults.model_validate(reported) if reported else planned).faults
+
+
+def _write(run: Run, path: Path, key: str, document: BaseModel) -> None:
+    documents.write(path, document)
+    journal.write(run.source, run.name, key, document.model_dump_json(by_alias=True))
+
+
+def _found(run: Run, kind: type[Document], path: Path, key: str) -> Document | None:
+    """The document of another job of this run: the file's, else the journal's. Raises ``GaveUp``
+    for one that is damaged in all places where it is."""
+    try:
+        if (document := documents.read(path, kind)) is not None:
+            return document
+    except GaveUp as damaged:
+        if (copy := _reported(run, kind, key)) is None:
+            raise
+        say(f"{damaged}; the copy in {journal.TOPIC} of {run.source.alias} is taken")
+        return copy
+    return _reported(run, kind, key)
+
+
+def _reported(run: Run, kind: type[Document], key: str) -> Document | None:
+    """The journal's; raises ``GaveUp`` for one that is damaged."""
+    if (value := journal.read(run.source, run.name, key)) is None:
+        return None
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        raise GaveUp(
+            f"{run.name}/{key} in {journal.TOPIC} of {run.source.alias} cannot be read: "
+            f"{error.errors()[0]['msg']}"
+        ) from error
