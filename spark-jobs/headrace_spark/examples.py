@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from headrace.api import Partitioning
 from headrace.mirror_test import MAX_EXAMPLES, Change, Example, Kind, Place, Run, Share
-from headrace_spark import checks
+from headrace_spark.findings import IDENTITY, PLACE
 
 _ON_SOURCE = {Kind.MISSING, Kind.UNACKNOWLEDGED, Kind.UNMANIFESTED, Kind.SOURCE_LOST}
 _COPIES = 1_000
@@ -69,7 +69,7 @@ def _copies(records: DataFrame, rows: list[Row]) -> list[Row]:
         sorted({_identity(row) for row in rows if row["seq"] is not None}),
         "topic string, producer string, seq bigint",
     )
-    return records.join(F.broadcast(wanted), checks.IDENTITY).limit(_COPIES).collect()
+    return records.join(F.broadcast(wanted), IDENTITY).limit(_COPIES).collect()
 
 
 def _example(kind: Kind, row: Row, original: Row | None, copy: Row | None, run: Run) -> Example:
@@ -99,11 +99,11 @@ def _example(kind: Kind, row: Row, original: Row | None, copy: Row | None, run: 
 
 
 def _identity(row: Row) -> tuple[object, ...]:
-    return tuple(row[name] for name in checks.IDENTITY)
+    return tuple(row[name] for name in IDENTITY)
 
 
 def _place(row: Row) -> tuple[object, ...]:
-    return tuple(row[name] for name in checks.PLACE)
+    return tuple(row[name] for name in PLACE)
 
 
 def _expected(what: str, original: Row, run: Run) -> str:

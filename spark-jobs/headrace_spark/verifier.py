@@ -25,6 +25,7 @@ from headrace_spark import blocks, checks, examples, ranges, records
 from headrace_spark.blocks import Block
 from headrace_spark.clocks import now_ms
 from headrace_spark.doubts import doubts
+from headrace_spark.findings import IDENTITY
 from headrace_spark.phases import Phases
 
 _ROWS_A_PARTITION = 500_000  # of about 100 bytes: 50 MB of a task's memory, sorted in 1 s
@@ -150,7 +151,7 @@ class _BothSides:
 
     def _laid_out(self, frame: DataFrame) -> DataFrame:
         """Partitioned as every check wants it, and read only once."""
-        return frame.repartition(self._slots, *checks.IDENTITY).persist()
+        return frame.repartition(self._slots, *IDENTITY).persist()
 
     def _summaries(self, source: DataFrame, target: DataFrame) -> tuple[list[Block], list[Block]]:
         run = self._run.name
@@ -203,7 +204,7 @@ def _contradictions(
     spark: SparkSession, manifest: LoadManifest, source: DataFrame, refused: DataFrame
 ) -> tuple[str, ...]:
     """Where the source does not hold what it acknowledged; some of them, in words."""
-    held = source.where("own and claimed").join(refused, checks.IDENTITY, "left_anti")
+    held = source.where("own and claimed").join(refused, IDENTITY, "left_anti")
     summaries = records.summaries(spark, manifest)
     rows = checks.contradictions(summaries, held).limit(MAX_EXAMPLES).collect()
     return tuple(f"producer {row['producer']} in {row['topic']}-{row['partition']}" for row in rows)

@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 
 from headrace.api import load
 from headrace.mirror_test import LoadManifest, Run, documents
-from headrace_spark import blocks, checks, ranges, records
+from headrace_spark import blocks, ranges, records
+from headrace_spark.findings import IDENTITY
 from headrace_spark.session import session
 
 
@@ -86,7 +87,7 @@ def _in_memory(spark: SparkSession, count: int, slots: int) -> DataFrame:
             seq.alias("timestamp_ms"),
             seq.alias("checksum"),
         )
-        .repartition(slots, *checks.IDENTITY)
+        .repartition(slots, *IDENTITY)
         .persist()
     )
     laid_out.count()

@@ -15,6 +15,7 @@ from headrace.api import Partitioning
 from headrace.mirror_test import Kind
 from headrace.mirror_test.manifest import LoadManifest, PartitionSummary, Stream
 from headrace_spark import checks, messages, records
+from headrace_spark.findings import IDENTITY
 
 PARTITIONS = {"orders": 4, "users": 2}
 PRODUCERS = ("run-0-0", "run-1-0")
@@ -492,7 +493,7 @@ def test_another_partition_is_no_corruption_where_none_was_promised(spark: Spark
 def test_a_source_that_does_not_hold_what_was_acknowledged_is_told(spark: SparkSession) -> None:
     manifest = manifest_of(CASES)
     source = frame(spark, {case.name: case.source for case in CASES})
-    held = source.join(records.acknowledged(spark, manifest), checks.IDENTITY, "left_semi")
+    held = source.join(records.acknowledged(spark, manifest), IDENTITY, "left_semi")
     rows = checks.contradictions(records.summaries(spark, manifest), held).collect()
     assert {(r.topic, r.producer, r.partition) for r in rows} == {
         (f"{case.name}/{topic}", producer, partition)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from headrace.api import Partitioning
-from headrace_spark import checks
+from headrace_spark.order import reordered
 
 LOGS = 300
 KEYS = 2
@@ -76,7 +76,7 @@ def test_the_order_is_judged_as_by_who_reads_one_record_after_the_other(
         [("orders", *message) for log in logs for message in log.refused],
         "topic string, producer string, seq bigint",
     )
-    rows = checks.reordered(
+    rows = reordered(
         target,
         refused,
         "run",
