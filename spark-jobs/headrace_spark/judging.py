@@ -21,10 +21,12 @@ from headrace.mirror_test import (
 )
 from headrace_spark import job_documents, verifier, waiting
 from headrace_spark.clocks import now_ms
+from headrace_spark.evidence import Evidence
+from headrace_spark.load_rules import acknowledged_per_second
 from headrace_spark.output import event
 from headrace_spark.phases import Phases
 from headrace_spark.session import session
-from headrace_spark.verdict import Evidence, acknowledged_per_second, judge
+from headrace_spark.verdict import judge
 from headrace_spark.verifier import Comparison
 
 

@@ -19,7 +19,8 @@ from headrace.mirror_test import Counts, Kind, LoadManifest, Measured, Run, Stre
 from headrace_spark import blocks, checks, records
 from headrace_spark.blocks import Block
 from headrace_spark.doubts import doubts
-from headrace_spark.verdict import Evidence, judge
+from headrace_spark.evidence import Evidence
+from headrace_spark.verdict import judge
 
 CASES = int(os.environ.get("HEADRACE_MUTATIONS", "30"))
 _FIELDS = {kind: str(kind) for kind in Kind} | {Kind.SOURCE_LOST: "source_lost"}

@@ -18,7 +18,8 @@ from headrace.mirror_test import (
     Run,
 )
 from headrace.mirror_test.manifest import LoadedTopic, LoadManifest, PartitionSummary, Stream
-from headrace_spark.verdict import Evidence, judge
+from headrace_spark.evidence import Evidence
+from headrace_spark.verdict import judge
 
 STEP = ChaosStep(action=ChaosAction.KILL_DRIVER, at_percent=50)
 
