@@ -8,7 +8,7 @@ errors into ours, with sentences. ``journal`` is a topic of mirror tests.
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
 from headrace.kafka.acls import AclAdmin
-from headrace.kafka.admin import Admin, Committed, Position, Topic, TopicConfig
+from headrace.kafka.admin import Admin
 from headrace.kafka.clients import (
     assign,
     assign_more,
@@ -31,12 +31,16 @@ from headrace.kafka.errors import (
     translated,
     words,
 )
+from headrace.kafka.group_admin import Committed
 from headrace.kafka.internal_topic import ensure_topic
+from headrace.kafka.offset_admin import Position
 from headrace.kafka.partitioner import partition_of
 from headrace.kafka.principal import principal_of
 from headrace.kafka.renewal import Renewal, Renewed
 from headrace.kafka.rights import Operation, Replicas, RightsAdmin, TopicRights
 from headrace.kafka.security import MECHANISMS, protocol
+from headrace.kafka.topic_admin import Topic
+from headrace.kafka.topic_config_admin import TopicConfig
 
 __all__ = [
     "MECHANISMS",

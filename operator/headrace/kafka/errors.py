@@ -143,3 +143,9 @@ def words(error: KafkaError) -> str:
         r" \(after \d+ms in state \w+(, \d+ identical error\(s\) suppressed)?\)", "", error.str()
     )
     return re.sub(r"^\w+://[^ ]*?: ", "", text)
+
+
+def code_of(error: HeadraceError | None) -> int | None:
+    """Kafka's, of an error that the client gave; ``None`` for any other."""
+    cause = error.__cause__ if error else None
+    return cause.args[0].code() if isinstance(cause, KafkaException) else None

@@ -13,9 +13,10 @@ from confluent_kafka import KafkaError, Message
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.errors import Fatal, GaveUp
-from headrace.kafka.admin import Admin, Position
+from headrace.kafka.admin import Admin
 from headrace.kafka.clients import assign, make_consumer, make_producer
 from headrace.kafka.errors import translate
+from headrace.kafka.offset_admin import Position
 
 TOPIC = "headrace-tests.internal"
 

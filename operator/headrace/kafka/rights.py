@@ -20,7 +20,8 @@ from confluent_kafka.admin import (
 
 from headrace.api import ClusterAccess
 from headrace.errors import HeadraceError
-from headrace.kafka.admin import Admin, code_of
+from headrace.kafka.admin import Admin
+from headrace.kafka.errors import code_of
 from headrace.kafka.wire import (
     Cluster,
     Loop,

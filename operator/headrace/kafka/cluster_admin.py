@@ -1,0 +1,30 @@
+"""A cluster as an admin client knows it at once: its id, and which topics there are."""
+
+from headrace.api import ClusterAccess
+from headrace.kafka.admin_requests import Requests
+
+
+class ClusterAdmin:
+    """Blocking calls, each of at most ``timeout_s``; they raise ``Retriable`` or ``Fatal``."""
+
+    def __init__(self, cluster: ClusterAccess, timeout_s: float = 10.0) -> None:
+        self.name = cluster.name
+        """Alias and address, for messages."""
+        self._timeout_s = timeout_s
+        self._requests = Requests(cluster, timeout_s)
+
+    def cluster_id(self) -> str:
+        """The id that the cluster was formatted with: equal ids are one cluster."""
+        client = self._requests.client
+        tried = f"read the cluster id of {self.name}"
+        future = self._requests.call(
+            tried, lambda: client.describe_cluster(request_timeout=self._timeout_s)
+        )
+        return str(self._requests.result(tried, future).cluster_id)
+
+    def topics(self) -> dict[str, int]:
+        """Number of partitions by topic, of every topic, in one metadata request."""
+        client = self._requests.client
+        tried = f"list the topics of {self.name}"
+        metadata = self._requests.call(tried, lambda: client.list_topics(timeout=self._timeout_s))
+        return {name: len(t.partitions) for name, t in metadata.topics.items() if not t.error}
