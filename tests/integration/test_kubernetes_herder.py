@@ -407,13 +407,13 @@ def test_a_failed_task_is_restarted_while_the_api_server_is_away(
 
         id = TaskId(name, TaskType.SOURCE_TASK, 0)  # heartbeats of other tests may make a second
         wait_until(owners, within_s=60, until=lambda on: id.name in on)
-        failed = worker._tasks.tasks.get(id)
+        failed = worker._instances._tasks.tasks.get(id)
         assert failed
         epoch = failed.ownership.epoch
         own_api_server.freeze()
-        worker._tasks._order(lambda: failed.fail(Fatal("injected")))
+        worker._instances._tasks._order(lambda: failed.fail(Fatal("injected")))
         wait_until(
-            lambda: worker._tasks.tasks.get(id),
+            lambda: worker._instances._tasks.tasks.get(id),
             within_s=60,
             until=lambda task: task and task is not failed and task.phase is TaskPhase.RUNNING,
         )

@@ -2,76 +2,41 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Set
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from headrace.api import (
-    FlowState,
     ReplicationFlow,
     ReplicationTask,
-    ReplicationTaskStatus,
     TaskPhase,
-    TaskType,
     TopicPartition,
     TopicPartitions,
 )
 from headrace.assign import TaskId
-from headrace.connect.checkpoint.checkpoint_connector import CheckpointConnector
 from headrace.connect.checkpoint.checkpoint_task import CheckpointTask
-from headrace.connect.heartbeat import HeartbeatConnector, HeartbeatTask
+from headrace.connect.heartbeat import HeartbeatTask
+from headrace.connect.instances import Instances, Running
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.figures import UnitFigures
 from headrace.connect.runtime.handover import DriverIdentity, may_claim
 from headrace.connect.runtime.herder import Herder
-from headrace.connect.runtime.lifecycle import release
-from headrace.connect.runtime.ownership import Ownership, OwnershipLost
-from headrace.connect.runtime.restarts import Restarts
+from headrace.connect.runtime.ownership import OwnershipLost
 from headrace.connect.runtime.task import Role
-from headrace.connect.runtime.task_loop import TaskLoop
-from headrace.connect.runtime.task_manager import TaskManager
-from headrace.connect.runtime.threaded_unit import ThreadedUnit
-from headrace.connect.source.source_connector import SourceConnector
 from headrace.connect.source.source_task import SourceTask
 from headrace.errors import HeadraceError, from_exception
 from headrace.logs import get_logger
 
-_THREADS: dict[TaskType, Callable[..., ThreadedUnit]] = {
-    TaskType.SOURCE_CONNECTOR: SourceConnector,
-    TaskType.CHECKPOINT_CONNECTOR: CheckpointConnector,
-    TaskType.CHECKPOINT_TASK: CheckpointTask,
-    TaskType.HEARTBEAT_CONNECTOR: HeartbeatConnector,
-    TaskType.HEARTBEAT_TASK: HeartbeatTask,
-}
 _REPORT_INTERVAL_S = 0.5
 _RECONCILE_TIMEOUT_S = 60.0
 """A reconcile waits for a herder that does not answer, but never so long."""
-_POOL_THREADS = 8
-"""Tasks that are restored at the same time."""
 
 StatusListener = Callable[[TaskId, TaskPhase], None]
-
-
-class _Running(Protocol):
-    """A unit or a task, as far as it is reported on and restarted."""
-
-    @property
-    def ownership(self) -> Ownership: ...
-    @property
-    def phase(self) -> TaskPhase: ...
-    @property
-    def started_at(self) -> float: ...
-    @property
-    def status(self) -> ReplicationTaskStatus: ...
 
 
 class Worker:
     """Compares what the herder assigns to this driver with what runs, and acts on the difference.
 
-    Connectors, checkpoint tasks and the heartbeat task have threads of their own; source tasks
-    share a TaskManager's.
     ``update``, ``change_flow`` and ``restart`` may be called from any thread.
     """
 
@@ -84,27 +49,16 @@ class Worker:
         listener: StatusListener = lambda id, phase: None,
     ) -> None:
         """``secrets``: the folder of Secrets; ``listener`` receives each change of a phase."""
-        self._driver, self._herder, self._listener = driver, herder, listener
+        self._driver, self._listener = driver, listener
         self._context = FlowContext(flow, driver, secrets)
         self._log = get_logger(__name__).bind(flow=flow.metadata.name, driver=driver.name)
         self._assigned: dict[TaskId, ReplicationTask] = {}
-        self._objects: dict[TaskId, ReplicationTask] = {}
-        """As last received, also of units not assigned any more: the loop may not know that yet."""
         self._assigned_since: dict[TaskId, float] = {}
         """Of units that another driver has to release first; monotonic seconds."""
-        self._restarts = Restarts()
-        self._transferred: dict[TaskId, Ownership] = {}
         self._phases: dict[TaskId, TaskPhase] = {}
-        self._units: dict[TaskId, ThreadedUnit] = {}
-        self._restore_pool = ThreadPoolExecutor(_POOL_THREADS, f"restore-{flow.metadata.name}")
-        self._release_pool = ThreadPoolExecutor(_POOL_THREADS, f"release-{flow.metadata.name}")
-        self._check_pool = ThreadPoolExecutor(1, f"check-{flow.metadata.name}")
-        manager = TaskManager(self._make_task)
-        self._tasks = TaskLoop(
-            manager, f"tasks-{flow.metadata.name}", self._context.stall_detector.beat
-        )
-        self._reconciled_at = time.monotonic()
         self._wake = threading.Event()
+        self._instances = Instances(self._context, herder, driver, self._wake.set)
+        self._reconciled_at = time.monotonic()
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name=f"worker-{flow.metadata.name}", daemon=True
@@ -116,7 +70,7 @@ class Worker:
         """Whether it still reconciles its units, and its tasks still have their turns."""
         return (
             self._thread.is_alive()
-            and self._tasks.alive
+            and self._instances.alive
             and time.monotonic() - self._reconciled_at < _RECONCILE_TIMEOUT_S
         )
 
@@ -140,8 +94,8 @@ class Worker:
     def restart(self, name: str) -> bool:
         """Restart a unit, failed or not, without its back-off; whether it runs here."""
         for id in list(self._assigned):
-            if id.name == name and self._restart(id):
-                self._restarts.forget(id)
+            if id.name == name and self._instances.restart(id):
+                self._instances.restarts.forget(id)
                 self._wake.set()
                 return True
         return False
@@ -158,12 +112,12 @@ class Worker:
                 if isinstance(unit, SourceTask) and self._context.bandwidth.limited
                 else None,
                 taken=self._context.contested(id.name).taken,
-                restarts=self._restarts.total(id),
+                restarts=self._instances.restarts.total(id),
                 groups=unit.groups if isinstance(unit, CheckpointTask) else {},
                 translations=unit.translations if isinstance(unit, CheckpointTask) else {},
                 beats=dict(unit.beats) if isinstance(unit, HeartbeatTask) else {},
             )
-            for id, unit in self._active()
+            for id, unit in self._instances.active()
             if unit.phase is not TaskPhase.CLOSED
         ]
 
@@ -173,19 +127,12 @@ class Worker:
         self._stopping.set()
         self._wake.set()
         self._thread.join(min(1.0, timeout_s))
-        for unit in self._units.values():
-            unit.stop()
-        ended = [self._tasks.stop(max(0.0, deadline - time.monotonic()))]
-        ended += [unit.join(max(0.0, deadline - time.monotonic())) for unit in self._units.values()]
-        self._release_transferred(but=frozenset())
-        self._restore_pool.shutdown(wait=False)
-        self._release_pool.shutdown(wait=False)
-        self._check_pool.shutdown(wait=False, cancel_futures=True)
+        ended = self._instances.stop(deadline)
         self._context.close()
-        return all(ended)
+        return ended
 
     def __str__(self) -> str:
-        return f"worker of {self._context.name} on {self._driver.name}: {self._tasks}"
+        return f"worker of {self._context.name} on {self._driver.name}: {self._instances}"
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -201,11 +148,11 @@ class Worker:
 
     def _reconcile(self) -> None:
         assigned = self._assigned
-        self._objects |= assigned
+        self._instances.receive(assigned)
         active: dict[TaskId, frozenset[TopicPartition]] = {}
         standby: dict[TaskId, frozenset[TopicPartition]] = {}
         for id, task in assigned.items():
-            running = self._running(id)
+            running = self._instances.running(id)
             if running is not None:
                 running.ownership.update(task)
                 self._ask(id, running, partial(running.ownership.check, task))
@@ -215,140 +162,37 @@ class Worker:
                     standby[id] = TopicPartitions.unpack(task.spec.partitions)
             elif self._may_run(id, task, running):
                 active[id] = TopicPartitions.unpack(task.spec.partitions)
-        self._release_transferred(but=active.keys())
-        self._reconcile_units(active)
-        self._reconcile_tasks(active, standby)
+        self._instances.run(active, standby)
 
-    def _reconcile_units(self, active: dict[TaskId, frozenset[TopicPartition]]) -> None:
-        for id, unit in list(self._units.items()):
-            if id not in active:
-                unit.stop()
-            else:
-                unit.update(self._objects[id])
-            if not unit.alive and (unit.phase is TaskPhase.CLOSED or self._restart_due(id, unit)):
-                del self._units[id]
-        for id in active.keys() - self._units.keys():
-            if make := _THREADS.get(TaskType(id.type)):
-                self._units[id] = make(
-                    self._ownership(id),
-                    self._context,
-                    self._herder,
-                    self._wake.set,
-                    self._restarts.count(id),
-                ).start()
-
-    def _reconcile_tasks(
-        self,
-        active: dict[TaskId, frozenset[TopicPartition]],
-        standby: dict[TaskId, frozenset[TopicPartition]],
-    ) -> None:
-        for task in self._tasks.tasks.values():
-            changed = task.superseded(active.get(task.id, task.partitions))
-            if task.phase is TaskPhase.CLOSED or self._restart_due(task.id, task, at_once=changed):
-                self._tasks.restart(task.id)
-        copies = {id: at for id, at in active.items() if id.type == TaskType.SOURCE_TASK}
-        self._context.bandwidth.limit(self._bandwidth(copies.keys()))
-        self._tasks.assign(copies, standby)
-        paused = self._context.spec.state is not FlowState.RUNNING  # Stopped: until its end
-        self._tasks.pause(copies.keys() if paused else frozenset())
-
-    def _bandwidth(self, copying: Set[TaskId]) -> float | None:
-        """This driver's part of it, by its part of the source tasks. Of a task that does not know
-        how many there are, all of them are taken to be here."""
-        if (bandwidth := self._context.spec.bandwidth) is None:
-            return None
-        counts = (self._objects[id].spec.task_count or len(copying) for id in copying)
-        return bandwidth.bytes_per_second * sum(1 / count for count in counts) or None
-
-    def _make_task(
-        self, id: TaskId, partitions: frozenset[TopicPartition], role: Role
-    ) -> SourceTask:
-        # The loop's thread calls it: of this Worker it only takes single entries of dicts.
-        return SourceTask(
-            id,
-            partitions,
-            role,
-            ownership=self._ownership(id),
-            context=self._context,
-            restore_pool=self._restore_pool,
-            release_pool=self._release_pool,
-            check_pool=self._check_pool,
-            changed=self._wake.set,
-            restarts=self._restarts.count(id),
-        )
-
-    def _ownership(self, id: TaskId) -> Ownership:
-        """For a new instance of a unit: a failed one has transferred its ownership."""
-        transferred = self._transferred.pop(id, None)
-        return (
-            transferred
-            if transferred and transferred.epoch
-            else Ownership(self._objects[id], self._driver, self._herder)
-        )
-
-    def _release_transferred(self, but: Set[TaskId]) -> None:
-        """Ownerships without an instance: the unit was reassigned before it was restarted."""
-        for id in [id for id in list(self._transferred) if id not in but]:
-            if transferred := self._transferred.pop(id, None):
-                self._release_pool.submit(release, transferred, self._log)
-
-    def _running(self, id: TaskId) -> _Running | None:
-        return self._units.get(id) or self._tasks.tasks.get(id)
-
-    def _owns(self, running: _Running | None) -> bool:
+    def _owns(self, running: Running | None) -> bool:
         return (
             running is not None
             and running.phase is not TaskPhase.CLOSED
             and (not isinstance(running, SourceTask) or running.role is Role.ACTIVE)
         )
 
-    def _may_run(self, id: TaskId, task: ReplicationTask, running: _Running | None) -> bool:
+    def _may_run(self, id: TaskId, task: ReplicationTask, running: Running | None) -> bool:
         if self._owns(running):
             self._assigned_since.pop(id, None)
             return True
         now = time.monotonic()
         return may_claim(task, self._driver, now - self._assigned_since.setdefault(id, now))
 
-    def _restart(self, id: TaskId) -> bool:
-        if (unit := self._units.get(id)) is not None:
-            unit.stop()
-            return True
-        if self._tasks.tasks.get(id) is not None:
-            self._tasks.restart(id)
-            return True
-        return False
-
-    def _restart_due(self, id: TaskId, running: _Running, *, at_once: bool = False) -> bool:
-        if running.phase is not TaskPhase.FAILED:
-            return False
-        due = self._restarts.is_due(id, running.started_at, time.monotonic())
-        if not (due or at_once):
-            return False
-        restarts = self._restarts.count(id)
-        self._log.info("restarting failed unit", task=id.name, restarts=restarts)
-        # The herder may be away, and need not be asked: the unit stays on this driver.
-        self._transferred[id] = running.ownership.transfer()
-        return True
-
-    def _active(self) -> list[tuple[TaskId, _Running]]:
-        tasks = [(task.id, task) for task in self._tasks.tasks.values() if task.role is Role.ACTIVE]
-        return [*self._units.copy().items(), *tasks]
-
     def _report(self) -> None:
-        for id, unit in self._active():
+        for id, unit in self._instances.active():
             if self._phases.get(id) is not unit.phase:
                 self._phases[id] = unit.phase
                 self._listener(id, unit.phase)
             if unit.phase is not TaskPhase.CLOSED:
                 self._ask(id, unit, partial(unit.ownership.report, unit.status))
 
-    def _ask(self, id: TaskId, unit: _Running, check_or_report: Callable[[], None]) -> None:
+    def _ask(self, id: TaskId, unit: Running, check_or_report: Callable[[], None]) -> None:
         """Where a write shows that ownership is lost, stop the unit; restart it if assigned."""
         try:
             check_or_report()
         except OwnershipLost as lost:
             self._log.info("lost", task=id.name, why=str(lost))
             unit.ownership.forget()
-            self._restart(id)
+            self._instances.restart(id)
         except HeadraceError as error:
             self._log.debug("report not written", task=id.name, why=str(error))

@@ -108,8 +108,8 @@ def test_figures_are_those_of_the_units_that_run_here(worker: Worker, herder: He
     wait_for(worker, {"orders-heartbeat-connector-0": TaskPhase.RUNNING})
     (figures,) = worker.figures()
     assert (figures.copied, figures.beats, figures.restarts) == (None, {}, 0)
-    worker._restarts.is_due(figures.id, started_at=0.0, now=10.0)
-    worker._restarts.forget(figures.id)  # by hand: the metric goes on counting
+    worker._instances.restarts.is_due(figures.id, started_at=0.0, now=10.0)
+    worker._instances.restarts.forget(figures.id)  # by hand: the metric goes on counting
     assert [unit.restarts for unit in worker.figures()] == [1]
     worker.update([])
     wait_for(worker, {})
