@@ -14,142 +14,30 @@ from headrace.api import (
     TaskType,
 )
 from headrace.connect import UnitFigures
+from headrace.driver.copying_metrics import COPYING_METRICS, TASK, copying_samples
 from headrace.telemetry import Described, Sample
 
-_TASK = ("namespace", "flow", "task", "type")
-_LAG = "as last fetched; of source tasks."
-
-LAG_RECORDS = Described(
-    "headrace_task_lag_records",
-    "gauge",
-    f"Records on the source that the target has not acknowledged, {_LAG}",
-    _TASK,
-)
-LAG_S = Described(
-    "headrace_task_lag_seconds",
-    "gauge",
-    f"Age of the oldest record that the target has not acknowledged, {_LAG}",
-    _TASK,
-)
-COPIED_RECORDS = Described(
-    "headrace_task_copied_records_total",
-    "counter",
-    "Records that the target has acknowledged, since the task began on this driver.",
-    _TASK,
-)
-COPIED_BYTES = Described(
-    "headrace_task_copied_bytes_total",
-    "counter",
-    "Bytes of keys and values that the target has acknowledged, since the task began on this "
-    "driver; with mover Batch as they are sent, compressed.",
-    _TASK,
-)
-RESTAMPED = Described(
-    "headrace_task_restamped_records_total",
-    "counter",
-    "Records that had no timestamp, or 0, and were sent with the time of copying, since the task "
-    "began on this driver; counted again when they are sent again.",
-    _TASK,
-)
-FILTERED = Described(
-    "headrace_task_filtered_records_total",
-    "counter",
-    "Records that were read and not copied, as spec.recordFilter has it, since the task began on "
-    "this driver; counted again when they are read again.",
-    _TASK,
-)
-BANDWIDTH_WAIT_S = Described(
-    "headrace_task_bandwidth_wait_seconds_total",
-    "counter",
-    "Seconds for which the driver read nothing for the flow, because its part of `spec.bandwidth` "
-    "was used up, since it began; the same for each source task of the flow on one driver. A rate "
-    "near 1 says that the limit is why lag grows. Only with `spec.bandwidth`.",
-    _TASK,
-)
-SKIPPED = Described(
-    "headrace_task_records_skipped_total",
-    "counter",
-    "Records that the target refused and that were skipped (`spec.onRecordError: Skip`), since the "
-    "task began on this driver.",
-    _TASK,
-)
-DEAD_LETTERED = Described(
-    "headrace_task_records_dead_lettered_total",
-    "counter",
-    "Records that the target refused and that were written to `spec.deadLetterTopic`, since the "
-    "task began on this driver.",
-    _TASK,
-)
-BATCHES = Described(
-    "headrace_task_batches_total",
-    "counter",
-    "Batches that were sent as they are (path copied), or taken apart and sent as new ones (path "
-    "rebuilt), since the task began on this driver; 0 with mover Record.",
-    (*_TASK, "path"),
-)
-BATCH_BYTES = Described(
-    "headrace_task_batch_bytes_total",
-    "counter",
-    "Bytes of those batches, as fetched, by path.",
-    (*_TASK, "path"),
-)
-REBUILT = Described(
-    "headrace_task_rebuilt_batches_total",
-    "counter",
-    "Batches of path rebuilt, by why they were not sent as they are: Holes (of compaction), "
-    "LogAppendTime (times of the source's brokers), StartsInside (a start between two of its "
-    "records), OldFormat (of Kafka before 0.11), Refused (the target refused a record nearby), "
-    "Small (several of few records, which became one).",
-    (*_TASK, "why"),
-)
-REBUILT_BYTES = Described(
-    "headrace_task_rebuilt_batch_bytes_total",
-    "counter",
-    "Bytes of those batches, as fetched, by the same.",
-    (*_TASK, "why"),
-)
-VERIFIED = Described(
-    "headrace_task_verified_batches_total",
-    "counter",
-    "Batches of path copied that `spec.batchVerification` had read back from the target, by what "
-    "was found: Same, Different (the partition stops), NotRead (deleted or compacted meanwhile, a "
-    "missing right, no answer).",
-    (*_TASK, "found"),
-)
-COMMITS = Described(
-    "headrace_task_commits_total",
-    "counter",
-    "How often the task stored its progress, by outcome: Success, or Failure (refused, or without "
-    "an answer in time; it is stored again), since it began on this driver.",
-    (*_TASK, "outcome"),
-)
-COMMIT_S = Described(
-    "headrace_task_commit_timestamp_seconds",
-    "gauge",
-    "When the target last acknowledged progress of a source task (Unix time), once it did.",
-    _TASK,
-)
 TAKEN = Described(
     "headrace_task_partitions_taken_total",
     "counter",
     "How often another flow, or another run of this one, took a partition that this source task "
     "held, since the task came to this driver.",
-    _TASK,
+    TASK,
 )
 PARTITIONS = Described(
-    "headrace_task_partitions", "gauge", "Partitions that a source task holds.", _TASK
+    "headrace_task_partitions", "gauge", "Partitions that a source task holds.", TASK
 )
 RESTARTS = Described(
     "headrace_task_restarts_total",
     "counter",
     "Restarts after errors on this driver, since its process began.",
-    _TASK,
+    TASK,
 )
 PHASE = Described(
     "headrace_task_phase",
     "gauge",
     "1 for the phase that the unit is in, 0 for all others.",
-    (*_TASK, "phase"),
+    (*TASK, "phase"),
 )
 CONDITION = Described(
     "headrace_task_condition",
@@ -158,13 +46,13 @@ CONDITION = Described(
     "TransactionHanging, TombstonesAtRisk, RecordsMayRepeat, ProgressNotStored, "
     "BatchNotPossible) of a source task is True, else 0; of the source connector "
     "DataLossDetected, of topics that were deleted, RequirementsMissing, and TopicDeletion.",
-    (*_TASK, "condition"),
+    (*TASK, "condition"),
 )
 LOST_OFFSETS = Described(
     "headrace_task_lost_offsets",
     "gauge",
     "Offsets in the ranges that the unit's status.losses lists.",
-    (*_TASK, "cause", "action"),
+    (*TASK, "cause", "action"),
 )
 GROUP_UNREAD = Described(
     "headrace_group_uncheckpointed_offsets",
@@ -172,7 +60,7 @@ GROUP_UNREAD = Described(
     "Source offsets that a consumer group had committed behind its checkpoints when it was read "
     "last, over its partitions: so much it reads again after a fail-over without the source. Of "
     "the 50 groups with most, of each checkpoint task. No group skips a record.",
-    (*_TASK, "group"),
+    (*TASK, "group"),
 )
 TRANSLATIONS = Described(
     "headrace_task_group_offsets",
@@ -180,32 +68,17 @@ TRANSLATIONS = Described(
     "Committed offsets of the groups of a checkpoint task, by how they were translated last: Exact "
     "(the very next record), Ahead (not copied yet: the end of the copy), Conservative (some "
     "records are read again), None (no checkpoint: no pair of offsets is as old).",
-    (*_TASK, "translation"),
+    (*TASK, "translation"),
 )
 BEAT_S = Described(
     "headrace_heartbeat_timestamp_seconds",
     "gauge",
     "When a cluster, named by its alias, acknowledged the last heartbeat (Unix time); before the "
     "first, when the task began.",
-    (*_TASK, "cluster"),
+    (*TASK, "cluster"),
 )
 METRICS: Sequence[Described] = (
-    LAG_RECORDS,
-    LAG_S,
-    COPIED_RECORDS,
-    COPIED_BYTES,
-    RESTAMPED,
-    FILTERED,
-    BANDWIDTH_WAIT_S,
-    SKIPPED,
-    DEAD_LETTERED,
-    BATCHES,
-    BATCH_BYTES,
-    REBUILT,
-    REBUILT_BYTES,
-    VERIFIED,
-    COMMITS,
-    COMMIT_S,
+    *COPYING_METRICS,
     TAKEN,
     PARTITIONS,
     RESTARTS,
@@ -270,45 +143,13 @@ def _samples(unit: UnitFigures) -> Iterator[Sample]:
         yield TRANSLATIONS, (translation,), count
     for cluster, at_s in unit.beats.items():
         yield BEAT_S, (cluster,), at_s
-    if unit.copied is not None:
-        yield COPIED_RECORDS, (), unit.copied.records
-        yield COPIED_BYTES, (), unit.copied.bytes
-        yield RESTAMPED, (), unit.copied.restamped
-        yield FILTERED, (), unit.copied.filtered
-        yield SKIPPED, (), unit.copied.skipped
-        yield DEAD_LETTERED, (), unit.copied.dead_lettered
-        yield BATCHES, ("copied",), unit.copied.batches_copied
-        yield BATCHES, ("rebuilt",), unit.copied.batches_rebuilt
-        yield BATCH_BYTES, ("copied",), unit.copied.bytes_copied
-        yield BATCH_BYTES, ("rebuilt",), unit.copied.bytes_rebuilt
-        for why, batches in unit.copied.rebuilt.copy().items():  # the mover's thread adds to it
-            yield REBUILT, (why,), batches
-        for why, size in unit.copied.rebuilt_bytes.copy().items():
-            yield REBUILT_BYTES, (why,), size
-        for found, batches in unit.copied.verified.copy().items():
-            yield VERIFIED, (found,), batches
-    if unit.commits is not None:
-        yield COMMITS, ("Success",), unit.commits.succeeded
-        yield COMMITS, ("Failure",), unit.commits.failed
-        if unit.commits.last_at_s is not None:
-            yield COMMIT_S, (), unit.commits.last_at_s
     if unit.id.type == TaskType.SOURCE_TASK:
-        yield from _of_source_task(unit)
+        yield from copying_samples(unit)
+        yield TAKEN, (), unit.taken
+        yield PARTITIONS, (), sum(len(topic.numbers) for topic in status.partitions)
         yield from _of_losses(status, _CONDITIONS)
     elif unit.id.type == TaskType.SOURCE_CONNECTOR:
         yield from _of_losses(status, _OF_CONNECTORS)
-
-
-def _of_source_task(unit: UnitFigures) -> Iterator[Sample]:
-    status = unit.status
-    yield TAKEN, (), unit.taken
-    if unit.bandwidth_waited_s is not None:
-        yield BANDWIDTH_WAIT_S, (), unit.bandwidth_waited_s
-    yield PARTITIONS, (), sum(len(topic.numbers) for topic in status.partitions)
-    if status.lag_records is not None:  # else nothing was fetched yet
-        yield LAG_RECORDS, (), status.lag_records
-    if status.lag_seconds is not None:
-        yield LAG_S, (), status.lag_seconds
 
 
 def _of_losses(
