@@ -1,0 +1,86 @@
+"""Reads what is there of a MirrorTest's run: Jobs, pods, what it began with, its report."""
+
+from dataclasses import replace
+
+from headrace.api import (
+    MIRROR_TEST_LABEL,
+    ChaosStep,
+    MirrorTest,
+    MirrorTestSpec,
+    ReplicationFlow,
+    label_value,
+)
+from headrace.controller.mirror_tests.defaults import with_spark_defaults
+from headrace.controller.mirror_tests.pods import TestPod, read_pod
+from headrace.controller.mirror_tests.run import TestRun, TestSettings, report_name
+from headrace.controller.mirror_tests.stages import has_begun
+from headrace.errors import InvalidSpec
+from headrace.k8s import CONFIG_MAP, FLOW, JOB, POD, Client, Object, owns, parse
+from headrace.mirror_test import Stage, documents, read_plan, resolve
+
+
+class RunReader:
+    """Requests the API server each time."""
+
+    def __init__(self, client: Client, settings: TestSettings) -> None:
+        self._client, self._settings = client, settings
+
+    async def stages(self, test: MirrorTest) -> tuple[dict[Stage, Object], list[TestPod]]:
+        """Its Jobs that are there, and their pods and executors."""
+        metadata, run = test.metadata, TestRun(test, self._settings.images)
+        labels = f"{MIRROR_TEST_LABEL}={label_value(metadata.name)}"
+        jobs = await self._client.list(JOB, metadata.namespace, labels=labels)
+        named = {job["metadata"]["name"]: job for job in jobs if owns(test, job)}
+        stages = {stage: named[n] for stage in Stage if (n := run.part(stage)) in named}
+        pods = await self._client.list(POD, metadata.namespace, labels=labels) if stages else []
+        return stages, [read_pod(pod) for pod in pods]
+
+    async def run(
+        self, test: MirrorTest, *, has_jobs: bool
+    ) -> tuple[TestRun, ReplicationFlow | None]:
+        """The test as its Jobs have it: a flow that changes meanwhile changes nothing for it.
+        Before there are any, as it is now, and the flow that it may have to wait for."""
+        test = with_spark_defaults(test, self._settings.defaults)
+        run = TestRun(
+            test,
+            self._settings.images,
+            test.spec.chaos,
+            self._settings.role,
+            self._settings.executor_role,
+            network_policy=self._settings.network_policy,
+        )
+        name = test.metadata.namespace, run.part("run")
+        kept = await self._client.get(CONFIG_MAP, *name) if has_jobs else None
+        if kept is not None and owns(test, kept):
+            spec, steps = _begun_with(kept)
+            return replace(run, test=test.model_copy(update={"spec": spec}), steps=steps), None
+        flow = None if has_begun(test) else await self._flow(test)
+        return replace(run, test=resolve(test, flow)) if flow else run, flow
+
+    async def report(self, test: MirrorTest) -> str | None:
+        """``report.json``, as the verifier left it."""
+        found = await self._client.get(CONFIG_MAP, test.metadata.namespace, report_name(test))
+        if found is None or not owns(test, found):
+            return None
+        report: str | None = (found.get("data") or {}).get(documents.REPORT)
+        return report
+
+    async def _flow(self, test: MirrorTest) -> ReplicationFlow | None:
+        if test.spec.flow_name is None:
+            return None
+        found = await self._client.get(FLOW, test.metadata.namespace, test.spec.flow_name)
+        return parse(ReplicationFlow, found) if found else None
+
+
+def _begun_with(kept: Object) -> tuple[MirrorTestSpec, tuple[ChaosStep, ...]]:
+    """The spec and the steps of chaos when the run began: the test may have changed."""
+    name = kept["metadata"]["name"]
+    try:
+        spec = MirrorTest.model_validate_json(kept["data"][documents.TEST]).spec
+        plan = kept["data"].get(documents.FAULTS)
+        return spec, read_plan(plan, documents.FAULTS).steps if plan else ()
+    except (KeyError, ValueError, InvalidSpec) as error:
+        raise InvalidSpec(
+            f"ConfigMap {name}, which holds the test as its Jobs have it, cannot be read: somebody "
+            "changed it, or another version made it; delete the test and make it again"
+        ) from error
