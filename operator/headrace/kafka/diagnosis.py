@@ -5,36 +5,34 @@ a listener with TLS when the client has none: it only sees connections that end.
 """
 
 import re
-import socket
-import ssl
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError
 
 from headrace.api import ClusterAccess
 from headrace.errors import HeadraceError
-from headrace.kafka.certificate import UNREADABLE, end_of
-from headrace.kafka.credentials import read_credentials
 from headrace.kafka.errors import (
     AuthenticationFailed,
-    SecretMissing,
     TlsFailed,
     TokenUnavailable,
     Unreachable,
     words,
 )
+from headrace.kafka.listeners import (
+    Server,
+    bootstrap_servers,
+    first_listening,
+    shown,
+    silent_servers,
+    why_unreachable,
+)
+from headrace.kafka.tls_diagnosis import tls_trouble
 from headrace.kafka.tokens import token_trouble
 
-_TIMEOUT_S = 2.0
 _FROZEN = (
     "accepts connections and does not answer: it is frozen or overloaded, or the network drops "
     "what it sends; check that broker"
 )
-_API_VERSIONS = bytes([0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 255, 255])
-"""A request for them in version 0, without a client id: every broker answers it, before a login."""
-
-Server = tuple[str, int]
 
 
 def diagnose(
@@ -48,9 +46,9 @@ def diagnose(
         return failure
     if why_no_login := _login_trouble(cluster, tried, client_error):
         return why_no_login
-    if (server := _listening(cluster)) is None:
+    if (server := first_listening(cluster)) is None:
         return Unreachable(f"could not {tried}: {_why_none_listens(cluster)}")
-    if why := _tls_trouble(cluster, server, client_error):
+    if why := tls_trouble(cluster, server, client_error):
         return TlsFailed(f"could not {tried}: {why}")
     if isinstance(failure, Unreachable) and (why := _broker_trouble(cluster, server, client_error)):
         return Unreachable(f"could not {tried}: {why}")
@@ -77,7 +75,7 @@ def is_advertised(cluster: ClusterAccess, client_error: KafkaError) -> bool:
     """Whether the error is of a connection to a broker at the address that it gives itself."""
     broker = _broker(client_error)
     refused = client_error.code() in {KafkaError._RESOLVE, KafkaError._TRANSPORT}
-    return refused and broker is not None and broker.server not in _bootstrap(cluster)
+    return refused and broker is not None and broker.server not in bootstrap_servers(cluster)
 
 
 def _broker_trouble(
@@ -85,12 +83,12 @@ def _broker_trouble(
 ) -> str | None:
     """A bootstrap server listens; what is the matter with the broker that was asked then?"""
     if client_error is None or (broker := _broker(client_error)) is None:
-        if silent := _silent(cluster):
+        if silent := silent_servers(cluster):
             return f"{' and '.join(silent)} {_FROZEN}"
         if cluster.spec.authentication is not None:
             return None
         return (
-            f"{_shown(server)} is open, and no broker answers there; where its listener wants a "
+            f"{shown(server)} is open, and no broker answers there; where its listener wants a "
             f"login, set {cluster.field}.authentication"
         )
     if client_error.code() in {KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE}:
@@ -116,54 +114,11 @@ def _broker(client_error: KafkaError) -> _Broker | None:
     return _Broker(found[1], found[2]) if found else None
 
 
-def _bootstrap(cluster: ClusterAccess) -> list[str]:
-    return [server.strip() for server in cluster.bootstrap_servers.split(",")]
-
-
 def _why_none_listens(cluster: ClusterAccess) -> str:
     """A sentence for each bootstrap server."""
-    sentences = dict.fromkeys(map(_why_not, _bootstrap(cluster)))
+    sentences = dict.fromkeys(map(why_unreachable, bootstrap_servers(cluster)))
     advice = f"correct {cluster.field}.bootstrapServers, or start the brokers"
     return "; ".join([*sentences, advice])
-
-
-def _why_not(server: str) -> str:
-    host = _address(server)[0]
-    try:
-        socket.create_connection(_address(server), _TIMEOUT_S).close()
-    except socket.gaierror as error:
-        return f"the name {host} does not resolve ({error.strerror})"
-    except TimeoutError:
-        return (
-            f"{server} does not answer within {_TIMEOUT_S:.0f} s (a firewall, or a wrong address)"
-        )
-    except ConnectionRefusedError:
-        return f"{server} refuses connections (no broker listens there)"
-    except OSError as error:
-        return f"{server} cannot be reached ({error.strerror})"
-    return f"{server} listens again"
-
-
-def _address(server: str) -> Server:
-    host, _, port = server.rpartition(":")
-    return host.strip("[]"), int(port)
-
-
-def _tls_trouble(
-    cluster: ClusterAccess, server: Server, client_error: KafkaError | None
-) -> str | None:
-    if cluster.spec.tls is None:
-        if not _speaks_tls(server):
-            return None
-        return (
-            f"{_shown(server)} speaks TLS; set {cluster.field}.tls, or name the listener that "
-            "takes plain text"
-        )
-    if why := _refused_certificate(cluster, server):
-        return why
-    if client_error is not None and "alert" in client_error.str():
-        return _client_certificate_advice(cluster, server, client_error)
-    return None
 
 
 def _login_advice(cluster: ClusterAccess, client_error: KafkaError) -> str:
@@ -182,131 +137,3 @@ def _login_advice(cluster: ClusterAccess, client_error: KafkaError) -> str:
         f"check {cluster.field}.authentication: type {login.type}, username {login.username}, and "
         f"the key {login.password.key} of Secret {login.password.secret_name}"
     )
-
-
-def _client_certificate_advice(
-    cluster: ClusterAccess, server: Server, client_error: KafkaError
-) -> str:
-    shown = _shown(server)
-    own = cluster.spec.tls and cluster.spec.tls.client_certificate
-    if not own:
-        return f"{shown} wants a client certificate; set {cluster.field}.tls.clientCertificate"
-    if "certificate expired" in client_error.str() or _has_expired(cluster):
-        return (
-            f"{shown} does not accept the client certificate in Secret {own.secret_name}: it has "
-            "expired; renew it"
-        )
-    return (
-        f"{shown} does not accept the client certificate in Secret {own.secret_name}; have it "
-        f"signed by an authority that {cluster.alias} trusts, or name another in "
-        f"{cluster.field}.tls.clientCertificate"
-    )
-
-
-def _has_expired(cluster: ClusterAccess) -> bool:
-    """The client's own certificate. A broker in Java says only that it does not know it."""
-    try:
-        return end_of(read_credentials(cluster).certificate) < datetime.now(UTC)
-    except (SecretMissing, *UNREADABLE):
-        return False
-
-
-def _shown(server: Server) -> str:
-    return f"{server[0]}:{server[1]}"
-
-
-def _listening(cluster: ClusterAccess) -> Server | None:
-    """The first of the bootstrap servers that takes connections."""
-    for address in map(_address, _bootstrap(cluster)):
-        try:
-            socket.create_connection(address, _TIMEOUT_S).close()
-        except OSError:
-            continue
-        return address
-    return None
-
-
-def _silent(cluster: ClusterAccess) -> list[str]:
-    """Those of the bootstrap servers that accept connections and answer nothing."""
-    return [
-        server
-        for server in dict.fromkeys(_bootstrap(cluster))
-        if _is_silent(_address(server), tls=cluster.spec.tls is not None)
-    ]
-
-
-def _is_silent(server: Server, *, tls: bool) -> bool:
-    try:
-        connection = socket.create_connection(server, _TIMEOUT_S)
-    except OSError:
-        return False
-    try:
-        if tls:
-            connection = _unverified().wrap_socket(connection, server_hostname=server[0])
-        connection.sendall(_API_VERSIONS)
-        connection.recv(1)
-    except TimeoutError:
-        return True
-    except (OSError, ValueError):
-        return False
-    finally:
-        connection.close()
-    return False
-
-
-def _unverified() -> ssl.SSLContext:
-    """Encrypts with whoever answers."""
-    anything = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    anything.check_hostname, anything.verify_mode = False, ssl.CERT_NONE
-    return anything
-
-
-def _speaks_tls(server: Server) -> bool:
-    try:
-        _shake_hands(_unverified(), server)
-    except (OSError, ValueError):
-        return False
-    return True
-
-
-def _refused_certificate(cluster: ClusterAccess, server: Server) -> str | None:
-    """What is wrong with the listener's certificate, or with there being none."""
-    try:
-        context = ssl.create_default_context(cadata=read_credentials(cluster).trusted or None)
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # librdkafka is not that strict
-        _shake_hands(context, server)
-    except ssl.SSLCertVerificationError as error:
-        return (
-            f"the certificate of {_shown(server)} is refused: {error.verify_message.rstrip('.')}; "
-            f"{_trust_advice(cluster, error)}"
-        )
-    except (ssl.SSLError, ConnectionError):
-        return (
-            f"{_shown(server)} does not speak TLS; leave {cluster.field}.tls out, or name the "
-            "listener that does"
-        )
-    except (OSError, SecretMissing):
-        return None
-    return None
-
-
-def _trust_advice(cluster: ClusterAccess, error: ssl.SSLCertVerificationError) -> str:
-    # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH.
-    if error.verify_code in (62, 64):
-        return f"use a name in {cluster.field}.bootstrapServers that the certificate has"
-    if error.verify_code == 10:  # X509_V_ERR_CERT_HAS_EXPIRED
-        return "have the brokers' certificate renewed"
-    trusted = cluster.spec.tls.trusted_certificates if cluster.spec.tls else ()
-    named = ", ".join(f"{one.key} of Secret {one.secret_name}" for one in trusted)
-    return (
-        f"{cluster.field}.tls.trustedCertificates ({named or 'none: those of the system'}) must "
-        "hold the authority that signed it"
-    )
-
-
-def _shake_hands(context: ssl.SSLContext, server: Server) -> None:
-    with (
-        socket.create_connection(server, _TIMEOUT_S) as connection,
-        context.wrap_socket(connection, server_hostname=server[0]),
-    ):
-        pass
