@@ -22,7 +22,7 @@ from headrace.connect.source.task_split import HeartbeatsTaken, TaskSplit
 from headrace.connect.topics.acl_sync import AclSync
 from headrace.connect.topics.deleted_topics import DeletedTopics
 from headrace.connect.topics.discovery import Discovery, prepare_target
-from headrace.connect.topics.losses import sentence, shown_losses
+from headrace.connect.topics.loss_report import sentence, shown_losses
 from headrace.connect.topics.source_racks import SourceRacks
 from headrace.connect.topics.topic_configs import TopicConfigSync
 from headrace.connect.topics.topic_deletion import TopicDeletion

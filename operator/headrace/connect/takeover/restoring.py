@@ -23,7 +23,8 @@ from headrace.connect.takeover.open_transactions import end_open_transactions
 from headrace.connect.takeover.starts import Restored, Start, Starts, records
 from headrace.connect.takeover.switching import failed_over
 from headrace.connect.takeover.tombstones import not_copied_since
-from headrace.connect.topics.losses import Found, find_loss, goes_on_as_new, resolve, sentence
+from headrace.connect.topics.loss_report import sentence
+from headrace.connect.topics.losses import Found, find_loss, goes_on_as_new, resolve
 from headrace.logs import get_logger
 from headrace.replication import Confirmed, Progress, ProgressKey
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from headrace.api import HEARTBEATS, LossAction, LossCause, OnDataLoss, TopicPartition
 from headrace.connect.runtime.context import FlowContext
-from headrace.connect.topics.losses import deleted_on_source, is_shown, sentence
+from headrace.connect.topics.loss_report import is_shown, sentence
+from headrace.connect.topics.losses import deleted_on_source
 from headrace.errors import Fatal
 from headrace.kafka import Admin
 from headrace.logs import get_logger
