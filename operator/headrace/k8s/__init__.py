@@ -1,13 +1,13 @@
 """The only importer of ``kubernetes``.
 
-``connect`` finds it, ``client`` has the verbs (on plain objects, each with a time-out), ``errors``
-says in words what it refuses, ``kinds`` knows where it serves what. ``reflector`` keeps a local
-copy of objects; ``lease`` keeps a Lease, ``lease_watch`` watches those of others by the rules of
-``lease_observer``, ``election`` chooses a leader by one. ``models`` turns objects into our types,
-``retry`` asks again. ``metrics`` counts requests.
+``connect`` finds it, ``client`` has the verbs (on plain objects), ``requests`` sends each with a
+time-out, ``errors`` says in words what it refuses, ``kinds`` knows where it serves what.
+``reflector`` keeps a local copy of objects; ``lease`` keeps a Lease, ``lease_watch`` watches those
+of others by the rules of ``lease_observer``, ``election`` chooses a leader by one. ``models`` turns
+objects into our types, ``retry`` asks again. ``metrics`` counts requests.
 """
 
-from headrace.k8s.client import ADMISSION_TIMEOUT_S, Client
+from headrace.k8s.client import Client
 from headrace.k8s.connect import connect, connect_as_kubectl, connect_by_file
 from headrace.k8s.election import LeaderElection, LeadershipLost
 from headrace.k8s.errors import (
@@ -47,6 +47,7 @@ from headrace.k8s.lease_watch import LeaseWatch
 from headrace.k8s.metrics import RequestMetrics
 from headrace.k8s.models import is_owned, owner_reference, owns, parse
 from headrace.k8s.reflector import Change, ChangeType, Reflector, is_older
+from headrace.k8s.requests import ADMISSION_TIMEOUT_S
 from headrace.k8s.retry import retried
 
 __all__ = [

@@ -1,55 +1,32 @@
 """The API server, as far as headrace speaks to it: verbs on plain objects, each with a time-out."""
 
 import json
-import time
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import AsyncGenerator
 
 import aiohttp
 from kubernetes.aio.client import ApiClient
 
-from headrace.errors import HeadraceError
-from headrace.k8s.errors import NotFound, Unavailable, read_status, sentence, translate
-from headrace.k8s.kinds import EVENT, LEASE, Kind, Object, Objects, kind_of
+from headrace.k8s.errors import NotFound, sentence, translate
+from headrace.k8s.kinds import Kind, Object, Objects, kind_of
+from headrace.k8s.requests import ALL, TIMEOUT_S, Requests, no_answer
 
-TIMEOUT_S = 5.0
-"""Of a request: an API server that is well answers in milliseconds. Below a Lease's 6 s."""
-ADMISSION_TIMEOUT_S = 35.0
-"""Of a write that admission webhooks see: each of them may take 10 s by default, and 30 s at most.
-Who gives up before the API server does gets nothing written, though the webhook may be ignored."""
 _PAGE = 500
 """Objects a list request asks for at once, as client-go does."""
 _SILENCE_S = 75.0
 """A watch receives a bookmark at least every minute: a longer silence is a dead connection."""
 
-RequestListener = Callable[[str, Kind, str, float], None]
-"""Called for a request: its verb, the kind, its outcome (``Success``, the name of an error class of
-``k8s.errors``, or ``Cancelled``), and how many seconds it took."""
-
-_ALL = "application/json"
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 _MERGE_PATCH = "application/merge-patch+json"
 _APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
 
 
-class Client:
-    """For one event loop. Errors are those of ``k8s.errors``; ``who`` begins their sentences."""
+class Client(Requests):
+    """For one event loop."""
 
     def __init__(self, api: ApiClient, who: str, namespace: str = "default") -> None:
-        self._api = api
-        self.who = who
+        super().__init__(api, who)
         self.namespace = namespace
         """Where people mean when they name none: the namespace of their context."""
-        self.write_timeout_s = TIMEOUT_S
-        """Of writes, other than those of Leases and Events: these wait as long as reads."""
-        self.on_request: RequestListener = lambda verb, kind, outcome, took_s: None
-        """Called for every request; for a watch, when it is open."""
-        api.user_agent = who.removeprefix("the ").replace(" ", "-")
-
-    async def close(self) -> None:
-        """Close all connections."""
-        await self._api.close()  # type: ignore[no-untyped-call]
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
         """An object as it is now, or ``None``."""
@@ -83,7 +60,7 @@ class Client:
         metadata_only: bool = False,
     ) -> tuple[Objects, str]:
         """As ``list``, with the resourceVersion from which a watch goes on."""
-        accept = _METADATA_ONLY if metadata_only else _ALL
+        accept = _METADATA_ONLY if metadata_only else ALL
         items: Objects = []
         query = {"labelSelector": labels, "fieldSelector": fields, "limit": str(_PAGE)}
         while True:
@@ -209,92 +186,9 @@ class Client:
                             raise translate(int(status.get("code") or 500), status, tried)
                         yield event["type"], event["object"]
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _no_answer(tried, error) from error
-
-    async def _send(
-        self,
-        verb: str,
-        method: str,
-        kind: Kind,
-        namespace: str | None,
-        name: str = "",
-        *,
-        subresource: str = "",
-        query: dict[str, str] | None = None,
-        body: Object | None = None,
-        content_type: str = _ALL,
-        accept: str = _ALL,
-    ) -> Object:
-        tried = sentence(self.who, verb, kind, namespace, name)
-        path = kind.path(namespace, name, subresource)
-        quick = method == "GET" or kind in (LEASE, EVENT)
-        limit_s = TIMEOUT_S if quick else self.write_timeout_s
-        timeout = aiohttp.ClientTimeout(total=limit_s, sock_connect=TIMEOUT_S)
-        with self._trying(verb, kind, tried):
-            async with await self._request(
-                method,
-                path,
-                query or {},
-                tried=tried,
-                timeout=timeout,
-                body=body,
-                content_type=content_type,
-                accept=accept,
-            ) as response:
-                answer: Object = json.loads(await response.read())
-                return answer
-
-    @contextmanager
-    def _trying(self, verb: str, kind: Kind, tried: str) -> Iterator[None]:
-        """Whatever breaks a request is raised as an error of ours and reported as its outcome."""
-        began, outcome = time.monotonic(), "Cancelled"
-        try:
-            yield
-            outcome = "Success"
-        except HeadraceError as error:
-            outcome = type(error).__name__
-            raise
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            outcome = Unavailable.__name__
-            raise _no_answer(tried, error) from error
-        finally:
-            self.on_request(verb, kind, outcome, time.monotonic() - began)
-
-    async def _request(
-        self,
-        method: str,
-        path: str,
-        query: dict[str, str],
-        *,
-        tried: str,
-        timeout: aiohttp.ClientTimeout,
-        body: Object | None = None,
-        content_type: str = _ALL,
-        accept: str = _ALL,
-    ) -> aiohttp.ClientResponse:
-        """An answer with its body unread; every other answer than 2xx is raised."""
-        request = await self._api.param_serialize(
-            method,
-            path,
-            query_params=[(key, value) for key, value in query.items() if value],
-            header_params={"Accept": accept, "Content-Type": content_type},
-            body=body,
-            auth_settings=["BearerToken"],
-        )
-        answer: Any = await self._api.call_api(*request, _request_timeout=timeout)
-        response: aiohttp.ClientResponse = answer.response
-        if response.status >= 300:
-            async with response:
-                raise translate(response.status, read_status(await response.text()), tried)
-        return response
+            raise no_answer(tried, error) from error
 
 
 def _identity(object: Object) -> tuple[Kind, str | None, str]:
     metadata = object["metadata"]
     return kind_of(object), metadata.get("namespace"), metadata["name"]
-
-
-def _no_answer(tried: str, error: Exception) -> Unavailable:
-    if isinstance(error, TimeoutError):
-        return Unavailable(f"{tried}: the API server did not answer in time")
-    return Unavailable(f"{tried}: the API server is not to be reached: {error}")

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from kubernetes.aio.client import ApiClient, Configuration
 
-from headrace.k8s import DEPLOYMENT, LEASE, Client, Object, Unavailable, client
+from headrace.k8s import DEPLOYMENT, LEASE, Client, Object, Unavailable, requests
 
 
 def of(kind: str, api_version: str) -> Object:
@@ -40,7 +40,7 @@ async def holding(until: asyncio.Event) -> AsyncIterator[Client]:
 
 
 def test_a_write_waits_for_webhooks_but_a_lease_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "TIMEOUT_S", 1.0)
+    monkeypatch.setattr(requests, "TIMEOUT_S", 1.0)
 
     async def test() -> None:
         answer = asyncio.Event()
