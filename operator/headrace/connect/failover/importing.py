@@ -58,7 +58,7 @@ def plan_import(context: FlowContext, mirror: MirrorMaker, *, again: bool) -> Im
             f"MirrorMaker 2 has copied none of the topics of flow {context.name}, but {copied}: "
             "spec.topics must be what it has"
         )
-    _check_policy(context, topics)
+    _check_policy(context, {topic: counts[topic] for topic in topics})
     partitions = {TopicPartition(topic, n) for topic in topics for n in range(counts[topic])}
     before = _stored(context, partitions)
     known = {at for at, one in before.items() if one is not None}
@@ -140,8 +140,9 @@ def _offset(progress: Progress | None) -> int:
     return progress.source_offset if progress else 0
 
 
-def _check_policy(context: FlowContext, topics: set[str]) -> None:
-    copies = {topic: context.policy.target_topic(topic) for topic in topics}
+def _check_policy(context: FlowContext, counts: Mapping[str, int]) -> None:
+    """``counts``: partitions on the source of each topic that MirrorMaker 2 has copied."""
+    copies = {topic: context.policy.target_topic(topic) for topic in counts}
     there = context.target.describe(copies.values())
     if absent := sorted(topic for topic, copy in copies.items() if copy not in there):
         topic = absent[0]
@@ -150,12 +151,11 @@ def _check_policy(context: FlowContext, topics: set[str]) -> None:
             f"{copies[topic]}: spec.policy must name copies as MirrorMaker 2 does; if the copy was "
             "deleted, exclude the topic"
         )
-    counts = context.source.topics()
-    for topic in sorted(topics):
+    for topic, count in sorted(counts.items()):
         here = there[copies[topic]].partitions
-        if here < counts[topic]:
+        if here < count:
             raise InvalidSpec(
-                f"{topic} has {counts[topic]} partitions, and {copies[topic]} on "
+                f"{topic} has {count} partitions, and {copies[topic]} on "
                 f"{context.target.name} has {here}: add them there first"
             )
 
