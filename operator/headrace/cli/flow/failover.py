@@ -4,16 +4,14 @@ import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
 
 from headrace.api import FlowState, TopicPartition
 from headrace.cli.flow.failover_view import Outcome, document, growth, sentence, show_outcome
-from headrace.cli.flow.flow_access import flow_options, open_flow
-from headrace.cli.flow.flows import Flows, of_flows
-from headrace.cli.screen.output import output_option, show
+from headrace.cli.flow.flow_access import Document, of_flow
+from headrace.cli.flow.flows import Flows
 from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
 from headrace.connect.failover.fail_over import Survey, settle_groups, survey, survey_target
 from headrace.connect.failover.write_denials import allow_writes, deny_writes
@@ -47,17 +45,8 @@ _DENIED_WITHIN_S = 10.0
     show_default=True,
     help="So long it waits until all is copied.",
 )
-@flow_options("it does not run")
-@output_option
-@of_flows
-def command(
-    flows: Flows,
-    flow: str | None,
-    file: Path | None,
-    secrets: Path | None,
-    output: str | None,
-    **options: Any,
-) -> None:
+@of_flow("it does not run", show_outcome)
+def command(context: FlowContext, flows: Flows | None, **options: Any) -> Document:
     """Fail over: applications of FLOW go on at its target.
 
     Stop producers and consumers of the source first. It is refused while the source still gets
@@ -72,11 +61,9 @@ def command(
 
     It asks the brokers, from here: they must be reachable.
     """
-    with open_flow(flows, flow, file, secrets) as context:
-        run = _Run(context, None if file else flows, _Options(**options))
-        outcome = run.undo() if run.options.aborts else run.fail_over()
-        found = document(context, outcome)
-    show(found, output, show_outcome)
+    run = _Run(context, flows, _Options(**options))
+    outcome = run.undo() if run.options.aborts else run.fail_over()
+    return document(context, outcome)
 
 
 @dataclass(frozen=True)

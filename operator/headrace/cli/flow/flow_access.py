@@ -1,8 +1,9 @@
-"""The clusters of a flow, for a command that only reads them."""
+"""The clusters of a flow, for a command that asks their brokers from here."""
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,13 +11,16 @@ import click
 
 from headrace import logs
 from headrace.api import ReplicationFlow, load
-from headrace.cli.flow.flows import Flows, the_only_one
+from headrace.cli.flow.flows import Flows, of_flows, the_only_one
+from headrace.cli.screen.output import output_option, show
 from headrace.cli.screen.secrets_folder import secrets_folder
 from headrace.connect import DriverIdentity
 from headrace.connect.runtime.context import FlowContext
 from headrace.errors import InvalidSpec
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Document = dict[str, Any]
+"""All that a command has found, for programs."""
 
 
 def flow_options(file_help: str) -> Callable[[Command], Command]:
@@ -36,6 +40,34 @@ def flow_options(file_help: str) -> Callable[[Command], Command]:
             help=f"A manifest that has the flow: {file_help}.",
         )(command)
         return click.argument("flow", required=False)(command)
+
+    return decorated
+
+
+def of_flow(
+    file_help: str, table: Callable[[Document], None]
+) -> Callable[[Callable[..., Document]], Callable[..., None]]:
+    """A command gets the context of the flow that its options name, and its ``Flows``, None where
+    nobody runs it. What it returns is shown, for people as ``table``."""
+
+    def decorated(command: Callable[..., Document]) -> Callable[..., None]:
+        @flow_options(file_help)
+        @output_option
+        @of_flows
+        @wraps(command)
+        def with_context(
+            flows: Flows,
+            flow: str | None,
+            file: Path | None,
+            secrets: Path | None,
+            output: str | None,
+            **options: Any,
+        ) -> None:
+            with open_flow(flows, flow, file, secrets) as context:
+                found = command(context, None if file else flows, **options)
+            show(found, output, table)
+
+        return with_context
 
     return decorated
 

@@ -1,13 +1,11 @@
 """``headrace groups``: where the consumer groups of a flow would go on at the target."""
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from headrace.cli.flow.flow_access import flow_options, open_flow
-from headrace.cli.flow.flows import Flows, of_flows
-from headrace.cli.screen.output import output_option, show
+from headrace.cli.flow.flow_access import Document, of_flow
+from headrace.cli.flow.flows import Flows
 from headrace.cli.screen.tables import show_groups
 from headrace.connect.checkpoint.group_report import GroupPosition, GroupReport, report_groups
 from headrace.connect.runtime.context import FlowContext
@@ -15,12 +13,8 @@ from headrace.errors import InvalidSpec
 
 
 @click.command()
-@flow_options("it need not run")
-@output_option
-@of_flows
-def command(
-    flows: Flows, flow: str | None, file: Path | None, secrets: Path | None, output: str | None
-) -> None:
+@of_flow("it need not run", show_groups)
+def command(context: FlowContext, _: Flows | None) -> Document:
     """Show where each consumer group of FLOW would go on at the target now.
 
     A line for each group and partition: what the group has committed on the source, the last
@@ -28,17 +22,14 @@ def command(
     there is no checkpoint, or an earlier one than there could be. It asks the brokers, from here,
     and changes nothing. Without an answer of the source it shows the checkpoints.
     """
-    with open_flow(flows, flow, file, secrets) as context:
-        if not context.spec.checkpoints.enabled:
-            raise InvalidSpec(
-                f"flow {context.name} writes no checkpoints: spec.checkpoints.enabled is false"
-            )
-        report = report_groups(context)
-        document = _document(context, report)
-    show(document, output, show_groups)
+    if not context.spec.checkpoints.enabled:
+        raise InvalidSpec(
+            f"flow {context.name} writes no checkpoints: spec.checkpoints.enabled is false"
+        )
+    return _document(context, report_groups(context))
 
 
-def _document(context: FlowContext, report: GroupReport) -> dict[str, Any]:
+def _document(context: FlowContext, report: GroupReport) -> Document:
     return {
         "flow": context.name,
         "groups": [_entry(context, one) for one in report.positions],
