@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from headrace.api import TopicPartition
 from headrace.connect.checkpoint.checkpoint_positions import GroupPartition
 from headrace.connect.runtime.context import FlowContext
-from headrace.connect.runtime.internal_topics import ensure_checkpoints_topic
-from headrace.connect.topics.topic_tail import TopicTail
-from headrace.connect.topics.topic_writer import Keyed, TopicWriter
+from headrace.connect.runtime.internal_topics import AS_MIRROR_MAKER
+from headrace.connect.topics.compacted_log import CompactedLog
+from headrace.connect.topics.topic_writer import Keyed
 from headrace.logs import get_logger
 from headrace.replication import (
     APPLIED,
@@ -26,20 +26,13 @@ class CheckpointLog:
     def __init__(self, context: FlowContext) -> None:
         self.topic = context.checkpoints_topic
         self._context = context
-        self._writer = TopicWriter(self.topic, context)
-        self._tail: TopicTail | None = None
+        self._log = CompactedLog(self.topic, context, "checkpoints", because=AS_MIRROR_MAKER)
         self._written: dict[bytes, StoredCheckpoint] = {}
         """By key; also what other tasks have written."""
 
     def prepare(self) -> None:
         """Make the topic where it is absent, and read what was written since the last call."""
-        context = self._context
-        if self._tail is None:
-            ensure_checkpoints_topic(context.target, self.topic)
-            self._tail = TopicTail(
-                self.topic, context.target_access, context.target, context.clients, context.clock
-            )
-        for message in self._tail.read():
+        for message in self._log.read():
             key, value = message.key() or b"", message.value()
             if value is None:
                 self._written.pop(key, None)
@@ -71,23 +64,12 @@ class CheckpointLog:
         wanted = {
             key: one for one in checkpoints if self._written.get(key := one.checkpoint.key()) != one
         }
-        if not wanted:
-            return
-        self._writer.write(
-            (
-                Keyed(
-                    key,
-                    checkpoint.value(),
-                    {APPLIED: encode_applied(applied)} if applied else None,
-                )
-                for key, (checkpoint, applied) in wanted.items()
-            ),
-            "checkpoints",
+        self._log.write(
+            Keyed(key, one.value(), {APPLIED: encode_applied(applied)} if applied else None)
+            for key, (one, applied) in wanted.items()
         )
         self._written |= wanted
 
     def close(self) -> None:
         """Free the reader."""
-        if self._tail is not None:
-            self._tail.close()
-        self._tail = None
+        self._log.close()

@@ -10,16 +10,10 @@ _SYNCS = {
     "min.compaction.lag.ms": str(MIN_COMPACTION_LAG_MS),
     "segment.bytes": str(64 << 20),  # a larger one would not be compacted for a week
 }
-
-
-_AS_MIRROR_MAKER = "as MirrorMaker 2 makes it"
+AS_MIRROR_MAKER = "as MirrorMaker 2 makes it"
+"""Why such a topic has one partition."""
 
 
 def ensure_offset_syncs_topic(admin: Admin, topic: str) -> None:
     """Make it where it is absent; raises as ``ensure_topic``."""
-    ensure_topic(admin, topic, 1, _SYNCS, because=_AS_MIRROR_MAKER)
-
-
-def ensure_checkpoints_topic(admin: Admin, topic: str) -> None:
-    """Make it where it is absent; raises as ``ensure_topic``."""
-    ensure_topic(admin, topic, 1, {"cleanup.policy": "compact"}, because=_AS_MIRROR_MAKER)
+    ensure_topic(admin, topic, 1, _SYNCS, because=AS_MIRROR_MAKER)

@@ -1,4 +1,4 @@
-"""What a connector remembers by key, in a compacted topic of one partition on the target."""
+"""What units remember by key, in a compacted topic of one partition on the target."""
 
 from collections.abc import Iterable, Iterator
 
@@ -12,11 +12,17 @@ class CompactedLog:
     """One thread calls it."""
 
     def __init__(
-        self, topic: str, context: FlowContext, what: str, *, consequence: str = ""
+        self,
+        topic: str,
+        context: FlowContext,
+        what: str,
+        *,
+        because: str = "or not all of it would be read",
+        consequence: str = "",
     ) -> None:
-        """``what`` is for messages; ``consequence``: what follows when the topic is deleted."""
-        self._topic, self._context = topic, context
-        self._what, self._consequence = what, consequence
+        """``what`` is for messages; ``because`` and ``consequence``: see ``ensure_topic``."""
+        self._topic, self._context, self._what = topic, context, what
+        self._because, self._consequence = because, consequence
         self._writer = TopicWriter(topic, context)
         self._tail: TopicTail | None = None
 
@@ -32,7 +38,7 @@ class CompactedLog:
                 self._topic,
                 1,
                 {"cleanup.policy": "compact"},
-                because="or not all of it would be read",
+                because=self._because,
                 consequence=self._consequence,
             )
             self._tail = TopicTail(
