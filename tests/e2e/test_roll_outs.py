@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
@@ -14,7 +13,8 @@ from e2e.flow import FlowInPods
 from e2e.load import load_pod
 from e2e.restrictions import policies, quota
 from e2e.stage import BROKERS, KAFKA_PORT, install_release, kafka_cluster
-from support.manifests import flow, webhook_that_fails
+from support.manifests import flow
+from support.webhooks import failing_webhook
 
 from headrace import __version__
 from headrace.api.labels import FLOW_LABEL
@@ -151,7 +151,7 @@ def units_move_though_a_webhook_fails(
 ) -> None:
     """As when the node is lost that runs a driver and an admission webhook."""
     annotated = {"metadata": {"annotations": {"look": "new"}}}
-    with failing_webhook(cluster, mirror, wait_until):
+    with failing_webhook(cluster, mirror.namespace, wait_until):
         mirror.patch({"spec": {"drivers": {"podTemplate": annotated}}})
         wait_until(lambda: ready(mirror)["reason"] == "NotApplied", within_s=120)
         assert "failed calling webhook" in ready(mirror)["message"]
@@ -160,26 +160,6 @@ def units_move_though_a_webhook_fails(
         wait_until(lambda: mirror.settled(1) and mirror.driver() != victim, within_s=120)
         mirror.patch({"spec": {"drivers": {"podTemplate": None}}})
     wait_until(lambda: ready(mirror)["status"] == "True", within_s=120)
-
-
-@contextmanager
-def failing_webhook(cluster: Cluster, mirror: FlowInPods, wait_until: Wait) -> Iterator[None]:
-    webhook = webhook_that_fails("guard", mirror.namespace)
-
-    def refuses() -> bool:  # the API server takes a moment to know it
-        asked = ("annotate", "deployments", "--all", "--overwrite", "look=in-vain")
-        try:
-            mirror.kubectl(*asked, "--dry-run=server")
-        except KubectlError as error:
-            return "failed calling webhook" in str(error)
-        return False
-
-    cluster.apply(webhook)
-    try:
-        wait_until(refuses, within_s=60)
-        yield
-    finally:
-        cluster.kubectl("delete", "validatingwebhookconfiguration", webhook["metadata"]["name"])
 
 
 def ready(mirror: FlowInPods) -> Any:

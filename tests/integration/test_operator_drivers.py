@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 from cluster.api_server import ApiServer, OwnApiServer
-from cluster.kubectl import KubectlError
 from cluster.kubelet import Kubelet
 from support.flows import manifest, spec
-from support.manifests import webhook_that_fails
 from support.operators import Operator, Resources, give_rights, running_operator
 from support.records import Load, compare, count, make_topic, read, unique
+from support.webhooks import failing_webhook
 
 from headrace.kafka import Admin
 from headrace.sandbox import Cluster
@@ -213,7 +212,7 @@ def test_a_frozen_driver_loses_its_tasks_though_no_child_can_be_applied_and_gets
     with under_load() as scene:
         holders = scene.holders()
         victim = holders[min(holders)]
-        with failing_webhook(scene.resources, wait_until):
+        with failing_webhook(scene.resources.api_server, scene.resources.namespace, wait_until):
             rolled = {"podTemplate": {"metadata": {"annotations": {"look": "new"}}}}
             scene.patch(drivers=rolled)
             message = wait_until(
@@ -227,27 +226,6 @@ def test_a_frozen_driver_loses_its_tasks_though_no_child_can_be_applied_and_gets
             scene.patch(drivers={"podTemplate": None})
         scene.kubelet.pod(victim).thaw()
         scene.settle(2)
-
-
-@contextmanager
-def failing_webhook(resources: Resources, wait_until: Wait) -> Iterator[None]:
-    """Nobody answers it, so that no Deployment of the namespace can be written."""
-    name = unique("guard")
-    resources.apply(webhook_that_fails(name, resources.namespace))
-
-    def refused() -> bool:  # the API server takes a moment to know it
-        asked = ("annotate", "deployments", "--all", "--overwrite", "look=in-vain")
-        try:
-            resources.kubectl(*asked, "--dry-run=server")
-        except KubectlError as error:
-            return "failed calling webhook" in str(error)
-        return False
-
-    try:
-        wait_until(refused, within_s=LONG_S)
-        yield
-    finally:
-        resources.kubectl("delete", "validatingwebhookconfiguration", name)
 
 
 def test_drivers_that_join_get_tasks_and_those_that_leave_hand_theirs_over(

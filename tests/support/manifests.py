@@ -43,30 +43,6 @@ def task(flow: str = "orders", index: int = 0, **spec: Any) -> Document:
     return document("ReplicationTask", f"{flow}-source-task-{index}", identity | spec)
 
 
-def webhook_that_fails(name: str, namespace: str) -> Document:
-    """Nobody answers it, so that no Deployment of the namespace can be written."""
-    deployments = {
-        "apiGroups": ["apps"],
-        "apiVersions": ["v1"],
-        "operations": ["CREATE", "UPDATE"],
-        "resources": ["deployments"],
-    }
-    webhook = {
-        "name": "guard.example.dev",
-        "clientConfig": {"url": "https://127.0.0.1:1/"},
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
-        "rules": [deployments],
-        "sideEffects": "None",
-        "admissionReviewVersions": ["v1"],
-    }
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": name},
-        "webhooks": [webhook],
-    }
-
-
 def document(kind: str, name: str, spec: Document) -> Document:
     """An object as one would write it."""
     head = {"apiVersion": "headrace.dev/v1alpha1", "kind": kind, "metadata": {"name": name}}
