@@ -13,7 +13,8 @@ from headrace.k8s.requests import ALL, TIMEOUT_S, Requests, no_answer
 _PAGE = 500
 """Objects a list request asks for at once, as client-go does."""
 _SILENCE_S = 75.0
-"""A watch receives a bookmark at least every minute: a longer silence is a dead connection."""
+"""A watch receives a bookmark every minute. A longer silence is a dead connection, or a kind of
+which an API server has seen no event since it was started: it sends no bookmarks of it."""
 
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 _MERGE_PATCH = "application/merge-patch+json"
@@ -154,7 +155,7 @@ class Client(Requests):
     ) -> AsyncGenerator[tuple[str, Object]]:
         """What happens from a version on: ``CONNECTED`` first, when the watch is open, then
         (``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``, object), until the API server ends it
-        (``timeout_s``).
+        (``timeout_s``), or it was silent for so long that the connection may be dead.
 
         Raises ``Expired`` when the version is too old, ``Unavailable`` when the connection breaks.
         """
@@ -177,14 +178,17 @@ class Client(Requests):
                 yield "CONNECTED", {}
                 # Lines of any length: the client's own watch stops at those beyond its buffer.
                 pending = b""
-                async for chunk in response.content.iter_any():
-                    *lines, pending = (pending + chunk).split(b"\n")
-                    for line in lines:
-                        event = json.loads(line)
-                        if event["type"] == "ERROR":
-                            status = event["object"]
-                            raise translate(int(status.get("code") or 500), status, tried)
-                        yield event["type"], event["object"]
+                try:
+                    async for chunk in response.content.iter_any():
+                        *lines, pending = (pending + chunk).split(b"\n")
+                        for line in lines:
+                            event = json.loads(line)
+                            if event["type"] == "ERROR":
+                                status = event["object"]
+                                raise translate(int(status.get("code") or 500), status, tried)
+                            yield event["type"], event["object"]
+                except aiohttp.SocketTimeoutError:
+                    return
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise no_answer(tried, error) from error
 

@@ -1,14 +1,14 @@
 """What the client waits for."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
 from kubernetes.aio.client import ApiClient, Configuration
 
-from headrace.k8s import DEPLOYMENT, LEASE, Client, Object, Unavailable, requests
+from headrace.k8s import DEPLOYMENT, LEASE, Client, Object, Unavailable, client, requests
 
 
 def of(kind: str, api_version: str) -> Object:
@@ -18,14 +18,23 @@ def of(kind: str, api_version: str) -> Object:
 
 @asynccontextmanager
 async def holding(until: asyncio.Event) -> AsyncIterator[Client]:
-    """An API server whose webhooks hold every write up."""
+    """Of an API server whose webhooks hold every write up."""
 
     async def write(request: web.Request) -> web.Response:
         await until.wait()
         return web.json_response(await request.json())
 
+    async with serving(write) as found:
+        yield found
+
+
+@asynccontextmanager
+async def serving(
+    answer: Callable[[web.Request], Awaitable[web.StreamResponse]],
+) -> AsyncIterator[Client]:
+    """Of an API server that answers so."""
     app = web.Application()
-    app.router.add_route("*", "/{path:.*}", write)
+    app.router.add_route("*", "/{path:.*}", answer)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -55,3 +64,21 @@ def test_a_write_waits_for_webhooks_but_a_lease_does_not(monkeypatch: pytest.Mon
             assert (await applied)["kind"] == "Deployment"
 
     asyncio.run(test())
+
+
+def test_a_watch_of_a_kind_without_events_ends_and_is_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client, "_SILENCE_S", 0.2)
+
+    async def silent(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await asyncio.sleep(60)
+        return response
+
+    async def test() -> list[tuple[str, Object]]:
+        async with serving(silent) as api:
+            return [event async for event in api.watch(DEPLOYMENT, "shop", "1")]
+
+    assert asyncio.run(test()) == [("CONNECTED", {})]
