@@ -6,7 +6,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from cluster.kubectl import KubectlError
 from cluster.real import Cluster
+from e2e.stage import OPERATORS
 
 from headrace.api.labels import COMPONENT_LABEL, DRIVER_COMPONENT, FLOW_LABEL, MOVE_ANNOTATION
 from headrace.api.ranges import parse_ranges
@@ -48,6 +50,26 @@ class FlowInPods:
     def epochs(self) -> dict[str, int]:
         """How often each unit was claimed."""
         return {name: unit.epoch for name, unit in self.units().items()}
+
+    def describe(self) -> str:
+        """How it stands, and what was said of it last."""
+        mine, operators = ("-n", self.namespace), ("-n", OPERATORS)
+        annotations = "custom-columns=NAME:.metadata.name,ANNOTATIONS:.metadata.annotations"
+        log = ("-l", "app.kubernetes.io/component=operator", "--prefix", "--since=5m", "--tail=80")
+        answers = []
+        for question in (
+            (*mine, "get", "rflow,rtask,mtest,pods", "-o", "wide"),
+            (*mine, "get", "rtask", "-o", annotations),
+            (*mine, "get", "events", "--sort-by=.metadata.creationTimestamp"),
+            (*operators, "get", "pods,leases", "-o", "wide"),
+            (*operators, "logs", *log),
+            (*operators, "logs", *log, "--previous"),
+        ):
+            try:
+                answers.append(self.cluster.kubectl(*question))
+            except KubectlError as error:
+                answers.append(str(error))
+        return "\n".join(answers)
 
     def pods(self) -> dict[str, Any]:
         """Driver pods that were not told to go and did not end, by name."""

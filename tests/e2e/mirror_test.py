@@ -3,12 +3,13 @@
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from cluster.real import Cluster
 
-from headrace.api.labels import MIRROR_TEST_LABEL
+from headrace.api.labels import END_LOAD_ANNOTATION, MIRROR_TEST_LABEL
 
 
 class MirrorTestInPods:
@@ -30,6 +31,11 @@ class MirrorTestInPods:
         """None until it has ended."""
         found: str | None = self.status().get("verdict")
         return found
+
+    def end_load(self) -> None:
+        """As ``kubectl headrace end-load`` does."""
+        ended = f"{END_LOAD_ANNOTATION}={datetime.now(UTC).isoformat()}"
+        self.cluster.kubectl("-n", self.namespace, "annotate", f"mtest/{self.name}", ended)
 
     def pods(self, labels: str) -> dict[str, Any]:
         """Those of its pods that have these labels too, by name."""
