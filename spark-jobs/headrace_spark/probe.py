@@ -19,7 +19,7 @@ from headrace_spark import topics
 from headrace_spark.latency import merged, seconds
 from headrace_spark.live_metrics import ArrivalFigures, served
 from headrace_spark.watch import POLL_S, run_watch
-from headrace_spark.watch_shares import share, times_both
+from headrace_spark.watch_shares import consumers, share, times_both
 
 OnReady = Callable[[tuple[str, ...]], None]
 
@@ -47,11 +47,10 @@ def probe(
     counts = Admin(run.source).topics()
     starts = _ends(run.target, there)
     origins = dict(_ends(run.source, {name: counts[name] for name in sources.values()}))
-    if not times_both(run):
+    if not times_both(run, len(starts)):
         origins.clear()
     sentinels = {(target, p) for target, name in sources.items() for p in range(counts[name])}
-    # As many as there are producers: what they can send, these can read.
-    count = min(run.test.spec.load.producers, len(starts))
+    count = consumers(run, len(starts))
     tail = journal.Tail(run.source, run.name)
     done = Event()
     figures = ArrivalFigures()

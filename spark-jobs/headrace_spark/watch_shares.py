@@ -29,10 +29,16 @@ def share(run: Run, target: Starts, origins: Starts) -> Share:
     return Share(target, {at: origins[at] for to in target if (at := mirrored.get(to))})
 
 
-def times_both(run: Run) -> bool:
+def consumers(run: Run, partitions: int) -> int:
+    """How many follow so many partitions of the target: as many as there are producers, as what
+    those can send these can read; but no more than one a partition."""
+    return min(run.test.spec.load.producers, partitions)
+
+
+def times_both(run: Run, partitions: int) -> bool:
     """Whether a consumer can follow the source beside the target without being late for both."""
     load = run.test.spec.load
     preserved = run.test.spec.partitioning is Partitioning.PRESERVED
-    consumers = load.producers if preserved else 1
+    readers = consumers(run, partitions) if preserved else 1
     rate = load.messages_per_second
-    return rate is not None and rate * len(run.first_topics) <= MOST_PER_SECOND * consumers
+    return rate is not None and rate * len(run.first_topics) <= MOST_PER_SECOND * readers

@@ -19,7 +19,8 @@ from support.flows import FlowRun, manifest, spec
 from support.records import Record, count, make_topic, produce, produce_with, read, unique
 
 from headrace.api import TopicPartition
-from headrace.mirror_test import Kind, Result
+from headrace.cli.mirror_test.spark_job import environment
+from headrace.mirror_test import Kind, Result, Stage
 from headrace.sandbox import Cluster
 from headrace.toolchain import JarSet, find_java, jars
 from headrace_spark import messages
@@ -211,20 +212,45 @@ def deliver(target: Cluster, topic: str, tampering: Tampering) -> None:
         produce(spec(target), topic, records)
 
 
+def killed_while_it_reads(
+    test: Path, out: Path, wait_until: WaitUntil
+) -> "subprocess.CompletedProcess[str]":
+    """A comparison whose JVM is killed while it reads the source."""
+    script = CLONE / "spark-jobs" / "verify.py"
+    with (out / "verify.log").open("w+") as log:
+        job = subprocess.Popen(
+            [sys.executable, script, "--test", test, "--run", "run-1", "--out", out],
+            env=environment(Stage.VERIFY, 2, out),
+            stderr=log,
+            text=True,
+        )
+
+        def said() -> str:
+            return (out / "verify.log").read_text()
+
+        wait_until(said, within_s=120, until=lambda text: "the logs' ends took" in text)
+        (jvm,) = [c for c in psutil.Process(job.pid).children() if c.name() == "java"]
+        jvm.kill()
+        job.wait(60)
+        return subprocess.CompletedProcess(job.args, job.returncode, stderr=said())
+
+
 def test_what_a_mirror_breaks_is_found_and_named(
-    east: Cluster, west: Cluster, tmp_path: Path, installed: Path
+    east: Cluster, west: Cluster, tmp_path: Path, installed: Path, wait_until: WaitUntil
 ) -> None:
-    """Also: the scripts of an installed wheel, by spark-submit."""
+    """Also: the scripts of an installed wheel, by spark-submit; a topic that is there with fewer
+    partitions than there are producers; a comparison that was killed, and run again."""
     name = unique("tampered")
-    test = write(tmp_path, mirror_test(name, east, west, settle_s=1, topics=4))
+    test = write(tmp_path, mirror_test(name, east, west, settle_s=1, topics=5))
     out = tmp_path / "out"
+    make_topic(spec(east), f"{name}-4", 1)
 
     sent = spark_submit(installed, "produce", test, out)
     assert sent.returncode == 0, sent.stderr
     assert json.loads((out / "manifest.json").read_text())["run"] == "run-1"
 
-    names = [f"{name}-{number}" for number in range(4)]
-    all_topics = one, two, three, four = [carry(east, west, topic) for topic in names]
+    names = [f"{name}-{number}" for number in range(5)]
+    all_topics = one, two, three, four, five = [carry(east, west, topic) for topic in names]
     one.drop(0)
     one.double(1)
     one.swap(2)
@@ -240,8 +266,23 @@ def test_what_a_mirror_breaks_is_found_and_named(
     four.move(1, to=2)
     four.lose_a_header(1)
     four.replay(names[3], 2, count=200)
+    five.swap(0)
+    five.double(0)
+    assert {dict(record.headers)["id"] for record in five.records[:-1]} == {
+        b"run-1-0-0",
+        b"run-1-1-0",
+    }
     for topic, tampering in zip(names, all_topics, strict=True):
         deliver(west, f"east.{topic}", tampering)
+
+    killed = killed_while_it_reads(test, out, wait_until)
+    assert killed.returncode == 2, killed.stderr
+    assert "reading the source took" not in killed.stderr
+    result = Result.model_validate_json((out / "report.json").read_text())
+    assert (result.verdict, result.counts) == ("Inconclusive", None)
+    (reason,) = result.reasons
+    assert reason.startswith("Spark's JVM ended while it worked: it was killed")
+    assert "Inconclusive" in (out / "report.html").read_text()
 
     judged = spark_submit(installed, "verify", test, out)
     assert judged.returncode == 1, judged.stderr
@@ -274,10 +315,11 @@ def test_what_a_mirror_breaks_is_found_and_named(
     counts = result.counts
     assert counts is not None
     assert counts.acknowledged == MESSAGES
-    assert (counts.missing, counts.duplicated, counts.reordered) == (2, 2, 1)
+    assert (counts.missing, counts.duplicated, counts.reordered) == (2, 3, 2)
     assert (counts.corrupted, counts.alien, counts.source_lost) == (10, 1, 0)
     assert (counts.replayed, counts.unmanifested, counts.unacknowledged) == (200, 0, 0)
-    assert (counts.sentinels, counts.sentinels_seen) == (12, 11)
+    assert (counts.sentinels, counts.sentinels_seen) == (13, 12)
+    assert f"topic {names[4]} was there with 1 partitions, not 3" in result.warnings
     assert any(f"the last record of {names[1]}-0 did not arrive" in r for r in result.reasons)
     assert any(warning.startswith("200 messages are of earlier") for warning in result.warnings)
     assert result.versions["headrace"]

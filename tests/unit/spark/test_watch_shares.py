@@ -30,15 +30,18 @@ def test_a_consumer_reads_where_its_messages_come_from(
 
 
 @pytest.mark.parametrize(
-    ("load", "partitioning", "measured"),
+    ("load", "partitioning", "partitions", "measured"),
     [
-        ({"messagesPerSecond": 20_000, "producers": 2}, "Preserved", True),
-        ({"messagesPerSecond": 20_001, "producers": 2}, "Preserved", False),
-        ({"messagesPerSecond": 20_000, "producers": 2}, "Any", False),
-        ({"producers": 2}, "Preserved", False),
+        ({"messagesPerSecond": 20_000, "producers": 2}, "Preserved", 8, True),
+        ({"messagesPerSecond": 20_001, "producers": 2}, "Preserved", 8, False),
+        # One consumer reads the only partition, whatever number of producers writes to it.
+        ({"messagesPerSecond": 10_000, "producers": 2}, "Preserved", 1, True),
+        ({"messagesPerSecond": 10_001, "producers": 2}, "Preserved", 1, False),
+        ({"messagesPerSecond": 20_000, "producers": 2}, "Any", 8, False),
+        ({"producers": 2}, "Preserved", 8, False),
     ],
 )
 def test_a_load_that_is_too_fast_for_both_consumers_is_timed_by_one(
-    load: dict[str, int], partitioning: str, measured: bool
+    load: dict[str, int], partitioning: str, partitions: int, measured: bool
 ) -> None:
-    assert times_both(run(load, partitioning=partitioning)) is measured
+    assert times_both(run(load, partitioning=partitioning), partitions) is measured
