@@ -16,7 +16,7 @@ import psutil
 import pytest
 from support.flows import FlowRun, manifest, spec
 from support.groups import positions
-from support.join_helper import compiled
+from support.join_helper import BrokenHelper, compiled
 from support.lanes import (
     WITHIN_S,
     batch_mover,
@@ -47,7 +47,9 @@ from headrace.kafka import Admin, Position
 from headrace.kafka.wire import Batch, stored_records
 from headrace.kafka.wire import Cluster as Wire
 from headrace.movers import Before, Copied, CopyFrom, Mover, Resumed
-from headrace.movers.batch import Why, rebuild
+from headrace.movers.batch import Why, joining, rebuild
+from headrace.movers.batch.joining import Joiner
+from headrace.movers.batch.loop_thread import shared_loop
 from headrace.replication.reconcile import Outcome
 from headrace.replication.synced_offsets import CopiedTo, SyncedOffsets
 from headrace.replication.translation import Precision, Translated
@@ -169,6 +171,7 @@ def test_both_movers_copy_each_record_as_the_source_has_it(
             if after == before:
                 break
 
+    assert copied.verified.keys() <= {"Same", "NotRead"}
     records, wanted = 0, Expected()
     for topic, batches in after.items():
         source = read(spec(east), topic)
@@ -189,6 +192,31 @@ def test_both_movers_copy_each_record_as_the_source_has_it(
     assert small
     in_python = wanted.others + (small if helper is None else 0)
     assert read_by_batch == in_python, "a batch that is copied as it is was decoded"
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["sound", "broken"])
+def test_joined_batches_are_compared_before_they_are_sent_and_read_back(
+    sandbox: Sandbox, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch, broken: bool
+) -> None:
+    east, west = sandbox.cluster("east"), sandbox.cluster("west")
+    topic, prefix = make_topic(spec(east), unique("joined"), 1, **KEPT), unique("batch")
+    make_topic(spec(west), f"{prefix}.{topic}", 1, **KEPT)
+    with wire_client(spec(east)) as client:
+        log = RandomLog(client, topic, "joined")
+        for number in range(60):
+            log.append([b"%d-%d" % (number, record) for record in range(20)])
+    helper, at, thread = BrokenHelper(), TopicPartition(topic, 0), shared_loop()
+    joiner = Joiner(thread.buffers, thread.memory, thread.loop.now_s)
+    monkeypatch.setattr(thread, "joiner", joiner)
+    monkeypatch.setattr(joining, "join_helper", lambda: helper if broken else compiled())
+    with lane_of(batch_mover(east, west, prefix, BatchVerification.SAMPLED)) as (lane, copied, _):
+        lane.open({at: CopyFrom(0, -1)})
+        run_until_caught_up(lane, spec(east), [at], wait_until)
+        wait_until(lambda: copied.verified.get("Same"), within_s=WITHIN_S)
+
+    assert read(spec(west), f"{prefix}.{topic}") == read(spec(east), topic)
+    assert copied.verified.get("Misjoined", 0) == helper.calls == broken
+    assert copied.batches_copied == (60 if broken else 0)
 
 
 def test_batches_that_wait_for_their_tombstones_to_go_are_copied_as_they_are(

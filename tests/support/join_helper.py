@@ -1,5 +1,6 @@
 """The helper in C, compiled for these tests: whether or not this environment has it."""
 
+import ctypes
 import importlib.util
 import sys
 import tempfile
@@ -23,6 +24,21 @@ def compiled() -> Helper:
         helper = join_helper(library)
     assert helper is not None
     return helper
+
+
+class BrokenHelper:
+    """Changes a byte of the last record's value, as a fault of a compiler or a processor may."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, *arguments: int) -> int:
+        """See ``headrace_join`` in ``join.c``."""
+        self.calls += 1
+        size, out = compiled()(*arguments), arguments[3]
+        last = ctypes.c_uint8.from_address(out + size - 2)  # its headers are one byte
+        last.value ^= 1
+        return size
 
 
 def build_script() -> Any:

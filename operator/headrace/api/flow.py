@@ -352,8 +352,9 @@ class ReplicationFlowSpec(Model):
     transactions, or a cluster's config sets compression.type, compression.codec, compression.level,
     broker.address.family or client.dns.lookup; the condition BatchNotPossible says so then."""
     batch_verification: BatchVerification = BatchVerification.SAMPLED
-    """Which of the batches that are copied whole are read back from the target, and compared with
-    what the source gave: Sampled, one a second of each task; Full, every one, and a task copies no
+    """Which of the batches that are copied whole, or joined of small ones, are read back from the
+    target, and compared with what the source gave: Sampled, one a second of each task, and one a
+    second of each driver after joining; Full, every one, none is joined, and a task copies no
     faster than that. A difference stops the partition. It takes the right to read the copies."""
     start_from: StartFrom = StartFrom.EARLIEST
     """Where a partition without progress begins. Latest: at the first record that is not older than

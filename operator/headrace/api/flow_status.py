@@ -41,8 +41,9 @@ class ReplicationFlowStatus(Model):
     conditions: Conditions = ()
     """Ready, Reconciling, Stalled, DataLossDetected, ForeignWriter, PartitionsPaused,
     PartitionsReset, RecordsLeftOut, PartitionContested, TransactionHanging, TombstonesAtRisk,
-    RecordsMayRepeat, ProgressNotStored, BatchNotPossible, BandwidthUsedUp, RequirementsMissing,
-    TopicDeletion, AssignmentFailed, DriverUnresponsive, DriversAvailable, ReconciliationPaused."""
+    RecordsMayRepeat, ProgressNotStored, VerificationFailed, BatchNotPossible, BandwidthUsedUp,
+    RequirementsMissing, TopicDeletion, AssignmentFailed, DriverUnresponsive, DriversAvailable,
+    ReconciliationPaused."""
     topics: Count | None = None
     """Topics that are copied."""
     partitions: Count | None = None

@@ -81,6 +81,8 @@ class ConditionType(StrEnum):
     """With mover Batch: an earlier owner could not be fenced, or records were copied again."""
     PROGRESS_NOT_STORED = "ProgressNotStored"
     """The target has not stored progress for a while: what is copied may be repeated."""
+    VERIFICATION_FAILED = "VerificationFailed"
+    """A batch that was made of several had other records: earlier ones may be wrong."""
     BATCH_NOT_POSSIBLE = "BatchNotPossible"
     """With mover Auto: records are copied one by one, for a reason that the message has."""
     BANDWIDTH_USED_UP = "BandwidthUsedUp"
@@ -193,6 +195,8 @@ class Reason(StrEnum):
     """The message names partitions, and since when they were not copied."""
     TAKE_OVER_NOT_PROVED = "TakeOverNotProved"
     """The message names partitions, and why records of them may be on the target twice."""
+    HELPER_FAULTY = "HelperFaulty"
+    """The helper for small batches made a wrong one, and is not used any more."""
     SETTING_FOR_RECORDS = "SettingForRecords"
     """A cluster's config has a setting that only mover Record has a use for; the message names
     it."""

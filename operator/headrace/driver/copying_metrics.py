@@ -101,9 +101,10 @@ REBUILT_BYTES = Described(
 VERIFIED = Described(
     "headrace_task_verified_batches_total",
     "counter",
-    "Batches of path copied that `spec.batchVerification` had read back from the target, by what "
-    "was found: Same, Different (the partition stops), NotRead (deleted or compacted meanwhile, a "
-    "missing right, no answer).",
+    "Batches of path copied, or of several small ones joined by the helper in C, that "
+    "`spec.batchVerification` had read back from the target, by what was found: Same, Different "
+    "(the partition stops), NotRead (deleted or compacted meanwhile, a missing right, no answer); "
+    "and Misjoined, before it was sent (the helper is not used any more).",
     (*TASK, "found"),
 )
 COMMITS = Described(

@@ -44,8 +44,9 @@ CONDITION = Described(
     "gauge",
     "1 while the condition (DataLossDetected, ForeignWriter, RecordsLeftOut, PartitionContested, "
     "TransactionHanging, TombstonesAtRisk, RecordsMayRepeat, ProgressNotStored, "
-    "BatchNotPossible) of a source task is True, else 0; of the source connector "
-    "DataLossDetected, of topics that were deleted, RequirementsMissing, and TopicDeletion.",
+    "VerificationFailed, BatchNotPossible) of a source task is True, else 0; of the source "
+    "connector DataLossDetected, of topics that were deleted, RequirementsMissing, and "
+    "TopicDeletion.",
     (*TASK, "condition"),
 )
 LOST_OFFSETS = Described(
@@ -98,6 +99,7 @@ _CONDITIONS = (
     ConditionType.TOMBSTONES_AT_RISK,
     ConditionType.RECORDS_MAY_REPEAT,
     ConditionType.PROGRESS_NOT_STORED,
+    ConditionType.VERIFICATION_FAILED,
     ConditionType.BATCH_NOT_POSSIBLE,
 )
 _OF_CONNECTORS = (

@@ -194,6 +194,7 @@ def test_conditions_count_when_they_are_true() -> None:
         (*SOURCE_TASK, "TombstonesAtRisk"): 0,
         (*SOURCE_TASK, "RecordsMayRepeat"): 0,
         (*SOURCE_TASK, "ProgressNotStored"): 0,
+        (*SOURCE_TASK, "VerificationFailed"): 0,
         (*SOURCE_TASK, "BatchNotPossible"): 0,
     }
 

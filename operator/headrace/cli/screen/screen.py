@@ -32,6 +32,7 @@ ALARMS = (
     ConditionType.TOMBSTONES_AT_RISK,
     ConditionType.RECORDS_MAY_REPEAT,
     ConditionType.PROGRESS_NOT_STORED,
+    ConditionType.VERIFICATION_FAILED,
     ConditionType.BANDWIDTH_USED_UP,
     ConditionType.REQUIREMENTS_MISSING,
     ConditionType.TOPIC_DELETION,

@@ -3,7 +3,8 @@
 from datetime import UTC, datetime
 
 from headrace.api import Condition, ConditionStatus, ConditionType, Reason, ReplicationFlowSpec
-from headrace.movers import Bandwidth, Choice
+from headrace.movers import Bandwidth, Choice, Copied
+from headrace.movers.batch import Comparison
 
 _LONGEST_MESSAGE = 1024
 """Of each task: a flow shows those of all."""
@@ -35,6 +36,19 @@ def batch_not_possible(choice: Choice | None) -> tuple[Condition, ...]:
         return ()
     message = f"records are copied one by one (mover Record): {choice.why}"
     return (observation(ConditionType.BATCH_NOT_POSSIBLE, choice.reason, message),)
+
+
+def verification_failed(copied: Copied) -> tuple[Condition, ...]:
+    """Of a task whose batches the helper in C joined wrongly."""
+    if not copied.verified.get(Comparison.MISJOINED):
+        return ()
+    message = (
+        "the helper for small batches made a batch that has not the records of its source, which "
+        "was not sent; this driver copies without it now. Batches that it made before, for any "
+        "task of this driver, may be wrong on the target: compare the topics (the driver's log "
+        "has the partition and the time), and reset partitions whose copies are wrong"
+    )
+    return (observation(ConditionType.VERIFICATION_FAILED, Reason.HELPER_FAULTY, message),)
 
 
 def bandwidth_used_up(flow: ReplicationFlowSpec, bandwidth: Bandwidth) -> tuple[Condition, ...]:

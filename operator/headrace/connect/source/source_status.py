@@ -17,7 +17,7 @@ from headrace.api import (
 )
 from headrace.clock import Clock
 from headrace.connect.runtime.lifecycle import LifeCycle
-from headrace.connect.runtime.observations import observation
+from headrace.connect.runtime.observations import observation, verification_failed
 from headrace.connect.runtime.rate import Rate
 from headrace.connect.source.unread_lag import UnreadLag
 from headrace.connect.takeover.starts import Start
@@ -129,6 +129,7 @@ class SourceStatus:
                 *_tombstones_at_risk(partitions.starts),
                 *_may_repeat(partitions.starts, int(wall_s * 1000)),
                 *self._left_out,
+                *verification_failed(self.copied),
                 *more,
             ),
         )

@@ -32,7 +32,7 @@ from headrace.kafka.wire.fetch import (
 from headrace.kafka.wire.fetch_outcomes import FetchOutcome, fetch_outcome
 from headrace.kafka.wire.fetch_session import FetchSession
 from headrace.kafka.wire.frames import Buffers
-from headrace.kafka.wire.joining import join_helper, joined, joined_bytes
+from headrace.kafka.wire.joining import Helper, join_helper, joined, joined_bytes
 from headrace.kafka.wire.leaders import Answers
 from headrace.kafka.wire.loop import Loop
 from headrace.kafka.wire.offsets import (
@@ -83,6 +83,7 @@ __all__ = [
     "FetchSession",
     "Fetched",
     "Garbled",
+    "Helper",
     "Leadership",
     "Listed",
     "Loop",

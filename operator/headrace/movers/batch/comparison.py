@@ -17,12 +17,14 @@ Records = Mapping[int, Decoded]
 
 
 class Comparison(StrEnum):
-    """Of a batch that was copied as it is."""
+    """Of a batch that was copied as it is, or joined of such."""
 
     SAME = "Same"
     NOT_READ = "NotRead"
     """Not all of it could be read back: retention, compaction, a missing right, no answer."""
     DIFFERENT = "Different"
+    MISJOINED = "Misjoined"
+    """The helper in C made other records of its batches: it was not sent."""
 
 
 def compared(sent: Batch, base_offset: int, stored: Sequence[Batch]) -> tuple[Comparison, str]:

@@ -5,6 +5,7 @@ import threading
 
 from headrace.kafka.wire import Buffers, Loop
 from headrace.logs import get_logger
+from headrace.movers.batch.joining import Joiner
 from headrace.movers.batch.memory import Memory
 
 log = get_logger(__name__)
@@ -21,6 +22,7 @@ class LoopThread:
         self.loop = Loop()
         self.buffers = Buffers(_KEPT_BYTES)
         self.memory = Memory()
+        self.joiner = Joiner(self.buffers, self.memory, self.loop.now_s)
         threading.Thread(target=self._run, name="headrace-batches", daemon=True).start()
 
     def _trim(self) -> None:

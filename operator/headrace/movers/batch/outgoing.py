@@ -30,9 +30,6 @@ class Outgoing(NamedTuple):
     """Of a rebuilt batch: the source's offset of each record. ``None``: ``batch.base_offset`` and
     those that follow it without a gap."""
 
-    rebuilt: bool = False
-    """Whether it is not as it was fetched: of those with ``offsets`` that is clear."""
-
     @property
     def first_offset(self) -> int:
         """Of the source: its first record."""

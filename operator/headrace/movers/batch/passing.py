@@ -13,7 +13,7 @@ from headrace.kafka.wire import (
 )
 from headrace.movers.batch.coalescing import coalesced
 from headrace.movers.batch.gate import Judged, Passage, Why
-from headrace.movers.batch.joining import Joiner, in_pieces
+from headrace.movers.batch.joining import Joiner, Misjoined, in_pieces
 from headrace.movers.batch.lane_state import LaneState
 from headrace.movers.batch.memory import HeldResponse
 from headrace.movers.batch.one_at_a_time import OneAtATime
@@ -71,16 +71,17 @@ class Passing:
     def _apart(
         self, ones: Sequence[Judged], suspects: OneAtATime | None, window: BatchWindow
     ) -> Iterator[Sequence[Judged]]:
-        """What becomes one: not what is searched, and not what is read back, as it was."""
+        """What becomes one: not what is searched, and not what is read back as it was fetched."""
         if len(ones) == 1:  # the hot path
             yield ones
             return
         every = suspects is not None or self._verifier.compares_all
-        alone = len(ones) if every else int(self._verifier.due)
+        helped = self._joiner.helper is not None
+        # What the helper joins is compared as it is sent; what Python rebuilds is not.
+        alone = len(ones) if every else int(self._verifier.due and not helped)
         for one in ones[:alone]:
             yield [one]
         if rest := ones[alone:]:
-            helped = self._joiner.helper is not None
             yield from in_pieces(rest, window.together_bytes) if helped else [rest]
 
     def _stopped(self, window: BatchWindow, suspects: OneAtATime | None) -> bool:
@@ -103,7 +104,12 @@ class Passing:
         return True
 
     def _join(self, window: BatchWindow, batches: Sequence[Batch]) -> bool:
-        if (outgoing := self._joiner.join(batches)) is None:
+        try:
+            outgoing = self._joiner.join(batches, check=self._verifier.wanted)
+        except Misjoined:
+            self._verifier.misjoined(window.at, batches[0].base_offset, batches[-1].last_offset)
+            return False
+        if outgoing is None:
             return False
         self._send(window, outgoing)
         self._count_rebuilt(batches, Why.SMALL)

@@ -17,7 +17,6 @@ from headrace.kafka.wire import (
 from headrace.movers.batch.appender import Appender
 from headrace.movers.batch.commits import Commits, Committed, Records
 from headrace.movers.batch.gate import judged
-from headrace.movers.batch.joining import Joiner
 from headrace.movers.batch.lane_resources import LaneResources
 from headrace.movers.batch.lane_state import LaneState
 from headrace.movers.batch.loop_thread import LoopThread
@@ -63,7 +62,7 @@ class Pipeline:
             state,
             self._loop,
             self._verifier,
-            Joiner(buffers, thread.memory),
+            thread.joiner,
             append=self._append,
             rewind=self.reader.rewind,
         )

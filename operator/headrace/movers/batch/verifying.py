@@ -81,6 +81,11 @@ class Verifier:
         return self._wanted() is BatchVerification.FULL
 
     @property
+    def wanted(self) -> bool:
+        """Whether batches are compared at all."""
+        return self._wanted() is not BatchVerification.DISABLED
+
+    @property
     def due(self) -> bool:
         """Whether the next one that is delivered is compared."""
         match self._wanted():
@@ -92,8 +97,8 @@ class Verifier:
                 return True
 
     def delivered(self, at: TopicPartition, outgoing: Outgoing, base_offset: int) -> None:
-        """The target has acknowledged a batch. One that was rebuilt is not compared."""
-        if outgoing.rebuilt or outgoing.offsets is not None or not self.due:
+        """The target has acknowledged a batch. One that was rebuilt in Python is not compared."""
+        if outgoing.offsets is not None or not self.due:
             return
         self._next_s = self._cluster.loop.now_s() + _SAMPLED_EVERY_S
         data = memoryview(bytes(outgoing.batch.data))
@@ -102,6 +107,16 @@ class Verifier:
         if not self._reading:
             self._reading = True
             start(self._run()).then(lambda reply: reply.result())
+
+    def misjoined(self, at: TopicPartition, first: int, last: int) -> None:
+        """The helper in C made a wrong batch of these offsets of a partition of the source."""
+        self._count(Comparison.MISJOINED)
+        log.error(
+            "the helper for small batches made a wrong batch, and is not used any more: batches "
+            "that it made before may be wrong on the target",
+            partition=str(at),
+            offsets=f"{first} to {last}",
+        )
 
     def close(self) -> None:
         """What is not compared yet counts as not read."""
@@ -113,7 +128,7 @@ class Verifier:
             verdict, why = await self._verdict(written)
             self._queue.popleft()
             self._bytes -= len(written.batch.data)
-            self._count(written, verdict, why)
+            self._report(written, verdict, why)
             self._room()
         self._reading = False
 
@@ -139,9 +154,12 @@ class Verifier:
             return Comparison.NOT_READ, str(error)
         return compared(written.batch, written.base_offset, stored)
 
-    def _count(self, written: _Written, verdict: Comparison, why: str) -> None:
+    def _count(self, verdict: Comparison) -> None:
         verified = self._copied.verified
         verified[verdict] = verified.get(verdict, 0) + 1
+
+    def _report(self, written: _Written, verdict: Comparison, why: str) -> None:
+        self._count(verdict)
         if verdict is Comparison.NOT_READ:
             log.debug("not verified", partition=str(written.at), why=why)
         if verdict is not Comparison.DIFFERENT:

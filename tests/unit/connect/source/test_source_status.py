@@ -4,10 +4,11 @@ import time
 from types import SimpleNamespace
 from typing import cast
 
-from headrace.api import ConditionType, LossCause, TopicPartition
+from headrace.api import ConditionType, LossCause, Reason, TopicPartition, condition
 from headrace.connect.runtime.lifecycle import LifeCycle
 from headrace.connect.runtime.ownership import Ownership
-from headrace.connect.source.source_status import SourceStatus
+from headrace.connect.source.source_status import Partitions, SourceStatus
+from headrace.connect.source.unread_lag import UnreadLag
 from headrace.logs import get_logger
 from headrace.replication import Loss
 
@@ -35,3 +36,19 @@ def test_lost_data_and_a_lag_stay_over_a_restart() -> None:
         ConditionType.DATA_LOSS_DETECTED,
         "offsets 100 to 149 are lost",
     )
+
+
+def test_a_batch_that_was_joined_wrongly_is_a_condition() -> None:
+    task = life()
+    status = reported(task)
+    nothing = Partitions(wanted=set(), reached={}, starts={}, losses={}, stopped={})
+    unread = cast("UnreadLag", SimpleNamespace(records=0, seconds=0))
+    status.copied.verified["Same"] = 1
+    status.observe(nothing, unread)
+    assert condition(task.status.conditions, ConditionType.VERIFICATION_FAILED) is None
+    status.copied.verified["Misjoined"] = 1
+    status.observe(nothing, unread)
+    found = condition(task.status.conditions, ConditionType.VERIFICATION_FAILED)
+    assert found is not None
+    assert found.reason is Reason.HELPER_FAULTY
+    assert "compare the topics" in found.message

@@ -18,7 +18,7 @@ from support.batches import record_batch
 from support.fake_broker import WITHIN_S, Serve
 from support.fake_source import FakeSource
 from support.fake_target import FakeTarget, Fault, Refusal
-from support.join_helper import compiled
+from support.join_helper import BrokenHelper, compiled
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.api.flow import BatchVerification
@@ -27,6 +27,7 @@ from headrace.errors import Fatal, Retriable
 from headrace.kafka.wire import Batch
 from headrace.movers import BatchMover, Copied, CopyFrom, OffsetGone, RecordRefused, TargetLoss
 from headrace.movers.batch import Appender, Outgoing, verifying
+from headrace.movers.batch.joining import Joiner
 from headrace.movers.batch.lane import BatchLane
 from headrace.movers.batch.loop_thread import shared_loop
 from headrace.replication import TargetSeen, Writer
@@ -772,6 +773,50 @@ def test_rebuilt_batches_are_not_read_back(
     lanes.until(lambda: lanes.copied.verified)
     assert lane.state()[ZERO].acknowledged == 4
     assert (lanes.copied.verified, target.reads) == ({"Same": 1}, 1)
+
+
+@pytest.mark.usefixtures("with_helper")
+@pytest.mark.parametrize("found", ["Same", "Different"])
+def test_joined_batches_are_read_back(
+    lanes: Lanes, source: FakeSource, target: FakeTarget, found: str
+) -> None:
+    lanes.verification = BatchVerification.SAMPLED
+    target.read_back = changed_byte if found == "Different" else (lambda stored: stored)
+    append_batches(source, 20, 50)
+    lane = lanes.make()
+    lane.open({ZERO: START})
+    lanes.until(lambda: lanes.copied.verified.get(found))
+    lanes.until(lambda: lane.problems() if found == "Different" else lanes.copied.records == 1000)
+    assert lanes.copied.rebuilt["Small"]
+    assert not lanes.copied.batches_copied
+    assert ["offsets 0 to 999" in str(one.error) for one in lane.problems()] == (
+        [True] if found == "Different" else []
+    )
+
+
+def test_a_helper_that_joins_wrongly_is_not_used_any_more(
+    lanes: Lanes, source: FakeSource, target: FakeTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread, broken = shared_loop(), BrokenHelper()
+    monkeypatch.setattr(thread, "joiner", Joiner(thread.buffers, thread.memory, thread.loop.now_s))
+    monkeypatch.setattr("headrace.movers.batch.joining.join_helper", lambda: broken)
+    monkeypatch.setattr(verifying, "log", log := Mock())
+    lanes.verification = BatchVerification.SAMPLED
+    values = append_batches(source, 20, 50)
+    lane = lanes.make()
+    lane.open({ZERO: START, ONE: START})
+    lanes.until(lambda: lane.state()[ZERO].acknowledged == 1000)
+    others = [b"%d" % number for number in range(40)]
+    for number in range(0, 40, 10):
+        source.append(*others[number : number + 10], partition=1)
+    lanes.until(lambda: lane.state()[ONE].acknowledged == 40)
+
+    assert (target.logs[0].values, target.logs[1].values) == (values, others)
+    assert lane.problems() == []
+    assert (broken.calls, lanes.copied.verified["Misjoined"]) == (1, 1)
+    assert lanes.copied.batches_copied == 24
+    [said] = log.error.call_args_list
+    assert said.kwargs == {"partition": "orders-0", "offsets": "0 to 999"}
 
 
 def test_with_full_nothing_is_copied_beyond_what_may_wait_to_be_compared(
