@@ -9,9 +9,17 @@ import os
 import sys
 from typing import Any, TextIO
 
-import structlog
-
 from headrace.errors import InvalidSpec
+
+# structlog imports rich where it is installed, to draw stack traces on a terminal. Ours are text,
+# and it is a fifteenth of a driver's start.
+_LEFT_OUT: dict[str, Any] = {} if "rich" in sys.modules else {"rich": None}
+sys.modules.update(_LEFT_OUT)
+
+import structlog  # noqa: E402
+
+for _name in _LEFT_OUT:
+    del sys.modules[_name]
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 FORMATS = ("logfmt", "json")

@@ -1,6 +1,8 @@
 """What is logged, in which format, from which level on."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from io import StringIO
 
@@ -24,6 +26,12 @@ def test_json_is_a_document_a_line(stream: StringIO) -> None:
     assert found.pop("timestamp")
     expected = {"module": "here", "level": "warning", "event": "driver lost"}
     assert found == {**expected, "flow": "orders", "units": 3}
+
+
+def test_a_driver_starts_without_what_draws_on_terminals() -> None:
+    code = "import sys; from headrace.cli import driver; print('rich' in sys.modules); import rich"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 def test_a_level_that_there_is_not_is_refused() -> None:
