@@ -26,6 +26,7 @@ from headrace.api.flow import (
 )
 from headrace.api.flow_status import Lag, ReplicationFlowStatus, TaskCounts
 from headrace.api.labels import (
+    COMMIT_INTERVAL_ANNOTATION,
     COMPONENT_LABEL,
     CONNECTOR_MANAGER,
     DRIVER_COMPONENT,
@@ -99,6 +100,7 @@ from headrace.api.unbuilt import Unbuilt, unbuilt
 
 __all__ = [
     "API_VERSION",
+    "COMMIT_INTERVAL_ANNOTATION",
     "COMPONENT_LABEL",
     "CONNECTOR_MANAGER",
     "DRIVER_COMPONENT",

@@ -35,6 +35,8 @@ KILL_ANNOTATION = "headrace.dev/kill-operator"
 next one adds its own. Obeyed where ``spec.chaos`` has KillOperator, while the test runs."""
 LED_NEXT = ", then "
 """Between the two names; an operator that has just been started again may add the same one."""
+COMMIT_INTERVAL_ANNOTATION = "headrace.dev/commit-interval-ms"
+"""On a resolved mirror test of a flow of ExactlyOnce: its ``spec.commitIntervalMs``."""
 END_LOAD_ANNOTATION = "headrace.dev/end-load"
 """On a MirrorTest, with any value: its load ends, and what was sent until then is judged."""
 

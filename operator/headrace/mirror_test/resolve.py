@@ -1,6 +1,13 @@
 """A mirror test of one of our flows, with all that it takes from the flow written out."""
 
-from headrace.api import FLOW_LABEL, ClusterSpec, Delivery, MirrorTest, ReplicationFlow
+from headrace.api import (
+    COMMIT_INTERVAL_ANNOTATION,
+    FLOW_LABEL,
+    ClusterSpec,
+    Delivery,
+    MirrorTest,
+    ReplicationFlow,
+)
 from headrace.errors import InvalidSpec
 from headrace.mirror_test.load_topics import load_topics
 from headrace.replication import policy_for
@@ -12,14 +19,16 @@ _ANY = "headrace-any-topic"
 def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
     """The test with clusters, topic names and guarantees of ``flow``, as its Spark jobs need it.
 
-    It has no ``flowName``; an annotation has the name of the flow.
+    It has no ``flowName``; annotations have the name of the flow, and how often it commits.
     """
     spec = test.spec
     budgets = spec.budgets
-    if budgets.duplicated is None and flow.spec.delivery is Delivery.EXACTLY_ONCE:
-        budgets = budgets.model_copy(update={"duplicated": 0})
-    target = flow.spec.target
     annotations = {**test.metadata.annotations, FLOW_LABEL: flow.metadata.name}
+    if flow.spec.delivery is Delivery.EXACTLY_ONCE:
+        annotations[COMMIT_INTERVAL_ANNOTATION] = str(flow.spec.commit_interval_ms)
+        if budgets.duplicated is None:
+            budgets = budgets.model_copy(update={"duplicated": 0})
+    target = flow.spec.target
     return test.model_copy(
         update={
             "metadata": test.metadata.model_copy(update={"annotations": annotations}),

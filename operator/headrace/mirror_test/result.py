@@ -9,7 +9,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from headrace.api import Budgets, LatencyMs, MirrorTest, MirrorTestCounts, Model, Verdict
+from headrace.api import (
+    COMMIT_INTERVAL_ANNOTATION,
+    Budgets,
+    LatencyMs,
+    MirrorTest,
+    MirrorTestCounts,
+    Model,
+    Verdict,
+)
 from headrace.mirror_test.faults import Fault
 from headrace.mirror_test.rehearsed import Rehearsed
 
@@ -219,3 +227,9 @@ class Result(Model):
     """Of ``manifest.json``."""
     versions: dict[str, str]
     """Of the software that took part."""
+
+    @property
+    def commits_every_ms(self) -> int | None:
+        """Of a flow with ``delivery: ExactlyOnce``: consumers get messages when it commits."""
+        annotations = self.test.metadata.annotations
+        return int(annotations.get(COMMIT_INTERVAL_ANNOTATION, 0)) or None

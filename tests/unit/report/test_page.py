@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from headrace.api import ChaosAction, ChaosStep, MirrorTest, Verdict
-from headrace.api.labels import FLOW_LABEL
+from headrace.api.labels import COMMIT_INTERVAL_ANNOTATION, FLOW_LABEL
 from headrace.cli.mirror_test.summary import summary
 from headrace.mirror_test import (
     MAX_EXAMPLES,
@@ -216,6 +216,14 @@ def test_the_mirrors_own_share_has_its_row_and_its_lines() -> None:
     assert "the mirror's own share 2 ms 17 ms 18 ms 19 ms" in text_of(html)
     assert "own share, p99" in html
     assert "own share" not in page(result())
+
+
+def test_the_commits_of_a_flow_are_named_beside_latency() -> None:
+    annotations = {FLOW_LABEL: "orders", COMMIT_INTERVAL_ANNOTATION: "1000"}
+    metadata = TEST.metadata.model_copy(update={"annotations": annotations})
+    of_transactions = result(test=TEST.model_copy(update={"metadata": metadata}))
+    assert "consumers get messages when it commits, every 1,000 ms." in page(of_transactions)
+    assert "when it commits" not in page(result())
 
 
 def test_a_result_without_a_comparison_still_has_a_page() -> None:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from headrace.api import MirrorTest, ReplicationFlow
-from headrace.api.labels import FLOW_LABEL
+from headrace.api.labels import COMMIT_INTERVAL_ANNOTATION, FLOW_LABEL
 from headrace.cli.main import main
 from headrace.cli.mirror_test import verify
 from headrace.cli.screen.exits import Exit
@@ -206,6 +206,7 @@ def test_a_test_takes_clusters_names_and_promises_from_its_flow(
     assert (run.source.bootstrap_servers, run.target.bootstrap_servers) == ("e:1", "w:1")
     assert run.flow == resolved.metadata.annotations[FLOW_LABEL] == "orders"
     assert run.test.spec.budgets.duplicated == 0
+    assert run.test.metadata.annotations[COMMIT_INTERVAL_ANNOTATION] == "1000"
 
 
 def test_a_topic_of_the_load_that_the_flow_names_otherwise_is_refused() -> None:
