@@ -22,7 +22,7 @@ from headrace.api import TopicPartition
 from headrace.errors import Retriable
 from headrace.kafka import Admin, Position
 from headrace.kafka.wire import log_ends, start
-from headrace.movers import Before, CopyFrom, Lane, Resumed
+from headrace.movers import Before, Closed, CopyFrom, Lane, Resumed
 from headrace.movers.batch import fencing
 from headrace.replication.reconcile import Outcome
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
@@ -141,8 +141,9 @@ def test_its_writers_are_fenced_on_the_others_and_there_when_it_is_back(
         assert all("INVALID_PRODUCER_EPOCH" in one for one in problems_of(old))
 
 
+@pytest.mark.parametrize("closing", ["take-over", "fail-over"])
 def test_records_that_were_committed_without_a_marker_are_not_aborted_by_a_fence(
-    target: Cluster, east: Cluster, wait_until: WaitUntil
+    target: Cluster, east: Cluster, wait_until: WaitUntil, closing: str
 ) -> None:
     """Brokers lose the marker of a partition without a leader; the next one would drop them."""
     topic, progress = topic_on(east, target), make_topic(spec(target), unique("progress"), 1)
@@ -169,9 +170,13 @@ def test_records_that_were_committed_without_a_marker_are_not_aborted_by_a_fence
     wait_until(ends, within_s=WITHIN_S, until=lambda found: found == [0, 100])
     own = mover.fencing.identify(unique("headrace-new"))
     stored = Before(there, 100, 100, frozenset({writer}), progress=TopicPartition(progress, 0))
-    found = mover.fencing.resume(own, {leaderless: stored})[leaderless]
-    assert isinstance(found, Resumed)
-    assert (found.resume.outcome, found.resume.copied) == (Outcome.AGREES, 0)
+    if closing == "take-over":
+        found = mover.fencing.resume(own, {leaderless: stored})[leaderless]
+        assert isinstance(found, Resumed)
+        assert (found.resume.outcome, found.resume.copied) == (Outcome.AGREES, 0)
+    else:
+        closed = mover.fencing.close(own, {leaderless: stored})[leaderless]
+        assert closed == Closed(0, frozenset())
     assert read(spec(target), copy) == read(spec(east), topic)
 
 

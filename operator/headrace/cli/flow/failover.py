@@ -16,6 +16,7 @@ from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
 from headrace.connect.failover.fail_over import Survey, settle_groups, survey, survey_target
 from headrace.connect.failover.write_denials import allow_writes, deny_writes
 from headrace.connect.runtime.context import FlowContext
+from headrace.connect.takeover.open_transactions import end_open_transactions
 from headrace.connect.takeover.switching import Switched, Wish, abort, switch
 from headrace.errors import Fatal, GaveUp, InvalidSpec, Retriable
 
@@ -97,7 +98,8 @@ class _Run:
             found = self._closed(found) if self.options.deny_writes else self._drained(found)
         lag = self._lag() if not planned else {}
         if not planned:
-            self._stop()
+            self._stop(found)
+            found = self._survey()  # what was committed until then
         switched, put_off = self._switch(found)
         groups = GroupCheckpoints(self.context)
         with closing(groups):
@@ -151,7 +153,7 @@ class _Run:
                     f"; the flow runs on, see `headrace status {self.context.name}`"
                 )
             found = survey(self.context, _POLL_S)
-        self._stop()
+        self._stop(found)
         ends = {at: one.source_end for at, one in found.partitions.items()}
         found = self._survey()
         grew = {at: one.source_end - ends.get(at, 0) for at, one in found.partitions.items()}
@@ -163,8 +165,14 @@ class _Run:
             )
         return found
 
-    def _stop(self) -> None:
-        """And wait until its drivers have released its tasks: what they sent is acknowledged."""
+    def _stop(self, found: Survey) -> None:
+        """And end what drivers that did not release their tasks have left open: so it is final what
+        is committed, and the switch begins behind it."""
+        self._wait_until_released()
+        end_open_transactions(self.context, found.partitions.keys())
+
+    def _wait_until_released(self) -> None:
+        """By its drivers: what they sent is acknowledged."""
         if self.flows is None:
             return
         self._set_state(FlowState.STOPPED)

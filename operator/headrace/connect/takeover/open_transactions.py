@@ -1,4 +1,5 @@
-"""What earlier owners stored in transactions, before a take-over: it must be final, and read."""
+"""What earlier owners stored in transactions, before a take-over or a fail-over: it must be final,
+and read."""
 
 from collections.abc import Set
 

@@ -92,7 +92,7 @@ def _switched(
             for at, (stored, _) in wishes.items()
         },
     )
-    closed = _closed(context, own, claims)
+    closed = _closed(context, own, claims, wishes)
     put_off = {at: one for at, one in closed.items() if isinstance(one, Retriable)}
     ends = context.target.offsets(
         {target_partition(context, at) for at in closed.keys() - put_off.keys()}, Position.LATEST
@@ -170,7 +170,10 @@ def _others(context: FlowContext, at: TopicPartition, claim: Progress) -> list[W
 
 
 def _closed(
-    context: FlowContext, own: Writer | None, claims: Mapping[TopicPartition, Progress]
+    context: FlowContext,
+    own: Writer | None,
+    claims: Mapping[TopicPartition, Progress],
+    wishes: Mapping[TopicPartition, Wish],
 ) -> Mapping[TopicPartition, Closed | Retriable]:
     if (fencing := context.mover.fencing) is None or own is None:
         return {at: Closed(0, frozenset({UNKNOWN})) for at in claims}
@@ -184,7 +187,7 @@ def _closed(
                 claim.target_offset,
                 frozenset(claim.fencing),
                 frozenset(claim.unfenced) if now_ms < claim.unfenced_until_ms else _NOBODY,
-                progress=progress_partition(context, at, claim),
+                progress=progress_partition(context, at, wishes[at].stored),
             )
             for at, claim in claims.items()
         },

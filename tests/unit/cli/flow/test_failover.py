@@ -3,10 +3,10 @@ can fence the mover's writers: tests/integration/test_fail_over.py has the fence
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from support.fake_kafka import FakeClock, FakeRecord
@@ -17,7 +17,8 @@ from headrace.connect.failover.write_denials import deny_writes
 from headrace.connect.runtime.context import FlowContext
 from headrace.errors import Fatal
 from headrace.kafka import Committed, GroupActive
-from headrace.replication import Checkpoint, write_denial
+from headrace.movers import Before, Closed
+from headrace.replication import Checkpoint, Writer, write_denial
 from headrace.standalone import StandaloneHerder
 
 Say = Callable[..., str]
@@ -158,6 +159,52 @@ def test_without_the_source_the_last_checkpoints_count(
     assert "Not copied, as far as it is known: 5 offsets." in printed
     assert state(herder) is FlowState.STOPPED
     assert scene.target.committed(["billing"])[0]["billing"][TopicPartition(COPY, 0)].offset == 4
+
+
+class TransactionsToEnd:
+    """A fence whose coordinator completes a commit before it ends the transaction."""
+
+    def __init__(self, commit: Callable[[], object]) -> None:
+        self.commit, self.ended = commit, set[str]()
+        self.closed: dict[TopicPartition, Before] = {}
+
+    def identify(self, transactional_id: str) -> Writer:
+        return Writer(transactional_id, 9, 0)
+
+    def end_transactions(self, transactional_ids: Set[str]) -> None:
+        self.ended |= transactional_ids
+        self.commit()
+
+    def close(
+        self, own: Writer, partitions: Mapping[TopicPartition, Before]
+    ) -> Mapping[TopicPartition, Closed]:
+        assert own.transactional_id == "headrace-f-failover"
+        self.closed |= partitions
+        return {at: Closed(0, frozenset()) for at in partitions}
+
+
+@pytest.mark.parametrize("options", [(), ("--source-is-gone",)])
+def test_what_a_cut_off_driver_had_committed_is_known_before_its_partitions_are_closed(
+    say: Say, scene: Scene, options: tuple[str, ...]
+) -> None:
+    """Behind the switch it would not count, and records that lost their marker would be aborted."""
+    key = scene.context.progress_key(P0)
+    known = replace(
+        scene.stored(P0), source_offset=10, target_offset=10, source_end=15,
+        writer=Writer("headrace-cut-off", 7, 0),
+    )  # fmt: skip
+    before = replace(known, source_offset=6, target_offset=6) if options else known
+    scene.context.progress.write({key: before})
+    scene.context.exactly_once = True
+    fence = TransactionsToEnd(lambda: scene.context.progress.write({key: known}))
+    cast("Any", scene.context.mover).fencing = fence
+    found = json.loads(say("failover", "f", "-o", "json", *options))
+    one, _ = found["partitions"]
+    assert fence.ended == {"headrace-cut-off"}
+    assert fence.closed[P0].target_offset == 10
+    assert fence.closed[P0].progress == scene.context.progress.partition_of(key)
+    assert (one["copiedTo"], one["notStored"]) == (10, 0)
+    assert found["notCopied"] == (5 if options else 0)
 
 
 def test_it_is_not_copied_until_the_fail_over_is_aborted(
