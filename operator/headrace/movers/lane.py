@@ -51,6 +51,13 @@ class Copied:
     """How many of those that were sent as they are were read back, by what was found: a value of
     ``movers.batch.Comparison``."""
 
+    def rebuild(self, batches: int, size: int, why: str) -> None:
+        """So many were rebuilt, of this size together."""
+        self.batches_rebuilt += batches
+        self.bytes_rebuilt += size
+        self.rebuilt[why] = self.rebuilt.get(why, 0) + batches
+        self.rebuilt_bytes[why] = self.rebuilt_bytes.get(why, 0) + size
+
 
 class CopyFrom(NamedTuple):
     """Where to copy from."""
@@ -310,6 +317,12 @@ class Before(NamedTuple):
     """Producer ids of others, whom nobody can close it to; -1: some without a known one."""
     compare: bool = True
     """Whether to read what is written already; otherwise the copy resumes where it is stored."""
+    data_writer: Writer | None = None
+    """See ``Progress``: of a copy with its source's offsets, whose end says where it goes on."""
+    source_compacts: bool = False
+    """Whether its log may have lost records since they were copied; as the next one, it counts only
+    with a ``data_writer``."""
+    target_compacts: bool = False
     progress: TopicPartition | None = None
     """Where its progress is stored, if writers may have done so in their transactions: it is closed
     to them, too, and all of theirs below ``target_offset`` was committed."""
@@ -337,8 +350,22 @@ class Closed(NamedTuple):
     """Producer ids of those that could not be fenced."""
 
 
+class Filling(Retriable):
+    """A partition of the target is filled up to the source's first offset: go on with that."""
+
+    def __init__(self, at: TopicPartition, offset: int, message: str) -> None:
+        """``offset``: so far it is filled."""
+        super().__init__(message)
+        self.at, self.offset = at, offset
+
+
 class Fencing(Protocol):
     """Closes partitions of the target to earlier writers. Thread-safe; its methods wait."""
+
+    def data_writer(self, task: str) -> Writer | None:
+        """Who appends the data of copies that have none yet and are this task's, whoever owns them
+        later; ``None``: each owner appends as itself. Raises as ``identify``."""
+        ...
 
     def identify(self, transactional_id: str) -> Writer:
         """A new epoch: batches that carry it are refused by nobody, as long as no other follows.
@@ -363,9 +390,10 @@ class Fencing(Protocol):
 
     def resume(
         self, own: Writer, partitions: Mapping[TopicPartition, Before]
-    ) -> Mapping[TopicPartition, Resumed | Retriable]:
+    ) -> Mapping[TopicPartition, Resumed | HeadraceError]:
         """Where each partition is to be copied from, by ``own``, once no other can append any more;
-        or why this one has to be tried again: it has no leader, say.
+        or why this one has to be tried again: it has no leader, say. ``Fatal``, with a
+        ``data_writer``: its offsets cannot be those of the source.
 
         Partitions are those of the source. Raises ``Retriable`` for what concerns all of them.
         """

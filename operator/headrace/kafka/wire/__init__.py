@@ -6,10 +6,13 @@ with a connection to each broker that is needed. What takes several requests is 
 with ``loop.wait(start(coroutine), timeout_s)``, or ``start(coroutine).then(...)`` without waiting.
 """
 
+from kio.schema.describe_producers.v0.response import ProducerState
+
 from headrace.kafka.wire.batches import Batch, split_batches
 from headrace.kafka.wire.cluster import Cluster
 from headrace.kafka.wire.connection import Connection
 from headrace.kafka.wire.control import aborts
+from headrace.kafka.wire.deletion import delete_records
 from headrace.kafka.wire.errors import (
     ConnectionLost,
     CorruptBatch,
@@ -90,6 +93,7 @@ __all__ = [
     "Outcome",
     "Produced",
     "ProducerIdentity",
+    "ProducerState",
     "Refused",
     "RefusedForGood",
     "Reply",
@@ -104,6 +108,7 @@ __all__ = [
     "Wanted",
     "aborts",
     "decoded",
+    "delete_records",
     "describe_producers",
     "encoded",
     "epoch_ends",

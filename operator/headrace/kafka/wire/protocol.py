@@ -16,6 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.add_partitions_to_txn.v3 import AddPartitionsToTxnResponse
 from kio.schema.api_versions.v3 import ApiVersionsResponse
+from kio.schema.delete_records.v2 import DeleteRecordsResponse
 from kio.schema.describe_producers.v0 import DescribeProducersResponse
 from kio.schema.describe_transactions.v0 import DescribeTransactionsResponse
 from kio.schema.end_txn.v3 import EndTxnResponse
@@ -45,6 +46,7 @@ _RESPONSES: dict[tuple[int, int], type] = {
     for schema in (
         AddPartitionsToTxnResponse,
         ApiVersionsResponse,
+        DeleteRecordsResponse,
         DescribeProducersResponse,
         DescribeTransactionsResponse,
         EndTxnResponse,

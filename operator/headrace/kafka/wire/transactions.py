@@ -64,8 +64,10 @@ class Transactions:
     another owner has a higher epoch), ``ConnectionLost`` where it is not known whether a request
     was carried out, and ``Retriable`` when no coordinator was found in time."""
 
-    def __init__(self, cluster: Cluster, transactional_id: str) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: Cluster, transactional_id: str, *, again_s: float = 0.02) -> None:
+        """``again_s``: so long it waits before what a coordinator could not do yet is sent again;
+        longer each time."""
+        self._cluster, self._again_s = cluster, again_s
         self.id = transactional_id
         self._id = TransactionalId(transactional_id)
         self._coordinator = -1
@@ -176,7 +178,7 @@ class Transactions:
         timeout_s: float,
     ) -> T:
         """Send it to the coordinator, again where nothing was done the last time."""
-        loop, backoff = self._cluster.loop, Backoff(0.02, 1.0)
+        loop, backoff = self._cluster.loop, Backoff(self._again_s, 1.0)
         deadline_s = loop.now_s() + timeout_s
         tried = f"{tried} of {self._id} on {self._cluster.name}"
         while True:

@@ -76,6 +76,8 @@ class Appender:
         self._wanted = wanted
         self._identities: dict[TopicPartition, ProducerIdentity] = {}
         """Of partitions with one of their own."""
+        self._sequences: dict[TopicPartition, int] = {}
+        """With which these begin."""
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._lost: list[PartitionQueue] = []
         """Partitions whose leader has to be asked for."""
@@ -86,10 +88,10 @@ class Appender:
         """Batches that are not acknowledged, or still on the wire after their partition failed."""
         return sum(max(len(queue), queue.on_wire) for queue in self._queues.values())
 
-    def begin(self, at: TopicPartition, identity: ProducerIdentity) -> None:
-        """Append to this partition with another identity, from sequence 0 on: nothing of it is
-        pending, and nothing was ever appended to it with this epoch."""
-        self._identities[at] = identity
+    def begin(self, at: TopicPartition, identity: ProducerIdentity, sequence: int = 0) -> None:
+        """Append to this partition with another identity, from this sequence on: nothing of it is
+        pending. 0: nothing was ever appended to it with this epoch."""
+        self._identities[at], self._sequences[at] = identity, sequence
         self._queues.pop(at, None)
 
     def append(self, at: TopicPartition, outgoing: Outgoing) -> None:
@@ -98,7 +100,7 @@ class Appender:
         After ``Failed`` of the partition, and after ``close``, it is released at once.
         """
         if (queue := self._queues.get(at)) is None:
-            queue = self._queues[at] = PartitionQueue(at, self)
+            queue = self._queues[at] = PartitionQueue(at, self, self._sequences.get(at, 0))
             queue.held = self._wanted is not None
         if queue.failed or self._closed:
             outgoing.release()

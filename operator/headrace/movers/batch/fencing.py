@@ -10,7 +10,7 @@ from itertools import chain
 from math import inf
 
 from headrace.api import ClusterAccess, TopicPartition
-from headrace.errors import Fatal, Retriable
+from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.kafka.wire import Cluster, Loop, ProducerIdentity, Settings, epoch_ends
 from headrace.logs import get_logger
 from headrace.movers.batch.leftovers import commit_leftovers
@@ -40,16 +40,23 @@ class MarkerFencing:
     def __init__(self, source: ClusterAccess, target: ClusterAccess, settings: Settings) -> None:
         self._source, self._target, self._settings = source, target, settings
 
+    def _clients(self) -> "FenceClients":
+        return FenceClients(self._source, self._target, self._settings)
+
     def identify(self, transactional_id: str) -> Writer:
         """See ``Fencing.identify``."""
-        with _Clients(self) as (loop, _, target):
+        with self._clients() as (loop, _, target):
             asked = new_epoch(target, transactional_id)
             identity = wait_for(loop, asked, 2 * COORDINATOR_S)
             return Writer(transactional_id, identity.producer_id, identity.epoch)
 
+    def data_writer(self, task: str) -> Writer | None:
+        """See ``Fencing.data_writer``."""
+        return None
+
     def end_transactions(self, transactional_ids: Set[str]) -> None:
         """See ``Fencing.end_transactions``."""
-        with _Clients(self) as (loop, _, target):
+        with self._clients() as (loop, _, target):
             asked = end_transactions(target, transactional_ids)
             wait_for(loop, asked, 2 * COORDINATOR_S, "end the transactions of earlier owners")
 
@@ -57,7 +64,7 @@ class MarkerFencing:
         self, epochs: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int | Retriable]:
         """See ``Fencing.epoch_ends``."""
-        with _Clients(self) as (loop, _, target):
+        with self._clients() as (loop, _, target):
             asked = epoch_ends(target, epochs, timeout_s=LEADER_S)
             tried = "find where the logs of the target end"
             answers = wait_for(loop, asked, 2 * LEADER_S, tried)
@@ -75,9 +82,9 @@ class MarkerFencing:
 
     def resume(
         self, own: Writer, partitions: Mapping[TopicPartition, Before]
-    ) -> dict[TopicPartition, Resumed | Retriable]:
+    ) -> Mapping[TopicPartition, Resumed | HeadraceError]:
         """See ``Fencing.resume``."""
-        with _Clients(self) as (_, source, target):
+        with self._clients() as (_, source, target):
             put_off, marked = _closed_by_markers(target, own, partitions.values())
             return {
                 at: put_off.get(before.target)
@@ -89,7 +96,7 @@ class MarkerFencing:
         self, own: Writer, partitions: Mapping[TopicPartition, Before]
     ) -> dict[TopicPartition, Closed | Retriable]:
         """See ``Fencing.close``."""
-        with _Clients(self) as (_, _, target):
+        with self._clients() as (_, _, target):
             put_off, marked = _closed_by_markers(target, own, partitions.values())
             return {
                 at: put_off.get(before.target) or _closed(target, before, _fences(before, marked))
@@ -120,13 +127,13 @@ def _closed_by_markers(
     return put_off | failed_with(partitions, unread), marked
 
 
-class _Clients:
+class FenceClients:
     """A loop, and clients of both clusters, for as long as a call takes."""
 
-    def __init__(self, fence: MarkerFencing) -> None:
+    def __init__(self, source: ClusterAccess, target: ClusterAccess, settings: Settings) -> None:
         self._loop = Loop()
-        self._source = Cluster(self._loop, fence._source, fence._settings)
-        self._target = Cluster(self._loop, fence._target, fence._settings)
+        self._source = Cluster(self._loop, source, settings)
+        self._target = Cluster(self._loop, target, settings)
 
     def __enter__(self) -> tuple[Loop, Cluster, Cluster]:
         return self._loop, self._source, self._target

@@ -12,6 +12,7 @@ from headrace.kafka import Renewal
 from headrace.kafka.wire import ProducerIdentity, Reply, start
 from headrace.movers.batch.lane_resources import LaneResources
 from headrace.movers.batch.lane_state import LaneState
+from headrace.movers.batch.loop_thread import LoopThread
 from headrace.movers.batch.pipeline import Pipeline
 from headrace.movers.batch.window import BatchWindow, Mark
 from headrace.movers.lane import Copied, CopyFrom, Problem, Reached, Transactional
@@ -41,13 +42,16 @@ class BatchLane:
         self._state = LaneState(copied)
         thread = resources.thread()
         self._loop = thread.loop
-        self._pipeline = Pipeline(resources, self._state, thread)
+        self._pipeline = self._make_pipeline(thread)
         self._made_s = self._loop.now_s()
         self._fenced = False
         """Whether it writes with an identity that others can fence."""
         self._counted = 0
         """Records that ``run_once`` has returned."""
         self._run(self._pipeline.begin())
+
+    def _make_pipeline(self, thread: LoopThread) -> Pipeline:
+        return Pipeline(self._resources, self._state, thread)
 
     @property
     def partitions(self) -> Set[TopicPartition]:
@@ -82,8 +86,6 @@ class BatchLane:
                 target = TopicPartition(self._resources.target_topic(at.topic), at.partition)
                 self._open(at, target, position)
                 if (writer := position.writer) is not None:
-                    identity = ProducerIdentity(writer.producer_id, writer.producer_epoch)
-                    self._resources.begin(target, identity)
                     self._fenced = True
                     self._write_as(target, writer)
                 self._post(partial(reader.open, at, position.offset, position.leader_epoch))
@@ -92,8 +94,12 @@ class BatchLane:
         self._state.open(at, target, position)
 
     def _write_as(self, target: TopicPartition, writer: Writer) -> None:
+        self._post(partial(self._pipeline.write_as, target, self._begin(target, writer)))
+
+    def _begin(self, target: TopicPartition, writer: Writer) -> ProducerIdentity:
         identity = ProducerIdentity(writer.producer_id, writer.producer_epoch)
-        self._post(partial(self._pipeline.write_as, target, identity))
+        self._resources.begin(target, identity)
+        return identity
 
     @property
     def transactions(self) -> Transactional | None:

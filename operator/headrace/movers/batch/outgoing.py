@@ -60,6 +60,27 @@ class Outgoing(NamedTuple):
         return self.batch.base_offset + index if self.offsets is None else self.offsets[index]
 
 
+class Sending(Protocol):
+    """Who appends, of all partitions; in the thread of its loop."""
+
+    @property
+    def pending(self) -> int:
+        """What is not acknowledged."""
+        ...
+
+    def flush(self) -> None:
+        """Send what may be sent, without waiting."""
+        ...
+
+    def drop_unsent(self) -> None:
+        """``pending`` becomes 0 once the outcome of what was sent is known."""
+        ...
+
+    def close(self) -> None:
+        """Drop all: what is in flight may be appended, or not."""
+        ...
+
+
 class Acknowledged(Protocol):
     """Called in the order of ``append`` for each partition."""
 

@@ -143,12 +143,7 @@ class Passing:
             self._count_rebuilt([batch], one.why)
 
     def _count_rebuilt(self, batches: Sequence[Batch], why: Why) -> None:
-        copied, count = self._state.copied, len(batches)
-        size = sum(len(batch.data) for batch in batches)
-        copied.batches_rebuilt += count
-        copied.bytes_rebuilt += size
-        copied.rebuilt[why] = copied.rebuilt.get(why, 0) + count
-        copied.rebuilt_bytes[why] = copied.rebuilt_bytes.get(why, 0) + size
+        self._state.copied.rebuild(len(batches), sum(len(one.data) for one in batches), why)
 
     def _send(self, window: BatchWindow, outgoing: Outgoing) -> None:
         if not window.in_flight:

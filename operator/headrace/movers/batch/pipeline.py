@@ -1,7 +1,7 @@
 """From the reader to the appender and back: what a lane does in the loop's thread."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.api import TopicPartition
 from headrace.backoff import Backoff
@@ -16,17 +16,19 @@ from headrace.kafka.wire import (
 )
 from headrace.movers.batch.appender import Appender
 from headrace.movers.batch.commits import Commits, Committed, Records
-from headrace.movers.batch.gate import judged
+from headrace.movers.batch.gate import Judged, judged
 from headrace.movers.batch.lane_resources import LaneResources
 from headrace.movers.batch.lane_state import LaneState
 from headrace.movers.batch.loop_thread import LoopThread
 from headrace.movers.batch.memory import HeldResponse
-from headrace.movers.batch.outgoing import BatchCorrupt, BatchRefused, Outgoing
+from headrace.movers.batch.one_at_a_time import OneAtATime
+from headrace.movers.batch.outgoing import BatchCorrupt, BatchRefused, Outgoing, Sending
 from headrace.movers.batch.passing import Passing
 from headrace.movers.batch.reader import Reader
 from headrace.movers.batch.source_partition import SourcePartition
 from headrace.movers.batch.target_epochs import TargetEpochs
 from headrace.movers.batch.verifying import Verifier
+from headrace.movers.batch.window import BatchWindow
 from headrace.movers.lane import RecordRefused
 from headrace.replication import TargetSeen, Writer
 
@@ -58,11 +60,12 @@ class Pipeline:
         self._commits: Commits | None = None
         """Of a lane that copies in transactions, once it has partitions."""
         self._identities: dict[TopicPartition, ProducerIdentity] = {}
+        self._joiner = thread.joiner
         self._passing = Passing(
             state,
             self._loop,
             self._verifier,
-            thread.joiner,
+            self._joiner,
             append=self._append,
             rewind=self.reader.rewind,
         )
@@ -118,15 +121,20 @@ class Pipeline:
             )
             self._appender = self._commits.appender
 
+    @property
+    def _sending(self) -> Sending | None:
+        """``None``: it cannot send anything yet."""
+        return self._appender
+
     def drop_unsent(self) -> None:
         """Nothing more is sent."""
-        if self._appender is not None:
-            self._appender.drop_unsent()
+        if self._sending is not None:
+            self._sending.drop_unsent()
 
     async def drain(self, drained: threading.Event, timeout_s: float) -> None:
         """Set it once the outcome of all that was sent is known; never when that takes longer."""
         deadline_s = self._loop.now_s() + timeout_s
-        while self._appender is not None and self._appender.pending:
+        while self._sending is not None and self._sending.pending:
             if self._loop.now_s() > deadline_s:
                 return
             await self._loop.sleep(_DRAIN_S)
@@ -157,8 +165,8 @@ class Pipeline:
         self._epochs.close()
         if self._commits is not None:
             self._commits.close()
-        elif self._appender is not None:
-            self._appender.close()
+        elif self._sending is not None:
+            self._sending.close()
         self._source.close()
         self._resources.release(self._outlet)
 
@@ -170,7 +178,7 @@ class Pipeline:
     def readable(self, at: TopicPartition) -> bool:
         """See ``Sink.readable``."""
         state = self._state
-        if self._appender is None or self._verifier.full or state.rests(self._loop.now_s()):
+        if self._sending is None or self._verifier.full or state.rests(self._loop.now_s()):
             return False
         return state.wanted(at) and state.has_room(at)
 
@@ -218,16 +226,25 @@ class Pipeline:
                 return
             try:
                 found = judged(batches, start=window.position, aborted=aborted)
-                self._passing.take(window, found, held, suspects)
+                self._pass(window, found, held, suspects)
             except UnreadableBatch as error:
                 state.problem(at, Fatal(f"could not read {at} of {self._source.name}: {error}"))
             finally:
                 source.advance(window.position, window.leader_epoch)
 
+    def _pass(
+        self,
+        window: BatchWindow,
+        found: Iterable[Judged],
+        held: HeldResponse,
+        suspects: OneAtATime | None,
+    ) -> None:
+        self._passing.take(window, found, held, suspects)
+
     def taken(self) -> None:
         """See ``Sink.taken``."""
-        if self._appender is not None:
-            self._appender.flush()
+        if self._sending is not None:
+            self._sending.flush()
 
     def _append(self, at: TopicPartition, outgoing: Outgoing) -> None:
         assert self._appender is not None

@@ -85,7 +85,8 @@ class PartitionQueue:
         "unreadable",
     )
 
-    def __init__(self, at: TopicPartition, owner: Owner) -> None:
+    def __init__(self, at: TopicPartition, owner: Owner, sequence: int = 0) -> None:
+        """``sequence``: of the first batch."""
         self.at, self.owner = at, owner
         self.leader: int | None = None
         """Node that it is sent to; ``None``: not known."""
@@ -113,7 +114,7 @@ class PartitionQueue:
         self.on_wire = 0
         self._entries: deque[Entry] = deque()
         self._next = 0  # place of the next entry to consider, when one is to be sent
-        self._sequence = 0
+        self._sequence = sequence
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -73,6 +73,7 @@ class TransactionalLane(BatchLane):
         self._state.open(at, target, position, transactional=True)
 
     def _write_as(self, target: TopicPartition, writer: Writer) -> None:
+        self._begin(target, writer)
         self._post(partial(self._pipeline.write_in_transactions, writer))
 
     def _end(self) -> None:

@@ -108,6 +108,12 @@ class Verifier:
             self._reading = True
             start(self._run()).then(lambda reply: reply.result())
 
+    async def verdict(
+        self, at: TopicPartition, base_offset: int, batch: Batch
+    ) -> tuple[Comparison, str]:
+        """Of a batch in memory of its own, which was appended there; and why it is not the same."""
+        return await self._verdict(_Written(at, base_offset, batch))
+
     def misjoined(self, at: TopicPartition, first: int, last: int) -> None:
         """The helper in C made a wrong batch of these offsets of a partition of the source."""
         self._count(Comparison.MISJOINED)

@@ -87,7 +87,9 @@ class BatchWindow:
         self._cut_runs: list[Run] = []
         self._committed_runs: list[Run] = []
         self._floor = start.target_offset
-        self._pending: deque[tuple[int, int, int]] = deque()  # first, next offset, timestamp ms
+        self._pending: deque[tuple[int, int, int | None]] = (
+            deque()
+        )  # first, next offset, timestamp ms
         self._copied = copied
 
     @property
@@ -115,6 +117,28 @@ class BatchWindow:
         """The source holds nothing to copy below ``offset`` (markers, aborted records)."""
         if offset > self.position:
             self.position, self.leader_epoch = offset, leader_epoch
+
+    def skipping(self, next_offset: int) -> None:
+        """Offsets without a record, up to this one, are to be filled on the target."""
+        timestamp_ms = self._pending[-1][2] if self._pending else self.last_timestamp_ms
+        self._pending.append((self.position, next_offset, timestamp_ms))
+        self.in_flight += next_offset - self.position
+        self.position = next_offset
+
+    def skipped(self, next_offset: int) -> None:
+        """They are; as on the source, all before them is acknowledged."""
+        first, last, _ = self._pending.popleft()
+        assert last == next_offset, (first, last, next_offset)
+        self.in_flight -= next_offset - first
+        self.target_offset = next_offset
+
+    def unsent(self, count: int, size: int) -> None:
+        """The last so many batches and holes, of as many records as offsets and this size together,
+        were not sent: they are read again."""
+        for _ in range(count):
+            self.position, next_offset, _ = self._pending.pop()
+            self.in_flight -= next_offset - self.position
+        self.bytes_in_flight -= size
 
     def delivered(self, outgoing: Outgoing, base_offset: int) -> None:
         """The target has it from that offset on."""
