@@ -82,6 +82,7 @@ NEEDS_TEMPLATE = (
     "must be a topic's name with {topic} in it, and perhaps {source} for the source's alias"
 )
 OTHER_BROKERS = "must differ from spec.source.bootstrapServers: a mirror joins two clusters"
+LEFT_OUT = "a record that is left out is not preserved"
 EITHER = "must have either atPercent or atSeconds"
 
 
@@ -491,6 +492,41 @@ BAD = [
         flow(mover="Batch", recordFilter={"headers": {"exclude": [{"name": "test"}]}}),
         "spec.mover",
         "with recordFilter it must be Record or Auto",
+    ),
+    *(
+        Bad(
+            flow(offsets="Preserved", **{field: value}),
+            f"spec.{field}",
+            f"must not be {words} with offsets: Preserved: {why}",
+        )
+        for field, value, words, why in [
+            (
+                "delivery",
+                "ExactlyOnce",
+                "ExactlyOnce",
+                "the markers of its transactions take offsets; nothing is doubled with AtLeastOnce "
+                "either",
+            ),
+            ("mover", "Record", "Record", "records get their offsets from batches, by mover Batch"),
+            ("onRecordError", "Skip", "Skip or DeadLetter", LEFT_OUT),
+            (
+                "onDataLoss",
+                "Continue",
+                "Restart or Continue",
+                "both leave the target with other offsets than the source",
+            ),
+            (
+                "startFrom",
+                "Latest",
+                "Latest or Timestamp",
+                "copies begin with the first offset that the source has",
+            ),
+        ]
+    ),
+    Bad(
+        flow(offsets="Preserved", recordFilter={"headers": {"exclude": [{"name": "test"}]}}),
+        "spec.recordFilter",
+        f"does not go with offsets: Preserved: {LEFT_OUT}",
     ),
     Bad(
         flow(batchVerification=False),  # YAML takes Off for it

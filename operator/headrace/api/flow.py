@@ -30,6 +30,7 @@ from headrace.api.model import (
     Timestamp,
     Topic,
 )
+from headrace.api.offsets import OFFSETS_RULES, Offsets, offsets_breaches
 from headrace.api.pauses import PausedPartitions
 from headrace.api.record_filter import RecordFilter
 from headrace.api.renames import copy_breaches, name_breaches
@@ -127,9 +128,9 @@ class Topics(Model):
 
     include: Annotated[tuple[Regex, ...], Field(min_length=1, max_length=1000)]
     """Regular expressions; a topic is copied when its whole name matches one, as
-    with ["orders", "payments-.*"]. No default. Always copied: heartbeats. Never: what begins with
-    two underscores or a dot, ends in -internal or .internal, or came from the target, by its
-    name."""
+    with ["orders", "payments-.*"]. No default. Always copied: heartbeats, but not with offsets:
+    Preserved. Never: what begins with two underscores or a dot, ends in -internal or .internal, or
+    came from the target, by its name."""
     exclude: Annotated[tuple[Regex, ...], Field(max_length=1000)] = (
         r".*[\-\.]internal",
         r".*\.replica",
@@ -341,6 +342,12 @@ class ReplicationFlowSpec(Model):
     Batch: a consumer of committed records gets each record once. With AtLeastOnce a failure may
     repeat some, and no consumer waits for a commit. Both read committed records only (MirrorMaker 2
     copies aborted ones by default)."""
+    offsets: Offsets = Offsets.TRANSLATED
+    """Preserved gives each committed record on the target the offset that it has on the source, by
+    mover Batch, in topics that nobody else writes to: groups' offsets are copied as they are, and
+    what is stored elsewhere stays right. A partition where that is not possible stops, and says
+    from which offset on. With Translated a record's offset on the target is another one, to which
+    groups' offsets are translated."""
     commit_interval_ms: Annotated[int, Field(ge=10, le=30_000)] = 1000
     """With ExactlyOnce: how long a task copies before it commits, which is when consumers of
     committed records get them. It commits earlier after 64 MiB, and when the source is silent."""
@@ -405,6 +412,7 @@ class ReplicationFlowSpec(Model):
         Rule("self.source.alias == oldSelf.source.alias", _SAME_ALIAS, at="source.alias"),
         Rule("self.target.alias == oldSelf.target.alias", _SAME_ALIAS, at="target.alias"),
         *BETWEEN_CLUSTERS,
+        *OFFSETS_RULES,
         *_START_TIMESTAMP.rules,
         *_DEAD_LETTER_TOPIC.rules,
         Rule(
@@ -416,6 +424,7 @@ class ReplicationFlowSpec(Model):
 
     def _breaches(self) -> Iterator[Breach]:
         yield from breaches_between(self.source, self.target)
+        yield from offsets_breaches(self)
         yield from _START_TIMESTAMP.breaches(self.start_timestamp, self.start_from)
         yield from _DEAD_LETTER_TOPIC.breaches(self.dead_letter_topic, self.on_record_error)
         if self.record_filter is not None and self.mover is Mover.BATCH:
@@ -433,7 +442,9 @@ class ReplicationFlowSpec(Model):
         )
 
 
-READ_AT_START = frozenset({"source", "target", "policy", "delivery", "mover", "record_filter"})
+READ_AT_START = frozenset(
+    {"source", "target", "policy", "delivery", "offsets", "mover", "record_filter"}
+)
 """Fields of the spec that a driver reads only at its start: a change replaces the drivers."""
 
 

@@ -22,7 +22,7 @@ from headrace.replication.connect_offsets import (
     encode_position,
 )
 from headrace.replication.copied_runs import Run, few_enough
-from headrace.replication.copy_settings import unfit_settings
+from headrace.replication.copy_settings import AS_GIVEN, settings_of_other_offsets, unfit_settings
 from headrace.replication.filters import NameFilter, TopicFilter
 from headrace.replication.group_offsets import (
     APPLIED,
@@ -52,12 +52,14 @@ from headrace.replication.progress import (
     progress_topic,
 )
 from headrace.replication.record_filter import Copies, record_filter
+from headrace.replication.same_offsets import SameOffsets
 from headrace.replication.synced_offsets import CopiedTo, SyncedOffsets
 from headrace.replication.topic_configs import config_changes
 from headrace.replication.translation import Precision, Translated, Translation
 
 __all__ = [
     "APPLIED",
+    "AS_GIVEN",
     "DEDICATED_CONNECTOR",
     "MOST_PAIRS",
     "OFFSETS_PARTITIONS",
@@ -81,6 +83,7 @@ __all__ = [
     "ProgressKey",
     "ReplicationPolicy",
     "Run",
+    "SameOffsets",
     "StoredCheckpoint",
     "Switch",
     "SyncedOffsets",
@@ -110,6 +113,7 @@ __all__ = [
     "policy_for",
     "progress_topic",
     "record_filter",
+    "settings_of_other_offsets",
     "split_groups",
     "unfit_settings",
     "wanted_acls",

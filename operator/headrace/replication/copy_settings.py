@@ -8,6 +8,10 @@ from typing import NamedTuple
 _UNLIMITED = str(2**63 - 1)
 
 
+AS_GIVEN = {"compression.type": "producer", "message.timestamp.type": "CreateTime"}
+"""With which brokers keep batches as they are given; a copy with its source's offsets has them."""
+
+
 class Unfit(NamedTuple):
     """A setting of a copy."""
 
@@ -31,6 +35,29 @@ def unfit_settings(source: Mapping[str, str], copy: Mapping[str, str]) -> Iterat
         wanted, there = source.get(setting, ""), copy.get(setting, "")
         if wanted and there and there != wanted and there not in _HARMLESS:
             yield Unfit(setting, wanted, f"{there}, the source has {wanted}: {consequence}")
+
+
+def settings_of_other_offsets(
+    source: Mapping[str, str], copy: Mapping[str, str], *, begins_later: bool = False
+) -> Iterator[Unfit]:
+    """With which a copy cannot have its source's offsets, and its records; as above.
+    ``begins_later``: it has to be filled up to the first offset of its source."""
+    for setting, wanted in AS_GIVEN.items():
+        if (there := copy.get(setting, wanted)) != wanted:
+            yield Unfit(setting, wanted, f"{there}, and must be {wanted}: {_CHANGES[setting]}")
+    setting = "max.message.bytes"
+    if setting in source and setting in copy and int(copy[setting]) < int(source[setting]):
+        why = (
+            f"{copy[setting]} is less than the source's {source[setting]}: what is larger can be "
+            "neither copied nor left out"
+        )
+        yield Unfit(setting, source[setting], why)
+    if begins_later and copy.get("cleanup.policy") == "compact":
+        why = (
+            "compact, and its source does not begin with offset 0: brokers delete the beginning "
+            "only where it has delete, which may go once the copy has begun"
+        )
+        yield Unfit("cleanup.policy", "compact,delete", why)
 
 
 def _too_young(source: Mapping[str, str], copy: Mapping[str, str]) -> Iterator[Unfit]:
@@ -63,5 +90,4 @@ _CHANGES = {
     "compression.type": "each batch is compressed again",
     "message.timestamp.type": "records get other timestamps",
 }
-_HARMLESS = ("producer", "CreateTime")
-"""Values with which brokers keep what they are given."""
+_HARMLESS = AS_GIVEN.values()

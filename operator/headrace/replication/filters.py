@@ -22,7 +22,7 @@ class NameFilter:
 
 
 class TopicFilter:
-    """Full match of the name; exclude wins; heartbeats always pass, internal topics never."""
+    """Full match of the name; exclude wins; heartbeats pass or not, internal topics never."""
 
     def __init__(
         self,
@@ -30,7 +30,11 @@ class TopicFilter:
         exclude: Sequence[str],
         policy: ReplicationPolicy,
         target_alias: str,
+        *,
+        heartbeats: bool = True,
     ) -> None:
+        """``heartbeats``: whether those of the source pass."""
+        self._heartbeats = heartbeats
         self._names = NameFilter(include, exclude)
         self._policy = policy
         self._target_alias = target_alias
@@ -38,7 +42,7 @@ class TopicFilter:
     def matches(self, topic: str) -> bool:
         """Whether this topic of the source is replicated."""
         if topic == HEARTBEATS:
-            return True
+            return self._heartbeats
         if is_internal(topic) or self._policy.came_from(topic, self._target_alias):
             return False
         return self._names.matches(topic)

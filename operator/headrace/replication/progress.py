@@ -16,7 +16,8 @@ from headrace.replication.offset_pairs import OffsetPair
 
 T = TypeVar("T")
 
-_VERSION, _IN_TRANSACTION = 1, 2
+_VERSION, _IN_TRANSACTION, _PRESERVED = 1, 2, 3
+_READABLE = (_VERSION, _IN_TRANSACTION, _PRESERVED)
 
 
 def progress_topic(source_alias: str) -> str:
@@ -159,12 +160,19 @@ class Progress:
     pairs: tuple[OffsetPair, ...] = ()
     """What offset syncs may not say yet, in the order of offsets: whoever takes over writes them.
     The last one is of the last record below ``target_offset``, or of a later one."""
+    data_writer: Writer | None = None
+    """With ``offsets: Preserved``: whose producer id the copy's data has, whoever appends it, for
+    ever. ``writer`` and ``fencing`` write the markers of holes then. None: offsets are others than
+    the source's."""
     version: int = _VERSION
     """Rises only when an older headrace must not read it: that one leaves out fields that it does
     not know, and an older driver writes without them, so that a roll-back loses no position.
 
     2: written in a transaction, and no progress unless that was committed. An older headrace does
-    not look, and would take what was aborted for copied."""
+    not look, and would take what was aborted for copied.
+
+    3: of a copy with its source's offsets. An older headrace would append to it with markers of its
+    own, and no offset behind them would be the source's."""
 
     @property
     def in_transaction(self) -> bool:
@@ -177,7 +185,11 @@ class Progress:
 
     def of_no_transaction(self) -> "Progress":
         """The same, to be written by itself: it counts at once."""
-        return replace(self, version=_VERSION)
+        return replace(self, version=_VERSION if self.data_writer is None else _PRESERVED)
+
+    def preserving(self, data_writer: Writer) -> "Progress":
+        """The same, of a copy with its source's offsets."""
+        return replace(self, data_writer=data_writer, version=_PRESERVED)
 
     @property
     def known_good(self) -> Confirmed:
@@ -193,10 +205,15 @@ class Progress:
     def decode(cls, data: bytes) -> Self:
         """Raises ``ValueError`` for a version this headrace cannot read."""
         progress = _decode(cls, data)
-        if progress.version not in (_VERSION, _IN_TRANSACTION):
+        if progress.version not in _READABLE:
             raise ValueError(
                 f"progress record of version {progress.version}, this headrace reads {_VERSION} "
-                f"and {_IN_TRANSACTION}"
+                f"to {_PRESERVED}"
+            )
+        if (progress.version == _PRESERVED) != (progress.data_writer is not None):
+            raise ValueError(
+                f"progress record of version {progress.version} "
+                f"with{'out' * (progress.data_writer is None)} a writer of data"
             )
         return progress
 

@@ -84,6 +84,12 @@ class Reload:
                         f"flow {name}: spec.{side}.alias: {was} -> {now}: it is immutable, topics "
                         "and progress bear it; make another flow instead"
                     )
+            if known.spec.offsets != flow.spec.offsets:
+                raise InvalidSpec(
+                    f"flow {name}: spec.offsets: {known.spec.offsets} -> {flow.spec.offsets}: it "
+                    "is immutable, what is on the target has offsets of the one kind; make another "
+                    "flow, to other topics, instead"
+                )
 
     async def _apply(self, name: str, flow: ReplicationFlow) -> bool:
         known = self._herder.find_flow(name)

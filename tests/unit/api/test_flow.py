@@ -17,6 +17,7 @@ def test_defaults_are_those_of_the_design() -> None:
     recordFilter: null
     policy: {type: Default, separator: ".", renames: null}
     delivery: AtLeastOnce
+    offsets: Translated
     commitIntervalMs: 1000
     mover: Auto
     batchVerification: Sampled
@@ -90,6 +91,53 @@ def test_what_a_user_set_stays_known() -> None:
             {"groups": {"include": ["a{99999999999999}"]}},
             'spec.groups.include[0]: got "a{99999999999999}", must be a regular expression: '
             "the repetition number is too large",
+        ),
+        *(
+            (
+                {"offsets": "Preserved", field: value},
+                f'spec.{field}: got "{value}", must not be {words} with offsets: Preserved: {why}',
+            )
+            for field, value, words, why in [
+                (
+                    "delivery",
+                    "ExactlyOnce",
+                    "ExactlyOnce",
+                    "the markers of its transactions take offsets; nothing is doubled with "
+                    "AtLeastOnce either",
+                ),
+                (
+                    "mover",
+                    "Record",
+                    "Record",
+                    "records get their offsets from batches, by mover Batch",
+                ),
+                (
+                    "onRecordError",
+                    "Skip",
+                    "Skip or DeadLetter",
+                    "a record that is left out is not preserved",
+                ),
+                (
+                    "onDataLoss",
+                    "Continue",
+                    "Restart or Continue",
+                    "both leave the target with other offsets than the source",
+                ),
+                (
+                    "startFrom",
+                    "Latest",
+                    "Latest or Timestamp",
+                    "copies begin with the first offset that the source has",
+                ),
+            ]
+        ),
+        (
+            {
+                "offsets": "Preserved",
+                "recordFilter": {"headers": {"exclude": [{"name": "test"}]}},
+            },
+            "spec.recordFilter: does not go with offsets: Preserved: a record that is left out is "
+            "not preserved",
         ),
         (
             {"startFrom": "Timestamp"},

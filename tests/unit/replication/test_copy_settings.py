@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.replication import unfit_settings
+from headrace.replication import settings_of_other_offsets, unfit_settings
 
 SOURCE = {
     "max.message.bytes": "1000",
@@ -60,3 +60,19 @@ def test_a_limit_below_what_an_endless_source_keeps_is_one() -> None:
 def test_what_keeps_records_as_they_come_fits_every_source() -> None:
     source = SOURCE | {"compression.type": "zstd", "message.timestamp.type": "LogAppendTime"}
     assert list(unfit_settings(source, SOURCE)) == []
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_settings_that_brokers_need_for_equal_offsets(later: bool) -> None:
+    source = SOURCE | {"compression.type": "zstd", "message.timestamp.type": "LogAppendTime"}
+    assert list(settings_of_other_offsets(source, SOURCE, begins_later=later)) == []
+    copy = source | {"cleanup.policy": "compact", "max.message.bytes": "999"}
+    found = {
+        one.setting: one.wanted
+        for one in settings_of_other_offsets(source, copy, begins_later=later)
+    }
+    assert found == {
+        "compression.type": "producer",
+        "message.timestamp.type": "CreateTime",
+        "max.message.bytes": "1000",
+    } | ({"cleanup.policy": "compact,delete"} if later else {})

@@ -67,6 +67,12 @@ def test_which_topics_are_replicated(topic: str, replicated: bool) -> None:
     assert topics.matches(topic) is replicated
 
 
+def test_heartbeats_are_left_out_where_they_are_not_wanted() -> None:
+    topics = TopicFilter([".*"], [], DEFAULT, "west", heartbeats=False)
+    assert topics.matches("orders")
+    assert not topics.matches("heartbeats")
+
+
 def test_patterns_that_match_nothing_are_named() -> None:
     topics = TopicFilter(["orders", "ordres", "east"], [], DEFAULT, "west")
     assert topics.unmatched(["orders", "users"]) == ["ordres", "east"]

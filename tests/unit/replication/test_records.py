@@ -104,8 +104,8 @@ def test_equal_keys_are_equal_bytes() -> None:
 
 
 def test_progress_of_a_later_version_is_refused_with_a_sentence() -> None:
-    later = PROGRESS.encode().replace(b'"version":1', b'"version":3')
-    with pytest.raises(ValueError, match="version 3, this headrace reads 1 and 2"):
+    later = PROGRESS.encode().replace(b'"version":1', b'"version":4')
+    with pytest.raises(ValueError, match="version 4, this headrace reads 1 to 3"):
         Progress.decode(later)
     with pytest.raises(ValueError, match="not a Progress record"):
         Progress.decode(b"{}")
@@ -141,6 +141,27 @@ def test_progress_of_a_headrace_without_fences_names_no_producer() -> None:
     assert Progress.decode(json.dumps(older).encode()) == PROGRESS
     newer = json.loads(FENCED.encode())
     assert {name: newer[name] for name in older} == older, "among them the version that is checked"
+
+
+PRESERVED = replace(FENCED, target_offset=7).preserving(Writer("headrace-f-data", 4711, 0))
+
+
+def test_progress_names_the_producer_of_data_where_offsets_are_preserved() -> None:
+    assert Progress.decode(PRESERVED.encode()) == PRESERVED
+    assert PRESERVED.of_no_transaction() == PRESERVED, "a fail-over keeps it"
+    assert Progress.decode(FENCED.encode()).data_writer is None
+
+
+def test_no_headrace_without_preserved_offsets_reads_their_progress() -> None:
+    """It would write markers of its own. Such a one reads versions 1 and 2."""
+    assert json.loads(PRESERVED.encode())["version"] == 3
+    one, other = PRESERVED.encode(), FENCED.encode()
+    for damaged in (
+        one.replace(b'"version":3', b'"version":1'),
+        other.replace(b'"version":1', b'"version":3'),
+    ):
+        with pytest.raises(ValueError, match=r"version \d with(out)? a writer of data"):
+            Progress.decode(damaged)
 
 
 @pytest.mark.parametrize(
