@@ -89,7 +89,11 @@ class Scene:
     """Topic ``orders`` with two partitions on ``east``, its copy on ``west``, one task."""
 
     def __init__(
-        self, *partitions: TopicPartition, kafka: FakeKafka | None = None, driver: str = "me"
+        self,
+        *partitions: TopicPartition,
+        kafka: FakeKafka | None = None,
+        driver: str = "me",
+        flow: ReplicationFlow | None = None,
     ) -> None:
         """``kafka``: what an earlier scene has left, or has still."""
         self.kafka = kafka or FakeKafka("east", "west")
@@ -100,7 +104,7 @@ class Scene:
             self.target.create_topic(COPY, 2)
         self.driver = DriverIdentity(driver, f"{driver}-1")
         self.context = FlowContext(
-            FLOW, self.driver, clients=self.kafka.clients(), clock=self.kafka.clock
+            flow or FLOW, self.driver, clients=self.kafka.clients(), clock=self.kafka.clock
         )
         self.herder = StoreHerder(partitions or (P0, P1))
         self.ownership = self._own()

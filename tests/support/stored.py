@@ -33,6 +33,7 @@ def log_batch(
     max_timestamp: int | None = None,
     attributes: int = 0,
     producer_id: int = -1,
+    producer_epoch: int = 0,
     leader_epoch: int = 7,
 ) -> bytearray:
     """A stored batch. ``records`` may have gaps: compaction leaves the offsets of the batch."""
@@ -56,7 +57,7 @@ def log_batch(
                 base_timestamp,
                 newest if max_timestamp is None else max_timestamp,
                 producer_id,
-                0 if producer_id >= 0 else -1,
+                producer_epoch if producer_id >= 0 else -1,
                 0 if producer_id >= 0 else -1,
                 len(records),
             )
@@ -72,11 +73,11 @@ def sealed(data: bytearray) -> bytearray:
     return data
 
 
-def marker(offset: int, producer_id: int, *, commit: bool) -> bytearray:
+def marker(offset: int, producer_id: int, *, commit: bool, epoch: int = 0) -> bytearray:
     """A control batch."""
     key = struct.pack(">hh", 0, int(commit))
     record = Stored(offset, 0, content(key, b"\0" * 6))
-    return log_batch([record], attributes=0x30, producer_id=producer_id)
+    return log_batch([record], attributes=0x30, producer_id=producer_id, producer_epoch=epoch)
 
 
 def message(

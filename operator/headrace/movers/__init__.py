@@ -17,6 +17,7 @@ from headrace.movers.lane import (
     Copied,
     CopyFrom,
     Fencing,
+    Filling,
     Lane,
     Mover,
     OffsetGone,
@@ -28,6 +29,7 @@ from headrace.movers.lane import (
     TargetLoss,
     Transactional,
 )
+from headrace.movers.preserved.mover import PreservedMover
 from headrace.movers.progress_log import PARTITIONS, ProgressLog
 from headrace.movers.record import RecordMover
 from headrace.movers.storing import ANSWER_S, Storing
@@ -46,10 +48,12 @@ __all__ = [
     "CopyFrom",
     "DeadLetters",
     "Fencing",
+    "Filling",
     "InFlightWindow",
     "Lane",
     "Mover",
     "OffsetGone",
+    "PreservedMover",
     "Problem",
     "ProgressLog",
     "Reached",

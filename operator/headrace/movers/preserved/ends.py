@@ -1,0 +1,110 @@
+"""Where a partition of the target ends, and how the next batch has to be numbered to be appended
+there and nowhere else."""
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from headrace.api import TopicPartition
+from headrace.errors import HeadraceError, Retriable
+from headrace.kafka.wire import (
+    LATEST,
+    Cluster,
+    ProducerIdentity,
+    ProducerState,
+    describe_producers,
+    list_offsets,
+    log_ends,
+    sequence_after,
+)
+
+_LEADER_S = 10.0
+_REPLICATED_WITHIN_S = 20.0
+_POLL_S = 0.01
+
+
+class End(NamedTuple):
+    """Of one partition."""
+
+    offset: int
+    """All below is on all in-sync replicas."""
+    identity: ProducerIdentity
+    """Of data: in the epoch that the partition knows, so that the sequence is compared. The first
+    batch of a newer epoch would have sequence 0, and be appended anywhere."""
+    sequence: int
+    """Of the next batch of data."""
+
+
+async def ends_of(
+    target: Cluster, producers: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, End | HeadraceError]:
+    """``producers``: the producer id of each partition's data.
+
+    First the producers' state, then the leaders' log ends: a batch of an earlier owner that comes
+    between makes the sequence stale, which is refused. The other way round it would make the end
+    stale, which nobody refuses. And the *leader's* end: a high watermark may lie before records
+    that the state counts already.
+    """
+    states = await describe_producers(target, producers, timeout_s=_LEADER_S)
+    epochs = {at: _leader_epoch(target, at) for at in producers}
+    ends = await log_ends(target, states.found, timeout_s=_LEADER_S)
+    found: dict[TopicPartition, End | HeadraceError] = {**states.failed, **ends.failed}
+    waiting = {at: end.end_offset for at, end in ends.found.items()}
+    late = await not_replicated(target, waiting)
+    for at, offset in waiting.items():
+        if (why := late.get(at)) is not None:
+            found[at] = why
+        elif _leader_epoch(target, at) != epochs[at]:
+            found[at] = Retriable(f"the leader of {at} on {target.name} moved")
+        else:
+            found[at] = _end(at, offset, producers[at], states.found[at])
+    return found
+
+
+def _end(
+    at: TopicPartition, offset: int, producer_id: int, states: Collection[ProducerState]
+) -> End | HeadraceError:
+    for state in states:
+        if state.current_txn_start_offset >= 0:
+            return Retriable(
+                f"a transaction of producer id {state.producer_id} is open on {at} since offset "
+                f"{state.current_txn_start_offset}: its marker was lost, or another client writes "
+                "there"
+            )
+    own = next((one for one in states if one.producer_id == producer_id), None)
+    if own is None:
+        # Brokers take any first sequence of a producer that they do not know, and compare from then
+        # on. That of the offset is the same for all owners who find the partition so.
+        return End(offset, ProducerIdentity(producer_id, 0), sequence_after(0, offset))
+    sequence = 0 if own.last_sequence < 0 else sequence_after(own.last_sequence, 1)
+    return End(offset, ProducerIdentity(producer_id, own.producer_epoch), sequence)
+
+
+async def not_replicated(
+    target: Cluster, ends: Mapping[TopicPartition, int]
+) -> Mapping[TopicPartition, HeadraceError]:
+    """Those whose high watermark does not come to these ends in time, or passes them."""
+    loop = target.loop
+    deadline_s = loop.now_s() + _REPLICATED_WITHIN_S
+    failed: dict[TopicPartition, HeadraceError] = {}
+    waiting = dict(ends)
+    while waiting:
+        listed = await list_offsets(target, waiting, LATEST, timeout_s=_LEADER_S)
+        failed |= listed.failed
+        for at, found in listed.found.items():
+            if found.offset > waiting[at]:
+                failed[at] = Retriable(
+                    f"{at} on {target.name} grew from {waiting[at]} to {found.offset} meanwhile"
+                )
+        done = {at for at, found in listed.found.items() if found.offset >= waiting[at]}
+        waiting = {at: end for at, end in waiting.items() if at not in done | failed.keys()}
+        if waiting and loop.now_s() > deadline_s:
+            late = Retriable(f"the replicas of {target.name} lag behind their leaders")
+            return failed | dict.fromkeys(waiting, late)
+        if waiting:
+            await loop.sleep(_POLL_S)
+    return failed
+
+
+def _leader_epoch(target: Cluster, at: TopicPartition) -> int:
+    known = target.view.leadership(at)
+    return -1 if known is None else known.epoch

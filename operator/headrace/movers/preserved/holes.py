@@ -1,0 +1,198 @@
+"""Fills holes: each empty transaction, aborted, is one offset that no consumer sees.
+
+Holes of many partitions share transactions; a hole of several offsets has the markers of several
+transactional ids at the same time.
+"""
+
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass
+
+from headrace.api import TopicPartition
+from headrace.errors import HeadraceError, Retriable
+from headrace.kafka.wire import (
+    LATEST,
+    Cluster,
+    ProducerIdentity,
+    Reply,
+    Transactions,
+    list_offsets,
+    log_ends,
+    start,
+)
+from headrace.movers.preserved.owner import Closer, Owner
+from headrace.movers.preserved.plan import Hole
+from headrace.movers.preserved.wrong_offset import WrongOffset
+
+_COORDINATOR_S = 15.0
+_READ_WITHIN_S = 5.0
+"""From the end of a transaction to its marker below the high watermark."""
+_LEADER_S = 5.0
+_POLL_S = 0.002
+
+
+Filled = Callable[[TopicPartition, HeadraceError | None], None]
+"""Called once for each ``fill``. ``Retriable``: how much of it is filled is not known."""
+
+
+@dataclass
+class _Open:
+    hole: Hole
+    left: int
+    """Markers that no transaction has been ended for."""
+    closer: Closer | None
+    """Of the first of them."""
+
+
+class Holes:
+    """Of one owner; in the thread of the loop of ``cluster``, the target."""
+
+    def __init__(self, cluster: Cluster, owner: Owner, filled: Filled) -> None:
+        self._cluster, self._filled = cluster, filled
+        self._writers = list(zip(owner.transactions(cluster), owner.identities, strict=True))
+        self._closing: dict[str, Transactions] = {}
+        self._open: dict[TopicPartition, _Open] = {}
+        self._running = self._stopping = self._closed = False
+        self._singly = False
+        """A coordinator has refused some, and does not say whom: one partition at a time."""
+
+    def fill(self, at: TopicPartition, hole: Hole, closer: Closer | None = None) -> None:
+        """The partition ends with its first offset, and nothing of this owner is on its way to it.
+        ``closer`` writes the first marker, before all others."""
+        self._open[at] = _Open(hole, hole.next - hole.first, closer)
+        if not self._running and not self._closed:
+            self._running = True
+            start(self._run()).then(self._ended)
+
+    def stop(self) -> None:
+        """Begin no more transactions: what is filled only in part fails."""
+        self._stopping = True
+
+    def close(self) -> None:
+        """Fill no more; a transaction that is open has no record."""
+        self._closed = True
+
+    async def _run(self) -> None:
+        self._singly = False
+        while self._open and not self._closed:
+            for at, error in (await self._grown()).items():
+                self._end(at, error)
+            lost = await self._round()
+            for at, error in lost.items():
+                self._end(at, error)
+            done = {at: one.hole for at, one in self._open.items() if not one.left}
+            if done:
+                await self._read(done)
+            if self._stopping:
+                for at in list(self._open):
+                    self._end(at, Retriable(f"{at} is released while a hole of it is filled"))
+
+    async def _grown(self) -> dict[TopicPartition, HeadraceError]:
+        """Those that are to be closed and have got what an earlier owner sent: its records are in
+        their places, and a marker would not be."""
+        closing = {at: one.hole.first for at, one in self._open.items() if one.closer is not None}
+        if not closing:
+            return {}
+        ends = await log_ends(self._cluster, closing, timeout_s=_LEADER_S)
+        failed = dict(ends.failed)
+        for at, end in ends.found.items():
+            if end.end_offset != closing[at]:
+                failed[at] = Retriable(
+                    f"{at} on {self._cluster.name} grew from {closing[at]} to {end.end_offset} "
+                    "meanwhile"
+                )
+        return failed
+
+    async def _round(self) -> dict[TopicPartition, HeadraceError]:
+        """One marker of each id that is needed. What fails may have been written."""
+        sent: list[tuple[Set[TopicPartition], Reply[None]]] = []
+        for transactions, identity, open_ in self._wanted():
+            wanted = frozenset(open_[:1] if self._singly else open_)
+            if wanted:
+                sent.append((wanted, start(_mark(transactions, identity, wanted))))
+        failed: dict[TopicPartition, HeadraceError] = {}
+        counts: dict[TopicPartition, int] = {}
+        for ats, reply in sent:
+            try:
+                await reply
+            except HeadraceError as error:
+                if isinstance(error, Retriable) or len(ats) == 1:
+                    failed.update((at, error) for at in ats)
+                else:  # nothing was begun: of the partitions of a request all are added, or none
+                    self._singly = True
+            else:
+                for at in ats:
+                    counts[at] = counts.get(at, 0) + 1
+        for at, count in counts.items():
+            self._open[at].left -= count
+            self._open[at].closer = None
+        return failed
+
+    def _wanted(self) -> Iterator[tuple[Transactions, ProducerIdentity, list[TopicPartition]]]:
+        """Who writes a marker next, and into which partitions."""
+        closing: dict[Closer, list[TopicPartition]] = {}
+        for at, one in self._open.items():
+            if one.closer is not None:
+                closing.setdefault(one.closer, []).append(at)
+        for closer, ats in closing.items():
+            name = closer.transactional_id
+            transactions = self._closing.setdefault(name, Transactions(self._cluster, name))
+            yield transactions, closer.identity, ats
+        for number, (transactions, identity) in enumerate(self._writers):
+            ats = [at for at, one in self._open.items() if not one.closer and one.left > number]
+            yield transactions, identity, ats
+
+    async def _read(self, done: dict[TopicPartition, Hole]) -> None:
+        """Until the high watermarks have passed the markers: a coordinator's answer is a promise,
+        and a leader's end may be lost with it."""
+        loop = self._cluster.loop
+        deadline_s = loop.now_s() + _READ_WITHIN_S
+        waiting = dict(done)
+        while waiting and not self._closed:
+            listed = await list_offsets(self._cluster, waiting, LATEST, timeout_s=_LEADER_S)
+            for at, error in listed.failed.items():
+                del waiting[at]
+                self._end(at, error)
+            for at, found in listed.found.items():
+                if found.offset >= waiting[at].next:
+                    hole = waiting.pop(at)
+                    self._end(at, self._checked(at, hole, found.offset))
+            if waiting and loop.now_s() > deadline_s:
+                for at in waiting:
+                    name = self._cluster.name
+                    self._end(at, Retriable(f"markers in {at} on {name} did not come in time"))
+                return
+            if waiting:
+                await loop.sleep(_POLL_S)
+
+    def _checked(self, at: TopicPartition, hole: Hole, end: int) -> WrongOffset | None:
+        if end == hole.next:
+            return None
+        return WrongOffset(
+            at,
+            hole.first,
+            f"{at} on {self._cluster.name} ends at offset {end} behind the markers that were to "
+            f"end at {hole.next}: another client writes there, and from {hole.first} on offsets "
+            "are not those of the source; stop that client, delete the topic and have it copied "
+            "again",
+        )
+
+    def _end(self, at: TopicPartition, error: HeadraceError | None) -> None:
+        self._open.pop(at, None)
+        self._filled(at, error)
+
+    def _ended(self, reply: Reply[None]) -> None:
+        self._running = False
+        if (error := reply.error) is None:
+            return
+        if not isinstance(error, HeadraceError):
+            raise error
+        for at in list(self._open):
+            self._end(at, error)
+
+
+async def _mark(
+    transactions: Transactions, identity: ProducerIdentity, ats: Set[TopicPartition]
+) -> None:
+    """The next one waits until the markers of the last are written."""
+    await transactions.add_partitions(identity, ats, timeout_s=_COORDINATOR_S)
+    await transactions.end(identity, commit=False, timeout_s=_COORDINATOR_S)

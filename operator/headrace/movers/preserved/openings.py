@@ -1,0 +1,75 @@
+"""What a take-over has found out, until a lane goes on with it. Thread-safe."""
+
+import threading
+from typing import NamedTuple
+
+from headrace.api import TopicPartition
+from headrace.errors import Fatal, Retriable
+from headrace.movers.preserved.ends import End
+from headrace.movers.preserved.owner import Closer, Owner
+from headrace.replication import Writer
+
+
+class Opening(NamedTuple):
+    """Of one partition of the target; it serves once."""
+
+    owner: Owner
+    end: End
+    closer: Closer | None
+    """None: it has expired, so that nobody can close the partition."""
+
+
+class Openings:
+    """Of the mover of one flow."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._taking_over: dict[str, threading.Lock] = {}
+        self._owners: dict[Writer, Owner] = {}
+        self._ends: dict[tuple[Writer, TopicPartition], tuple[End, Closer | None]] = {}
+        self._used: set[Writer] = set()
+
+    def taking_over(self, name: str) -> threading.Lock:
+        """To be held by who takes over for the task with this transactional id: a restore whose
+        task has given up on it may still fill a partition."""
+        with self._lock:
+            return self._taking_over.setdefault(name, threading.Lock())
+
+    def current(self, name: str) -> Writer | None:
+        """That of a lane which is open: with another epoch it could fill no hole any more."""
+        with self._lock:
+            return next((one for one in self._used if one.transactional_id == name), None)
+
+    def identified(self, writer: Writer, owner: Owner) -> None:
+        """Nothing goes on with earlier epochs of it."""
+        with self._lock:
+            for one in [one for one in self._owners if one.id == writer.id]:
+                del self._owners[one]
+                self._ends = {key: end for key, end in self._ends.items() if key[0] != one}
+            self._owners[writer] = owner
+
+    def owner(self, writer: Writer) -> Owner:
+        """All its ids. ``Retriable``: it has another epoch by now."""
+        with self._lock:
+            if (owner := self._owners.get(writer)) is None:
+                raise Retriable(f"{writer.transactional_id} has another epoch by now")
+            return owner
+
+    def found(self, writer: Writer, at: TopicPartition, end: End, closer: Closer | None) -> None:
+        """Nobody writes to the partition now, and there it ends."""
+        with self._lock:
+            self._ends[writer, at] = end, closer
+
+    def begin(self, writer: Writer, at: TopicPartition) -> Opening:
+        """A lane writes from here on, until ``close``."""
+        with self._lock:
+            owner, found = self._owners.get(writer), self._ends.pop((writer, at), None)
+            if owner is None or found is None:
+                raise Fatal(f"internal error: {at} would be written without a take-over")
+            self._used.add(writer)
+            return Opening(owner, *found)
+
+    def close(self, writer: Writer) -> None:
+        """No lane writes any more."""
+        with self._lock:
+            self._used.discard(writer)

@@ -1,0 +1,193 @@
+"""What a lane with equal offsets does in its loop: it plans what it reads, and writes that."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+
+from headrace.api import TopicPartition
+from headrace.errors import HeadraceError, Retriable
+from headrace.kafka.wire import Batch, Reply, start
+from headrace.movers.batch.comparison import Comparison
+from headrace.movers.batch.gate import Judged, Passage, Why
+from headrace.movers.batch.joining import Misjoined
+from headrace.movers.batch.memory import HeldResponse
+from headrace.movers.batch.one_at_a_time import OneAtATime
+from headrace.movers.batch.outgoing import Outgoing
+from headrace.movers.batch.pipeline import Pipeline
+from headrace.movers.batch.window import BatchWindow
+from headrace.movers.preserved.joining import together
+from headrace.movers.preserved.openings import Opening
+from headrace.movers.preserved.owner import Owner
+from headrace.movers.preserved.plan import Append, Operation, planned
+from headrace.movers.preserved.writer import Writer
+from headrace.movers.preserved.wrong_offset import WrongOffset
+
+_MOST_WAITING = 64
+"""Operations of a partition that wait for a hole before them: then no more is read."""
+_HOLE_OFFSETS = 1_000
+"""Of a longer hole so many at a time: some seconds. Then they count, and the rest may be left to
+another owner."""
+
+
+class PreservedPipeline(Pipeline):
+    """Of a lane whose partitions have been taken over by one owner."""
+
+    _writer: Writer | None = None
+    _owner: Owner | None = None
+
+    async def begin(self) -> None:
+        """The producer ids come with the partitions."""
+
+    @property
+    def _sending(self) -> Writer | None:
+        return self._writer
+
+    def write_from(self, at: TopicPartition, opening: Opening) -> None:
+        """A partition of the target, before it is read."""
+        if self._writer is None or self._owner is not opening.owner:
+            if self._writer is not None:
+                self._writer.close()
+            self._owner = opening.owner
+            self._writer = Writer(
+                self._outlet.leaders,
+                opening.owner,
+                self._written,
+                self._failed,
+                first=self._check_first,
+                waiting=self._say_target,
+            )
+        self._writer.begin(at, opening.end, opening.closer)
+        self.reader.wake()
+
+    def forget(self, at: TopicPartition) -> None:
+        """Of the target: it is not written any more."""
+        if self._writer is not None:
+            self._writer.forget(at)
+
+    def leave(self, at: TopicPartition) -> None:
+        """Of the source: what waits is not written; what is on its way is, and counts."""
+        with self._state.lock:
+            window = self._state.windows.get(at)
+            if window is None or self._writer is None:
+                return
+            dropped = self._writer.leave(window.target)
+            sizes = [one.outgoing.payload_bytes for one in dropped if isinstance(one, Append)]
+            window.unsent(len(dropped), sum(sizes))
+            self.reader.rewind(at, window.position)
+
+    def readable(self, at: TopicPartition) -> bool:
+        """See ``Sink.readable``."""
+        if not super().readable(at):
+            return False
+        window = self._state.windows.get(at)
+        return window is not None and self._waits(window.target) < _MOST_WAITING
+
+    def _waits(self, at: TopicPartition) -> int:
+        return 0 if self._writer is None else self._writer.waits(at)
+
+    def _pass(
+        self,
+        window: BatchWindow,
+        found: Iterable[Judged],
+        held: HeldResponse,
+        suspects: OneAtATime | None,
+    ) -> None:
+        counted = self._counted(found)
+        operations = planned(counted, start=window.position, release=held.release)
+        if self._joiner.helper is not None and not self._verifier.compares_all:
+            join = partial(self._join, window.at)
+            operations = together(operations, join, most_bytes=window.together_bytes)
+        for operation in operations:
+            if isinstance(operation, Append) and not operation.rebuilt:
+                held.use()
+            self._write(window, operation)
+            if window.at in self._state.problems:
+                return
+
+    def _join(self, at: TopicPartition, batches: Sequence[Batch]) -> Outgoing | None:
+        try:
+            made = self._joiner.join(batches, check=self._verifier.wanted)
+        except Misjoined:
+            self._verifier.misjoined(at, batches[0].base_offset, batches[-1].last_offset)
+            return None
+        if made is not None:
+            size = sum(len(one.data) for one in batches)
+            copied = self._state.copied
+            copied.batches_copied -= len(batches)
+            copied.bytes_copied -= size
+            copied.rebuild(len(batches), size, Why.SMALL)
+        return made
+
+    def _write(self, window: BatchWindow, operation: Operation) -> None:
+        state = self._state
+        if not window.in_flight:
+            state.waiting_since_s[window.at] = self._loop.now_s()
+        if isinstance(operation, Append):
+            window.sent(operation.outgoing)
+            state.handed += operation.outgoing.records
+        else:
+            for piece in operation.pieces(_HOLE_OFFSETS):
+                window.skipping(piece.next)
+                self._give(window, piece)
+            return
+        self._give(window, operation)
+
+    def _give(self, window: BatchWindow, operation: Operation) -> None:
+        assert self._writer is not None
+        self._writer.write(window.target, operation)
+
+    def _counted(self, found: Iterable[Judged]) -> Iterator[Judged]:
+        copied = self._state.copied
+        for one in found:
+            size = len(one.batch.data)
+            if one.passage is Passage.COPY:
+                copied.batches_copied += 1
+                copied.bytes_copied += size
+            elif one.passage is Passage.REBUILD and one.why is not None:
+                copied.rebuild(1, size, one.why)
+            yield one
+
+    # What the writer reports.
+
+    def _written(self, at: TopicPartition, next_offset: int, outgoing: Outgoing | None) -> None:
+        if outgoing is not None:
+            self._delivered(at, outgoing, next_offset - outgoing.records)
+            return
+        state = self._state
+        with state.lock:
+            if (window := state.by_target.get(at)) is None:
+                return
+            window.skipped(next_offset)
+            self._epochs.delivered()
+            if window.in_flight:
+                state.waiting_since_s[window.at] = self._loop.now_s()
+            else:
+                state.waiting_since_s.pop(window.at, None)
+        self.reader.wake()
+
+    def _check_first(
+        self, at: TopicPartition, outgoing: Outgoing, done: Callable[[HeadraceError | None], None]
+    ) -> None:
+        offset = outgoing.first_offset
+
+        def found(reply: Reply[tuple[Comparison, str]]) -> None:
+            verdict, why = reply.result()
+            name = self._target.name
+            if verdict is Comparison.SAME:
+                done(None)
+            elif verdict is Comparison.NOT_READ:
+                done(
+                    Retriable(f"could not read {at} on {name} back from offset {offset} on: {why}")
+                )
+            else:
+                done(
+                    WrongOffset(
+                        at,
+                        offset,
+                        f"{at} on {name} does not hold from offset {offset} on what the source "
+                        f"holds there: {why}; an earlier owner wrote what the source held before "
+                        "it was compacted, or another client writes there; delete the target's "
+                        "topic and have it copied again",
+                    )
+                )
+
+        start(self._verifier.verdict(at, offset, outgoing.batch)).then(found)

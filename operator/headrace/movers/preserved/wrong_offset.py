@@ -1,0 +1,33 @@
+"""Messages about records that came to other offsets than the source's."""
+
+from headrace.api import TopicPartition
+from headrace.errors import Fatal, HeadraceError, Retriable
+
+
+class WrongOffset(Fatal):
+    """What was written lies at another offset than on the source: somebody else writes there."""
+
+    def __init__(self, at: TopicPartition, offset: int, message: str) -> None:
+        """``offset``: the first that is not as on the source."""
+        super().__init__(message)
+        self.at, self.offset = at, offset
+
+
+def appended_elsewhere(
+    at: TopicPartition, name: str, offset: int, base_offset: int
+) -> HeadraceError:
+    """Records of that source offset, in a partition of the cluster ``name``."""
+    if base_offset < offset:
+        # Nothing is appended before a log's end.
+        return Retriable(
+            f"{name} took the records of source offset {offset} for a repetition of what {at} "
+            f"holds at {base_offset}: an earlier owner appended meanwhile, or an unclean "
+            "election has lost records, which is found out now"
+        )
+    return WrongOffset(
+        at,
+        offset,
+        f"the records of source offset {offset} were appended to {at} on {name} at "
+        f"{base_offset}: from {offset} on offsets are not those of the source; another client "
+        "writes there; stop it, delete the topic and have it copied again",
+    )

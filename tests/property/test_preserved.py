@@ -1,0 +1,251 @@
+"""What ``offsets: Preserved`` writes, and how it compares, against an oracle that goes offset by
+offset."""
+
+import time
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from hypothesis import given
+from hypothesis import strategies as st
+from support.join_helper import compiled
+from support.stored import CODECS, batches_of, content, log_batch, marker
+
+from headrace.kafka.wire import Batch, Buffers, Decoded, Stored, decoded, stored_records
+from headrace.kafka.wire.joining import Helper
+from headrace.movers.batch.gate import judged
+from headrace.movers.batch.joining import Joiner
+from headrace.movers.batch.memory import Memory
+from headrace.movers.batch.outgoing import Outgoing
+from headrace.movers.preserved.joining import together
+from headrace.movers.preserved.plan import Append, Hole, Operation, planned
+from headrace.movers.preserved.shape import Entry, first_difference
+from headrace.replication.reconcile import Dropped, Record
+
+STAMPED = 0x08
+TRANSACTIONAL = 0x10
+
+
+class Log(NamedTuple):
+    """A source's partition, and what a consumer of committed records gets of it."""
+
+    batches: list[Batch]
+    committed: dict[int, Decoded]
+    aborted: list[tuple[int, int, int]]
+    """Producer, first offset, offset of the marker."""
+    start: int
+    end: int
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> Log:
+    """Batches of several producers, with transactions, compaction, all codecs, brokers' times."""
+    start = offset = draw(st.sampled_from([0, 1, 7, 1_000]))
+    parts: list[bytearray] = []
+    committed: dict[int, Decoded] = {}
+    open_: dict[int, dict[int, Decoded]] = {}
+    first: dict[int, int] = {}
+    aborted: list[tuple[int, int, int]] = []
+
+    def end(producer: int, *, commit: bool) -> None:
+        nonlocal offset
+        parts.append(marker(offset, producer, commit=commit))
+        records = open_.pop(producer)
+        if commit:
+            committed.update(records)
+        else:
+            aborted.append((producer, first[producer], offset))
+        del first[producer]
+        offset += 1
+
+    for _ in range(draw(st.integers(0, 12))):
+        step = draw(st.sampled_from(["plain", "inside", "inside", "end", "gap"]))
+        if step == "gap":  # whole batches that compaction removed
+            offset += draw(st.integers(1, 4))
+        elif step == "end":
+            if open_:
+                producer = draw(st.sampled_from(sorted(open_)))
+                end(producer, commit=draw(st.booleans()))
+        else:
+            producer = draw(st.integers(1, 3)) if step == "inside" else -1
+            size = draw(st.integers(1, 6))
+            kept = [one for one in range(size) if draw(st.integers(0, 3))]
+            stamped = draw(st.integers(0, 3)) == 0
+            records = [
+                Stored(offset + one, draw(st.integers(0, 99)), content(b"%d" % one, b"v" * one))
+                for one in kept
+            ]
+            data = log_batch(
+                records,
+                codec=draw(st.sampled_from(CODECS)),
+                base_offset=offset,
+                last_offset=offset + size - 1,
+                producer_id=producer,
+                attributes=TRANSACTIONAL * (producer > 0) | STAMPED * stamped,
+                max_timestamp=50 if stamped else None,
+            )
+            parts.append(data)
+            held = {one.offset: one for one in decodeds(batches_of(data)[0])}
+            if producer > 0:
+                open_.setdefault(producer, {}).update(held)
+                first.setdefault(producer, offset)
+            else:
+                committed |= held
+            offset += size
+    for producer in sorted(open_):
+        end(producer, commit=draw(st.booleans()))
+    return Log(batches_of(*parts), committed, aborted, start, offset)
+
+
+def decodeds(batch: Batch) -> Iterator[Decoded]:
+    return map(decoded, stored_records(batch))
+
+
+class HelpedJoiner(Joiner):
+    """As a lane has it, where the helper was compiled."""
+
+    @property
+    def helper(self) -> Helper:
+        return compiled()
+
+
+def join(batches: Sequence[Batch]) -> Outgoing | None:
+    return HelpedJoiner(Buffers(1 << 20), Memory(), time.monotonic).join(batches, check=True)
+
+
+def responses(log: Log, start: int, size: int, most_bytes: int) -> Iterator[list[Operation]]:
+    """What is planned for each response of ``size`` batches, from ``start`` to the log's end; small
+    ones become one of ``most_bytes``, or none do."""
+    position = start
+    while found := [one for one in log.batches if one.last_offset >= position][:size]:
+        last = found[-1].last_offset
+        listed = [
+            (who, first) for who, first, end in log.aborted if first <= last and end >= position
+        ]
+        passed = judged(found, start=position, aborted=listed)
+        plan = planned(passed, start=position, release=lambda: None)
+        if most_bytes:
+            plan = together(plan, join, most_bytes=most_bytes)
+        operations = list(plan)
+        yield operations
+        position = operations[-1].next
+
+
+@given(logs(), st.data())
+def test_what_is_planned_puts_each_committed_record_at_its_offset(
+    log: Log, data: st.DataObject
+) -> None:
+    start = data.draw(st.integers(log.start, log.end))
+    position, target = start, dict[int, Decoded]()
+    most_bytes = data.draw(st.sampled_from([0, 10, 60, 1_000]))
+    for operations in responses(log, start, data.draw(st.integers(1, 5)), most_bytes):
+        holes = [isinstance(one, Hole) for one in operations]
+        assert (True, True) not in pairwise(holes)  # as long as they can be
+        for one in operations:
+            first = one.first
+            assert first == position  # no gap, no overlap
+            assert one.next > first
+            if isinstance(one, Append):
+                batch = one.outgoing.batch
+                # Brokers take only such batches from a producer.
+                assert batch.record_count == batch.last_offset_delta + 1 == one.next - first
+                assert not batch.log_append_time
+                for offset, record in enumerate(decodeds(batch), first):
+                    target[offset] = record._replace(offset=offset)
+            position = one.next
+    assert target == {at: one for at, one in log.committed.items() if at >= start}
+    assert position == max([start, *(one.last_offset + 1 for one in log.batches)])
+
+
+@given(st.lists(st.sampled_from(["small", "small", "small", "large", "gap"]), max_size=12))
+def test_small_batches_that_follow_each_other_become_one(steps: list[str]) -> None:
+    """And no others."""
+    offset, parts, expected = 0, [], list[int]()
+    before = ""
+    for step in steps:
+        if step == "gap":
+            offset += 1
+            parts.append(marker(offset - 1, 1, commit=True))
+        else:
+            size = 70_000 if step == "large" else 10
+            record = Stored(offset, 1, content(None, b"v" * size))
+            parts.append(log_batch([record], base_offset=offset))
+            if step == before == "small":
+                expected[-1] += 1
+            else:
+                expected.append(1)
+            offset += 1
+        before = step
+    found = judged(batches_of(*parts), start=0, aborted=[])
+    plan = planned(found, start=0, release=lambda: None)
+    made = [
+        one.outgoing.records
+        for one in together(plan, join, most_bytes=1 << 20)
+        if isinstance(one, Append)
+    ]
+    assert made == expected
+
+
+Cells = list[str | None]
+"""Of each offset: a record's value, ``"-"`` for a marker or aborted record, ``None``: removed."""
+CELLS: st.SearchStrategy[Cells] = st.lists(st.sampled_from(["a", "b", "-", None]), max_size=12)
+
+
+def entries(cells: Sequence[str | None], *, together: bool) -> Iterator[Entry]:
+    """As ``Tail`` reads them; ``together``: dropped ones as one entry."""
+    offset = 0
+    while offset < len(cells):
+        cell, last = cells[offset], offset
+        if cell == "-":
+            while together and last + 1 < len(cells) and cells[last + 1] == "-":
+                last += 1
+            yield Dropped(offset, last)
+        elif cell is not None:
+            yield Record(offset, b"key", cell.encode())
+        offset = last + 1
+
+
+def agrees(original: str | None, copy: str | None, *, source: bool, target: bool) -> bool:
+    """The rule for one offset; ``source``, ``target``: whether that side compacts."""
+    if copy is None:
+        return target
+    if copy == "-":
+        return original in {"-", None}
+    return original == copy or (original is None and source)
+
+
+@given(st.tuples(CELLS, CELLS), st.booleans(), st.booleans(), st.booleans())
+def test_the_first_offset_that_differs_is_found(
+    logs: tuple[Cells, Cells], source: bool, target: bool, together: bool
+) -> None:
+    original, copy = logs
+    size = min(len(original), len(copy))
+    expected = next(
+        (
+            at
+            for at in range(size)
+            if not agrees(original[at], copy[at], source=source, target=target)
+        ),
+        None,
+    )
+    found = first_difference(
+        entries(original, together=together),
+        entries(copy, together=not together),
+        range(size),
+        source_compacts=source,
+        target_compacts=target,
+    )
+    assert (None if found is None else found.offset) == expected
+
+
+@given(st.lists(st.sampled_from("ab-"), min_size=1, max_size=12), st.data())
+def test_a_marker_too_many_is_found_where_it_is(cells: list[str], data: st.DataObject) -> None:
+    """All that follows it is one offset late: the logs' ends alone would not say so."""
+    records = [at for at, cell in enumerate(cells) if cell != "-"]
+    at = data.draw(st.sampled_from([*records, len(cells)]))
+    late, original = [*cells[:at], "-", *cells[at:]], [*cells, "a"]
+    found = first_difference(
+        entries(original, together=False), entries(late, together=False), range(len(late))
+    )
+    assert found is not None
+    assert found.offset == at

@@ -1,0 +1,152 @@
+"""Several owners write one plan at the same time, to a target whose answers are lost: each record
+is at its offset, whoever is fenced when."""
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.fake_broker import WITHIN_S, serving
+from support.fake_kafka import FakeClock, FakeCluster, FakeLog
+from support.preserving_target import PreservingTarget
+
+from headrace.api import TopicPartition
+from headrace.errors import HeadraceError, Retriable
+from headrace.kafka.wire import BatchWriter, Cluster, Loop, encoded, start
+from headrace.movers.batch import Leaders
+from headrace.movers.batch.marking import new_epoch
+from headrace.movers.batch.outgoing import Outgoing
+from headrace.movers.preserved.ends import End, ends_of
+from headrace.movers.preserved.owner import Closer, identified
+from headrace.movers.preserved.plan import Append, Hole, Operation
+from headrace.movers.preserved.writer import Writer
+
+TOPIC, DATA = "orders", "headrace-data"
+Plan = Sequence[bool]
+"""Whether each offset has a record."""
+
+
+def operations(plan: Plan, offset: int, chance: random.Random) -> Iterator[Operation]:
+    """From ``offset`` on, in batches of any size."""
+    while offset < len(plan):
+        end, most = offset, offset + (chance.randint(1, 4) if plan[offset] else len(plan))
+        while end < min(most, len(plan)) and plan[end] == plan[offset]:
+            end += 1
+        yield append(offset, end) if plan[offset] else Hole(offset, end)
+        offset = end
+
+
+def append(first: int, end: int) -> Append:
+    writer = BatchWriter()
+    for offset in range(first, end):
+        writer.add(encoded(offset, 0, None, b"%d" % offset))
+    return Append(Outgoing(writer.finish(), end, lambda: None, writer.offsets), rebuilt=True)
+
+
+class Copier:
+    """One owner, in a loop of its own."""
+
+    def __init__(
+        self, target: PreservingTarget, plans: Mapping[TopicPartition, Plan], number: int, seed: int
+    ) -> None:
+        self._plans, self._chance = plans, random.Random(seed + number)
+        self._loop = Loop()
+        self._cluster = Cluster(self._loop, target.access)
+        self._leaders = Leaders(self._cluster)
+        for earlier in range(number):  # partitions come from other tasks, as progress says
+            self._wait(identified(self._cluster, f"headrace-task-{earlier % 2}"))
+        self._owner = self._wait(identified(self._cluster, f"headrace-task-{number % 2}"))
+        self._writer = Writer(self._leaders, self._owner, self._written, self._failed)
+        self.errors: dict[TopicPartition, HeadraceError] = {}
+        self._todo: dict[TopicPartition, Iterator[Operation]] = {}
+        self.next: dict[TopicPartition, int] = {}
+        self.begin(list(plans))
+
+    def begin(self, partitions: list[TopicPartition]) -> None:
+        """Where they end by now."""
+        closer = Closer(DATA, self._wait(new_epoch(self._cluster, DATA)))
+        producers = dict.fromkeys(partitions, closer.identity.producer_id)
+        ends = self._wait(ends_of(self._cluster, producers))
+        for at, end in ends.items():
+            if isinstance(end, End):
+                self._writer.begin(at, end, closer)
+                self._todo[at] = operations(self._plans[at], end.offset, self._chance)
+                self.next[at] = end.offset
+            else:
+                self.errors[at] = end
+
+    def step(self) -> None:
+        """Hand over something, and see what has come."""
+        for at, todo in self._todo.items():
+            if at not in self.errors and (operation := next(todo, None)) is not None:
+                self._writer.write(at, operation)
+        self._writer.flush()
+        self._loop.run_once(0.002)
+
+    def again(self) -> None:
+        """Take over again what failed."""
+        failed, self.errors = self.errors, {}
+        for error in failed.values():
+            assert isinstance(error, Retriable), error
+        if failed:
+            self.begin(list(failed))
+
+    @property
+    def done(self) -> bool:
+        return all(self.next.get(at) == len(plan) for at, plan in self._plans.items())
+
+    def close(self) -> None:
+        self._writer.close()
+        self._leaders.close()
+        self._cluster.close()
+        self._loop.close()
+
+    def _wait(self, coroutine: Any) -> Any:
+        return self._loop.wait(start(coroutine), WITHIN_S)
+
+    def _written(self, at: TopicPartition, next_offset: int, outgoing: Outgoing | None) -> None:
+        self.next[at] = next_offset
+
+    def _failed(self, at: TopicPartition, error: HeadraceError) -> None:
+        self.errors[at] = error
+
+
+PLANS = st.lists(st.lists(st.booleans(), min_size=1, max_size=60), min_size=2, max_size=2)
+
+
+@settings(max_examples=8, deadline=None)
+@given(PLANS, st.integers(0, 2**32))
+def test_each_record_is_at_its_offset_whoever_writes(plans: list[list[bool]], seed: int) -> None:
+    chance = random.Random(seed)
+    by_partition = {TopicPartition(TOPIC, n): plan for n, plan in enumerate(plans)}
+    cluster = FakeCluster("west", FakeClock())
+    cluster.logs = {at: FakeLog() for at in by_partition}
+    faults = random.Random(seed + 1)
+    with serving() as serve:
+        target = PreservingTarget(serve, cluster, TOPIC, 2)
+        copiers: list[Copier] = []
+        try:
+            for number in range(3):
+                target.fault = lambda: ""
+                copiers.append(Copier(target, by_partition, number, seed))
+                target.fault = lambda: faults.choice(["", "", "", "", "lost", "unanswered"])
+                for _ in range(chance.randint(0, 30)):
+                    chance.choice(copiers).step()  # the older ones do not know yet
+            newest = copiers[-1]
+            for _ in range(3_000):
+                chance.choice(copiers).step()
+                if not chance.randrange(10):
+                    newest.again()
+                if newest.done:
+                    break
+            assert newest.done, (newest.next, newest.errors)
+            for copier in copiers:
+                for _ in range(20):
+                    copier.step()
+        finally:
+            for copier in copiers:
+                copier.close()
+    for at, plan in by_partition.items():
+        expected = [b"%d" % offset if record else None for offset, record in enumerate(plan)]
+        assert [one and one.value for one in cluster.logs[at].entries] == expected

@@ -1,0 +1,132 @@
+"""A source task with ``offsets: Preserved`` on clusters in memory; mover and fence are those of the
+product."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from support.fake_broker import WITHIN_S, Serve, serving
+from support.fake_kafka import MARKER, FakeKafka, FakeLog, FakeRecord
+from support.preserving_target import GONE, PreservingTarget
+from support.source_tasks import COPY, FLOW, P0, P1, TOPIC, Scene
+
+from headrace.api import Mover, ReplicationFlow, TaskPhase
+from headrace.api.partitions import TopicPartition
+from headrace.movers import Choice, PreservedMover
+
+PRESERVED = ReplicationFlow.model_validate(
+    {
+        "metadata": {"name": "f"},
+        "spec": {
+            **FLOW.spec.model_dump(by_alias=True, exclude_none=True, mode="json"),
+            "mover": "Batch",
+            "offsets": "Preserved",
+        },
+    }
+)
+PARTITIONS = (P0, P1)
+
+
+class PreservedScenes:
+    """One after the other, on the same clusters."""
+
+    def __init__(self, serve: Serve, *partitions: TopicPartition) -> None:
+        self._partitions = partitions
+        self.scene = Scene(*partitions, flow=PRESERVED)
+        self.source = PreservingTarget(serve, self.scene.source, TOPIC, 2)
+        self.target = PreservingTarget(serve, self.scene.target, COPY, 2)
+        self._use_batches()
+
+    def _use_batches(self) -> None:
+        mover = PreservedMover(
+            self.source.access, self.target.access, self.scene.context.policy.target_topic
+        )
+        self.scene.context._mover, self.scene.context.choice = mover, Choice(Mover.BATCH)
+
+    def begin_again(self, driver: str) -> None:
+        """Another owner, whatever the last one does."""
+        kafka: FakeKafka = self.scene.kafka
+        self.scene = Scene(*self._partitions, kafka=kafka, driver=driver, flow=PRESERVED)
+        self._use_batches()
+        self.scene.task.activate()
+
+    def kill(self) -> None:
+        """kill -9: what is on its way to a broker may still arrive."""
+        self.scene.close()
+        copying = self.scene.task._copying
+        for lane in (copying.lane, copying.preparing.settling):
+            if lane is not None:
+                lane._post(lane._pipeline.close)  # type: ignore[attr-defined]
+
+    def restart(self) -> None:
+        """Killed, and begun by the same driver."""
+        self.kill()
+        self.begin_again(self.scene.driver.name)
+
+    def turn(self, clock_s: float = 0.05) -> None:
+        """The loop's thread copies meanwhile."""
+        self.scene.clock.advance(clock_s)
+        self.scene.run_once()
+
+    def until(self, condition: Callable[[], Any]) -> Any:
+        """Turns, with commits, until it is so."""
+        deadline_s = time.monotonic() + WITHIN_S
+        while not (found := condition()):
+            state = [(self.log(at).end, self.copy(at).end) for at in PARTITIONS]
+            assert time.monotonic() < deadline_s, (self.scene.error, self.scene.phase, state)
+            if self.scene.phase in (TaskPhase.CLOSED, TaskPhase.FAILED):
+                self.restart()
+            self.turn(0.35)
+            self.scene.commit()
+            time.sleep(0.005)
+        return found
+
+    def is_copied(self, at: TopicPartition) -> bool:
+        """And stored."""
+        known = self.scene.context.progress.was_read
+        return known and self.scene.position(at) == self.log(at).end
+
+    def log(self, at: TopicPartition) -> FakeLog:
+        """Of the source."""
+        return self.scene.source.logs[at]
+
+    def copy(self, at: TopicPartition) -> FakeLog:
+        """Of the target."""
+        return self.scene.target.logs[TopicPartition(COPY, at.partition)]
+
+    def fill(self, cells: str, at: TopicPartition = P0) -> None:
+        """Each character is a record of the source, ``-`` is none."""
+        for cell in cells:
+            record = MARKER if cell == "-" else FakeRecord(b"key", cell.encode(), 1_000)
+            self.scene.source.write(at, record)
+
+    def cells(self, at: TopicPartition = P0) -> str:
+        """Of the target, likewise."""
+        entries = self.copy(at).entries
+        return "".join("-" if one is MARKER else (one.value or b"").decode() for one in entries)
+
+    def assert_equal(self) -> None:
+        """Every offset that both hold."""
+        for at in PARTITIONS:
+            wanted, found = self.log(at), self.copy(at)
+            assert found.end == wanted.end, at
+            for offset in range(max(wanted.start, found.start), wanted.end):
+                if wanted.at(offset) is GONE:  # it may have been there when it was copied
+                    continue
+                assert _content(found.at(offset)) == _content(wanted.at(offset)), (at, offset)
+
+
+def _content(one: FakeRecord | None) -> object:
+    return one and (one.key, one.value, one.timestamp_ms)
+
+
+@contextmanager
+def preserved_scenes(*partitions: TopicPartition) -> Iterator[PreservedScenes]:
+    """Of these partitions of the task."""
+    with serving() as serve:
+        scenes = PreservedScenes(serve, *partitions)
+        try:
+            yield scenes
+        finally:
+            scenes.kill()

@@ -1,0 +1,306 @@
+"""A target in memory with a coordinator: what ``offsets: Preserved`` asks of brokers, by their
+rules."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kio.schema.add_partitions_to_txn.v3 import response as additions
+from kio.schema.delete_records.v2 import response as deletions
+from kio.schema.describe_producers.v0 import response as producers
+from kio.schema.end_txn.v3 import EndTxnResponse
+from kio.schema.errors import ErrorCode
+from kio.schema.fetch.v13 import response as fetch
+from kio.schema.find_coordinator.v4 import response as coordinators
+from kio.schema.init_producer_id.v4 import InitProducerIdResponse
+from kio.schema.list_offsets.v7 import response as listed
+from kio.schema.types import BrokerId, ProducerId, TopicName
+from kio.static.primitive import Records, i16, i32, i64
+from support.fake_broker import NOT_THROTTLED, Raw, Request, Serve
+from support.fake_kafka import MARKER, FakeCluster, FakeRecord
+from support.stored import content, log_batch, marker
+from support.wire_kafka import EPOCH_ENDS, WireCluster, _Producer, epoch_ends
+
+from headrace.api import TopicPartition
+from headrace.kafka.wire import Batch, Stored, split_batches
+
+LIST_OFFSETS, FIND_COORDINATOR, ADD_PARTITIONS, END_TXN = 2, 10, 24, 26
+DELETE_RECORDS, DESCRIBE_PRODUCERS = 21, 61
+
+
+GONE = FakeRecord(None, None, -7)
+"""What compaction removed."""
+
+
+@dataclass
+class _Id:
+    producer_id: int
+    epoch: int
+    partitions: set[TopicPartition] = field(default_factory=set)
+    """Of the transaction that is open."""
+
+
+class PreservingTarget(WireCluster):
+    """On one broker, which is the coordinator too."""
+
+    def __init__(self, serve: Serve, cluster: FakeCluster, topic: str, partitions: int) -> None:
+        super().__init__(serve, cluster, topic, partitions)
+        self.transactional: dict[str, _Id] = {}
+        self.meanwhile: Callable[[], None] = lambda: None
+        """Happens once, when it has answered where a partition ends, or who has written there."""
+        self.markers: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
+        """Producer id and epoch of those that it wrote itself."""
+        self.verifies = True
+        """Whether a batch of a transaction is refused where its coordinator knows of none (KIP-890,
+        Kafka 3.6 and newer)."""
+        self.oldest_ms = 0
+        """A record with an older time is refused."""
+        self.forbids: set[TopicPartition] = set()
+        """Partitions that may not be part of a transaction."""
+        self.late: list[Any] = []
+        """What was sent and is still on its way, after the fault ``late``: the connection it came
+        by has ended."""
+        self.holds_markers = False
+        """Whether transactions do not end for now."""
+        self.lagging: list[int] = []
+        """What its high watermark is when it is asked for next, while followers lag."""
+        self._broker.script |= {
+            LIST_OFFSETS: self._list,
+            FIND_COORDINATOR: self._coordinator,
+            ADD_PARTITIONS: self._add,
+            END_TXN: self._end,
+            DESCRIBE_PRODUCERS: self._then_meanwhile(self._describe),
+            EPOCH_ENDS: self._then_meanwhile(
+                lambda asked: epoch_ends(asked, lambda at, _: cluster.logs[at].end)
+            ),
+            DELETE_RECORDS: self._delete,
+        }
+
+    def _then_meanwhile(self, answer: Callable[[Request], Any]) -> Callable[[Request], Any]:
+        def answered(request: Request) -> Any:
+            found = answer(request)
+            meanwhile, self.meanwhile = self.meanwhile, lambda: None
+            meanwhile()
+            return found
+
+        return answered
+
+    def _identify(self, request: Request) -> InitProducerIdResponse:
+        name = request.message.transactional_id
+        with self.lock:
+            known = self.transactional.setdefault(name, _Id(self.next_id(), -1))
+            known.epoch += 1
+            self._write_markers(known)
+            return InitProducerIdResponse(
+                throttle_time=NOT_THROTTLED,
+                error_code=ErrorCode.none,
+                producer_id=ProducerId(known.producer_id),
+                producer_epoch=i16(known.epoch),
+            )
+
+    def _write_markers(self, one: _Id) -> None:
+        for at in sorted(one.partitions):
+            offset = self.cluster.write(at, MARKER)
+            self.markers[at, offset] = one.producer_id, one.epoch
+            state = self.producers.get((at, one.producer_id))
+            if state is None or state.epoch < one.epoch:
+                self.producers[at, one.producer_id] = _Producer(one.epoch, next_sequence=0)
+        one.partitions.clear()
+
+    def _coordinator(self, request: Request) -> Any:
+        found = coordinators.Coordinator(
+            key=request.message.coordinator_keys[0],
+            node_id=BrokerId(1),
+            host="127.0.0.1",
+            port=i32(self._broker.port),
+            error_code=ErrorCode.none,
+            error_message=None,
+        )
+        return coordinators.FindCoordinatorResponse(
+            throttle_time=NOT_THROTTLED, coordinators=(found,)
+        )
+
+    def _add(self, request: Request) -> Any:
+        message = request.message
+        with self.lock:
+            one = self.transactional[message.v3_and_below_transactional_id]
+            fenced = message.v3_and_below_producer_epoch < one.epoch
+            asked = {
+                TopicPartition(topic.name, n)
+                for topic in message.v3_and_below_topics
+                for n in topic.partitions
+            }
+            forbidden = asked & self.forbids
+            code = ErrorCode.producer_fenced if fenced else ErrorCode.none
+            if forbidden:
+                code = ErrorCode.operation_not_attempted
+            results = []
+            for topic in message.v3_and_below_topics:
+                if not (fenced or forbidden):
+                    one.partitions |= {TopicPartition(topic.name, n) for n in topic.partitions}
+                partitions = tuple(
+                    additions.AddPartitionsToTxnPartitionResult(
+                        partition_index=n,
+                        partition_error_code=(
+                            ErrorCode.topic_authorization_failed
+                            if TopicPartition(topic.name, n) in forbidden
+                            else code
+                        ),
+                    )
+                    for n in topic.partitions
+                )
+                results.append(
+                    additions.AddPartitionsToTxnTopicResult(
+                        name=topic.name, results_by_partition=partitions
+                    )
+                )
+        return additions.AddPartitionsToTxnResponse(
+            throttle_time=NOT_THROTTLED, results_by_topic_v3_and_below=tuple(results)
+        )
+
+    def _end(self, request: Request) -> Any:
+        with self.lock:
+            one = self.transactional[request.message.transactional_id]
+            if request.message.producer_epoch < one.epoch:
+                code = ErrorCode.producer_fenced
+            elif self.holds_markers:
+                code = ErrorCode.concurrent_transactions
+            else:
+                code = ErrorCode.none
+                self._write_markers(one)
+            if code is ErrorCode.none and self.fault() == "unanswered":
+                return Raw(b"", close=True)
+        return EndTxnResponse(throttle_time=NOT_THROTTLED, error_code=code)
+
+    def _list(self, request: Request) -> Any:
+        topics = tuple(
+            listed.ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=tuple(
+                    listed.ListOffsetsPartitionResponse(
+                        partition_index=one.partition_index,
+                        error_code=ErrorCode.none,
+                        offset=i64(self._offset(one.partition_index, one.timestamp)),
+                    )
+                    for one in topic.partitions
+                ),
+            )
+            for topic in request.message.topics
+        )
+        return listed.ListOffsetsResponse(throttle_time=NOT_THROTTLED, topics=topics)
+
+    def _offset(self, partition: int, time: int) -> int:
+        log = self._log(partition)
+        if time != -2 and self.lagging:
+            return self.lagging.pop(0)
+        return int(log.start if time == -2 else log.end)
+
+    def _describe(self, request: Request) -> Any:
+        with self.lock:
+            topics = tuple(
+                producers.TopicResponse(
+                    name=TopicName(topic.name),
+                    partitions=tuple(
+                        producers.PartitionResponse(
+                            partition_index=n,
+                            error_code=ErrorCode.none,
+                            active_producers=self._states(TopicPartition(topic.name, n)),
+                        )
+                        for n in topic.partition_indexes
+                    ),
+                )
+                for topic in request.message.topics
+            )
+        return producers.DescribeProducersResponse(throttle_time=NOT_THROTTLED, topics=topics)
+
+    def _states(self, at: TopicPartition) -> tuple[producers.ProducerState, ...]:
+        return tuple(
+            producers.ProducerState(
+                producer_id=ProducerId(id_),
+                producer_epoch=i32(state.epoch),
+                last_sequence=i32((state.next_sequence or 0) - 1),
+                coordinator_epoch=i32(0),
+            )
+            for (where, id_), state in self.producers.items()
+            if where == at
+        )
+
+    def _delete(self, request: Request) -> Any:
+        topics = []
+        for topic in request.message.topics:
+            results = []
+            for one in topic.partitions:
+                with self.cluster.changed:  # nobody reads meanwhile
+                    self._log(one.partition_index).delete_before(one.offset)
+                results.append(
+                    deletions.DeleteRecordsPartitionResult(
+                        partition_index=one.partition_index,
+                        low_watermark=one.offset,
+                        error_code=ErrorCode.none,
+                    )
+                )
+            topics.append(
+                deletions.DeleteRecordsTopicResult(name=topic.name, partitions=tuple(results))
+            )
+        return deletions.DeleteRecordsResponse(throttle_time=NOT_THROTTLED, topics=tuple(topics))
+
+    def _append(self, data: Any) -> Any:
+        fault, before = self.fault(), self.fault
+        if fault == "late":
+            self.late.append(data)
+            return None
+        self.fault = lambda: fault
+        try:
+            return super()._append(data)
+        finally:
+            self.fault = before
+
+    def arrive(self, number: int) -> None:
+        """One of those that are late comes in; nobody is told what becomes of it."""
+        with self.lock:
+            data = self.late.pop(number)
+            (batch,) = split_batches(memoryview(bytearray(data.records))).batches
+            self._decide(TopicPartition(self.topic, data.index), batch)
+
+    def _decide(self, at: TopicPartition, batch: Batch) -> tuple[ErrorCode, int]:
+        """What is in a transaction is aborted: nobody commits one."""
+        if batch.base_timestamp < self.oldest_ms:
+            return ErrorCode.invalid_timestamp, -1
+        if batch.transactional and self.verifies and not self._in_transaction(at, batch):
+            return ErrorCode.invalid_txn_state, -1
+        entries = self.cluster.logs[at].entries
+        before = len(entries)
+        decided = super()._decide(at, batch)
+        if batch.transactional:
+            entries[before:] = [MARKER] * (len(entries) - before)
+        return decided
+
+    def _in_transaction(self, at: TopicPartition, batch: Batch) -> bool:
+        return any(
+            one.producer_id == batch.producer_id
+            and one.epoch == batch.producer_epoch
+            and at in one.partitions
+            for one in self.transactional.values()
+        )
+
+    def _records(self, asked: Any) -> Any:
+        log, offset = self._log(asked.partition), asked.fetch_offset
+        data = b""
+        for place in range(offset, log.end):
+            if (one := log.at(place)) is GONE:
+                continue
+            if one is not MARKER:
+                record = Stored(place, one.timestamp_ms, content(one.key, one.value))
+                data += log_batch([record], base_timestamp=one.timestamp_ms)
+            else:
+                at = TopicPartition(self.topic, asked.partition)
+                producer_id, epoch = self.markers.get((at, place), (1, 0))
+                data += marker(place, producer_id, commit=False, epoch=epoch)
+        return fetch.PartitionData(
+            partition_index=asked.partition,
+            error_code=ErrorCode.none,
+            high_watermark=i64(log.end),
+            last_stable_offset=i64(log.end),
+            aborted_transactions=(),
+            records=Records(data),
+        )
