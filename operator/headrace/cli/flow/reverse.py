@@ -7,6 +7,7 @@ import click
 import yaml
 
 from headrace.api import ReplicationFlow
+from headrace.api.offsets import Offsets
 from headrace.cli.flow.failover_view import sentence
 from headrace.cli.flow.flow_access import flow_options, open_context, open_flow
 from headrace.cli.flow.flows import Flows, of_flows
@@ -133,6 +134,13 @@ def reversed_flow(flow: ReplicationFlow) -> ReplicationFlow:
             "the flow back is made with spec.policy.type: Identity or Default only, and "
             f"{flow.metadata.name} has {flow.spec.policy.type}: write a flow of your own in the "
             "other direction, whose topics are no copies"
+        )
+    if flow.spec.offsets is Offsets.PRESERVED:
+        raise InvalidSpec(
+            f"{flow.metadata.name} has offsets: Preserved, for which the way back is not built: "
+            "write a flow in the other direction with offsets: Preserved. It compares all that the "
+            "old source holds, goes on where that is equal, and refuses a partition that has "
+            "records which were never copied, with the first offset"
         )
     name = flow.metadata.name
     name = name.removesuffix(_SUFFIX) if name.endswith(_SUFFIX) else f"{name}{_SUFFIX}"

@@ -1,11 +1,12 @@
-"""The offset syncs of a flow, read from their topic and folded."""
+"""The offset syncs of a flow, read from their topic and folded; with ``offsets: Preserved`` there
+are none."""
 
 from headrace.api.flow import Location
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.internal_topics import ensure_offset_syncs_topic
 from headrace.connect.topics.topic_tail import TopicTail
 from headrace.logs import get_logger
-from headrace.replication import STRETCH, OffsetSync, SyncedOffsets
+from headrace.replication import STRETCH, OffsetSync, SameOffsets, SyncedOffsets
 
 log = get_logger(__name__)
 
@@ -15,12 +16,16 @@ class SyncedOffsetLog:
 
     def __init__(self, context: FlowContext) -> None:
         self._context = context
-        self.offsets = SyncedOffsets()
+        self.offsets: SyncedOffsets | SameOffsets = SyncedOffsets()
+        if context.preserved:
+            self.offsets = SameOffsets()
         self._location: Location | None = None
         self._tail: TopicTail | None = None
 
     def read(self) -> None:
         """Take in what was written since. Raises as making and reading the topic does."""
+        if isinstance(self.offsets, SameOffsets):
+            return
         location = self._context.spec.offset_syncs.location
         if self._tail is None or location is not self._location:
             self.close()

@@ -49,6 +49,11 @@ class Import(NamedTuple):
 def plan_import(context: FlowContext, mirror: MirrorMaker, *, again: bool) -> Import:
     """Raises ``InvalidSpec`` where the flow does not fit what MirrorMaker 2 has copied. ``again``:
     the flow has copied before it, and what it has stored gives way to later positions."""
+    if context.preserved:
+        raise InvalidSpec(
+            f"flow {context.name} has offsets: Preserved, and what MirrorMaker 2 has copied has "
+            "other offsets than its source: import with a flow that has offsets: Translated"
+        )
     positions = mirror.positions()
     counts = context.source.topics()
     topics = {at.topic for at in positions if context.topics.matches(at.topic)} & counts.keys()

@@ -81,16 +81,23 @@ def _to_copy(context: FlowContext, topics: tuple[str, ...]) -> Iterator[Need]:
         for operation in _MAKE:
             purpose = "write the records that the target refuses"
             yield _Side(Location.TARGET).need((spec.dead_letter_topic,), operation, purpose)
+    if context.preserved:
+        purpose = "begin copies where their sources begin"
+        yield target.need(there, Operation.DELETE, purpose)
+        yield target.need(there, Operation.DESCRIBE_CONFIGS, "give copies their sources' offsets")
     if spec.mover is not Mover.RECORD:
-        purpose = "repeat nothing after a crash"
-        yield target.need(there, Operation.READ, purpose, True)
+        optional = not context.preserved
+        purpose = (
+            "repeat nothing after a crash" if optional else "give copies their sources' offsets"
+        )
+        yield target.need(there, Operation.READ, purpose, optional)
         yield Need(
             Location.TARGET,
             Resource.TRANSACTIONAL_ID,
             (TRANSACTIONAL_IDS,),
             Operation.WRITE,
             purpose,
-            True,
+            optional,
             TRANSACTIONAL_IDS,
         )
 
@@ -100,7 +107,8 @@ def _to_keep_settings(context: FlowContext, topics: tuple[str, ...]) -> Iterator
     purpose = "keep the settings of copies like their sources'"
     read = purpose if sync else "notice deletions at risk, and settings that differ"
     own = _Side(Location.SOURCE)
-    yield own.need(topics, Operation.DESCRIBE_CONFIGS, read, not sync)
+    optional = not (sync or context.preserved)
+    yield own.need(topics, Operation.DESCRIBE_CONFIGS, read, optional)
     if sync:
         for operation in (Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS):
             yield target.need(copies(context, topics), operation, purpose)
@@ -144,7 +152,7 @@ def _for_heartbeats(context: FlowContext) -> Iterator[Need]:
 def _for_checkpoints(context: FlowContext, groups: tuple[str, ...]) -> Iterator[Need]:
     spec = context.spec
     where = _Side(spec.offset_syncs.location)
-    for operation in _KEEP:
+    for operation in () if context.preserved else _KEEP:
         yield where.need((context.offset_syncs.topic,), operation, "keep offset syncs")
     for operation in _KEEP:
         topics = (context.checkpoints_topic,)

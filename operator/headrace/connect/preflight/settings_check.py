@@ -9,7 +9,7 @@ from headrace.connect.preflight.needed_rights import copies
 from headrace.connect.runtime.context import FlowContext
 from headrace.kafka import RightsAdmin, TopicConfig, TopicRights
 from headrace.movers import PARTITIONS
-from headrace.replication import config_changes, unfit_settings
+from headrace.replication import config_changes, settings_of_other_offsets, unfit_settings
 
 
 class Settings(NamedTuple):
@@ -38,14 +38,21 @@ def check_copies(
         if source is None or target is None:
             continue
         compared.append(name)
-        corrected = _corrected(context, source, target)
+        corrected = set(_corrected(context, source, target))
+        subject, access = named("topic", [name]), context.target_access
+        if context.preserved:
+            for setting, wanted, why in settings_of_other_offsets(
+                source.in_effect, target.in_effect
+            ):
+                command = set_topic_command(access, name, setting, wanted)
+                what = Outcome.MISSING
+                yield Finding(Location.TARGET, subject, setting, what, why, command=command)
+                corrected.add(setting)  # reported already
         for setting, wanted, why in unfit_settings(source.in_effect, target.in_effect):
             if setting not in corrected:
-                command = set_topic_command(context.target_access, name, setting, wanted)
-                subject = named("topic", [name])
-                yield Finding(
-                    Location.TARGET, subject, setting, Outcome.WARNING, why, command=command
-                )
+                command = set_topic_command(access, name, setting, wanted)
+                what = Outcome.WARNING
+                yield Finding(Location.TARGET, subject, setting, what, why, command=command)
     if compared:
         yield Finding(Location.TARGET, named("topic", compared), "settings", Outcome.OK, "compared")
 

@@ -17,6 +17,7 @@ from headrace.api import (
 )
 from headrace.api import Mover as MoverName
 from headrace.api.flow import Delivery, Location
+from headrace.api.offsets import Offsets
 from headrace.clock import Clock
 from headrace.connect.runtime.contested import Contested
 from headrace.connect.runtime.handover import DriverIdentity
@@ -33,6 +34,7 @@ from headrace.movers import (
     Clients,
     DeadLetters,
     Mover,
+    PreservedMover,
     ProgressLog,
     RecordMover,
     choose,
@@ -74,6 +76,8 @@ class FlowContext:
         self.policy = policy_for(spec.policy, spec.source.alias)
         self.exactly_once = spec.delivery is Delivery.EXACTLY_ONCE
         """Whether owners write in transactions."""
+        self.preserved = spec.offsets is Offsets.PRESERVED
+        """Whether copies have their sources' offsets."""
         self._follow(flow)
         self.source_access = ClusterAccess(
             _read_in(driver.rack, spec.source), "spec.source", secrets
@@ -109,7 +113,8 @@ class FlowContext:
             "mover", flow=self.name, mover=str(self.choice.mover), why_not_batch=self.choice.why
         )
         if self.choice.mover is MoverName.BATCH:
-            return BatchMover(
+            make = PreservedMover if self.preserved else BatchMover
+            return make(
                 source,
                 target,
                 name,
@@ -121,6 +126,11 @@ class FlowContext:
             raise Fatal(
                 "spec.delivery: ExactlyOnce is not built for mover Record, which this flow takes: "
                 f"use AtLeastOnce, or change what Auto has found ({self.choice.why or 'nothing'})"
+            )
+        if self.preserved:
+            raise Fatal(
+                "spec.offsets: Preserved takes mover Batch, and this flow cannot have it: "
+                f"{self.choice.why}"
             )
         copies = record_filter(self.spec.record_filter)
         return RecordMover(
@@ -141,7 +151,11 @@ class FlowContext:
         self.pauses = Pauses.of(flow.spec.paused_partitions)
         self.resets = _resets(flow)
         topics, alias = flow.spec.topics, flow.spec.target.alias
-        self.topics = TopicFilter(topics.include, topics.exclude, self.policy, alias)
+        # Their topic is compacted: nearly all of its offsets would have to be filled.
+        copied = not self.preserved
+        self.topics = TopicFilter(
+            topics.include, topics.exclude, self.policy, alias, heartbeats=copied
+        )
         self.groups = NameFilter(flow.spec.groups.include, flow.spec.groups.exclude)
 
     @property

@@ -14,7 +14,7 @@ from headrace.connect.takeover.starts import Starts
 from headrace.connect.topics.loss_report import sentence
 from headrace.connect.topics.losses import DataLoss
 from headrace.errors import HeadraceError, Retriable
-from headrace.movers import Lane, OffsetGone, TargetLoss
+from headrace.movers import Filling, Lane, OffsetGone, TargetLoss
 
 
 class Copying:
@@ -110,7 +110,8 @@ class Copying:
         self.lane = lane
         for at, why in put_off.items():
             known = self._context.stored(at)
-            self._failed(at, known.source_offset if known else 0, why)
+            reached = known.source_offset if known else 0
+            self._failed(at, why.offset if isinstance(why, Filling) else reached, why)
         if renew:
             self._renew()
             return False
@@ -235,6 +236,8 @@ class Copying:
         """The lane that is to be freed, of a task that failed."""
         self._lanes.end()
         lane, self.lane = self.lane, None
+        if lane is not None:
+            lane.drop_unsent()
         return lane
 
     def end(self) -> tuple[Lane | None, Lane | None]:

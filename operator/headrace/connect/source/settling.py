@@ -40,9 +40,9 @@ def settle(
         lane.close()
     store_settled(context, progress, partitions)
     record_errors.answer(progress)
-    if lane.transactions is not None:
+    if lane.transactions is not None or context.preserved:
         # All are taken over again: what was not committed is to be aborted, by a marker that is
-        # read in each partition.
+        # read in each partition. And where offsets are preserved, the target says where it ends.
         return Restored({}, {})
     settled = {
         at: start for at, start in progress.settled.items() if at not in failed and not start.waits

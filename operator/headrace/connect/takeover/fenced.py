@@ -12,8 +12,9 @@ from headrace.connect.runtime.both_clusters import target_partition
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.runtime.ownership import Ownership, OwnershipLost
 from headrace.connect.takeover.offset_syncing import new_stretch
+from headrace.connect.takeover.preserving import fitting, with_data_writers
 from headrace.connect.takeover.starts import UNKNOWN, Restored, Start, Starts, records
-from headrace.errors import Fatal, Retriable
+from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.logs import get_logger
 from headrace.movers import Before, Fencing
 from headrace.replication import Progress, Writer, with_runs
@@ -53,6 +54,7 @@ def take_over(
     if fencing is None:
         return Restored(starts, {})
     own = _identify(context, ownership, fencing)
+    starts = with_data_writers(context, ownership, fencing, starts, stored)
     claims = {
         at: _unfenced(
             start._replace(writer=own, fencing=tuple(earlier_writers(context, at, stored.get(at)))),
@@ -73,21 +75,23 @@ def take_over(
             frozenset(claim.fencing),
             frozenset(claim.unfenced),
             compare=at not in moved,
+            data_writer=claim.data_writer,
             progress=progress_partition(context, at, stored.get(at)),
         )
         for at, claim in claims.items()
-        if claim.fencing and not claim.waits
+        if (claim.fencing or claim.data_writer) and not claim.waits
     }
-    resumes = fencing.resume(own, before) if before else {}
+    before, refused = fitting(context, before)
+    resumes = {**(fencing.resume(own, before) if before else {}), **refused}
     if resumes:
         # What was compared may be a later owner's, of the same epoch by another herder: this one
         # must not store then where it ends.
         context.progress.read_to_end()
         for at in claims:
             _check_owner(context, ownership, at)
-    put_off = {}
+    put_off: dict[TopicPartition, HeadraceError] = {}
     for at, found in resumes.items():
-        if isinstance(found, Retriable):
+        if isinstance(found, HeadraceError):
             put_off[at] = found
             del claims[at]
             continue
@@ -99,7 +103,11 @@ def take_over(
         claims[at] = claim._replace(
             source_offset=resume.source_offset,
             target_offset=resume.target_offset,
-            leader_epoch=leader_epoch if resume.copied else claim.leader_epoch,
+            leader_epoch=(
+                leader_epoch
+                if resume.copied or resume.source_offset != claim.source_offset
+                else claim.leader_epoch
+            ),
             fencing=(),
             unfenced=tuple(sorted(resume.unfenced)),
             unfenced_until_ms=until_ms,
@@ -137,6 +145,8 @@ def _identify(context: FlowContext, ownership: Ownership, fencing: Fencing) -> W
     except Fatal as error:
         if context.exactly_once:
             raise Fatal(f"spec.delivery ExactlyOnce takes a transactional id: {error}") from error
+        if context.preserved:
+            raise Fatal(f"spec.offsets Preserved takes transactional ids: {error}") from error
         log.warning("earlier owners are not fenced", flow=context.name, why=str(error))
         return None
 

@@ -65,8 +65,8 @@ class OffsetSyncing:
 
     @property
     def enabled(self) -> bool:
-        """Whether the flow has checkpoints."""
-        return self._context.spec.checkpoints.enabled
+        """Whether the flow has checkpoints, and offsets are others than the source's."""
+        return self._context.spec.checkpoints.enabled and not self._context.preserved
 
     @property
     def problem(self) -> str:

@@ -20,6 +20,7 @@ from headrace.connect.runtime.ownership import Ownership
 from headrace.connect.takeover.fenced import take_over
 from headrace.connect.takeover.first_positions import first_positions
 from headrace.connect.takeover.open_transactions import end_open_transactions
+from headrace.connect.takeover.preserving import begun_again, of_another_kind
 from headrace.connect.takeover.starts import Restored, Start, Starts, records
 from headrace.connect.takeover.switching import failed_over
 from headrace.connect.takeover.tombstones import not_copied_since
@@ -84,6 +85,7 @@ def restore(
     # After progress: an owner that does not know yet that it is none may go on meanwhile.
     offsets = find_offsets(context, reachable, target_epochs(stored))
     put_off = {**leaderless, **offsets.failed, **failed_over(context, stored)}
+    put_off |= of_another_kind(context, stored)
     reachable -= put_off.keys()
     stored = {at: progress for at, progress in stored.items() if at in reachable}
     starts = _starts(context, reachable, stored, offsets, ids)
@@ -176,6 +178,8 @@ def _without_loss(
     """Where to go on, by the policy; one loss may hide another. Each is logged once."""
     now_ms = context.now_ms
     progress = goes_on_as_new(progress, found)
+    if context.preserved:
+        progress = begun_again(progress, found, now_ms)
     while (loss := find_loss(progress, found, now_ms)) is not None:
         before, progress = progress, resolve(progress, loss, found, context.spec.on_data_loss)
         assert progress.loss is not None

@@ -50,6 +50,8 @@ class Start(NamedTuple):
     """Whose identity it is copied with: of one lane alone."""
     fencing: tuple[Writer, ...] = ()
     """See ``Progress``."""
+    data_writer: Writer | None = None
+    """See ``Progress``."""
     unfenced: tuple[int, ...] = ()
     """See ``Progress``."""
     unfenced_until_ms: int = 0
@@ -95,26 +97,31 @@ def records(
         raise OwnershipLost(f"{ownership.name} was released")
     owner, now_ms = ownership.signature, context.now_ms
     return {
-        context.progress_key(at): Progress(
-            source_topic_id=start.source_topic_id,
-            source_offset=start.source_offset,
-            leader_epoch=start.leader_epoch,
-            target_topic_id=start.target_topic_id,
-            target_offset=start.target_offset,
-            epoch=ownership.epoch,
-            filter_generation=0,
-            owner=owner,
-            source_end=start.seen_end,
-            confirmed=start.confirmed,
-            loss=start.loss,
-            reset_ms=start.reset_ms,
-            tombstones_since_ms=start.tombstones_since_ms,
-            writer=start.writer,
-            unfenced=start.unfenced if now_ms < start.unfenced_until_ms else (),
-            unfenced_until_ms=start.unfenced_until_ms if now_ms < start.unfenced_until_ms else 0,
-            target_seen=start.target_seen,
-            fencing=start.fencing,
-            pairs=start.pairs,
-        )
+        context.progress_key(at): _record(start, ownership.epoch, owner, now_ms)
         for at, start in starts.items()
     }
+
+
+def _record(start: Start, epoch: int, owner: str, now_ms: int) -> Progress:
+    progress = Progress(
+        source_topic_id=start.source_topic_id,
+        source_offset=start.source_offset,
+        leader_epoch=start.leader_epoch,
+        target_topic_id=start.target_topic_id,
+        target_offset=start.target_offset,
+        epoch=epoch,
+        filter_generation=0,
+        owner=owner,
+        source_end=start.seen_end,
+        confirmed=start.confirmed,
+        loss=start.loss,
+        reset_ms=start.reset_ms,
+        tombstones_since_ms=start.tombstones_since_ms,
+        writer=start.writer,
+        unfenced=start.unfenced if now_ms < start.unfenced_until_ms else (),
+        unfenced_until_ms=start.unfenced_until_ms if now_ms < start.unfenced_until_ms else 0,
+        target_seen=start.target_seen,
+        fencing=start.fencing,
+        pairs=start.pairs,
+    )
+    return progress if start.data_writer is None else progress.preserving(start.data_writer)

@@ -187,6 +187,7 @@ def _closed(
                 claim.target_offset,
                 frozenset(claim.fencing),
                 frozenset(claim.unfenced) if now_ms < claim.unfenced_until_ms else _NOBODY,
+                data_writer=claim.data_writer,
                 progress=progress_partition(context, at, wishes[at].stored),
             )
             for at, claim in claims.items()

@@ -9,6 +9,7 @@ from headrace.api import TopicPartition
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.topics.dead_letter_topic import prepare_dead_letter_topic
 from headrace.errors import Fatal, Retriable
+from headrace.replication import AS_GIVEN
 
 
 @dataclass
@@ -71,6 +72,7 @@ def _grow(
         context.target.add_partitions(topic, wanted)
     else:
         factor = context.spec.target.replication_factor or -1
-        if not context.target.create_topic(topic, wanted, factor):
+        config = AS_GIVEN if context.preserved else None
+        if not context.target.create_topic(topic, wanted, factor, config=config):
             raise Retriable(f"topic {topic} was created by somebody else meanwhile: trying again")
     log.info("target topic ready", topic=topic, partitions=wanted, before=existing)

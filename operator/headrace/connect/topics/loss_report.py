@@ -67,7 +67,11 @@ def lost_offsets(at: TopicPartition, loss: Loss) -> LostOffsets:
 def sentence(context: FlowContext, at: TopicPartition, loss: Loss) -> str:
     """What was lost, where and why, and what was or can be done."""
     outcomes = _OF_DELETED if loss.cause is LossCause.SOURCE_DELETED else _OUTCOMES
-    return f"{_WORDS[loss.cause](context, at, loss)}; {outcomes[loss.action]}"
+    outcome = outcomes[loss.action]
+    if context.preserved and loss.cause is not LossCause.SOURCE_DELETED:
+        there = context.policy.target_topic(at.topic)
+        outcome = _OF_PRESERVED[loss.action].format(there=there, target=context.target.name)
+    return f"{_WORDS[loss.cause](context, at, loss)}; {outcome}"
 
 
 _OUTCOMES = {
@@ -78,6 +82,17 @@ _OUTCOMES = {
     ),
     LossAction.RESTARTED: "copied again from the earliest offset (spec.onDataLoss: Restart)",
     LossAction.CONTINUED: "gone on behind it (spec.onDataLoss: Continue)",
+}
+
+
+_OF_PRESERVED = {
+    LossAction.STOPPED: (
+        "the partition is stopped, as its copy could not go on with the same offsets "
+        "(spec.offsets: Preserved): delete topic {there} on {target}, and all of it is copied "
+        "again, or exclude the topic"
+    ),
+    LossAction.RESTARTED: "copied again from there on (spec.offsets: Preserved)",
+    LossAction.CONTINUED: "gone on behind it",
 }
 
 

@@ -1,5 +1,6 @@
 """Keeps the settings of target topics like those of their sources (``spec.topicConfigs``)."""
 
+import re
 from collections.abc import Collection, Mapping
 from math import inf
 from types import MappingProxyType
@@ -7,7 +8,7 @@ from types import MappingProxyType
 from headrace.connect.runtime.context import FlowContext
 from headrace.errors import HeadraceError
 from headrace.logs import get_logger
-from headrace.replication import config_changes
+from headrace.replication import AS_GIVEN, config_changes
 
 log = get_logger(__name__)
 
@@ -62,12 +63,15 @@ class TopicConfigSync:
         target, refused = self._context.target.topic_configs(target_topic[one] for one in source)
         problems |= {name: str(error) for name, error in refused.items()}
         changes = {}
+        exclude = list(self._context.spec.topic_configs.exclude)
+        if self._context.preserved:
+            exclude += map(re.escape, AS_GIVEN)
         for topic, config in source.items():
             if (there := target.get(target_topic[topic])) is not None:
                 change = config_changes(
                     config.own,
                     there.in_effect,
-                    self._context.spec.topic_configs.exclude,
+                    exclude,
                     self._before.get(topic, _NO_SETTINGS).items() - config.own.items(),
                 )
                 if change:

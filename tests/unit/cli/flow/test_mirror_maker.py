@@ -191,3 +191,9 @@ def positions(scene: Scene, connector: str) -> dict[TopicPartition, int | None]:
             if record and one and one.connector == connector:
                 found[one.at] = decode_position(record.value)
     return found
+
+
+def test_a_flow_with_preserved_offsets_has_others_than_mirror_maker(say: Say, scene: Scene) -> None:
+    scene.context.preserved = True
+    said = say("import", "mm2", "f", code=3)
+    assert "import with a flow that has offsets: Translated" in said

@@ -32,3 +32,8 @@ def test_copies_of_a_policy_of_ones_own_have_no_way_back() -> None:
 
 def test_with_prefixes_it_begins_at_the_start() -> None:
     assert reversed_flow(flow(startFrom="Latest")).spec.start_from == "Earliest"
+
+
+def test_with_preserved_offsets_the_way_back_is_another_flow() -> None:
+    with pytest.raises(InvalidSpec, match="write a flow in the other direction with offsets: Pre"):
+        reversed_flow(flow(mover="Batch", offsets="Preserved"))

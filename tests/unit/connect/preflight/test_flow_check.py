@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from support.fake_kafka import FakeRecord
+from support.preserved_scenes import PRESERVED
 from support.source_tasks import COPY, TOPIC, Scene
 
 from headrace.api import TopicPartition
@@ -163,3 +164,36 @@ def test_the_condition_goes_when_what_was_missing_is_granted(scene: Scene) -> No
     assert requirements.conditions == ()
     scene.clock.advance(3_600)
     assert not requirements.poll(), "nothing is missing"
+
+
+@pytest.fixture
+def preserved() -> Iterator[Scene]:
+    scene = Scene(flow=PRESERVED)
+    for cluster, topic in ((scene.source, TOPIC), (scene.target, COPY)):
+        cluster.configs[topic] = {"max.message.bytes": "1000", "min.insync.replicas": "1"}
+    yield scene
+    scene.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "operation"),
+    [
+        (COPY, Operation.DELETE),
+        (COPY, Operation.READ),
+        (COPY, Operation.DESCRIBE_CONFIGS),
+        ("headrace-check", Operation.WRITE),
+    ],
+)
+def test_what_equal_offsets_take_is_missing_and_not_only_missed(
+    preserved: Scene, name: str, operation: Operation
+) -> None:
+    assert wrong(preserved) == []
+    preserved.target.denied = {(name, operation)}
+    assert {one.outcome for one in wrong(preserved)} == {Outcome.MISSING}
+
+
+def test_a_setting_against_equal_offsets_is_missing_with_the_command(preserved: Scene) -> None:
+    preserved.target.configs[COPY] |= {"compression.type": "zstd"}
+    found = only(preserved)
+    assert (found.outcome, found.what) == (Outcome.MISSING, "compression.type")
+    assert found.command.endswith("--add-config compression.type=producer")

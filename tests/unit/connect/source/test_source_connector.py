@@ -64,6 +64,8 @@ class FakeCluster:
         if name in self.forbidden:
             raise Fatal(f"could not create topic {name}: forbidden")
         self.there[name] = partitions
+        if isinstance(config, dict):
+            self.own[name] = dict(config)
         return True
 
     def topic_configs(
@@ -200,6 +202,7 @@ class Scene:
             source_access=None,
             target_access=None,
             driver=DriverIdentity("d", "1", rack="a"),
+            preserved=False,
         )
         self.asks_for(max=2, movementBudget=0.5)
         self.connector = self.start(epoch=1)
@@ -461,6 +464,29 @@ def test_settings_of_a_new_topic_are_there_before_its_tasks_and_drift_is_repaire
     assert scene.target.own["east.orders2"] == {"cleanup.policy": "compact", "retention.ms": "1"}
     scene.run_once(60)
     assert len(scene.target.writes) == 2
+
+
+def test_settings_that_would_change_batches_are_not_copied_where_offsets_are_preserved(
+    scene: Scene,
+) -> None:
+    scene.context.preserved = True
+    scene.source.own["orders"] = {
+        "cleanup.policy": "compact",
+        "compression.type": "zstd",
+        "message.timestamp.type": "LogAppendTime",
+    }
+    scene.run_once(60)
+    assert scene.target.writes == [{"east.orders": {"cleanup.policy": "compact"}}]
+
+
+def test_a_topic_whose_offsets_are_preserved_is_made_with_what_that_takes(scene: Scene) -> None:
+    scene.context.preserved = True
+    scene.source.there["orders2"] = 1
+    scene.run_once(10)
+    assert scene.target.own["east.orders2"] == {
+        "compression.type": "producer",
+        "message.timestamp.type": "CreateTime",
+    }
 
 
 def test_a_setting_that_is_taken_from_the_source_goes_from_the_target(scene: Scene) -> None:
