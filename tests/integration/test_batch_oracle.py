@@ -373,6 +373,7 @@ def stored_offsets(flow: dict[str, Any], ends: Mapping[TopicPartition, int]) -> 
     syncs = SyncedOffsetLog(context)
     syncs.read()
     syncs.close()
+    assert isinstance(syncs.offsets, SyncedOffsets)
     store = Store(syncs.offsets, copied)
     written = all(
         store.translate(at, pair.source_offset) == (pair.target_offset, Precision.EXACT)

@@ -53,6 +53,18 @@ def test_an_alias_stays(create: Change, change: Change, cluster: str) -> None:
     change(made, {"spec": {cluster: {"bootstrapServers": "elsewhere:9092"}}})
 
 
+def test_the_kind_of_offsets_stays(create: Change, change: Change) -> None:
+    made = create(flow())
+    change(made, {"spec": {"offsets": "Translated"}})  # which it has by default
+    with pytest.raises(ApiError, match="is immutable: what is on the target has offsets of the"):
+        change(made, {"spec": {"offsets": "Preserved"}})
+    preserved = create(flow("billing", offsets="Preserved"))
+    change(preserved, {"spec": {"tasks": {"max": 2}}})
+    for other in ("Translated", None):
+        with pytest.raises(ApiError, match="is immutable: what is on the target has offsets of"):
+            change(preserved, {"spec": {"offsets": other}})
+
+
 @pytest.mark.parametrize("phase", ["Pending", "Running", "Verifying", "Finished"])
 def test_a_test_that_has_begun_stays_as_it_was(create: Change, change: Change, phase: str) -> None:
     made = create(mirror_test())
