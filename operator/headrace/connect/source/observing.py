@@ -44,7 +44,7 @@ class Observing:
             return reported
         lane = copying.lane
         if lane is None:
-            return self._reported.also(self._progress.conditions)
+            return self._reported.also(self._progress.outcomes.conditions)
         if now_s < self._next_s:
             return False
         self._syncing.prepare()
@@ -101,7 +101,7 @@ class Observing:
             *self._contested.conditions,
             *self._stuck.conditions,
             *reset,
-            *progress.conditions,
+            *progress.outcomes.conditions,
             *batch_not_possible(self._context.choice),
             *bandwidth_used_up(self._context.spec, self._context.bandwidth),
         )

@@ -88,7 +88,7 @@ class SourceTask:
     @property
     def commits(self) -> Commits:
         """How often it stored its progress."""
-        return self._task.progress.commits
+        return self._task.progress.outcomes.commits
 
     @property
     def leaving(self) -> bool:

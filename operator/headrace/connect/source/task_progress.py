@@ -4,25 +4,17 @@ import time
 from collections.abc import Mapping, Sequence, Set
 from types import MappingProxyType
 
-from headrace.api import Condition, TopicPartition
+from headrace.api import TopicPartition
 from headrace.connect.runtime.context import FlowContext
-from headrace.connect.runtime.figures import Commits
-from headrace.connect.runtime.observations import not_stored
 from headrace.connect.runtime.ownership import Ownership
+from headrace.connect.source.storing_outcomes import StoringOutcomes
 from headrace.connect.source.task_positions import TaskPositions
 from headrace.connect.source.task_transactions import LONGEST_S, TaskTransactions
 from headrace.connect.takeover.offset_syncing import OffsetSyncing, new_stretch
 from headrace.connect.takeover.starts import Starts, records
 from headrace.errors import Retriable
 from headrace.logs import get_logger
-from headrace.movers import (
-    ANSWER_S,
-    Copied,
-    Lane,
-    Reached,
-    Storing,
-    Transactional,
-)
+from headrace.movers import Copied, Lane, Reached, Storing, Transactional
 from headrace.replication import Progress, ProgressKey, Run, with_runs
 
 log = get_logger(__name__)
@@ -49,9 +41,7 @@ class TaskProgress(TaskPositions):
         """How much was copied when progress was sent last."""
         self._storing: Storing | None = None
         """What the target has not answered yet."""
-        self.commits = Commits()
-        self._unstored_since: tuple[float, float] | None = None
-        """When the oldest progress was sent that is not stored: monotonic and Unix seconds."""
+        self.outcomes = StoringOutcomes(context.clock, context.target.name)
         self._moved_at: float | None = None
         """When the last record was moved, of those that are not stored yet."""
         self.transactions = TaskTransactions(context)
@@ -60,7 +50,7 @@ class TaskProgress(TaskPositions):
         """See ``TaskPositions.restored``."""
         super().restored(starts)
         if starts:
-            self._unstored_since = None
+            self.outcomes.forget()
 
     def keep(self, lane: Lane) -> None:
         """See ``TaskPositions.keep``."""
@@ -120,7 +110,7 @@ class TaskProgress(TaskPositions):
         if unstored:
             self._syncing.take(lane)  # behind its state: pairs may lie ahead of it, never behind
             entries = self._entries(unstored)
-            with self.commits.counting_failure():
+            with self.outcomes.commits.counting_failure():
                 self._storing = self._context.progress.send(entries, LONGEST_S)
         elif not lane.in_flight:
             self._moved_at = None
@@ -139,7 +129,7 @@ class TaskProgress(TaskPositions):
         self._starts |= unstored
         self._confirmed -= unstored.keys()
         entries = records(self._context, self.ownership, unstored)
-        self._sent()
+        self.outcomes.sent()
         self._sent_at_bytes = self._copied.bytes
         return entries
 
@@ -196,46 +186,30 @@ class TaskProgress(TaskPositions):
         if (storing := self._storing) is None:
             return True
         try:
-            with self.commits.counting_failure():
+            with self.outcomes.commits.counting_failure():
                 done = storing.done()
         except Retriable:
             self._storing = None
             raise
         if done:
             self._storing = None
-            self._succeeded()
+            self.outcomes.succeeded()
         return done
-
-    def _sent(self) -> None:
-        clock = self._context.clock
-        self._unstored_since = self._unstored_since or (clock.monotonic(), clock.time())
-
-    def _succeeded(self) -> None:
-        self._unstored_since = None
-        self.commits.succeed(self._context.clock.time())
 
     @property
     def late(self) -> str:
         """A sentence when the target has not answered for a while."""
         return self._storing.late if self._storing is not None else ""
 
-    @property
-    def conditions(self) -> tuple[Condition, ...]:
-        """``ProgressNotStored``, when that was so for longer than an election takes."""
-        since = self._unstored_since
-        if since is None or self._context.clock.monotonic() - since[0] <= ANSWER_S:
-            return ()
-        return (not_stored(self._context.target.name, since[1]),)
-
     def write(self, starts: Starts) -> None:
         """Store these and wait; ``Retriable`` when they are not acknowledged in time."""
         entries = records(self._context, self.ownership, starts)
         if not entries:
             return
-        self._sent()
-        with self.commits.counting_failure():
+        self.outcomes.sent()
+        with self.outcomes.commits.counting_failure():
             self._context.progress.write(entries)
-        self._succeeded()
+        self.outcomes.succeeded()
 
     def leave_out(self, at: TopicPartition, offset: int) -> None:
         """Store that what is settled goes on behind this record, and wait: it is not copied."""
