@@ -98,6 +98,13 @@ REBUILT_BYTES = Described(
     "Bytes of those batches, as fetched, by the same.",
     (*TASK, "why"),
 )
+FILLED = Described(
+    "headrace_task_filled_offsets_total",
+    "counter",
+    "Offsets at which the source has no record for consumers of committed ones, and that were "
+    "filled on the target (`spec.offsets: Preserved`), since the task began on this driver.",
+    TASK,
+)
 VERIFIED = Described(
     "headrace_task_verified_batches_total",
     "counter",
@@ -134,6 +141,7 @@ COPYING_METRICS: Sequence[Described] = (
     BATCH_BYTES,
     REBUILT,
     REBUILT_BYTES,
+    FILLED,
     VERIFIED,
     COMMITS,
     COMMIT_S,
@@ -155,6 +163,7 @@ def copying_samples(unit: UnitFigures) -> Iterator[Sample]:
         yield FILTERED, (), unit.copied.filtered
         yield SKIPPED, (), unit.copied.skipped
         yield DEAD_LETTERED, (), unit.copied.dead_lettered
+        yield FILLED, (), unit.copied.filled
         yield BATCHES, ("copied",), unit.copied.batches_copied
         yield BATCHES, ("rebuilt",), unit.copied.batches_rebuilt
         yield BATCH_BYTES, ("copied",), unit.copied.bytes_copied

@@ -47,6 +47,8 @@ class Copied:
     """How many of those, by reason: a value of ``movers.batch.Why``."""
     rebuilt_bytes: dict[str, int] = field(default_factory=dict)
     """How many bytes these had, as fetched."""
+    filled: int = 0
+    """Offsets without a record that were filled, where copies have their sources' offsets."""
     verified: dict[str, int] = field(default_factory=dict)
     """How many of those that were sent as they are were read back, by what was found: a value of
     ``movers.batch.Comparison``."""

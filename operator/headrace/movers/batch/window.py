@@ -125,12 +125,13 @@ class BatchWindow:
         self.in_flight += next_offset - self.position
         self.position = next_offset
 
-    def skipped(self, next_offset: int) -> None:
-        """They are; as on the source, all before them is acknowledged."""
+    def skipped(self, next_offset: int) -> int:
+        """They are, so many; as on the source, all before them is acknowledged."""
         first, last, _ = self._pending.popleft()
         assert last == next_offset, (first, last, next_offset)
         self.in_flight -= next_offset - first
         self.target_offset = next_offset
+        return next_offset - first
 
     def unsent(self, count: int, size: int) -> None:
         """The last so many batches and holes, of as many records as offsets and this size together,

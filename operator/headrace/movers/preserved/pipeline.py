@@ -156,7 +156,7 @@ class PreservedPipeline(Pipeline):
         with state.lock:
             if (window := state.by_target.get(at)) is None:
                 return
-            window.skipped(next_offset)
+            state.copied.filled += window.skipped(next_offset)
             self._epochs.delivered()
             if window.in_flight:
                 state.waiting_since_s[window.at] = self._loop.now_s()
