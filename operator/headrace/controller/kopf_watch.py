@@ -17,7 +17,7 @@ import structlog
 
 from headrace.api import FLOW_LABEL, MIRROR_TEST_LABEL
 from headrace.controller.children import CHILDREN
-from headrace.k8s import CONFIG_MAP, JOB, Kind, Object
+from headrace.k8s import CONFIG_MAP, JOB, Kind, Object, Unavailable
 
 _OURS = f"app.kubernetes.io/managed-by=headrace,{FLOW_LABEL}"
 _STAGES = (JOB, CONFIG_MAP)
@@ -41,7 +41,11 @@ async def watch_owned(
     namespaces: Sequence[str], on_event: ObjectListener, *, with_tests: bool = True
 ) -> None:
     """Watch until the process gets TERM or INT; no ``namespaces``: all. ``with_tests``: also what
-    mirror tests own."""
+    mirror tests own.
+
+    Raises ``Unavailable`` when kopf ends before: a watch in which the API server reports an error
+    (of its etcd, say), or a login that is refused, is the end of it.
+    """
     registry = kopf.OperatorRegistry()
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False  # Events are ours to post
@@ -66,13 +70,19 @@ async def watch_owned(
     for child, labels in (of_flows | of_tests).items():
         settings.watching.label_selectors[child.api_version, child.plural] = labels
         watch(child)
-    await kopf.operator(
-        registry=registry,
-        settings=settings,
-        standalone=True,
-        clusterwide=not namespaces,
-        namespaces=namespaces,
-    )
+    try:
+        await kopf.operator(
+            registry=registry,
+            settings=settings,
+            standalone=True,
+            clusterwide=not namespaces,
+            namespaces=namespaces,
+        )
+    except Exception as error:
+        raise Unavailable(
+            f"the operator could not go on watching what flows own: {error}; it has to be started "
+            "again, as its Deployment does"
+        ) from error
 
 
 class _ToStructlog(logging.Handler):
@@ -81,7 +91,11 @@ class _ToStructlog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """See ``logging.Handler``."""
         logger = structlog.get_logger(module=record.name)
-        logger.log(record.levelno, record.getMessage(), exc_info=record.exc_info or None)
+        error = record.exc_info and record.exc_info[1]
+        # Errors of kopf's own kinds are in the message: the API server's, not a defect's.
+        known = error is not None and type(error).__module__.startswith("kopf.")
+        trace = None if known else record.exc_info or None
+        logger.log(record.levelno, record.getMessage(), exc_info=trace)
 
 
 def quiet_kopf() -> None:

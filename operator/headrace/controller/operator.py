@@ -33,6 +33,7 @@ from headrace.k8s import (
     Object,
     Reflector,
     RequestMetrics,
+    Unavailable,
     connect,
 )
 from headrace.logs import get_logger
@@ -108,7 +109,8 @@ async def _run_as_candidate(
 
 
 async def _lead(client: Client, options: OperatorOptions, metrics: OperatorMetrics) -> None:
-    """Reconcile until cancelled, or until TERM or INT."""
+    """Reconcile until cancelled, or until TERM or INT. Raises ``Unavailable`` when what flows own
+    is watched no more."""
     queue = KeyQueue[FlowName](on_reconciled=metrics.reconciles(FLOW.name))
     served = options.namespaces or (None,)
     caches = {one: ClusterCache(client, one, queue.add, options.selector) for one in served}
@@ -182,9 +184,15 @@ async def _lead(client: Client, options: OperatorOptions, metrics: OperatorMetri
                     tests_queue.run(reconcile_test),
                 )
             ]
-            await watch_owned(options.namespaces, owned_changed, with_tests=with_tests)
+            ended: Unavailable | None = None
+            try:
+                await watch_owned(options.namespaces, owned_changed, with_tests=with_tests)
+            except Unavailable as error:
+                ended = error
             for other in others:
                 other.cancel()
+        if ended is not None:
+            raise ended
     finally:
         for reconciler in reconcilers.values():
             reconciler.close()

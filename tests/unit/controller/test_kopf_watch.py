@@ -1,9 +1,23 @@
 """kopf as we set it up."""
 
+import asyncio
+import json
 from collections.abc import Sized
-from itertools import islice
+from itertools import groupby, islice
+from pathlib import Path
 
-from headrace.controller.kopf_watch import EndlessBackoffs
+import pytest
+import yaml
+from aiohttp import web
+from support.fake_api_server import serving
+
+from headrace.controller.children import CHILDREN
+from headrace.controller.kopf_watch import EndlessBackoffs, watch_owned
+from headrace.k8s import CONFIG_MAP, DEPLOYMENT, JOB, Unavailable
+from headrace.k8s.kinds import CUSTOM_RESOURCE_DEFINITION, NAMESPACE
+
+NOTHING = {"kind": "List", "items": [], "metadata": {"resourceVersion": "1"}}
+NO_LEADER = {"kind": "Status", "status": "Failure", "code": 500, "message": "no leader of etcd"}
 
 
 def test_kopf_never_runs_out_of_backoffs_whichever_request_it_is() -> None:
@@ -13,3 +27,74 @@ def test_kopf_never_runs_out_of_backoffs_whichever_request_it_is() -> None:
         waits = list(islice(backoffs, 1000))
         assert len(waits) == 1000
         assert (waits[0], max(waits)) == (1, 8)
+
+
+def test_an_error_in_a_watch_ends_it_with_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.query.get("watch") != "true":
+            return web.json_response(discovery().get(request.path, NOTHING))
+        response = web.StreamResponse()
+        await response.prepare(request)
+        if request.path == DEPLOYMENT.path(None):
+            await response.write(
+                json.dumps({"type": "ERROR", "object": NO_LEADER}).encode() + b"\n"
+            )
+        await asyncio.sleep(60)
+        return response
+
+    async def test() -> None:
+        async with serving(answer) as url:
+            monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, url)))
+            await watch_owned((), lambda kind, object, deleted: None)
+
+    with pytest.raises(Unavailable, match=r"what flows own: .*no leader of etcd"):
+        asyncio.run(test())
+
+
+def discovery() -> dict[str, object]:
+    """What kopf asks an API server for first."""
+    needed = (NAMESPACE, CUSTOM_RESOURCE_DEFINITION)
+    kinds = sorted((*CHILDREN, JOB, CONFIG_MAP, *needed), key=lambda kind: kind.api_version)
+    served = {version: list(group) for version, group in groupby(kinds, lambda k: k.api_version)}
+    versions = {name: {"groupVersion": name, "version": "v1"} for name in served if "/" in name}
+    return {
+        "/api": {"versions": ["v1"]},
+        "/apis": {
+            "groups": [
+                {"name": name.partition("/")[0], "versions": [one], "preferredVersion": one}
+                for name, one in versions.items()
+            ]
+        },
+    } | {
+        f"/{'apis' if '/' in version else 'api'}/{version}": {
+            "resources": [
+                {
+                    "name": kind.plural,
+                    "singularName": kind.name.lower(),
+                    "namespaced": kind.namespaced,
+                    "kind": kind.name,
+                    "verbs": ["list", "watch"],
+                }
+                for kind in group
+            ]
+        }
+        for version, group in served.items()
+    }
+
+
+def kubeconfig(folder: Path, url: str) -> Path:
+    """Of an API server that takes any token."""
+    file = folder / "config"
+    context = {"cluster": "c", "user": "u"}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {"token": "any"}}],
+        "contexts": [{"name": "x", "context": context}],
+        "current-context": "x",
+    }
+    file.write_text(yaml.safe_dump(config))
+    return file

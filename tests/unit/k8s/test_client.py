@@ -1,12 +1,13 @@
 """What the client waits for."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
 from kubernetes.aio.client import ApiClient, Configuration
+from support.fake_api_server import Answer, serving
 
 from headrace.k8s import DEPLOYMENT, LEASE, Client, Object, Unavailable, client, requests
 
@@ -24,28 +25,19 @@ async def holding(until: asyncio.Event) -> AsyncIterator[Client]:
         await until.wait()
         return web.json_response(await request.json())
 
-    async with serving(write) as found:
+    async with asking(write) as found:
         yield found
 
 
 @asynccontextmanager
-async def serving(
-    answer: Callable[[web.Request], Awaitable[web.StreamResponse]],
-) -> AsyncIterator[Client]:
+async def asking(answer: Answer) -> AsyncIterator[Client]:
     """Of an API server that answers so."""
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    host, port = runner.addresses[0]
-    found = Client(ApiClient(Configuration(host=f"http://{host}:{port}")), "the operator")
-    try:
-        yield found
-    finally:
-        await found.close()
-        await runner.cleanup()
+    async with serving(answer) as url:
+        found = Client(ApiClient(Configuration(host=url)), "the operator")
+        try:
+            yield found
+        finally:
+            await found.close()
 
 
 def test_a_write_waits_for_webhooks_but_a_lease_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +70,7 @@ def test_a_watch_of_a_kind_without_events_ends_and_is_no_error(
         return response
 
     async def test() -> list[tuple[str, Object]]:
-        async with serving(silent) as api:
+        async with asking(silent) as api:
             return [event async for event in api.watch(DEPLOYMENT, "shop", "1")]
 
     assert asyncio.run(test()) == [("CONNECTED", {})]
