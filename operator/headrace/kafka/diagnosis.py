@@ -117,7 +117,10 @@ def _broker(client_error: KafkaError) -> _Broker | None:
 def _why_none_listens(cluster: ClusterAccess) -> str:
     """A sentence for each bootstrap server."""
     sentences = dict.fromkeys(map(why_unreachable, bootstrap_servers(cluster)))
-    advice = f"correct {cluster.field}.bootstrapServers, or start the brokers"
+    advice = (
+        f"correct {cluster.field}.bootstrapServers, or start the brokers; one whose disk is full "
+        "ends itself, and says so in its log"
+    )
     return "; ".join([*sentences, advice])
 
 

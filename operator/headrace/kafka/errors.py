@@ -71,6 +71,13 @@ _FATAL = {
     KafkaError._BAD_COMPRESSION: _DAMAGED,
     KafkaError._NOT_IMPLEMENTED: _DAMAGED,  # a codec or format: the client goes on behind it
 }
+# Goes on by itself when somebody has helped.
+_TEMPORARY = {
+    KafkaError.KAFKA_STORAGE_ERROR: (
+        "a log directory of the broker has failed, as it does when its disk is full: its log says "
+        "why; make room, and restart it"
+    ),
+}
 _OF_A_RECORD = {
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.RECORD_LIST_TOO_LARGE,
@@ -114,6 +121,8 @@ def translate(error: KafkaError | KafkaException, tried: str) -> HeadraceError:
     message = f"could not {tried}: {kafka_error.str()} ({kafka_error.name()})"
     if advice := _FATAL.get(code):
         return Fatal(f"{message}; {advice}")
+    if code in _TEMPORARY:
+        message = f"{message}; {_TEMPORARY[code]}"
     # Retriable is also what is fatal to a client: another one may do better.
     return GroupActive(message) if code in _OF_MEMBERS else Retriable(message)
 

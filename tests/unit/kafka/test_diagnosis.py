@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError
 
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.errors import Retriable
-from headrace.kafka import Admin
+from headrace.kafka import Admin, translate
 from headrace.sandbox import Authority
 
 
@@ -92,6 +92,7 @@ ALL_DOWN = (KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down")
 def test_a_port_where_nobody_listens(monkeypatch: pytest.MonkeyPatch, closed: str) -> None:
     message = why(monkeypatch, closed, (KafkaError._TRANSPORT, "Connect failed"), ALL_DOWN)
     assert f"{closed} refuses connections (no broker listens there); correct " in message
+    assert message.endswith("; one whose disk is full ends itself, and says so in its log")
     assert "could not read the cluster id of east" in message
 
 
@@ -211,3 +212,10 @@ def test_a_certificate_of_the_brokers_that_has_expired(tmp_path: Path) -> None:
         message = failure(Admin(ClusterAccess(spec, "spec.source", tmp_path), timeout_s=10))
     assert f"the certificate of {server} is refused: certificate has expired" in message
     assert message.endswith("have the brokers' certificate renewed")
+
+
+def test_a_log_directory_that_failed() -> None:
+    error = translate(KafkaError(KafkaError.KAFKA_STORAGE_ERROR), "write to orders/0 of west")
+    assert isinstance(error, Retriable)
+    assert str(error).startswith("could not write to orders/0 of west: ")
+    assert "its disk is full: its log says why; make room, and restart it" in str(error)
