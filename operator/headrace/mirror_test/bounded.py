@@ -1,6 +1,6 @@
 """Keeps a result below 512 KiB, however large the test: it has to fit into a ConfigMap."""
 
-from headrace.api import FLOW_LABEL, MirrorTest
+from headrace.api import COMMIT_INTERVAL_ANNOTATION, FLOW_LABEL, MirrorTest
 from headrace.mirror_test.faults import Fault
 from headrace.mirror_test.result import Result
 
@@ -9,6 +9,7 @@ _LISTED = 100
 _SENTENCES, _LETTERS = 20, 1_000
 _UNITS = 800
 """Of all faults together, of which there are at most 100."""
+_OF_THE_FLOW = {FLOW_LABEL, COMMIT_INTERVAL_ANNOTATION}
 
 
 def bounded(result: Result) -> Result:
@@ -42,7 +43,7 @@ def _short(fault: Fault, most: int) -> Fault:
 def _without_what_grows(test: MirrorTest) -> MirrorTest:
     """Tools keep whole manifests in annotations; of topics as many as are listed."""
     metadata, load = test.metadata, test.spec.load
-    kept = {key: text for key, text in metadata.annotations.items() if key == FLOW_LABEL}
+    kept = {key: text for key, text in metadata.annotations.items() if key in _OF_THE_FLOW}
     names = load.names and load.names[:_LISTED]
     return test.model_copy(
         update={

@@ -222,7 +222,9 @@ def test_the_commits_of_a_flow_are_named_beside_latency() -> None:
     annotations = {FLOW_LABEL: "orders", COMMIT_INTERVAL_ANNOTATION: "1000"}
     metadata = TEST.metadata.model_copy(update={"annotations": annotations})
     of_transactions = result(test=TEST.model_copy(update={"metadata": metadata}))
-    assert "consumers get messages when it commits, every 1,000 ms." in page(of_transactions)
+    assert "consumers get messages when it commits, every 1,000 ms." in page(
+        bounded(of_transactions)
+    )
     assert "when it commits" not in page(result())
 
 
