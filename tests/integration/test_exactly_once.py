@@ -1,5 +1,6 @@
 """``delivery: ExactlyOnce``: what a reader of committed records finds on the target."""
 
+import json
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -9,8 +10,19 @@ from typing import Any
 import psutil
 import pytest
 from support.flows import FlowRun, manifest, spec
+from support.groups import commit, positions
 from support.lanes import batch_mover, copy_in_transactions, partitions
 from support.records import Load, arrived, make_topic, numbered, produce, read, unique
+from support.rehearsal import (
+    delivered_again_and_never,
+    fail_over,
+    headrace,
+    index_of,
+    places,
+    read_to,
+    reverse,
+)
+from support.rehearsal import flow as rehearsed_flow
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.api.flow import BatchVerification
@@ -167,3 +179,86 @@ def test_a_driver_that_freezes_in_mid_transaction_doubles_nothing_when_it_thaws(
     with FlowRun(tmp_path, [flow], "--until-caught-up") as run:
         assert run.end(60) == 0, run.output
     assert read(spec(west), copy) == read(spec(east), topic)
+
+
+@pytest.mark.long
+def test_a_source_that_is_gone_leaves_what_was_committed_and_nothing_else(
+    start_cluster: Callable[..., Cluster], west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    """Run and driver are frozen in mid-transaction, and the source's broker is killed."""
+    gone, name = start_cluster("gone"), unique("gone")
+    topic = make_topic(spec(gone), name, 1)
+    there = TopicPartition(topic, 0)
+    flow = rehearsed_flow(name, gone, west, topic, delivery="ExactlyOnce")
+    groups = {f"{name}-{number}": 100 * number for number in range(5)}
+
+    def end(of: Position) -> int:
+        return Admin(spec(west)).offsets([there], of)[there]
+
+    with FlowRun(tmp_path, [flow]) as run, Load(spec(gone), topic, 1, per_second=500):
+        wait_until(lambda: arrived(spec(west), topic) > 1_000, within_s=60)
+        for group, at in groups.items():
+            commit(gone, group, topic, {0: at})
+        wait_until(lambda: checkpointed(run), within_s=60, until=lambda n: n == len(groups))
+        cut_off = [psutil.Process(run.process.pid), *run.drivers()]
+
+        def froze_in_mid_transaction() -> bool:
+            for process in cut_off:
+                process.suspend()
+            if end(Position.LATEST) > end(Position.LAST_STABLE):
+                return True
+            for process in cut_off:
+                process.resume()
+            return False
+
+        wait_until(froze_in_mid_transaction, within_s=60)
+        committed, opened = positions(west, topic), end(Position.LATEST)
+        gone.broker(1).kill()
+        code, printed = headrace("failover", "-f", str(run.file), "--source-is-gone", "-o", "json")
+        assert code == 0, printed
+        found = json.loads(printed)
+        (partition,) = found["partitions"]
+        assert (found["problems"], partition["unfenced"], partition["notStored"]) == ([], [], 0)
+        assert positions(west, topic) == committed, "no more, and none was aborted"
+        assert opened < partition["targetEnd"] == end(Position.LAST_STABLE)
+        assert partition["copiedTo"] == len(committed)
+        assert found["notCopied"] == partition["sourceEnd"] - len(committed)
+        assert found["progressAgeSeconds"] >= 0
+        goes_on = {one: index_of(committed, at) for one, at in places(west, groups).items()}
+        assert goes_on == groups, "at their next records, all of which are committed"
+
+        for process in cut_off:
+            process.resume()
+        gone.start()
+        wait_until(lambda: "was failed over to" in str(run.units()), within_s=90)
+        assert positions(west, topic) == committed, "nothing is behind the switch"
+
+    log = positions(gone, topic)
+    back, noted = reverse("-f", str(run.file))
+    unsent = len(log) - len(committed)
+    assert f"{unsent:,} offsets ({topic}/0 {unsent:,}) that were never sent" in noted, (
+        noted,
+        found,
+    )
+    produce(spec(west), topic, numbered(500, 1, first=10**6))
+    with FlowRun(tmp_path, [back]) as run:
+        wait_until(
+            lambda: positions(gone, topic), within_s=90, until=lambda n: len(n) == len(log) + 500
+        )
+        copies = positions(west, topic)
+        last = dict.fromkeys(groups, copies[-1][1] or b"")
+        delivered = read_to(west, topic, last)
+        assert delivered_again_and_never(copies, groups, last, delivered) == (0, 0)
+        assert fail_over(run, "--quiet-seconds", "1")["problems"] == []
+    returned = positions(gone, topic)
+    assert [value for _, value in returned] == [
+        value for _, value in (*log, *copies[len(committed) :])
+    ]
+    assert {index_of(returned, at) for at in places(gone, groups).values()} == {len(returned)}
+
+
+def checkpointed(run: FlowRun) -> int:
+    """How many groups have an exact checkpoint for what they have committed."""
+    code, printed = headrace("groups", run.name, "-o", "json")
+    found = json.loads(printed)["groups"] if code == 0 else []
+    return sum(one["lag"] == 0 and not one["note"] for one in found)

@@ -54,9 +54,10 @@ def fail_over(run: FlowRun, *options: str) -> dict[str, Any]:
     return found
 
 
-def reverse(name: str) -> tuple[dict[str, Any], str]:
-    """The manifest of the flow back, and what is said beside it."""
-    command = [sys.executable, "-m", "headrace", "reverse", name]
+def reverse(*flow: str) -> tuple[dict[str, Any], str]:
+    """The manifest of the flow back, and what is said beside it. ``flow``: its name, or ``-f`` and
+    its manifest's file."""
+    command = [sys.executable, "-m", "headrace", "reverse", *flow]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return yaml.safe_load(done.stdout), done.stderr
