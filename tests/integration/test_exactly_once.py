@@ -1,6 +1,8 @@
 """``delivery: ExactlyOnce``: what a reader of committed records finds on the target."""
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -9,6 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
+import yaml
 from support.flows import FlowRun, manifest, spec
 from support.groups import commit, positions
 from support.lanes import batch_mover, copy_in_transactions, partitions
@@ -27,6 +30,7 @@ from support.rehearsal import flow as rehearsed_flow
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.api.flow import BatchVerification
 from headrace.kafka import Admin, Position
+from headrace.mirror_test import Result
 from headrace.movers import KAFKA, ProgressLog
 from headrace.movers.batch import Why
 from headrace.replication import Progress
@@ -262,3 +266,50 @@ def checkpointed(run: FlowRun) -> int:
     code, printed = headrace("groups", run.name, "-o", "json")
     found = json.loads(printed)["groups"] if code == 0 else []
     return sum(one["lag"] == 0 and not one["note"] for one in found)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_mirror_test_passes_whoever_is_killed_or_frozen(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    """Killed drivers, and one that is frozen past its Lease: the whole of ``headrace verify``."""
+    name = unique("judged")
+    flow = flow_of(name, east, west, name)
+    flow["spec"]["commitIntervalMs"] = 1_000
+    actions = ("KillDriver", "FreezeDriver", "KillDriver", "KillDriver")
+    test = {
+        "apiVersion": "headrace.dev/v1alpha1",
+        "kind": "MirrorTest",
+        "metadata": {"name": name},
+        "spec": {
+            "flowName": name,
+            "load": {
+                "topics": 2,
+                "partitions": 3,
+                "durationSeconds": 60,
+                "messagesPerSecond": 1_000,
+                "producers": 1,
+            },
+            "settleSeconds": 60,
+            "chaos": [
+                {"action": action, "atSeconds": at}
+                for action, at in zip(actions, (4, 16, 34, 46), strict=True)
+            ],
+        },
+    }
+    file, report = tmp_path / "test.yaml", tmp_path / "report"
+    file.write_text(yaml.safe_dump(test))
+    with FlowRun(tmp_path, [flow], drivers=2) as run:
+        wait_until(run.ready, within_s=60)
+        verify = [sys.executable, "-m", "headrace", "verify", str(file), "--report", str(report)]
+        ended = subprocess.run(verify, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    result = Result.model_validate_json((report / "report.json").read_text())
+    assert [fault.recovery_seconds is not None for fault in result.faults] == [True] * 4
+    counts, latency = result.counts, result.latency_ms
+    assert counts is not None
+    assert (counts.missing, counts.duplicated, counts.alien, counts.reordered) == (0, 0, 0, 0)
+    assert latency is not None
+    assert latency.measured == counts.acknowledged
+    assert "when it commits, every 1,000 ms" in (report / "report.html").read_text()
