@@ -1,8 +1,10 @@
 """ACLs of topics: list, add, remove."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -12,8 +14,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from headrace.errors import HeadraceError
+from headrace.errors import Fatal, HeadraceError
 from headrace.kafka.admin import Admin
+from headrace.kafka.errors import code_of
+from headrace.kafka.principal import principal_of
 
 T = TypeVar("T")
 AclFields = Mapping[str, str]
@@ -25,10 +29,11 @@ _EVERY: Any = None
 
 
 class AclAdmin(Admin):
-    """Blocking calls as ``Admin``'s."""
+    """Blocking calls as ``Admin``'s. They raise ``Fatal`` without the right on the cluster, which
+    it names, and where brokers have no authorizer."""
 
     def topic_acls(self) -> list[dict[str, str]]:
-        """All of them; ``Fatal`` without the right to describe the cluster, or an authorizer."""
+        """All of them."""
         every = AclBindingFilter(
             ResourceType.TOPIC,
             _EVERY,
@@ -39,10 +44,11 @@ class AclAdmin(Admin):
             AclPermissionType.ANY,
         )
         client, tried = self._requests.client, f"list the ACLs of {self.name}"
-        future = self._requests.call(
-            tried, lambda: client.describe_acls(every, request_timeout=self._timeout_s)
-        )
-        return [_fields(one) for one in self._requests.result(tried, future)]
+        with self._explained("Describe"):
+            future = self._requests.call(
+                tried, lambda: client.describe_acls(every, request_timeout=self._timeout_s)
+            )
+            return [_fields(one) for one in self._requests.result(tried, future)]
 
     def add_acls(self, acls: Collection[AclFields]) -> None:
         """Raises why one could not be added."""
@@ -75,7 +81,27 @@ class AclAdmin(Admin):
             except HeadraceError as error:
                 failed.append(error)
         if failed:
-            raise failed[0]
+            with self._explained("Alter"):
+                raise failed[0]
+
+    @contextmanager
+    def _explained(self, operation: str) -> Iterator[None]:
+        """``operation``: what a request needs on the cluster."""
+        try:
+            yield
+        except HeadraceError as error:
+            match code_of(error):
+                case KafkaError.CLUSTER_AUTHORIZATION_FAILED:
+                    who = principal_of(self._access)
+                    raise Fatal(
+                        f"{error}: {who} has no {operation} on it (kafka-acls.sh --add "
+                        f"--allow-principal {who} --operation {operation} --cluster)"
+                    ) from error
+                case KafkaError.SECURITY_DISABLED:
+                    raise Fatal(
+                        f"{error}: its brokers have no authorizer, so there are no ACLs"
+                    ) from error
+            raise
 
 
 def _camel(name: str) -> str:

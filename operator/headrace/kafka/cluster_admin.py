@@ -10,6 +10,7 @@ class ClusterAdmin:
     def __init__(self, cluster: ClusterAccess, timeout_s: float = 10.0) -> None:
         self.name = cluster.name
         """Alias and address, for messages."""
+        self._access = cluster
         self._timeout_s = timeout_s
         self._requests = Requests(cluster, timeout_s)
 

@@ -18,7 +18,6 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from headrace.api import ClusterAccess
 from headrace.errors import HeadraceError
 from headrace.kafka.admin import Admin
 from headrace.kafka.errors import code_of
@@ -86,10 +85,6 @@ _BY_CLIENT = {getattr(AclOperation, one.name): one for one in Operation}
 
 class RightsAdmin(Admin):
     """Blocking calls as ``Admin``'s."""
-
-    def __init__(self, cluster: ClusterAccess, timeout_s: float = 10.0) -> None:
-        super().__init__(cluster, timeout_s)
-        self._access = cluster
 
     def topic_rights(
         self, names: Collection[str], new: Mapping[str, tuple[int, int]]

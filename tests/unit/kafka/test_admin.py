@@ -2,7 +2,7 @@
 
 import gc
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
-from headrace.errors import Retriable
-from headrace.kafka import Admin, Position
+from headrace.errors import Fatal, Retriable
+from headrace.kafka import AclAdmin, Admin, Position
 
 AT = TopicPartition("orders", 0)
 
@@ -148,3 +148,46 @@ def test_a_broker_that_lists_no_groups_is_retried(monkeypatch: pytest.MonkeyPatc
     spec = ClusterSpec(alias="east", bootstrap_servers="127.0.0.1:1")
     with pytest.raises(Retriable, match="list the consumer groups of east"):
         Admin(ClusterAccess(spec), timeout_s=0.3).groups()
+
+
+ACL = {
+    "topic": "orders",
+    "pattern": "Literal",
+    "principal": "User:ann",
+    "host": "*",
+    "operation": "Read",
+    "permission": "Allow",
+}
+NO_RIGHT, NO_AUTHORIZER = KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.SECURITY_DISABLED
+
+
+@pytest.mark.parametrize(
+    ("code", "request_acls", "sentence"),
+    [
+        (NO_RIGHT, lambda acls: acls.topic_acls(), "has no Describe on it .* Describe --cluster"),
+        (NO_RIGHT, lambda acls: acls.add_acls([ACL]), "has no Alter on it .* Alter --cluster"),
+        (NO_RIGHT, lambda acls: acls.remove_acls([ACL]), "User:ANONYMOUS has no Alter on it"),
+        (NO_AUTHORIZER, lambda acls: acls.topic_acls(), "have no authorizer"),
+    ],
+)
+def test_what_keeps_acls_from_being_read_and_changed_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    request_acls: Callable[[AclAdmin], object],
+    sentence: str,
+) -> None:
+    class Refusing(FakeAdminClient):
+        def describe_acls(self, *_: Any, **__: Any) -> "Future[Any]":
+            future: Future[Any] = Future()
+            future.set_exception(KafkaException(KafkaError(code)))
+            return future
+
+        def create_acls(self, acls: Any, **_: Any) -> "dict[Any, Future[Any]]":
+            return {one: self.describe_acls() for one in acls}
+
+        delete_acls = create_acls
+
+    monkeypatch.setattr("headrace.kafka.admin_requests.construct", lambda *_: Refusing())
+    spec = ClusterSpec(alias="east", bootstrap_servers="127.0.0.1:1")
+    with pytest.raises(Fatal, match=f"ACLs of .*east.*{sentence}"):
+        request_acls(AclAdmin(ClusterAccess(spec), timeout_s=0.3))
