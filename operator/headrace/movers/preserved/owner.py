@@ -8,9 +8,10 @@ and no marker takes an offset for it.
 A marker is appended anywhere. So an owner writes them with transactional ids of its task, and who
 takes over raises the epochs of those ids first: from then on the earlier owner writes none.
 
-Where a hole is what an owner writes first, its first marker has the data's producer id, in a higher
-epoch. An earlier owner's batch that comes later is refused then. By the sequence alone it would be
-appended behind that marker: if compaction has removed its first record since it was read.
+An owner's first marker has the data's producer id, in a higher epoch. An earlier owner's batch that
+comes later is refused then. By the sequence alone it would be appended behind that marker: if
+compaction has removed its first record since it was read. Until then both give each offset the same
+sequence.
 """
 
 from collections.abc import Sequence

@@ -56,7 +56,7 @@ class _Partition:
     waiting: deque[Operation] = field(default_factory=deque)
     """The first waits for what is before it: a hole for all, data for the first batch."""
     closer: Closer | None = None
-    """Of the first marker, if that comes before any data."""
+    """Of the first marker."""
     filling: bool = False
     """The first of them is a hole that is being filled."""
     checked: bool = True
@@ -94,6 +94,10 @@ class Writer:
 
     def begin(self, at: TopicPartition, end: End, closer: Closer | None = None) -> None:
         """The partition is written from there on."""
+        if closer is not None:  # its epoch was raised again: that of others before has no effect
+            for one in self._partitions.values():
+                if one.closer and one.closer.transactional_id == closer.transactional_id:
+                    one.closer = closer
         self._partitions[at] = _Partition(
             end.offset, end.offset, closer=closer, checked=self._first is None
         )
@@ -196,7 +200,7 @@ class Writer:
         self.flush()
 
     def _acknowledge(self, at: TopicPartition, one: _Partition, outgoing: Outgoing) -> None:
-        one.next, one.closer = outgoing.first_offset + outgoing.records, None
+        one.next = outgoing.first_offset + outgoing.records
         self._written(at, one.next, outgoing)
         self._go_on(at, one)
 

@@ -13,6 +13,7 @@ from support.wire_kafka import _Producer as Known
 from headrace.api import TaskType, TopicPartition
 from headrace.assign import TaskId
 from headrace.errors import Retriable
+from headrace.kafka.wire import BatchWriter, ProducerIdentity, encoded, split_batches, stamped
 from headrace.movers import Before, Closed, Copied, CopyFrom, PreservedMover, Resumed
 from headrace.movers.preserved import pipeline
 from headrace.movers.preserved.wrong_offset import WrongOffset
@@ -68,6 +69,15 @@ class Lanes:
         """From where it ended then."""
         offset = self.end
         self.lane.open({AT: CopyFrom(offset, -1, offset, writer=own)})
+
+    def arrive(self, value: bytes, sequence: int) -> None:
+        """A batch of an earlier owner."""
+        writer = BatchWriter()
+        writer.add(encoded(0, 1_000, None, value))
+        sent = stamped(writer.finish(), ProducerIdentity(self.data.producer_id, 0), sequence)
+        data = memoryview(bytearray(bytes(sent.header) + sent.records))
+        [batch] = split_batches(data).batches
+        self.west._decide(AT, batch)
 
     def until(self, condition: Callable[[], Any]) -> Any:
         deadline_s = time.monotonic() + WITHIN_S
@@ -217,6 +227,32 @@ def test_what_an_earlier_owner_sent_is_noticed_behind_the_end_that_was_found(lan
     assert problem.error.offset == 5
     assert "ends at offset 7 behind the markers that were to end at 6" in str(problem.error)
     assert (lanes.acknowledged(), lanes.log) == (5, "abcdef-")
+
+
+def test_what_an_earlier_owner_sent_is_refused_behind_a_later_marker(lanes: Lanes) -> None:
+    """It had sent ``g`` behind ``f``, when the source held that."""
+    lanes.fill("abcde")
+    lanes.open()
+    lanes.until_acknowledged(5)
+    lanes.lane.close()
+    for value in (b"f", b"g", b"h"):
+        lanes.east.cluster.append(AT.topic, value)
+    lanes.east.cluster.logs[AT].entries[6] = GONE
+    arrived: list[str] = []
+
+    def arrives() -> str:
+        arrived.append(lanes.log)
+        if len(arrived) == 2:
+            lanes.arrive(b"g", 6)
+        return ""
+
+    lanes.west.fault = arrives
+    lanes.replace()
+    lanes.open()
+    lanes.until_acknowledged(8)
+    assert arrived[:2] == ["abcde", "abcdef-"]
+    assert lanes.log == "abcdef-h"
+    assert lanes.lane.problems() == []
 
 
 def test_what_an_earlier_owner_has_begun_with_the_datas_id_ends_first(lanes: Lanes) -> None:

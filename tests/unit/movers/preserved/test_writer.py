@@ -12,14 +12,16 @@ from headrace.api import TopicPartition
 from headrace.errors import HeadraceError
 from headrace.kafka.wire import BatchWriter, Cluster, Loop, encoded, start
 from headrace.movers.batch import Leaders
+from headrace.movers.batch.marking import new_epoch
 from headrace.movers.batch.outgoing import Outgoing
 from headrace.movers.preserved.ends import ends_of
-from headrace.movers.preserved.owner import data_producer, identified
+from headrace.movers.preserved.owner import Closer, data_producer, identified
 from headrace.movers.preserved.plan import Append, Hole
 from headrace.movers.preserved.writer import Writer
 from headrace.movers.preserved.wrong_offset import WrongOffset
 
-AT = TopicPartition("orders", 0)
+AT, OTHER = (TopicPartition("orders", number) for number in range(2))
+DATA = "headrace-data"
 
 
 class Writing:
@@ -27,8 +29,8 @@ class Writing:
 
     def __init__(self, serve: Any) -> None:
         cluster = FakeCluster("west", FakeClock())
-        cluster.logs = {AT: FakeLog()}
-        self.target = PreservingTarget(serve, cluster, AT.topic, 1)
+        cluster.logs = {at: FakeLog() for at in (AT, OTHER)}
+        self.target = PreservingTarget(serve, cluster, AT.topic, 2)
         self._loop = Loop()
         self._cluster = Cluster(self._loop, self.target.access)
         self._leaders = Leaders(self._cluster)
@@ -36,7 +38,7 @@ class Writing:
         self.errors: list[HeadraceError] = []
         self.released = 0
         owner = self._wait(identified(self._cluster, "headrace-task"))
-        producer = self._wait(data_producer(self._cluster, "headrace-flow"))
+        producer = self._wait(data_producer(self._cluster, DATA))
         self.writer = Writer(
             self._leaders,
             owner,
@@ -44,6 +46,12 @@ class Writing:
             lambda at, error: self.errors.append(error),
         )
         self.writer.begin(AT, self._wait(ends_of(self._cluster, {AT: producer}))[AT])
+
+    def begin(self, at: TopicPartition) -> None:
+        """After a take-over, which raises the epoch of the data's transactional id."""
+        raised = self._wait(new_epoch(self._cluster, DATA))
+        end = self._wait(ends_of(self._cluster, {at: raised.producer_id}))[at]
+        self.writer.begin(at, end, Closer(DATA, raised))
 
     def append(self, first: int, end: int) -> None:
         batch = BatchWriter()
@@ -103,6 +111,17 @@ def test_data_and_holes_come_in_their_order(writing: Writing) -> None:
     assert writing.log == [None, None, b"2", b"3", b"4", *[None] * 6, b"11"]
     assert writing.written == [2, 4, 5, 11, 12]
     assert (writing.errors, writing.writer.pending, writing.released) == ([], 0, 3)
+
+
+def test_a_partition_that_is_added_leaves_others_their_first_marker(writing: Writing) -> None:
+    """Whose epoch its take-over has raised again."""
+    writing.begin(AT)
+    writing.begin(OTHER)
+    writing.append(0, 1)
+    writing.hole(1, 3)
+    writing.append(3, 4)
+    writing.until(4)
+    assert (writing.errors, writing.log) == ([], [b"0", None, None, b"3"])
 
 
 def test_a_foreign_record_before_data_stops_the_partition(writing: Writing) -> None:
