@@ -22,6 +22,7 @@ from support.records import delete_records, make_topic, set_topic, unique
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.kafka import Admin, Position, assign, make_consumer
 from headrace.kafka.wire import Cluster as Wire
+from headrace.kafka.wire import Refused, Transactions, describe_producers, start
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
 
 pytestmark = pytest.mark.in_one_worker
@@ -32,6 +33,13 @@ KEPT = {"retention.ms": "-1"}
 COMPACTED = {
     **KEPT, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001",
     "max.compaction.lag.ms": "1", "delete.retention.ms": "1", "segment.ms": "100",
+}  # fmt: skip
+
+
+FORGETFUL = {
+    "producer.id.expiration.ms": "5000", "producer.id.expiration.check.interval.ms": "500",
+    "transactional.id.expiration.ms": "3000",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
 }  # fmt: skip
 
 
@@ -184,3 +192,56 @@ def test_a_flow_preserves_offsets_though_its_driver_is_killed(
             assert run.ready()
     for topic in (mixed, cut):
         assert visible(spec(west), f"east.{topic}") == visible(spec(east), topic)
+
+
+async def remembered(target: Wire, at: TopicPartition, data_id: str) -> list[Any]:
+    """Who has written to the partition, and whether this transactional id is known."""
+    states = (await describe_producers(target, [at])).all()[at]
+    try:
+        known = await Transactions(target, data_id).describe(timeout_s=5)
+    except Refused as error:
+        if error.code.name != "transactional_id_not_found":
+            raise
+        return [one.producer_id for one in states]
+    return [*(one.producer_id for one in states), known.transactional_id]
+
+
+def test_copies_go_on_when_the_target_has_forgotten_who_wrote_them(
+    east: Cluster,
+    start_cluster: Callable[..., Cluster],
+    wait_until: Callable[..., Any],
+    tmp_path: Path,
+) -> None:
+    """While a lane is open, and for the next owner."""
+    west = start_cluster("forgetful", properties=FORGETFUL)
+    topic, name = make_topic(spec(east), unique("mixed"), 1, **KEPT), unique("preserved")
+    copy = TopicPartition(f"east.{topic}", 0)
+
+    def differ() -> Any:
+        both = bounds(spec(east), topic), bounds(spec(west), copy.topic)
+        return both if both[0] != both[1] else None
+
+    with (
+        wire_client(spec(east)) as client,
+        wire_client(spec(west)) as target,
+        FlowRun(tmp_path, [manifest(name, east, west, topic, offsets="Preserved")]) as run,
+    ):
+
+        def known() -> Any:
+            asked = remembered(target, copy, f"headrace-{name}-source-task-0-data")
+            return target.loop.wait(start(asked), WITHIN_S)
+
+        def fill_and_wait(word: str) -> None:
+            RandomLog(client, topic, word).fill(20)
+            wait_until(differ, within_s=WITHIN_S, until=lambda found: not found)
+
+        wait_until(run.ready, within_s=WITHIN_S)
+        fill_and_wait("first")
+        wait_until(known, within_s=WITHIN_S, until=lambda found: not found)
+        fill_and_wait("second")
+        wait_until(known, within_s=WITHIN_S, until=lambda found: not found)
+        for driver in run.drivers():
+            driver.kill()
+        fill_and_wait("third")
+        wait_until(run.ready, within_s=WITHIN_S)
+    assert visible(spec(west), copy.topic) == visible(spec(east), topic)
