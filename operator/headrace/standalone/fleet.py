@@ -28,9 +28,14 @@ _MAX_RESPAWN_DELAY_S = 30.0
 _HEALTHY_S = 10.0
 """A driver that ran for so long did not fail at its start, and is replaced at once."""
 
-_FEW_ARENAS = {"MALLOC_ARENA_MAX": "2"}
+_MALLOC = {
+    "MALLOC_ARENA_MAX": "2",
+    "MALLOC_MMAP_THRESHOLD_": "1048576",
+    "MALLOC_TRIM_THRESHOLD_": "1048576",
+}
 """As in the image: clients come and go with their threads, and with an arena of glibc's for each,
-memory only ever grows."""
+memory only ever grows. Buffers of responses are mapped, each by itself, so that what is freed goes
+back to the system: else glibc raises that threshold with the first one that is freed."""
 
 OnCall = Callable[[DriverProcess, str, Mapping[str, Any]], dict[str, Any]]
 
@@ -186,7 +191,7 @@ class Fleet:
                 pass_fds=[theirs.fileno()],
                 stdout=log_file,
                 stderr=log_file,
-                env=_FEW_ARENAS | os.environ,
+                env=_MALLOC | os.environ,
             )
         reader, writer = await asyncio.open_connection(sock=ours, limit=_LINE_LIMIT)
         return reader, DriverProcess(name, incarnation, process, writer, rack)

@@ -32,9 +32,9 @@ class Buffers:
         return sum(map(len, self._kept))
 
     def take(self, size: int) -> bytearray:
-        """A buffer of at least that size; its content is undefined."""
+        """A buffer of at least that size, and at most twice as large; its content is undefined."""
         if size > _SMALL_BYTES:
-            fitting = [buffer for buffer in self._kept if len(buffer) >= size]
+            fitting = [buffer for buffer in self._kept if size <= len(buffer) <= 2 * size]
             if fitting:
                 best = min(fitting, key=len)
                 self._kept = [buffer for buffer in self._kept if buffer is not best]
@@ -49,11 +49,15 @@ class Buffers:
         return bytearray(size)
 
     def give(self, buffer: bytearray) -> None:
-        """Take it back, unless enough is kept."""
+        """Take it back; what was not used for the longest time goes where too much is kept."""
         self._out_bytes -= len(buffer)
-        kept_bytes = self.kept_bytes + self._out_bytes + len(buffer)
-        if len(buffer) > _SMALL_BYTES and kept_bytes <= self._keep_bytes:
-            self._kept.append(buffer)
+        room = self._keep_bytes - self._out_bytes - len(buffer)
+        if len(buffer) <= _SMALL_BYTES or room < 0:
+            return
+        kept_bytes = self.kept_bytes
+        while kept_bytes > room:
+            kept_bytes -= len(self._kept.pop(0))
+        self._kept.append(buffer)
 
     def trim(self) -> None:
         """Free what was not used since the last time."""

@@ -5,9 +5,12 @@ from collections.abc import Callable
 from headrace.kafka.wire import FetchResponse
 
 SOFT_BYTES = 32 << 20
-"""No lane fetches more while so much is held, but for what comes with requests on their way."""
+"""No lane fetches more while so much is held. What requests on their way may bring counts when
+another one is to ask for much."""
 HARD_BYTES = 3 * SOFT_BYTES
 """With what is held of partitions that the target does not take: others go on until then."""
+LEAST_BYTES = 256 << 10
+"""That a request asks for: of one that waits for a record to come, nothing is set aside."""
 
 
 class Memory:
@@ -15,12 +18,23 @@ class Memory:
 
     def __init__(self) -> None:
         self.held_bytes = 0
+        self.asked_bytes = 0
+        """Of requests under way, beyond ``LEAST_BYTES`` of each."""
         self._waiting: dict[Callable[[], None], None] = {}
 
-    def room(self, *, stuck: bool) -> bool:
-        """Whether more may be fetched; ``stuck``: for a lane that waits for nothing else than
-        partitions that the target does not take."""
-        return self.held_bytes < (HARD_BYTES if stuck else SOFT_BYTES)
+    def room(self, *, stuck: bool) -> int:
+        """How many bytes one more request may ask for; 0: it has to wait. ``stuck``: of a lane that
+        waits for nothing else than partitions that the target does not take."""
+        free = (HARD_BYTES if stuck else SOFT_BYTES) - self.held_bytes
+        return max(LEAST_BYTES, free - self.asked_bytes) if free > 0 else 0
+
+    def ask(self, size: int) -> None:
+        """A request asks for so much. Its answer or its end is followed by ``answered``."""
+        self.asked_bytes += max(0, size - LEAST_BYTES)
+
+    def answered(self, size: int) -> None:
+        """That request is over: what it brought, if anything, counts as held."""
+        self.asked_bytes -= max(0, size - LEAST_BYTES)
 
     def wait(self, freed: Callable[[], None]) -> None:
         """Call it once, when memory becomes free."""

@@ -33,7 +33,7 @@ from headrace.kafka.wire import (
 from headrace.logs import get_logger
 from headrace.movers.bandwidth import Bandwidth
 from headrace.movers.batch.locator import Locator
-from headrace.movers.batch.memory import HeldResponse, Memory
+from headrace.movers.batch.memory import LEAST_BYTES, HeldResponse, Memory
 from headrace.movers.batch.source_partition import SourcePartition
 from headrace.movers.lane import OffsetGone
 
@@ -95,7 +95,16 @@ class Sink(Protocol):
 class _Broker:
     """The requests to one broker."""
 
-    __slots__ = ("asked", "busy", "connection", "most_bytes", "node", "purpose", "session")
+    __slots__ = (
+        "asked",
+        "behind",
+        "busy",
+        "connection",
+        "most_bytes",
+        "node",
+        "purpose",
+        "session",
+    )
 
     def __init__(self, node: int, purpose: str) -> None:
         self.node, self.purpose = node, purpose
@@ -104,8 +113,10 @@ class _Broker:
         self.busy = False
         self.asked: dict[TopicPartition, Wanted] = {}
         """In the request under way."""
-        self.most_bytes = _RESPONSE_BYTES
-        """That its response should have."""
+        self.most_bytes = 0
+        """That its response should have; 0: none is under way."""
+        self.behind = True
+        """Whether it may have more than the last response brought."""
 
 
 _numbers = itertools.count()
@@ -176,10 +187,10 @@ class Reader:
             self._try_again_in(wait_s)
             return
         for node, sources in idle.items():
-            if not self._memory.room(stuck=self._sink.stuck()):
+            if not (room := self._memory.room(stuck=self._sink.stuck())):
                 self._wait_for_room()
                 return
-            self._fetch(self._broker(node), sources, short=node in waiting)
+            self._fetch(self._broker(node), sources, room, short=node in waiting)
 
     def _wait_for_room(self) -> None:
         self._memory.wait(self.wake)
@@ -199,7 +210,9 @@ class Reader:
             broker = self._brokers[node] = _Broker(node, self._purpose)
         return broker
 
-    def _fetch(self, broker: _Broker, sources: Iterable[SourcePartition], *, short: bool) -> None:
+    def _fetch(
+        self, broker: _Broker, sources: Iterable[SourcePartition], room: int, *, short: bool
+    ) -> None:
         broker.busy = True
         connection = broker.connection
         if connection is None or connection.closed_by is not None:
@@ -207,7 +220,9 @@ class Reader:
             opening.then(partial(self._connected, broker))
             return
         broker.asked = {source.at: source.want() for source in sources}
-        broker.most_bytes = int(min(_RESPONSE_BYTES, self._bandwidth.request_bytes))
+        much = _RESPONSE_BYTES if broker.behind else LEAST_BYTES
+        broker.most_bytes = int(min(much, room, self._bandwidth.request_bytes))
+        self._memory.ask(broker.most_bytes)
         wanted, session = broker.session.begin(broker.asked)
         request = fetch_call(
             wanted,
@@ -244,6 +259,7 @@ class Reader:
 
     def _answered(self, broker: _Broker, reply: Reply[FetchResponse]) -> None:
         broker.busy = False
+        self._memory.answered(broker.most_bytes)
         if reply.error is not None:
             broker.session.lost()
             self._failed(broker, reply.error)
@@ -256,12 +272,14 @@ class Reader:
             return
         held = HeldResponse(response, self._memory)
         self._bandwidth.spend(held.size)
+        broker.behind = held.size >= broker.most_bytes // 2
         for fetched in response.partitions:
             at = TopicPartition(self._locator.topic(fetched.topic_id), fetched.partition)
             source, asked = self._partitions.get(at), broker.asked.get(at)
             # It may have been closed, or opened elsewhere.
             if source is not None and asked is not None and asked.offset == source.position:
                 self._handle(source, fetched, held, broker.most_bytes)
+                broker.behind |= fetched.last_stable_offset > source.position
         held.release()
         # First the source: it works while the target is sent what came.
         self._pump()
@@ -313,7 +331,9 @@ class Reader:
         elif split.truncated_bytes >= _BATCH_START.size:
             _, length = _BATCH_START.unpack_from(fetched.records)
             self._ask_for(source, _BATCH_START.size + length)
-        elif fetched.last_stable_offset > source.position and held.size < most_bytes // 2:
+        elif fetched.last_stable_offset > source.position and (
+            max(held.size, source.max_bytes) <= most_bytes // 2
+        ):
             # Brokers leave a batch out that is larger than we asked for, unless it is the first.
             self._ask_for(source, 2 * source.max_bytes)
 

@@ -109,3 +109,20 @@ def test_a_frame_that_never_ends_gives_its_buffer_back() -> None:
 
     assert buffers.kept_bytes == 7 << 14
     assert not reader.inside
+
+
+def test_a_small_response_does_not_take_a_large_buffer() -> None:
+    buffers = Buffers()
+    buffers.give(large := buffers.take(1 << 20))
+    assert len(buffers.take(1 << 18)) < len(large)
+    assert buffers.take(len(large) // 2) is large
+
+
+def test_what_was_used_last_is_kept() -> None:
+    buffers = Buffers(keep_bytes=1 << 18)
+    first, second = buffers.take(100_000), buffers.take(100_000)
+    last = buffers.take(240_000)
+    for one in (first, second, last):
+        buffers.give(one)
+    assert buffers.kept_bytes == len(last)
+    assert buffers.take(240_000) is last

@@ -11,7 +11,9 @@ from support.fake_source import FETCH, FakeSource, Reading
 
 from headrace.errors import Fatal, Retriable
 from headrace.kafka.wire import Loop
-from headrace.movers import OffsetGone
+from headrace.movers import Bandwidth, OffsetGone
+from headrace.movers.batch.memory import LEAST_BYTES
+from headrace.movers.batch.reader import Reader
 
 
 @pytest.fixture
@@ -252,6 +254,34 @@ def test_a_follower_in_our_rack_is_read_until_it_fails(
 
     assert source.fetches[-1][0] == 1
     assert reading.problems == {}
+
+
+def test_a_request_asks_for_much_only_while_there_is_more_than_the_last_one_brought(
+    reading: Reading, source: FakeSource
+) -> None:
+    source.append(b"a")
+    reading.open()
+    reading.until(lambda: len(source.fetches) == 2)
+    assert reading.batches[0] == [(0, 0)]
+    assert [message.max_bytes for _, message in source.fetches] == [4 << 20, LEAST_BYTES]
+    assert reading.memory.asked_bytes == 0
+
+
+def test_what_requests_under_way_may_bring_is_not_asked_for_again(
+    reading: Reading, source: FakeSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.movers.batch.memory.SOFT_BYTES", 5 << 20)
+    reading.open()
+    reading.until(lambda: source.fetches)
+    assert reading.memory.asked_bytes == (4 << 20) - LEAST_BYTES
+    other = Reading(reading.loop, source)
+    other.reader = Reader(other.cluster, reading.memory, other, Bandwidth())
+    other.open()
+    other.until(lambda: len(source.fetches) == 2)
+    assert source.fetches[1][1].max_bytes == (1 << 20) + LEAST_BYTES
+    for one in (reading, other):
+        one.close()
+    reading.until(lambda: not reading.memory.asked_bytes)
 
 
 def test_nothing_more_is_fetched_than_memory_is_for(
