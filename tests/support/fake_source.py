@@ -251,6 +251,9 @@ class Reading:
 
     # What the reader calls.
 
+    def ready(self) -> bool:
+        return True
+
     def readable(self, at: TopicPartition) -> bool:
         return at.partition not in self.unread and at.partition not in self.problems
 

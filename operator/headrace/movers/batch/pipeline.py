@@ -175,12 +175,15 @@ class Pipeline:
 
     # What the reader asks.
 
+    def ready(self) -> bool:
+        """See ``Sink.ready``."""
+        if self._sending is None or self._verifier.full:
+            return False
+        return not self._state.rests(self._loop.now_s())
+
     def readable(self, at: TopicPartition) -> bool:
         """See ``Sink.readable``."""
-        state = self._state
-        if self._sending is None or self._verifier.full or state.rests(self._loop.now_s()):
-            return False
-        return state.wanted(at) and state.has_room(at)
+        return self._state.wanted(at) and self._state.has_room(at)
 
     def held_back(self, at: TopicPartition) -> bool:
         """See ``Sink.held_back``."""
@@ -271,7 +274,7 @@ class Pipeline:
                 if suspects is not None and suspects.waiting and state.wanted(window.at):
                     self._passing.send_suspects(window, suspects)
                     self._loop.call_later(0.0, self.taken)
-        self.reader.wake()
+        self.reader.wake_left_out()
 
     def _unseen(self) -> dict[TopicPartition, int]:
         with self._state.lock:

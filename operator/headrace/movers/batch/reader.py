@@ -53,8 +53,12 @@ _CORRUPT_TIMES, _CORRUPT_REST_S = 3, 0.2
 class Sink(Protocol):
     """Who takes what is fetched; the lane."""
 
+    def ready(self) -> bool:
+        """Whether anything is to be read now."""
+        ...
+
     def readable(self, at: TopicPartition) -> bool:
-        """Whether this partition is to be read now."""
+        """Whether this partition is, while it is ``ready``."""
         ...
 
     def held_back(self, at: TopicPartition) -> bool:
@@ -139,6 +143,8 @@ class Reader:
         )
         self._bandwidth = bandwidth
         self._closed = self._pumping = self._blocked = False
+        self._left_out = False
+        """Whether a partition was not readable, when it was looked for some last."""
 
     def open(self, at: TopicPartition, position: int, leader_epoch: int) -> None:
         """Fetch it from there on."""
@@ -160,6 +166,11 @@ class Reader:
             self._pumping = True
             self._loop.call_later(0.0, self._pump)
 
+    def wake_left_out(self) -> None:
+        """The target has taken something: fetch what was not readable before."""
+        if self._left_out:
+            self.wake()
+
     def close(self) -> None:
         """Fetch no more. The connections are the cluster's."""
         self._closed = True
@@ -172,6 +183,10 @@ class Reader:
         self._pumping = False
         if self._closed:
             return
+        sink = self._sink
+        self._left_out = not sink.ready()
+        if self._left_out:
+            return
         idle: dict[int, list[SourcePartition]] = {}
         waiting: set[int] = set()
         busy = {node for node, broker in self._brokers.items() if broker.busy}
@@ -179,9 +194,11 @@ class Reader:
             node = source.node
             if node is None or source.resting or node in busy:
                 continue
-            if self._sink.readable(at):
+            if sink.readable(at):
                 idle.setdefault(node, []).append(source)
-            elif self._sink.held_back(at):
+                continue
+            self._left_out = True
+            if sink.held_back(at):
                 waiting.add(node)
         if idle and (wait_s := self._bandwidth.wait_s()) > 0:
             self._try_again_in(wait_s)

@@ -256,6 +256,20 @@ def test_a_follower_in_our_rack_is_read_until_it_fails(
     assert reading.problems == {}
 
 
+def test_what_was_not_readable_is_fetched_once_the_target_has_taken_something(
+    reading: Reading, source: FakeSource
+) -> None:
+    source.append(b"a")
+    reading.unread = {0}
+    reading.open()
+    for _ in range(20):
+        reading.loop.run_once(0.01)
+    assert source.fetches == []
+    reading.unread = set()
+    reading.reader.wake_left_out()
+    reading.until(lambda: reading.batches == {0: [(0, 0)]})
+
+
 def test_a_request_asks_for_much_only_while_there_is_more_than_the_last_one_brought(
     reading: Reading, source: FakeSource
 ) -> None:
