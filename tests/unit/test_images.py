@@ -98,7 +98,7 @@ def test_jars_are_the_pinned_sets() -> None:
     assert named == {
         "operator": [],
         "spark-jobs": [JarSet.SPARK_KAFKA.name],
-        "kafka": [JarSet.KAFKA_BROKER.name],
+        "kafka": [JarSet.KAFKA_BROKER.name, JarSet.MIRROR_MAKER.name],
     }
 
 
