@@ -17,6 +17,7 @@ from headrace.errors import GaveUp, HeadraceError, InvalidSpec, from_exception
 from headrace.mirror_test import Result, Run, bounded, documents
 from headrace_spark import job_documents, job_flags, judging, producer
 from headrace_spark import probe as watching
+from headrace_spark.live_metrics import nowhere
 from headrace_spark.mirror_tester_flags import USAGE
 from headrace_spark.output import event, say, spark_sentence
 from headrace_spark.session import session
@@ -75,7 +76,7 @@ def _produce(run: Run, arguments: argparse.Namespace) -> int:
                 run,
                 lambda acknowledged: event("progress", acknowledged=acknowledged),
                 asked.exists,
-                arguments.metrics_port,
+                job_flags.sink(arguments) or nowhere,
             )
     except GaveUp as gave_up:
         raise GaveUp(f"{gave_up}{job_documents.how_far(run)}") from gave_up
@@ -94,7 +95,8 @@ def _probe(run: Run, arguments: argparse.Namespace) -> int:
         event("ready", missing=missing)
 
     with session("probe", run.name) as spark:
-        measured = watching.probe(spark, run, arguments.timeout, on_ready, arguments.metrics_port)
+        sink = job_flags.sink(arguments)
+        measured = watching.probe(spark, run, arguments.timeout, on_ready, sink)
     job_documents.write_measured(run, arguments.out, measured)
     return DONE
 

@@ -9,6 +9,7 @@ from headrace.api import load
 from headrace.errors import InvalidSpec
 from headrace.mirror_test import Run
 from headrace_spark import mirror_tester_flags
+from headrace_spark.live_metrics import Sink, as_events, at_port
 from headrace_spark.mirror_tester_flags import Parser
 
 
@@ -83,12 +84,20 @@ def create_topics(run: Run, arguments: argparse.Namespace) -> None:
         mirror_tester_flags.create_topics(run, arguments)
 
 
+def sink(arguments: argparse.Namespace) -> Sink | None:
+    """How the flags want metrics published, if at all."""
+    if arguments.metrics_port is not None:
+        return at_port(arguments.metrics_port)
+    return as_events() if getattr(arguments, "metrics_events", False) else None
+
+
 def _with_metrics(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument(
         "--metrics-port",
         type=int,
         help="serve metrics with kafka-mirror-tester's names there (none are served)",
     )
+    parser.add_argument("--metrics-events", action="store_true", help="or print them as events")
     return parser
 
 

@@ -1,21 +1,24 @@
 """Metrics of a job while it runs: kafka-mirror-tester's names, types and buckets, so that its
 dashboards show them.
 
-Served as text (Prometheus' format 0.0.4) by hand: the official client adds ``_total`` to the name
+Written as text (Prometheus' format 0.0.4) by hand: the official client adds ``_total`` to the name
 of a counter, and these have none.
 """
 
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from itertools import accumulate
+from threading import Event, Thread
 from typing import Any
 
 from headrace.api import Load
-from headrace.errors import InvalidSpec, from_exception
 from headrace.mirror_test import journal_keys
+from headrace.mirror_test.serving import Text, served
 from headrace_spark.messages import key_of
+from headrace_spark.output import event
 
 BUCKETS_MS = tuple(1000 << n for n in range(9))
 """Upper bounds: 1 s, 2 s, 4 s ... 256 s."""
@@ -23,7 +26,10 @@ WINDOW_S = 5.0
 SLACK = 0.1
 """kafka-mirror-tester's: every 5 s, a rate below 90 %."""
 
-Text = Callable[[], str]
+_EVENT_S = 0.5
+
+Sink = Callable[[Text], AbstractContextManager[None]]
+"""Publishes a text, which changes, meanwhile."""
 Name = tuple[bytes, bytes]
 """Producer and number of a message."""
 
@@ -107,7 +113,7 @@ class SequenceCounts:
         self._keys = keys
         self._latest: dict[tuple[str, bytes, int], int] = {}
         self._counts = dict.fromkeys(("messages", "bytes", "inOrder", "same", "old", "skipped"), 0)
-        self._buckets = [0] * len(BUCKETS_MS)
+        self._buckets = [0] * (len(BUCKETS_MS) + 1)
         self._latency_ms = 0
 
     def add(self, topic: str, name: Name, size_bytes: int, latency_ms: int) -> None:
@@ -115,8 +121,7 @@ class SequenceCounts:
         self._counts["messages"] += 1
         self._counts["bytes"] += size_bytes
         self._latency_ms += latency_ms
-        for number, most_ms in enumerate(BUCKETS_MS):
-            self._buckets[number] += latency_ms <= most_ms
+        self._buckets[bisect_left(BUCKETS_MS, latency_ms)] += 1
         producer, digits = name
         if digits.isdigit() and (keys := self._keys.get(topic)):
             self._follow(topic, producer, int(digits), keys)
@@ -134,7 +139,8 @@ class SequenceCounts:
 
     def report(self) -> dict[str, Any]:
         """For the journal."""
-        return {**self._counts, "latencyMs": self._latency_ms, "buckets": self._buckets}
+        buckets = list(accumulate(self._buckets[:-1]))
+        return {**self._counts, "latencyMs": self._latency_ms, "buckets": buckets}
 
 
 class ArrivalFigures:
@@ -188,39 +194,36 @@ def _gauge(name: str, words: str, value: int) -> str:
     return f"# HELP {name} {words}\n# TYPE {name} gauge\n{name} {value}\n"
 
 
+def at_port(port: int) -> Sink:
+    """``/metrics`` there, on all addresses."""
+    return partial(served, port)
+
+
+def as_events() -> Sink:
+    """Event ``metrics`` on standard output, twice a second: for ``headrace verify``, which serves
+    those of all its jobs."""
+    return _printed
+
+
 @contextmanager
-def served(port: int | None, text: Text) -> Iterator[None]:
-    """``text`` at ``/metrics`` of all addresses, meanwhile; nothing without a port. Raises
-    ``InvalidSpec`` when the port is not free."""
-    if port is None:
-        yield
-        return
+def nowhere(text: Text) -> Iterator[None]:
+    """Nowhere."""
+    yield
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            if self.path.partition("?")[0] != "/metrics":
-                self.send_error(404)
-                return
-            body = text().encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Not one line a scrape."""
+@contextmanager
+def _printed(text: Text) -> Iterator[None]:
+    done = Event()
 
-    try:
-        server = ThreadingHTTPServer(("", port), Handler)
-    except (OSError, OverflowError) as error:
-        why = from_exception(error) if isinstance(error, OSError) else "no port has this number"
-        raise InvalidSpec(f"--metrics-port {port}: cannot serve metrics there: {why}") from error
-    thread = Thread(target=server.serve_forever, name="metrics", daemon=True)
+    def print_until_done() -> None:
+        while not done.wait(_EVENT_S):
+            event("metrics", text=text())
+
+    thread = Thread(target=print_until_done, name="metrics", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        server.shutdown()
-        server.server_close()
+        done.set()
         thread.join()
+        event("metrics", text=text())

@@ -17,7 +17,7 @@ from headrace.kafka import Admin, journal
 from headrace.mirror_test import Measured, Run, journal_keys
 from headrace_spark import topics
 from headrace_spark.latency import merged, seconds
-from headrace_spark.live_metrics import ArrivalFigures, served
+from headrace_spark.live_metrics import ArrivalFigures, Sink, nowhere
 from headrace_spark.watch import POLL_S, run_watch
 from headrace_spark.watch_shares import consumers, share, times_both
 
@@ -29,13 +29,13 @@ def probe(
     run: Run,
     wait_s: float,
     on_ready: OnReady,
-    metrics_port: int | None = None,
+    sink: Sink | None = None,
 ) -> Measured:
     """Measure until the end of the run.
 
     Waits for the target's topics as long as ``wait_s`` and settleSeconds allow; those that are not
     there then are not measured. ``on_ready`` is called with their names when every consumer is in
-    place, at the end of its partitions. With ``metrics_port``, metrics are served there meanwhile.
+    place, at the end of its partitions. ``sink`` gets the metrics; without it, none are made.
     """
     topics.prepare(run)
     there = _wait_for_topics(run, max(wait_s, run.test.spec.settle_seconds))
@@ -54,13 +54,12 @@ def probe(
     tail = journal.Tail(run.source, run.name)
     done = Event()
     figures = ArrivalFigures()
-    is_served = metrics_port is not None
-    keys = {t.target: t.keys for t in topics.describe(run)} if is_served else {}
-    followed = (tail, count, lambda: on_ready(missing), figures if is_served else None, done)
+    keys = {t.target: t.keys for t in topics.describe(run)} if sink else {}
+    followed = (tail, count, lambda: on_ready(missing), figures if sink else None, done)
     follower = Thread(target=_follow, args=followed)
     follower.start()
     try:
-        with served(metrics_port, figures.text):
+        with (sink or nowhere)(figures.text):
             watches = (
                 spark.sparkContext.parallelize(
                     [share(run, dict(starts[n::count]), origins) for n in range(count)], count

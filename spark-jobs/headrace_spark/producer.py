@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from headrace.kafka import journal
 from headrace.mirror_test import Acknowledged, LoadedTopic, LoadManifest, Run, journal_keys
 from headrace_spark import sentinels, topics
-from headrace_spark.live_metrics import LoadFigures, served
+from headrace_spark.live_metrics import LoadFigures, Sink, nowhere
 from headrace_spark.load_warnings import warnings_of
 from headrace_spark.sender import PROGRESS_S, run_sender
 from headrace_spark.sent_streams import Report
@@ -31,13 +31,13 @@ def produce(
     run: Run,
     on_progress: OnProgress,
     is_to_end: Callable[[], bool],
-    metrics_port: int | None = None,
+    sink: Sink = nowhere,
 ) -> LoadManifest:
     """Send the whole load, then a sentinel to every partition; what was acknowledged.
 
     ``on_progress`` gets the number of acknowledged messages, about twice a second, from a thread;
-    as often ``is_to_end`` is asked whether to send no more. With ``metrics_port``, metrics are
-    served there meanwhile. Raises ``GaveUp`` when sentinels are not acknowledged.
+    as often ``is_to_end`` is asked whether to send no more. ``sink`` gets the metrics.
+    Raises ``GaveUp`` when sentinels are not acknowledged.
     """
     topics.prepare(run)
     load_topics = topics.describe(run)
@@ -51,7 +51,7 @@ def produce(
         if acknowledged.receive(key, value):
             on_progress(acknowledged.total)
 
-    with served(metrics_port, figures.text):
+    with sink(figures.text):
         reports = _run_stage(spark, run, load_topics, on_report, is_to_end)
     changes: dict[str, int] = journal.read(run.source, run.name, journal_keys.TOPICS) or {}
     all_topics = topics.changed(run, load_topics, changes)

@@ -331,8 +331,10 @@ def test_several_namespaces_have_the_rights_and_are_watched() -> None:
     ]
     assert "--lease-namespace=shop" in args
     assert "--max-concurrent-rollouts=5" in args
-    monitor = next(m for m in of_kind(objects, "PodMonitor") if "drivers" in m["metadata"]["name"])
-    assert monitor["spec"]["namespaceSelector"] == {"matchNames": ["shop", "bank"]}
+    _, *monitors = of_kind(objects, "PodMonitor")
+    assert len(monitors) == 2, "of drivers, of mirror tests"
+    for monitor in monitors:
+        assert monitor["spec"]["namespaceSelector"] == {"matchNames": ["shop", "bank"]}
     (rule,) = of_kind(objects, "PrometheusRule")
     assert 'namespace=~"shop|bank"' in str(rule["spec"])
 
@@ -547,15 +549,16 @@ def test_no_template_is_left_out() -> None:
 
 
 def test_pods_of_any_namespace_speak_for_their_own_only() -> None:
-    """Who may make pods may give them the labels of drivers."""
+    """Who may make pods may give them the labels of drivers and of mirror tests."""
     monitors = {
         one["metadata"]["name"]: one["spec"]
         for one in render("--set=podMonitor.enabled=true")
         if one["kind"] == "PodMonitor"
     }
-    (drivers,) = monitors["headrace-drivers"]["podMetricsEndpoints"]
-    assert monitors["headrace-drivers"]["namespaceSelector"] == {"any": True}
-    assert not drivers["honorLabels"]
+    for name in ("headrace-drivers", "headrace-mirror-tests"):
+        (pods,) = monitors[name]["podMetricsEndpoints"]
+        assert monitors[name]["namespaceSelector"] == {"any": True}
+        assert not pods["honorLabels"]
     (operator,) = monitors["headrace-operator"]["podMetricsEndpoints"]
     assert operator["honorLabels"], "its series are of the flows' namespaces"
     assert "namespaceSelector" not in monitors["headrace-operator"]

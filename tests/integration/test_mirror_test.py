@@ -16,12 +16,14 @@ import psutil
 import pytest
 import yaml
 from support.flows import FlowRun, manifest, spec
+from support.prometheus import scraped
 from support.records import Record, count, make_topic, produce, produce_with, read, unique
 
 from headrace.api import TopicPartition
 from headrace.cli.mirror_test.spark_job import environment
 from headrace.mirror_test import Kind, Result, Stage
 from headrace.sandbox import Cluster
+from headrace.sandbox.ports import held_ports
 from headrace.toolchain import JarSet, find_java, jars
 from headrace_spark import messages
 
@@ -553,14 +555,21 @@ def test_a_topic_and_partitions_are_added_and_the_flow_is_paused(
 def test_a_killed_load_is_no_verdict(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
+    """Its metrics are served until then."""
     name = unique("crashed")
     for number in range(2):
         make_topic(spec(west), f"east.{name}-{number}", 3)
     test = mirror_test(name, east, west, messages=10**7, messagesPerSecond=100)
     report = tmp_path / "report"
-    verify = subprocess.Popen(
-        verify_command(write(tmp_path, test), report), stderr=subprocess.PIPE, text=True
+    with held_ports([None]) as (port,):
+        pass  # free, until somebody else takes it
+    command = verify_command(write(tmp_path, test), report, f"--metrics-port={port}")
+    verify = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    seen = wait_until(
+        lambda: scraped(port), within_s=120, until=lambda seen: seen.get("messages_produced", 0)
     )
+    assert seen["messages_consumed"] == seen["message_send_errors"] == 0
+    assert seen["producer_number_of_topics"] == 2
     wait_until(lambda: _jvm_of("produce.py", verify.pid), within_s=120).kill()
     _, errors = verify.communicate(timeout=120)
     assert verify.returncode == 2, errors

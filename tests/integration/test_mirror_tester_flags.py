@@ -1,15 +1,18 @@
 """produce.py, probe.py and verify.py by kafka-mirror-tester's flags, on real brokers: its metrics
-are there while they run, and a verdict in the end."""
+are there while they run, for the chart's dashboard, and a verdict in the end."""
 
 import json
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Callable
+from functools import partial
+from operator import eq
 from pathlib import Path
 from typing import Any
 
 from support.flows import spec
+from support.helm import CHART
+from support.prometheus import SCRAPE_S, running_prometheus, scraped
 from support.records import make_topic, produce, read, unique
 
 from headrace.cli.mirror_test.spark_job import environment
@@ -19,6 +22,7 @@ from headrace.sandbox.ports import held_ports
 
 WaitUntil = Callable[..., Any]
 CLONE = Path(__file__).parents[2]
+PAGE = json.loads((CHART / "files" / "dashboards" / "mirror-tester.json").read_text())
 
 
 def started(job: str, folder: Path, *words: str) -> "subprocess.Popen[str]":
@@ -29,13 +33,6 @@ def started(job: str, folder: Path, *words: str) -> "subprocess.Popen[str]":
         stderr=(folder / f"{job}.log").open("w"),
         text=True,
     )
-
-
-def scraped(port: int) -> dict[str, float]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
-        lines = answer.read().decode().splitlines()
-    series = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
-    return {name: float(value) for name, value in series}
 
 
 def test_what_a_user_of_kafka_mirror_tester_types_gives_its_metrics_and_a_verdict(
@@ -70,10 +67,7 @@ def test_what_a_user_of_kafka_mirror_tester_types_gives_its_metrics_and_a_verdic
 
         def produced() -> dict[str, float]:
             assert load.poll() is None, (tmp_path / "produce.log").read_text()
-            try:
-                return scraped(load_port)
-            except OSError:
-                return {}
+            return scraped(load_port)
 
         seen = wait_until(
             produced, within_s=120, until=lambda s: s.get("messages_produced", 0) > 400
@@ -81,6 +75,15 @@ def test_what_a_user_of_kafka_mirror_tester_types_gives_its_metrics_and_a_verdic
         assert seen["bytes_produced"] == 100 * seen["messages_produced"]
         assert (seen["producer_number_of_topics"], seen["producer_number_of_partitions"]) == (1, 2)
         assert seen["message_send_errors"] == 0
+        labels = {"namespace": "default", "headrace_dev_mirror_test": run}
+        ports = (load_port, probe_port)
+        targets = [{"targets": [f"127.0.0.1:{port}" for port in ports], "labels": labels}]
+        with running_prometheus(tmp_path, {"kafka/headrace-mirror-tests": targets}, []) as found:
+            picked = {"namespace": "default", "test": run, "__rate_interval": f"{5 * SCRAPE_S}s"}
+            wait_until(found.ready, within_s=60)
+            wait_until(
+                partial(found.unanswered, PAGE, picked), within_s=60, until=partial(eq, set())
+            )
         # As theirs, it sends until somebody ends it.
         (tmp_path / "end-load").touch()
         output, _ = load.communicate(timeout=120)

@@ -421,5 +421,6 @@ def test_only_a_tests_own_pods_reach_those_of_spark_where_that_is_wanted(
         )[0]
     assert policy["metadata"]["name"] == "nightly-spark"
     assert policy["metadata"]["ownerReferences"][0]["kind"] == "MirrorTest"
-    (rule,) = policy["spec"]["ingress"]
+    rule, of_metrics = policy["spec"]["ingress"]
     assert [port["port"] for port in rule["ports"]] == [7078, 7079]
+    assert of_metrics == {"ports": [{"port": 8080, "protocol": "TCP"}]}

@@ -1,6 +1,7 @@
 """Prometheus and promtool, built once: they evaluate the chart's alerts and dashboards."""
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -53,6 +54,20 @@ def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def scraped(port: int) -> dict[str, float]:
+    """All series at a port of this machine, as their lines begin."""
+    url = f"http://127.0.0.1:{port}/metrics"
+    answer = urllib3.request("GET", url, timeout=5, retries=False)
+    lines = answer.data.decode().splitlines()
+    series = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, value in series}
+
+
+def filled(expression: str, picked: Mapping[str, str]) -> str:
+    """With the variables of the dashboard as they are picked."""
+    return re.sub(r"\$(\w+)", lambda name: picked[name[1]], expression)
+
+
 class Prometheus:
     """One that runs."""
 
@@ -71,6 +86,23 @@ class Prometheus:
         """The series that the expression has now. An error of the expression fails the test."""
         found: list[dict[str, Any]] = self._get("query", query=expression)["result"]
         return found
+
+    def unanswered(self, page: Mapping[str, Any], picked: Mapping[str, str]) -> set[str]:
+        """The panels of a dashboard that have a query without data, and its variables that do not
+        find what was picked."""
+        empty = {
+            panel["title"]
+            for panel in page["panels"]
+            for target in panel["targets"]
+            if not self.query(filled(target["expr"], picked))
+        }
+        for variable in page["templating"]["list"][1:]:
+            asked = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["definition"])
+            assert asked, variable
+            found = self.query(f"group by ({asked[2]}) ({filled(asked[1], picked)})")
+            if picked[variable["name"]] not in {one["metric"].get(asked[2]) for one in found}:
+                empty.add(f"{page['title']}: ${variable['name']}")
+        return empty
 
     def query_range(self, expression: str, start_s: float, end_s: float) -> list[dict[str, Any]]:
         """The same over a time (Unix), second by second."""

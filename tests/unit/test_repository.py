@@ -10,6 +10,9 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
+from headrace.api import Load
+from headrace_spark.live_metrics import ArrivalFigures, LoadFigures
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LOCK = (ROOT / "requirements.lock").read_text()
@@ -101,7 +104,8 @@ def test_the_dashboards_are_those_of_the_page() -> None:
     assert script["panels_of_runs"]() == script["OF_RUNS"].read_text(), "run `make generate`"
     metrics = runpy.run_path(str(ROOT / "docs" / "metrics.py"))
     served = {metric.name for section in metrics["SECTIONS"].values() for metric in section}
-    asked = set(
-        re.findall(r"\bheadrace_\w+?(?=(?:_bucket|_count)?\{)", script["PAGES"].read_text())
-    )
-    assert asked - served == set()
+    of_jobs = "".join(figures.text() for figures in (LoadFigures(Load(), []), ArrivalFigures()))
+    served |= set(re.findall("# TYPE ([a-z_]+) ", of_jobs))
+    asked = set(re.findall(r"\b((?!process_)[a-z_]+)\{", script["PAGES"].read_text()))
+    without_ends = {re.sub("_(bucket|count|sum)$", "", name) for name in asked - served}
+    assert without_ends - served == set()

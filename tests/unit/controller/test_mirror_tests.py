@@ -907,7 +907,8 @@ def test_old_runs_go_by_their_verdict() -> None:
 def test_a_tests_pods_are_reached_by_each_other_alone_where_that_is_wanted() -> None:
     run = TestRun(read(), IMAGES, network_policy=True)
     (policy,) = (one for one in build_run(run) if one["kind"] == "NetworkPolicy")
-    (rule,) = policy["spec"]["ingress"]
+    rule, of_metrics = policy["spec"]["ingress"]
+    assert of_metrics == {"ports": [{"port": 8080, "protocol": "TCP"}]}
     (peer,) = rule["from"]
     assert peer["podSelector"] == policy["spec"]["podSelector"]
     wanted = policy["spec"]["podSelector"]["matchLabels"].items()

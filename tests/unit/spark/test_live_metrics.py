@@ -1,5 +1,6 @@
 """What the metrics of a running test count."""
 
+import json
 import socket
 import urllib.request
 
@@ -7,7 +8,13 @@ import pytest
 
 from headrace.api import Load
 from headrace.errors import InvalidSpec
-from headrace_spark.live_metrics import ArrivalFigures, LoadFigures, SequenceCounts, served
+from headrace_spark.live_metrics import (
+    ArrivalFigures,
+    LoadFigures,
+    SequenceCounts,
+    as_events,
+    at_port,
+)
 
 
 def counted(*numbers: int, keys: int = 1) -> dict[str, int]:
@@ -75,8 +82,18 @@ def test_what_is_behind_the_rate_is_counted_in_messages() -> None:
 def test_metrics_are_served_meanwhile_and_a_port_in_use_is_said() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    with served(port, lambda: "up 1\n"):
+    with at_port(port)(lambda: "up 1\n"):
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
             assert answer.read() == b"up 1\n"
-        with pytest.raises(InvalidSpec, match=f"--metrics-port {port}"), served(port, str):
+        with pytest.raises(InvalidSpec, match=f"--metrics-port {port}"), at_port(port)(str):
             pass
+
+
+def test_without_a_port_they_are_events_and_the_last_one_is_that_of_the_end(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    now = ["up 1\n"]
+    with as_events()(lambda: now[0]):
+        now[0] = "up 2\n"
+    *_, last = capsys.readouterr().out.splitlines()
+    assert json.loads(last) == {"event": "metrics", "text": "up 2\n"}

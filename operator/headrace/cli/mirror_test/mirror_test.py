@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -45,6 +45,9 @@ _TITLES = {
 _POLL_S = 0.1
 _SPARK_START_S = 60.0  # eight seconds on a quiet machine
 
+OnMetrics = Callable[[Stage, str], None]
+"""Gets the metrics of a job, as text."""
+
 
 def run_test(
     run: Run,
@@ -54,10 +57,12 @@ def run_test(
     view: View,
     *,
     rehearsal: Rehearsal | None = None,
+    on_metrics: OnMetrics | None = None,
 ) -> Result:
     """Carry out a resolved test and return the result in ``report.json``.
 
-    Raises ``GaveUp`` when there is no such document in the end.
+    ``on_metrics`` gets what probe and load report of themselves meanwhile, twice a second. Raises
+    ``GaveUp`` when there is no such document in the end.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name in _DOCUMENTS:
@@ -67,7 +72,9 @@ def run_test(
     )
     with ExitStack() as ends:
         ends.callback(shutil.rmtree, folder / "scratch", ignore_errors=True)
-        stages = _Stages(run, steps, folder, timeout_s, view, rehearsal=rehearsal)
+        stages = _Stages(
+            run, steps, folder, timeout_s, view, rehearsal=rehearsal, on_metrics=on_metrics
+        )
         ends.callback(stages.end)
         shown = None
         while not (next_one := advance(stages.observe())).activity.is_end:
@@ -110,8 +117,10 @@ class _Stages:
         view: View,
         *,
         rehearsal: Rehearsal | None,
+        on_metrics: OnMetrics | None,
     ) -> None:
         self._run, self._folder, self._view = run, folder, view
+        self._on_metrics = on_metrics
         self._has_chaos = bool(steps)
         flow = run.flow or ""  # without a flow there are no steps about it
         since = Arrivals(run).since
@@ -168,8 +177,7 @@ class _Stages:
             documents.write(self._folder / documents.FAULTS, faults)
         self._started_s[stage] = time.monotonic()
         if stage is not Stage.CHAOS:
-            more = ("--timeout", str(self._topics_s)) if stage is Stage.PROBE else ()
-            self._jobs[stage] = self._spark_job(stage, *more)
+            self._jobs[stage] = self._spark_job(stage)
 
     def poll(self) -> None:
         """Take the jobs' events, and inject the faults that are due; waits a moment."""
@@ -218,6 +226,8 @@ class _Stages:
                 self._view.note(f"not on the target yet: {', '.join(event['missing'])}")
         elif (stage, event["event"]) == (Stage.PRODUCE, "progress"):
             self._clock.acknowledged = event["acknowledged"]
+        elif event["event"] == "metrics" and self._on_metrics:
+            self._on_metrics(stage, event["text"])
 
     def _advance_chaos(self) -> None:
         if (progress := self._clock.progress()) is None:
@@ -244,8 +254,10 @@ class _Stages:
         if not self._has_manifest:
             self._view.note(self.last_words(Stage.PRODUCE))
 
-    def _spark_job(self, stage: Stage, *more: str) -> SparkJob:
+    def _spark_job(self, stage: Stage) -> SparkJob:
         secrets = self._run.secrets
+        of_probe = ("--timeout", str(self._topics_s))
+        measures = self._on_metrics and stage is not Stage.VERIFY
         return SparkJob(
             stage,
             self._run.test.spec.load.producers,
@@ -253,7 +265,8 @@ class _Stages:
             *("--test", str(self._folder / documents.TEST)),
             *("--run", self._run.name, "--out", str(self._folder)),
             *(("--secrets", str(secrets)) if secrets else ()),
-            *more,
+            *(of_probe if stage is Stage.PROBE else ()),
+            *(("--metrics-events",) if measures else ()),
         )
 
 

@@ -4,6 +4,7 @@ import secrets
 import socket
 import time
 import traceback
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -19,16 +20,18 @@ from headrace.api import (
 from headrace.chaos import refused as cannot_break
 from headrace.cli.mirror_test.command_faults import refused as untrusted
 from headrace.cli.mirror_test.compare_reports import compare_reports
+from headrace.cli.mirror_test.live_metrics import LiveMetrics
 from headrace.cli.mirror_test.mirror_test import run_test
 from headrace.cli.mirror_test.summary import summary
 from headrace.cli.mirror_test.verify_view import View
-from headrace.cli.mirror_test.windows import run_windows, serve_metrics
+from headrace.cli.mirror_test.windows import run_windows
 from headrace.cli.screen.exits import Exit
 from headrace.cli.screen.secrets_folder import secrets_folder, secrets_option
 from headrace.control import control
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec, Retriable
 from headrace.kafka import Admin
 from headrace.mirror_test import Result, Run, resolve
+from headrace.mirror_test.serving import served
 
 _CODES = {
     Verdict.PASSED: Exit.OK,
@@ -59,7 +62,8 @@ _CODES = {
 @click.option(
     "--metrics-port",
     type=click.IntRange(1, 65535),
-    help="With load.durationSeconds: 0: serve /metrics there, on all addresses.",
+    help="Serve /metrics there, on all addresses, while it runs: kafka-mirror-tester's, and with "
+    "load.durationSeconds: 0 those of the last verdict.",
 )
 @click.option(
     "--compare",
@@ -115,19 +119,24 @@ def _verdict(
     report: Path | None,
     metrics_port: int | None,
 ) -> Verdict:
-    if not test.spec.load.is_endless:
-        return _verify(test, secrets, timeout_s, report).verdict
+    live = LiveMetrics(test) if metrics_port else None
 
-    def verify(window: MirrorTest, folder: Path) -> Result:
-        return _verify(window, secrets, timeout_s, folder)
+    def verify(one: MirrorTest, folder: Path | None) -> Result:
+        return _verify(one, secrets, timeout_s, folder, live)
 
-    folder = report or Path("headrace-reports") / test.metadata.name
-    on_verdict = serve_metrics(test, metrics_port) if metrics_port else lambda _: None
-    return run_windows(test, verify, folder, on_verdict)
+    with served(metrics_port, live.text) if metrics_port and live else nullcontext():
+        if not test.spec.load.is_endless:
+            return verify(test, report).verdict
+        folder = report or Path("headrace-reports") / test.metadata.name
+        return run_windows(test, verify, folder, live.window_ended if live else lambda _: None)
 
 
 def _verify(
-    test: MirrorTest, secrets: Path | None, timeout_s: float, report: Path | None
+    test: MirrorTest,
+    secrets: Path | None,
+    timeout_s: float,
+    report: Path | None,
+    live: LiveMetrics | None,
 ) -> Result:
     flow = _flow(test)
     resolved = test if flow is None else resolve(test, flow)
@@ -142,7 +151,15 @@ def _verify(
     folder = report or Path("headrace-reports") / test.metadata.name / run.name
     with View(run) as view:
         spec = test.spec  # the resolved one has nothing that is about the flow
-        result = run_test(run, spec.chaos, folder, timeout_s, view, rehearsal=spec.rehearsal)
+        result = run_test(
+            run,
+            spec.chaos,
+            folder,
+            timeout_s,
+            view,
+            rehearsal=spec.rehearsal,
+            on_metrics=live.take if live else None,
+        )
     click.echo(summary(result, folder / "report.html"))
     return result
 

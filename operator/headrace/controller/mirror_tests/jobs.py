@@ -33,6 +33,7 @@ from headrace.controller.mirror_tests.spark import (
     driver_memory_mib,
     submit_arguments,
 )
+from headrace.controller.resources.deployment import HTTP_PORT
 from headrace.controller.resources.pods import (
     CONTAINER_SECURITY,
     as_wished,
@@ -99,7 +100,8 @@ def build_job(run: TestRun, stage: Stage) -> Object:
 
 
 def _network_policy(run: TestRun) -> Object:
-    """In: the test's own pods of Spark, on Spark's ports. Out: anything, as for drivers."""
+    """In: the test's own pods of Spark, on Spark's ports; anybody on that of the metrics. Out:
+    anything. As for drivers."""
     own = {"matchLabels": {MIRROR_TEST_LABEL: labels(run)[MIRROR_TEST_LABEL]}}
     ports = [{"port": port, "protocol": "TCP"} for port in (DRIVER_PORT, BLOCK_MANAGER_PORT)]
     return {
@@ -109,7 +111,10 @@ def _network_policy(run: TestRun) -> Object:
         "spec": {
             "podSelector": own,
             "policyTypes": ["Ingress"],
-            "ingress": [{"from": [{"podSelector": own}], "ports": ports}],
+            "ingress": [
+                {"from": [{"podSelector": own}], "ports": ports},
+                {"ports": [{"port": HTTP_PORT, "protocol": "TCP"}]},
+            ],
         },
     }
 
@@ -152,7 +157,7 @@ def _container(run: TestRun, stage: Stage) -> Object:
             f"--run={run.name}",
             f"--out={_OUT_FOLDER}",
             f"--secrets={SECRETS_FOLDER}",
-            *(_of_the_verifier(run) if stage is Stage.VERIFY else ()),
+            *(_of_the_verifier(run) if stage is Stage.VERIFY else (f"--metrics-port={HTTP_PORT}",)),
         ],
         "env": [
             from_field("POD_NAME", "metadata.name"),
@@ -172,6 +177,8 @@ def _container(run: TestRun, stage: Stage) -> Object:
             *_mounts(run),
         ],
     }
+    if stage is not Stage.VERIFY:
+        container["ports"] = [{"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"}]
     if stage is Stage.PROBE:
         # The load starts when the probe watches, so that no message arrives unseen.
         container["readinessProbe"] = ready_by(_READY_FILE)

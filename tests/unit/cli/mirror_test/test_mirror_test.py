@@ -43,6 +43,7 @@ class Folder:
         self.path = path
         self.started: list[Stage] = []
         self.jobs: dict[Stage, Job] = {}
+        self.flags: dict[Stage, tuple[str, ...]] = {}
         self.events: dict[Stage, list[dict[str, Any]]] = {
             Stage.PROBE: [READY],
             Stage.PRODUCE: [progress(40), progress(60), progress(100)],
@@ -62,6 +63,7 @@ class Folder:
     def start(self, stage: Stage, producers: int, path: Path, *arguments: str) -> "Job":
         assert path == self.path
         self.started.append(stage)
+        self.flags[stage] = arguments
         self.jobs[stage] = Job(self, stage)
         return self.jobs[stage]
 
@@ -158,6 +160,22 @@ def test_one_stage_after_the_other_and_the_verdict_is_the_reports(folder: Folder
     assert folder.started == [Stage.PROBE, Stage.PRODUCE, Stage.VERIFY]
     assert [line for line in view.lines if line != TITLES[2]] == TITLES[:2] + TITLES[3:]
     assert all(job.ended for job in folder.jobs.values())
+
+
+def test_what_jobs_measure_is_passed_on_to_who_wants_it(folder: Folder) -> None:
+    metrics = {"event": "metrics", "text": "messages_produced 7\n"}
+    folder.events[Stage.PRODUCE].insert(1, metrics)
+    view: Any = View()
+    found: list[tuple[Stage, str]] = []
+    run = Run(name="r1", test=TEST)
+    mirror_test.run_test(
+        run, (), folder.path, 60, view, on_metrics=lambda *metrics: found.append(metrics)
+    )
+    assert found == [(Stage.PRODUCE, "messages_produced 7\n")]
+    asked = {stage for stage, flags in folder.flags.items() if "--metrics-events" in flags}
+    assert asked == {Stage.PROBE, Stage.PRODUCE}
+    carry_out(folder)
+    assert "--metrics-events" not in folder.flags[Stage.PRODUCE]
 
 
 def test_the_comparison_starts_with_the_outcome_of_the_last_fault(folder: Folder) -> None:

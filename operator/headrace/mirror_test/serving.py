@@ -1,0 +1,51 @@
+"""Metrics as text at a port, for Prometheus.
+
+By hand, as kafka-mirror-tester's names are none that the official client would serve
+(``headrace_spark.live_metrics``).
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+from headrace.errors import InvalidSpec, from_exception
+
+Text = Callable[[], str]
+"""In Prometheus' format 0.0.4, as it is now."""
+
+
+@contextmanager
+def served(port: int, text: Text) -> Iterator[None]:
+    """``text`` at ``/metrics`` of all addresses, meanwhile. Raises ``InvalidSpec`` when the
+    port is not free."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path.partition("?")[0] != "/metrics":
+                self.send_error(404)
+                return
+            body = text().encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Not one line a scrape."""
+
+    try:
+        server = ThreadingHTTPServer(("", port), Handler)
+    except (OSError, OverflowError) as error:
+        why = from_exception(error) if isinstance(error, OSError) else "no port has this number"
+        raise InvalidSpec(f"--metrics-port {port}: cannot serve metrics there: {why}") from error
+    thread = Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
