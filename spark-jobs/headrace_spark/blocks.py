@@ -48,12 +48,13 @@ class Block:
     """Sum of 31 bits of the same hashes."""
     first: int
     last: int
-    offsets: int
-    """Smallest, largest, and the sum of the offsets."""
+    """Smallest and largest offset."""
+    rows: int
+    """Sum of the rows: what else lies in the log, as marks of transactions, is in none of them."""
     weights: Sequence[int]
     weighted: Sequence[int]
     """Sums of two weights, 31 bits each of the numbers' hashes, and of their products with the
-    offsets, modulo ``PRIME``."""
+    rows, modulo ``PRIME``."""
 
     @property
     def key(self) -> Key:
@@ -67,16 +68,17 @@ class Block:
 
     def agrees_with(self, other: "Block") -> bool:
         """Whether both have the same records in the same order: as often, with the same contents,
-        and all offsets the same number apart.
+        and all rows the same number apart.
 
         The last is one equation for each weight, which records that changed places satisfy with a
         probability of 2**-62 (Freivalds, 1977). Where the distance changes within a block, as
-        behind the marker of a transaction, the answer is no, though the order may be kept.
+        behind a repetition of another producer's record, the answer is no, though the order may be
+        kept.
         """
         ours = (self.count, self.claimed, self.mixed, self.total, self.weights)
         if ours != (other.count, other.claimed, other.mixed, other.total, other.weights):
             return False
-        apart, rest = divmod(other.offsets - self.offsets, self.count)
+        apart, rest = divmod(other.rows - self.rows, self.count)
         return rest == 0 and all(
             (theirs - mine - apart * weight) % PRIME == 0
             for mine, theirs, weight in zip(
@@ -104,7 +106,7 @@ def summarised(records: DataFrame, run: str, size: int) -> DataFrame:
     """The columns of ``Block``; ``records``: as ``records.claimed`` has them."""
     content, weight = F.xxhash64(*_CONTENT), F.xxhash64("seq")
     weights = (weight.bitwiseAND(F.lit(PRIME)), F.shiftrightunsigned(weight, 33))
-    place = F.col("offset") % PRIME
+    row = F.col("row") % PRIME
     return records.groupBy(*_PLACE, number(run, size).alias("number")).agg(
         F.count("*").alias("count"),
         F.count_if("claimed").alias("claimed"),
@@ -113,9 +115,9 @@ def summarised(records: DataFrame, run: str, size: int) -> DataFrame:
         F.sum(content.bitwiseAND(F.lit(PRIME))).alias("total"),
         F.min("offset").alias("first"),
         F.max("offset").alias("last"),
-        F.sum("offset").alias("offsets"),
+        F.sum("row").alias("rows"),
         F.array(*map(F.sum, weights)).alias("weights"),
-        F.array(*(F.sum(weight * place % PRIME) for weight in weights)).alias("weighted"),
+        F.array(*(F.sum(weight * row % PRIME) for weight in weights)).alias("weighted"),
     )
 
 

@@ -32,6 +32,8 @@ _HEADERS = 6  # places to read: ours are the first four, unless a mirror put its
 _BODY_BYTES = 64 + 265  # enough for id, number and time; topic and partition
 _CHUNK = 1_000_000  # sequence numbers that one row stands for: 8 MB when a task unfolds it
 _IDS = ("id", "first")  # of the headers, of the body
+_ROW = (1 << 33) - 1
+"""The bits in which ``monotonically_increasing_id`` counts; the others are the task's number."""
 _OF_ANY_RUN = "^[a-z0-9-]{1,20}-[0-9]+-[0-9]+$"
 """Ids of producers (``messages.producer_id``)."""
 
@@ -81,7 +83,8 @@ def recognised(
     end sentinel the run and the source's partition; null when neither headers nor body have it);
     ``own`` (whether it is of this run); ``found_in`` (the source's name of the topic where it
     lies), ``partition``, ``offset``; ``key``, ``value_hash``, ``headers_hash``, ``timestamp_ms``;
-    ``checksum`` (CRC-32 of the value).
+    ``checksum`` (CRC-32 of the value); ``row`` (how many of these records the partition has before
+    it: Spark reads a partition in one task, in the order of the log).
     """
     names = F.create_map(*(F.lit(name) for name in chain(*source_names.items())))
     read = records.select(
@@ -103,6 +106,7 @@ def recognised(
         read.transform(_identified, run)
         .where(F.col("own") | (F.col("producer").isNotNull() & (F.col("sent_ms") < since_ms)))
         .drop("sent_ms")
+        .withColumn("row", F.monotonically_increasing_id().bitwiseAND(F.lit(_ROW)))
     )
 
 

@@ -40,9 +40,11 @@ def raw(at: TopicPartition, offset: int, message: messages.Message, sent_ms: int
 def recognised(
     spark: SparkSession, laid: Iterable[Raw], names: dict[str, str], manifest: LoadManifest
 ) -> DataFrame:
-    """Of these records what the comparison reads; ``names``: as ``records.Range.source_names``."""
+    """Of these records what the comparison reads, in the order of their logs; ``names``: as
+    ``records.Range.source_names``."""
+    laid = sorted(laid, key=lambda record: record[:3])
     rows = [(*r[:5], [tuple(h) for h in r.headers], r.timestamp_ms / 1000) for r in laid]
-    kafka = spark.createDataFrame(rows, _SCHEMA)
+    kafka = spark.createDataFrame(rows, _SCHEMA).coalesce(1)
     kafka = kafka.withColumn("timestamp", kafka.timestamp.cast("timestamp"))
     own = records.recognised(kafka, names, manifest.run, manifest.started_ms)
     return records.claimed(own, records.claims(spark, manifest)).cache()

@@ -81,6 +81,7 @@ def _in_memory(spark: SparkSession, count: int, slots: int) -> DataFrame:
             F.lit("t").alias("found_in"),
             (seq % 8).cast("int").alias("partition"),
             F.floor(seq / 8).alias("offset"),
+            F.floor(seq / 8).alias("row"),
             (seq % 8).cast("string").cast("binary").alias("key"),
             F.xxhash64("id").alias("value_hash"),
             F.xxhash64("id", F.lit(1)).alias("headers_hash"),

@@ -56,6 +56,27 @@ def test_what_is_wrong_with_a_random_mirror_is_found_and_nothing_else(
     assert not wrong, "\n\n".join(wrong[:5])
 
 
+def test_what_lies_between_records_in_a_log_leaves_none_of_them_in_doubt(
+    spark: SparkSession,
+) -> None:
+    """Marks of transactions, and what is not of a load; the reverse order does."""
+    cases = [random_case(seed, Partitioning.PRESERVED) for seed in range(5)]
+    names, manifest = {t.name: t.name for case in cases for t in case.topics}, _manifest(*cases)
+    sent = [record for case in cases for record in case.source]
+    source, spread, reverse = (
+        {block.place: block for block in blocks.collected(blocks.summarised(side, RUN, BLOCK))}
+        for factor in (1, 3, -1)
+        for side in [
+            recognised(spark, (r._replace(offset=factor * r.offset) for r in sent), names, manifest)
+        ]
+    )
+    assert spread.keys() == source.keys() == reverse.keys()
+    assert all(source[place].agrees_with(block) for place, block in spread.items())
+    assert not any(
+        source[place].agrees_with(block) for place, block in reverse.items() if block.count > 1
+    )
+
+
 def test_the_cases_have_every_class_of_finding() -> None:
     """An oracle that finds nothing would agree with checks that find nothing."""
     cases = [random_case(seed, promise) for promise in Partitioning for seed in range(CASES)]
