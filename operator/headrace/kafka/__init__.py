@@ -34,10 +34,11 @@ from headrace.kafka.errors import (
 from headrace.kafka.group_admin import Committed
 from headrace.kafka.internal_topic import ensure_topic
 from headrace.kafka.offset_admin import Position
+from headrace.kafka.operations import Operation
 from headrace.kafka.partitioner import partition_of
 from headrace.kafka.principal import principal_of
 from headrace.kafka.renewal import Renewal, Renewed
-from headrace.kafka.rights import Operation, Replicas, RightsAdmin, TopicRights
+from headrace.kafka.rights import Replicas, RightsAdmin, TopicRights
 from headrace.kafka.security import MECHANISMS, protocol
 from headrace.kafka.topic_admin import Topic
 from headrace.kafka.topic_config_admin import TopicConfig

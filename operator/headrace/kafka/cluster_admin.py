@@ -1,7 +1,13 @@
 """A cluster as an admin client knows it at once: its id, and which topics there are."""
 
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
 from headrace.api import ClusterAccess
 from headrace.kafka.admin_requests import Requests
+from headrace.kafka.wire import Cluster, Loop, start
+
+T = TypeVar("T")
 
 
 class ClusterAdmin:
@@ -29,3 +35,13 @@ class ClusterAdmin:
         tried = f"list the topics of {self.name}"
         metadata = self._requests.call(tried, lambda: client.list_topics(timeout=self._timeout_s))
         return {name: len(t.partitions) for name, t in metadata.topics.items() if not t.error}
+
+    def _on_wire(self, ask: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
+        """With a client of the wire protocol that lives as long as the question."""
+        loop = Loop()
+        cluster = Cluster(loop, self._access)
+        try:
+            return loop.wait(start(ask(cluster)), self._timeout_s)
+        finally:
+            cluster.close()
+            loop.close()

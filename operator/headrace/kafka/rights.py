@@ -1,15 +1,13 @@
 """What a principal may do on a cluster, as its brokers say; nothing is changed there."""
 
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
-from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError, TopicCollection
 from confluent_kafka.admin import (
-    AclOperation,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -20,31 +18,17 @@ from confluent_kafka.admin import (
 
 from headrace.errors import HeadraceError
 from headrace.kafka.admin import Admin
+from headrace.kafka.cluster_rights import ClusterRights
 from headrace.kafka.errors import code_of
+from headrace.kafka.operations import ALL, FORBIDDEN, Operation, operations
 from headrace.kafka.wire import (
-    Cluster,
-    Loop,
     may_use_transactional_id,
-    start,
     unreadable,
     unwritable,
 )
 
 T = TypeVar("T")
 Ask = Callable[[], Mapping[Any, "Future[Any]"]]
-
-
-class Operation(StrEnum):
-    """What an ACL allows, in the names of kafka-acls.sh."""
-
-    READ = "Read"
-    WRITE = "Write"
-    CREATE = "Create"
-    ALTER = "Alter"
-    DESCRIBE = "Describe"
-    DESCRIBE_CONFIGS = "DescribeConfigs"
-    ALTER_CONFIGS = "AlterConfigs"
-    DELETE = "Delete"
 
 
 class Replicas(NamedTuple):
@@ -66,12 +50,6 @@ class TopicRights(NamedTuple):
     """Why it cannot be made, beside rights: a factor that the brokers cannot give, a policy."""
 
 
-_ALL = frozenset(Operation)
-_FORBIDDEN = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-}
 _COORDINATOR_MOVES = {
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -80,10 +58,9 @@ _COORDINATOR_MOVES = {
 """What brokers answer of a group while another of them takes it over, and while the topic of
 committed offsets is made: at the first question about any group of a new cluster."""
 _AGAIN_S = 0.1
-_BY_CLIENT = {getattr(AclOperation, one.name): one for one in Operation}
 
 
-class RightsAdmin(Admin):
+class RightsAdmin(Admin, ClusterRights):
     """Blocking calls as ``Admin``'s."""
 
     def topic_rights(
@@ -100,23 +77,12 @@ class RightsAdmin(Admin):
             why, exists = creation.get(name), False if name in absent else None
             if code_of(why) == KafkaError.TOPIC_ALREADY_EXISTS:
                 why, exists = None, True
-            if code_of(why) in _FORBIDDEN:
+            if code_of(why) in FORBIDDEN:
                 forbidden, why = forbidden | {Operation.CREATE}, None
             if name in hidden:
                 forbidden |= {Operation.DESCRIBE}
-            found[name] = TopicRights(_ALL - forbidden, exists, creation=why)
+            found[name] = TopicRights(ALL - forbidden, exists, creation=why)
         return found
-
-    def cluster_rights(self) -> frozenset[Operation]:
-        """On the cluster itself."""
-        client, tried = self._requests.client, f"describe {self.name}"
-        future = self._requests.call(
-            tried,
-            lambda: client.describe_cluster(
-                include_authorized_operations=True, request_timeout=self._timeout_s
-            ),
-        )
-        return _operations(self._requests.result(tried, future).authorized_operations)
 
     def group_rights(self, names: Iterable[str]) -> dict[str, frozenset[Operation]]:
         """Of groups, be they there or not."""
@@ -129,12 +95,12 @@ class RightsAdmin(Admin):
                 try:
                     one = self._requests.result(f"describe group {name} of {self.name}", future)
                 except HeadraceError as error:
-                    if (code := code_of(error)) in _FORBIDDEN:
+                    if (code := code_of(error)) in FORBIDDEN:
                         found[name] = frozenset()
                     elif code not in _COORDINATOR_MOVES or not in_time:
                         raise
                 else:
-                    found[name] = _operations(one.authorized_operations)
+                    found[name] = operations(one.authorized_operations)
             if wanted := wanted - found.keys():
                 time.sleep(_AGAIN_S)
         return found
@@ -180,7 +146,7 @@ class RightsAdmin(Admin):
                 code = code_of(error)
                 if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     absent.add(name)
-                elif code in _FORBIDDEN:
+                elif code in FORBIDDEN:
                     hidden.add(name)
                 else:
                     raise
@@ -189,7 +155,7 @@ class RightsAdmin(Admin):
                 min(len(at.replicas) for at in one.partitions),
                 min(len(at.isr) for at in one.partitions),
             )
-            allowed = _operations(one.authorized_operations)
+            allowed = operations(one.authorized_operations)
             found[name] = TopicRights(allowed, True, len(one.partitions), replicas)
         return found, absent, hidden
 
@@ -235,23 +201,6 @@ class RightsAdmin(Admin):
             try:
                 self._requests.result(f"{operation.lower()} topic {name} of {self.name}", future)
             except HeadraceError as error:
-                if operation is Operation.CREATE or code_of(error) in _FORBIDDEN:
+                if operation is Operation.CREATE or code_of(error) in FORBIDDEN:
                     refused[name] = error
         return refused
-
-    def _on_wire(self, ask: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
-        """With a client of the wire protocol that lives as long as the question."""
-        loop = Loop()
-        cluster = Cluster(loop, self._access)
-        try:
-            return loop.wait(start(ask(cluster)), self._timeout_s)
-        finally:
-            cluster.close()
-            loop.close()
-
-
-def _operations(of_client: Iterable[AclOperation] | None) -> frozenset[Operation]:
-    """``None`` is no answer: there is no authorizer, which allows all."""
-    if of_client is None:
-        return _ALL
-    return frozenset(_BY_CLIENT[one] for one in of_client if one in _BY_CLIENT)

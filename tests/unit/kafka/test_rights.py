@@ -30,6 +30,40 @@ def test_one_that_is_new_enough_is_not_complained_of() -> None:
         RightsAdmin(ClusterAccess(spec)).check_version()
 
 
+@pytest.mark.parametrize(
+    ("code", "operations", "allowed"),
+    [
+        (KafkaError.CLUSTER_AUTHORIZATION_FAILED, None, frozenset()),
+        (KafkaError.SECURITY_DISABLED, None, frozenset(Operation)),
+        (0, None, frozenset(Operation)),
+        (0, [AclOperation.DESCRIBE], {Operation.DESCRIBE}),
+    ],
+)
+def test_no_right_at_all_on_the_cluster_is_not_taken_for_all(
+    monkeypatch: pytest.MonkeyPatch, code: int, operations: object, allowed: object
+) -> None:
+    class OfCluster:
+        def describe_cluster(self, **_: Any) -> "Future[Any]":
+            future: Future[Any] = Future()
+            future.set_result(SimpleNamespace(authorized_operations=operations))
+            return future
+
+        def describe_acls(self, *_: Any, **__: Any) -> "Future[Any]":
+            future: Future[Any] = Future()
+            if code:
+                future.set_exception(KafkaException(KafkaError(code)))
+            else:
+                future.set_result([])
+            return future
+
+        def poll(self, _: float) -> int:
+            return 0
+
+    monkeypatch.setattr("headrace.kafka.admin_requests.construct", lambda *_: OfCluster())
+    spec = ClusterSpec(alias="east", bootstrap_servers="127.0.0.1:1")
+    assert RightsAdmin(ClusterAccess(spec), timeout_s=0.3).cluster_rights() == allowed
+
+
 class Groups:
     """A client that answers of each group what is given, one answer after the other."""
 
