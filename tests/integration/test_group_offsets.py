@@ -231,6 +231,45 @@ def test_a_group_is_neither_moved_back_nor_taken_from_consumers_of_the_target(
         assert offsets(west, there) == {0: 55}
 
 
+def test_offsets_of_a_deleted_topic_and_beyond_the_end_hold_up_no_others(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    name = unique("odd")
+    kept, gone = make_topic(spec(east), name, 1), make_topic(spec(east), f"{name}-gone", 1)
+    for topic in (kept, gone):
+        produce(spec(east), topic, numbered(10, 1))
+    beyond, both = f"{name}-beyond", f"{name}-both"
+    commit(east, beyond, kept, {0: 500})
+    commit(east, both, gone, {0: 7})
+    flow = applied(name, east, west, f"{name}(-gone)?")
+
+    def notes() -> dict[tuple[str, str], str]:
+        command = [sys.executable, "-m", "headrace", "groups", name, "-o", "json"]
+        answer = subprocess.run(command, capture_output=True, check=False, timeout=60)
+        if answer.returncode:
+            raise Retriable(answer.stderr.decode())  # the run may still start
+        found = json.loads(answer.stdout)
+        assert found["problems"] == []
+        return {(one["group"], one["topic"]): one["note"] for one in found["groups"]}
+
+    with FlowRun(tmp_path, [flow]) as run:
+        wait_until(lambda: arrived(spec(west), f"east.{gone}"), within_s=60, until=_is(10))
+        wait_until(lambda: offsets(west, both), within_s=60, until=lambda at: at == {0: 7})
+        admin = AdminClient({"bootstrap.servers": east.bootstrap_servers})
+        admin.delete_topics([gone])[gone].result(20)
+        commit(east, both, kept, {0: 4})
+        wait_until(lambda: offsets(west, beyond), within_s=60, until=lambda at: at == {0: 10})
+        expected = {
+            (beyond, kept): "ahead of the copy, which ends at source offset 10",
+            (both, gone): "the group has no offset on the source any more",
+            (both, kept): "",
+        }
+        wait_until(notes, within_s=60, until=lambda found: found == expected)
+        wait_until(run.ready, within_s=60)
+        produce(spec(east), kept, numbered(5, 1, first=10))
+        wait_until(lambda: offsets(west, beyond), within_s=60, until=lambda at: at == {0: 15})
+
+
 def test_without_the_right_to_commit_checkpoints_are_written_and_the_right_is_named(
     east: Cluster, start_cluster: Callable[..., Cluster], tmp_path: Path, wait_until: WaitUntil
 ) -> None:
