@@ -25,6 +25,7 @@ from support.flows import FlowRun, manifest, spec
 from support.groups import commit, in_transactions, positions
 from support.mirror_client import mirror_client
 from support.operators import Operator, Resources
+from support.other_groups import make_streams_group, share_consumer
 from support.records import Record, arrived, count, make_topic, numbered, produce, read, unique
 
 from headrace.kafka import Admin
@@ -144,15 +145,20 @@ def test_offsets_of_groups_are_translated_and_follow_through_a_kill(
         assert wanted_rest <= rest, f"partition {number}: {upstream} -> {downstream}"
 
 
-def groups(*arguments: str) -> dict[str, tuple[Any, ...]]:
-    """What ``headrace groups`` prints, by group."""
+def report(*arguments: str) -> dict[str, Any]:
+    """What ``headrace groups`` prints, for programs."""
     command = [sys.executable, "-m", "headrace", "groups", *arguments, "-o", "json"]
     printed = subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
-    found = json.loads(printed)
+    found: dict[str, Any] = json.loads(printed)
     assert found["problems"] == []
+    return found
+
+
+def groups(*arguments: str) -> dict[str, tuple[Any, ...]]:
+    """The offsets in it, by group."""
     return {
         one["group"]: (one["committed"], *(one["checkpoint"] or {}).values(), one["lag"])
-        for one in found["groups"]
+        for one in report(*arguments)["groups"]
     }
 
 
@@ -174,6 +180,41 @@ def test_the_command_shows_where_groups_would_go_on(
         f"{name}-audit": (0, None),
         f"{name}-billing": (6, 4, 3, 2),
     }
+
+
+def test_share_groups_and_streams_groups_are_named(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    name = unique("kinds")
+    topic, other = make_topic(spec(east), name, 1), make_topic(spec(east), unique("other"), 1)
+    produce(spec(east), topic, numbered(10, 1))
+    billing, prices, share, starts = (
+        f"{name}-{one}" for one in ("billing", "prices", "share", "starts")
+    )
+    commit(east, billing, topic, {0: 4})
+    for group, where in ((prices, topic), (f"{name}-elsewhere", other)):
+        make_streams_group(east, group, where)
+        commit(east, group, where, {0: 5})
+    make_streams_group(east, starts, topic)
+    untranslated = [(prices, "streams"), (share, "share"), (starts, "streams")]
+
+    def said() -> str:
+        units = run.units("CheckpointConnector")
+        conditions = [run.describe(one["name"])["status"]["conditions"] for one in units]
+        return "".join(one["message"] for found in conditions for one in found)
+
+    flow = followed(name, east, west, topic)
+    with share_consumer(east, share, topic), FlowRun(tmp_path, [flow]) as run:
+        words = (
+            f"follows 1 consumer groups of east; their offsets are not translated: Streams "
+            f"group {prices}, share group {share}, Streams group {starts}"
+        )
+        wait_until(said, within_s=60, until=partial(eq, words))
+        wait_until(lambda: offsets(west, billing), within_s=60, until=partial(eq, {0: (4, 4)}))
+        found = report(name)
+    assert [one["group"] for one in found["groups"]] == [billing]
+    assert [(one["group"], one["kind"]) for one in found["notTranslated"]] == untranslated
+    assert report("-f", str(run.file)) == found, "also when its members have left"
 
 
 @pytest.mark.parametrize("mover", ["Record", "Batch"])

@@ -168,6 +168,8 @@ class FakeCluster:
         self.logs: dict[TopicPartition, FakeLog] = {}
         self.committed_by: dict[str, dict[TopicPartition, Committed]] = {}
         """What consumer groups have committed."""
+        self.kinds: dict[str, str] = {}
+        """Groups that are not consumer groups, and their protocol types."""
         self.active: set[str] = set()
         """Groups with members."""
         self.not_committable: dict[str, HeadraceError] = {}
@@ -315,7 +317,12 @@ class FakeCluster:
 
     def groups(self, *, active: bool = False) -> set[str]:
         self._answer()
-        return self.active & set(self.committed_by) if active else set(self.committed_by)
+        there = self.committed_by.keys() - self.kinds.keys()
+        return self.active & there if active else there
+
+    def protocol_types(self) -> dict[str, str]:
+        self._answer()
+        return dict.fromkeys(self.committed_by, "consumer") | self.kinds
 
     def has_members(self, group: str) -> bool:
         return group in self.active

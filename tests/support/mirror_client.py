@@ -64,8 +64,9 @@ def _offsets(found: Any) -> dict[tuple[str, int], tuple[int, str]]:
 
 
 @contextmanager
-def mirror_client(target: Cluster) -> Iterator[MirrorClient]:
-    """In a JVM of its own, which PySpark's gateway drives: no Java is compiled."""
+def java_gateway() -> Iterator[Any]:
+    """MirrorMaker 2's classes, in a JVM of their own, which PySpark's gateway drives: no Java is
+    compiled."""
     (gateway_jar,) = (Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar")
     java = find_java()
     port = launch_gateway(
@@ -76,10 +77,17 @@ def mirror_client(target: Cluster) -> Iterator[MirrorClient]:
     )
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
     try:
-        client = MirrorClient(gateway.jvm, target)
+        yield gateway.jvm
+    finally:
+        gateway.shutdown()
+
+
+@contextmanager
+def mirror_client(target: Cluster) -> Iterator[MirrorClient]:
+    """In a JVM of its own."""
+    with java_gateway() as jvm:
+        client = MirrorClient(jvm, target)
         try:
             yield client
         finally:
             client.close()
-    finally:
-        gateway.shutdown()

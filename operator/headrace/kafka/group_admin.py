@@ -12,6 +12,7 @@ from headrace.api import TopicPartition
 from headrace.errors import HeadraceError
 from headrace.kafka.cluster_admin import ClusterAdmin
 from headrace.kafka.errors import translate
+from headrace.kafka.wire import protocol_types
 
 _READ, _SET = "read the committed offsets", "set the committed offsets"
 _WITH_MEMBERS = {
@@ -43,6 +44,12 @@ class GroupAdmin(ClusterAdmin):
         if found.errors:
             raise self._requests.failed(found.errors[0], tried)
         return {group.group_id for group in found.valid}
+
+    def protocol_types(self) -> dict[str, str]:
+        """The groups that the principal may describe, of any kind: ``consumer``, ``share``,
+        ``streams``, ``connect``; empty for offsets without a protocol. ``groups`` has those of
+        ``consumer`` and without a protocol only."""
+        return self._on_wire(protocol_types)
 
     def has_members(self, group: str) -> bool:
         """Whether a group of any kind, as one of Connect's workers, has members; ``False`` of one

@@ -13,12 +13,13 @@ from headrace.cli.flow.failover_view import Outcome, document, growth, sentence,
 from headrace.cli.flow.flow_access import Document, of_flow
 from headrace.cli.flow.flows import Flows
 from headrace.connect.checkpoint.group_checkpoints import GroupCheckpoints
+from headrace.connect.checkpoint.untranslated_groups import untranslated_groups
 from headrace.connect.failover.fail_over import Survey, settle_groups, survey, survey_target
 from headrace.connect.failover.write_denials import allow_writes, deny_writes
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.takeover.open_transactions import end_open_transactions
 from headrace.connect.takeover.switching import Switched, Wish, abort, switch
-from headrace.errors import Fatal, GaveUp, InvalidSpec, Retriable
+from headrace.errors import Fatal, GaveUp, HeadraceError, InvalidSpec, Retriable
 
 _RELEASED_WITHIN_S = 60.0
 _POLL_S = 1.0
@@ -92,8 +93,8 @@ class _Run:
             raise InvalidSpec("--deny-writes asks the source: it does not go with --source-is-gone")
         found = self._survey()
         if self.options.dry_run:
-            why_not = tuple(_why_not(self.context, found))
-            return Outcome("dry run", planned, found, lag=self._lag(), problems=why_not)
+            why = (*_why_not(self.context, found), *self._untranslated())
+            return Outcome("dry run", planned, found, lag=self._lag(), problems=why)
         if planned and not found.switched:
             found = self._closed(found) if self.options.deny_writes else self._drained(found)
         lag = self._lag() if not planned else {}
@@ -107,7 +108,17 @@ class _Run:
                 settle_groups(self.context, groups) if planned else groups.apply_written()
         problems = [str(error) for error in put_off.values()]
         problems += [str(groups.problem)] if groups.problem else []
+        problems += self._untranslated()
         return Outcome("failed over", planned, found, switched, groups, lag, tuple(problems))
+
+    def _untranslated(self) -> list[str]:
+        """Of groups that go on at the target somewhere else than they were."""
+        if self.options.source_is_gone or not self.context.spec.checkpoints.enabled:
+            return []
+        try:
+            return [one.sentence for one in untranslated_groups(self.context)]
+        except HeadraceError as error:
+            return [str(error)]
 
     def _closed(self, found: Survey) -> Survey:
         """Drained, with nobody writing to the source any more."""

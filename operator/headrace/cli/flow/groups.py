@@ -19,8 +19,9 @@ def command(context: FlowContext, _: Flows | None) -> Document:
 
     A line for each group and partition: what the group has committed on the source, the last
     checkpoint (a source offset and its translation), how many source offsets lie between, and why
-    there is no checkpoint, or an earlier one than there could be. It asks the brokers, from here,
-    and changes nothing. Without an answer of the source it shows the checkpoints.
+    there is no checkpoint, or an earlier one than there could be; below, by name, share groups and
+    Streams groups, whose offsets are not translated. It asks the brokers, from here, and changes
+    nothing. Without an answer of the source it shows the checkpoints.
     """
     if not context.spec.checkpoints.enabled:
         raise InvalidSpec(
@@ -33,6 +34,10 @@ def _document(context: FlowContext, report: GroupReport) -> Document:
     return {
         "flow": context.name,
         "groups": [_entry(context, one) for one in report.positions],
+        "notTranslated": [
+            {"group": one.group, "kind": one.kind, "note": one.sentence}
+            for one in report.untranslated
+        ],
         "problems": list(report.problems),
     }
 

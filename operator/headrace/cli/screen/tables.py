@@ -59,7 +59,8 @@ def show_tasks(units: Iterable[_Json]) -> None:
 
 
 def show_groups(document: _Json) -> None:
-    """A line for each partition of a group; below, in full, what could not be read."""
+    """A line for each partition of a group; below, in full, groups that are not translated, and
+    what could not be read."""
     held = ["GROUP THERE"] if any("targetCommitted" in one for one in document["groups"]) else []
     table = _table(
         "GROUP", "PARTITION", "COMMITTED", "CHECKPOINT", "ON TARGET", *held, "LAG", "NOTE"
@@ -82,7 +83,7 @@ def show_groups(document: _Json) -> None:
     _print(table)
     if not document["groups"]:
         click.echo(f"No group that flow {document['flow']} follows has an offset of its topics.")
-    for sentence in document["problems"]:
+    for sentence in [*(one["note"] for one in document["notTranslated"]), *document["problems"]]:
         click.echo(sentence)
 
 

@@ -7,11 +7,19 @@ from headrace.api import (
     Reason,
     TaskType,
 )
+from headrace.connect.checkpoint.untranslated_groups import (
+    UntranslatedGroup,
+    listed,
+    untranslated_groups,
+)
 from headrace.connect.runtime.herder import TaskConflict
 from headrace.connect.runtime.ownership import OwnershipLost
 from headrace.connect.runtime.threaded_unit import ThreadedUnit
 from headrace.errors import Fatal, HeadraceError, Retriable
 from headrace.replication import split_groups
+
+_UNTRANSLATED_EVERY_S = 600.0
+"""To list them opens a connection to each broker: groups of these kinds are few and stay."""
 
 
 class CheckpointConnector(ThreadedUnit):
@@ -19,6 +27,8 @@ class CheckpointConnector(ThreadedUnit):
     flow replicates. A flow without such a group has no checkpoint task."""
 
     _followed: frozenset[str] = frozenset()
+    _untranslated: tuple[UntranslatedGroup, ...] = ()
+    _next_untranslated_s = 0.0
 
     def restore(self) -> None:
         """Nothing to restore."""
@@ -33,6 +43,7 @@ class CheckpointConnector(ThreadedUnit):
         else:
             try:
                 refused = self._discover()
+                self._find_untranslated()
             except Fatal as error:  # a missing right: the groups that are known are followed on
                 self.problem = Retriable(str(error))
         if refused:
@@ -59,6 +70,16 @@ class CheckpointConnector(ThreadedUnit):
         self._followed = frozenset(self._followed & there | found)
         return refused
 
+    def _find_untranslated(self) -> None:
+        now_s = self.clock.monotonic()
+        if now_s < self._next_untranslated_s:
+            return
+        self._next_untranslated_s = now_s + _UNTRANSLATED_EVERY_S
+        try:
+            self._untranslated = untranslated_groups(self.context)
+        except HeadraceError as error:  # they are named, nothing else: the others are followed
+            self.log.warning("share and Streams groups not listed", why=str(error))
+
     def _publish(self) -> None:
         task, kind = self.ownership.task, TaskType.CHECKPOINT_TASK
         before = {one.spec.index: one.spec.groups for one in self.herder.list_tasks(task, kind)}
@@ -79,4 +100,6 @@ class CheckpointConnector(ThreadedUnit):
                 f"no consumer group of {source} that matches spec.groups has committed offsets of "
                 "the flow's topics; only groups that the user may describe are seen"
             )
+        if self._untranslated and spec.checkpoints.enabled:
+            message += f"; their offsets are not translated: {listed(self._untranslated)}"
         self.report_ready(ConditionStatus.TRUE, Reason.RUNNING, message)

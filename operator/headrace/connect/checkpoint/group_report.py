@@ -9,6 +9,7 @@ from headrace.api import TopicPartition
 from headrace.connect.checkpoint.checkpoint_log import CheckpointLog
 from headrace.connect.checkpoint.checkpoint_positions import GroupPartition, copied_to
 from headrace.connect.checkpoint.synced_offset_log import SyncedOffsetLog
+from headrace.connect.checkpoint.untranslated_groups import UntranslatedGroup, untranslated_groups
 from headrace.connect.runtime.context import FlowContext
 from headrace.errors import HeadraceError
 from headrace.replication import (
@@ -64,12 +65,15 @@ class GroupReport:
     positions: tuple[GroupPosition, ...]
     problems: tuple[str, ...]
     """Sentences: what could not be read."""
+    untranslated: tuple[UntranslatedGroup, ...] = ()
+    """Groups of the source that the flow does not follow, whatever its spec says."""
 
 
 def report_groups(context: FlowContext) -> GroupReport:
     """Raises as reading the target does. A source that does not answer is a problem that the report
     names: the checkpoints are there without it."""
     checkpoints = _checkpoints(context)
+    untranslated: tuple[UntranslatedGroup, ...] = ()
     try:
         committed, unread = _committed(context)
     except HeadraceError as error:
@@ -82,10 +86,15 @@ def report_groups(context: FlowContext) -> GroupReport:
             for at in committed.keys() | checkpoints.keys()
         ]
         problems = list(unread.values())
+        try:
+            untranslated = untranslated_groups(context)
+        except HeadraceError as error:
+            problems.append(str(error))
     if context.spec.checkpoints.apply_to_groups:
         positions, refused = _with_held(context, positions, checkpoints)
         problems += refused
-    return GroupReport(tuple(sorted(positions, key=lambda one: one[:2])), tuple(problems))
+    positions = sorted(positions, key=lambda one: one[:2])
+    return GroupReport(tuple(positions), tuple(problems), untranslated)
 
 
 def _position(

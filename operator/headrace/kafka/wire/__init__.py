@@ -35,6 +35,7 @@ from headrace.kafka.wire.fetch import (
 from headrace.kafka.wire.fetch_outcomes import FetchOutcome, fetch_outcome
 from headrace.kafka.wire.fetch_session import FetchSession
 from headrace.kafka.wire.frames import Buffers
+from headrace.kafka.wire.groups import protocol_types
 from headrace.kafka.wire.joining import Helper, join_helper, joined, joined_bytes
 from headrace.kafka.wire.leaders import Answers
 from headrace.kafka.wire.loop import Loop
@@ -123,6 +124,7 @@ __all__ = [
     "log_ends",
     "may_use_transactional_id",
     "produce_call",
+    "protocol_types",
     "refusal",
     "sequence_after",
     "split_batches",

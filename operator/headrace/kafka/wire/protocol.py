@@ -23,6 +23,7 @@ from kio.schema.end_txn.v3 import EndTxnResponse
 from kio.schema.find_coordinator.v4 import FindCoordinatorResponse
 from kio.schema.index import api_key_map
 from kio.schema.init_producer_id.v4 import InitProducerIdResponse
+from kio.schema.list_groups.v4 import ListGroupsResponse
 from kio.schema.list_offsets.v7 import ListOffsetsResponse
 from kio.schema.metadata.v12 import MetadataResponse
 from kio.schema.offset_for_leader_epoch.v4 import OffsetForLeaderEpochResponse
@@ -52,6 +53,7 @@ _RESPONSES: dict[tuple[int, int], type] = {
         EndTxnResponse,
         FindCoordinatorResponse,
         InitProducerIdResponse,
+        ListGroupsResponse,
         ListOffsetsResponse,
         MetadataResponse,
         OffsetForLeaderEpochResponse,

@@ -97,6 +97,13 @@ def test_a_dry_run_changes_nothing(say: Say, scene: Scene, herder: StandaloneHer
     assert (scene.stored(P0), state(herder)) == (before, FlowState.RUNNING)
 
 
+def test_groups_that_are_not_translated_are_named(say: Say, scene: Scene) -> None:
+    scene.source.kinds["orders-share"] = "share"
+    words = "But share group orders-share: its offsets are not translated."
+    assert words in say("failover", "f", "--dry-run")
+    assert words in say("failover", "f")
+
+
 def test_it_is_refused_while_the_source_grows(
     say: Say,
     scene: Scene,

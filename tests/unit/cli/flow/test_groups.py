@@ -73,6 +73,15 @@ def test_all_of_it_for_programs(
     }
 
 
+def test_groups_that_are_not_translated_stand_below(say: Say, scene: Scene) -> None:
+    copied(scene)
+    scene.source.kinds["orders-share"] = "share"
+    last = say("groups", "f").splitlines()[-1]
+    assert last.startswith("share group orders-share: its offsets are not translated.")
+    found = json.loads(say("groups", "-o", "json"))
+    assert found["notTranslated"] == [{"group": "orders-share", "kind": "share", "note": last}]
+
+
 def test_that_there_is_none_is_said(say: Say) -> None:
     assert "No group that flow f follows has an offset of its topics." in say("groups", "f")
 

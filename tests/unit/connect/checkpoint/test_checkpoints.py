@@ -34,6 +34,22 @@ def test_only_groups_with_offsets_of_the_flows_topics_are_followed(units: Units)
     assert message(units.connector) == "follows 1 consumer groups of east"
 
 
+def test_groups_that_are_not_translated_are_named(units: Units) -> None:
+    units.scene.source.kinds = {f"g{n}": "share" for n in range(6)} | {"a": "streams"}
+    units.connector.run_once()
+    assert units.split() == {}
+    assert message(units.connector).endswith(
+        "; their offsets are not translated: Streams group a, share group g0, share group g1, "
+        "share group g2, share group g3 and 2 more"
+    )
+    units.scene.source.kinds = {}
+    units.connector.run_once()
+    assert "share group g0" in message(units.connector), "they are listed every ten minutes"
+    units.scene.clock.advance(600)
+    units.connector.run_once()
+    assert "share group" not in message(units.connector)
+
+
 def test_groups_are_split_over_tasks_and_keep_theirs(units: Units) -> None:
     units.scene.change_spec(tasks={"max": 2})
     for group in "abc":

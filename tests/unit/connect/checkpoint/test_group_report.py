@@ -22,6 +22,7 @@ from headrace.connect.checkpoint.group_report import (
     GroupPosition,
     report_groups,
 )
+from headrace.errors import Fatal
 from headrace.replication import APPLIED, Checkpoint, OffsetSync
 
 COPY = TopicPartition("east.orders", 0)
@@ -159,6 +160,45 @@ def test_what_groups_of_the_target_hold(scene: Scene) -> None:
         "set": (4, ""),
         "refused": (None, ""),
     }
+
+
+def test_share_groups_and_streams_groups_are_named(scene: Scene) -> None:
+    copy(scene, 10)
+    scene.source.consumer_commits("billing", P0, 4)
+    scene.source.consumer_commits("prices", P0, 4)
+    scene.source.consumer_commits("private", TopicPartition("private", 0), 4)
+    scene.source.kinds = {
+        "console-consumer-1": "share",
+        "orders-share": "share",
+        "prices": "streams",
+        "private": "streams",
+        "starts": "streams",
+    }
+    report = report_groups(scene.context)
+    assert [one.group for one in report.positions] == ["billing"]
+    assert [one[:2] for one in report.untranslated] == [
+        ("orders-share", "share"),
+        ("prices", "streams"),
+        ("starts", "streams"),
+    ]
+    page = " ".join(PAGE.read_text().split())
+    for one in report.untranslated:
+        assert one.sentence.replace(one.group, "NAME") in page
+
+
+def test_when_they_cannot_be_listed_the_others_are_shown(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy(scene, 10)
+    scene.source.consumer_commits("billing", P0, 4)
+
+    def too_old() -> dict[str, str]:
+        raise Fatal("east is too old")
+
+    monkeypatch.setattr(scene.source, "protocol_types", too_old)
+    report = report_groups(scene.context)
+    assert [one.group for one in report.positions] == ["billing"]
+    assert (report.untranslated, report.problems) == ((), ("east is too old",))
 
 
 NOTES = [EARLIER, FOREIGN, GONE, LATER, NOT_COPIED, NOT_SET, NOT_WRITTEN, TOO_OLD, WENT_BACK]

@@ -9,8 +9,9 @@ import pytest
 from kio.schema.errors import ErrorCode
 from kio.schema.find_coordinator.v4 import response as coordinators
 from kio.schema.init_producer_id.v4 import InitProducerIdResponse
+from kio.schema.list_groups.v4 import response as listed
 from kio.schema.offset_for_leader_epoch.v4 import response as epochs
-from kio.schema.types import BrokerId, ProducerId, TopicName
+from kio.schema.types import BrokerId, GroupId, ProducerId, TopicName
 from kio.static.primitive import i16, i32, i64
 from support.fake_broker import (
     ACCEPTED,
@@ -27,9 +28,11 @@ from support.fake_broker import (
 )
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
+from headrace.errors import Retriable
 from headrace.kafka.errors import Unreachable
 from headrace.kafka.wire.cluster import Cluster
 from headrace.kafka.wire.errors import ConnectionLost, Refused, RefusedForGood, UnsupportedBroker
+from headrace.kafka.wire.groups import protocol_types
 from headrace.kafka.wire.loop import Loop
 from headrace.kafka.wire.offsets import EpochEnd, log_ends
 from headrace.kafka.wire.opening import Server, Settings
@@ -37,7 +40,7 @@ from headrace.kafka.wire.replies import start
 from headrace.kafka.wire.transactions import ProducerIdentity, Transactions
 from headrace.kafka.wire.view import View, led_by, updated
 
-METADATA, FIND_COORDINATOR, INIT_PRODUCER_ID, LEADER_EPOCH = 3, 10, 22, 23
+METADATA, FIND_COORDINATOR, LIST_GROUPS, INIT_PRODUCER_ID, LEADER_EPOCH = 3, 10, 16, 22, 23
 AT = TopicPartition("orders", 0)
 
 
@@ -109,6 +112,26 @@ def test_the_view_comes_from_whichever_bootstrap_server_lives(two: Two, client: 
     (asked,) = two.second.requests(METADATA)
     assert [topic.name for topic in asked.topics] == ["orders"]
     assert not asked.allow_auto_topic_creation
+
+
+def test_groups_are_listed_by_each_broker(two: Two, client: Client) -> None:
+    def listing(code: ErrorCode, **kinds: str) -> Any:
+        there = tuple(
+            listed.ListedGroup(group_id=GroupId(name), protocol_type=kind, group_state="Stable")
+            for name, kind in kinds.items()
+        )
+        return listed.ListGroupsResponse(throttle_time=NOT_THROTTLED, error_code=code, groups=there)
+
+    two.first.script[LIST_GROUPS] = lambda _: listing(ErrorCode.none, prices="streams")
+    two.second.script[LIST_GROUPS] = lambda _: listing(ErrorCode.none, orders="share", plain="")
+    cluster = client(two.first)
+
+    found = run(cluster, protocol_types(cluster))
+
+    assert found == {"orders": "share", "plain": "", "prices": "streams"}
+    two.second.script[LIST_GROUPS] = lambda _: listing(ErrorCode.coordinator_not_available)
+    with pytest.raises(Retriable, match="could not list the groups of east"):
+        run(cluster, protocol_types(cluster))
 
 
 def test_refreshes_at_the_same_time_share_a_request(two: Two, client: Client) -> None:

@@ -1,0 +1,104 @@
+"""Groups that are no consumer groups: share groups by Kafka's own client, Streams groups by the
+first message of a member (no library here has one)."""
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from kio.schema.streams_group_heartbeat.v0 import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
+from kio.schema.streams_group_heartbeat.v0.request import Subtopology, Topology
+from kio.schema.types import GroupId, TopicName
+from kio.serial import entity_reader, entity_writer
+from kio.static.primitive import i32, i32Timedelta
+from support.mirror_client import java_gateway
+
+from headrace.api import ClusterAccess, ClusterSpec
+from headrace.kafka.wire import Cluster as WireCluster
+from headrace.kafka.wire import Loop, start
+from headrace.kafka.wire.protocol import Call, Released
+from headrace.sandbox import Cluster
+
+_BYTES = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
+_JOIN, _LEAVE = 0, -1
+
+
+@contextmanager
+def share_consumer(cluster: Cluster, group: str, topic: str) -> Iterator[Any]:
+    """``KafkaShareConsumer``, subscribed, as a member: in a JVM of its own."""
+    with java_gateway() as jvm:
+        settings = {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": group,
+            "key.deserializer": _BYTES,
+            "value.deserializer": _BYTES,
+        }
+        consumer = jvm.org.apache.kafka.clients.consumer.KafkaShareConsumer(settings)
+        try:
+            consumer.subscribe([topic])
+            consumer.poll(jvm.java.time.Duration.ofSeconds(5))
+            yield consumer
+        finally:
+            consumer.close()
+
+
+def make_streams_group(cluster: Cluster, group: str, topic: str) -> None:
+    """A member joins, which makes the group, and leaves."""
+    loop = Loop()
+    access = ClusterAccess(ClusterSpec(alias="g", bootstrap_servers=cluster.bootstrap_servers))
+    brokers = WireCluster(loop, access)
+    try:
+        for epoch in (_JOIN, _LEAVE):
+            beat = _heartbeat(group, topic, epoch)
+            answer = loop.wait(start(_ask(brokers, beat)), 20)
+            assert not answer.error_code.value, (answer.error_code, answer.error_message)
+    finally:
+        brokers.close()
+        loop.close()
+
+
+def _heartbeat(group: str, topic: str, epoch: int) -> StreamsGroupHeartbeatRequest:
+    part = Subtopology(
+        subtopology_id="0",
+        source_topics=(TopicName(topic),),
+        state_changelog_topics=(),
+        repartition_source_topics=(),
+        copartition_groups=(),
+    )
+    joins = epoch == _JOIN
+    return StreamsGroupHeartbeatRequest(
+        group_id=GroupId(group),
+        member_id="member",
+        member_epoch=i32(epoch),
+        endpoint_information_epoch=i32(0),
+        rebalance_timeout=i32Timedelta.parse(timedelta(seconds=30)),
+        topology=Topology(epoch=i32(0), subtopologies=(part,)) if joins else None,
+        active_tasks=() if joins else None,
+        standby_tasks=() if joins else None,
+        warmup_tasks=() if joins else None,
+        process_id="process" if joins else None,
+        client_tags=() if joins else None,
+        task_offsets=None,
+        task_end_offsets=None,
+    )
+
+
+async def _ask(
+    cluster: WireCluster, request: StreamsGroupHeartbeatRequest
+) -> StreamsGroupHeartbeatResponse:
+    """Of one broker, which coordinates all groups."""
+    body = io.BytesIO()
+    entity_writer(StreamsGroupHeartbeatRequest)(body, request)
+
+    def read(frame: Released, place: int) -> StreamsGroupHeartbeatResponse:
+        content = bytes(frame.view[place:])
+        frame.release()
+        return entity_reader(StreamsGroupHeartbeatResponse)(content, 0)[0]
+
+    call = Call(request.__api_key__, request.__version__, (body.getvalue(),), read)
+    connection = await cluster.any_connection()
+    return await connection.send(call)
