@@ -267,6 +267,10 @@ class Lane(Protocol):
         """Close these, which were left and have nothing in flight."""
         ...
 
+    def rest(self) -> None:
+        """Take nothing more of the source until the next ``run_once``."""
+        ...
+
     def run_once(self) -> int:
         """Copy what is there, without waiting; the number of records sent."""
         ...

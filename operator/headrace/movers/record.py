@@ -161,6 +161,9 @@ class RecordLane:
             self._one_by_one.close(at)
         self._leaving -= partitions
 
+    def rest(self) -> None:
+        """See ``Lane.rest``: only ``run_once`` takes anything."""
+
     def run_once(self) -> int:
         """See ``Lane.run_once``."""
         stopped_before = self._sending.stopped

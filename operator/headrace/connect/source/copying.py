@@ -167,6 +167,11 @@ class Copying:
 
     # Copy.
 
+    def rest(self) -> None:
+        """Take nothing more until the next ``run_once``."""
+        if self.lane is not None:
+            self.lane.rest()
+
     def run_once(self) -> int:
         """Move what is there, and renew the lane where that is due; how many records this call
         has moved, not those of a mover's own thread."""

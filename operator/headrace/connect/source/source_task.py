@@ -159,6 +159,7 @@ class SourceTask:
         """Whether the user wants it to rest; what is in flight is still acknowledged."""
         self._paused = paused
         if paused and self.phase is TaskPhase.RUNNING:
+            self._copying.rest()
             self._enter(TaskPhase.PAUSED)
         elif not paused and self.phase is TaskPhase.PAUSED:
             self._enter(TaskPhase.RUNNING)

@@ -140,6 +140,11 @@ class BatchLane:
                 self._state.forget(at)
                 self._post(partial(self._pipeline.reader.close_partition, at))
 
+    def rest(self) -> None:
+        """See ``Lane.rest``."""
+        with self._state.lock:
+            self._state.end_lease()
+
     def run_once(self) -> int:
         """See ``Lane.run_once``. The copying itself is the loop's, for ``LEASE_S`` from now on."""
         self.poll()

@@ -18,8 +18,8 @@ MOST_BYTES, LEAST_BYTES = 8 << 20, 1 << 20
 """Of one partition: a share is never larger, or smaller."""
 _STUCK_S = 1.0
 LEASE_S = 0.5
-"""So long it copies after each ``run_once``: a task that is paused, that releases its unit, or that
-was frozen does not call it. A task's turn takes some 20 ms."""
+"""So long it copies after each ``run_once``: a task that releases its unit, or that was frozen,
+does not call it. A task's turn takes some 20 ms."""
 
 
 class Stage(Enum):
@@ -96,6 +96,10 @@ class LaneState:
         self._leased_until_s = now_s + LEASE_S
         rested, self._rested = self._rested, False
         return rested
+
+    def end_lease(self) -> None:
+        """The task wants it to rest at once."""
+        self._leased_until_s = 0.0
 
     def rests(self, now_s: float) -> bool:
         """Whether nothing may be read or taken. For the loop's thread, without the lock."""

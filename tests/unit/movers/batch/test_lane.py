@@ -338,17 +338,22 @@ def test_what_is_paused_is_not_read(lanes: Lanes, source: FakeSource, target: Fa
     lanes.until(lambda: lane.state()[ZERO].acknowledged == 1)
 
 
+@pytest.mark.parametrize("told", [True, False])
 def test_nothing_is_copied_while_the_task_does_not_call(
-    lanes: Lanes, source: FakeSource, target: FakeTarget
+    told: bool, lanes: Lanes, source: FakeSource, target: FakeTarget
 ) -> None:
-    """It is paused, releases its unit, or was frozen."""
+    """At once when it is paused; after a moment when it releases its unit, or was frozen."""
     resting, other = lanes.make(), lanes.make()
     resting.open({ZERO: START})
     other.open({ONE: START})
     source.append(b"a")
     lanes.until(lambda: resting.state()[ZERO].acknowledged == 1)
     lanes.made.remove(resting)
-    lanes.until(lambda: resting._state.rests(resting._loop.now_s()))
+    if told:
+        resting.rest()
+    else:
+        lanes.until(lambda: resting._state.rests(resting._loop.now_s()))
+    assert resting._state.rests(resting._loop.now_s())
 
     source.append(b"b")
     source.append(b"x", partition=1)
