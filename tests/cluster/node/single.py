@@ -90,7 +90,14 @@ class SingleNode(Cluster):
         held, brought = self._images(), read_archive(archive)
         # containerd lists an image by its name and by its id, both with the one digest.
         if any(name not in held or held[name] != held.get(id) for name, id in brought.items()):
-            self.in_node("ctr", "-n", "k8s.io", "images", "import", archive.resolve())
+            command = ("ctr", "-n", "k8s.io", "images", "import", archive.resolve())
+            try:
+                self.in_node(*command)
+            except CommandError as error:
+                if "snapshot" not in str(error):
+                    raise
+                # containerd has just removed a layer of an earlier image, which this one shares.
+                self.in_node(*command)
 
     def signal(self, part: Part, number: Signals) -> None:
         daemon = self._daemon(part)
