@@ -67,10 +67,19 @@ class Kubectl:
 
 
 def write_kubeconfig(
-    path: Path, url: str, authority: Path, user: Mapping[str, str], namespace: str = "default"
+    path: Path,
+    url: str,
+    authority: Path | None,
+    user: Mapping[str, str],
+    namespace: str = "default",
 ) -> Path:
-    """A kubeconfig for the API server at ``url`` with these credentials; returns ``path``."""
-    cluster = {"server": url, "certificate-authority": str(authority)}
+    """A kubeconfig for the API server at ``url`` with these credentials; returns ``path``.
+
+    ``authority``: who signed its certificate; None of one without TLS.
+    """
+    cluster = {"server": url}
+    if authority is not None:
+        cluster["certificate-authority"] = str(authority)
     context = {"cluster": "tests", "user": "me", "namespace": namespace}
     config = {
         "apiVersion": "v1",

@@ -15,6 +15,7 @@ import yaml
 from support.flows import FlowRun, manifest, spec
 from support.groups import commit, positions
 from support.lanes import batch_mover, copy_in_transactions, partitions
+from support.manifests import mirror_test
 from support.records import Load, arrived, make_topic, numbered, produce, read, unique
 from support.rehearsal import (
     delivered_again_and_never,
@@ -278,26 +279,22 @@ def test_a_mirror_test_passes_whoever_is_killed_or_frozen(
     flow = flow_of(name, east, west, name)
     flow["spec"]["commitIntervalMs"] = 1_000
     actions = ("KillDriver", "FreezeDriver", "KillDriver", "KillDriver")
-    test = {
-        "apiVersion": "headrace.dev/v1alpha1",
-        "kind": "MirrorTest",
-        "metadata": {"name": name},
-        "spec": {
-            "flowName": name,
-            "load": {
-                "topics": 2,
-                "partitions": 3,
-                "durationSeconds": 60,
-                "messagesPerSecond": 1_000,
-                "producers": 1,
-            },
-            "settleSeconds": 60,
-            "chaos": [
-                {"action": action, "atSeconds": at}
-                for action, at in zip(actions, (4, 16, 34, 46), strict=True)
-            ],
+    test = mirror_test(
+        name,
+        flowName=name,
+        load={
+            "topics": 2,
+            "partitions": 3,
+            "durationSeconds": 60,
+            "messagesPerSecond": 1_000,
+            "producers": 1,
         },
-    }
+        settleSeconds=60,
+        chaos=[
+            {"action": action, "atSeconds": at}
+            for action, at in zip(actions, (4, 16, 34, 46), strict=True)
+        ],
+    )
     file, report = tmp_path / "test.yaml", tmp_path / "report"
     file.write_text(yaml.safe_dump(test))
     with FlowRun(tmp_path, [flow], drivers=2) as run:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from support.flows import FlowRun, manifest, spec
+from support.manifests import mirror_test
 from support.records import Load, count, make_topic, unique
 from support.rehearsal import flow
 
@@ -83,17 +84,13 @@ def test_a_mirror_test_rehearses_a_fail_over(
 ) -> None:
     """The whole of ``headrace verify``."""
     name = unique("rehearsal")
-    test = {
-        "apiVersion": "headrace.dev/v1alpha1",
-        "kind": "MirrorTest",
-        "metadata": {"name": name},
-        "spec": {
-            "flowName": name,
-            "load": {"topics": 2, "partitions": 3, "messages": 20_000, "messagesPerSecond": 1_000},
-            "rehearsal": {"groups": 20},
-            "settleSeconds": 60,
-        },
-    }
+    test = mirror_test(
+        name,
+        flowName=name,
+        load={"topics": 2, "partitions": 3, "messages": 20_000, "messagesPerSecond": 1_000},
+        rehearsal={"groups": 20},
+        settleSeconds=60,
+    )
     file, report = tmp_path / "test.yaml", tmp_path / "report"
     file.write_text(yaml.safe_dump(test))
     with FlowRun(tmp_path, [manifest(name, east, west, f"{name}-.*")]) as run:

@@ -7,8 +7,8 @@ from itertools import groupby, islice
 from pathlib import Path
 
 import pytest
-import yaml
 from aiohttp import web
+from cluster.kubectl import write_kubeconfig
 from support.fake_api_server import serving
 
 from headrace.controller.children import CHILDREN
@@ -46,7 +46,8 @@ def test_an_error_in_a_watch_ends_it_with_a_sentence(
 
     async def test() -> None:
         async with serving(answer) as url:
-            monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, url)))
+            file = write_kubeconfig(tmp_path / "config", url, None, {"token": "any"})
+            monkeypatch.setenv("KUBECONFIG", str(file))
             await watch_owned((), lambda kind, object, deleted: None)
 
     with pytest.raises(Unavailable, match=r"what flows own: .*no leader of etcd"):
@@ -82,19 +83,3 @@ def discovery() -> dict[str, object]:
         }
         for version, group in served.items()
     }
-
-
-def kubeconfig(folder: Path, url: str) -> Path:
-    """Of an API server that takes any token."""
-    file = folder / "config"
-    context = {"cluster": "c", "user": "u"}
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": url}}],
-        "users": [{"name": "u", "user": {"token": "any"}}],
-        "contexts": [{"name": "x", "context": context}],
-        "current-context": "x",
-    }
-    file.write_text(yaml.safe_dump(config))
-    return file

@@ -25,6 +25,14 @@ def scenes() -> Iterator[PreservedScenes]:
         yield scenes
 
 
+@pytest.fixture
+def filled_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten offsets at a time."""
+    monkeypatch.setattr(padding, "_BATCH_RECORDS", 5)
+    monkeypatch.setattr(padding, "_BATCHES", 2)
+    monkeypatch.setattr(fencing, "PAD_S", -1.0)
+
+
 def copied(scenes: PreservedScenes, cells: str) -> None:
     """These are on both sides, and stored."""
     scenes.fill(cells)
@@ -102,12 +110,8 @@ def test_progress_counts_holes_and_names_who_writes(scenes: PreservedScenes) -> 
     assert scenes.scene.stored(P0).data_writer == stored.data_writer, "for ever"
 
 
-def test_how_far_a_partition_is_filled_is_shown_and_kept(
-    scenes: PreservedScenes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(padding, "_BATCH_RECORDS", 5)
-    monkeypatch.setattr(padding, "_BATCHES", 2)
-    monkeypatch.setattr(fencing, "PAD_S", -1.0)
+@pytest.mark.usefixtures("filled_bit_by_bit")
+def test_how_far_a_partition_is_filled_is_shown_and_kept(scenes: PreservedScenes) -> None:
     scenes.log(P0).start = 60
     scenes.fill("ab")
     scenes.scene.task.activate()
@@ -123,12 +127,8 @@ def test_how_far_a_partition_is_filled_is_shown_and_kept(
     assert (scenes.copy(P0).start, scenes.cells()) == (60, "ab")
 
 
-def test_retention_that_deletes_more_while_it_is_filled_is_no_loss(
-    scenes: PreservedScenes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(padding, "_BATCH_RECORDS", 5)
-    monkeypatch.setattr(padding, "_BATCHES", 2)
-    monkeypatch.setattr(fencing, "PAD_S", -1.0)
+@pytest.mark.usefixtures("filled_bit_by_bit")
+def test_retention_that_deletes_more_while_it_is_filled_is_no_loss(scenes: PreservedScenes) -> None:
     scenes.log(P0).start = 30
     scenes.fill("abcdef")
     scenes.scene.task.activate()
