@@ -6,8 +6,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +14,26 @@ import pytest
 from support import preserved_copy
 from support.flows import FlowRun, manifest, spec
 from support.groups import commit, committed
+from support.preserved_topics import (
+    CLEANER,
+    COMPACTED,
+    KEPT,
+    WITHIN_S,
+    bounds,
+    holes,
+    visible,
+)
 from support.random_log import RandomLog, wire_client
 from support.records import delete_records, make_topic, set_topic, unique
 
 from headrace.api import ClusterAccess, TopicPartition
-from headrace.kafka import Admin, Position, assign, make_consumer
+from headrace.kafka import Admin, Position
 from headrace.kafka.wire import Cluster as Wire
 from headrace.kafka.wire import Refused, Transactions, describe_producers, start
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
 
 pytestmark = pytest.mark.in_one_worker
 SEEDS = range(int(os.environ.get("HEADRACE_ORACLE_SEEDS", "1")))
-WITHIN_S = 120.0
-CLEANER = {"log.cleaner.backoff.ms": "100", "log.segment.delete.delay.ms": "100"}
-KEPT = {"retention.ms": "-1"}
-COMPACTED = {
-    **KEPT, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001",
-    "max.compaction.lag.ms": "1", "delete.retention.ms": "1", "segment.ms": "100",
-}  # fmt: skip
-
-
 FORGETFUL = {
     "producer.id.expiration.ms": "5000", "producer.id.expiration.check.interval.ms": "500",
     "transactional.id.expiration.ms": "3000",
@@ -67,42 +65,6 @@ def fill(east: ClusterAccess, client: Wire, seed: int) -> list[str]:
         assert time.monotonic() < deadline
     set_topic(east, compacted, "cleanup.policy", "delete")
     return [mixed, cut, compacted]
-
-
-def holes(cluster: ClusterAccess, topic: str) -> int:
-    found = sorted(visible(cluster, topic))
-    return sum(later - one - 1 for one, later in pairwise(found))
-
-
-def visible(cluster: ClusterAccess, topic: str) -> dict[int, Any]:
-    """What a consumer of committed records gets, by offset; of another client."""
-    at = TopicPartition(topic, 0)
-    admin = Admin(cluster)
-    start = admin.offsets([at], Position.EARLIEST)[at]
-    end = admin.offsets([at], Position.LAST_STABLE)[at]
-    found: dict[int, Any] = {}
-    with closing(make_consumer(cluster)) as consumer:
-        assign(consumer, [(at, start)])
-        deadline = time.monotonic() + WITHIN_S
-        while time.monotonic() < deadline:
-            message = consumer.poll(1.0)
-            if message is None:
-                continue
-            if message.error():
-                break
-            found[message.offset() or 0] = (
-                message.key(), message.value(), message.headers(), message.timestamp(),
-            )  # fmt: skip
-    assert all(start <= offset < end for offset in found)
-    return found
-
-
-def bounds(cluster: ClusterAccess, topic: str) -> list[int]:
-    at = TopicPartition(topic, 0)
-    return [
-        Admin(cluster).offsets([at], position)[at]
-        for position in (Position.EARLIEST, Position.LAST_STABLE, Position.LATEST)
-    ]
 
 
 def copying(east: ClusterAccess, west: ClusterAccess, name: str, topics: list[str]) -> Any:

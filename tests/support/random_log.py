@@ -39,6 +39,7 @@ _ATTRIBUTES_AT, _PRODUCER_AT = 21, 43
 _OPEN = 3
 """So many transactions at a time."""
 _LARGEST_BYTES = 700_000
+_COUNTS = (1, 1, 2, 10, 100, 1_000)
 _HEADERS: Sequence[Sequence[tuple[bytes, bytes | None]]] = [
     (), ((b"", b""),), ((b"h", None), (b"h", b"\xff")), (("\u00fc".encode(), b"x" * 200),),
 ]  # fmt: skip
@@ -64,12 +65,14 @@ class RandomLog:
         self._number = 0
         _run(cluster, log_ends(cluster, [self._at])).all()
 
-    def fill(self, steps: int, *, keys: int | None = None) -> None:
+    def fill(self, steps: int, *, keys: int | None = None, counts: Sequence[int] = _COUNTS) -> None:
         """Batches, and transactions that begin and end. ``keys``: each record has one of so many;
-        else some have none. All transactions are ended."""
+        else some have none; ``counts``: of the records of a batch. All transactions are ended."""
         for _ in range(steps):
             inside = self._open and self._random.random() < 0.4
-            self._append(self._batch(keys), self._random.choice(self._open) if inside else None)
+            self._append(
+                self._batch(keys, counts), self._random.choice(self._open) if inside else None
+            )
             if len(self._open) < _OPEN and self._random.random() < 0.2:
                 self._begin()
             elif self._open and self._random.random() < 0.2:
@@ -95,10 +98,10 @@ class RandomLog:
         _run(self._cluster, inside.transactions.add_partitions(owner, [self._at]))
         self._produce(sealed(data), inside.name)
 
-    def _batch(self, keys: int | None) -> Batch:
+    def _batch(self, keys: int | None, counts: Sequence[int]) -> Batch:
         choice = self._random.choice
         writer = BatchWriter(choice(CODECS))
-        count = choice([1, 1, 2, 10, 100, 1_000])
+        count = choice(counts)
         size = choice([0, 10, 100, _LARGEST_BYTES]) if count == 1 else choice([0, 10, 100, 500])
         now_ms = _now_ms()
         stamps_ms = choice([[now_ms], [now_ms, now_ms - 5_000, 0, -1], [0]])
@@ -121,7 +124,8 @@ class RandomLog:
             request = produce_call({at.topic: {at.partition: data}}, transactional_id=name)
             return (await connection.send(request)).answers[at].code
 
-        assert _run(self._cluster, send()) is ErrorCode.none
+        code = _run(self._cluster, send())
+        assert code is ErrorCode.none, code
 
     def _begin(self) -> None:
         name = unique("oracle")

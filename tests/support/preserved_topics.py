@@ -1,0 +1,73 @@
+"""Topics of one partition whose copies are to have the same offsets, as other clients see them."""
+
+import time
+from contextlib import closing
+from itertools import pairwise
+from typing import Any
+
+from headrace.api import ClusterAccess, TopicPartition
+from headrace.kafka import Admin, Position, assign, make_consumer
+
+WITHIN_S = 120.0
+CLEANER = {"log.cleaner.backoff.ms": "100", "log.segment.delete.delay.ms": "100"}
+"""Of a broker that compacts at once what may be compacted."""
+KEPT = {"retention.ms": "-1"}
+COMPACTED = {
+    **KEPT, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001",
+    "max.compaction.lag.ms": "1", "delete.retention.ms": "1", "segment.ms": "100",
+}  # fmt: skip
+
+
+def visible(cluster: ClusterAccess, topic: str, first: int = 0) -> dict[int, Any]:
+    """What a consumer of committed records gets from offset ``first`` on, by offset: key, value,
+    headers, timestamp."""
+    at = TopicPartition(topic, 0)
+    admin = Admin(cluster)
+    start = max(first, admin.offsets([at], Position.EARLIEST)[at])
+    end = admin.offsets([at], Position.LAST_STABLE)[at]
+    found: dict[int, Any] = {}
+    with closing(make_consumer(cluster)) as consumer:
+        assign(consumer, [(at, start)])
+        deadline = time.monotonic() + WITHIN_S
+        while time.monotonic() < deadline:
+            message = consumer.poll(1.0)
+            if message is None:
+                continue
+            if message.error():
+                break
+            found[message.offset() or 0] = (
+                message.key(), message.value(), message.headers(), message.timestamp(),
+            )  # fmt: skip
+    assert all(start <= offset < end for offset in found)
+    return found
+
+
+def bounds(cluster: ClusterAccess | Admin, topic: str) -> list[int]:
+    """The start, the last stable offset, the end."""
+    at = TopicPartition(topic, 0)
+    admin = cluster if isinstance(cluster, Admin) else Admin(cluster)
+    return [
+        admin.offsets([at], position)[at]
+        for position in (Position.EARLIEST, Position.LAST_STABLE, Position.LATEST)
+    ]
+
+
+def holes(cluster: ClusterAccess, topic: str) -> int:
+    """Offsets between records."""
+    found = sorted(visible(cluster, topic))
+    return sum(later - one - 1 for one, later in pairwise(found))
+
+
+def first_unequal(
+    source: dict[int, Any], copy: dict[int, Any], *, compacts: bool = False
+) -> int | None:
+    """The first offset that holds something else on both sides. ``compacts``: the source may have
+    removed meanwhile what was copied, where a later record has its key."""
+    last: dict[Any, int] = {record[0]: offset for offset, record in source.items()}
+    for offset in sorted(source.keys() | copy.keys()):
+        if source.get(offset) == copy.get(offset):
+            continue
+        gone = offset not in source and last.get(copy[offset][0], -1) > offset
+        if not (compacts and gone):
+            return offset
+    return None
