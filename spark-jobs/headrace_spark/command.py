@@ -105,7 +105,7 @@ def _verify(run: Run, arguments: argparse.Namespace) -> int:
     folder: Path = arguments.out
     (folder / documents.REPORT).unlink(missing_ok=True)  # an old verdict must not outlive a crash
     try:
-        result = judging.judged(run, folder, arguments.chaos)
+        result = judging.judged(run, folder, arguments.chaos, arguments.rehearsal)
     except InvalidSpec:
         raise
     except HeadraceError as error:

@@ -34,6 +34,12 @@ def rehearsal(evidence: Evidence) -> Iterator[Objection]:
     budgets, rehearsed = evidence.run.test.spec.budgets, evidence.rehearsed
     if rehearsed is None:
         return
+    if rehearsed.not_undone:
+        why = (
+            f"the rehearsed fail-over could not be undone ({rehearsed.not_undone}): type "
+            f"`headrace failover {evidence.run.flow} --abort`"
+        )
+        yield Objection(Verdict.INCONCLUSIVE, why)
     if rehearsed.error:
         why = f"the fail-over was not rehearsed: {rehearsed.error}"
         yield Objection(Verdict.INCONCLUSIVE, why)

@@ -17,6 +17,7 @@ from headrace.mirror_test import (
     Faults,
     LoadManifest,
     Measured,
+    Rehearsed,
     Run,
     documents,
     journal_keys,
@@ -72,6 +73,16 @@ def faults(run: Run, folder: Path, plan: Path | None) -> tuple[Fault, ...]:
         raise GaveUp(f"{plan} is not there: nobody knows what was to be broken")
     reported = journal.read(run.source, run.name, journal_keys.FAULTS)
     return (Faults.model_validate(reported) if reported else planned).faults
+
+
+def rehearsed(run: Run, folder: Path, plan: Path | None) -> Rehearsed | None:
+    """The outcome of a rehearsal, if there was one; of one that nobody reported, the plan's."""
+    if plan is None:
+        return documents.read(folder / documents.REHEARSAL, Rehearsed)
+    if (planned := documents.read(plan, Rehearsed)) is None:
+        raise GaveUp(f"{plan} is not there: nobody knows which groups were to go on")
+    found = _reported(run, Rehearsed, journal_keys.REHEARSAL) or planned
+    return found.model_copy(update={"groups": ()}) if found.error else found
 
 
 def _write(run: Run, path: Path, key: str, document: BaseModel) -> None:

@@ -52,6 +52,11 @@ def verify_parser() -> argparse.ArgumentParser:
         type=Path,
         help="file with the steps of chaos, whose outcome is in the journal",
     )
+    parser.add_argument(
+        "--rehearsal",
+        type=Path,
+        help="file with the plan of a rehearsed fail-over, whose outcome is in the journal",
+    )
     return parser
 
 

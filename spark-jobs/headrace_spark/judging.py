@@ -11,7 +11,6 @@ from headrace.api import Verdict
 from headrace.mirror_test import (
     LoadManifest,
     MirroredTopic,
-    Rehearsed,
     Result,
     Run,
     documents,
@@ -30,15 +29,15 @@ from headrace_spark.verdict import judge
 from headrace_spark.verifier import Comparison
 
 
-def judged(run: Run, folder: Path, plan: Path | None) -> Result:
+def judged(run: Run, folder: Path, plan: Path | None, rehearsal: Path | None = None) -> Result:
     """Wait for the load's end on the target, compare and judge. ``plan``: file with the steps of
-    chaos, where their outcome is in the journal. Raises ``GaveUp`` without a manifest, and Spark's
-    errors where a cluster cannot be read."""
+    chaos, ``rehearsal``: with that of a fail-over, where the outcome is in the journal. Raises
+    ``GaveUp`` without a manifest, and Spark's errors where a cluster cannot be read."""
     manifest, phases = job_documents.manifest(run, folder), Phases()
     comparison = _compared(run, manifest, phases)
     measured = job_documents.measured(run, folder)
     faults = job_documents.faults(run, folder, plan)
-    rehearsed = documents.read(folder / documents.REHEARSAL, Rehearsed)
+    rehearsed = job_documents.rehearsed(run, folder, rehearsal)
     verdict, reasons, warnings = judge(
         Evidence(
             run=run,

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from support.helm import CHART, ROOT, render
 
-from headrace.api import ChaosAction, ChaosStep, MirrorTest, ReplicationFlow
+from headrace.api import ChaosAction, ChaosStep, MirrorTest, Rehearsal, ReplicationFlow
 from headrace.cli.operator import command
 from headrace.controller import DriverDefaults, FixedRole, Images, SparkDefaults
 from headrace.controller.mirror_tests import TestRun, build_run
@@ -70,7 +70,8 @@ def mirror_test(defaults: SparkDefaults) -> dict[str, Pod]:
     text = (GOLDEN / "mirror-test" / "test.yaml").read_text()
     test = with_spark_defaults(MirrorTest.model_validate(yaml.safe_load(text)), defaults)
     steps = (ChaosStep(action=ChaosAction.KILL_DRIVER, at_percent=30),)
-    run = TestRun(test, Images("headrace-spark:1"), steps, FixedRole("ClusterRole", "chaos"))
+    role = FixedRole("ClusterRole", "chaos")
+    run = TestRun(test, Images("headrace-spark:1"), steps, role, Rehearsal(), role)
     (kept,) = (one for one in build_run(run) if "executor.json" in one.get("data", ()))
     return {
         "executor": json.loads(kept["data"]["executor.json"])["spec"],

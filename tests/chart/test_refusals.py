@@ -65,6 +65,10 @@ from support.helm import HelmError, render
             "chaos.enabled: is for mirror tests; set mirrorTests.enabled: true, or chaos.enabled",
         ),
         (
+            "mirrorTests.enabled=false,rehearsal.enabled=true",
+            "rehearsal.enabled: is for mirror tests; set mirrorTests.enabled: true, or rehearsal",
+        ),
+        (
             "serviceAccount.create=false",
             "serviceAccount.name: is required with serviceAccount.create: false; name one that is",
         ),

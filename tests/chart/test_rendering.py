@@ -26,8 +26,8 @@ GOLDEN = Path(__file__).parent / "golden"
 CASES = ["cluster", "namespace", "everything"]
 CRD = "CustomResourceDefinition"
 ROLES = {"Role", "ClusterRole"}
-FILES = ("operator", "mirror-test", "executor", "chaos", "view", "edit")
-RULES, RULES_OF_TESTS, RULES_OF_EXECUTORS, RULES_OF_CHAOS, *_ = (
+FILES = ("operator", "mirror-test", "executor", "chaos", "rehearsal", "view", "edit")
+RULES, RULES_OF_TESTS, RULES_OF_EXECUTORS, RULES_OF_CHAOS, RULES_OF_REHEARSALS, *_ = (
     f"{file}-rules.yaml" for file in FILES
 )
 
@@ -196,11 +196,25 @@ def test_with_chaos_the_operator_may_bind_one_role_more_and_no_other(
     assert {f"--chaos-role={name}", f"--executor-role={executors}"} <= set(container["args"])
 
 
+def test_with_rehearsals_the_operator_may_bind_one_role_more_and_has_no_other_right() -> None:
+    arguments = ("--set=rehearsal.enabled=true", "--set=rbac.aggregate=false")
+    roles = {role["metadata"]["name"]: role for role in of_kind(render(*arguments), *ROLES)}
+    name, executors = (f"headrace-operator-{role}.kafka" for role in ("rehearsal", "executors"))
+    assert roles.pop(name)["rules"] == rules(RULES_OF_REHEARSALS)
+    del roles[executors]
+    (operators,) = roles.values()
+    own = [*rules(RULES), *rules(RULES_OF_TESTS)]
+    assert operators["rules"] == [*own, may_bind("ClusterRole", executors, name)]
+    (container,) = operator(*arguments)["containers"]
+    assert f"--rehearsal-role={name}" in container["args"]
+
+
 def test_no_rights_are_given_where_somebody_else_gives_them() -> None:
     arguments = (
         "--set=rbac.create=false",
         "--set=rbac.aggregate=false",
         "--set=chaos.enabled=true",
+        "--set=rehearsal.enabled=true",
     )
     kinds = {object["kind"] for object in render(*arguments)}
     assert kinds.isdisjoint({*ROLES, "RoleBinding", "ClusterRoleBinding"})

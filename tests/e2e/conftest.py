@@ -9,7 +9,7 @@ from cluster.find import real_cluster
 from cluster.program import have_programs
 from cluster.real import Cluster
 from e2e.prepare import programs
-from e2e.stage import install_brokers, install_release, load_images
+from e2e.stage import MIRROR_TESTS_MAY, install_brokers, install_release, load_images
 from rich.console import Console
 from support.programs import build_programs
 from support.records import unique
@@ -75,4 +75,4 @@ def brokers(cluster: Cluster, images: None) -> None:
 @pytest.fixture(scope="session")
 def release(cluster: Cluster, images: None) -> None:
     """Two operators, installed by Helm; tests may break what they test."""
-    install_release(cluster, "--set=chaos.enabled=true")
+    install_release(cluster, MIRROR_TESTS_MAY)

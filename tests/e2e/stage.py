@@ -17,6 +17,8 @@ OPERATORS = "headrace"
 """The namespace of the release, and its name."""
 OPERATOR = "headrace-operator"
 """The operator's Deployment, and its Lease."""
+MIRROR_TESTS_MAY = "--set=chaos.enabled=true,rehearsal.enabled=true"
+"""Of the release."""
 KAFKA_PORT = 9092
 PATIENCE = "180s"
 SMALL: Document = {"resources": {"requests": {"cpu": "100m"}}}

@@ -19,6 +19,7 @@ from e2e.mirror_test import MirrorTestInPods
 from e2e.recoveries import Recoveries
 from e2e.stage import (
     BROKERS,
+    MIRROR_TESTS_MAY,
     OPERATOR,
     OPERATORS,
     SMALL,
@@ -298,7 +299,7 @@ def a_driver_is_cut_off(
 
 def the_chart_is_upgraded(cluster: Cluster, flow: FlowInPods, recoveries: Recoveries) -> None:
     before = epochs_at_rest(flow)
-    install_release(cluster, "--set=logLevel=DEBUG,chaos.enabled=true")
+    install_release(cluster, MIRROR_TESTS_MAY, "--set=logLevel=DEBUG")
     wait_for_rollout(cluster, OPERATORS, OPERATOR)
     helm("test", OPERATORS, f"--namespace={OPERATORS}", kubeconfig=cluster.kubeconfig)
     moved = moves_a_unit(flow, recoveries, "chart upgraded")

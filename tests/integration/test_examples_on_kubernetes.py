@@ -37,7 +37,7 @@ EXPECTED = {
     "migration.yaml": {"migration": ("SourceUnreachable", "127.0.0.1:2")},
     "mirror-maker-2.yaml": {"judged": ("TestRunning", "probe")},
     "oauth-flow.yaml": {"oauth-orders": ("AuthenticationFailed", "Secret idp-ca")},
-    "rehearsal.yaml": {"orders-rehearsal": ("NotBuilt", "built for `headrace verify` only")},
+    "rehearsal.yaml": {"orders-rehearsal": ("Forbidden", "rehearsal.enabled: true")},
     "secure-flow.yaml": {"secure-orders": ("TlsFailed", "Secret east-ca")},
 }
 """Reason of Ready, and a word of its message, where the brokers do not exist."""

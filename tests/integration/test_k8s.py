@@ -172,10 +172,16 @@ def test_people_find_it_as_with_kubectl(
         asyncio.run(test("elsewhere"))
 
 
+@pytest.mark.parametrize("find", [connect, connect_as_kubectl])
 def test_a_pod_finds_its_api_server(
-    api_server: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    find: Callable[[str], Awaitable[Client]],
+    api_server: ApiServer,
+    namespace: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     """As a kubelet sets it up: two variables, and two files of the ServiceAccount."""
+    monkeypatch.setenv("HOME", str(tmp_path))
     token, authority = tmp_path / "token", tmp_path / "ca.crt"
     token.write_text(api_server.token(namespace, "default"))
     authority.write_bytes((api_server.folder / "pki" / "ca.crt").read_bytes())
@@ -187,7 +193,7 @@ def test_a_pod_finds_its_api_server(
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(authority))
 
     async def test() -> None:
-        client = await connect("driver a")
+        client = await find("driver a")
         try:
             account = f"system:serviceaccount:{namespace}:default"
             with pytest.raises(Forbidden, match=f"driver a may not list leases.*{account}"):

@@ -13,13 +13,14 @@ from support.manifests import mirror_test
 from support.records import Load, count, make_topic, unique
 from support.rehearsal import flow
 
-from headrace.api import MirrorTest, Rehearsal
+from headrace.api import MirrorTest
 from headrace.api.labels import FLOW_LABEL
 from headrace.cli.mirror_test.rehearsal import FailOver
 from headrace.mirror_test import Rehearsed, Result, Run
 from headrace.sandbox import Cluster
 
 WaitUntil = Callable[..., Any]
+GROUPS = [f"headrace-rehearsal-{unique('g')}-{number}" for number in range(5)]
 
 
 def of_flow(name: str, source: Cluster, target: Cluster, topic: str) -> Run:
@@ -45,7 +46,7 @@ def test_groups_go_on_at_the_target_and_what_they_read_is_counted(
     copies["spec"]["groups"] = {"include": ["headrace-rehearsal-.*"]}
     with FlowRun(tmp_path, [copies]) as run:
         wait_until(run.ready, within_s=60)
-        fail_over = FailOver(of_flow(name, east, west, topic), Rehearsal(groups=5))
+        fail_over = FailOver(of_flow(name, east, west, topic), GROUPS)
         fail_over.start()
         with Load(spec(east), topic, 2, 500, stamped_now=True):
             for percent in (0, 25, 50, 75):
@@ -69,7 +70,7 @@ def test_a_fail_over_that_is_refused_is_no_rehearsal(
     topic = make_topic(spec(east), name, 1)
     with FlowRun(tmp_path, [flow(name, east, west, topic)]) as run:  # its groups are others
         wait_until(run.ready, within_s=60)
-        fail_over = FailOver(of_flow(name, east, west, topic), Rehearsal(groups=1))
+        fail_over = FailOver(of_flow(name, east, west, topic), GROUPS[:1])
         fail_over.start()
         found = fail_over.fail_over()
         assert "its spec.groups has to match it" in (found.error or "")

@@ -18,9 +18,11 @@ ROOT = Path(__file__).parents[2]
 RULES = ROOT / "charts" / "headrace" / "files" / "operator-rules.yaml"
 RULES_OF_TESTS = RULES.with_name("mirror-test-rules.yaml")
 RULES_OF_CHAOS = RULES.with_name("chaos-rules.yaml")
+RULES_OF_REHEARSALS = RULES.with_name("rehearsal-rules.yaml")
 RULES_OF_EXECUTORS = RULES.with_name("executor-rules.yaml")
 ACCOUNT = "headrace-operator"
 CHAOS_ROLE = "headrace-operator-chaos"
+REHEARSAL_ROLE = "headrace-operator-rehearsal"
 EXECUTOR_ROLE = "headrace-operator-executors"
 END_WITHIN_S = 60
 READING = {"get", "list", "watch"}
@@ -73,11 +75,12 @@ def give_rights(
     *,
     everywhere: bool = False,
     chaos: bool = False,
+    rehearsal: bool = False,
     mirror_tests: bool = True,
 ) -> None:
     """The operator's account in ``namespace``, ``without`` a right, as ``watch pods``; its rights
-    are for that namespace, or ``everywhere``. ``chaos``, ``mirror_tests``: as the chart with
-    ``chaos.enabled`` and ``mirrorTests.enabled``."""
+    are for that namespace, or ``everywhere``. ``chaos``, ``rehearsal``, ``mirror_tests``: as the
+    chart with ``chaos.enabled``, ``rehearsal.enabled`` and ``mirrorTests.enabled``."""
     rules: list[dict[str, Any]] = [
         *yaml.safe_load(RULES.read_text()),
         *(yaml.safe_load(RULES_OF_TESTS.read_text()) if mirror_tests else []),
@@ -89,6 +92,8 @@ def give_rights(
         rules.append(_fix(api_server, namespace, kind, CHAOS_ROLE, RULES_OF_CHAOS))
         patch = {"resources": ["mirrortests"], "verbs": ["patch"]}
         rules.append({"apiGroups": ["headrace.dev"], **patch})
+    if rehearsal:
+        rules.append(_fix(api_server, namespace, kind, REHEARSAL_ROLE, RULES_OF_REHEARSALS))
     missing_verb, _, resource = without.partition(" ")
     for rule in rules:
         if resource in rule["resources"] and missing_verb in rule["verbs"]:

@@ -22,6 +22,10 @@
 {{- include "headrace.fixedRole" (list . "chaos") }}
 {{- end }}
 
+{{- define "headrace.rehearsalRole" -}}
+{{- include "headrace.fixedRole" (list . "rehearsal") }}
+{{- end }}
+
 {{- define "headrace.executorRole" -}}
 {{- include "headrace.fixedRole" (list . "executors") }}
 {{- end }}
@@ -139,6 +143,9 @@ app.kubernetes.io/component: operator
 {{- end }}
 {{- if .Values.chaos.enabled }}
 - --chaos-role={{ include "headrace.chaosRole" . }}
+{{- end }}
+{{- if .Values.rehearsal.enabled }}
+- --rehearsal-role={{ include "headrace.rehearsalRole" . }}
 {{- end }}
 {{- end }}
 

@@ -151,7 +151,7 @@ class MirrorTestSpec(Model):
     """Faults that are injected, in this order."""
     rehearsal: Rehearsal | None = None
     """Fail the flow over when the load has ended, let consumer groups go on at the target, and undo
-    it. headrace verify only."""
+    it."""
     schedule: Cron | None = None
     """Run repeatedly, at these times (cron); of runs that were missed, only the latest is made up
     for. The test's name then has 43 characters at most. Kubernetes only."""

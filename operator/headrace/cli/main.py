@@ -41,7 +41,7 @@ COMMANDS = {
     "sandbox": "real Kafka clusters on this machine",
     "operator": "reconcile the objects of a Kubernetes cluster",
 }
-HIDDEN = {"driver", "chaos", "signal"}  # started by headrace, not by people
+HIDDEN = {"driver", "chaos", "rehearse", "signal"}  # started by headrace, not by people
 _FLOW_VERBS = ("status", "tasks", "describe", "restart", "move", "pause", "resume", "scale")
 _PLACES = {
     **{verb: f"flow.flow_verbs:{verb}" for verb in _FLOW_VERBS},
@@ -49,7 +49,7 @@ _PLACES = {
     "import": "flow.mirror_maker:import_",
     "export": "flow.mirror_maker:export",
     "dashboard": "flow.dashboard",
-    **{name: f"mirror_test.{name}" for name in ("verify", "report", "chaos")},
+    **{name: f"mirror_test.{name}" for name in ("verify", "report", "chaos", "rehearse")},
     "end-load": "mirror_test.end_load",
     "compare-mirrors": "compare.compare_mirrors",
     "sandbox": "sandbox.sandbox",
@@ -64,6 +64,7 @@ EXTRAS = {
     "demo": "sandbox",
     "operator": "operator",
     "chaos": "operator",
+    "rehearse": "operator",
 }
 """The extra of the distribution that a command needs; ``driver`` where none is named."""
 

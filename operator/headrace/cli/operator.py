@@ -60,7 +60,7 @@ _Defaults = TypeVar("_Defaults", bound=Model)
     default=f"headrace:{__version__}",
     show_default=True,
     envvar="HEADRACE_DRIVER_IMAGE",
-    help="Image of the drivers, and of the Jobs that carry out spec.chaos.",
+    help="Image of the drivers, and of the Jobs of spec.chaos and spec.rehearsal.",
 )
 @click.option(
     "--spark-image",
@@ -95,6 +95,11 @@ _Defaults = TypeVar("_Defaults", bound=Model)
     "--chaos-role",
     help="Role of the Jobs that carry out spec.chaos: a ClusterRole; with --namespace a Role "
     "there. [default: tests with spec.chaos are refused]",
+)
+@click.option(
+    "--rehearsal-role",
+    help="Role of the Jobs that carry out spec.rehearsal, as above. [default: tests with "
+    "spec.rehearsal are refused]",
 )
 @click.option(
     "--executor-role",
@@ -145,6 +150,7 @@ def command(
     spark_defaults: str,
     network_policy: bool,
     chaos_role: str | None,
+    rehearsal_role: str | None,
     executor_role: str | None,
     no_mirror_tests: bool,
     no_custom_spark_image: bool,
@@ -179,6 +185,7 @@ def command(
         else TestSettings(
             Images(spark_image, driver_image, drivers.image_pull_policy or "IfNotPresent"),
             _role(chaos_role, everywhere=all_namespaces),
+            _role(rehearsal_role, everywhere=all_namespaces),
             _role(executor_role, everywhere=all_namespaces),
             defaults=_defaults("--spark-defaults", SparkDefaults, spark_defaults),
             custom_images=not no_custom_spark_image,

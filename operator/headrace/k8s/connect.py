@@ -10,6 +10,9 @@ from yaml import YAMLError
 from headrace.errors import InvalidSpec
 from headrace.k8s.client import Client
 
+_POD = "KUBERNETES_SERVICE_HOST"
+"""What the kubelet sets in every container."""
+
 
 async def connect(who: str) -> Client:
     """For the operator and its drivers: by ``KUBECONFIG``, else as a pod.
@@ -31,11 +34,17 @@ async def connect(who: str) -> Client:
 
 
 async def connect_as_kubectl(who: str, context: str | None = None) -> Client:
-    """For commands that people type: as kubectl, by ``KUBECONFIG`` or ``~/.kube/config``.
+    """For commands that people type: as kubectl, by ``KUBECONFIG`` or ``~/.kube/config``, or, in a
+    pod that has neither, as its service account.
 
     The client's ``namespace`` is the context's. Raises ``InvalidSpec``.
     """
-    files = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    files = os.environ.get("KUBECONFIG")
+    if not files:
+        own = Path.home() / ".kube" / "config"
+        if context is None and _POD in os.environ and not own.exists():
+            return await connect(who)
+        files = str(own)
     return await connect_by_file(who, files, context)
 
 

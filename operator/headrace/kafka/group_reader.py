@@ -22,7 +22,14 @@ _SILENCE_S = 20.0
 def open_member(cluster: ClusterAccess, group: str, topics: Iterable[str]) -> Consumer:
     """It does not commit by itself. Without an offset it begins at the end, as applications
     do by default: a group that a fail-over forgets misses what there is."""
-    consumer = make_consumer(cluster, {"group.id": group, "auto.offset.reset": "latest"})
+    settings = {
+        "group.id": group,
+        "auto.offset.reset": "latest",
+        # Of up to 100 members in one process; by default each has 64 MiB.
+        "queued.max.messages.kbytes": 1_024,
+        "fetch.max.bytes": 1 << 20,
+    }
+    consumer = make_consumer(cluster, settings)
     consumer.subscribe(list(topics))
     return consumer
 

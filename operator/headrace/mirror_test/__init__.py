@@ -22,7 +22,14 @@ from headrace.mirror_test.manifest import (
     Stream,
 )
 from headrace.mirror_test.measured import Measured, Second, quantile, two_digits
-from headrace.mirror_test.rehearsed import Rehearsed, RehearsedGroup, count_group
+from headrace.mirror_test.rehearsed import (
+    Rehearsed,
+    RehearsedGroup,
+    build_rehearsal,
+    count_group,
+    group_names,
+    read_rehearsal,
+)
 from headrace.mirror_test.resolve import resolve
 from headrace.mirror_test.result import (
     MAX_EXAMPLES,
@@ -84,14 +91,17 @@ __all__ = [
     "allowed_counts",
     "bounded",
     "build_plan",
+    "build_rehearsal",
     "count_group",
     "deadline_s",
+    "group_names",
     "latency",
     "local_slots",
     "own_latency",
     "points",
     "quantile",
     "read_plan",
+    "read_rehearsal",
     "resolve",
     "two_digits",
     "window_load",

@@ -10,13 +10,19 @@
 ``manifest``               ``LoadManifest``: the load has ended
 ``measured``               ``Measured``: the probe has ended
 ``faults``                 ``Faults``: the outcome of each step of chaos so far
+``recovered``              ``{}``: the Job of chaos has ended, and watches no recovery any more
+``failing-over``           ``{}``: a rehearsal has begun to fail the flow over
+``rehearsal``              ``Rehearsed``: the plan, then the outcome of the rehearsal
 =========================  ==========================================================
 """
 
 END = "end"
+FAILING_OVER = "failing-over"
 FAULTS = "faults"
 MANIFEST = "manifest"
 MEASURED = "measured"
+RECOVERED = "recovered"
+REHEARSAL = "rehearsal"
 TOPICS = "topics"
 
 _PROGRESS, _READY, _SEEN, _SENTINELS = "/progress", "/ready", "/seen", "/sentinels"

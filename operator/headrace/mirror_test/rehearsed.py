@@ -1,9 +1,16 @@
-"""The outcome of a rehearsed fail-over: what each consumer group read on both sides, counted."""
+"""The outcome of a rehearsed fail-over: what each consumer group read on both sides, counted.
+
+In a cluster ``rehearsal.json`` is the plan, too: the groups, and the error that stays the outcome
+of a rehearsal that nobody reports.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from headrace.api import Model, TopicPartition
+from pydantic import ValidationError
+
+from headrace.api import Model, Rehearsal, TopicPartition
+from headrace.errors import InvalidSpec
 
 RecordId = tuple[str, int]
 """A record wherever it lies: topic of the source, and a hash of its value, which no other has."""
@@ -32,6 +39,30 @@ class Rehearsed(Model):
     """What the fail-over took, from the command to its end."""
     error: str | None = None
     """Absent: the fail-over was made, and all groups went on."""
+    not_undone: str | None = None
+    """Why the flow is still failed over; absent: it is not."""
+
+
+def group_names(run: str, asked: Rehearsal) -> list[str]:
+    """Of a run's consumer groups."""
+    return [f"headrace-rehearsal-{run}-{number}" for number in range(asked.groups)]
+
+
+def build_rehearsal(run: str, asked: Rehearsal, unreported: str) -> str:
+    """The document of a plan; ``unreported`` is the error if nobody reports."""
+    groups = tuple(
+        RehearsedGroup(group=name, committed=0, reread=0, skipped=0)
+        for name in group_names(run, asked)
+    )
+    return Rehearsed(groups=groups, error=unreported).model_dump_json(by_alias=True, indent=1)
+
+
+def read_rehearsal(text: str, name: str) -> Rehearsed:
+    """A plan from its document; raises ``InvalidSpec``, with the document's name, for another."""
+    try:
+        return Rehearsed.model_validate_json(text)
+    except ValidationError as error:
+        raise InvalidSpec(f"{name} is no plan of this version of headrace: {error}") from error
 
 
 def count_group(

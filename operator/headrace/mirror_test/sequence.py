@@ -14,10 +14,11 @@ from enum import StrEnum
 from headrace.api import MirrorTestPhase
 from headrace.mirror_test.stages import Stage
 
-_PROBE_END_S = 60.0
-"""Beyond settleSeconds: for the results of its executors."""
-_RECOVERY_END_S = 60.0
-"""Beyond settleSeconds, the bound of a recovery."""
+ENDS_WITHIN_S = 60.0
+"""Beyond settleSeconds: for the results of the probe's executors, and for the last recovery, whose
+bound settleSeconds is. A fail-over is rehearsed after that at the latest."""
+_REHEARSAL_END_S = 1_800.0
+"""Beyond that: `headrace failover` waits 5 minutes until all is copied, and all groups read on."""
 
 
 class Activity(StrEnum):
@@ -27,12 +28,16 @@ class Activity(StrEnum):
     STARTING_CHAOS = "starting the Job of chaos"
     AWAITING_CHAOS = "waiting for the Job of chaos"
     AWAITING_PROBE = "waiting for the probe"
+    STARTING_REHEARSAL = "starting the Job of the rehearsal"
+    AWAITING_REHEARSAL = "waiting for the Job of the rehearsal"
     SENDING = "sending the load"
     AWAITING_ARRIVALS = "waiting for the last message on the target"
     AWAITING_RECOVERY = "waiting for the recovery from the last fault"
+    REHEARSING = "failing over, reading on at the target, and undoing it"
     COMPARING = "comparing the clusters"
     REPORTED = "the verifier has reported"
     CHAOS_FAILED = "nothing was sent: the Job of chaos was not ready"
+    REHEARSAL_FAILED = "nothing was sent: the Job of the rehearsal was not ready"
     LOAD_LOST = "the producer's Job is gone: nobody knows what was sent"
     UNREPORTED = "the verifier ended without a report"
 
@@ -52,10 +57,23 @@ _PHASES = {
     Activity.STARTING_CHAOS: MirrorTestPhase.PENDING,
     Activity.AWAITING_CHAOS: MirrorTestPhase.PENDING,
     Activity.AWAITING_PROBE: MirrorTestPhase.PENDING,
+    Activity.STARTING_REHEARSAL: MirrorTestPhase.PENDING,
+    Activity.AWAITING_REHEARSAL: MirrorTestPhase.PENDING,
     Activity.SENDING: MirrorTestPhase.RUNNING,
     Activity.AWAITING_ARRIVALS: MirrorTestPhase.RUNNING,
     Activity.AWAITING_RECOVERY: MirrorTestPhase.RUNNING,
+    Activity.REHEARSING: MirrorTestPhase.RUNNING,
     Activity.COMPARING: MirrorTestPhase.VERIFYING,
+}
+
+
+_BESIDE_THE_LOAD = {
+    Stage.CHAOS: (Activity.STARTING_CHAOS, Activity.AWAITING_CHAOS, Activity.CHAOS_FAILED),
+    Stage.REHEARSAL: (
+        Activity.STARTING_REHEARSAL,
+        Activity.AWAITING_REHEARSAL,
+        Activity.REHEARSAL_FAILED,
+    ),
 }
 
 
@@ -87,9 +105,12 @@ class RunState:
     probe_start_s: float
     """How long the load waits for the probe: without it only latency is unknown."""
     chaos_start_s: float
-    """How long the load waits for chaos: without it the load would prove nothing."""
+    """How long the load waits for chaos, and for the rehearsal: without them it would prove
+    nothing."""
     has_chaos: bool
     """Whether the run has steps of chaos."""
+    has_rehearsal: bool = False
+    """Whether a stage of its own rehearses a fail-over."""
     has_manifest: bool = True
     """Whether the load, once it has ended, left a manifest: the probe ends by it."""
     load_sent: bool = False
@@ -120,18 +141,29 @@ def advance(run: RunState) -> Transition:
 def _before_the_load(run: RunState) -> Transition:
     if run.load_sent:
         return Transition(Activity.LOAD_LOST)
-    probe, chaos = run.stages.get(Stage.PROBE), run.stages.get(Stage.CHAOS)
+    probe = run.stages.get(Stage.PROBE)
     if probe is None:
         return Transition(Activity.STARTING_PROBE, Stage.PROBE)
-    if run.has_chaos:
-        if chaos is None:
-            return Transition(Activity.STARTING_CHAOS, Stage.CHAOS)
-        if not chaos.ready:
-            failed = chaos.has_ended or chaos.age_s > run.chaos_start_s
-            return Transition(Activity.CHAOS_FAILED if failed else Activity.AWAITING_CHAOS)
+    if run.has_chaos and (awaited := _awaited(run, Stage.CHAOS)):
+        return awaited
     if not (probe.ready or probe.has_ended or probe.age_s > run.probe_start_s):
         return Transition(Activity.AWAITING_PROBE)
+    # Its consumers need the topics, which the probe makes.
+    if run.has_rehearsal and (awaited := _awaited(run, Stage.REHEARSAL)):
+        return awaited
     return Transition(Activity.SENDING, Stage.PRODUCE)
+
+
+def _awaited(run: RunState, stage: Stage) -> Transition | None:
+    """What the load does not begin without; None: it is ready."""
+    starting, awaiting, failed = _BESIDE_THE_LOAD[stage]
+    state = run.stages.get(stage)
+    if state is None:
+        return Transition(starting, stage)
+    if state.ready:
+        return None
+    is_late = state.has_ended or state.age_s > run.chaos_start_s
+    return Transition(failed if is_late else awaiting)
 
 
 def _since_the_load(run: RunState, load: StageState) -> Transition:
@@ -140,8 +172,9 @@ def _since_the_load(run: RunState, load: StageState) -> Transition:
     if (verify := run.stages.get(Stage.VERIFY)) is not None:
         return Transition(Activity.UNREPORTED if verify.has_ended else Activity.COMPARING)
     for stage, activity, end_s, applies in (
-        (Stage.PROBE, Activity.AWAITING_ARRIVALS, _PROBE_END_S, run.has_manifest),
-        (Stage.CHAOS, Activity.AWAITING_RECOVERY, _RECOVERY_END_S, True),
+        (Stage.PROBE, Activity.AWAITING_ARRIVALS, ENDS_WITHIN_S, run.has_manifest),
+        (Stage.CHAOS, Activity.AWAITING_RECOVERY, ENDS_WITHIN_S, True),
+        (Stage.REHEARSAL, Activity.REHEARSING, ENDS_WITHIN_S + _REHEARSAL_END_S, True),
     ):
         other = run.stages.get(stage)
         runs = other is not None and not other.has_ended

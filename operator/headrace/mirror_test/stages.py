@@ -13,6 +13,8 @@ class Stage(StrEnum):
     CHAOS = "chaos"
     """Only where ``spec.chaos`` is set. No Spark job: in a cluster a Job of its own, on one machine
     part of ``headrace verify``."""
+    REHEARSAL = "rehearsal"
+    """Only where ``spec.rehearsal`` is set, and as chaos."""
     PRODUCE = "produce"
     VERIFY = "verify"
 

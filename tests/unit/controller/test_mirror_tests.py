@@ -17,6 +17,7 @@ from headrace.api import (
     MirrorTestPhase,
     MirrorTestStatus,
     Reason,
+    Rehearsal,
     ReplicationFlow,
     Verdict,
 )
@@ -85,9 +86,17 @@ STEPS = (
 )
 BREAKS = TestRun(read(), IMAGES, STEPS, FixedRole("ClusterRole", "headrace-operator-chaos.ops"))
 
+REHEARSES = TestRun(
+    read(),
+    IMAGES,
+    rehearsal=Rehearsal(groups=2),
+    rehearsal_role=FixedRole("ClusterRole", "headrace-operator-rehearsal.ops"),
+)
+BOTH = replace(BREAKS, rehearsal=REHEARSES.rehearsal, rehearsal_role=REHEARSES.rehearsal_role)
+
 
 def job(stage: Stage, **status: Any) -> dict[str, Any]:
-    made = build_job(BREAKS, stage)
+    made = build_job(BOTH, stage)
     made["metadata"]["creationTimestamp"] = NOW.isoformat()
     return made | {"status": status}
 
@@ -168,10 +177,16 @@ def objects_of(run: TestRun) -> list[dict[str, Any]]:
 
 WITH_CHAOS = [one for one in objects_of(BREAKS) if one not in objects_of(RUN)]
 """What is there because of it, or has to do with it."""
+WITH_REHEARSAL = [one for one in objects_of(REHEARSES) if one not in objects_of(RUN)]
 
 
 @pytest.mark.parametrize(
-    ("name", "objects"), [("objects", objects_of(RUN)), ("with-chaos", WITH_CHAOS)]
+    ("name", "objects"),
+    [
+        ("objects", objects_of(RUN)),
+        ("with-chaos", WITH_CHAOS),
+        ("with-rehearsal", WITH_REHEARSAL),
+    ],
 )
 def test_the_objects_of_a_run_are_as_they_were_agreed(
     name: str, objects: list[dict[str, Any]]
@@ -196,10 +211,11 @@ def test_the_plan_is_what_the_job_and_the_verifier_read() -> None:
 
 def test_nothing_of_a_run_is_tried_twice_and_all_of_it_goes_with_its_test() -> None:
     for stage in Stage:
-        made = build_job(BREAKS, stage)
-        assert made["spec"]["backoffLimit"] == 0
+        made = build_job(BOTH, stage)
+        # The second pod of a rehearsal only undoes what is left of the first.
+        assert made["spec"]["backoffLimit"] == (stage is Stage.REHEARSAL)
         assert made["spec"]["template"]["spec"]["restartPolicy"] == "Never"
-    for made in objects_of(BREAKS):
+    for made in objects_of(BOTH):
         assert [owner["uid"] for owner in made["metadata"]["ownerReferences"]] == [
             RUN.test.metadata.uid
         ]
@@ -527,10 +543,63 @@ def test_faults_of_one_machine_are_refused_in_a_cluster(fault: dict[str, Any]) -
     assert "which only `headrace verify` makes" in message(step)
 
 
-def test_a_fail_over_is_rehearsed_on_one_machine_only() -> None:
-    step = decide(of_a_flow(rehearsal={}), flow=flow("True"))
-    assert (reason(step), reason(step, "Stalled"), step.start) == ("NotBuilt", "NotBuilt", None)
-    assert "spec.rehearsal is built for `headrace verify` only" in message(step)
+def test_a_rehearsal_is_refused_where_the_operator_may_not_have_flows_failed_over() -> None:
+    facts: dict[str, Any] = {"flow": flow("True"), "rehearses": True}
+    step = decide(of_a_flow(rehearsal={}), **facts)
+    assert (reason(step), reason(step, "Stalled"), step.start) == ("Forbidden", "Forbidden", None)
+    assert "set rehearsal.enabled: true in the values of its chart" in message(step)
+    assert decide(of_a_flow(rehearsal={}), may_rehearse=True, **facts).start is Stage.PROBE
+
+
+def test_a_load_waits_for_the_groups_of_a_rehearsal_and_the_comparison_for_its_end() -> None:
+    test, facts = of_a_flow(rehearsal={}), {"rehearses": True, "may_rehearse": True}
+    probe = {Stage.PROBE: job(Stage.PROBE, active=1, ready=1)}
+    assert decide(test, jobs=probe, **facts).start is Stage.REHEARSAL
+    waits = decide(test, jobs=probe | {Stage.REHEARSAL: job(Stage.REHEARSAL, active=1)}, **facts)
+    assert (waits.start, message(waits)) == (None, "waiting for the Job of the rehearsal")
+    there = probe | {Stage.REHEARSAL: job(Stage.REHEARSAL, active=1, ready=1)}
+    assert decide(test, jobs=there, **facts).start is Stage.PRODUCE
+    sent = {Stage.PROBE: ended(Stage.PROBE), Stage.PRODUCE: ended(Stage.PRODUCE)}
+    waits = decide(begun(test), jobs=there | sent, **facts)
+    assert (waits.start, waits.status.phase) == (None, MirrorTestPhase.RUNNING)
+    assert message(waits) == "failing over, reading on at the target, and undoing it"
+    done = there | sent | {Stage.REHEARSAL: ended(Stage.REHEARSAL, "Failed")}
+    assert decide(test, jobs=done, **facts).start is Stage.VERIFY
+
+
+def test_without_who_rehearses_no_load_is_sent() -> None:
+    jobs = {
+        Stage.PROBE: job(Stage.PROBE, active=1, ready=1),
+        Stage.REHEARSAL: ended(Stage.REHEARSAL, "Failed"),
+    }
+    sentence = "headrace: a pod of this Job was killed before: nothing is rehearsed again"
+    failed = container(terminated={"exitCode": 2, "message": sentence})
+    pods = [pod(Stage.REHEARSAL, phase="Failed", **failed)]
+    step = decide(of_a_flow(rehearsal={}), jobs=jobs, pods=pods, rehearses=True, may_rehearse=True)
+    assert (step.start, step.status.verdict) == (None, Verdict.INCONCLUSIVE)
+    assert message(step) == (
+        "nothing was sent: Job nightly-rehearsal did not come to rehearse anything; pod "
+        "nightly-rehearsal-x7x ended with exit code 2: a pod of this Job was killed before: "
+        "nothing is rehearsed again"
+    )
+
+
+def test_the_pod_of_a_rehearsal_has_memory_for_all_that_its_groups_read() -> None:
+    def memory(groups: int, messages: int) -> int:
+        run = replace(
+            REHEARSES, test=read(load={"messages": messages}), rehearsal=Rehearsal(groups=groups)
+        )
+        (only,) = build_job(run, Stage.REHEARSAL)["spec"]["template"]["spec"]["containers"]
+        assert only["resources"]["limits"]["memory"] == only["resources"]["requests"]["memory"]
+        return int(only["resources"]["limits"]["memory"].removesuffix("Mi"))
+
+    assert memory(1, 1_000) < memory(20, 1_000) < memory(20, 1_000_000) < 2_048
+
+
+def test_a_rehearsal_waits_for_chaos_where_there_is_some() -> None:
+    for run, waits in ((REHEARSES, False), (replace(REHEARSES, steps=STEPS), True)):
+        (only,) = build_job(run, Stage.REHEARSAL)["spec"]["template"]["spec"]["containers"]
+        assert ("--after-chaos" in only["args"]) is waits
 
 
 def test_the_plan_says_which_steps_a_run_began_with() -> None:

@@ -2,8 +2,9 @@
 
 import pytest
 
-from headrace.api import TopicPartition
-from headrace.mirror_test import RehearsedGroup, count_group
+from headrace.api import Rehearsal, TopicPartition
+from headrace.errors import InvalidSpec
+from headrace.mirror_test import RehearsedGroup, build_rehearsal, count_group, read_rehearsal
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 SOURCE = {("orders", n): (P0 if n < 10 else P1, n % 10) for n in range(20)}
@@ -38,3 +39,11 @@ def test_what_is_not_on_the_target_is_not_skipped() -> None:
 def test_a_partition_without_a_commit_is_due_from_its_start() -> None:
     found = count_group("g", SOURCE, COPIED, {P0: 10}, [])
     assert (found.committed, found.skipped) == (10, 10)
+
+
+def test_a_plan_names_its_groups_and_the_error_that_stays_if_nobody_reports() -> None:
+    planned = read_rehearsal(build_rehearsal("r-1", Rehearsal(groups=2), "it ended"), "plan")
+    assert [one.group for one in planned.groups] == [f"headrace-rehearsal-r-1-{n}" for n in (0, 1)]
+    assert planned.error == "it ended"
+    with pytest.raises(InvalidSpec, match="plan is no plan of this version of headrace"):
+        read_rehearsal('{"groups": 2}', "plan")

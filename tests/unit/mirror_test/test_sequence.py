@@ -46,6 +46,30 @@ def test_chaos_is_ready_before_the_load_and_recovered_before_the_comparison() ->
     assert at(recovered, has_chaos=True) == Transition(Activity.COMPARING, Stage.VERIFY)
 
 
+def test_a_fail_over_is_rehearsed_when_nothing_else_runs_beside_the_load_any_more() -> None:
+    def at_(stages: dict[Stage, StageState]) -> Transition:
+        return at(stages, has_chaos=True, has_rehearsal=True)
+
+    assert at_({Stage.PROBE: RUNS, Stage.CHAOS: READY}) == Transition(Activity.AWAITING_PROBE)
+    assert at_(WITH_CHAOS) == Transition(Activity.STARTING_REHEARSAL, Stage.REHEARSAL)
+    starting = WITH_CHAOS | {Stage.REHEARSAL: RUNS}
+    assert at_(starting) == Transition(Activity.AWAITING_REHEARSAL)
+    reading = WITH_CHAOS | {Stage.REHEARSAL: READY}
+    assert at_(reading) == Transition(Activity.SENDING, Stage.PRODUCE)
+    loaded = reading | {Stage.PROBE: ENDED, Stage.PRODUCE: ENDED}
+    assert at_(loaded) == Transition(Activity.AWAITING_RECOVERY)
+    recovered = loaded | {Stage.CHAOS: ENDED}
+    assert at_(recovered) == Transition(Activity.REHEARSING)
+    rehearsed = recovered | {Stage.REHEARSAL: ENDED}
+    assert at_(rehearsed) == Transition(Activity.COMPARING, Stage.VERIFY)
+
+
+@pytest.mark.parametrize("rehearsal", [ENDED, StageState(age_s=301)])
+def test_a_load_does_not_do_without_the_rehearsal(rehearsal: StageState) -> None:
+    failed = at(BEFORE | {Stage.REHEARSAL: rehearsal}, has_rehearsal=True)
+    assert failed == Transition(Activity.REHEARSAL_FAILED)
+
+
 @pytest.mark.parametrize("probe", [ENDED, StageState(age_s=421)])
 def test_a_load_does_without_a_probe(probe: StageState) -> None:
     assert at({Stage.PROBE: probe}).start is Stage.PRODUCE
@@ -68,6 +92,14 @@ def test_the_comparison_waits_for_what_runs_beside_the_load_for_a_time(
     beside: Stage, ended_s: float, start: Stage | None
 ) -> None:
     stages = {beside: READY, Stage.PRODUCE: StageState(ended_s=ended_s)}
+    assert at(stages).start is start
+
+
+@pytest.mark.parametrize(("ended_s", "start"), [(1_979, None), (1_980, Stage.VERIFY)])
+def test_the_comparison_waits_for_a_rehearsal_that_does_not_end_for_half_an_hour(
+    ended_s: float, start: Stage | None
+) -> None:
+    stages = {Stage.REHEARSAL: READY, Stage.PRODUCE: StageState(ended_s=ended_s)}
     assert at(stages).start is start
 
 

@@ -6,10 +6,18 @@ from typing import Any
 import pytest
 from support.manifests import mirror_test_of_another
 
-from headrace.api import ChaosAction, ChaosStep, MirrorTest
+from headrace.api import ChaosAction, ChaosStep, MirrorTest, Rehearsal
 from headrace.errors import GaveUp
 from headrace.kafka import journal
-from headrace.mirror_test import Fault, Faults, LoadManifest, Run
+from headrace.mirror_test import (
+    Fault,
+    Faults,
+    LoadManifest,
+    Rehearsed,
+    RehearsedGroup,
+    Run,
+    build_rehearsal,
+)
 from headrace_spark import job_documents
 
 KILL = ChaosStep(action=ChaosAction.KILL_DRIVER, at_percent=50)
@@ -87,3 +95,18 @@ def test_a_load_without_a_manifest_says_how_far_it_came(
 def test_a_plan_that_is_lost_is_no_plan_of_nothing(tmp_path: Path) -> None:
     with pytest.raises(GaveUp, match="nobody knows what was to be broken"):
         job_documents.faults(RUN, tmp_path, tmp_path / "plan.json")
+
+
+REHEARSED = Rehearsed(groups=(RehearsedGroup(group="g", committed=9, reread=0, skipped=0),))
+
+
+def test_a_rehearsal_that_nobody_reports_has_the_error_of_its_plan_and_no_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text(build_rehearsal("r1", Rehearsal(groups=3), "it ended"))
+    keep(monkeypatch)
+    assert job_documents.rehearsed(RUN, tmp_path, None) is None
+    assert job_documents.rehearsed(RUN, tmp_path, plan) == Rehearsed(error="it ended")
+    keep(monkeypatch, rehearsal=REHEARSED.model_dump(mode="json", by_alias=True))
+    assert job_documents.rehearsed(RUN, tmp_path, plan) == REHEARSED

@@ -275,3 +275,10 @@ def test_a_rehearsed_fail_over_has_budgets(
     said = " ".join((*reasons, *warnings))
     assert ("g-1 was delivered 1 messages again" in said) == any(g.reread for g in found.groups)
     assert ("not delivered to groups" in said) == any(g.skipped for g in found.groups)
+
+
+def test_a_flow_that_stays_failed_over_is_no_end_of_a_rehearsal() -> None:
+    found = rehearsed(0, 0).model_copy(update={"not_undone": "west does not answer"})
+    given, reasons, _ = judge(replace(GOOD, rehearsed=found))
+    assert given is Verdict.INCONCLUSIVE
+    assert "could not be undone (west does not answer)" in reasons[0]

@@ -59,6 +59,8 @@ def command(test: Path, name: str, plan: Path, ready: Path, secrets: Path | None
         finally:
             tail.close()
         reporter.report(chaos.faults)
+    # After what the injector undoes: a fail-over may be rehearsed then.
+    journal.write(run.source, run.name, journal_keys.RECOVERED, "{}")
 
 
 def _read_plan(path: Path) -> Faults:

@@ -27,7 +27,16 @@ from headrace.cli.mirror_test.spark_job import Event, SparkJob
 from headrace.cli.mirror_test.verify_view import View
 from headrace.control import control
 from headrace.errors import GaveUp, HeadraceError
-from headrace.mirror_test import Faults, LoadClock, Result, Run, Stage, deadline_s, documents
+from headrace.mirror_test import (
+    Faults,
+    LoadClock,
+    Result,
+    Run,
+    Stage,
+    deadline_s,
+    documents,
+    group_names,
+)
 from headrace.mirror_test.sequence import Activity, RunState, StageState, advance
 
 _DOCUMENTS = (
@@ -135,7 +144,8 @@ class _Stages:
             commands=CommandFaults(since),
         )
         self._chaos = Chaos(steps, ByAction(by_action), run.test.spec.settle_seconds)
-        self._rehearsal = FailOver(run, rehearsal) if rehearsal else None
+        groups = group_names(run.name, rehearsal) if rehearsal else []
+        self._rehearsal = FailOver(run, groups) if groups else None
         self._clock = LoadClock(run.test.spec.load)
         self._topics_s = max(timeout_s, run.test.spec.settle_seconds)
         self._jobs: dict[Stage, SparkJob] = {}
@@ -241,12 +251,15 @@ class _Stages:
     def _fail_over(self) -> None:
         if self._rehearsal:
             self._view.stage("Failing over, and reading on at the target")
-            documents.write(self._folder / documents.REHEARSAL, self._rehearsal.fail_over())
-            self._end_rehearsal()
+            found = self._rehearsal.fail_over()
+            outcome = found.model_copy(update={"not_undone": self._end_rehearsal()})
+            documents.write(self._folder / documents.REHEARSAL, outcome)
 
-    def _end_rehearsal(self) -> None:
+    def _end_rehearsal(self) -> str | None:
         if self._rehearsal and (why := self._rehearsal.end()):
-            self._view.note(f"the flow is still failed over: {why}")
+            self._view.note(f"the fail-over could not be undone: {why}")
+            return why
+        return None
 
     def _end_chaos(self) -> None:
         """The load has ended: no further step comes due."""

@@ -1,35 +1,28 @@
 """``spec.rehearsal`` of a mirror test: consumers read under load, the flow is failed over by the
 command that a person types, they go on at the target, and the fail-over is undone."""
 
-import json
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import Any
 
-from headrace.api import ClusterAccess, Rehearsal, TopicPartition
+from headrace.api import ClusterAccess, TopicPartition
+from headrace.cli.mirror_test.fail_over_commands import FailOverCommands
 from headrace.cli.mirror_test.rehearsal_readers import Readers
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec
 from headrace.kafka import Admin, Message, Position, assign, group_reader, make_consumer
 from headrace.mirror_test import Rehearsed, Run, count_group
 from headrace.mirror_test.rehearsed import RecordId
 
-_QUIET_S = 2
-_COMMAND_S = 600.0
-"""Longer than the command itself waits, with its --timeout-seconds of 300."""
-
 
 class FailOver:
-    """Of one run, whose flow runs on this machine."""
+    """Of one run, whose flow runs on this machine, or in a ``namespace`` of a cluster."""
 
-    def __init__(self, run: Run, asked: Rehearsal) -> None:
-        self._run, self._flow = run, run.flow or ""
-        self._groups = [f"headrace-rehearsal-{run.name}-{n}" for n in range(asked.groups)]
+    def __init__(self, run: Run, groups: Sequence[str], namespace: str | None = None) -> None:
+        self._run, self._groups = run, groups
+        self._commands = FailOverCommands(run, namespace)
         self._readers = Readers(run, self._groups)
         self._error: HeadraceError | None = None
-        self._begun = self._made = False
+        self._begun = False
         """The fail-over."""
 
     def start(self) -> None:
@@ -50,13 +43,14 @@ class FailOver:
             return Rehearsed(error=str(error))
         self._begun, began_s = True, time.monotonic()
         try:
-            found = self._command("--quiet-seconds", str(_QUIET_S))
-            self._made, seconds = True, time.monotonic() - began_s
+            found = self._commands.fail_over()
+            seconds = time.monotonic() - began_s
             if problems := found["problems"]:
                 raise GaveUp(f"the fail-over is not complete: {problems[0]}")
             if others := set(self._groups) - {one["group"] for one in found["groups"]}:
                 raise InvalidSpec(
-                    f"{self._flow} does not follow {min(others)}: its spec.groups has to match it"
+                    f"{self._run.flow} does not follow {min(others)}: its spec.groups has to match "
+                    "it"
                 )
             return self._counted(seconds)
         except HeadraceError as error:
@@ -68,11 +62,7 @@ class FailOver:
         if not self._begun:
             return None
         self._begun = False
-        try:
-            self._command("--abort")
-        except HeadraceError as error:
-            return str(error) if self._made else None  # else there is nothing to be undone
-        return None
+        return self._commands.undo()
 
     def _counted(self, seconds: float) -> Rehearsed:
         run, copies = self._run, {copy: name for name, copy in self._run.first_topics.items()}
@@ -86,11 +76,18 @@ class FailOver:
             [TopicPartition(topic, n) for topic, count in topics.items() for n in range(count)],
             Position.EARLIEST,
         )
-        target = [_record(one, copies[one.topic() or ""]) for one in _log(run.target, begins)]
+        known = {record: record for record in source}
+        """A record of the load is kept in memory once, however many groups are delivered it."""
+
+        def copied(message: Message) -> RecordId:
+            record = _record(message, copies[message.topic() or ""])
+            return known.get(record, record)
+
+        target = [copied(one) for one in _log(run.target, begins)]
         delivered: dict[str, list[RecordId]] = {group: [] for group in self._groups}
 
         def on_record(group: str, message: Message) -> None:
-            delivered[group].append(_record(message, copies[message.topic() or ""]))
+            delivered[group].append(copied(message))
 
         group_reader.read_to_ends(run.target, self._groups, topics, on_record)
         committed, refused = Admin(run.source).committed(self._groups)
@@ -109,22 +106,6 @@ class FailOver:
             ),
             seconds=round(seconds, 1),
         )
-
-    def _command(self, *options: str) -> dict[str, Any]:
-        words = [sys.executable, "-m", "headrace", "failover", self._flow, "-o", "json", *options]
-        try:
-            done = subprocess.run(
-                words, capture_output=True, text=True, timeout=_COMMAND_S, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise GaveUp(f"`headrace failover` did not end within {_COMMAND_S:.0f} s") from error
-        if done.returncode != 0:
-            output = done.stderr.strip().splitlines()
-            raise GaveUp(
-                output[-1] if output else f"`headrace failover` ended with {done.returncode}"
-            )
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
 
 
 def _record(message: Message, topic: str) -> RecordId:

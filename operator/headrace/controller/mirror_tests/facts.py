@@ -31,6 +31,10 @@ class RunFacts:
     """Whether the run has steps of chaos: those that it began with."""
     may_break: bool = False
     """Whether this operator has a role for the Job of ``spec.chaos``."""
+    rehearses: bool = False
+    """Whether the run has a rehearsal: the one that it began with."""
+    may_rehearse: bool = False
+    """Whether this operator has a role for the Job of ``spec.rehearsal``."""
 
     @property
     def started(self) -> datetime:

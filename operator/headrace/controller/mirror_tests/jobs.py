@@ -1,4 +1,5 @@
-"""The Jobs of a MirrorTest: probe, producer and verifier, and where it asks for it, chaos.
+"""The Jobs of a MirrorTest: probe, producer and verifier, and where it asks for them, chaos and a
+rehearsed fail-over.
 
 The one pod of a Spark job *is* the Spark driver (client mode). It makes its executors from a pod
 template and owns them, so that they go when it goes. Nothing is tried twice: a load that is sent
@@ -13,8 +14,15 @@ from headrace.controller.mirror_tests.chaos import (
     build_chaos_access,
     build_chaos_pod,
 )
+from headrace.controller.mirror_tests.rehearsal import (
+    RETRIES,
+    build_rehearsal_access,
+    build_rehearsal_pod,
+    rehearsal_plan,
+)
 from headrace.controller.mirror_tests.run import (
     PLAN_FILE,
+    REHEARSAL_FILE,
     RUN_FOLDER,
     STAGE_LABEL,
     TEST_FILE,
@@ -60,6 +68,7 @@ def build_run(run: TestRun) -> list[Object]:
     return [
         *build_access(run),
         *build_chaos_access(run),
+        *build_rehearsal_access(run),
         *([_network_policy(run)] if run.network_policy else []),
         {
             "apiVersion": "v1",
@@ -71,6 +80,7 @@ def build_run(run: TestRun) -> list[Object]:
                 ),
                 "executor.json": json.dumps(_executor_template(run), indent=1),
                 **({documents.FAULTS: _plan(run)} if run.steps else {}),
+                **({documents.REHEARSAL: rehearsal_plan(run)} if run.rehearsal else {}),
             },
         },
         {
@@ -84,19 +94,25 @@ def build_run(run: TestRun) -> list[Object]:
 def build_job(run: TestRun, stage: Stage) -> Object:
     """One stage."""
     of_stage = labels(run) | {STAGE_LABEL: stage.value}
-    spec = build_chaos_pod(run) if stage is Stage.CHAOS else _build_spark_pod(run, stage)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": metadata(run, run.part(stage)) | {"labels": of_stage},
         "spec": {
             "backoffLimit": 0,
+            **(RETRIES if stage is Stage.REHEARSAL else {}),
             "completions": 1,
             "parallelism": 1,
             "activeDeadlineSeconds": deadline_s(run.test, stage),
-            "template": as_wished(run.test.spec.pod_template, of_stage, spec),
+            "template": as_wished(run.test.spec.pod_template, of_stage, _build_pod(run, stage)),
         },
     }
+
+
+def _build_pod(run: TestRun, stage: Stage) -> Object:
+    if stage is Stage.CHAOS:
+        return build_chaos_pod(run)
+    return build_rehearsal_pod(run) if stage is Stage.REHEARSAL else _build_spark_pod(run, stage)
 
 
 def _network_policy(run: TestRun) -> Object:
@@ -187,7 +203,11 @@ def _container(run: TestRun, stage: Stage) -> Object:
 
 def _of_the_verifier(run: TestRun) -> list[str]:
     found = [f"--config-map=$(POD_NAMESPACE)/{report_name(run.test)}"]
-    return [*found, f"--chaos={PLAN_FILE}"] if run.steps else found
+    if run.steps:
+        found.append(f"--chaos={PLAN_FILE}")
+    if run.rehearsal:
+        found.append(f"--rehearsal={REHEARSAL_FILE}")
+    return found
 
 
 def _executor_template(run: TestRun) -> Object:

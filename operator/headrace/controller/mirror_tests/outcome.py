@@ -17,6 +17,7 @@ from headrace.controller.mirror_tests.pods import of_stage
 from headrace.controller.mirror_tests.run import report_name
 from headrace.mirror_test import Stage
 
+_BEFORE_VERDICT = (Stage.PROBE, Stage.CHAOS, Stage.REHEARSAL, Stage.PRODUCE)
 _REASONS = {
     Verdict.PASSED: Reason.TEST_PASSED,
     Verdict.FAILED: Reason.TEST_FAILED,
@@ -39,9 +40,7 @@ def judged(facts: RunFacts, report: str) -> MirrorTestStatus:
         )
         reasons = " ".join(map(str, document["reasons"]))
         if verdict is Verdict.INCONCLUSIVE:
-            reasons = "; ".join(
-                [reasons, *ended_badly(facts, Stage.PROBE, Stage.CHAOS, Stage.PRODUCE)]
-            )
+            reasons = "; ".join([reasons, *ended_badly(facts, *_BEFORE_VERDICT)])
     except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
         return inconclusive(facts, f"the report cannot be read: {error}").status
     return _with_verdict(facts, verdict, reasons[:4096]).model_copy(

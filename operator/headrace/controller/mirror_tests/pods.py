@@ -4,7 +4,7 @@ Reasons are those of the kubelet and of the scheduler (k8s.io/api/core/v1, pkg/k
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from headrace.api import Reason
@@ -93,9 +93,12 @@ _OF_CHAOS = _Advice(
 )
 
 
+_OF_REHEARSAL = replace(_OF_CHAOS, memory="send fewer messages, or have fewer rehearsal.groups")
+
+
 def _advice(stage: str, executor: bool) -> _Advice:
-    if stage == Stage.CHAOS:
-        return _OF_CHAOS
+    if stage in {Stage.CHAOS, Stage.REHEARSAL}:
+        return _OF_REHEARSAL if stage == Stage.REHEARSAL else _OF_CHAOS
     size = f"spec.spark.{'executor' if executor else 'driver'}"
     return _Advice(
         memory=f"raise {size}.resources.limits.memory",

@@ -156,6 +156,8 @@ class MirrorTestReconciler:
                 report=report,
                 breaks=bool(run.steps),
                 may_break=self._role is not None,
+                rehearses=run.rehearsal is not None,
+                may_rehearse=self._settings.rehearsal_role is not None,
             )
         )
         if step.start is not None:

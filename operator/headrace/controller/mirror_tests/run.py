@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from headrace.api import MIRROR_TEST_LABEL, ChaosStep, MirrorTest, label_value
+from headrace.api import MIRROR_TEST_LABEL, ChaosStep, MirrorTest, Rehearsal, label_value
 from headrace.api.pod import PullPolicy
 from headrace.controller.mirror_tests.defaults import SparkDefaults
 from headrace.k8s import Object, owner_reference
@@ -12,6 +12,7 @@ STAGE_LABEL = "headrace.dev/stage"
 RUN_FOLDER = "/etc/headrace/run"
 TEST_FILE = f"{RUN_FOLDER}/{documents.TEST}"
 PLAN_FILE = f"{RUN_FOLDER}/{documents.FAULTS}"
+REHEARSAL_FILE = f"{RUN_FOLDER}/{documents.REHEARSAL}"
 WRITABLE = "/tmp"
 
 
@@ -21,7 +22,7 @@ class Images:
 
     spark: str
     chaos: str = "headrace"
-    """Of the Job that carries out ``spec.chaos``: the drivers'."""
+    """Of the Jobs that carry out ``spec.chaos`` and ``spec.rehearsal``: the drivers'."""
     chaos_pull_policy: PullPolicy = "IfNotPresent"
 
 
@@ -43,6 +44,8 @@ class TestSettings:
     images: Images
     role: FixedRole | None = None
     """Of the Jobs of ``spec.chaos``; None: tests with it are refused."""
+    rehearsal_role: FixedRole | None = None
+    """Of the Jobs of ``spec.rehearsal``; None: tests with it are refused."""
     executor_role: FixedRole | None = None
     """Of who makes executors; None: the operator gives its own rights."""
     custom_images: bool = True
@@ -80,6 +83,10 @@ class TestRun:
     """Of ``spec.chaos``: the resolved test has none, as it names no flow."""
     role: FixedRole | None = None
     """None: no test with steps may begin."""
+    rehearsal: Rehearsal | None = None
+    """Of the spec; the resolved test has none, either."""
+    rehearsal_role: FixedRole | None = None
+    """None: no test with a rehearsal may begin."""
     executor_role: FixedRole | None = None
     network_policy: bool = False
     """Whether it has one."""
@@ -109,7 +116,8 @@ class TestRun:
     @property
     def stages(self) -> tuple[Stage, ...]:
         """Those that it has."""
-        return tuple(stage for stage in Stage if self.steps or stage is not Stage.CHAOS)
+        without = {Stage.CHAOS: not self.steps, Stage.REHEARSAL: self.rehearsal is None}
+        return tuple(stage for stage in Stage if not without.get(stage))
 
     def part(self, name: str) -> str:
         """The name of an object that belongs to the test."""

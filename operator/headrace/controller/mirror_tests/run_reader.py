@@ -1,5 +1,7 @@
 """Reads what is there of a MirrorTest's run: Jobs, pods, what it began with, its report."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from headrace.api import (
@@ -7,6 +9,7 @@ from headrace.api import (
     ChaosStep,
     MirrorTest,
     MirrorTestSpec,
+    Rehearsal,
     ReplicationFlow,
     label_value,
 )
@@ -16,7 +19,7 @@ from headrace.controller.mirror_tests.run import TestRun, TestSettings, report_n
 from headrace.controller.mirror_tests.stages import has_begun
 from headrace.errors import InvalidSpec
 from headrace.k8s import CONFIG_MAP, FLOW, JOB, POD, Client, Object, owns, parse
-from headrace.mirror_test import Stage, documents, read_plan, resolve
+from headrace.mirror_test import Stage, documents, read_plan, read_rehearsal, resolve
 
 
 class RunReader:
@@ -46,14 +49,16 @@ class RunReader:
             self._settings.images,
             test.spec.chaos,
             self._settings.role,
+            test.spec.rehearsal,
+            self._settings.rehearsal_role,
             self._settings.executor_role,
             network_policy=self._settings.network_policy,
         )
         name = test.metadata.namespace, run.part("run")
         kept = await self._client.get(CONFIG_MAP, *name) if has_jobs else None
         if kept is not None and owns(test, kept):
-            spec, steps = _begun_with(kept)
-            return replace(run, test=test.model_copy(update={"spec": spec}), steps=steps), None
+            begun = test.model_copy(update={"spec": _spec(kept)})
+            return replace(run, test=begun, steps=_steps(kept), rehearsal=_rehearsal(kept)), None
         flow = None if has_begun(test) else await self._flow(test)
         return replace(run, test=resolve(test, flow)) if flow else run, flow
 
@@ -72,15 +77,32 @@ class RunReader:
         return parse(ReplicationFlow, found) if found else None
 
 
-def _begun_with(kept: Object) -> tuple[MirrorTestSpec, tuple[ChaosStep, ...]]:
-    """The spec and the steps of chaos when the run began: the test may have changed."""
-    name = kept["metadata"]["name"]
-    try:
-        spec = MirrorTest.model_validate_json(kept["data"][documents.TEST]).spec
+def _spec(kept: Object) -> MirrorTestSpec:
+    """When the run began, as the rest: the test may have changed."""
+    with _read_from(kept):
+        return MirrorTest.model_validate_json(kept["data"][documents.TEST]).spec
+
+
+def _steps(kept: Object) -> tuple[ChaosStep, ...]:
+    with _read_from(kept):
         plan = kept["data"].get(documents.FAULTS)
-        return spec, read_plan(plan, documents.FAULTS).steps if plan else ()
+        return read_plan(plan, documents.FAULTS).steps if plan else ()
+
+
+def _rehearsal(kept: Object) -> Rehearsal | None:
+    with _read_from(kept):
+        plan = kept["data"].get(documents.REHEARSAL)
+        groups = read_rehearsal(plan, documents.REHEARSAL).groups if plan else ()
+        return Rehearsal(groups=len(groups)) if groups else None
+
+
+@contextmanager
+def _read_from(kept: Object) -> Iterator[None]:
+    try:
+        yield
     except (KeyError, ValueError, InvalidSpec) as error:
         raise InvalidSpec(
-            f"ConfigMap {name}, which holds the test as its Jobs have it, cannot be read: somebody "
-            "changed it, or another version made it; delete the test and make it again"
+            f"ConfigMap {kept['metadata']['name']}, which holds the test as its Jobs have it, "
+            "cannot be read: somebody changed it, or another version made it; delete the test and "
+            "make it again"
         ) from error

@@ -33,9 +33,10 @@ _MAY_NOT_BREAK = (
     "the values of its chart (`headrace operator --chaos-role`), or leave spec.chaos out"
 )
 
-_NO_REHEARSAL = (
-    "spec.rehearsal is built for `headrace verify` only, on the machine that runs the flow: "
-    "leave it out"
+_MAY_NOT_FAIL_OVER = (
+    "spec.rehearsal asks for a fail-over, and this operator may not have its flow failed over: set "
+    "rehearsal.enabled: true in the values of its chart (`headrace operator --rehearsal-role`), or "
+    "leave spec.rehearsal out"
 )
 _ONE_MACHINE = (
     "spec.chaos asks for faults of brokers or for commands, which only `headrace verify` makes, on "
@@ -69,12 +70,12 @@ def has_begun(test: MirrorTest) -> bool:
 def _obstacle(facts: RunFacts) -> StageDecision | None:
     if has_begun(facts.test):
         return None
-    if facts.test.spec.rehearsal:
-        return _waiting(facts, Reason.NOT_BUILT, _NO_REHEARSAL, stalled=True)
     if any(step.action.is_of_machine for step in facts.test.spec.chaos):
         return _waiting(facts, Reason.NOT_BUILT, _ONE_MACHINE, stalled=True)
     if facts.breaks and not facts.may_break:
         return _waiting(facts, Reason.FORBIDDEN, _MAY_NOT_BREAK, stalled=True)
+    if facts.rehearses and not facts.may_rehearse:
+        return _waiting(facts, Reason.FORBIDDEN, _MAY_NOT_FAIL_OVER, stalled=True)
     if not facts.jobs and (why := _not_yet(facts)):
         return _waiting(facts, Reason.WAITING_FOR_FLOW, why)
     return None
@@ -119,6 +120,7 @@ def _state(facts: RunFacts) -> RunState:
         probe_start_s=_START_S + test.spec.settle_seconds,
         chaos_start_s=_START_S,
         has_chaos=facts.breaks,
+        has_rehearsal=facts.rehearses,
         has_manifest=not any(
             pod.killed and not pod.executor for pod in of_stage(facts.pods, Stage.PRODUCE)
         ),
@@ -135,10 +137,14 @@ def _stage_state(facts: RunFacts, job: Object) -> StageState:
 
 def _why_it_ends(facts: RunFacts, activity: Activity) -> str:
     jobs = facts.jobs or {}
-    if activity is Activity.CHAOS_FAILED:
-        name = jobs[Stage.CHAOS]["metadata"]["name"]
-        why = f"nothing was sent: Job {name} did not come to break anything"
-        return "; ".join([why, *ended_badly(facts, Stage.CHAOS)])
+    for failed, stage, goal in (
+        (Activity.CHAOS_FAILED, Stage.CHAOS, "break"),
+        (Activity.REHEARSAL_FAILED, Stage.REHEARSAL, "rehearse"),
+    ):
+        if activity is failed:
+            name = jobs[stage]["metadata"]["name"]
+            why = f"nothing was sent: Job {name} did not come to {goal} anything"
+            return "; ".join([why, *ended_badly(facts, stage)])
     if activity is Activity.UNREPORTED:
         verify = jobs[Stage.VERIFY]
         end, name = has_ended(verify) or {}, verify["metadata"]["name"]
