@@ -9,7 +9,7 @@ from support.manifests import mirror_test_of_another
 
 from headrace.api import ChaosAction, ChaosStep, MirrorTest, Rehearsal, Verdict
 from headrace.api.labels import FLOW_LABEL
-from headrace.cli.mirror_test import mirror_test
+from headrace.cli.mirror_test import local_stages, mirror_test
 from headrace.control import control
 from headrace.errors import GaveUp, InvalidSpec
 from headrace.mirror_test import (
@@ -136,7 +136,7 @@ class View:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
     folder = Folder(tmp_path / "report")
-    monkeypatch.setattr(mirror_test, "SparkJob", folder.start)
+    monkeypatch.setattr(local_stages, "SparkJob", folder.start)
     monkeypatch.setattr(control, "request", folder.request)
     return folder
 
@@ -208,7 +208,7 @@ def test_a_test_goes_on_without_its_probe(folder: Folder) -> None:
         return job
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mirror_test, "SparkJob", start)
+        patch.setattr(local_stages, "SparkJob", start)
         result, view = carry_out(folder)
     assert result.verdict is Verdict.PASSED
     assert view.lines[1] == "note: latency will not be measured: probe: the end"
@@ -260,7 +260,7 @@ def test_a_fail_over_is_rehearsed_between_the_load_and_the_comparison(
             done.append("undone")
             return "away"
 
-    monkeypatch.setattr(mirror_test, "FailOver", FailOver)
+    monkeypatch.setattr(local_stages, "FailOver", FailOver)
     view: Any = View()
     run, asked = Run(name="r1", test=OF_FLOW), Rehearsal(groups=3)
     mirror_test.run_test(run, (), folder.path, 60, view, rehearsal=asked)

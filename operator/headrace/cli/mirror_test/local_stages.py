@@ -1,0 +1,175 @@
+"""Starts the stages of a mirror test on this machine and observes them: Spark jobs, and chaos and a
+rehearsed fail-over in this process."""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from headrace.api import ChaosStep, Rehearsal
+from headrace.cli.mirror_test.local_faults import LocalFaults
+from headrace.cli.mirror_test.rehearsal import FailOver
+from headrace.cli.mirror_test.spark_job import Event, SparkJob
+from headrace.cli.mirror_test.verify_view import View
+from headrace.mirror_test import Faults, LoadClock, Run, Stage, deadline_s, documents, group_names
+from headrace.mirror_test.sequence import RunState, StageState
+
+_POLL_S = 0.1
+_SPARK_START_S = 60.0  # eight seconds on a quiet machine
+
+OnMetrics = Callable[[Stage, str], None]
+"""Gets the metrics of a job, as text."""
+
+
+class LocalStages:
+    """Of one run."""
+
+    def __init__(
+        self,
+        run: Run,
+        steps: Sequence[ChaosStep],
+        folder: Path,
+        timeout_s: float,
+        view: View,
+        *,
+        rehearsal: Rehearsal | None,
+        on_metrics: OnMetrics | None,
+    ) -> None:
+        self._run, self._folder, self._view = run, folder, view
+        self._on_metrics = on_metrics
+        self._has_chaos = bool(steps)
+        self._faults = LocalFaults(run, steps)
+        self._chaos = self._faults.chaos
+        groups = group_names(run.name, rehearsal) if rehearsal else []
+        self._rehearsal = FailOver(run, groups) if groups else None
+        self._clock = LoadClock(run.test.spec.load)
+        self._topics_s = max(timeout_s, run.test.spec.settle_seconds)
+        self._jobs: dict[Stage, SparkJob] = {}
+        self._started_s: dict[Stage, float] = {}
+        self._ended_s: dict[Stage, float] = {}
+        self._probe_is_ready = False
+
+    def observe(self) -> RunState:
+        """What ``advance`` decides from."""
+        now_s = time.monotonic()
+        for stage, job in self._jobs.items():
+            if stage not in self._ended_s and not job.running:
+                self._ended_s[stage] = now_s
+                if stage is Stage.PRODUCE:
+                    self._end_chaos()
+        if Stage.PRODUCE in self._ended_s and not self._chaos.recovering:
+            self._ended_s.setdefault(Stage.CHAOS, now_s)
+        return RunState(
+            stages={stage: self._state(stage, now_s) for stage in self._started_s},
+            settle_s=self._run.test.spec.settle_seconds,
+            probe_start_s=self._topics_s + _SPARK_START_S,
+            chaos_start_s=0.0,
+            has_chaos=self._has_chaos,
+            has_manifest=self._has_manifest,
+            reported=Stage.VERIFY in self._ended_s and (self._folder / documents.REPORT).exists(),
+        )
+
+    def start(self, stage: Stage) -> None:
+        """Start a stage; the one before it, where it must be over by then, is ended."""
+        if stage is Stage.PRODUCE and not self._probe_is_ready:
+            # A test goes on without its probe: only latency is then unknown.
+            self._view.note(f"latency will not be measured: {self.last_words(Stage.PROBE)}")
+        if stage is Stage.PRODUCE and self._rehearsal:
+            self._rehearsal.start()
+        if stage is Stage.VERIFY:
+            self._jobs[Stage.PROBE].end()
+            self._fail_over()
+            faults = Faults(faults=self._chaos.faults)
+            documents.write(self._folder / documents.FAULTS, faults)
+        self._started_s[stage] = time.monotonic()
+        if stage is not Stage.CHAOS:
+            self._jobs[stage] = self._spark_job(stage)
+
+    def poll(self) -> None:
+        """Take the jobs' events, and inject the faults that are due; waits a moment."""
+        for stage, job in self._jobs.items():
+            for event in job.events(_POLL_S / len(self._jobs)):
+                self._receive(stage, event)
+        if Stage.PRODUCE in self._jobs and Stage.CHAOS not in self._ended_s:
+            self._advance_chaos()
+        if self._age_s(Stage.VERIFY) > deadline_s(self._run.test, Stage.VERIFY):
+            self._jobs[Stage.VERIFY].end()
+
+    def last_words(self, stage: Stage) -> str:
+        """See ``SparkJob.last_words``."""
+        return self._jobs[stage].last_words()
+
+    def end(self) -> None:
+        """End what still runs, and undo what chaos and a rehearsal have left."""
+        for job in self._jobs.values():
+            job.end()
+        self._end_rehearsal()
+        if why := self._faults.restore():
+            self._view.note(f"the flow is still paused: {why}")
+
+    @property
+    def _has_manifest(self) -> bool:
+        return (self._folder / documents.MANIFEST).exists()
+
+    def _state(self, stage: Stage, now_s: float) -> StageState:
+        ended_s = self._ended_s.get(stage)
+        return StageState(
+            age_s=self._age_s(stage),
+            ready=stage is Stage.CHAOS or (stage is Stage.PROBE and self._probe_is_ready),
+            ended_s=None if ended_s is None else now_s - ended_s,
+        )
+
+    def _age_s(self, stage: Stage) -> float:
+        return time.monotonic() - self._started_s.get(stage, time.monotonic())
+
+    def _receive(self, stage: Stage, event: Event) -> None:
+        if (stage, event["event"]) == (Stage.PROBE, "ready"):
+            self._probe_is_ready = True
+            if event["missing"]:
+                self._view.note(f"not on the target yet: {', '.join(event['missing'])}")
+        elif (stage, event["event"]) == (Stage.PRODUCE, "progress"):
+            self._clock.acknowledged = event["acknowledged"]
+        elif event["event"] == "metrics" and self._on_metrics:
+            self._on_metrics(stage, event["text"])
+
+    def _advance_chaos(self) -> None:
+        if (progress := self._clock.progress()) is None:
+            return
+        if fault := self._chaos.advance(progress, time.monotonic()):
+            self._view.fault(fault)
+        self._view.progress(progress)
+        if self._rehearsal:
+            self._rehearsal.progress(progress.percent)
+
+    def _fail_over(self) -> None:
+        if self._rehearsal:
+            self._view.stage("Failing over, and reading on at the target")
+            found = self._rehearsal.fail_over()
+            outcome = found.model_copy(update={"not_undone": self._end_rehearsal()})
+            documents.write(self._folder / documents.REHEARSAL, outcome)
+
+    def _end_rehearsal(self) -> str | None:
+        if self._rehearsal and (why := self._rehearsal.end()):
+            self._view.note(f"the fail-over could not be undone: {why}")
+            return why
+        return None
+
+    def _end_chaos(self) -> None:
+        """The load has ended: no further step comes due."""
+        self._chaos.end()
+        if not self._has_manifest:
+            self._view.note(self.last_words(Stage.PRODUCE))
+
+    def _spark_job(self, stage: Stage) -> SparkJob:
+        secrets = self._run.secrets
+        of_probe = ("--timeout", str(self._topics_s))
+        measures = self._on_metrics and stage is not Stage.VERIFY
+        return SparkJob(
+            stage,
+            self._run.test.spec.load.producers,
+            self._folder,
+            *("--test", str(self._folder / documents.TEST)),
+            *("--run", self._run.name, "--out", str(self._folder)),
+            *(("--secrets", str(secrets)) if secrets else ()),
+            *(of_probe if stage is Stage.PROBE else ()),
+            *(("--metrics-events",) if measures else ()),
+        )
