@@ -1,7 +1,7 @@
 """``headrace check``, and the condition of a flow, on clusters that allow what was granted."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import timedelta
 from functools import partial
 from operator import eq
@@ -38,6 +38,7 @@ CLIENTS = Authority("clients")
 _KINDS = {
     "topic": ResourceType.TOPIC,
     "group": ResourceType.GROUP,
+    "cluster": ResourceType.BROKER,  # as the client calls it
     "transactional-id": ResourceType.TRANSACTIONAL_ID,
 }
 
@@ -160,6 +161,10 @@ def line(found: Document) -> tuple[str, str, str]:
 
 def _holds(wanted: object, found: list[object]) -> bool:
     return wanted in found
+
+
+def _all_in(texts: Collection[str], printed: str) -> bool:
+    return all(one in printed for one in texts)
 
 
 def _in(text: str, printed: str) -> bool:
@@ -389,6 +394,67 @@ def test_acls_of_copies_follow_their_sources_and_no_others_are_touched(
         checked.remove("source", binding)
     with FlowRun(tmp_path, [flow]):
         wait_until(there, within_s=60, until=partial(eq, kept))
+
+
+def test_rights_that_are_taken_while_a_flow_runs_are_named_until_they_are_back(
+    checked: Checked, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    source, target = (spec(checked.clusters[one]) for one in ("source", "target"))
+    topic = make_topic(source, unique("taken"), 1)
+    copy = f"east.{topic}"
+    fields = checked.flow["spec"]
+    fields["topics"]["include"] = [topic]
+    fields |= {"acls": {"sync": True, "intervalSeconds": 1}, "checkpoints": {"enabled": False}}
+    needed = checked.grant_all()
+    rights = {(one["cluster"], one["check"]): one["acl"] for one in needed}
+    assert ("source", "Describe") in rights, list(rights)
+
+    def said() -> str:
+        units = run.units("SourceConnector")
+        conditions = [run.describe(one["name"])["status"]["conditions"] for one in units]
+        return "".join(one["message"] for found in conditions for one in found)
+
+    def acls() -> list[Document]:
+        return [one for one in AclAdmin(target).topic_acls() if one["topic"] == copy]
+
+    with FlowRun(tmp_path, [checked.flow], "--secrets", str(checked.mounted.folder)) as run:
+        wait_until(run.ready, within_s=60)
+        kept = wait_until(acls, within_s=60)
+        for cluster, operation in (("source", "Describe"), ("target", "Describe")):
+            acl = rights[cluster, operation]
+            assert acl["resourceType"] == "cluster"
+            (denied,) = _bindings(acl, AclPermissionType.DENY)
+            checked.add(cluster, denied)
+            said_of_acls = (
+                f"ACLs not synchronized: could not list the ACLs of {fields[cluster]['alias']}",
+                f"User:headrace has no {operation} on it (kafka-acls.sh --add --allow-principal "
+                f"User:headrace --operation {operation} --cluster)",
+            )
+            wait_until(said, within_s=60, until=partial(_all_in, said_of_acls))
+            assert run.ready(), "records are copied all the same"
+            assert acls() == kept, "a list that is refused is no empty one"
+            checked.remove(cluster, denied)
+            wait_until(said, within_s=60, until=lambda said: "not synchronized" not in said)
+        produce(source, topic, numbered(10, 1))
+        wait_until(lambda: arrived(target, copy), within_s=60, until=partial(eq, 10))
+        acl = rights["target", "Write"] | {"names": [copy], "patternType": "literal"}
+        (denied,) = _bindings(acl | {"resourceType": "topic"}, AclPermissionType.DENY)
+        checked.add("target", denied)
+        produce(source, topic, numbered(10, 1, first=10))
+        words = (copy, "TOPIC_AUTHORIZATION_FAILED", "grant the principal rights on this topic")
+        wait_until(
+            lambda: run.condition("Ready"),
+            within_s=60,
+            until=lambda ready: (
+                ready.get("status") == "False" and _all_in(words, ready.get("message", ""))
+            ),
+        )
+        checked.remove("target", denied)
+        (failed,) = [one for one in run.units() if one["phase"] == "Failed"]
+        assert main(["restart", failed["name"]]) == 0  # or it waits for two minutes
+        wait_until(lambda: arrived(target, copy), within_s=60, until=partial(eq, 20))
+        wait_until(run.ready, within_s=60)
+    assert "GROUP_AUTHORIZATION_FAILED" not in run.output, "nobody needs rights on a group here"
 
 
 def test_a_fail_over_denies_writes_to_the_source_until_it_is_aborted(

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.api_versions.v3 import response as versions
+from kio.schema.describe_acls.v2 import DescribeAclsResponse
 from kio.schema.end_txn.v3 import EndTxnRequest, EndTxnResponse
 from kio.schema.errors import ErrorCode
 from kio.schema.metadata.v12 import response as metadata
@@ -87,6 +88,14 @@ def served(changed: Mapping[int, tuple[int, int]] = {}) -> versions.ApiVersionsR
         ),
         throttle_time=NOT_THROTTLED,
     )
+
+
+def acls_are_listed(code: ErrorCode) -> Script:
+    """With that code, and none listed."""
+    answer = DescribeAclsResponse(
+        throttle_time=NOT_THROTTLED, error_code=code, error_message=None, resources=()
+    )
+    return {DescribeAclsResponse.__api_key__: lambda _: answer}
 
 
 def framed(request: Request, answer: Any, correlation_id: int | None = None) -> bytes:

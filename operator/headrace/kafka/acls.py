@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -18,6 +18,7 @@ from headrace.errors import Fatal, HeadraceError
 from headrace.kafka.admin import Admin
 from headrace.kafka.errors import code_of
 from headrace.kafka.principal import principal_of
+from headrace.kafka.wire import answer_to_acls
 
 T = TypeVar("T")
 AclFields = Mapping[str, str]
@@ -48,7 +49,11 @@ class AclAdmin(Admin):
             future = self._requests.call(
                 tried, lambda: client.describe_acls(every, request_timeout=self._timeout_s)
             )
-            return [_fields(one) for one in self._requests.result(tried, future)]
+            found = [_fields(one) for one in self._requests.result(tried, future)]
+            if not found and (code := self._on_wire(answer_to_acls).value):
+                refused = KafkaException(KafkaError(code))
+                raise self._requests.failed(refused, tried) from refused
+        return found
 
     def add_acls(self, acls: Collection[AclFields]) -> None:
         """Raises why one could not be added."""
@@ -92,16 +97,19 @@ class AclAdmin(Admin):
         except HeadraceError as error:
             match code_of(error):
                 case KafkaError.CLUSTER_AUTHORIZATION_FAILED:
-                    who = principal_of(self._access)
-                    raise Fatal(
-                        f"{error}: {who} has no {operation} on it (kafka-acls.sh --add "
-                        f"--allow-principal {who} --operation {operation} --cluster)"
-                    ) from error
+                    raise Fatal(f"{error}: {self._needs(operation)}") from error
                 case KafkaError.SECURITY_DISABLED:
                     raise Fatal(
                         f"{error}: its brokers have no authorizer, so there are no ACLs"
                     ) from error
             raise
+
+    def _needs(self, operation: str) -> str:
+        who = principal_of(self._access)
+        return (
+            f"{who} has no {operation} on it (kafka-acls.sh --add --allow-principal {who} "
+            f"--operation {operation} --cluster)"
+        )
 
 
 def _camel(name: str) -> str:

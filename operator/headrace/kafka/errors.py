@@ -154,6 +154,12 @@ def words(error: KafkaError) -> str:
     return re.sub(r"^\w+://[^ ]*?: ", "", text)
 
 
+def is_about_group(error: KafkaError) -> bool:
+    """Of a consumer that is assigned by hand: librdkafka asks for the coordinator of its group all
+    the same, which takes rights that such a consumer does not need."""
+    return error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+
+
 def code_of(error: HeadraceError | None) -> int | None:
     """Kafka's, of an error that the client gave; ``None`` for any other."""
     cause = error.__cause__ if error else None

@@ -15,7 +15,7 @@ from headrace.api import ClusterAccess, TopicPartition
 from headrace.errors import Fatal, GaveUp
 from headrace.kafka.admin import Admin
 from headrace.kafka.clients import assign, make_consumer, make_producer
-from headrace.kafka.errors import translate
+from headrace.kafka.errors import is_about_group, translate
 from headrace.kafka.offset_admin import Position
 
 TOPIC = "headrace-tests.internal"
@@ -127,7 +127,7 @@ def is_record(message: Message, tried: str) -> bool:
     error = message.error()
     if error is None:
         return True
-    if error.code() == KafkaError._PARTITION_EOF:
+    if error.code() == KafkaError._PARTITION_EOF or is_about_group(error):
         return False
     problem = translate(error, tried)
     if isinstance(problem, Fatal) or error.code() == KafkaError._AUTO_OFFSET_RESET:

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import confluent_kafka
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
+from kio.schema.errors import ErrorCode
+from support.fake_broker import acls_are_listed, serving
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
 from headrace.errors import Fatal, Retriable
@@ -158,7 +160,7 @@ ACL = {
     "operation": "Read",
     "permission": "Allow",
 }
-NO_RIGHT, NO_AUTHORIZER = KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.SECURITY_DISABLED
+NO_RIGHT, NO_AUTHORIZER = ErrorCode.cluster_authorization_failed, ErrorCode.security_disabled
 
 
 @pytest.mark.parametrize(
@@ -172,22 +174,27 @@ NO_RIGHT, NO_AUTHORIZER = KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.SE
 )
 def test_what_keeps_acls_from_being_read_and_changed_is_named(
     monkeypatch: pytest.MonkeyPatch,
-    code: int,
+    code: ErrorCode,
     request_acls: Callable[[AclAdmin], object],
     sentence: str,
 ) -> None:
     class Refusing(FakeAdminClient):
         def describe_acls(self, *_: Any, **__: Any) -> "Future[Any]":
+            """As the client: it does not say that the list is refused."""
             future: Future[Any] = Future()
-            future.set_exception(KafkaException(KafkaError(code)))
+            future.set_result([])
             return future
 
         def create_acls(self, acls: Any, **_: Any) -> "dict[Any, Future[Any]]":
-            return {one: self.describe_acls() for one in acls}
+            future: Future[Any] = Future()
+            future.set_exception(KafkaException(KafkaError(code.value)))
+            return dict.fromkeys(acls, future)
 
         delete_acls = create_acls
 
     monkeypatch.setattr("headrace.kafka.admin_requests.construct", lambda *_: Refusing())
-    spec = ClusterSpec(alias="east", bootstrap_servers="127.0.0.1:1")
-    with pytest.raises(Fatal, match=f"ACLs of .*east.*{sentence}"):
-        request_acls(AclAdmin(ClusterAccess(spec), timeout_s=0.3))
+    with serving() as serve:
+        broker = serve(acls_are_listed(code))
+        spec = ClusterSpec(alias="east", bootstrap_servers=f"127.0.0.1:{broker.port}")
+        with pytest.raises(Fatal, match=f"ACLs of .*east.*{sentence}"):
+            request_acls(AclAdmin(ClusterAccess(spec)))

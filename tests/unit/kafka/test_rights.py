@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AclOperation
-from support.fake_broker import metadata_of, serving
+from kio.schema.errors import ErrorCode
+from support.fake_broker import acls_are_listed, metadata_of, serving
 
 from headrace.api import ClusterAccess, ClusterSpec
 from headrace.errors import Fatal, Retriable
@@ -33,14 +34,14 @@ def test_one_that_is_new_enough_is_not_complained_of() -> None:
 @pytest.mark.parametrize(
     ("code", "operations", "allowed"),
     [
-        (KafkaError.CLUSTER_AUTHORIZATION_FAILED, None, frozenset()),
-        (KafkaError.SECURITY_DISABLED, None, frozenset(Operation)),
-        (0, None, frozenset(Operation)),
-        (0, [AclOperation.DESCRIBE], {Operation.DESCRIBE}),
+        (ErrorCode.cluster_authorization_failed, None, frozenset()),
+        (ErrorCode.security_disabled, None, frozenset(Operation)),
+        (ErrorCode.none, None, frozenset(Operation)),
+        (ErrorCode.none, [AclOperation.DESCRIBE], {Operation.DESCRIBE}),
     ],
 )
 def test_no_right_at_all_on_the_cluster_is_not_taken_for_all(
-    monkeypatch: pytest.MonkeyPatch, code: int, operations: object, allowed: object
+    monkeypatch: pytest.MonkeyPatch, code: ErrorCode, operations: object, allowed: object
 ) -> None:
     class OfCluster:
         def describe_cluster(self, **_: Any) -> "Future[Any]":
@@ -48,20 +49,14 @@ def test_no_right_at_all_on_the_cluster_is_not_taken_for_all(
             future.set_result(SimpleNamespace(authorized_operations=operations))
             return future
 
-        def describe_acls(self, *_: Any, **__: Any) -> "Future[Any]":
-            future: Future[Any] = Future()
-            if code:
-                future.set_exception(KafkaException(KafkaError(code)))
-            else:
-                future.set_result([])
-            return future
-
         def poll(self, _: float) -> int:
             return 0
 
     monkeypatch.setattr("headrace.kafka.admin_requests.construct", lambda *_: OfCluster())
-    spec = ClusterSpec(alias="east", bootstrap_servers="127.0.0.1:1")
-    assert RightsAdmin(ClusterAccess(spec), timeout_s=0.3).cluster_rights() == allowed
+    with serving() as serve:
+        broker = serve(acls_are_listed(code))
+        spec = ClusterSpec(alias="east", bootstrap_servers=f"127.0.0.1:{broker.port}")
+        assert RightsAdmin(ClusterAccess(spec)).cluster_rights() == allowed
 
 
 class Groups:

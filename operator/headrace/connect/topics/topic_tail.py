@@ -13,6 +13,7 @@ from headrace.kafka import (
     Position,
     Renewal,
     assign,
+    is_about_group,
     translate,
     translated,
 )
@@ -82,7 +83,7 @@ class TopicTail:
                 yield message
         elif error.code() == KafkaError._PARTITION_EOF:
             self._position = max(self._position, offset or 0)
-        else:
+        elif not is_about_group(error):
             self.close()
             raise translate(error, tried)
 

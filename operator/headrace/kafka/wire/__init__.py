@@ -51,7 +51,12 @@ from headrace.kafka.wire.offsets import (
 )
 from headrace.kafka.wire.opening import Settings
 from headrace.kafka.wire.outcomes import Answer, Outcome, Produced
-from headrace.kafka.wire.permissions import may_use_transactional_id, unreadable, unwritable
+from headrace.kafka.wire.permissions import (
+    answer_to_acls,
+    may_use_transactional_id,
+    unreadable,
+    unwritable,
+)
 from headrace.kafka.wire.produce import produce_call
 from headrace.kafka.wire.records import (
     BatchWriter,
@@ -108,6 +113,7 @@ __all__ = [
     "View",
     "Wanted",
     "aborts",
+    "answer_to_acls",
     "decoded",
     "delete_records",
     "describe_producers",

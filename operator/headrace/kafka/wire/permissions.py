@@ -1,5 +1,5 @@
-"""What brokers allow on topics that do not exist, and on a transactional id: asked with requests
-that can have no effect.
+"""What brokers allow on topics that do not exist, on a transactional id, and on the cluster: asked
+with requests that can have no effect.
 
 A broker checks the rights first. What it answers beyond them is that there is no such topic, or
 that no transaction has this producer id.
@@ -9,13 +9,14 @@ import io
 from collections.abc import Collection, Iterable
 from datetime import timedelta
 
+from kio.schema.describe_acls.v2 import DescribeAclsRequest, DescribeAclsResponse
 from kio.schema.end_txn.v3 import EndTxnRequest, EndTxnResponse
 from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v12 import FetchRequest, FetchResponse
 from kio.schema.fetch.v12.request import FetchPartition, FetchTopic
 from kio.schema.types import ProducerId, TopicName, TransactionalId
 from kio.serial import entity_reader, entity_writer
-from kio.static.primitive import i16, i32, i32Timedelta, i64
+from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
 
 from headrace.kafka.wire.cluster import Cluster
 from headrace.kafka.wire.outcomes import Answer
@@ -29,6 +30,9 @@ _FORBIDDEN = {
 }
 _NO_PRODUCER = ProducerId(2**62)
 """Brokers give ids from 0 on, in blocks of a thousand."""
+_TOPIC, _LITERAL, _READ, _ALLOW = i8(2), i8(3), i8(3), i8(3)
+"""Codes of ``org.apache.kafka.common``: ResourceType, PatternType, AclOperation,
+AclPermissionType."""
 
 
 async def unreadable(cluster: Cluster, topics: Collection[str]) -> set[str]:
@@ -72,6 +76,23 @@ async def may_use_transactional_id(cluster: Cluster, transactional_id: str) -> b
     connection = await cluster.any_connection()
     response = await connection.send(call(request, EndTxnResponse))
     return response.error_code not in _FORBIDDEN
+
+
+async def answer_to_acls(cluster: Cluster) -> ErrorCode:
+    """What a broker answers to who lists ACLs, which takes Describe on the cluster. The client does
+    not say: to it a list that is refused is an empty one (confluent-kafka 2.16.1)."""
+    request = DescribeAclsRequest(
+        resource_type_filter=_TOPIC,
+        resource_name_filter="headrace",
+        pattern_type_filter=_LITERAL,
+        principal_filter="User:headrace",
+        host_filter="*",
+        operation=_READ,
+        permission_type=_ALLOW,
+    )
+    connection = await cluster.any_connection()
+    response = await connection.send(call(request, DescribeAclsResponse))
+    return response.error_code
 
 
 def _named_fetch(request: FetchRequest) -> Call[FetchResponse]:

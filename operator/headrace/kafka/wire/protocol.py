@@ -17,6 +17,7 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.add_partitions_to_txn.v3 import AddPartitionsToTxnResponse
 from kio.schema.api_versions.v3 import ApiVersionsResponse
 from kio.schema.delete_records.v2 import DeleteRecordsResponse
+from kio.schema.describe_acls.v2 import DescribeAclsResponse
 from kio.schema.describe_producers.v0 import DescribeProducersResponse
 from kio.schema.describe_transactions.v0 import DescribeTransactionsResponse
 from kio.schema.end_txn.v3 import EndTxnResponse
@@ -48,6 +49,7 @@ _RESPONSES: dict[tuple[int, int], type] = {
         AddPartitionsToTxnResponse,
         ApiVersionsResponse,
         DeleteRecordsResponse,
+        DescribeAclsResponse,
         DescribeProducersResponse,
         DescribeTransactionsResponse,
         EndTxnResponse,

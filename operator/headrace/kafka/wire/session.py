@@ -3,6 +3,7 @@
 import random
 
 from kio.schema.api_versions.v3 import ApiVersionsRequest, ApiVersionsResponse
+from kio.schema.describe_acls.v2 import DescribeAclsResponse
 from kio.schema.errors import ErrorCode
 from kio.schema.sasl_authenticate.v2 import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kio.schema.sasl_handshake.v1 import SaslHandshakeRequest, SaslHandshakeResponse
@@ -20,7 +21,11 @@ from headrace.kafka.wire.security import Login, Security
 _OLD = "headrace needs brokers of Kafka 3.3 or newer"
 _UNSUPPORTED_VERSION = ErrorCode.unsupported_version.value.to_bytes(2, "big")
 _SHORTEST_SESSION_S = 0.02
-_LOGIN_REQUESTS = {SaslHandshakeRequest.__api_key__, SaslAuthenticateRequest.__api_key__}
+_NOT_EVERYWHERE = {
+    SaslHandshakeRequest.__api_key__,  # a listener without login
+    SaslAuthenticateRequest.__api_key__,
+    DescribeAclsResponse.__api_key__,  # only asked where ACLs are
+}
 
 
 async def begin_session(
@@ -57,8 +62,8 @@ async def _check_versions(connection: Connection, timeout_s: float) -> None:
     }
     for key, version in sorted(SPOKEN.items()):
         if key not in served:
-            if key in _LOGIN_REQUESTS:
-                continue  # a listener without login
+            if key in _NOT_EVERYWHERE:
+                continue
             raise UnsupportedBroker(f"{connection.server} does not serve {api_name(key)}; {_OLD}")
         least, most = served[key]
         if not least <= version <= most:
