@@ -4,6 +4,7 @@ Fresh memory costs more than the copy into it: the kernel clears each page at th
 """
 
 import struct
+from collections import deque
 
 from headrace.kafka.wire.errors import Garbled
 
@@ -21,26 +22,24 @@ class Buffers:
     def __init__(self, keep_bytes: int = 64 << 20) -> None:
         """None is kept beyond so much in all, those in use included."""
         self._keep_bytes = keep_bytes
-        self._kept: list[bytearray] = []
-        self._unused: list[bytearray] = []
+        self._kept: dict[int, bytearray] = {}
+        """By ``id``, in the order in which they came: there may be hundreds."""
+        self._sizes: dict[int, deque[int]] = {}
+        """The same by their size, of which there are few."""
+        self._unused: set[int] = set()
         """Of those, what was kept at the last ``trim`` and not used since."""
         self._out_bytes = 0
-
-    @property
-    def kept_bytes(self) -> int:
+        self.kept_bytes = 0
         """How much memory lies here for the next responses."""
-        return sum(map(len, self._kept))
 
     def take(self, size: int) -> bytearray:
         """A buffer of at least that size, and at most twice as large; its content is undefined."""
         if size > _SMALL_BYTES:
-            fitting = [buffer for buffer in self._kept if size <= len(buffer) <= 2 * size]
+            fitting = [kept for kept in self._sizes if size <= kept <= 2 * size]
             if fitting:
-                best = min(fitting, key=len)
-                self._kept = [buffer for buffer in self._kept if buffer is not best]
-                self._unused = [buffer for buffer in self._unused if buffer is not best]
-                self._out_bytes += len(best)
-                return best
+                newest = self._sizes[min(fitting)][-1]
+                self._out_bytes += min(fitting)
+                return self._forget(newest)
             # So that responses of like sizes share buffers. A full response is a little larger than
             # a power of 2.
             step = 1 << (size.bit_length() - 3)
@@ -50,20 +49,36 @@ class Buffers:
 
     def give(self, buffer: bytearray) -> None:
         """Take it back; what was not used for the longest time goes where too much is kept."""
-        self._out_bytes -= len(buffer)
-        room = self._keep_bytes - self._out_bytes - len(buffer)
-        if len(buffer) <= _SMALL_BYTES or room < 0:
+        size = len(buffer)
+        self._out_bytes -= size
+        room = self._keep_bytes - self._out_bytes - size
+        if size <= _SMALL_BYTES or room < 0:
             return
-        kept_bytes = self.kept_bytes
-        while kept_bytes > room:
-            kept_bytes -= len(self._kept.pop(0))
-        self._kept.append(buffer)
+        while self.kept_bytes > room:
+            self._forget(next(iter(self._kept)))
+        self._kept[id(buffer)] = buffer
+        self._sizes.setdefault(size, deque()).append(id(buffer))
+        self.kept_bytes += size
 
     def trim(self) -> None:
         """Free what was not used since the last time."""
-        unused = set(map(id, self._unused))
-        self._kept = [buffer for buffer in self._kept if id(buffer) not in unused]
-        self._unused = list(self._kept)
+        for unused in self._unused & self._kept.keys():
+            self._forget(unused)
+        self._unused = set(self._kept)
+
+    def _forget(self, key: int) -> bytearray:
+        buffer = self._kept.pop(key)
+        size = len(buffer)
+        alike = self._sizes[size]
+        if alike[-1] == key:
+            alike.pop()
+        else:
+            alike.remove(key)  # the oldest of all: the first of these
+        if not alike:
+            del self._sizes[size]
+        self._unused.discard(key)
+        self.kept_bytes -= size
+        return buffer
 
 
 class Frame:

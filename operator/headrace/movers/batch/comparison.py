@@ -68,7 +68,7 @@ def _same_bytes(sent: Batch, copy: Batch, base_offset: int) -> bool:
         and copy.last_offset_delta == sent.last_offset_delta
         and (copy.base_timestamp, copy.max_timestamp) == (sent.base_timestamp, sent.max_timestamp)
         and (copy.record_count, copy.log_append_time) == (sent.record_count, False)
-        and copy.payload == sent.payload
+        and bytes(copy.payload) == bytes(sent.payload)  # views compare item by item
         and copy.intact
     )
 

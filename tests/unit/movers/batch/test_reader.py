@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
-from support.fake_broker import Serve
+from support.fake_broker import WITHIN_S, Serve
 from support.fake_source import FETCH, FakeSource, Reading
 
 from headrace.errors import Fatal, Retriable
@@ -285,6 +285,7 @@ def test_what_requests_under_way_may_bring_is_not_asked_for_again(
     reading: Reading, source: FakeSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headrace.movers.batch.memory.SOFT_BYTES", 5 << 20)
+    monkeypatch.setattr("headrace.movers.batch.reader._WAIT_MS", 1000 * int(WITHIN_S))
     reading.open()
     reading.until(lambda: source.fetches)
     assert reading.memory.asked_bytes == (4 << 20) - LEAST_BYTES
