@@ -12,6 +12,7 @@ _WORDS = {  # the heaviest first
     Kind.REORDERED: "out of order on the target",
     Kind.CORRUPTED: "changed on the target",
     Kind.DUPLICATED: "repeated on the target",
+    Kind.UNEQUAL_OFFSETS: "at another offset than on the source",
     Kind.ALIEN: "on the target, sent by nobody",
     Kind.REPLAYED: "of earlier runs, and came to the target while this one ran",
 }
@@ -20,9 +21,9 @@ _WORDS = {  # the heaviest first
 def records(evidence: Evidence) -> Iterator[Objection]:
     """Counts of records against what the test allows."""
     allowed = allowed_counts(evidence.run.test.spec.budgets)
-    for kind, words in _WORDS.items():
-        most = allowed[kind]
-        found = getattr(evidence.counts, kind)
+    for kind in (kind for kind in _WORDS if kind in allowed):
+        words, most = _WORDS[kind], allowed[kind]
+        found = getattr(evidence.counts, kind.field)
         if found and (most is None or found <= most):
             yield Objection(Verdict.PASSED, f"{messages(found)} {words} (allowed)")
         elif found:

@@ -50,7 +50,8 @@ class Block:
     last: int
     """Smallest and largest offset."""
     rows: int
-    """Sum of the rows: what else lies in the log, as marks of transactions, is in none of them."""
+    """Sum of the rows: what else lies in the log, as marks of transactions, is in none of them.
+    Where the mirror has to keep offsets, of these instead."""
     weights: Sequence[int]
     weighted: Sequence[int]
     """Sums of two weights, 31 bits each of the numbers' hashes, and of their products with the
@@ -66,9 +67,9 @@ class Block:
         """Where to find its counterpart on the other side."""
         return (self.key, self.found_in, self.partition)
 
-    def agrees_with(self, other: "Block") -> bool:
+    def agrees_with(self, other: "Block", *, same_offsets: bool = False) -> bool:
         """Whether both have the same records in the same order: as often, with the same contents,
-        and all rows the same number apart.
+        and all rows the same number apart, of ``same_offsets`` none.
 
         The last is one equation for each weight, which records that changed places satisfy with a
         probability of 2**-62 (Freivalds, 1977). Where the distance changes within a block, as
@@ -79,6 +80,8 @@ class Block:
         if ours != (other.count, other.claimed, other.mixed, other.total, other.weights):
             return False
         apart, rest = divmod(other.rows - self.rows, self.count)
+        if apart and same_offsets:
+            return False
         return rest == 0 and all(
             (theirs - mine - apart * weight) % PRIME == 0
             for mine, theirs, weight in zip(
@@ -102,11 +105,13 @@ def number(run: str, size: int) -> Column:
     )
 
 
-def summarised(records: DataFrame, run: str, size: int) -> DataFrame:
-    """The columns of ``Block``; ``records``: as ``records.claimed`` has them."""
+def summarised(records: DataFrame, run: str, size: int, *, by_offset: bool = False) -> DataFrame:
+    """The columns of ``Block``; ``records``: as ``records.claimed`` has them. ``by_offset``: an
+    offset takes the place of each row."""
+    place = "offset" if by_offset else "row"
     content, weight = F.xxhash64(*_CONTENT), F.xxhash64("seq")
     weights = (weight.bitwiseAND(F.lit(PRIME)), F.shiftrightunsigned(weight, 33))
-    row = F.col("row") % PRIME
+    row = F.col(place) % PRIME
     return records.groupBy(*_PLACE, number(run, size).alias("number")).agg(
         F.count("*").alias("count"),
         F.count_if("claimed").alias("claimed"),
@@ -115,7 +120,7 @@ def summarised(records: DataFrame, run: str, size: int) -> DataFrame:
         F.sum(content.bitwiseAND(F.lit(PRIME))).alias("total"),
         F.min("offset").alias("first"),
         F.max("offset").alias("last"),
-        F.sum("row").alias("rows"),
+        F.sum(place).alias("rows"),
         F.array(*map(F.sum, weights)).alias("weights"),
         F.array(*(F.sum(weight * row % PRIME) for weight in weights)).alias("weighted"),
     )

@@ -33,16 +33,19 @@ def compare(
     run: str,
     keys: dict[str, int],
     partitioning: Partitioning,
+    same_offsets: bool = False,
 ) -> DataFrame:
-    """All findings. ``keys``: number of keys by topic; ``partitioning``: the mirror's promise."""
+    """All findings. ``keys``: number of keys by topic; ``partitioning`` and ``same_offsets``: the
+    mirror's promise."""
     own_source, own_target = source.where("own"), target.where("own")
-    return (
+    found = (
         ledger(acknowledged, refused, own_source, own_target)
         .transform(wrong_entries, run)
         .unionByName(corrupted(own_source, own_target, keys, partitioning))
         .unionByName(reordered(own_target, refused, run, keys, partitioning))
         .unionByName(replayed(source, target))
     )
+    return found.unionByName(moved(own_source, own_target)) if same_offsets else found
 
 
 def corrupted(
@@ -72,6 +75,18 @@ def corrupted(
         .withColumn("differs", differs)
         .where("differs != ''")
         .transform(findings, Kind.CORRUPTED)
+    )
+
+
+def moved(source: DataFrame, target: DataFrame) -> DataFrame:
+    """Findings of the copies that are at another offset than on the source; in whatever topic and
+    partition, since ``corrupted`` has those."""
+    original = source.select(*IDENTITY, F.col("offset").alias("source_offset"))
+    return (
+        target.join(original, IDENTITY)
+        .where("offset != source_offset")
+        .withColumn("differs", F.lit("offset"))
+        .transform(findings, Kind.UNEQUAL_OFFSETS)
     )
 
 

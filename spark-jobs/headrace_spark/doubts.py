@@ -60,8 +60,11 @@ class Doubts:
         )
 
 
-def doubts(source: list[Block], target: list[Block], manifest: LoadManifest) -> Doubts:
-    """Of a mirror that preserves partitions."""
+def doubts(
+    source: list[Block], target: list[Block], manifest: LoadManifest, *, same_offsets: bool = False
+) -> Doubts:
+    """Of a mirror that preserves partitions; ``same_offsets``: offsets, too, and the blocks were
+    summarised by them."""
     run = manifest.run
     streams = frozenset(
         chain(
@@ -72,7 +75,7 @@ def doubts(source: list[Block], target: list[Block], manifest: LoadManifest) -> 
     )
     keys = frozenset(
         chain(
-            _different(source, target),
+            _different(source, target, same_offsets),
             _without_end(source, manifest),
             _behind_the_end(target, run),
             (b.key for b in chain(source, target) if b.key[:2] in streams),
@@ -81,7 +84,7 @@ def doubts(source: list[Block], target: list[Block], manifest: LoadManifest) -> 
     return Doubts(keys, streams)
 
 
-def _different(source: list[Block], target: list[Block]) -> Iterator[Key]:
+def _different(source: list[Block], target: list[Block], same_offsets: bool) -> Iterator[Key]:
     here, there = ({block.place: block for block in side} for side in (source, target))
     for place in here.keys() | there.keys():
         ours, theirs = here.get(place), there.get(place)
@@ -89,7 +92,9 @@ def _different(source: list[Block], target: list[Block]) -> Iterator[Key]:
             # Of earlier runs, only what the target has can be a finding.
             if theirs is not None or (ours is not None and ours.own):
                 yield place[0]
-        elif not ours.agrees_with(theirs) or (ours.own and ours.claimed < ours.count):
+        elif not ours.agrees_with(theirs, same_offsets=same_offsets) or (
+            ours.own and ours.claimed < ours.count
+        ):
             yield ours.key
 
 

@@ -2,7 +2,8 @@
 
 A finding has ``kind``, ``count`` (1, or how many copies are too many); where the record lies:
 ``found_in`` (the source's name of the topic), ``partition``, ``offset``; ``topic`` (that it was
-sent to), ``producer``, ``seq``; ``differs`` (of a corrupted record: in what).
+sent to), ``producer``, ``seq``; ``differs`` (of a corrupted record: in what; of one at another
+offset: ``offset``).
 """
 
 from itertools import chain

@@ -14,6 +14,8 @@ def for_example(examples: tuple[Example, ...]) -> str:
         return ""
     first = examples[0]
     what = f" ({first.differs})" if first.differs else ""
+    if first.differs == "offset" and first.source:
+        what = f", and at {first.source.offset} on the source"
     at = (
         "" if first.offset is None else f" at {first.topic}-{first.partition} offset {first.offset}"
     )

@@ -36,5 +36,8 @@ def judge(evidence: Evidence) -> tuple[Verdict, tuple[str, ...], tuple[str, ...]
         verdict = Verdict.FAILED if failed else Verdict.INCONCLUSIVE
         return verdict, (*failed, *unclear), warnings
     acknowledged = evidence.counts.acknowledged
-    passed = f"all {acknowledged:,} acknowledged messages are on the target, within every budget"
+    at = "" if evidence.counts.unequal_offsets != 0 else " at their source's offsets"
+    passed = (
+        f"all {acknowledged:,} acknowledged messages are on the target{at}, within every budget"
+    )
     return Verdict.PASSED, (passed,), warnings

@@ -29,8 +29,6 @@ from headrace_spark.findings import IDENTITY
 from headrace_spark.phases import Phases
 
 _ROWS_A_PARTITION = 500_000  # of about 100 bytes: 50 MB of a task's memory, sorted in 1 s
-_FIELDS = {kind: str(kind) for kind in Kind} | {Kind.SOURCE_LOST: "source_lost"}
-"""Of ``Counts``."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +63,8 @@ def compare(spark: SparkSession, run: Run, manifest: LoadManifest, phases: Phase
     preserved = run.test.spec.partitioning is Partitioning.PRESERVED
     found = both.by_blocks() if preserved and manifest.adds_up else both.by_record()
     counted = Counter[Kind]()
+    if both.same_offsets:
+        counted[Kind.UNEQUAL_OFFSETS] = 0
     for share in found.shares:
         counted[share.kind] += share.count
     expected = [(t.name, p) for t in manifest.topics for p in range(t.partitions)]
@@ -75,7 +75,7 @@ def compare(spark: SparkSession, run: Run, manifest: LoadManifest, phases: Phase
             acknowledged=manifest.acknowledged,
             sentinels=len(expected),
             sentinels_seen=len(expected) - len(open_sentinels),
-            **{_FIELDS[kind]: total for kind, total in counted.items()},
+            **{kind.field: total for kind, total in counted.items()},
         ),
         examples=found.examples,
         shares=tuple(sorted(found.shares, key=_rank)[:MAX_SHARES]),
@@ -109,6 +109,8 @@ class _BothSides:
         self.read_until_ms = now_ms()
         self.ends_seen: set[tuple[str, int]] = set()
         """Topics and partitions of the source whose sentinel is on the target."""
+        self.same_offsets = run.test.spec.budgets.unequal_offsets is not None
+        """Whether the mirror has to keep them."""
         self._claims = records.claims(spark, manifest)
         self._size = blocks.size_of(manifest)
 
@@ -117,7 +119,7 @@ class _BothSides:
         source = self._read(self._run.source, self._on_source)
         target = self._read(self._run.target, self._on_target)
         on_source, on_target = self._summaries(source, target)
-        doubted = doubts(on_source, on_target, self._manifest)
+        doubted = doubts(on_source, on_target, self._manifest, same_offsets=self.same_offsets)
         if not doubted.keys:
             return _Found()
         ends = records.sentinels(self._spark, self._manifest)
@@ -155,10 +157,15 @@ class _BothSides:
 
     def _summaries(self, source: DataFrame, target: DataFrame) -> tuple[list[Block], list[Block]]:
         run = self._run.name
+
+        def sums(side: DataFrame) -> list[Block]:
+            found = blocks.summarised(side, run, self._size, by_offset=self.same_offsets)
+            return blocks.collected(found)
+
         with self._phases.timed("reading the source"):
-            on_source = blocks.collected(blocks.summarised(source, run, self._size))
+            on_source = sums(source)
         with self._phases.timed("reading the target"):
-            on_target = blocks.collected(blocks.summarised(target, run, self._size))
+            on_target = sums(target)
         self.ends_seen |= {(b.topic, b.number) for b in on_target if b.producer == run}
         return on_source, on_target
 
@@ -188,6 +195,7 @@ class _BothSides:
                 run=self._run.name,
                 keys={t.name: t.keys for t in manifest.topics},
                 partitioning=self._run.test.spec.partitioning,
+                same_offsets=self.same_offsets,
             ).persist()
             shares = examples.shares(findings, self._run)
         with self._phases.timed("looking up examples"):

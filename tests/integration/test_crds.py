@@ -305,6 +305,11 @@ BAD = [
         "needs flowName: headrace breaks only flows of its own",
     ),
     Bad(
+        mirror_test_of_another(budgets={"unequalOffsets": 0}, partitioning="ByKey"),
+        "spec.budgets.unequalOffsets",
+        "needs partitioning: Preserved: an offset is one of a partition",
+    ),
+    Bad(
         mirror_test_of_another(rehearsal={"groups": 3}),
         "spec.rehearsal",
         "needs flowName: headrace fails over only flows of its own",
@@ -687,7 +692,7 @@ GOOD = [
     ),
     mirror_test(targetTopic="{source}.{topic}", chaos=[]),
     mirror_test(schedule="*/5 1-3 * JAN MON", suspend=True, ttlSecondsAfterFinished=60),
-    mirror_test(chaos=[HALF, AT_9_S, HALF], budgets={"duplicated": None}),
+    mirror_test(chaos=[HALF, AT_9_S, HALF], budgets={"duplicated": None, "unequalOffsets": 0}),
     mirror_test(chaos=[HALF | {"action": "ScaleDrivers", "drivers": 3}, AT_9_S]),
     mirror_test_of_another(chaos=[HALF | {"action": "KillBroker", "cluster": "Target"}]),
     mirror_test_of_another(chaos=[HALF | {"action": "RunCommand", "command": ["kill", "-9", "1"]}]),

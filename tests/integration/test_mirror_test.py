@@ -7,8 +7,9 @@ import signal
 import subprocess
 import sys
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -107,6 +108,8 @@ class Tampering:
     by_partition: dict[int, list[Record]]
     done: dict[str, set[int]]
     """Sequence numbers by class."""
+    originals: dict[int, list[Record]] = field(default_factory=dict)
+    """As they are on the source, offset by offset."""
 
     @property
     def records(self) -> list[Record]:
@@ -204,9 +207,33 @@ class Tampering:
 
 
 def carry(source: Cluster, target: Cluster, topic: str) -> Tampering:
-    tampering = Tampering(read(spec(source), topic), {})
+    originals = read(spec(source), topic)
+    records = {partition: list(log) for partition, log in originals.items()}
+    tampering = Tampering(records, {}, originals)
     make_topic(spec(target), f"{source.name}.{topic}", len(tampering.by_partition))
     return tampering
+
+
+def at_other_offsets(tamperings: dict[str, Tampering]) -> Counter[tuple[str, int]]:
+    """How many copies of each topic and partition are not where their originals are, on a target
+    that was empty."""
+    by_headers, by_value = {}, {}
+    for tampering in tamperings.values():
+        for log in tampering.originals.values():
+            for offset, one in enumerate(log):
+                by_headers[one.headers] = offset
+                by_value[one.value] = offset, one.headers
+    found = Counter[tuple[str, int]]()
+    for topic, tampering in tamperings.items():
+        for partition, log in tampering.by_partition.items():
+            for offset, one in enumerate(log):
+                home = by_headers.get(one.headers)
+                if home is None and one.value in by_value:
+                    home, headers = by_value[one.value]
+                    if headers[: len(one.headers)] != one.headers:
+                        continue  # forged
+                found[topic, partition] += home not in {None, offset}
+    return +found
 
 
 def deliver(target: Cluster, topic: str, tampering: Tampering) -> None:
@@ -243,7 +270,9 @@ def test_what_a_mirror_breaks_is_found_and_named(
     """Also: the scripts of an installed wheel, by spark-submit; a topic that is there with fewer
     partitions than there are producers; a comparison that was killed, and run again."""
     name = unique("tampered")
-    test = write(tmp_path, mirror_test(name, east, west, settle_s=1, topics=5))
+    document = mirror_test(name, east, west, settle_s=1, topics=5)
+    document["spec"]["budgets"] = {"unequalOffsets": 5}
+    test = write(tmp_path, document)
     out = tmp_path / "out"
     make_topic(spec(east), f"{name}-4", 1)
 
@@ -298,6 +327,7 @@ def test_what_a_mirror_breaks_is_found_and_named(
         for kind in set[str]().union(*(t.done for t in all_topics))
     }
     assert found.pop(Kind.REPLAYED) == set(range(10))
+    assert len(found.pop(Kind.UNEQUAL_OFFSETS)) > 1
     assert found == expected
     corrupted = result.examples[Kind.CORRUPTED]
     differs = sorted(example.differs for example in corrupted)
@@ -314,9 +344,22 @@ def test_what_a_mirror_breaks_is_found_and_named(
     # The copy in partition 0, not a message that lies elsewhere.
     (copy,) = (e for e in result.examples[Kind.DUPLICATED] if e.topic == f"east.{names[2]}")
     assert (copy.partition, copy.offset) == (0, 0)
+    moved = at_other_offsets({f"east.{t}": at for t, at in zip(names, all_topics, strict=True)})
+    assert len(moved) > 5
+    assert moved == {
+        (share.topic, share.partition): share.count
+        for share in result.shares
+        if (share.kind, share.differs) == (Kind.UNEQUAL_OFFSETS, "offset")
+    }
+    for example in result.examples[Kind.UNEQUAL_OFFSETS]:
+        (change,) = example.changes
+        assert example.source is not None
+        assert (change.what, change.expected) == ("offset", str(example.source.offset))
+        assert change.found == str(example.offset) != change.expected
+    assert any(f"{moved.total():,} messages are at another offset" in r for r in result.reasons)
     counts = result.counts
     assert counts is not None
-    assert counts.acknowledged == MESSAGES
+    assert (counts.acknowledged, counts.unequal_offsets) == (MESSAGES, moved.total())
     assert (counts.missing, counts.duplicated, counts.reordered) == (2, 3, 2)
     assert (counts.corrupted, counts.alien, counts.source_lost) == (10, 1, 0)
     assert (counts.replayed, counts.unmanifested, counts.unacknowledged) == (200, 0, 0)

@@ -28,6 +28,8 @@ class Case:
     name: str
     partitioning: Partitioning
     keys: int
+    same_offsets: bool
+    """Whether the mirror promised them."""
     topics: tuple[LoadedTopic, ...]
     streams: tuple[Stream, ...]
     source: list[Raw] = field(default_factory=list)
@@ -37,7 +39,7 @@ class Case:
     source_has_lost: bool = False
 
 
-def random_case(seed: int, partitioning: Partitioning) -> Case:
+def random_case(seed: int, partitioning: Partitioning, *, same_offsets: bool = False) -> Case:
     """The case of a seed."""
     dice = random.Random(f"{partitioning}/{seed}")
     partitions = dice.choice([1, 2, 2, 3])
@@ -45,6 +47,7 @@ def random_case(seed: int, partitioning: Partitioning) -> Case:
         name=f"{partitioning.lower()}{seed}",
         partitioning=partitioning,
         keys=(keys := partitions + dice.randrange(2)),
+        same_offsets=same_offsets,
         topics=(),
         streams=(),
     )
@@ -78,7 +81,7 @@ def random_case(seed: int, partitioning: Partitioning) -> Case:
         at = dice.choice(sorted(copies))
         _MUTATIONS[name](dice, copies, at)
         case.done.append(f"{name} in {at}")
-    case.target = _laid_out(dice, copies)
+    case.target = _at_their_offsets(dice, copies) if same_offsets else _laid_out(dice, copies)
     return case
 
 
@@ -165,6 +168,19 @@ def _laid_out(dice: random.Random, logs: Logs) -> list[Raw]:
         for record in log:
             offset += dice.choice([1, 1, 1, 2])
             found.append(record._replace(topic=at.topic, partition=at.partition, offset=offset - 1))
+    return found
+
+
+def _at_their_offsets(dice: random.Random, logs: Logs) -> list[Raw]:
+    """Each where it was, or behind the one before it: later holes make up for what is too many. Now
+    and then one fills a hole."""
+    found = []
+    for at, log in sorted(logs.items()):
+        end = 0
+        for record in log:
+            offset = end if dice.random() < 0.05 else max(end, record.offset)
+            end = offset + 1
+            found.append(record._replace(topic=at.topic, partition=at.partition, offset=offset))
     return found
 
 

@@ -16,7 +16,7 @@ Identity = tuple[str, str, int | None]
 """Topic that it was sent to, producer, number."""
 Place = tuple[str | None, int | None, int | None]
 NOWHERE: Place = (None, None, None)
-EXACT = {Kind.CORRUPTED, Kind.REORDERED, Kind.REPLAYED}
+EXACT = {Kind.CORRUPTED, Kind.REORDERED, Kind.REPLAYED, Kind.UNEQUAL_OFFSETS}
 """Classes of single copies; the others are about all copies of a message."""
 
 
@@ -53,6 +53,7 @@ def findings(case: Case) -> list[Finding]:
         *_changed(case, own_source, own_target),
         *_out_of_order(case, own_target),
         *_replayed(source, target),
+        *(_moved(own_source, own_target) if case.same_offsets else ()),
     ]
 
 
@@ -200,6 +201,15 @@ def _replayed(source: list[_Seen], target: list[_Seen]) -> list[Finding]:
         Finding(Kind.REPLAYED, 1, one.identity, "", frozenset({one.place}))
         for one in target
         if not one.is_own and one.identity not in known
+    ]
+
+
+def _moved(source: list[_Seen], target: list[_Seen]) -> list[Finding]:
+    offsets = {one.identity: one.record.offset for one in source}
+    return [
+        Finding(Kind.UNEQUAL_OFFSETS, 1, one.identity, "offset", frozenset({one.place}))
+        for one in target
+        if offsets.get(one.identity, one.record.offset) != one.record.offset
     ]
 
 

@@ -122,6 +122,7 @@ TESTS = Resource(
         _count("Reordered", ".status.counts.reordered", wide=True),
         _count("Corrupted", ".status.counts.corrupted", wide=True),
         _count("Alien", ".status.counts.alien", wide=True),
+        _count("Unequal-Offsets", ".status.counts.unequalOffsets", wide=True),
         Column("Schedule", ".spec.schedule", wide=True),
         Column("Last-Schedule", ".status.lastScheduleTime", "date", wide=True),
         Column("Report", ".status.report", wide=True),

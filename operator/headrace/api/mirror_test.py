@@ -91,6 +91,10 @@ class Budgets(Model):
     replayed: Count | None = None
     """Messages of earlier runs that arrive again while this one runs; absent: any number (they are
     counted). A mirror that was behind when the load began has some, too."""
+    unequal_offsets: Count | None = None
+    """Messages on the target at another offset than on the source; absent: offsets are not
+    compared, but of a flow with offsets: Preserved, where none is allowed. With partitioning:
+    Preserved only."""
     latency_p99_ms: Count | None = None
     """Milliseconds that 99 % of the messages may take at most; absent: any."""
     recovery_seconds: Count | None = None
@@ -123,6 +127,7 @@ _KEYS_MOVE = (
     "needs partitioning: Preserved or Any; more partitions move keys, and the test could not say "
     "which partition is right"
 )
+_NO_ONE_LOG = "needs partitioning: Preserved: an offset is one of a partition"
 _WITHOUT_END = "!has(self.chaos) || !has(self.load) || !has(self.load.durationSeconds)"
 
 
@@ -203,6 +208,12 @@ class MirrorTestSpec(Model):
             reason="FieldValueForbidden",
         ),
         *BETWEEN_CLUSTERS,
+        Rule(
+            "!has(self.budgets) || !has(self.budgets.unequalOffsets)"
+            " || !has(self.partitioning) || self.partitioning == 'Preserved'",
+            _NO_ONE_LOG,
+            at="budgets.unequalOffsets",
+        ),
         Rule(
             "has(self.flowName) || !has(self.chaos)"
             " || self.chaos.all(step, has(step.cluster) || has(step.command)"
@@ -294,13 +305,21 @@ class MirrorTestSpec(Model):
                 yield Breach(("targetTopic",), _FLOW_HAS_POLICY)
         if self.source and self.target:
             yield from breaches_between(self.source, self.target)
+        if (
+            self.budgets.unequal_offsets is not None
+            and self.partitioning is not Partitioning.PRESERVED
+        ):
+            yield Breach(("budgets", "unequalOffsets"), _NO_ONE_LOG)
         if self.schedule and self.load.is_endless:
             yield Breach(("schedule",), _NO_SCHEDULE)
+        yield from self._rehearsal_breaches()
+        yield from self._chaos_breaches()
+
+    def _rehearsal_breaches(self) -> Iterator[Breach]:
         if self.rehearsal and self.flow_name is None:
             yield Breach(("rehearsal",), _NO_FLOW_TO_SWITCH)
         if self.rehearsal and self.load.is_endless:
             yield Breach(("rehearsal",), _NO_REHEARSAL_END)
-        yield from self._chaos_breaches()
 
     def _chaos_breaches(self) -> Iterator[Breach]:
         steps = list(enumerate(self.chaos))

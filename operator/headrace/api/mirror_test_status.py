@@ -38,6 +38,8 @@ class MirrorTestCounts(Model):
     """Arrived changed."""
     alien: Count = 0
     """Have this run's name, and were not sent by it."""
+    unequal_offsets: Count | None = None
+    """Arrived at another offset than on the source; absent: offsets were not compared."""
 
 
 class LatencyMs(Model):

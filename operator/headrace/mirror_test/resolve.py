@@ -6,8 +6,10 @@ from headrace.api import (
     ClusterSpec,
     Delivery,
     MirrorTest,
+    Partitioning,
     ReplicationFlow,
 )
+from headrace.api.offsets import Offsets
 from headrace.errors import InvalidSpec
 from headrace.mirror_test.load_topics import load_topics
 from headrace.replication import policy_for
@@ -28,6 +30,18 @@ def resolve(test: MirrorTest, flow: ReplicationFlow) -> MirrorTest:
         annotations[COMMIT_INTERVAL_ANNOTATION] = str(flow.spec.commit_interval_ms)
         if budgets.duplicated is None:
             budgets = budgets.model_copy(update={"duplicated": 0})
+    if (
+        flow.spec.offsets is Offsets.PRESERVED
+        and spec.partitioning is Partitioning.PRESERVED
+        and budgets.unequal_offsets is None
+    ):
+        budgets = budgets.model_copy(update={"unequal_offsets": 0})
+    if spec.rehearsal and flow.spec.offsets is Offsets.PRESERVED:
+        raise InvalidSpec(
+            f"{test.metadata.name}: spec.rehearsal does not go with flow {flow.metadata.name}, "
+            "which has offsets: Preserved: its fail-over ends the copies with a marker, so that it "
+            "cannot be undone"
+        )
     target = flow.spec.target
     return test.model_copy(
         update={

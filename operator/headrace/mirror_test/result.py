@@ -41,6 +41,8 @@ class Kind(StrEnum):
     """A copy that differs from the source's record."""
     ALIEN = "alien"
     """On the target, of this run, known neither to the manifest nor to the source."""
+    UNEQUAL_OFFSETS = "unequalOffsets"
+    """A copy at another offset than its original on the source; only where the test asks for it."""
     REPLAYED = "replayed"
     """Of an earlier run: it came to the target while this one ran, and not to the source."""
     UNACKNOWLEDGED = "unacknowledged"
@@ -50,16 +52,25 @@ class Kind(StrEnum):
     SOURCE_LOST = "sourceLost"
     """Acknowledged, and not on the source: no mirror can be blamed."""
 
+    @property
+    def field(self) -> str:
+        """Of ``Counts``."""
+        return self.name.lower()
+
 
 def allowed_counts(budgets: Budgets) -> dict[Kind, int | None]:
     """The most records of each class that a test allows; ``None``: any number. Of the classes that
-    are missing here the source is the cause."""
+    are missing here the source is the cause, or the test does not ask for them."""
+    asked = (
+        {} if budgets.unequal_offsets is None else {Kind.UNEQUAL_OFFSETS: budgets.unequal_offsets}
+    )
     return {
         Kind.MISSING: budgets.missing,
         Kind.DUPLICATED: budgets.duplicated,
         Kind.REORDERED: budgets.reordered,
         Kind.CORRUPTED: budgets.corrupted,
         Kind.ALIEN: 0,
+        **asked,
         Kind.REPLAYED: budgets.replayed,
     }
 
@@ -79,7 +90,7 @@ class Change(Model):
     """One thing in which a record of the target is not as on the source."""
 
     what: str
-    """``key``, ``value``, ``headers``, ``timestamp``, ``partition`` or ``topic``."""
+    """``key``, ``value``, ``headers``, ``timestamp``, ``partition``, ``topic`` or ``offset``."""
     expected: str
     """As on the source; of the value its CRC-32, of the headers a hash."""
     found: str
@@ -99,11 +110,12 @@ class Example(Model):
     """Its number; absent: neither headers nor body have it. Of an end sentinel: the source's
     partition."""
     differs: str = ""
-    """Of a corrupted record: what is not as on the source, separated by commas."""
+    """Of a corrupted record: what is not as on the source, separated by commas. Of one at another
+    offset: ``offset``."""
     source: Place | None = None
     """Where its original lies; absent: not on the source."""
     changes: tuple[Change, ...] = ()
-    """Of a corrupted record: the same, with what was expected and found."""
+    """The same, with what was expected and found."""
 
 
 class Share(Model):

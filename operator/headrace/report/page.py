@@ -16,6 +16,7 @@ _GLOSSES = {
     Kind.REORDERED: "first arrived behind a later message of its topic, producer and key",
     Kind.CORRUPTED: "key, value, headers, timestamp, partition or topic not as on the source",
     Kind.ALIEN: "on the target under this run's name, sent by nobody",
+    Kind.UNEQUAL_OFFSETS: "copies at another offset than on the source",
     Kind.REPLAYED: "of an earlier run, came to the target while this one ran",
     Kind.UNACKNOWLEDGED: "on the source, its acknowledgement never came; the mirror may carry it",
     Kind.UNMANIFESTED: "on the source under this run's name, not in its manifest",
@@ -25,6 +26,8 @@ _GLOSSES = {
 
 _ON_SOURCE = {Kind.MISSING, Kind.UNACKNOWLEDGED, Kind.UNMANIFESTED, Kind.SOURCE_LOST}
 """Classes of which a record's place is one of the source."""
+_CHANGED = {Kind.CORRUPTED, Kind.UNEQUAL_OFFSETS}
+"""Classes of which the examples have what was expected and found."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +65,13 @@ def page(result: Result) -> str:
         manifest=_manifest(result),
         allowed=_allowed(result),
         of_source=_ON_SOURCE,
+        changed=_CHANGED,
     )
 
 
 def _lines(result: Result, counts: Counts) -> list[Line]:
     lines = [
-        Line(kind, _GLOSSES[kind], getattr(counts, kind), most, judged=True)
+        Line(kind, _GLOSSES[kind], getattr(counts, kind.field) or 0, most, judged=True)
         for kind, most in allowed_counts(result.test.spec.budgets).items()
     ]
     of_the_source = {

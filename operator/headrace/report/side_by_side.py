@@ -68,6 +68,8 @@ def _figures(result: Result) -> dict[str, str]:
     if counts := result.counts:
         found["messages"] = f"{counts.acknowledged:,}"
         found |= {str(kind): f"{getattr(counts, kind):,}" for kind in _KINDS}
+        if counts.unequal_offsets is not None:
+            found[str(Kind.UNEQUAL_OFFSETS)] = f"{counts.unequal_offsets:,}"
         found["lost by the source"] = f"{counts.source_lost:,}"
     if result.acknowledged_per_second is not None:
         found["messages/s acknowledged"] = f"{result.acknowledged_per_second:,.0f}"

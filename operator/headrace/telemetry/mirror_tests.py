@@ -53,6 +53,8 @@ def test_samples(name: tuple[str, str], status: Object) -> Iterator[Sample]:
     if (counts := status.get("counts")) is not None:
         for outcome in _OUTCOMES:
             yield TEST_MESSAGES, (*name, outcome), counts.get(outcome, 0)
+        if (unequal := counts.get("unequalOffsets")) is not None:
+            yield TEST_MESSAGES, (*name, "unequalOffsets"), unequal
     if (latency_ms := status.get("latencyMs")) is not None:
         for quantile, field in _QUANTILES.items():
             yield TEST_LATENCY, (*name, quantile), latency_ms[field] / 1000

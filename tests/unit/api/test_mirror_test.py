@@ -249,6 +249,16 @@ def test_what_names_no_topic(say: Say, template: str) -> None:
             mirror_test(budgets={"latencyP99": 5}),
             ["spec.budgets.latencyP99: unknown field; did you mean spec.budgets.latencyP99Ms?"],
         ),
+        *(
+            (
+                mirror_test(budgets={"unequalOffsets": 3}, partitioning=promise),
+                [
+                    "spec.budgets.unequalOffsets: got 3, needs partitioning: Preserved: an offset "
+                    "is one of a partition"
+                ],
+            )
+            for promise in ("ByKey", "Any")
+        ),
         (
             mirror_test(rehearsal={"groups": 101}),
             ["spec.rehearsal.groups: got 101, must be at most 100"],

@@ -109,6 +109,10 @@ def test_a_test_that_ended_says_its_verdict_counts_and_latency() -> None:
         "missing": 7,
     }
     assert len(counts) == 6
+    (test,) = seen(a_test("equal", "Passed", counts={"acknowledged": 9, "unequalOffsets": 0}))[
+        "headrace_mirror_test_messages"
+    ].keys() - {("shop", "equal", outcome) for outcome in counts}
+    assert test == ("shop", "equal", "unequalOffsets")
     assert found["headrace_mirror_test_latency_seconds"] == {
         ("shop", "once", "0.5"): 0.005,
         ("shop", "once", "0.99"): 0.25,

@@ -166,6 +166,7 @@ def message(step: StageDecision) -> str:
 
 def report(verdict: str = "Passed", run: str = RUN.name) -> str:
     counts = {"acknowledged": 10, "missing": 0, "planned": 10, "sentinels": 24}
+    counts["unequalOffsets"] = 3
     latency = {"p50": 1, "p99": 2, "p999": 3, "max": 4, "measured": 10, "histogram": []}
     document = {"run": run, "verdict": verdict, "reasons": ["all is well"]}
     return json.dumps(document | {"counts": counts, "latencyMs": latency})
@@ -744,6 +745,7 @@ def test_the_verdict_is_the_reports(verdict: str, ready: str, stalled: str) -> N
     assert (reason(step), reason(step, "Stalled")) == (ready, stalled)
     assert step.status.counts is not None
     assert step.status.counts.acknowledged == 10
+    assert step.status.counts.unequal_offsets == 3
     assert step.status.latency_ms is not None
     assert step.status.latency_ms.max == 4
     assert step.status.completion_time == NOW

@@ -258,6 +258,28 @@ def test_a_rehearsed_fail_over_has_its_groups() -> None:
     ) in summary(found, Path("report.html"))
 
 
+def test_offsets_have_a_line_and_examples_where_they_were_compared(html: str) -> None:
+    asked = {"budgets": {"unequalOffsets": 2}}
+    moved = EXAMPLE.model_copy(
+        update={
+            "differs": "offset",
+            "changes": (Change(what="offset", expected="654321", found="123456"),),
+        }
+    )
+    counts = Counts(acknowledged=1_000, unequal_offsets=41)
+    test = TEST.model_copy(
+        update={"spec": TEST.spec.model_validate(TEST.spec.model_dump() | asked)}
+    )
+    found = result(test=test, counts=counts, examples={Kind.UNEQUAL_OFFSETS: (moved,)})
+    text = text_of(page(found))
+    assert "unequalOffsets copies at another offset than on the source 41 2 ✗" in text
+    assert "alien 0, unequalOffsets 2, replayed any number" in text
+    assert "t-0-3 offset 654321 east.t-0-3 offset 123456 offset 654321 123456" in text
+    assert ", 41 at other offsets\n" in summary(found, Path("report.html"))
+    assert "unequalOffsets" not in text_of(html)
+    assert "at other offsets" not in summary(result(), Path("report.html"))
+
+
 def test_a_fault_that_was_not_done_says_why() -> None:
     fault = Fault(step=FAULT.step, error="no driver holds a task")
     assert "KillDriver not done: no driver holds a task" in text_of(page(result(faults=(fault,))))

@@ -44,11 +44,13 @@ LOG = [*range(5, 35)]
 END = 35
 
 
-def block(who: str, number: int, records: Iterable[tuple[int, int]], log: list[int]) -> Block:
+def block(
+    who: str, number: int, records: Iterable[tuple[int, int]], log: list[int] | None
+) -> Block:
     """Of pairs of number and offset, all of them with the same content; ``log``: the offsets of all
-    records that lie there."""
+    records that lie there, by which rows are counted; without it by the records' own."""
     records = list(records)
-    rows = [sorted(log).index(at) for _, at in records]
+    rows = [sorted(log).index(at) if log else at for _, at in records]
     hashes = [random.Random(f"{who}/{seq}").getrandbits(62) for seq, _ in records]
     weights = [(h & PRIME, h >> 31) for h in hashes]
     mixed = 0
@@ -77,9 +79,9 @@ def block(who: str, number: int, records: Iterable[tuple[int, int]], log: list[i
     )
 
 
-def side(offsets: list[int], end: int | None) -> list[Block]:
+def side(offsets: list[int], end: int | None, *, by_offset: bool = False) -> list[Block]:
     """The messages at these offsets, and the sentinel."""
-    log = offsets if end is None else [*offsets, end]
+    log = None if by_offset else offsets if end is None else [*offsets, end]
     found = [
         block(WHO, n, [(seq, offsets[seq]) for seq in range(n * SIZE, (n + 1) * SIZE)], log)
         for n in range(len(offsets) // SIZE)
@@ -100,6 +102,20 @@ def test_the_same_records_in_the_same_order_are_not_in_doubt() -> None:
     assert keys(side([at + 100 for at in LOG], END + 100)) == set()
     assert keys(side([at + (at > 20) for at in LOG], END + 1)) == set()
     assert keys(side([2 * at for at in LOG], 2 * END)) == set()
+
+
+def test_the_same_records_at_other_offsets_are_where_these_have_to_be_the_same() -> None:
+    def in_doubt(offsets: list[int], end: int) -> set[tuple[str, int]]:
+        here, there = (side(*one, by_offset=True) for one in ((LOG, END), (offsets, end)))
+        found = doubts(here, there, MANIFEST, same_offsets=True)
+        return {(who, number) for _, who, number in found.keys}
+
+    assert in_doubt(LOG, END) == set()
+    assert in_doubt(LOG, END + 1) == {(RUN, 0)}
+    assert in_doubt([*LOG[:20], *(at + 1 for at in LOG[20:])], END + 1) == {(WHO, 2), (RUN, 0)}
+    assert in_doubt([*LOG[:25], *(at + 1 for at in LOG[25:])], END + 1) == {(WHO, 2), (RUN, 0)}
+    # All but one.
+    assert in_doubt([LOG[0] - 1, *LOG[1:]], END) == {(WHO, 0)}
 
 
 def test_two_records_that_changed_places_are() -> None:

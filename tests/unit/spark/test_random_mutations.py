@@ -23,18 +23,22 @@ from headrace_spark.evidence import Evidence
 from headrace_spark.verdict import judge
 
 CASES = int(os.environ.get("HEADRACE_MUTATIONS", "30"))
-_FIELDS = {kind: str(kind) for kind in Kind} | {Kind.SOURCE_LOST: "source_lost"}
 BLOCK = 4
 AT_ONCE = 60  # in one comparison: its plan has the name of every topic
 
 
 @pytest.mark.timeout(60 + CASES)
-def test_sums_of_blocks_leave_in_doubt_whatever_is_wrong(spark: SparkSession) -> None:
+@pytest.mark.parametrize("same_offsets", [False, True])
+def test_sums_of_blocks_leave_in_doubt_whatever_is_wrong(
+    spark: SparkSession, same_offsets: bool
+) -> None:
     """Also where blocks begin and end, and as many of the good ones as possible are left out."""
     wrong, kept = [], [0, 0]
     for first in range(0, CASES, AT_ONCE):
         seeds = range(first, min(first + AT_ONCE, CASES))
-        cases = [random_case(seed, Partitioning.PRESERVED) for seed in seeds]
+        cases = [
+            random_case(seed, Partitioning.PRESERVED, same_offsets=same_offsets) for seed in seeds
+        ]
         rows = _compared_in_doubt(spark, cases, kept)
         wrong += [error for case in cases if (error := _error(case, rows[case.name]))]
     assert not wrong, "\n\n".join(wrong[:5])
@@ -80,7 +84,8 @@ def test_what_lies_between_records_in_a_log_leaves_none_of_them_in_doubt(
 def test_the_cases_have_every_class_of_finding() -> None:
     """An oracle that finds nothing would agree with checks that find nothing."""
     cases = [random_case(seed, promise) for promise in Partitioning for seed in range(CASES)]
-    found = Counter(finding.kind for case in cases for finding in findings(case))
+    same = [random_case(seed, Partitioning.PRESERVED, same_offsets=True) for seed in range(CASES)]
+    found = Counter(finding.kind for case in cases + same for finding in findings(case))
     assert found.keys() == set(Kind)
     assert {verdict(case, findings(case)) for case in cases} == set(Verdict)
 
@@ -113,16 +118,17 @@ def _compared_in_doubt(
 ) -> dict[str, list[Row]]:
     """As the verifier does; ``kept``: records in doubt, and all, of the target."""
     names = {topic.name: topic.name for case in cases for topic in case.topics}
-    manifest = _manifest(*cases)
+    manifest, same = _manifest(*cases), cases[0].same_offsets
     source = recognised(spark, (r for case in cases for r in case.source), names, manifest)
     target = recognised(spark, (r for case in cases for r in case.target), names, manifest)
     here, there = (
-        blocks.collected(blocks.summarised(side, RUN, BLOCK)) for side in (source, target)
+        blocks.collected(blocks.summarised(side, RUN, BLOCK, by_offset=same))
+        for side in (source, target)
     )
     manifest = manifest.model_copy(
         update={"streams": tuple(_with_checksums(stream, here) for stream in manifest.streams)}
     )
-    doubted = doubts(here, there, manifest)
+    doubted = doubts(here, there, manifest, same_offsets=same)
     streams = tuple(s for s in manifest.streams if (s.topic, s.producer) in doubted.streams)
     whole = manifest.model_copy(update={"streams": streams})
     ends = doubted.of(records.sentinels(spark, manifest), RUN, BLOCK)
@@ -136,6 +142,7 @@ def _compared_in_doubt(
         run=RUN,
         keys={topic.name: topic.keys for case in cases for topic in case.topics},
         partitioning=Partitioning.PRESERVED,
+        same_offsets=same,
     ).collect()
     found: dict[str, list[Row]] = {case.name: [] for case in cases}
     for row in rows:
@@ -196,6 +203,8 @@ def _judged(case: Case, rows: list[Row]) -> Verdict:
     for row in rows:
         counted[Kind(row.kind)] += row["count"]
     manifest, none = _manifest(case), {"duplicated": 0, "replayed": 0}
+    if case.same_offsets:
+        none["unequalOffsets"] = 0
     names = [topic.name for topic in case.topics]
     test = mirror_test_of_another("t", load={"names": names}, budgets=none)
     evidence = Evidence(
@@ -203,7 +212,7 @@ def _judged(case: Case, rows: list[Row]) -> Verdict:
         manifest=manifest,
         counts=Counts(
             acknowledged=manifest.acknowledged,
-            **{_FIELDS[kind]: total for kind, total in counted.items()},
+            **{kind.field: total for kind, total in counted.items()},
         ),
         examples={},
         open_sentinels=open_ends(case),

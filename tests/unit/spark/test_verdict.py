@@ -13,6 +13,7 @@ from headrace.mirror_test import (
     Fault,
     Kind,
     Measured,
+    Place,
     Rehearsed,
     RehearsedGroup,
     Run,
@@ -122,6 +123,35 @@ def test_records_of_earlier_runs_are_told_and_blamed_only_where_the_test_asks_fo
         "200 messages are of earlier runs, and came to the target while this one ran (allowed)",
     )
     assert judge(replace(replayed, run=run(budgets={"replayed": 199})))[0] is Verdict.FAILED
+
+
+def test_offsets_are_judged_only_where_the_test_asks_for_it() -> None:
+    example = Example(
+        topic="east.t-0",
+        partition=0,
+        offset=12,
+        producer="r-0-0",
+        seq=11,
+        differs="offset",
+        source=Place(topic="t-0", partition=0, offset=13),
+    )
+    asked, moved = run(budgets={"unequalOffsets": 1}), counts(unequal_offsets=2)
+    evidence = replace(GOOD, run=asked, counts=moved, examples={Kind.UNEQUAL_OFFSETS: (example,)})
+    verdict, reasons, _ = judge(evidence)
+    assert verdict is Verdict.FAILED
+    assert reasons == (
+        "2 messages are at another offset than on the source (allowed: 1), for example number 11 "
+        "of producer r-0-0 at east.t-0-0 offset 12, and at 13 on the source",
+    )
+    verdict, reasons, warnings = judge(replace(evidence, counts=counts(unequal_offsets=1)))
+    assert verdict is Verdict.PASSED
+    assert warnings == ("1 message is at another offset than on the source (allowed)",)
+    assert "offset" not in reasons[0]
+    _, reasons, _ = judge(replace(evidence, counts=counts(unequal_offsets=0)))
+    assert reasons == (
+        "all 1,000 acknowledged messages are on the target at their source's offsets, within every "
+        "budget",
+    )
 
 
 def test_a_failure_names_a_record() -> None:

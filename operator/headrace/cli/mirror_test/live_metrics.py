@@ -63,5 +63,5 @@ class _Latest(Collector):
         yield from families.values()
 
 
-def _as(kind: type[MirrorTestCounts] | type[LatencyMs], found: object) -> dict[str, int]:
+def _as(kind: type[MirrorTestCounts] | type[LatencyMs], found: object) -> dict[str, int | None]:
     return {str(info.alias): getattr(found, name) for name, info in kind.model_fields.items()}

@@ -176,6 +176,20 @@ def test_a_crash_of_headrace_is_no_verdict(
     assert "there is no verdict" in capsys.readouterr().err
 
 
+def a_flow(**spec: Any) -> ReplicationFlow:
+    return ReplicationFlow.model_validate(
+        {
+            "metadata": {"name": "orders"},
+            "spec": {
+                "source": {"alias": "east", "bootstrapServers": "e:1"},
+                "target": {"alias": "west", "bootstrapServers": "w:1", "replicationFactor": 3},
+                "topics": {"include": [".*"]},
+                **spec,
+            },
+        }
+    )
+
+
 @pytest.mark.parametrize(
     ("policy", "target"),
     [({}, "east.t-0"), ({"separator": "_"}, "east_t-0"), ({"type": "Identity"}, "t-0")],
@@ -183,18 +197,7 @@ def test_a_crash_of_headrace_is_no_verdict(
 def test_a_test_takes_clusters_names_and_promises_from_its_flow(
     policy: dict[str, str], target: str
 ) -> None:
-    flow = ReplicationFlow.model_validate(
-        {
-            "metadata": {"name": "orders"},
-            "spec": {
-                "source": {"alias": "east", "bootstrapServers": "e:1"},
-                "target": {"alias": "west", "bootstrapServers": "w:1", "replicationFactor": 3},
-                "topics": {"include": [".*"]},
-                "policy": policy,
-                "delivery": "ExactlyOnce",
-            },
-        }
-    )
+    flow = a_flow(policy=policy, delivery="ExactlyOnce")
     test = MirrorTest.model_validate(
         manifest(flowName="orders", chaos=[{"action": "KillDriver", "atPercent": 50}])
     )
@@ -209,19 +212,37 @@ def test_a_test_takes_clusters_names_and_promises_from_its_flow(
     assert run.test.metadata.annotations[COMMIT_INTERVAL_ANNOTATION] == "1000"
 
 
+@pytest.mark.parametrize(
+    ("offsets", "asked", "allowed"),
+    [
+        ("Preserved", {}, 0),
+        ("Preserved", {"budgets": {"unequalOffsets": 3}}, 3),
+        ("Preserved", {"partitioning": "Any"}, None),
+        ("Translated", {}, None),
+        ("Translated", {"budgets": {"unequalOffsets": 0}}, 0),
+    ],
+)
+def test_of_a_flow_that_preserves_offsets_none_may_be_another(
+    offsets: str, asked: dict[str, Any], allowed: int | None
+) -> None:
+    test = MirrorTest.model_validate(manifest(flowName="orders", **asked))
+    resolved = resolve(test, a_flow(offsets=offsets))
+    document = resolved.model_dump_json(by_alias=True)
+    spec = MirrorTest.model_validate_json(document).spec
+    assert spec.budgets.unequal_offsets == allowed
+
+
+def test_a_fail_over_that_cannot_be_undone_is_not_rehearsed() -> None:
+    test = MirrorTest.model_validate(manifest(flowName="orders", rehearsal={}))
+    sentence = "t: spec.rehearsal does not go with flow orders, which has offsets: Preserved: "
+    with pytest.raises(InvalidSpec, match=sentence):
+        resolve(test, a_flow(offsets="Preserved"))
+    assert resolve(test, a_flow()).spec.rehearsal is None
+
+
 def test_a_topic_of_the_load_that_the_flow_names_otherwise_is_refused() -> None:
     renames = {"t-1": "renamed"}
-    flow = ReplicationFlow.model_validate(
-        {
-            "metadata": {"name": "orders"},
-            "spec": {
-                "source": {"alias": "east", "bootstrapServers": "e:1"},
-                "target": {"alias": "west", "bootstrapServers": "w:1"},
-                "topics": {"include": ["t-.*"]},
-                "policy": {"type": "RenameMap", "renames": renames},
-            },
-        }
-    )
+    flow = a_flow(topics={"include": ["t-.*"]}, policy={"type": "RenameMap", "renames": renames})
     test = MirrorTest.model_validate(manifest(flowName="orders", load={"topics": 2}))
     with pytest.raises(InvalidSpec, match=r"copies topic t-1 as renamed, and others as {topic}: "):
         resolve(test, flow)
