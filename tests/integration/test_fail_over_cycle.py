@@ -3,12 +3,13 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
+from operator import eq
 from pathlib import Path
 from typing import Any
 
 from support.flows import FlowRun, spec
 from support.groups import commit, in_transactions, positions
-from support.records import Load, count, make_topic, numbered, produce, unique
+from support.records import Load, arrived, count, make_topic, numbered, produce, unique
 from support.rehearsal import (
     Log,
     delivered_again_and_never,
@@ -80,6 +81,32 @@ def test_there_and_back_and_there_again_nothing_is_missing_and_nothing_doubled(
     behind = {group: at for group, at in due.items() if at < len(copies)}
     delivered = read_to(west, topic, {group: end[group] for group in behind})
     assert delivered_again_and_never(copies, behind, end, delivered) == (0, 0)
+
+
+def test_a_flow_that_is_started_again_beside_its_flow_back_copies_nothing(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    """As a GitOps tool starts it: no record goes round, though no manifest names both flows."""
+    name = unique("beside")
+    topic = make_topic(spec(east), name, 1)
+    produce(spec(east), topic, numbered(50, 1))
+    there = flow(name, east, west, topic)
+    with FlowRun(tmp_path, [there]) as run:
+        wait_until(lambda: arrived(spec(west), topic), within_s=60, until=partial(eq, 50))
+        fail_over(run, "--quiet-seconds", "1")
+        back, _ = reverse(name)
+        both = tmp_path / "both.yaml"
+        FlowRun.write(both, [there, back])
+        code, printed = headrace("validate", str(both))
+        assert (code, f"records of {topic} would go round" in printed) == (3, True), printed
+        with FlowRun(tmp_path, [back]):
+            produce(spec(west), topic, numbered(30, 1, first=BEHIND))
+            wait_until(lambda: arrived(spec(east), topic), within_s=60, until=partial(eq, 80))
+            assert headrace("resume", name)[0] == 0
+            wait_until(lambda: "was failed over" in str(run.status()), within_s=60)
+        there_and_here = [values(positions(one, topic)) for one in (west, east)]
+        assert there_and_here[0] == there_and_here[1]
+        assert len(there_and_here[0]) == 80
 
 
 def commit_everywhere(cluster: Cluster, groups: Sequence[str], topic: str, log: Log) -> None:

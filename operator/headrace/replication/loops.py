@@ -6,6 +6,10 @@ from typing import NamedTuple
 from headrace.replication.filters import TopicFilter
 from headrace.replication.policy import ReplicationPolicy
 
+_LONGEST_NAME = 249
+"""Of a topic (``org.apache.kafka.common.internals.Topic``): one that gets a prefix in each round
+comes back until then."""
+
 
 class Direction(NamedTuple):
     """What a flow copies, in which names."""
@@ -30,14 +34,17 @@ def find_loop(there: Direction, back: Direction, topics: Iterable[str]) -> Loop 
 
 
 def _loop(there: Direction, back: Direction, topic: str) -> Loop | None:
-    seen: set[str] = set()
+    seen, first = set[str](), None
     while there.topics.matches(topic):
         copy = there.policy.target_topic(topic)
         if not back.topics.matches(copy):
             return None
         returned = back.policy.target_topic(copy)
+        first = first or Loop(topic, copy, returned)
         if returned in seen or returned == topic:
             return Loop(topic, copy, returned) if there.topics.matches(returned) else None
+        if len(returned) > _LONGEST_NAME:
+            return first
         seen.add(topic)
         topic = returned
     return None

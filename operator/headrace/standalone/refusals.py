@@ -39,7 +39,7 @@ def refusals(manifest: Manifest) -> list[Mistake]:
     if refused:
         return refused  # a policy that is not known names nothing
     between = loops(manifest.flows)
-    return [manifest.mistake(flow, ("spec", "policy", "renames"), why) for flow, why in between]
+    return [manifest.mistake(flow, field, why) for flow, field, why in between]
 
 
 def refuse(manifest: Manifest) -> Manifest:

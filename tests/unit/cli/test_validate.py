@@ -120,7 +120,7 @@ def test_no_file_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Missing argument 'FILES...'" in capsys.readouterr().err
 
 
-def renamed(name: str, source: str, target: str, include: str, renames: str) -> str:
+def keeping_names(name: str, source: str, target: str, include: str) -> str:
     return f"""\
 ---
 apiVersion: headrace.dev/v1alpha1
@@ -131,9 +131,16 @@ spec:
   target: {{alias: {target}, bootstrapServers: "{target}:9092"}}
   topics: {{include: ["{include}"]}}
   policy:
-    type: RenameMap
-    renames: {renames}
+    type: Identity
 """
+
+
+def renamed(name: str, source: str, target: str, include: str, renames: str) -> str:
+    flow = keeping_names(name, source, target, include)
+    return flow.replace("Identity\n", f"RenameMap\n    renames: {renames}\n")
+
+
+STOP_ONE = "or stop one of the flows (spec.state: Stopped)\n"
 
 
 def test_records_that_would_go_round_are_refused(
@@ -147,12 +154,36 @@ def test_records_that_would_go_round_are_refused(
     assert capsys.readouterr().out == (
         f"{file}:11: spec.policy.renames: records of orders would go round: this flow copies it as "
         "sales, flow back copies that back as orders, which this flow copies again; exclude one of "
-        f"them in spec.topics of its flow\n{file}:22: spec.policy.renames: records of sales would "
-        "go round: this flow copies it as orders, flow there copies that back as sales, which this "
-        "flow copies again; exclude one of them in spec.topics of its flow\n"
+        f"them in spec.topics of its flow, {STOP_ONE}{file}:22: spec.policy.renames: records of "
+        "sales would go round: this flow copies it as orders, flow there copies that back as "
+        "sales, which this flow copies again; exclude one of them in spec.topics of its flow, "
+        f"{STOP_ONE}"
     )
     file.write_text(there + back.replace("sales: orders", "sales: bills"))
     assert main(["validate", str(file)]) == Exit.OK
+
+
+@pytest.mark.parametrize(
+    ("more", "refused"),
+    [
+        ("", True),
+        ("state: Stopped", False),
+        ("recordFilter: {headers: {include: [{name: a}]}}", False),
+    ],
+)
+def test_a_flow_back_beside_the_one_that_still_runs_is_refused(
+    more: str, refused: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "flows.yaml"
+    there = keeping_names("there", "east", "west", "orders-.*")
+    back = keeping_names("there-back", "west", "east", "orders-.*")
+    file.write_text(f"{there}  {more}\n{back}")
+    assert main(["validate", str(file)]) == (Exit.USAGE if refused else Exit.OK)
+    sentence = (
+        f"{file}:10: spec.policy.type: records of orders-.* would go round: this flow copies it as "
+        "orders-.*, flow there-back copies that back as orders-.*, which this flow copies again"
+    )
+    assert (sentence in capsys.readouterr().out) is refused
 
 
 def test_a_policy_that_is_not_known_is_refused(
