@@ -1,41 +1,60 @@
 """Secrets that hold a canary: it is looked for wherever something is written, and is nowhere."""
 
-import base64
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from operator import eq
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote_plus
 
 import pytest
-import urllib3
 from cluster.api_server import ApiServer
-from cluster.kubelet import Kubelet, running_kubelet
+from cluster.kubelet import running_kubelet
+from support.canary import Scene, assert_unseen, secret
 from support.flows import spec
-from support.operators import Operator, Resources, give_rights, running_operator
+from support.operators import Resources, give_rights, running_operator
 from support.records import arrived, make_topic, numbered, produce, unique
 from support.security import CANARY, by_certificate, by_password, change_password, command_lines
+from support.token_endpoint import (
+    CLIENT,
+    SECRET,
+    TokenEndpoint,
+    by_token,
+    running_token_endpoint,
+    secrets_of,
+)
 
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
 
 pytestmark = pytest.mark.in_one_worker
 Wait = Callable[..., Any]
 LONG_S = 120.0
-STEM = "canary-7351"
-PATHS = ("/metrics", "/healthz", "/readyz", "/", "/debug")
+TOKENS_LAST_S = 6.0
 
 
 @pytest.fixture(scope="module")
-def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    """``east`` and ``west`` behind TLS; at ``east`` the canary is the user's password."""
-    home = tmp_path_factory.mktemp("sandboxes")
-    plans = [ClusterPlan(name, secure=True) for name in ("east", "west")]
-    with Sandbox.start("canary", plans, home=home) as sandbox:
-        change_password(sandbox.cluster("east"), CANARY)
-        yield sandbox
+def issuer() -> Iterator[TokenEndpoint]:
+    with running_token_endpoint() as endpoint:
+        endpoint.lifetime_s = TOKENS_LAST_S
+        yield endpoint
+
+
+@pytest.fixture(scope="module")
+def locked(issuer: TokenEndpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    """``east`` and ``west`` behind TLS; at ``east`` the canary is the user's password, and both
+    take tokens."""
+    properties = issuer.broker_properties()
+    properties["sasl.enabled.mechanisms"] += ",PLAIN"
+    plans = [ClusterPlan(name, secure=True, properties=properties) for name in ("east", "west")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_TOOL_OPTIONS", issuer.java_options())
+        with Sandbox.start("canary", plans, home=tmp_path_factory.mktemp("sandboxes")) as sandbox:
+            patch.undo()
+            change_password(sandbox.cluster("east"), CANARY)
+            yield sandbox
 
 
 @pytest.fixture
@@ -46,70 +65,6 @@ def source(locked: Sandbox) -> Cluster:
 @pytest.fixture
 def target(locked: Sandbox) -> Cluster:
     return locked.cluster("west")
-
-
-class Scene:
-    """An operator and drivers that say all they can, and everything that they have written."""
-
-    def __init__(
-        self, resources: Resources, operator: Operator, kubelet: Kubelet, locked: Sandbox
-    ) -> None:
-        self.resources, self.operator, self.kubelet = resources, operator, kubelet
-        self._locked = locked
-
-    def make_secrets(self, password: str) -> list[str]:
-        """The Secrets of both clusters, ``password`` among them; what must not be seen of them."""
-        key = (self._locked.secrets / "west-client" / "tls.key").read_text()
-        for folder in self._locked.secrets.iterdir():
-            files = {file.name: file.read_text() for file in folder.iterdir()}
-            if folder.name == "east-user":
-                files = {"password": password}
-            self.resources.apply(secret(folder.name, files))
-        return [password, json.dumps(password)[1:-1], *key.splitlines()[1:-1]]
-
-    def conditions(self, kind: str, name: str) -> dict[str, dict[str, str]]:
-        status = self.resources.get(kind, name).get("status", {})
-        return {one["type"]: one for one in status.get("conditions", [])}
-
-    def places(self) -> dict[str, str]:
-        """All that can be looked at, but Secrets, by what it is."""
-        kinds = self.resources.kubectl(
-            "api-resources", "--namespaced", "--verbs=list", "--output=name"
-        ).split()
-        kinds = [kind for kind in kinds if kind != "secrets"]
-        pods = self.kubelet.pods()
-        assert pods
-        return {
-            "objects": self.resources.kubectl("get", ",".join(kinds), "-o", "json",
-                                              "--show-managed-fields"),
-            "operator's log": self.operator.log,
-            **{f"operator's {path}": self.operator.get(path) for path in PATHS},
-            "command lines and environments": command_lines(),
-            **{f"log of {pod.name}": pod.log for pod in pods},
-            **{f"{pod.ip}{path}": answer(pod.ip, path) for pod in pods for path in PATHS},
-            **{f"log of {broker}": broker.log.read_text(errors="replace")
-               for cluster in self._locked.clusters for broker in cluster.brokers},
-        }  # fmt: skip
-
-
-def answer(ip: str, path: str) -> str:
-    """Of a driver's port, whatever it answers."""
-    try:
-        url = f"http://{ip}:8080{path}"
-        return urllib3.request("GET", url, timeout=5, retries=False).data.decode()
-    except urllib3.exceptions.HTTPError as error:
-        return str(error)
-
-
-def secret(name: str, files: dict[str, str]) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": files}
-
-
-def assert_unseen(values: list[str], places: dict[str, str]) -> None:
-    encoded = [base64.b64encode(value.encode()).decode() for value in values]
-    for where, text in places.items():
-        seen = [value for value in (*values, *encoded, STEM) if value in text]
-        assert not seen, f"a secret is to be seen in {where}"
 
 
 @pytest.fixture
@@ -147,7 +102,7 @@ def test_a_flow_and_a_test_that_work_show_no_secret(
 ) -> None:
     name = make_topic(spec(source), unique("canary"), 2)
     produce(spec(source), name, numbered(500, 2))
-    values = scene.make_secrets(CANARY)
+    values = [CANARY, *scene.make_secrets({"east-user": {"password": CANARY}})]
     test = {
         "apiVersion": "headrace.dev/v1alpha1",
         "kind": "MirrorTest",
@@ -176,7 +131,7 @@ def test_a_password_that_is_wrong_is_not_shown_either(
 ) -> None:
     name = unique("wrong")
     wrong = f"wrong {CANARY}"
-    values = scene.make_secrets(wrong)
+    values = [wrong, *scene.make_secrets({"east-user": {"password": wrong}})]
     scene.resources.apply(flow(name, by_password(source, type), by_certificate(target)))
     stalled = wait_until(
         lambda: scene.conditions("rflow", name).get("Stalled"),
@@ -191,11 +146,10 @@ def test_a_key_that_is_damaged_is_not_shown_either(
     scene: Scene, source: Cluster, target: Cluster, wait_until: Wait
 ) -> None:
     name = unique("damaged")
-    values = scene.make_secrets(CANARY)
-    scene.resources.apply(
-        secret("west-client", {"tls.crt": f"no chain {CANARY}", "tls.key": f"no key {CANARY}"}),
-        flow(name, by_password(source), by_certificate(target)),
-    )
+    damaged = {"tls.crt": f"no chain {CANARY}", "tls.key": f"no key {CANARY}"}
+    changed = {"east-user": {"password": CANARY}, "west-client": damaged}
+    values = [CANARY, *scene.make_secrets(changed)]
+    scene.resources.apply(flow(name, by_password(source), by_certificate(target)))
     stalled = wait_until(
         lambda: scene.conditions("rflow", name).get("Stalled"),
         within_s=LONG_S,
@@ -203,6 +157,44 @@ def test_a_key_that_is_damaged_is_not_shown_either(
     )
     assert "Secret west-client" in stalled["message"]
     assert_unseen(values, scene.places())
+
+
+def test_tokens_and_what_they_are_asked_for_with_are_not_shown(
+    *, scene: Scene, issuer: TokenEndpoint, source: Cluster, target: Cluster, wait_until: Wait
+) -> None:
+    name = make_topic(spec(source), unique("token"), 2)
+    produce(spec(source), name, numbered(500, 2))
+    known = {at: text(content) for at, content in secrets_of(issuer).items()}
+    wrong = {"secret": f"wrong {SECRET}"}
+    scene.make_secrets({**known, "issuer-client": wrong})
+    scene.resources.apply(flow(name, by_token(source, issuer), by_token(target, issuer)))
+    stalled = wait_until(
+        lambda: scene.conditions("rflow", name).get("Stalled"),
+        within_s=LONG_S,
+        until=lambda found: found and found["reason"] == "AuthenticationFailed",
+    )
+    assert "key secret of Secret issuer-client" in stalled["message"]
+    refused = scene.places()
+    scene.resources.apply(secret("issuer-client", known["issuer-client"]))
+    wait_until(
+        lambda: arrived(spec(target), f"east.{name}"), within_s=LONG_S, until=partial(eq, 500)
+    )
+    replaced = len(issuer.issued) + 2
+    wait_until(lambda: len(issuer.issued) > replaced, within_s=LONG_S)
+    scene.resources.kubectl("wait", "--for=condition=Ready", f"rflow/{name}", "--timeout=120s")
+    places = scene.places()
+    (pod, *_) = scene.kubelet.pods()
+    assert "driver starts" in places[f"log of {pod.name}"]
+    assert f'flow="{name}"' in places[f"{pod.ip}/metrics"]
+    # The part that is different in each token, and what the endpoint is asked with.
+    signatures = [token.rpartition(".")[2] for token in issuer.issued]
+    login = f"{quote_plus(CLIENT)}:{quote_plus(SECRET)}"
+    for found in (refused, places):
+        assert_unseen([SECRET, wrong["secret"], login, *signatures], found)
+
+
+def text(content: Mapping[str, bytes]) -> dict[str, str]:
+    return {key: value.decode() for key, value in content.items()}
 
 
 @pytest.mark.long

@@ -1,0 +1,85 @@
+"""All that a flow in a cluster writes, to be searched for its secrets."""
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import urllib3
+from cluster.kubelet import Kubelet
+from support.operators import Operator, Resources
+from support.security import command_lines
+
+from headrace.sandbox import Sandbox
+
+STEM = "canary-7351"
+PATHS = ("/metrics", "/healthz", "/readyz", "/", "/debug")
+
+
+class Scene:
+    """An operator and drivers that say all they can, and everything that they have written."""
+
+    def __init__(
+        self, resources: Resources, operator: Operator, kubelet: Kubelet, locked: Sandbox
+    ) -> None:
+        self.resources, self.operator, self.kubelet = resources, operator, kubelet
+        self._locked = locked
+
+    def make_secrets(self, changed: Mapping[str, Mapping[str, str]]) -> list[str]:
+        """The Secrets of both clusters, some of them ``changed``, or more; what must not be seen of
+        those of the clusters."""
+        key = (self._locked.secrets / "west-client" / "tls.key").read_text()
+        files = {
+            folder.name: {file.name: file.read_text() for file in folder.iterdir()}
+            for folder in self._locked.secrets.iterdir()
+        }
+        for name, content in {**files, **changed}.items():
+            self.resources.apply(secret(name, content))
+        return key.splitlines()[1:-1]
+
+    def conditions(self, kind: str, name: str) -> dict[str, dict[str, str]]:
+        status = self.resources.get(kind, name).get("status", {})
+        return {one["type"]: one for one in status.get("conditions", [])}
+
+    def places(self) -> dict[str, str]:
+        """All that can be looked at, but Secrets, by what it is."""
+        kinds = self.resources.kubectl(
+            "api-resources", "--namespaced", "--verbs=list", "--output=name"
+        ).split()
+        kinds = [kind for kind in kinds if kind != "secrets"]
+        pods = self.kubelet.pods()
+        assert pods
+        return {
+            "objects": self.resources.kubectl("get", ",".join(kinds), "-o", "json",
+                                              "--show-managed-fields"),
+            "operator's log": self.operator.log,
+            **{f"operator's {path}": self.operator.get(path) for path in PATHS},
+            "command lines and environments": command_lines(),
+            **{f"log of {pod.name}": pod.log for pod in pods},
+            **{f"{pod.ip}{path}": answer(pod.ip, path) for pod in pods for path in PATHS},
+            **{f"log of {broker}": broker.log.read_text(errors="replace")
+               for cluster in self._locked.clusters for broker in cluster.brokers},
+        }  # fmt: skip
+
+
+def answer(ip: str, path: str) -> str:
+    """Of a driver's port, whatever it answers."""
+    try:
+        url = f"http://{ip}:8080{path}"
+        return urllib3.request("GET", url, timeout=5, retries=False).data.decode()
+    except urllib3.exceptions.HTTPError as error:
+        return str(error)
+
+
+def secret(name: str, content: Mapping[str, str]) -> dict[str, Any]:
+    data = {"stringData": dict(content)}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}} | data
+
+
+def assert_unseen(values: Iterable[str], places: Mapping[str, str]) -> None:
+    """As they are, quoted, or encoded."""
+    values = [form for value in values for form in (value, json.dumps(value)[1:-1])]
+    encoded = [base64.b64encode(value.encode()).decode() for value in values]
+    for where, text in places.items():
+        seen = [value for value in (*values, *encoded, STEM) if value in text]
+        assert not seen, f"a secret is to be seen in {where}"
