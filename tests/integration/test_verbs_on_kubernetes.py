@@ -168,3 +168,14 @@ def test_a_kubeconfig_that_is_none_is_named(
 def test_groups_are_asked_for_at_the_brokers_of_the_flow(say: Say) -> None:
     assert "west (127.0.0.1:2)" in say("groups", "orders", code=1)
     assert "there is no ReplicationFlow nothing" in say("groups", "nothing", code=3)
+
+
+def test_what_is_rebuilt_has_preserved_offsets(say: Say, resources: Resources) -> None:
+    before = resources.flow("orders")
+    assert "has offsets: Translated" in say("rebuild", "orders", "orders/1", "--yes", code=3)
+    assert "of orders it copies 0-3" in say("rebuild", "orders", "orders/4", code=3)
+    after = resources.flow("orders")
+    assert (after["spec"], after["metadata"].get("annotations")) == (
+        before["spec"],
+        before["metadata"].get("annotations"),
+    )

@@ -1,4 +1,4 @@
-"""Topics of one partition whose copies are to have the same offsets, as other clients see them."""
+"""Topics whose copies are to have the same offsets, as other clients see them."""
 
 import time
 from contextlib import closing
@@ -18,10 +18,12 @@ COMPACTED = {
 }  # fmt: skip
 
 
-def visible(cluster: ClusterAccess, topic: str, first: int = 0) -> dict[int, Any]:
+def visible(
+    cluster: ClusterAccess, topic: str, first: int = 0, partition: int = 0
+) -> dict[int, Any]:
     """What a consumer of committed records gets from offset ``first`` on, by offset: key, value,
     headers, timestamp."""
-    at = TopicPartition(topic, 0)
+    at = TopicPartition(topic, partition)
     admin = Admin(cluster)
     start = max(first, admin.offsets([at], Position.EARLIEST)[at])
     end = admin.offsets([at], Position.LAST_STABLE)[at]
@@ -42,9 +44,9 @@ def visible(cluster: ClusterAccess, topic: str, first: int = 0) -> dict[int, Any
     return found
 
 
-def bounds(cluster: ClusterAccess | Admin, topic: str) -> list[int]:
+def bounds(cluster: ClusterAccess | Admin, topic: str, partition: int = 0) -> list[int]:
     """The start, the last stable offset, the end."""
-    at = TopicPartition(topic, 0)
+    at = TopicPartition(topic, partition)
     admin = cluster if isinstance(cluster, Admin) else Admin(cluster)
     return [
         admin.offsets([at], position)[at]

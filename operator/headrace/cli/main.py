@@ -27,6 +27,7 @@ COMMANDS = {
     "pause": "let a flow rest",
     "resume": "go on with a paused flow",
     "reset": "copy partitions again from the start",
+    "rebuild": "delete a copy with preserved offsets, and make it again",
     "groups": "show where consumer groups would go on at the target",
     "failover": "go on at the target: drain, stop, fence, set the groups",
     "reverse": "the flow back, after a fail-over",
@@ -43,9 +44,13 @@ COMMANDS = {
 }
 HIDDEN = {"driver", "chaos", "rehearse", "signal"}  # started by headrace, not by people
 _FLOW_VERBS = ("status", "tasks", "describe", "restart", "move", "pause", "resume", "scale")
+_ASK_BROKERS = ("check", "reset", "rebuild", "groups", "failover", "reverse")
 _PLACES = {
     **{verb: f"flow.flow_verbs:{verb}" for verb in _FLOW_VERBS},
-    **{verb: f"flow.{verb}" for verb in ("check", "reset", "groups", "failover", "reverse")},
+    **{
+        verb: f"flow.{verb}"
+        for verb in ("check", "reset", "rebuild", "groups", "failover", "reverse")
+    },
     "import": "flow.mirror_maker:import_",
     "export": "flow.mirror_maker:export",
     "dashboard": "flow.dashboard",

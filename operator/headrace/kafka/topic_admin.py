@@ -5,6 +5,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, TopicCollection
+from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import NewPartitions, NewTopic
 
 from headrace.api import TopicPartition
@@ -81,13 +82,25 @@ class TopicAdmin(ClusterAdmin):
         )
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic (a flow only with ``spec.topicDeletion``)."""
+        """Delete a topic (a flow only with ``spec.topicDeletion``; `headrace rebuild`)."""
         client = self._requests.client
         tried = f"delete topic {name} on {self.name}"
         futures = self._requests.call(
             tried, lambda: client.delete_topics([name], **self._timeouts())
         )
         self._requests.result(tried, futures[name])
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        """What lies before these offsets, each at most the high watermark (`headrace rebuild`)."""
+        client = self._requests.client
+        tried = f"delete records of {self.name}"
+        wanted = [KafkaPartition(at.topic, at.partition, offset) for at, offset in before.items()]
+        futures = self._requests.call(
+            tried, lambda: client.delete_records(wanted, **self._timeouts())
+        )
+        for at, future in futures.items():
+            what = f"delete the records of {at.topic}-{at.partition} on {self.name}"
+            self._requests.result(what, future)
 
     def _created(
         self, tried: str, name: str, call: Callable[[], Mapping[str, "Future[Any]"]]

@@ -88,8 +88,8 @@ _OUTCOMES = {
 _OF_PRESERVED = {
     LossAction.STOPPED: (
         "the partition is stopped, as its copy could not go on with the same offsets "
-        "(spec.offsets: Preserved): delete topic {there} on {target}, and all of it is copied "
-        "again, or exclude the topic"
+        "(spec.offsets: Preserved): have {there} on {target} copied again, by `headrace rebuild`, "
+        "or exclude the topic"
     ),
     LossAction.RESTARTED: "copied again from there on (spec.offsets: Preserved)",
     LossAction.CONTINUED: "gone on behind it",

@@ -21,7 +21,7 @@ from headrace.kafka.wire import (
 )
 from headrace.movers.preserved.owner import Closer, Owner
 from headrace.movers.preserved.plan import Hole
-from headrace.movers.preserved.wrong_offset import WrongOffset
+from headrace.movers.preserved.wrong_offset import REBUILD, WrongOffset
 
 _COORDINATOR_S = 15.0
 _READ_WITHIN_S = 5.0
@@ -172,8 +172,7 @@ class Holes:
             hole.first,
             f"{at} on {self._cluster.name} ends at offset {end} behind the markers that were to "
             f"end at {hole.next}: another client writes there, and from {hole.first} on offsets "
-            "are not those of the source; stop that client, delete the topic and have it copied "
-            "again",
+            f"are not those of the source; stop that client, then {REBUILD}",
         )
 
     def _end(self, at: TopicPartition, error: HeadraceError | None) -> None:

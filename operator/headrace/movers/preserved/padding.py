@@ -26,6 +26,7 @@ from headrace.kafka.wire import (
 from headrace.movers.lane import Filling
 from headrace.movers.preserved.ends import End, not_replicated
 from headrace.movers.preserved.owner import Owner
+from headrace.movers.preserved.wrong_offset import REBUILD
 
 _BATCH_RECORDS = 10_000
 """Empty records of a batch: with zstd some 0.9 bytes an offset."""
@@ -153,7 +154,7 @@ class _Padding:
         if answer.base_offset != offset:
             raise Fatal(
                 f"what fills {at} on {name} came to offset {answer.base_offset} instead of "
-                f"{offset}: another client writes there; stop it, and delete the topic"
+                f"{offset}: another client writes there; stop it, then {REBUILD}"
             )
 
 

@@ -19,7 +19,7 @@ from headrace.movers.preserved.openings import Opening
 from headrace.movers.preserved.owner import Owner
 from headrace.movers.preserved.plan import Append, Operation, planned
 from headrace.movers.preserved.writer import Writer
-from headrace.movers.preserved.wrong_offset import WrongOffset
+from headrace.movers.preserved.wrong_offset import REBUILD, WrongOffset
 
 _MOST_WAITING = 64
 """Operations of a partition that wait for a hole before them: then no more is read."""
@@ -185,8 +185,7 @@ class PreservedPipeline(Pipeline):
                         offset,
                         f"{at} on {name} does not hold from offset {offset} on what the source "
                         f"holds there: {why}; an earlier owner wrote what the source held before "
-                        "it was compacted, or another client writes there; delete the target's "
-                        "topic and have it copied again",
+                        f"it was compacted, or another client writes there; {REBUILD}",
                     )
                 )
 

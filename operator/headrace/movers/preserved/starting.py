@@ -22,7 +22,7 @@ from headrace.movers.preserved.ends import End, ends_of
 from headrace.movers.preserved.owner import Owner
 from headrace.movers.preserved.padding import pad
 from headrace.movers.preserved.shape import first_difference
-from headrace.movers.preserved.wrong_offset import WrongOffset
+from headrace.movers.preserved.wrong_offset import REBUILD, WrongOffset
 from headrace.replication.reconcile import Record
 
 _PATIENCE_S = 10.0
@@ -118,7 +118,7 @@ class Starts:
                 f"{at} on {self._target.name} ends at offset {end.offset}, and what is committed "
                 f"of {pair.source} on {self._source.name} at {bounds.source_end}: the source was "
                 "truncated or made again, a fail-over has ended the copy, or another client "
-                "writes to the target; delete the target's topic and have it copied again",
+                f"writes to the target; {REBUILD}",
             )
         if end.offset < bounds.source_start:
             return self._padded(pair, end, bounds)
@@ -151,7 +151,7 @@ class Starts:
                     raise Fatal(
                         f"{at} on {target.name} holds records and ends at offset {end.offset}, and "
                         f"{pair.source} begins at {first}: what lies between was deleted before it "
-                        "was copied; delete the target's topic and have it copied again"
+                        f"was copied; {REBUILD}"
                     )
                 if entry.last >= end.offset - 1:
                     break
@@ -183,7 +183,7 @@ class Starts:
                 difference.offset,
                 f"{pair.target} on {self._target.name} is not as {pair.source} on "
                 f"{self._source.name} from offset {difference.offset} on: {difference.what}; "
-                "delete the target's topic and have it copied again",
+                f"{REBUILD}",
             )
 
 

@@ -3,6 +3,9 @@
 from headrace.api import TopicPartition
 from headrace.errors import Fatal, HeadraceError, Retriable
 
+REBUILD = "have it copied again: `headrace rebuild`"
+"""What a sentence ends with where a person has to do that."""
+
 
 class WrongOffset(Fatal):
     """What was written lies at another offset than on the source: somebody else writes there."""
@@ -29,5 +32,5 @@ def appended_elsewhere(
         offset,
         f"the records of source offset {offset} were appended to {at} on {name} at "
         f"{base_offset}: from {offset} on offsets are not those of the source; another client "
-        "writes there; stop it, delete the topic and have it copied again",
+        f"writes there; stop it, then {REBUILD}",
     )

@@ -1,0 +1,138 @@
+"""``headrace rebuild``: a copy that cannot go on with its source's offsets is deleted, so that its
+owner makes it again.
+
+A log cannot be made shorter from outside. So a topic is deleted as a whole. A partition by itself
+can be done where its source begins behind the end of the copy (retention overtook it): its records
+are deleted, and its owner fills it up to there.
+"""
+
+import time
+from collections.abc import Mapping, Set
+from typing import NamedTuple
+
+from headrace.api import TopicPartition, format_ranges
+from headrace.connect.runtime.both_clusters import target_partition
+from headrace.connect.runtime.context import FlowContext
+from headrace.errors import GaveUp, InvalidSpec
+from headrace.kafka import Position
+
+_GONE_WITHIN_S = 30.0
+_POLL_S = 0.2
+
+
+class Copy(NamedTuple):
+    """What both clusters hold of one partition: offsets."""
+
+    source_start: int
+    source_end: int
+    """Of what is committed."""
+    start: int
+    end: int
+
+    @property
+    def overtaken(self) -> bool:
+        """All that the copy holds is gone from the source, and so is what comes next."""
+        return self.end <= self.source_start
+
+    @property
+    def only_there(self) -> int:
+        """Offsets of the copy that the source does not have, and that nothing brings back: what it
+        deleted, and what lies behind its end."""
+        before = max(0, min(self.source_start, self.end) - self.start)
+        return before + max(0, self.end - max(self.source_end, self.start))
+
+
+class Rebuild(NamedTuple):
+    """What it would do to one topic of the target."""
+
+    topic: str
+    """On the target."""
+    copies: Mapping[TopicPartition, Copy]
+    """By the partition of the source."""
+    topic_id: str
+    """Of the topic that is deleted; empty: only records of these partitions are."""
+
+
+def plan_rebuild(context: FlowContext, partitions: Set[TopicPartition]) -> Rebuild:
+    """``partitions``: of one topic of the source. Raises ``InvalidSpec`` with a sentence where it
+    cannot be done, and ``Retriable`` while brokers do not answer."""
+    if not context.preserved:
+        raise InvalidSpec(
+            f"flow {context.name} has offsets: Translated, where no copy has to be rebuilt: "
+            f"`headrace reset {context.name}` copies partitions again"
+        )
+    (name,) = {at.topic for at in partitions}
+    topic = context.policy.target_topic(name)
+    source = context.source.describe([name]).get(name)
+    copy = context.target.describe([topic]).get(topic)
+    if source is None:
+        raise InvalidSpec(
+            f"{context.source.name} has no topic {name} any more: {topic} could not be made again"
+        )
+    if copy is None:
+        raise InvalidSpec(
+            f"{context.target.name} has no topic {topic}: the flow makes it, and copies all of it"
+        )
+    _check_not_failed_over(context, partitions)
+    theirs = {at: target_partition(context, at) for at in partitions}
+    starts = context.source.offsets(partitions, Position.EARLIEST)
+    ends = context.source.offsets(partitions, Position.LAST_STABLE)
+    copy_starts = context.target.offsets(theirs.values(), Position.EARLIEST)
+    copy_ends = context.target.offsets(theirs.values(), Position.LATEST)
+    copies = {
+        at: Copy(starts[at], ends[at], copy_starts[theirs[at]], copy_ends[theirs[at]])
+        for at in sorted(partitions)
+    }
+    if {at.partition for at in partitions} >= set(range(source.partitions)):
+        return Rebuild(topic, copies, copy.topic_id)
+    left = {at.partition for at, one in copies.items() if not one.overtaken}
+    if left:
+        raise InvalidSpec(
+            f"{topic}/{format_ranges(left)} cannot be rebuilt without the other partitions: a log "
+            "cannot be made shorter, and the source still has what would come before its end; "
+            f"`headrace rebuild {context.name} {name}` rebuilds all {source.partitions} partitions "
+            "of the topic"
+        )
+    return Rebuild(topic, copies, "")
+
+
+def _check_not_failed_over(context: FlowContext, partitions: Set[TopicPartition]) -> None:
+    progress = context.progress
+    if not context.target.describe([progress.topic]):
+        return  # to follow it would make it
+    progress.start()
+    progress.read_to_end()
+    for at in sorted(partitions):
+        stored = context.stored(at)
+        if stored is not None and stored.switch is not None:
+            raise InvalidSpec(
+                f"{at} was failed over to {context.target.name}: applications may have written to "
+                f"its copy since then, which would be lost; `headrace failover {context.name} "
+                "--abort` gives that up"
+            )
+
+
+def copy_ends(context: FlowContext, plan: Rebuild) -> dict[TopicPartition, int]:
+    """Of the target: they stay as they are once nobody writes."""
+    theirs = [target_partition(context, at) for at in plan.copies]
+    return context.target.offsets(theirs, Position.LATEST)
+
+
+def delete_copies(context: FlowContext, plan: Rebuild) -> None:
+    """Nobody copies these partitions now. What is deleted is gone when this returns."""
+    target = context.target
+    if not plan.topic_id:
+        target.delete_records(copy_ends(context, plan))
+        return
+    target.delete_topic(plan.topic)
+    deadline_s = time.monotonic() + _GONE_WITHIN_S
+    while True:
+        there = target.describe([plan.topic]).get(plan.topic)
+        if there is None or there.topic_id != plan.topic_id:
+            return
+        if time.monotonic() > deadline_s:
+            raise GaveUp(
+                f"{plan.topic} is still on {target.name} after {_GONE_WITHIN_S:.0f} s: "
+                "delete.topic.enable may be false there; nothing is copied again yet"
+            )
+        time.sleep(_POLL_S)

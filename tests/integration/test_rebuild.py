@@ -1,0 +1,106 @@
+"""``headrace rebuild``: stopped partitions whose offsets are preserved are made again."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.flows import FlowRun, manifest, spec
+from support.groups import commit, committed
+from support.preserved_topics import KEPT, bounds, visible
+from support.records import delete_records, make_topic, numbered, produce, unique
+
+from headrace.cli.main import main
+from headrace.kafka import Admin
+from headrace.sandbox import Cluster
+
+WITHIN_S = 120.0
+Say = Callable[..., str]
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Say:
+    def say(*words: str, code: int = 0) -> str:
+        assert main(["rebuild", *words]) == code
+        printed = capsys.readouterr()
+        return " ".join((printed.out + printed.err).split())
+
+    return say
+
+
+def test_partitions_that_cannot_go_on_are_rebuilt(
+    east: Cluster, west: Cluster, tmp_path: Path, wait_until: Callable[..., Any], say: Say
+) -> None:
+    """One that another client has written to, with its topic; one that retention has overtaken, by
+    itself."""
+    written, late = (make_topic(spec(east), unique(word), 2, **KEPT) for word in ("w", "late"))
+    name, group = unique("rebuilt"), unique("group")
+    flow = manifest(
+        name, east, west, written, late, offsets="Preserved", tasks={"max": 1},
+        checkpoints={"applyToGroups": True, "intervalSeconds": 5},
+    )  # fmt: skip
+    there = Admin(spec(west))
+    for topic in (written, late):
+        produce(spec(east), topic, numbered(100, 2))
+    delete_records(spec(east), written, {1: 20})
+    commit(east, group, written, {0: 30, 1: 40})
+
+    def differ() -> list[Any]:
+        both = [
+            (bounds(spec(east), topic, number), bounds(there, f"east.{topic}", number))
+            for topic in (written, late)
+            for number in (0, 1)
+        ]
+        return [one for one in both if one[0] != one[1]]
+
+    def positions() -> list[int]:
+        return [offset for _, (offset, _) in sorted(committed(west, group).items())]
+
+    with FlowRun(tmp_path, [flow]) as run:
+        wait_until(differ, within_s=WITHIN_S, until=lambda found: not found)
+        wait_until(positions, within_s=WITHIN_S, until=lambda found: found == [30, 40])
+        run.stop()
+
+    def ids() -> list[str]:
+        names = [f"east.{topic}" for topic in (written, late)]
+        found = there.describe(names)
+        return [found[one].topic_id for one in names]
+
+    before = ids()
+    produce(spec(west), f"east.{written}", numbered(3, [0], first=900))
+    for topic in (written, late):
+        produce(spec(east), topic, numbered(100, 2, first=100))
+    delete_records(spec(east), late, {0: 70})
+
+    with FlowRun(tmp_path, [flow]) as run:
+
+        def said() -> str:
+            return str(run.units())
+
+        wait_until(said, within_s=WITHIN_S, until=lambda text: text.count("headrace rebuild") >= 2)
+        # What cannot be done, and what would be done: nothing is changed.
+        assert f"`headrace rebuild {name} {written}` rebuilds all 2 partitions" in say(
+            name, f"{written}/0", "--yes", code=3
+        )
+        shown = say(name, written, "--dry-run")
+        assert f"{written}/0 0-100 0-53 0 100 0" in shown
+        assert f"{written}/1 20-100 20-100 20 80 0" in shown
+        assert f"To be deleted: topic east.{written} on west" in shown
+        shown = say(name, f"{late}/0", "--dry-run")
+        assert f"{late}/0 70-100 0-50 20 30 50" in shown
+        assert re.search(r"\b50 offsets are on west .* only: what they hold is lost", shown)
+        assert ids() == before
+
+        assert f"what east.{late}/0 holds is deleted" in say(name, f"{late}/0", "--yes")
+        assert f"topic east.{written} is deleted" in say(name, written, "--yes")
+        wait_until(differ, within_s=WITHIN_S, until=lambda found: not found)
+        wait_until(run.ready, within_s=WITHIN_S)
+        wait_until(positions, within_s=WITHIN_S, until=lambda found: found == [30, 40])
+        assert not run.condition("PartitionsPaused")
+    assert [one == other for one, other in zip(ids(), before, strict=True)] == [False, True]
+    for topic in (written, late):
+        for number in (0, 1):
+            copy = visible(spec(west), f"east.{topic}", 0, number)
+            assert copy == visible(spec(east), topic, 0, number)
+            assert len(copy) > 0
