@@ -104,8 +104,12 @@ def recognised(
     )
     return (
         read.transform(_identified, run)
+        # Not deterministic: the filter stays behind all this. Pushed in front of it, the filter has
+        # it all written out in each place, in a method that is too large for Java.
+        .withColumn("read", F.monotonically_increasing_id())
         .where(F.col("own") | (F.col("producer").isNotNull() & (F.col("sent_ms") < since_ms)))
-        .drop("sent_ms")
+        .where("read >= 0")
+        .drop("sent_ms", "read")
         .withColumn("row", F.monotonically_increasing_id().bitwiseAND(F.lit(_ROW)))
     )
 
@@ -119,16 +123,16 @@ def _identified(records: DataFrame, run: str) -> DataFrame:
     def is_own(who: str) -> Column:
         return F.coalesce(F.col(who).rlike(f"^{run}(-[0-9]+-[0-9]+)?$"), F.lit(False))
 
-    known = is_own("id") & (F.col("number").isNotNull() | F.col("end").isNotNull())
+    known = F.col("own_id") & (F.col("number").isNotNull() | F.col("end").isNotNull())
     text = F.when(~known, F.col("body").cast("string"))
     # Behind the time, of a sentinel behind the format's version.
     named = F.regexp_extract(text, f"^[^;]*;[^;]*;[0-9]+;(?:[0-9]+;)?{ADDRESS}", 1)
     body = F.split(text, ";")
     end_in_body = F.regexp_extract(F.col("second"), f"^{HEADER_SENTINEL}-([0-9]+)$", 1)
     return (
-        records.withColumns(
-            {"first": F.get(body, 0), "second": F.get(body, 1), "third": F.get(body, 2)}
-        )
+        records.withColumn("own_id", is_own("id"))
+        .withColumns({"first": F.get(body, 0), "second": F.get(body, 1), "third": F.get(body, 2)})
+        .withColumn("own_first", is_own("first"))
         .withColumns(
             {
                 "seq": F.coalesce(
@@ -140,16 +144,17 @@ def _identified(records: DataFrame, run: str) -> DataFrame:
         )
         .withColumn(
             "producer",
-            F.when(is_own("id"), F.col("id"))
-            .when(is_own("first"), F.col("first"))
+            F.when(F.col("own_id"), F.col("id"))
+            .when(F.col("own_first"), F.col("first"))
             .when(
                 F.col("seq").isNotNull(),
                 F.coalesce(*(F.when(F.col(who).rlike(_OF_ANY_RUN), F.col(who)) for who in _IDS)),
             ),
         )
-        .withColumn("own", is_own("producer"))
+        .withColumn("own", F.col("own_id") | F.col("own_first"))
         .withColumn("topic", F.coalesce("sent_to", F.nullif(named, F.lit("")), "found_in"))
         .drop("id", "number", "end", "sent_to", "body", "first", "second", "third")
+        .drop("own_id", "own_first")
     )
 
 

@@ -37,14 +37,18 @@ def raw(at: TopicPartition, offset: int, message: messages.Message, sent_ms: int
     return Raw(*at, offset, b"%d" % key, message.value, tuple(message.headers), sent_ms)
 
 
-def recognised(
-    spark: SparkSession, laid: Iterable[Raw], names: dict[str, str], manifest: LoadManifest
-) -> DataFrame:
-    """Of these records what the comparison reads, in the order of their logs; ``names``: as
-    ``records.Range.source_names``."""
+def kafka_source(spark: SparkSession, laid: Iterable[Raw]) -> DataFrame:
+    """These records as Spark's Kafka source gives them, in the order of their logs."""
     laid = sorted(laid, key=lambda record: record[:3])
     rows = [(*r[:5], [tuple(h) for h in r.headers], r.timestamp_ms / 1000) for r in laid]
     kafka = spark.createDataFrame(rows, _SCHEMA).coalesce(1)
-    kafka = kafka.withColumn("timestamp", kafka.timestamp.cast("timestamp"))
+    return kafka.withColumn("timestamp", kafka.timestamp.cast("timestamp"))
+
+
+def recognised(
+    spark: SparkSession, laid: Iterable[Raw], names: dict[str, str], manifest: LoadManifest
+) -> DataFrame:
+    """Of these records what the comparison reads; ``names``: as ``records.Range.source_names``."""
+    kafka = kafka_source(spark, laid)
     own = records.recognised(kafka, names, manifest.run, manifest.started_ms)
     return records.claimed(own, records.claims(spark, manifest)).cache()

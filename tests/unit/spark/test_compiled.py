@@ -1,0 +1,42 @@
+"""What a comparison does with every record is compiled: else Spark interprets its plan."""
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+from support.raw_records import kafka_source, raw
+
+from headrace.api import MessageFormat, TopicPartition
+from headrace_spark import blocks, messages, records
+
+NOW_MS = 1_795_000_000_000
+COMPILES = {
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "CODEGEN_ONLY",
+    "spark.sql.codegen.fallback": "false",
+}
+"""A plan that cannot be compiled is an error; by default it is a warning, and interpreted."""
+
+
+@pytest.fixture
+def compiling(spark: SparkSession) -> Iterator[SparkSession]:
+    before = {name: spark.conf.get(name) or "" for name in COMPILES}
+    for name, value in COMPILES.items():
+        spark.conf.set(name, value)
+    yield spark
+    for name, value in before.items():
+        spark.conf.set(name, value)
+
+
+def test_records_are_recognised_and_summed_up_by_compiled_code(compiling: SparkSession) -> None:
+    at = TopicPartition("orders", 0)
+    writer = messages.Writer("run-0-0", 200, MessageFormat.HEADERS)
+    laid = [raw(at, seq, writer.message(at, seq, NOW_MS), NOW_MS, 0) for seq in range(3)]
+    read = kafka_source(compiling, laid)
+    claims = compiling.createDataFrame(
+        [("orders", "run-0-0", 3)], "topic string, producer string, sent bigint"
+    )
+    own = records.recognised(read, {"orders": "orders"}, "run", NOW_MS)
+    found = records.claimed(own, claims)
+    (block,) = blocks.collected(blocks.summarised(found, "run", 4))
+    assert (block.count, block.claimed, block.rows) == (3, 3, 3)
