@@ -59,14 +59,27 @@ def install_brokers(cluster: Cluster, *aliases: str) -> None:
 
 def make_topic(cluster: Cluster, alias: str, name: str, partitions: int) -> None:
     """A topic of that cluster, if it has none of that name."""
-    _in_operator(cluster, alias, f"admin.create_topic({name!r}, {partitions})")
+    in_operator(cluster, alias, f"admin.create_topic({name!r}, {partitions})")
 
 
 def records(cluster: Cluster, alias: str, topic: str, partitions: int) -> int:
     """How many were ever sent to a topic of that cluster. Raises KubectlError without it."""
     places = f"[TopicPartition({topic!r}, number) for number in range({partitions})]"
     ends = f"admin.offsets({places}, Position.LATEST)"
-    return int(_in_operator(cluster, alias, f"print(sum({ends}.values()))"))
+    return int(in_operator(cluster, alias, f"print(sum({ends}.values()))"))
+
+
+def in_operator(cluster: Cluster, alias: str, program: str) -> str:
+    """What a program prints in an operator's pod; it has that cluster's ``admin``."""
+    script = (
+        "from headrace.api import ClusterAccess, ClusterSpec\n"
+        "from headrace.api.partitions import TopicPartition\n"
+        "from headrace.kafka import Admin, Position\n"
+        f"admin = Admin(ClusterAccess(ClusterSpec.model_validate({kafka_cluster(alias)})))\n"
+        f"{program}"
+    )
+    pod = ("-n", OPERATORS, f"deployment/{OPERATOR}")
+    return cluster.kubectl("exec", *pod, "--", "python", "-c", script)
 
 
 def install_release(cluster: Cluster, *arguments: str) -> None:
@@ -93,19 +106,6 @@ def load_images(cluster: Cluster, archives: Path) -> None:
     """Bring what ``make images images-test`` built to the node."""
     for archive in sorted(archives.glob("*.tar")):
         cluster.load(archive)
-
-
-def _in_operator(cluster: Cluster, alias: str, statement: str) -> str:
-    """What one about a cluster's ``admin`` prints in an operator's pod."""
-    script = (
-        "from headrace.api import ClusterAccess, ClusterSpec\n"
-        "from headrace.api.partitions import TopicPartition\n"
-        "from headrace.kafka import Admin, Position\n"
-        f"admin = Admin(ClusterAccess(ClusterSpec.model_validate({kafka_cluster(alias)})))\n"
-        f"{statement}"
-    )
-    pod = ("-n", OPERATORS, f"deployment/{OPERATOR}")
-    return cluster.kubectl("exec", *pod, "--", "python", "-c", script)
 
 
 def _address(alias: str) -> str:

@@ -1,0 +1,108 @@
+"""A planned fail-over by kubectl of a flow that preserves offsets, as GitOps does it."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from cluster.real import Cluster
+from e2e.flow import FlowInPods
+from e2e.stage import (
+    OPERATOR,
+    OPERATORS,
+    flow_between_brokers,
+    in_operator,
+    kafka_cluster,
+    make_topic,
+    records,
+)
+
+Wait = Callable[..., Any]
+GROUPS = 12
+
+pytestmark = pytest.mark.usefixtures("brokers", "release")
+
+FILL = """
+from confluent_kafka import Consumer, Producer, TopicPartition as Place
+servers = {{"bootstrap.servers": {servers!r}}}
+producer = Producer({{**servers, "transactional.id": {topic!r}}})
+producer.init_transactions(60)
+for turn, ends in enumerate([producer.commit_transaction, producer.abort_transaction] * 4):
+    producer.begin_transaction()
+    for number in range(10 + turn):
+        producer.produce({topic!r}, str(number), partition=0)
+    producer.flush(60)
+    ends(60)
+at = TopicPartition({topic!r}, 0)
+end = admin.offsets([at], Position.LATEST)[at]
+for number in range({groups}):
+    consumer = Consumer({{**servers, "group.id": {topic!r} + "-" + str(number)}})
+    offset = round(end * number / ({groups} - 1))
+    consumer.commit(offsets=[Place({topic!r}, 0, offset)], asynchronous=False)
+    consumer.close()
+"""
+"""A topic with committed and aborted records, and groups all over it."""
+
+READ_ON = """
+import json
+from confluent_kafka import Consumer, TopicPartition as Place
+found = []
+for number in range({groups}):
+    consumer = Consumer({{
+        "bootstrap.servers": {servers!r}, "group.id": {group!r} + "-" + str(number),
+        "auto.offset.reset": "error", "enable.auto.commit": False, "enable.partition.eof": True,
+    }})
+    (committed,) = consumer.committed([Place({topic!r}, 0)], 60)
+    consumer.assign([Place({topic!r}, 0)])
+    message = consumer.poll(60)
+    record = None if message.error() else [message.offset(), message.value().decode()]
+    found.append([committed.offset, record])
+    consumer.close()
+print(json.dumps(found))
+"""
+"""Where each group is, and the record with which it goes on."""
+
+
+def test_a_planned_fail_over_by_kubectl_leaves_the_offsets_as_they_are(
+    cluster: Cluster, namespace: str, wait_until: Wait
+) -> None:
+    topic = f"preserved-{namespace}"
+    document = flow_between_brokers(topic, replicas=1)
+    document["spec"] |= {
+        "offsets": "Preserved",
+        "groups": {"include": [f"{topic}-.*"]},
+        "heartbeats": {"enabled": False},
+    }
+    flow = FlowInPods(cluster, namespace, "mirror")
+
+    def read_on(alias: str, name: str) -> Any:
+        about = {"servers": kafka_cluster(alias)["bootstrapServers"], "topic": name}
+        return json.loads(
+            in_operator(cluster, alias, READ_ON.format(group=topic, groups=GROUPS, **about))
+        )
+
+    make_topic(cluster, "east", topic, 1)
+    cluster.apply(document, namespace=namespace)
+    servers = kafka_cluster("east")["bootstrapServers"]
+    in_operator(cluster, "east", FILL.format(topic=topic, groups=GROUPS, servers=servers))
+    end = records(cluster, "east", topic, 1)
+    flow.kubectl("wait", "rflow/mirror", "--for=condition=Ready", "--timeout=180s")
+    wait_until(lambda: records(cluster, "west", f"east.{topic}", 1) == end, within_s=60)
+
+    flow.patch({"spec": {"state": "Stopped"}})
+    wait_until(lambda: not flow.pods(), within_s=60)
+    said = cluster.kubectl(
+        *("exec", "-i", "-n", OPERATORS, f"deployment/{OPERATOR}", "--"),
+        *("headrace", "failover", "mirror", "-f", "/dev/stdin", "-o", "json"),
+        input=document,
+    )
+    found = json.loads(said)
+    assert (found["done"], found["notCopied"], found["problems"]) == ("failed over", 0, [])
+    assert [one["exact"] for one in found["groups"]] == [True] * GROUPS
+    assert all(one["sourceOffset"] == one["targetOffset"] for one in found["groups"])
+    (partition,) = found["partitions"]
+    assert (partition["sourceEnd"], partition["copiedTo"]) == (end, end)
+
+    goes_on = read_on("west", f"east.{topic}")
+    assert goes_on == read_on("east", topic)
+    assert len({offset for offset, _ in goes_on}) == GROUPS
