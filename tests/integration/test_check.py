@@ -138,10 +138,10 @@ class Checked:
             self.add(cluster, binding)
             self.granted.append((cluster, binding))
 
-    def grant_all(self) -> list[Document]:
-        """Until nothing is wrong; what was granted."""
-        granted = []
-        while wrong := [one for one in self.wrong() if one["acl"]]:
+    def grant_all(self, *clusters: str) -> list[Document]:
+        """Until nothing is wrong there, by default on both; what was granted."""
+        granted, there = [], clusters or tuple(self.clusters)
+        while wrong := [one for one in self.wrong() if one["acl"] and one["cluster"] in there]:
             for one in wrong:
                 self.grant(one["cluster"], one["acl"])
             granted += wrong
@@ -165,10 +165,6 @@ def _holds(wanted: object, found: list[object]) -> bool:
 
 def _all_in(texts: Collection[str], printed: str) -> bool:
     return all(one in printed for one in texts)
-
-
-def _in(text: str, printed: str) -> bool:
-    return text in printed
 
 
 def _bindings(acl: Document, permission: AclPermissionType) -> list[AclBinding]:
@@ -265,6 +261,44 @@ def test_a_flow_that_lacks_rights_says_which_before_it_starts(
             within_s=60,
             until=lambda message: all(one in message for one in said),
         )
+
+
+def test_a_target_that_may_only_be_read_is_named_with_each_right_that_it_lacks(
+    checked: Checked, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    topic = make_topic(spec(checked.clusters["source"]), unique("reader"), 1)
+    checked.flow["spec"]["topics"]["include"] = [topic]
+    checked.grant_all("source")
+    everything = {"resourceType": "topic", "names": ["*"], "patternType": "literal"}
+    checked.grant("target", {**everything, "principal": "User:headrace", "operation": "Read"})
+
+    def missing() -> set[tuple[str, str]]:
+        found = [one for one in checked.wrong() if one["result"] == "missing"]
+        return {(one["cluster"], one["check"]) for one in found}
+
+    beyond = {("target", right) for right in ("Create", "Write", "DescribeConfigs", "AlterConfigs")}
+    wait_until(missing, within_s=60, until=partial(eq, beyond))
+    with FlowRun(tmp_path, [checked.flow], "--secrets", str(checked.mounted.folder)) as run:
+        said = (
+            f"target topics east.heartbeats, east.{topic}: Write: User:headrace may not",
+            "target topic headrace-progress.east.internal: Create: User:headrace may not",
+        )
+        wait_until(
+            lambda: run.condition("RequirementsMissing").get("message", ""),
+            within_s=60,
+            until=partial(_all_in, said),
+        )
+        why = (
+            "could not create topic headrace-progress.east.internal with 8 partitions on west",
+            "TOPIC_AUTHORIZATION_FAILED",
+            "grant the principal rights on this topic",
+        )
+        wait_until(
+            lambda: run.condition("Stalled").get("message", ""),
+            within_s=60,
+            until=partial(_all_in, why),
+        )
+        assert not run.ready()
 
 
 def test_settings_that_keep_a_copy_from_being_one(checked: Checked) -> None:
@@ -490,13 +524,24 @@ def test_a_fail_over_denies_writes_to_the_source_until_it_is_aborted(
         manifests = ("-f", str(checked.file), "--secrets", str(checked.mounted.folder))
         quick = ("--deny-writes", "--quiet-seconds", "1")
         denials = "headrace-denials.east.internal"
+        needs = "It needs the rights Describe and Alter"
+
+        def refused_for(why: str) -> None:
+            wait_until(
+                lambda: fail_over(*manifests, *quick),
+                within_s=60,
+                until=lambda said: why in said[1],
+            )
+
         code, printed = fail_over(*manifests, *quick)
-        assert (code, f"describe topic {denials}" in printed) == (1, True), printed
+        assert (code, _all_in((needs, "has no Describe on it"), printed)) == (1, True), printed
+        cluster = rights | {"resourceType": "cluster", "names": ["kafka-cluster"]}
+        checked.grant("source", cluster | {"operation": "Describe"})
+        refused_for(f"describe topic {denials}")
         code, printed = fail_over(*manifests, "--abort")
         assert (code, "is not failed over: nothing is changed" in printed) == (3, True), printed
         checked.grant("target", rights | {"names": [denials], "operation": "All"})
-        alter = "It needs the rights Describe and Alter"
-        wait_until(lambda: fail_over(*manifests, *quick)[1], within_s=60, until=partial(_in, alter))
+        refused_for("has no Alter on it")
         assert may_write()
 
         code, printed = fail_over(run.name, *quick)
