@@ -11,7 +11,7 @@ from typing import Any
 
 from support.flows import FlowRun, manifest, spec
 from support.preserved_topics import CLEANER, COMPACTED, KEPT
-from support.preserved_torture import Torture, make_copy, rounds
+from support.preserved_torture import UNCLEAN, Torture, make_copy, rounds
 from support.records import make_topic, unique
 
 from headrace.sandbox import ClusterPlan, Sandbox
@@ -20,7 +20,6 @@ ROUNDS = int(os.environ.get("HEADRACE_TORTURE_ROUNDS", "5"))
 SEED = int(os.environ.get("HEADRACE_TORTURE_SEED", "1"))
 WITH_TOMBSTONES = {**COMPACTED, "delete.retention.ms": "86400000"}
 """So the last record of each key stays, and says why earlier ones went."""
-UNCLEAN = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
 
 
 def test_after_each_fault_every_offset_is_equal_or_reported(

@@ -3,12 +3,12 @@
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
 import psutil
-from confluent_kafka import ElectionType
+from confluent_kafka import ElectionType, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.flows import FlowRun, spec
@@ -27,6 +27,7 @@ OWNER = ("killed", "frozen", "")
 BROKERS = ("leader killed", "leader moved", "follower stopped", "coordinator killed", "unclean")
 EACH_ONCE = list(zip(("killed", "frozen", "killed", "", ""), BROKERS, strict=True))
 """A round for each fault of the brokers."""
+UNCLEAN = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
 _FROM = re.compile(r"from (?:offset )?(\d+) on")
 
 
@@ -59,6 +60,9 @@ class Torture:
         self._there, self._here = Admin(spec(target)), Admin(spec(source))
         self._admin = AdminClient({"bootstrap.servers": target.bootstrap_servers})
         self._equal_to = dict.fromkeys(topics, 0)
+        self._known: set[str] = set()
+        self._lost: set[str] = set()
+        self._config = {one: UNCLEAN if one == unclean else {} for one in topics}
         self._ended: set[int] = set()
 
     def copy(self, topic: str) -> str:
@@ -67,7 +71,7 @@ class Torture:
 
     def round(self, owner: str, broker: str, seed: str) -> str:
         """Both faults at once, under load; then all is equal, or it was reported. What was seen."""
-        stops, losses = set(self.reports.stops), set(self.reports.losses)
+        self._known, self._lost = set(self.reports.stops), set(self.reports.losses)
         with self.reports.followed(), Load(self._source, self._topics, seed, keys=2_000):
             self._wait(self.drivers_ready)
             {
@@ -77,10 +81,10 @@ class Torture:
                 "coordinator killed": self._coordinator_killed,
                 "unclean": self._elected_unclean,
             }[broker](owner)
-        lost = [self.reports.losses[one] for one in self.reports.losses.keys() - losses]
+        lost = self._losses()
         allowed = {self._unclean} if broker == "unclean" else set()
         assert {one["topic"] for one in lost} <= allowed, lost
-        stopped = self._equal_again(stops)
+        stopped = self._equal_again()
         seen = [f"{one['cause']} {one['firstOffset']}-{one['lastOffset']}" for one in lost]
         return "; ".join([*seen, *stopped]) or "equal"
 
@@ -201,12 +205,9 @@ class Torture:
             self._wait(lambda: self._partition(topic).leader == other.node_id)
             leader.start()
             self._grown(topic)
-        if owner:
-            return  # what progress did not say nobody misses
-        losses = self._wait(
-            lambda: [one for one in self.reports.losses.values() if one["topic"] == topic]
-        )
-        loss = losses[-1]
+        if owner or self._stopped(topic):
+            return  # what progress did not say nobody misses; and a stop says enough
+        loss = self._wait(lambda: [one for one in self._losses() if one["topic"] == topic])[-1]
         assert loss["cause"] == "TargetTruncated", loss
         assert loss["firstOffset"] == kept, (loss, kept, held)
         assert kept <= loss["lastOffset"] < held, (loss, kept, held)
@@ -229,31 +230,31 @@ class Torture:
         return self._target.broker(self._partition(topic).leader)
 
     def _grown(self, topic: str) -> None:
-        """Copied on, as the target says."""
+        """Copied on, as the target says; or stopped."""
         copy = self.copy(topic)
         before = self._wait(lambda: bounds(self._there, copy))[2]
-        self._wait(lambda: bounds(self._there, copy)[2] > before + 20)
+        self._wait(lambda: bounds(self._there, copy)[2] > before + 20 or self._stopped(topic))
+
+    def _losses(self) -> list[dict[str, Any]]:
+        """Those of this round."""
+        return [one for key, one in self.reports.losses.items() if key not in self._lost]
+
+    def _stopped(self, topic: str) -> list[str]:
+        """What the flow said of it in this round."""
+        partition = f"{self.copy(topic)}-0"
+        return [one for one in self.reports.stops - self._known if partition in one]
 
     # What is equal.
 
-    def _equal_again(self, before: set[str]) -> list[str]:
+    def _equal_again(self) -> list[str]:
         """The sentences of partitions that were stopped, all of which are true."""
         reported = []
         for topic in self._topics:
-            known = set(before)
-
-            def stopped(topic: str = topic, known: set[str] = known) -> list[str]:
-                name = self.copy(topic)
-                return [one for one in self.reports.stops - known if f"{name}-0" in one]
-
-            while self._wait_equal_or(topic, stopped):
-                (*_, sentence) = stopped()
+            while self._wait_equal_or_stopped(topic):
+                (*_, sentence) = self._stopped(topic)
                 self._check(topic, sentence)
                 reported.append(sentence)
-                known |= set(stopped())
-                self._admin.delete_topics([self.copy(topic)])[self.copy(topic)].result(20)
-                control.request(self.run.name, "restart", task=self.unit()["name"])
-                self._equal_to[topic] = 0
+                self._make_again(topic)
             first, compacts = self._equal_to[topic], topic.startswith("compacted")
             source = visible(spec(self._source), topic, first)
             copy = self._wait(partial(visible, spec(self._target), self.copy(topic), first))
@@ -263,14 +264,34 @@ class Torture:
             self._equal_to[topic] = bounds(self._here, topic)[1]
         return reported
 
-    def _wait_equal_or(self, topic: str, stopped: Callable[[], list[str]]) -> bool:
+    def _make_again(self, topic: str) -> None:
+        """With the brokers and settings that it had; the flow makes it, too, and may be first."""
+        name = self.copy(topic)
+        replicas = self._partition(topic).replicas
+
+        def made() -> bool:
+            with suppress(KafkaException):
+                self._admin.delete_topics([name])[name].result(20)
+            try:
+                make_copy(self._target, name, replicas, **self._config[topic])
+            except KafkaException:
+                return False
+            return True
+
+        self._wait(made)
+        self._known |= self.reports.stops
+        control.request(self.run.name, "restart", task=self.unit()["name"])
+        self._equal_to[topic] = 0
+
+    def _wait_equal_or_stopped(self, topic: str) -> bool:
         """Whether it was stopped."""
 
         def seen() -> Any:
             self.reports.read()
             source = bounds(self._here, topic)
             copy = bounds(self._there, self.copy(topic))
-            return stopped() or copy[1:] == source[1:] or (topic, source, copy, self.unit())
+            stopped = self._stopped(topic)
+            return stopped or copy[1:] == source[1:] or (topic, source, copy, self.unit())
 
         found = self._wait(seen, until=lambda one: not isinstance(one, tuple))
         return isinstance(found, list)

@@ -4,8 +4,9 @@ An idempotent producer as Kafka's own: what may have been appended is sent again
 with the same identity and sequence, until the target answers.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Set
 from functools import partial
+from typing import Any, Protocol
 
 from headrace.api import TopicPartition
 from headrace.errors import HeadraceError, Retriable
@@ -47,6 +48,23 @@ _FORGOTTEN_S = 600.0
 first batch is sent by itself again."""
 
 
+class CopiesLost(Retriable):
+    """A partition's leader does not have all that was acknowledged: nothing more is sent."""
+
+
+class LedAgain(Protocol):
+    """Called when partitions have been without a leader, before anything is sent to the next one.
+
+    A leader that has no batch of the producer takes one with any sequence.
+    """
+
+    def __call__(
+        self, partitions: Set[TopicPartition]
+    ) -> Coroutine[Reply[Any], None, Mapping[TopicPartition, HeadraceError]]:
+        """Why some are not sent to it: ``CopiesLost``, or what is to be tried again."""
+        ...
+
+
 class Appender:
     """Of one producer identity; in the thread of its loop.
 
@@ -64,16 +82,17 @@ class Appender:
         *,
         waiting: Callable[[str], None] = lambda _: None,
         wanted: Callable[[TopicPartition], None] | None = None,
+        led_again: LedAgain | None = None,
     ) -> None:
         """Partitions are those of the target, whose ``leaders`` may be shared. ``waiting`` receives
         sentences about what is tried again until it succeeds. Each partition's sequences begin with
         0. ``identity`` is that of partitions that do not ``begin`` with another. ``wanted``, of one
         that appends in transactions, is called with each partition that has something to send and
-        is not part of the transaction: until ``admit``."""
+        is not part of the transaction: until ``admit``. ``led_again``: see ``LedAgain``."""
         self._loop, self._leaders, self._identity = loop, leaders, identity
         self._cluster = leaders.cluster
         self._acknowledged, self._failed, self._waiting = acknowledged, failed, waiting
-        self._wanted = wanted
+        self._wanted, self._led_again = wanted, led_again
         self._identities: dict[TopicPartition, ProducerIdentity] = {}
         """Of partitions with one of their own."""
         self._sequences: dict[TopicPartition, int] = {}
@@ -184,8 +203,11 @@ class Appender:
                 error = failure
             asked = [queue for queue in self._lost if queue.at.topic in topics]
             self._lost = [queue for queue in self._lost if queue.at.topic not in topics]
+            unfit: Mapping[TopicPartition, HeadraceError] = {}
+            if error is None and self._led_again is not None:
+                unfit = await self._led_again({one.at for one in asked if not one.failed})
             for queue in asked:
-                self._found(queue, error)
+                self._found(queue, error or unfit.get(queue.at))
             self.flush()
             await self._loop.sleep(_SEARCH_S)
 
@@ -201,7 +223,7 @@ class Appender:
             return
         if error is None:
             error = self._leaderless(queue.at)
-        if isinstance(error, Retriable):
+        if isinstance(error, Retriable) and not isinstance(error, CopiesLost):
             self._rest(queue, error)
         else:
             self._fail(queue, error)

@@ -16,6 +16,7 @@ from headrace.kafka.wire import (
     log_ends,
     sequence_after,
 )
+from headrace.movers.batch.appender import CopiesLost
 
 _LEADER_S = 10.0
 _REPLICATED_WITHIN_S = 20.0
@@ -103,6 +104,27 @@ async def not_replicated(
         if waiting:
             await loop.sleep(_POLL_S)
     return failed
+
+
+async def copies_lost(
+    target: Cluster, acknowledged: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, HeadraceError]:
+    """Those of which another leader does not hold all below these offsets, or does not answer.
+
+    An unclean election may have taken the producer's state with the records: the next batch would
+    be appended with any sequence then, at an offset that is not its own.
+    """
+    ends = await log_ends(target, acknowledged, timeout_s=_LEADER_S)
+    lost = {
+        at: CopiesLost(
+            f"{at} on {target.name} ends at offset {found.end_offset}, but all below "
+            f"{acknowledged[at]} was acknowledged: an unclean election has lost records, which are "
+            "copied again"
+        )
+        for at, found in ends.found.items()
+        if found.end_offset < acknowledged[at]
+    }
+    return {**ends.failed, **lost}
 
 
 def _leader_epoch(target: Cluster, at: TopicPartition) -> int:

@@ -1,7 +1,7 @@
 """Writes what is planned: data by compare-and-append, holes by markers, each in its place."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -12,7 +12,7 @@ from headrace.kafka.wire import ProducerIdentity
 from headrace.movers.batch.appender import Appender
 from headrace.movers.batch.leader import Leaders
 from headrace.movers.batch.outgoing import Outgoing
-from headrace.movers.preserved.ends import End
+from headrace.movers.preserved.ends import End, copies_lost
 from headrace.movers.preserved.holes import Holes
 from headrace.movers.preserved.owner import Closer, Owner
 from headrace.movers.preserved.plan import Append, Operation
@@ -90,6 +90,7 @@ class Writer:
             self._appended,
             self._fail,
             waiting=waiting,
+            led_again=self._led_again,
         )
 
     def begin(self, at: TopicPartition, end: End, closer: Closer | None = None) -> None:
@@ -152,6 +153,12 @@ class Writer:
         for one in self._partitions.values():
             _release(one)
         self._partitions.clear()
+
+    async def _led_again(
+        self, partitions: Set[TopicPartition]
+    ) -> Mapping[TopicPartition, HeadraceError]:
+        known = {at: self._partitions[at].next for at in partitions & self._partitions.keys()}
+        return await copies_lost(self._cluster, known)
 
     def _give(self, at: TopicPartition, one: _Partition, append: Append) -> None:
         one.given = append.next

@@ -186,6 +186,22 @@ def test_what_the_target_lost_is_copied_again(scenes: PreservedScenes) -> None:
     assert "offsets 2 to 4 are gone from the target" in scenes.scene.lost_data
 
 
+def test_a_leader_that_has_nothing_of_the_copy_gets_no_batch_at_another_offset(
+    scenes: PreservedScenes,
+) -> None:
+    """It was elected while the lane copied on, and knows no sequence."""
+    copied(scenes, "ab-cd")
+    with scenes.scene.target.changed:
+        scenes.copy(P0).truncate(0)
+        scenes.target.producers.clear()
+    answers = iter(["lost"])  # from the one before
+    scenes.target.fault = lambda: next(answers, "")
+    scenes.fill("e")
+    scenes.until(lambda: scenes.is_copied(P0) and scenes.cells() == "ab-cde")
+    assert "went on at offset 0, but all below 5 were acknowledged" in scenes.scene.lost_data
+    assert next(answers, None) is None
+
+
 def test_a_loss_that_a_lane_has_noticed_is_copied_again_too(scenes: PreservedScenes) -> None:
     copied(scenes, "ab-cd")
     key, stored = scenes.scene.context.progress_key(P0), scenes.scene.stored(P0)
