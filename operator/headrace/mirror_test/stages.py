@@ -30,7 +30,7 @@ HEAP_MIB = {Stage.PROBE: 512, Stage.PRODUCE: 512, Stage.VERIFY: 1_536}
 # optimizing compiler where Python does the work: without it Spark's start costs 40 % less (10
 # core-seconds). The verifier's work is the JVM's own: without it that takes three times as long.
 # What Spark generates for a record is one method of 9 KB, and Java interprets all above 8 KB
-# unless told otherwise: that takes two and a half times as long.
+# by default: that takes two and a half times as long.
 _SERIAL = "-XX:+UseSerialGC"
 JAVA_OPTIONS = {
     Stage.PROBE: f"{_SERIAL} -XX:TieredStopAtLevel=1",
