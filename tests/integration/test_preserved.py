@@ -6,14 +6,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+import yaml
+from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import TopicPartition as Place
 from support import preserved_copy
 from support.flows import FlowRun, manifest, spec
-from support.groups import commit, committed
+from support.groups import commit
 from support.preserved_topics import (
     CLEANER,
     COMPACTED,
@@ -30,10 +35,13 @@ from headrace.api import ClusterAccess, TopicPartition
 from headrace.kafka import Admin, Position
 from headrace.kafka.wire import Cluster as Wire
 from headrace.kafka.wire import Refused, Transactions, describe_producers, start
+from headrace.mirror_test import Result
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
 
 pytestmark = pytest.mark.in_one_worker
 SEEDS = range(int(os.environ.get("HEADRACE_ORACLE_SEEDS", "1")))
+GROUPS = 60
+MESSAGES = 4_000
 FORGETFUL = {
     "producer.id.expiration.ms": "5000", "producer.id.expiration.check.interval.ms": "500",
     "transactional.id.expiration.ms": "3000",
@@ -104,7 +112,8 @@ def test_every_offset_is_equal_though_copiers_are_killed(replicated: Sandbox, se
 def test_a_flow_preserves_offsets_though_its_driver_is_killed(
     east: Cluster, west: Cluster, wait_until: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """And groups have the offsets on the target that they have on the source."""
+    """And 60 groups go on at the target with exactly the next record; a mirror test of the flow,
+    while others write to its topics in transactions, finds every offset equal."""
     with wire_client(spec(east)) as client:
         mixed, cut = (make_topic(spec(east), unique(word), 1, **KEPT) for word in ("mixed", "cut"))
         for topic in (mixed, cut):
@@ -127,33 +136,103 @@ def test_a_flow_preserves_offsets_though_its_driver_is_killed(
                 driver.kill()
                 driver.wait(WITHIN_S)
                 ended.add(driver.pid)
-            groups = {}
+            groups: dict[str, tuple[str, int]] = {}
             for topic in (mixed, cut):
                 start, stable, _ = bounds(spec(east), topic)
-                for number, offset in enumerate((start, (start + stable) // 2, stable)):
-                    group = unique(f"group-{number}")
-                    commit(east, group, topic, {0: offset})
-                    groups[group] = offset
+                for number in range(GROUPS // 2):
+                    group, part = unique(f"group-{number}"), number / (GROUPS // 2 - 1)
+                    groups[group] = topic, start + round(part * (stable - start))
+            with ThreadPoolExecutor(8) as pool:
+                for done in [
+                    pool.submit(commit, east, group, topic, {0: offset})
+                    for group, (topic, offset) in groups.items()
+                ]:
+                    done.result()
+            result = mirror_tested(run, tmp_path, client, mixed, cut)
 
             def differ() -> list[Any]:
                 ends = [
                     (bounds(spec(east), topic), bounds(spec(west), f"east.{topic}"))
                     for topic in (mixed, cut)
                 ]
-                held = {group: committed(west, group) for group in groups}
+                held, _ = Admin(spec(west)).committed(list(groups))
                 return [
                     *(both for both in ends if both[0] != both[1]),
                     *(
-                        (group, offset, held[group])
-                        for group, offset in groups.items()
-                        if held[group].get(0, (-1, ""))[0] != offset
+                        (group, offset, held.get(group))
+                        for group, (topic, offset) in groups.items()
+                        if [offset] != [one.offset for one in held.get(group, {}).values()]
                     ),
                 ]
 
             wait_until(differ, within_s=WITHIN_S, until=lambda found: not found)
             assert run.ready()
+    there = {}
     for topic in (mixed, cut):
-        assert visible(spec(west), f"east.{topic}") == visible(spec(east), topic)
+        there[topic] = visible(spec(east), topic)
+        assert visible(spec(west), f"east.{topic}") == there[topic]
+    assert result.verdict == "Passed", result.reasons
+    assert result.counts is not None
+    assert (result.counts.acknowledged, result.counts.unequal_offsets) == (MESSAGES, 0)
+    with ThreadPoolExecutor(8) as pool:
+        going_on = {
+            group: pool.submit(next_offset, west, group, f"east.{topic}")
+            for group, (topic, _) in groups.items()
+        }
+    for group, (topic, offset) in groups.items():
+        expected = min((at for at in there[topic] if at >= offset), default=None)
+        assert going_on[group].result() == expected, (group, offset)
+
+
+def mirror_tested(run: FlowRun, folder: Path, client: Wire, *topics: str) -> Result:
+    """The result of a mirror test whose load goes to these topics."""
+    test = {
+        "apiVersion": "headrace.dev/v1alpha1",
+        "kind": "MirrorTest",
+        "metadata": {"name": run.name},
+        "spec": {
+            "flowName": run.name,
+            "load": {"names": list(topics), "messages": MESSAGES, "messagesPerSecond": 400},
+            "settleSeconds": 60,
+        },
+    }
+    file, report = folder / "test.yaml", folder / "report"
+    file.write_text(yaml.safe_dump(test))
+    words = [sys.executable, "-m", "headrace", "verify", str(file), "--report", str(report)]
+    printed = folder / "verify.log"
+    with printed.open("w") as log:
+        process = subprocess.Popen(words, stdout=log, stderr=log)
+    turn = 0
+    while process.poll() is None:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(0.5)
+        if "Waiting for the last message" not in printed.read_text():
+            turn += 1
+            for topic in topics:
+                RandomLog(client, topic, f"beside the load {turn}").fill(2)
+    assert process.returncode == 0, printed.read_text()
+    assert turn > 3
+    return Result.model_validate_json((report / "report.json").read_text())
+
+
+def next_offset(cluster: Cluster, group: str, topic: str) -> int | None:
+    """Of the record with which a consumer of this group goes on; None at the end."""
+    settings = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "group.id": group,
+        "enable.auto.commit": "false",
+        "auto.offset.reset": "error",
+        "enable.partition.eof": "true",
+        "isolation.level": "read_committed",
+    }
+    with closing(Consumer(settings)) as consumer:
+        consumer.assign([Place(topic, 0)])  # where the group has committed
+        message = consumer.poll(WITHIN_S)
+        assert message is not None
+        if (error := message.error()) is not None:
+            assert error.code() == KafkaError._PARTITION_EOF, error
+            return None
+        return message.offset()
 
 
 async def remembered(target: Wire, at: TopicPartition, data_id: str) -> list[Any]:
