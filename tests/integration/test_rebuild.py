@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cluster.api_server import ApiServer
+from cluster.kubelet import Kubelet
 from support.flows import FlowRun, manifest, spec
 from support.groups import commit, committed
+from support.operators import Operator, Resources
 from support.preserved_topics import KEPT, bounds, visible
 from support.records import delete_records, make_topic, numbered, produce, unique
 
@@ -104,3 +107,49 @@ def test_partitions_that_cannot_go_on_are_rebuilt(
             copy = visible(spec(west), f"east.{topic}", 0, number)
             assert copy == visible(spec(east), topic, 0, number)
             assert len(copy) > 0
+
+
+@pytest.mark.long
+def test_a_flow_of_a_cluster_has_its_copy_made_again(
+    *,
+    api_server: ApiServer,
+    operator: Operator,
+    resources: Resources,
+    kubelet: Kubelet,
+    east: Cluster,
+    west: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    wait_until: Callable[..., Any],
+    say: Say,
+) -> None:
+    """Its driver gets the annotation and ``spec.pausedPartitions``; brokers are asked from here."""
+    monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
+    topic, name = make_topic(spec(east), unique("pods"), 2, **KEPT), unique("rebuilt")
+    produce(spec(east), topic, numbered(100, 2))
+    drivers = {"replicas": 1, "leaseSeconds": 60}  # which is not lost on a busy machine
+    resources.apply(manifest(name, east, west, topic, offsets="Preserved", drivers=drivers))
+
+    def differ() -> list[Any]:
+        both = [
+            (bounds(spec(east), topic, number), bounds(spec(west), f"east.{topic}", number))
+            for number in (0, 1)
+        ]
+        return [one for one in both if one[0] != one[1]]
+
+    wait_until(differ, within_s=WITHIN_S, until=lambda found: not found)
+    produce(spec(west), f"east.{topic}", numbered(1, [0], first=900))
+    produce(spec(east), topic, numbered(100, 2, first=100))
+    wait_until(
+        lambda: str(resources.flow(name).get("status")),
+        within_s=WITHIN_S,
+        until=lambda status: "headrace rebuild" in status,
+    )
+    there = ("-n", resources.namespace)
+    assert f"topic east.{topic} is deleted" in say(name, topic, "--yes", *there)
+    wait_until(differ, within_s=WITHIN_S, until=lambda found: not found)
+    flow = resources.flow(name)
+    assert not flow["spec"].get("pausedPartitions")
+    assert f"{topic}@" in flow["metadata"]["annotations"]["headrace.dev/reset"]
+    for number in (0, 1):
+        copy = visible(spec(west), f"east.{topic}", 0, number)
+        assert copy == visible(spec(east), topic, 0, number)
