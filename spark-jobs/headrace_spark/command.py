@@ -105,7 +105,8 @@ def _verify(run: Run, arguments: argparse.Namespace) -> int:
     folder: Path = arguments.out
     (folder / documents.REPORT).unlink(missing_ok=True)  # an old verdict must not outlive a crash
     try:
-        result = judging.judged(run, folder, arguments.chaos, arguments.rehearsal)
+        plans = (arguments.chaos, arguments.rehearsal)
+        result = judging.judged(run, folder, *plans, arguments.begin)
     except InvalidSpec:
         raise
     except HeadraceError as error:

@@ -48,6 +48,11 @@ def verify_parser() -> argparse.ArgumentParser:
         help="ConfigMap that gets report.json, instead of a page in the folder",
     )
     parser.add_argument(
+        "--begin",
+        type=Path,
+        help="file to wait for, with Spark started, before the comparison begins",
+    )
+    parser.add_argument(
         "--chaos",
         type=Path,
         help="file with the steps of chaos, whose outcome is in the journal",

@@ -7,6 +7,8 @@ from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
 
+from pyspark.sql import SparkSession
+
 from headrace.api import Verdict
 from headrace.mirror_test import (
     LoadManifest,
@@ -29,12 +31,24 @@ from headrace_spark.verdict import judge
 from headrace_spark.verifier import Comparison
 
 
-def judged(run: Run, folder: Path, plan: Path | None, rehearsal: Path | None = None) -> Result:
+def judged(
+    run: Run,
+    folder: Path,
+    plan: Path | None,
+    rehearsal: Path | None = None,
+    begin: Path | None = None,
+) -> Result:
     """Wait for the load's end on the target, compare and judge. ``plan``: file with the steps of
-    chaos, ``rehearsal``: with that of a fail-over, where the outcome is in the journal. Raises
-    ``GaveUp`` without a manifest, and Spark's errors where a cluster cannot be read."""
-    manifest, phases = job_documents.manifest(run, folder), Phases()
-    comparison = _compared(run, manifest, phases)
+    chaos, ``rehearsal``: with that of a fail-over, where the outcome is in the journal. ``begin``:
+    file without which nothing begins; Spark starts before. Raises ``GaveUp`` without a manifest,
+    and Spark's errors where a cluster cannot be read."""
+    phases = Phases()
+    with ExitStack() as ends:
+        early = ends.enter_context(session("verify", run.name)) if begin else None
+        if begin:
+            waiting.wait_for_file(begin)
+        manifest = job_documents.manifest(run, folder)
+        comparison = _compared(run, manifest, phases, early)
     measured = job_documents.measured(run, folder)
     faults = job_documents.faults(run, folder, plan)
     rehearsed = job_documents.rehearsed(run, folder, rehearsal)
@@ -86,7 +100,9 @@ def judged(run: Run, folder: Path, plan: Path | None, rehearsal: Path | None = N
     )
 
 
-def _compared(run: Run, manifest: LoadManifest, phases: Phases) -> Comparison:
+def _compared(
+    run: Run, manifest: LoadManifest, phases: Phases, early: SparkSession | None
+) -> Comparison:
     phases.add("sending the load", (manifest.finished_ms - manifest.started_ms) / 1000)
     phases.add(
         "from the last message until the comparison began",
@@ -101,7 +117,7 @@ def _compared(run: Run, manifest: LoadManifest, phases: Phases) -> Comparison:
             lambda count: event("waiting", sentinels=count),
         )
         with phases.timed("starting Spark"):
-            spark = ends.enter_context(session("verify", run.name))
+            spark = early or ends.enter_context(session("verify", run.name))
         with phases.timed("waiting for the end sentinels"):
             arrived.result()
             waiting.wait_for_all(run, manifest)

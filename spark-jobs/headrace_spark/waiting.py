@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from headrace.api import Partitioning, TopicPartition
 from headrace.kafka import Admin, Position, assign, journal, make_consumer
@@ -9,6 +10,13 @@ from headrace.mirror_test import LoadManifest, Run
 from headrace_spark import messages, topics
 
 _POLL_S = 0.5
+_BEGIN_POLL_S = 0.1
+
+
+def wait_for_file(path: Path) -> None:
+    """Return when it is there; who started this process creates it, or ends this process."""
+    while not path.exists():
+        time.sleep(_BEGIN_POLL_S)
 
 
 def wait_for_sentinels(run: Run, manifest: LoadManifest, on_wait: Callable[[int], None]) -> None:

@@ -26,6 +26,8 @@ REPORT = "report.json"
 PAGE = "report.html"
 END_LOAD = "end-load"
 """Beside the test, with any content: somebody wants the load to end."""
+BEGIN = "begin"
+"""Empty; a comparison whose Spark was started early begins when it is there."""
 READY = "ready"
 """Empty; the probe creates it when the load may start."""
 

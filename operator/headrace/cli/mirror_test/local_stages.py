@@ -44,6 +44,8 @@ class LocalStages:
         self._clock = LoadClock(run.test.spec.load)
         self._topics_s = max(timeout_s, run.test.spec.settle_seconds)
         self._jobs: dict[Stage, SparkJob] = {}
+        self._early: SparkJob | None = None
+        """A comparison that has started Spark, and waits for its beginning."""
         self._started_s: dict[Stage, float] = {}
         self._ended_s: dict[Stage, float] = {}
         self._probe_is_ready = False
@@ -81,7 +83,10 @@ class LocalStages:
             faults = Faults(faults=self._chaos.faults)
             documents.write(self._folder / documents.FAULTS, faults)
         self._started_s[stage] = time.monotonic()
-        if stage is not Stage.CHAOS:
+        if stage is Stage.VERIFY and self._early and self._early.running:
+            (self._folder / documents.BEGIN).touch()
+            self._jobs[stage] = self._early
+        elif stage is not Stage.CHAOS:
             self._jobs[stage] = self._spark_job(stage)
 
     def poll(self) -> None:
@@ -91,6 +96,9 @@ class LocalStages:
                 self._receive(stage, event)
         if Stage.PRODUCE in self._jobs and Stage.CHAOS not in self._ended_s:
             self._advance_chaos()
+        if self._early is None and self._may_start_early:
+            begin = self._folder / documents.BEGIN
+            self._early = self._spark_job(Stage.VERIFY, "--begin", str(begin))
         if self._age_s(Stage.VERIFY) > deadline_s(self._run.test, Stage.VERIFY):
             self._jobs[Stage.VERIFY].end()
 
@@ -100,7 +108,7 @@ class LocalStages:
 
     def end(self) -> None:
         """End what still runs, and undo what chaos and a rehearsal have left."""
-        for job in self._jobs.values():
+        for job in filter(None, {*self._jobs.values(), self._early}):
             job.end()
         self._end_rehearsal()
         if why := self._faults.restore():
@@ -109,6 +117,15 @@ class LocalStages:
     @property
     def _has_manifest(self) -> bool:
         return (self._folder / documents.MANIFEST).exists()
+
+    @property
+    def _may_start_early(self) -> bool:
+        """Whether the comparison's Spark may start: when it disturbs nothing that is measured, the
+        load's latency, recoveries, a fail-over."""
+        progress = self._clock.progress()
+        sent = Stage.PRODUCE in self._ended_s or (progress and progress.percent >= 100)
+        open_ones = self._rehearsal or self._chaos.recovering or Stage.VERIFY in self._jobs
+        return bool(sent) and not open_ones
 
     def _state(self, stage: Stage, now_s: float) -> StageState:
         ended_s = self._ended_s.get(stage)
@@ -159,7 +176,7 @@ class LocalStages:
         if not self._has_manifest:
             self._view.note(self.last_words(Stage.PRODUCE))
 
-    def _spark_job(self, stage: Stage) -> SparkJob:
+    def _spark_job(self, stage: Stage, *flags: str) -> SparkJob:
         secrets = self._run.secrets
         of_probe = ("--timeout", str(self._topics_s))
         measures = self._on_metrics and stage is not Stage.VERIFY
@@ -172,4 +189,5 @@ class LocalStages:
             *(("--secrets", str(secrets)) if secrets else ()),
             *(of_probe if stage is Stage.PROBE else ()),
             *(("--metrics-events",) if measures else ()),
+            *flags,
         )

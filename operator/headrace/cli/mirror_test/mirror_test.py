@@ -17,7 +17,7 @@ from headrace.mirror_test.sequence import Activity, advance
 _DOCUMENTS = (
     *(documents.TEST, documents.FAULTS, documents.MANIFEST),
     *(documents.MEASURED, documents.REHEARSAL, documents.REPORT),
-    *(documents.PAGE, documents.END_LOAD),
+    *(documents.PAGE, documents.END_LOAD, documents.BEGIN),
     *("probe.log", "produce.log", "verify.log"),
 )
 _TITLES = {

@@ -162,6 +162,41 @@ def test_one_stage_after_the_other_and_the_verdict_is_the_reports(folder: Folder
     assert all(job.ended for job in folder.jobs.values())
 
 
+def test_spark_starts_for_the_comparison_when_all_is_sent(folder: Folder) -> None:
+    """And the comparison begins when the load and the probe have ended."""
+    begun: list[bool] = []
+    start = folder.start
+
+    def starting(stage: Stage, *others: Any) -> Job:
+        if stage is Stage.VERIFY:
+            begun.append(folder.has(documents.BEGIN))
+            assert not folder.events[Stage.PRODUCE]
+        return start(stage, *others)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local_stages, "SparkJob", starting)
+        carry_out(folder)
+    assert begun == [False]
+    assert folder.flags[Stage.VERIFY][-2:] == ("--begin", str(folder.path / documents.BEGIN))
+    assert folder.has(documents.BEGIN)
+
+
+def test_a_comparison_that_ended_before_it_began_is_started_again(folder: Folder) -> None:
+    start = folder.start
+
+    def starting(stage: Stage, *others: Any) -> Job:
+        job = start(stage, *others)
+        job.running = "--begin" not in folder.flags[stage]
+        return job
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local_stages, "SparkJob", starting)
+        result, _ = carry_out(folder)
+    assert result.verdict is Verdict.PASSED
+    assert folder.started[-2:] == [Stage.VERIFY, Stage.VERIFY]
+    assert "--begin" not in folder.flags[Stage.VERIFY]
+
+
 def test_what_jobs_measure_is_passed_on_to_who_wants_it(folder: Folder) -> None:
     metrics = {"event": "metrics", "text": "messages_produced 7\n"}
     folder.events[Stage.PRODUCE].insert(1, metrics)
