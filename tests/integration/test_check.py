@@ -266,7 +266,8 @@ def test_a_flow_that_lacks_rights_says_which_before_it_starts(
 def test_a_target_that_may_only_be_read_is_named_with_each_right_that_it_lacks(
     checked: Checked, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
-    topic = make_topic(spec(checked.clusters["source"]), unique("reader"), 1)
+    topic, alias = make_topic(spec(checked.clusters["source"]), unique("reader"), 1), unique("from")
+    checked.flow["spec"]["source"]["alias"] = alias  # other tests have made the topics of east
     checked.flow["spec"]["topics"]["include"] = [topic]
     checked.grant_all("source")
     everything = {"resourceType": "topic", "names": ["*"], "patternType": "literal"}
@@ -280,8 +281,8 @@ def test_a_target_that_may_only_be_read_is_named_with_each_right_that_it_lacks(
     wait_until(missing, within_s=60, until=partial(eq, beyond))
     with FlowRun(tmp_path, [checked.flow], "--secrets", str(checked.mounted.folder)) as run:
         said = (
-            f"target topics east.heartbeats, east.{topic}: Write: User:headrace may not",
-            "target topic headrace-progress.east.internal: Create: User:headrace may not",
+            f"target topics {alias}.heartbeats, {alias}.{topic}: Write: User:headrace may not",
+            f"target topic headrace-progress.{alias}.internal: Create: User:headrace may not",
         )
         wait_until(
             lambda: run.condition("RequirementsMissing").get("message", ""),
@@ -289,7 +290,7 @@ def test_a_target_that_may_only_be_read_is_named_with_each_right_that_it_lacks(
             until=partial(_all_in, said),
         )
         why = (
-            "could not create topic headrace-progress.east.internal with 8 partitions on west",
+            f"could not create topic headrace-progress.{alias}.internal with 8 partitions on west",
             "TOPIC_AUTHORIZATION_FAILED",
             "grant the principal rights on this topic",
         )
