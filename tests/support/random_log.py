@@ -124,7 +124,11 @@ class RandomLog:
             request = produce_call({at.topic: {at.partition: data}}, transactional_id=name)
             return (await connection.send(request)).answers[at].code
 
-        code = _run(self._cluster, send())
+        code, until_s = _run(self._cluster, send()), time.monotonic() + WITHIN_S
+        # The broker asks the transaction's coordinator first, which may be busy (KIP-890).
+        while code.retriable and time.monotonic() < until_s:
+            time.sleep(0.1)
+            code = _run(self._cluster, send())
         assert code is ErrorCode.none, code
 
     def _begin(self) -> None:
