@@ -11,8 +11,9 @@ from typing import Any
 
 from support.flows import FlowRun, manifest, spec
 from support.preserved_topics import CLEANER, COMPACTED, KEPT
-from support.preserved_torture import UNCLEAN, Torture, make_copy, rounds
+from support.preserved_torture import Torture, rounds
 from support.records import make_topic, unique
+from support.torture_scene import UNCLEAN, Scene, make_copy
 
 from headrace.sandbox import ClusterPlan, Sandbox
 
@@ -41,7 +42,8 @@ def test_after_each_fault_every_offset_is_equal_or_reported(
             offsets="Preserved", drivers={"leaseSeconds": 3}, tasks={"max": 1},
         )  # fmt: skip
         run = stack.enter_context(FlowRun(tmp_path, [flow], drivers=2))
-        torture = Torture(run, east, west, topics, unclean=unclean, wait_until=wait_until)
+        scene = Scene(run, east, west, topics, unclean=unclean, wait_until=wait_until)
+        torture = Torture(scene)
         for number, (owner, broker) in enumerate(rounds(ROUNDS, SEED)):
             began = time.monotonic()
             seen = torture.round(owner, broker, f"{SEED} {number}")

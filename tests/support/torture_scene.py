@@ -1,0 +1,88 @@
+"""A flow with preserved offsets on two drivers, and its target of three brokers."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from confluent_kafka.admin import AdminClient, NewTopic
+from support.flows import FlowRun, spec
+from support.preserved_topics import KEPT, WITHIN_S, bounds
+from support.torture_load import Reports
+
+from headrace.kafka import Admin
+from headrace.sandbox import Cluster
+
+WaitUntil = Callable[..., Any]
+UNCLEAN = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+
+
+def make_copy(cluster: Cluster, topic: str, brokers: Sequence[int], **config: str) -> None:
+    """A topic of one partition on these, the first of which leads."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    made = NewTopic(topic, 1, replica_assignment=[list(brokers)], config={**KEPT, **config})
+    admin.create_topics([made])[topic].result(20)
+
+
+class Scene:
+    """What is copied, and what was said of it in the present round."""
+
+    def __init__(
+        self,
+        run: FlowRun,
+        source: Cluster,
+        target: Cluster,
+        topics: Sequence[str],
+        *,
+        unclean: str,
+        wait_until: WaitUntil,
+    ) -> None:
+        """``topics``: of the source, of one partition each, the first of which faults are aimed at;
+        ``unclean`` is one of them, whose copy is on two brokers."""
+        self.run, self.reports = run, Reports(run)
+        self.source, self.target = source, target
+        self.topics, self.unclean = topics, unclean
+        self.admin = AdminClient({"bootstrap.servers": target.bootstrap_servers})
+        self.here, self.there = Admin(spec(source)), Admin(spec(target))
+        self._wait_until = wait_until
+        self._known: set[str] = set()
+        self._lost: set[str] = set()
+
+    def begin_round(self) -> None:
+        """What was said so far is not of this one."""
+        self._known, self._lost = set(self.reports.stops), set(self.reports.losses)
+
+    def copy(self, topic: str) -> str:
+        """Its name on the target."""
+        return f"{self.source.name}.{topic}"
+
+    def unit(self) -> dict[str, Any]:
+        """The source task."""
+        (unit,) = self.run.units() or [{}]
+        return unit
+
+    def partition(self, topic: str) -> Any:
+        """Of its copy, as the target describes it."""
+        name = self.copy(topic)
+        return self.admin.list_topics(name, timeout=20).topics[name].partitions[0]
+
+    def grow(self, topic: str) -> None:
+        """Wait until it is copied on, as the target says; or stopped."""
+        copy = self.copy(topic)
+        before = self.wait(lambda: bounds(self.there, copy))[2]
+        self.wait(lambda: bounds(self.there, copy)[2] > before + 20 or self.stopped(topic))
+
+    def losses(self) -> list[dict[str, Any]]:
+        """Those of this round."""
+        return [one for key, one in self.reports.losses.items() if key not in self._lost]
+
+    def stopped(self, topic: str) -> list[str]:
+        """What the flow said of it in this round, since it was made again."""
+        partition = f"{self.copy(topic)}-0"
+        return [one for one in self.reports.stops - self._known if partition in one]
+
+    def made_again(self) -> None:
+        """What stopped it is over."""
+        self._known |= self.reports.stops
+
+    def wait(self, poll: Callable[[], Any], until: Callable[[Any], bool] = bool) -> Any:
+        """For what ``poll`` returns once ``until`` holds of it."""
+        return self._wait_until(poll, within_s=WITHIN_S, until=until, every_s=0.2)
