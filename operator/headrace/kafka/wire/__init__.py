@@ -8,7 +8,7 @@ with ``loop.wait(start(coroutine), timeout_s)``, or ``start(coroutine).then(...)
 
 from kio.schema.describe_producers.v0.response import ProducerState
 
-from headrace.kafka.wire.batches import Batch, split_batches
+from headrace.kafka.wire.batches import Batch, split_batches, stored_bytes
 from headrace.kafka.wire.cluster import Cluster
 from headrace.kafka.wire.connection import Connection
 from headrace.kafka.wire.control import aborts
@@ -136,6 +136,7 @@ __all__ = [
     "split_batches",
     "stamped",
     "start",
+    "stored_bytes",
     "stored_records",
     "unreadable",
     "unwritable",

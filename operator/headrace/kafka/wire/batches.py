@@ -4,6 +4,8 @@ Format: Kafka's documentation, "Message Format". All that a broker may send is c
 """
 
 import struct
+from collections.abc import Iterable
+from operator import attrgetter
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -81,6 +83,14 @@ class Batch(NamedTuple):
     def intact(self) -> bool:
         """Whether the checksum fits; 30 us for 1 MiB."""
         return crc32c(self.data[_CHECKED_FROM:]) == self.crc
+
+
+_DATA = attrgetter("data")
+
+
+def stored_bytes(batches: Iterable[Batch]) -> int:
+    """Of all of them, headers included. Without a step of Python for each: it is the hot path."""
+    return sum(map(len, map(_DATA, batches)))
 
 
 class Split(NamedTuple):

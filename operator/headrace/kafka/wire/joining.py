@@ -15,7 +15,7 @@ from typing import Any
 
 from crc32c import crc32c
 
-from headrace.kafka.wire.batches import HEADER_BYTES, Batch
+from headrace.kafka.wire.batches import HEADER_BYTES, Batch, stored_bytes
 from headrace.logs import get_logger
 
 log = get_logger(__name__)
@@ -48,9 +48,9 @@ def join_helper(library: Path = LIBRARY) -> Helper | None:
 
 
 def joined_bytes(batches: Sequence[Batch]) -> int:
-    """How large these may become as one."""
-    records = sum(batch.record_count for batch in batches)
-    return HEADER_BYTES + sum(batch.payload_bytes for batch in batches) + _GROWS_BY * records
+    """How large these may become as one; they are as ``joined`` wants them."""
+    records = batches[-1].last_offset + 1 - batches[0].base_offset
+    return stored_bytes(batches) - (len(batches) - 1) * HEADER_BYTES + _GROWS_BY * records
 
 
 def joined(helper: Helper, batches: Sequence[Batch], into: bytearray) -> Batch | None:
@@ -62,10 +62,13 @@ def joined(helper: Helper, batches: Sequence[Batch], into: bytearray) -> Batch |
     ctypes wants it.
     """
     first, last = batches[0], batches[-1]
-    if first.data.readonly or not all(batch.intact for batch in batches):
+    if first.data.readonly:
         return None
+    for batch in batches:
+        if crc32c(batch.data[_CHECKED_FROM:]) != batch.crc:
+            return None
     start, end = _address(first.data), _address(last.data) + len(last.data)
-    if end - start != sum(len(batch.data) for batch in batches):
+    if end - start != stored_bytes(batches):
         return None
     found = (ctypes.c_int64 * 2)()
     size = helper(

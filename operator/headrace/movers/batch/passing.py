@@ -9,6 +9,7 @@ from headrace.kafka.wire import (
     Loop,
     UnreadableBatch,
     decoded,
+    stored_bytes,
     stored_records,
 )
 from headrace.movers.batch.coalescing import coalesced
@@ -143,7 +144,7 @@ class Passing:
             self._count_rebuilt([batch], one.why)
 
     def _count_rebuilt(self, batches: Sequence[Batch], why: Why) -> None:
-        self._state.copied.rebuild(len(batches), sum(len(one.data) for one in batches), why)
+        self._state.copied.rebuild(len(batches), stored_bytes(batches), why)
 
     def _send(self, window: BatchWindow, outgoing: Outgoing) -> None:
         if not window.in_flight:

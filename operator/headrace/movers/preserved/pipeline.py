@@ -5,7 +5,7 @@ from functools import partial
 
 from headrace.api import TopicPartition
 from headrace.errors import HeadraceError, Retriable
-from headrace.kafka.wire import Batch, Reply, start
+from headrace.kafka.wire import Batch, Reply, start, stored_bytes
 from headrace.movers.batch.comparison import Comparison
 from headrace.movers.batch.gate import Judged, Passage, Why
 from headrace.movers.batch.joining import Misjoined
@@ -110,7 +110,7 @@ class PreservedPipeline(Pipeline):
             self._verifier.misjoined(at, batches[0].base_offset, batches[-1].last_offset)
             return None
         if made is not None:
-            size = sum(len(one.data) for one in batches)
+            size = stored_bytes(batches)
             copied = self._state.copied
             copied.batches_copied -= len(batches)
             copied.bytes_copied -= size
