@@ -1,6 +1,7 @@
 """A source task with ``offsets: Preserved`` on clusters in memory; mover and fence are those of the
 product."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -57,7 +58,10 @@ class PreservedScenes:
         copying = self.scene.task._copying
         for lane in (copying.lane, copying.preparing.settling):
             if lane is not None:
+                closed = threading.Event()
                 lane._post(lane._pipeline.close)  # type: ignore[attr-defined]
+                lane._post(closed.set)  # type: ignore[attr-defined]
+                assert closed.wait(WITHIN_S)
 
     def restart(self) -> None:
         """Killed, and begun by the same driver."""
