@@ -1,5 +1,6 @@
 """A mirror test that runs in pods, as a person with kubectl sees it."""
 
+import json
 import os
 import subprocess
 import sys
@@ -31,6 +32,11 @@ class MirrorTestInPods:
         """None until it has ended."""
         found: str | None = self.status().get("verdict")
         return found
+
+    def result(self) -> Any:
+        """What its ``report.json`` holds."""
+        found = self.cluster.get("-n", self.namespace, "configmap", f"{self.name}-report")
+        return json.loads(found["data"]["report.json"])
 
     def end_load(self) -> None:
         """As ``kubectl headrace end-load`` does."""

@@ -1,6 +1,5 @@
 """Everything fails once while a load runs; one verdict and one report cover all of it."""
 
-import json
 import re
 import signal
 import time
@@ -152,8 +151,7 @@ def all_is_there(test: MirrorTestInPods, recoveries: Recoveries, at_least: int) 
     counts = ", ".join(f"{count:,} {what}" for what, count in status.get("counts", {}).items())
     recoveries.verdict = f"{status['verdict']}: {counts}"
     assert (status["verdict"], status["phase"]) == ("Passed", "Finished"), status
-    found = test.cluster.get("-n", test.namespace, "configmap", f"{test.name}-report")
-    for fault in json.loads(found["data"]["report.json"])["faults"]:
+    for fault in test.result()["faults"]:
         step = fault["step"]
         recoveries.add(f"{step['action']} {step['drivers'] or ''}", fault["recoverySeconds"])
     assert status["counts"]["acknowledged"] >= at_least

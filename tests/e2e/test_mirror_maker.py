@@ -1,6 +1,5 @@
 """A mirror test, in pods, of a mirror that is not headrace's: a real MirrorMaker 2."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -45,8 +44,7 @@ def test_mirror_maker_2_loses_its_pod_and_is_judged(
     judged = MirrorTestInPods(cluster, namespace, name)
     (pod,) = cluster.pods(namespace, "app=mirror-maker")
     assert wait_until(judged.verdict, within_s=800) == "Passed", judged.status()
-    report = cluster.get("-n", namespace, "configmap", f"{name}-report")
-    result = json.loads(report["data"]["report.json"])
+    result = judged.result()
     counts, (fault,) = result["counts"], result["faults"]
     assert (counts["acknowledged"], counts["missing"]) == (MESSAGES, 0)
     assert (counts["reordered"], counts["corrupted"]) == (0, 0)

@@ -1,6 +1,5 @@
 """A fail-over that a mirror test rehearses, where next to nothing is allowed."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -55,8 +54,7 @@ def test_a_fail_over_is_rehearsed_in_pods_and_undone(
         wait_until(test.verdict, within_s=600)
         assert test.verdict() == "Passed", test.status()
         flow.kubectl("wait", "rflow/mirror", "--for=condition=Ready", "--timeout=120s")
-    found = cluster.get("-n", namespace, "configmap", f"{name}-report")
-    rehearsed = json.loads(found["data"]["report.json"])["rehearsal"]
+    rehearsed = test.result()["rehearsal"]
     assert (rehearsed["error"], rehearsed["notUndone"]) == (None, None)
     groups = rehearsed["groups"]
     assert [(one["reread"], one["skipped"]) for one in groups] == [(0, 0)] * GROUPS

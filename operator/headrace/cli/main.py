@@ -47,10 +47,7 @@ _FLOW_VERBS = ("status", "tasks", "describe", "restart", "move", "pause", "resum
 _ASK_BROKERS = ("check", "reset", "rebuild", "groups", "failover", "reverse")
 _PLACES = {
     **{verb: f"flow.flow_verbs:{verb}" for verb in _FLOW_VERBS},
-    **{
-        verb: f"flow.{verb}"
-        for verb in ("check", "reset", "rebuild", "groups", "failover", "reverse")
-    },
+    **{verb: f"flow.{verb}" for verb in _ASK_BROKERS},
     "import": "flow.mirror_maker:import_",
     "export": "flow.mirror_maker:export",
     "dashboard": "flow.dashboard",

@@ -20,7 +20,12 @@ from headrace.api import Manifest, ReplicationFlow
 from headrace.cli.run_end import watch
 from headrace.cli.screen.exits import Exit
 from headrace.cli.screen.log_options import log_format_option
-from headrace.cli.screen.secrets_folder import rewrite_secrets, secrets_folder, secrets_option
+from headrace.cli.screen.secrets_folder import (
+    OF_A_RUN,
+    rewrite_secrets,
+    secrets_folder,
+    secrets_option,
+)
 from headrace.cli.view import farewell, flow_views, show
 from headrace.control import control
 from headrace.host import state_home
@@ -51,7 +56,7 @@ _LOG_BYTES = 50 << 20
     help="Where this machine is, such as a zone: the source is read there where that is possible. "
     "Repeat it to try several: drivers get them in turn.",
 )
-@secrets_option
+@secrets_option(OF_A_RUN)
 @click.option(
     "--until-caught-up",
     is_flag=True,

@@ -49,7 +49,14 @@ from headrace.mirror_test.result import (
     allowed_counts,
 )
 from headrace.mirror_test.run import Run
-from headrace.mirror_test.stages import HEAP_MIB, JAVA_OPTIONS, Stage, deadline_s, local_slots
+from headrace.mirror_test.stages import (
+    HEAP_MIB,
+    JAVA_OPTIONS,
+    Stage,
+    assumed_per_second,
+    deadline_s,
+    local_slots,
+)
 from headrace.mirror_test.summary import latency, own_latency, points
 from headrace.mirror_test.windows import window_load, window_of
 
@@ -89,6 +96,7 @@ __all__ = [
     "Stage",
     "Stream",
     "allowed_counts",
+    "assumed_per_second",
     "bounded",
     "build_plan",
     "build_rehearsal",

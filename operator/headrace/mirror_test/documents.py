@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from headrace.errors import GaveUp
+from headrace.errors import GaveUp, InvalidSpec
 
 TEST = "test.json"
 """``MirrorTest``, resolved."""
@@ -42,6 +42,14 @@ def read(path: Path, kind: type[Document]) -> Document | None:
         return None
     except ValidationError as error:
         raise GaveUp(f"{path} cannot be read: {error.errors()[0]['msg']}") from error
+
+
+def read_plan(text: str, name: str, kind: type[Document]) -> Document:
+    """What a Job is to do; raises ``InvalidSpec``, with the document's name, for another."""
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        raise InvalidSpec(f"{name} is no plan of this version of headrace: {error}") from error
 
 
 def write(path: Path, document: BaseModel) -> None:

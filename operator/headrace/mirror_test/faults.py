@@ -6,10 +6,8 @@ which stays the outcome of a step that nobody reports.
 
 from collections.abc import Iterable
 
-from pydantic import ValidationError
-
 from headrace.api import ChaosStep, Model
-from headrace.errors import InvalidSpec
+from headrace.mirror_test import documents
 
 
 class Fault(Model):
@@ -66,8 +64,5 @@ def build_plan(steps: Iterable[ChaosStep], unreported: str) -> str:
 
 
 def read_plan(text: str, name: str) -> Faults:
-    """A plan from its document; raises ``InvalidSpec``, with the document's name, for another."""
-    try:
-        return Faults.model_validate_json(text)
-    except ValidationError as error:
-        raise InvalidSpec(f"{name} is no plan of this version of headrace: {error}") from error
+    """A plan from its document; see ``documents.read_plan``."""
+    return documents.read_plan(text, name, Faults)

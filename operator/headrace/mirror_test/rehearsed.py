@@ -7,10 +7,8 @@ of a rehearsal that nobody reports.
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from pydantic import ValidationError
-
 from headrace.api import Model, Rehearsal, TopicPartition
-from headrace.errors import InvalidSpec
+from headrace.mirror_test import documents
 
 RecordId = tuple[str, int]
 """A record wherever it lies: topic of the source, and a hash of its value, which no other has."""
@@ -58,11 +56,8 @@ def build_rehearsal(run: str, asked: Rehearsal, unreported: str) -> str:
 
 
 def read_rehearsal(text: str, name: str) -> Rehearsed:
-    """A plan from its document; raises ``InvalidSpec``, with the document's name, for another."""
-    try:
-        return Rehearsed.model_validate_json(text)
-    except ValidationError as error:
-        raise InvalidSpec(f"{name} is no plan of this version of headrace: {error}") from error
+    """A plan from its document; see ``documents.read_plan``."""
+    return documents.read_plan(text, name, Rehearsed)
 
 
 def count_group(

@@ -3,7 +3,7 @@
 from enum import StrEnum
 from math import ceil
 
-from headrace.api import MirrorTest
+from headrace.api import Load, MirrorTest
 
 
 class Stage(StrEnum):
@@ -45,13 +45,17 @@ def local_slots(stage: Stage, producers: int) -> int:
     return 2 if stage is Stage.VERIFY else producers
 
 
+def assumed_per_second(load: Load) -> int:
+    """Messages, of all topics: what the load asks for, else what any cluster takes."""
+    topics = len(load.names or ()) or load.topics or 1
+    return topics * (load.messages_per_second or 1_000)
+
+
 def deadline_s(test: MirrorTest, stage: Stage) -> int:
     """The time limit of a stage, in seconds from its start."""
     load, settle_s = test.spec.load, test.spec.settle_seconds
     if load.duration_seconds is not None:
         load_s = load.duration_seconds
     else:
-        topics = len(load.names or ()) or load.topics or 1
-        per_second = topics * (load.messages_per_second or 1_000)
-        load_s = ceil((load.messages or 0) / per_second)
+        load_s = ceil((load.messages or 0) / assumed_per_second(load))
     return _DEADLINE_S + (settle_s if stage is Stage.VERIFY else load_s + settle_s)

@@ -10,7 +10,7 @@ from headrace.api import load
 from headrace.cli.flow.flow_access import open_context
 from headrace.cli.screen.exits import Exit
 from headrace.cli.screen.output import output_option, show
-from headrace.cli.screen.secrets_folder import secrets_folder
+from headrace.cli.screen.secrets_folder import secrets_folder, secrets_option
 from headrace.cli.screen.tables import show_findings
 from headrace.connect.preflight.findings import Acl, Finding, Outcome
 from headrace.connect.preflight.flow_check import check_flow
@@ -19,12 +19,7 @@ from headrace.errors import InvalidSpec
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, exists=True))
-@click.option(
-    "--secrets",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    metavar="DIR",
-    help="The Secrets of the clusters, DIR/<name>/<key>; else those of FILE.",
-)
+@secrets_option("The Secrets of the clusters, DIR/<name>/<key>; else those of FILE.")
 @output_option
 def command(file: Path, secrets: Path | None, output: str | None) -> Exit:
     """Check that both clusters have what the flows of FILE need.

@@ -13,7 +13,7 @@ from headrace import logs
 from headrace.api import ReplicationFlow, load
 from headrace.cli.flow.flows import Flows, of_flows, the_only_one
 from headrace.cli.screen.output import output_option, show
-from headrace.cli.screen.secrets_folder import secrets_folder
+from headrace.cli.screen.secrets_folder import secrets_folder, secrets_option
 from headrace.connect import DriverIdentity
 from headrace.connect.runtime.context import FlowContext
 from headrace.errors import InvalidSpec
@@ -27,11 +27,8 @@ def flow_options(file_help: str) -> Callable[[Command], Command]:
     """A command gets what ``open_flow`` takes: ``flow``, ``file`` and ``secrets``."""
 
     def decorated(command: Command) -> Command:
-        command = click.option(
-            "--secrets",
-            type=click.Path(path_type=Path, exists=True, file_okay=False),
-            metavar="DIR",
-            help="For a flow of a cluster or of a manifest: its Secrets, DIR/<name>/<key>.",
+        command = secrets_option(
+            "For a flow of a cluster or of a manifest: its Secrets, DIR/<name>/<key>."
         )(command)
         command = click.option(
             "-f",

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from headrace.api import (
@@ -25,6 +24,9 @@ from headrace.api import (
 )
 from headrace.cli.flow.flow_access import open_answered
 from headrace.cli.flow.flows import Flows, of_flows
+from headrace.cli.flow.reset import say_what_rests
+from headrace.cli.screen.output import unfolded
+from headrace.cli.screen.secrets_folder import secrets_option
 from headrace.connect.runtime.context import FlowContext
 from headrace.connect.takeover.rebuilding import Rebuild, copy_ends, delete_copies, plan_rebuild
 from headrace.errors import GaveUp
@@ -44,12 +46,7 @@ _IDLE = {TaskPhase.FAILED, TaskPhase.PAUSED, TaskPhase.CLOSED}
 @click.argument("partitions", metavar="TOPIC[/PARTITIONS]")
 @click.option("--dry-run", is_flag=True, help="Print what it would do, and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask before anything is deleted.")
-@click.option(
-    "--secrets",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    metavar="DIR",
-    help="For a flow of a cluster: its Secrets, DIR/<name>/<key>.",
-)
+@secrets_option("For a flow of a cluster: its Secrets, DIR/<name>/<key>.")
 @of_flows
 def command(
     flows: Flows, flow: str, partitions: str, *, dry_run: bool, yes: bool, secrets: Path | None
@@ -77,11 +74,7 @@ def command(
             delete_copies(context, plan)
             flows.request(flow, "reset", partitions=partitions, dry_run=False)
     click.echo(f"{_what(plan)} is deleted on {context.target.name}; {flow} copies it again.")
-    found = ReplicationFlow.model_validate(answer["flow"])
-    if found.spec.state is not FlowState.RUNNING:
-        click.echo(f"But spec.state is {found.spec.state}: `headrace resume {flow}` ends that.")
-    if still := Pauses.of(found.spec.paused_partitions).among(meant):
-        click.echo(f"But paused, by spec.pausedPartitions: {partitions_text(still)}.")
+    say_what_rests(ReplicationFlow.model_validate(answer["flow"]), meant)
 
 
 def _what(plan: Rebuild) -> str:
@@ -103,9 +96,7 @@ def _print(context: FlowContext, plan: Rebuild) -> None:
         bounds = (f"{one.source_start}-{one.source_end}", f"{one.start}-{one.end}")
         counts = (gap, again, one.only_there)
         table.add_row(f"{at.topic}/{at.partition}", *bounds, *map(str, counts))
-    console = Console(highlight=False)
-    # What is piped to a file or a program is not to be folded at some width.
-    (console if console.is_terminal else Console(highlight=False, width=1000)).print(table)
+    unfolded().print(table)
     target = context.target.name
     click.echo(
         f"To be deleted: {_what(plan)} on {target}. Then {filled} offsets are filled, as the "

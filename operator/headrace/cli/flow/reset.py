@@ -1,11 +1,10 @@
 """``headrace reset``: partitions are copied again from ``spec.startFrom`` on."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from headrace.api import (
@@ -19,6 +18,8 @@ from headrace.api import (
 )
 from headrace.cli.flow.flow_access import open_answered
 from headrace.cli.flow.flows import Flows, of_flows
+from headrace.cli.screen.output import unfolded
+from headrace.cli.screen.secrets_folder import secrets_option
 from headrace.connect.takeover.reset_preview import Preview, preview_reset
 
 Answer = dict[str, Any]
@@ -33,12 +34,7 @@ _WHAT_IS_COPIED = {
 @click.argument("flow")
 @click.argument("partitions", metavar="TOPIC[/PARTITIONS]")
 @click.option("--dry-run", is_flag=True, help="Print what it would do, and change nothing.")
-@click.option(
-    "--secrets",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    metavar="DIR",
-    help="With --dry-run, for a flow of a cluster: its Secrets, DIR/<name>/<key>.",
-)
+@secrets_option("With --dry-run, for a flow of a cluster: its Secrets, DIR/<name>/<key>.")
 @of_flows
 def command(flows: Flows, flow: str, partitions: str, dry_run: bool, secrets: Path | None) -> None:
     """Copy partitions of FLOW again from spec.startFrom on, like orders or orders/0-3,7.
@@ -61,8 +57,16 @@ def command(flows: Flows, flow: str, partitions: str, dry_run: bool, secrets: Pa
         f"{_WHAT_IS_COPIED[spec.start_from]}; what the target has of them stays there, and is "
         "there twice then."
     )
+    say_what_rests(found, meant)
+
+
+def say_what_rests(flow: ReplicationFlow, meant: Set[TopicPartition]) -> None:
+    """Why these partitions are not copied yet, if they are not."""
+    spec = flow.spec
     if spec.state is not FlowState.RUNNING:
-        click.echo(f"But spec.state is {spec.state}: `headrace resume {flow}` ends that.")
+        click.echo(
+            f"But spec.state is {spec.state}: `headrace resume {flow.metadata.name}` ends that."
+        )
     if paused := Pauses.of(spec.paused_partitions).among(meant):
         click.echo(f"But paused, by spec.pausedPartitions: {partitions_text(paused)}.")
 
@@ -75,9 +79,7 @@ def _print(flow: ReplicationFlow, previews: Mapping[TopicPartition, Preview]) ->
         stored = "-" if found.stored is None else str(found.stored)
         offsets = (found.start, found.end, found.repeated)
         table.add_row(f"{at.topic}/{at.partition}", stored, *map(str, offsets))
-    console = Console(highlight=False)
-    # What is piped to a file or a program is not to be folded at some width.
-    (console if console.is_terminal else Console(highlight=False, width=1000)).print(table)
+    unfolded().print(table)
     repeated = sum(found.repeated for found in previews.values())
     click.echo(
         f"By spec.startFrom: {flow.spec.start_from} {repeated} offsets would be copied again (at "

@@ -19,8 +19,9 @@ from headrace.chaos.other_pods import OtherPods
 from headrace.chaos.pods import ACTIONS as POD_ACTIONS
 from headrace.chaos.pods import PodInjector
 from headrace.cli.mirror_test.arrivals import Arrivals
+from headrace.cli.mirror_test.job_of_a_test import job_options, plan_text
 from headrace.cli.mirror_test.load_faults import LoadFaults
-from headrace.errors import HeadraceError, InvalidSpec
+from headrace.errors import HeadraceError
 from headrace.k8s import connect
 from headrace.kafka import journal
 from headrace.logs import get_logger
@@ -32,11 +33,7 @@ _POLL_S = 0.3
 
 
 @click.command(hidden=True)
-@click.option("--test", type=click.Path(path_type=Path), required=True, help="Resolved test.")
-@click.option("--run", "name", required=True, help="Name of the run.")
-@click.option("--plan", type=click.Path(path_type=Path), required=True, help="Its steps.")
-@click.option("--ready", type=click.Path(path_type=Path), required=True, help="File to make.")
-@click.option("--secrets", type=click.Path(path_type=Path), help="Folder of Secrets.")
+@job_options
 def command(test: Path, name: str, plan: Path, ready: Path, secrets: Path | None) -> None:
     """Inject the faults of the plan while the load of the run goes on; report their outcome in the
     journal.
@@ -64,11 +61,7 @@ def command(test: Path, name: str, plan: Path, ready: Path, secrets: Path | None
 
 
 def _read_plan(path: Path) -> Faults:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InvalidSpec(f"the plan {path} cannot be read: {error}") from error
-    return read_plan(text, str(path))
+    return read_plan(plan_text(path), str(path))
 
 
 def injectors(

@@ -3,7 +3,7 @@
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Set
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ import click
 from headrace import logs
 from headrace.api import load
 from headrace.cli.mirror_test.fail_over_commands import FailOverCommands
+from headrace.cli.mirror_test.job_of_a_test import job_options, plan_text
 from headrace.cli.mirror_test.rehearsal import FailOver
-from headrace.errors import GaveUp, HeadraceError, InvalidSpec
+from headrace.errors import GaveUp, HeadraceError
 from headrace.kafka import journal
 from headrace.logs import get_logger
 from headrace.mirror_test import LoadTail, Rehearsed, Run, journal_keys, read_rehearsal
@@ -28,12 +29,8 @@ _LOAD_BEGINS_WITHIN_S = 900.0
 
 
 @click.command(hidden=True)
-@click.option("--test", type=click.Path(path_type=Path), required=True, help="Resolved test.")
-@click.option("--run", "name", required=True, help="Name of the run.")
-@click.option("--plan", type=click.Path(path_type=Path), required=True, help="Its groups.")
-@click.option("--ready", type=click.Path(path_type=Path), required=True, help="File to make.")
+@job_options
 @click.option("--after-chaos", is_flag=True, help="A Job of chaos reports its end in the journal.")
-@click.option("--secrets", type=click.Path(path_type=Path), help="Folder of Secrets.")
 def command(
     *, test: Path, name: str, plan: Path, ready: Path, after_chaos: bool, secrets: Path | None
 ) -> None:
@@ -47,7 +44,7 @@ def command(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     (found,) = load([test]).tests
     run = Run(name=name, test=found, secrets=secrets)
-    planned = _read_plan(plan)
+    planned = read_rehearsal(plan_text(plan), str(plan))
     journal.create(run.source)
     with closing(_Watch(run, after_chaos=after_chaos)) as watch:
         earlier = journal.read_all(run.source, run.name).keys()
@@ -82,14 +79,6 @@ def _rehearsed(run: Run, planned: Rehearsed, watch: "_Watch", ready: Path) -> Re
     outcome = outcome.model_copy(update={"not_undone": why})
     _report(run, outcome)
     return outcome
-
-
-def _read_plan(path: Path) -> Rehearsed:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InvalidSpec(f"the plan {path} cannot be read: {error}") from error
-    return read_rehearsal(text, str(path))
 
 
 def _clean_up(run: Run, planned: Rehearsed, journalled: Set[str]) -> None:
@@ -144,9 +133,6 @@ class _Watch:
         self._tail.close()
 
     def _poll(self, timeout_s: float) -> Iterable[tuple[str, Any]]:
-        return list(self._noted(timeout_s))
-
-    def _noted(self, timeout_s: float) -> Iterator[tuple[str, Any]]:
-        for key, value in self._tail.poll(timeout_s):
-            self.seen.add(key)
-            yield key, value
+        found = list(self._tail.poll(timeout_s))
+        self.seen.update(key for key, _ in found)
+        return found

@@ -26,7 +26,7 @@ from headrace.cli.mirror_test.summary import summary
 from headrace.cli.mirror_test.verify_view import View
 from headrace.cli.mirror_test.windows import run_windows
 from headrace.cli.screen.exits import Exit
-from headrace.cli.screen.secrets_folder import secrets_folder, secrets_option
+from headrace.cli.screen.secrets_folder import OF_A_RUN, secrets_folder, secrets_option
 from headrace.control import control
 from headrace.errors import GaveUp, HeadraceError, InvalidSpec, Retriable
 from headrace.kafka import Admin
@@ -43,7 +43,7 @@ _CODES = {
 @click.command()
 @click.argument("files", metavar="FILE", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--name", help="Which MirrorTest, where FILE has several.")
-@secrets_option
+@secrets_option(OF_A_RUN)
 @click.option(
     "--timeout",
     type=click.FloatRange(min=1),

@@ -3,7 +3,6 @@
 import re
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from headrace import logs
@@ -11,6 +10,7 @@ from headrace.cli.sandbox.sandbox_faults import freeze, thaw
 from headrace.cli.sandbox.sandbox_flow import flow
 from headrace.cli.sandbox.sandbox_mirror_maker import mirror_maker
 from headrace.cli.sandbox.sandbox_records import consume, produce
+from headrace.cli.screen.output import unfolded
 from headrace.cli.screen.own_command import own_command
 from headrace.errors import InvalidSpec
 from headrace.sandbox import USERNAME, Broker, Cluster, ClusterPlan, Sandbox
@@ -111,9 +111,7 @@ def _show(sandbox: Sandbox) -> None:
         table.add_column(column, no_wrap=True)
     for cluster in sandbox.clusters:
         table.add_row(cluster.name, cluster.bootstrap_servers, _brokers(cluster))
-    # What is piped to a file or a program is not to be folded at some width.
-    console = Console(highlight=False)
-    console = console if console.is_terminal else Console(highlight=False, width=1000)
+    console = unfolded()
     console.print(f"Sandbox [bold]{sandbox.name}[/]", table, sep="\n")
     for companion in sandbox.companions:
         console.print(f"With it runs {companion.label} (process {companion.pid}).")

@@ -6,12 +6,19 @@ from typing import TypeVar
 
 import click
 import yaml
+from rich.console import Console
 
 Found = TypeVar("Found")
 
 output_option = click.option(
     "-o", "--output", type=click.Choice(["yaml", "json"]), help="All that is known, for programs."
 )
+
+
+def unfolded() -> Console:
+    """What is piped to a file or a program is not to be folded at some width."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=1000)
 
 
 def show(found: Found, output: str | None, table: Callable[[Found], None]) -> None:

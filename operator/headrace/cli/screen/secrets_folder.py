@@ -10,20 +10,24 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
 from headrace.api import Secret
 from headrace.errors import InvalidSpec
 
+Command = TypeVar("Command", bound=Callable[..., Any])
+
 _PREFIX = "headrace-secrets-"
 
-secrets_option: Callable[[Callable[..., int]], Callable[..., int]] = click.option(
-    "--secrets",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    metavar="DIR",
-    help="Folder of Secrets, DIR/<name>/<key>, instead of Secret documents; changes are followed.",
-)
+OF_A_RUN = "Folder of Secrets, DIR/<name>/<key>, instead of Secret documents; changes are followed."
+
+
+def secrets_option(text: str) -> Callable[[Command], Command]:
+    """``--secrets DIR``, with this help."""
+    folder: Any = click.Path(path_type=Path, exists=True, file_okay=False)
+    return click.option("--secrets", type=folder, metavar="DIR", help=text)
 
 
 @contextmanager

@@ -2,9 +2,10 @@
 
 ``stages`` decides from the ``facts`` what comes next, ``pods`` what keeps it from that, ``outcome``
 how it ends, ``schedule`` and ``windows`` when a test makes another one; ``jobs``, ``spark``,
-``chaos``, ``rehearsal`` and ``access`` build what is applied, ``defaults`` is what all tests have,
-``run`` is what all of it has in common: all of that is pure. ``reconcile`` does it, ``ended``
-removes what is left of a stage, ``killed`` is how a test kills its operator.
+``chaos`` and ``rehearsal`` (with ``beside_the_load``) and ``access`` build what is applied,
+``defaults`` is what all tests have, ``run`` is what all of it has in common: all of that is pure.
+``reconcile`` does it, ``ended`` removes what is left of a stage, ``killed`` is how a test kills its
+operator.
 """
 
 from headrace.controller.mirror_tests.defaults import SparkDefaults

@@ -10,13 +10,9 @@ import json
 
 from headrace.api import MIRROR_TEST_LABEL, ClusterSpec
 from headrace.controller.mirror_tests.access import build_access
-from headrace.controller.mirror_tests.chaos import (
-    build_chaos_access,
-    build_chaos_pod,
-)
+from headrace.controller.mirror_tests.chaos import build_chaos_pod
 from headrace.controller.mirror_tests.rehearsal import (
     RETRIES,
-    build_rehearsal_access,
     build_rehearsal_pod,
     rehearsal_plan,
 )
@@ -67,8 +63,6 @@ def build_run(run: TestRun) -> list[Object]:
     """What all Jobs of a run need, in the order in which it is applied."""
     return [
         *build_access(run),
-        *build_chaos_access(run),
-        *build_rehearsal_access(run),
         *([_network_policy(run)] if run.network_policy else []),
         {
             "apiVersion": "v1",

@@ -91,14 +91,17 @@ _OF_CHAOS = _Advice(
     room="make room",
     image="the operator's --driver-image (chart: driver.image)",
 )
-
-
-_OF_REHEARSAL = replace(_OF_CHAOS, memory="send fewer messages, or have fewer rehearsal.groups")
+_BESIDE_THE_LOAD: dict[str, _Advice] = {
+    Stage.CHAOS: _OF_CHAOS,
+    Stage.REHEARSAL: replace(
+        _OF_CHAOS, memory="send fewer messages, or have fewer rehearsal.groups"
+    ),
+}
 
 
 def _advice(stage: str, executor: bool) -> _Advice:
-    if stage in {Stage.CHAOS, Stage.REHEARSAL}:
-        return _OF_REHEARSAL if stage == Stage.REHEARSAL else _OF_CHAOS
+    if advice := _BESIDE_THE_LOAD.get(stage):
+        return advice
     size = f"spec.spark.{'executor' if executor else 'driver'}"
     return _Advice(
         memory=f"raise {size}.resources.limits.memory",

@@ -1,36 +1,17 @@
-"""The Job that carries out ``spec.rehearsal``, and what it may do.
+"""The Job that carries out ``spec.rehearsal``.
 
-It outlives the operator, as that of chaos does, and its rights are a role of the chart, too, which
-the operator may bind and does not have. It is the only Job that gets a second pod: when the first
-one was killed, that one undoes the fail-over, and rehearses nothing.
+It is the only Job that gets a second pod: when the first one was killed, that one undoes the
+fail-over, and rehearses nothing.
 """
 
 from math import ceil
 
 from headrace.api import Load
-from headrace.controller.mirror_tests.run import (
-    REHEARSAL_FILE,
-    RUN_FOLDER,
-    TEST_FILE,
-    WRITABLE,
-    TestRun,
-    build_limits,
-    metadata,
-    ready_by,
-)
-from headrace.controller.resources.access import account, binding
-from headrace.controller.resources.pods import CONTAINER_SECURITY
-from headrace.controller.resources.secrets import (
-    SECRETS_FOLDER,
-    build_mounts,
-    build_volumes,
-    secrets_of,
-)
+from headrace.controller.mirror_tests.beside_the_load import build_pod
+from headrace.controller.mirror_tests.run import WRITABLE, TestRun
 from headrace.k8s import Object
-from headrace.mirror_test import Stage, build_rehearsal
+from headrace.mirror_test import Stage, assumed_per_second, build_rehearsal
 
-_CONTAINER = "rehearsal"
-_READY_FILE = f"{WRITABLE}/ready"
 _GRACE_PERIOD_S = 120
 """To undo the fail-over: a command that reads progress on the target, and writes it."""
 _PROCESSES_MIB, _GROUP_MIB = 448, 8
@@ -47,7 +28,7 @@ RETRIES: Object = {
                 # Ended with a sentence: there is nothing left to undo. A signal is above these.
                 "action": "FailJob",
                 "onExitCodes": {
-                    "containerName": _CONTAINER,
+                    "containerName": Stage.REHEARSAL.value,
                     "operator": "In",
                     "values": [1, 2, 3],
                 },
@@ -56,14 +37,6 @@ RETRIES: Object = {
     },
 }
 """Of its Job."""
-
-
-def build_rehearsal_access(run: TestRun) -> list[Object]:
-    """Account of the Job's pod, and its binding to the role; nothing where there is no such Job."""
-    if run.rehearsal is None or run.rehearsal_role is None:
-        return []
-    about, role = metadata(run, run.part(Stage.REHEARSAL)), run.rehearsal_role
-    return [account(about), binding(about, kind=role.kind, role=role.name)]
 
 
 def rehearsal_plan(run: TestRun) -> str:
@@ -76,50 +49,15 @@ def rehearsal_plan(run: TestRun) -> str:
 def build_rehearsal_pod(run: TestRun) -> Object:
     """What its pod is. Its consumers read both clusters, as the flow's own principals."""
     spec = run.test.spec
-    secrets = secrets_of(*(one for one in (spec.source, spec.target) if one is not None))
-    memory = f"{_memory_mib(run)}Mi"
-    return {
-        "restartPolicy": "Never",
-        "serviceAccountName": run.part(Stage.REHEARSAL),
-        "automountServiceAccountToken": True,
-        "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": _GRACE_PERIOD_S,
-        "containers": [
-            {
-                "name": _CONTAINER,
-                "image": run.images.chaos,
-                "imagePullPolicy": run.images.chaos_pull_policy,
-                "command": ["headrace", "rehearse"],
-                "args": [
-                    f"--test={TEST_FILE}",
-                    f"--plan={REHEARSAL_FILE}",
-                    f"--run={run.name}",
-                    f"--ready={_READY_FILE}",
-                    f"--secrets={SECRETS_FOLDER}",
-                    *(["--after-chaos"] if run.steps else []),
-                ],
-                "env": [{"name": "HOME", "value": WRITABLE}],
-                "resources": {
-                    "requests": {"cpu": "50m", "memory": memory},
-                    "limits": build_limits(memory, spec.spark.driver.resources.limits.cpu),
-                },
-                # The load starts when the groups are where it will begin.
-                "readinessProbe": ready_by(_READY_FILE),
-                "terminationMessagePolicy": "FallbackToLogsOnError",
-                "securityContext": CONTAINER_SECURITY,
-                "volumeMounts": [
-                    {"name": "run", "mountPath": RUN_FOLDER, "readOnly": True},
-                    {"name": "tmp", "mountPath": WRITABLE},
-                    *build_mounts(secrets),
-                ],
-            }
-        ],
-        "volumes": [
-            {"name": "run", "configMap": {"name": run.part("run")}},
-            {"name": "tmp", "emptyDir": {}},
-            *build_volumes(secrets),
-        ],
-    }
+    return build_pod(
+        run,
+        Stage.REHEARSAL,
+        (spec.source, spec.target),
+        f"{_memory_mib(run)}Mi",
+        options=["--after-chaos"] if run.steps else [],
+        env=[{"name": "HOME", "value": WRITABLE}],
+        terminationGracePeriodSeconds=_GRACE_PERIOD_S,
+    )
 
 
 def _memory_mib(run: TestRun) -> int:
@@ -130,8 +68,7 @@ def _memory_mib(run: TestRun) -> int:
 
 
 def _records(load: Load) -> int:
-    """As far as it is known beforehand: without messagesPerSecond, as for a stage's deadline."""
+    """As far as it is known beforehand."""
     if load.messages is not None:
         return load.messages
-    topics = len(load.names or ()) or load.topics or 1
-    return (load.duration_seconds or 0) * topics * (load.messages_per_second or 1_000)
+    return (load.duration_seconds or 0) * assumed_per_second(load)

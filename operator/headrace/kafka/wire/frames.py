@@ -62,7 +62,7 @@ class Buffers:
 
     def trim(self) -> None:
         """Free what was not used since the last time."""
-        for unused in self._unused & self._kept.keys():
+        for unused in tuple(self._unused):
             self._forget(unused)
         self._unused = set(self._kept)
 
@@ -73,7 +73,7 @@ class Buffers:
         if alike[-1] == key:
             alike.pop()
         else:
-            alike.remove(key)  # the oldest of all: the first of these
+            alike.remove(key)  # near the front: it was kept for long
         if not alike:
             del self._sizes[size]
         self._unused.discard(key)
