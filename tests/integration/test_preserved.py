@@ -32,6 +32,7 @@ from support.random_log import RandomLog, wire_client
 from support.records import delete_records, make_topic, set_topic, unique
 
 from headrace.api import ClusterAccess, TopicPartition
+from headrace.api.offsets import Holes
 from headrace.kafka import Admin, Position
 from headrace.kafka.wire import Cluster as Wire
 from headrace.kafka.wire import Refused, Transactions, describe_producers, start
@@ -41,6 +42,7 @@ from headrace.sandbox import Cluster, ClusterPlan, Sandbox
 pytestmark = pytest.mark.in_one_worker
 SEEDS = range(int(os.environ.get("HEADRACE_ORACLE_SEEDS", "1")))
 GROUPS = 60
+THINNED = 1_000
 MESSAGES = 4_000
 FORGETFUL = {
     "producer.id.expiration.ms": "5000", "producer.id.expiration.check.interval.ms": "500",
@@ -75,38 +77,94 @@ def fill(east: ClusterAccess, client: Wire, seed: int) -> list[str]:
     return [mixed, cut, compacted]
 
 
-def copying(east: ClusterAccess, west: ClusterAccess, name: str, topics: list[str]) -> Any:
+def copying(
+    east: ClusterAccess, west: ClusterAccess, name: str, method: Holes, topics: list[str]
+) -> Any:
     servers = [one.spec.bootstrap_servers for one in (east, west)]
-    words = [sys.executable, str(Path(preserved_copy.__file__)), *servers, name, *topics]
+    words = [sys.executable, str(Path(preserved_copy.__file__)), *servers, name, method, *topics]
     return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("seed", SEEDS)
-def test_every_offset_is_equal_though_copiers_are_killed(replicated: Sandbox, seed: int) -> None:
-    east, west = spec(replicated.cluster("east")), spec(replicated.cluster("west"))
-    with wire_client(east) as client:
-        topics = fill(east, client, seed)
+def copied_though_killed(
+    east: ClusterAccess, west: ClusterAccess, method: Holes, topics: list[str], seed: int
+) -> None:
+    """Of copiers that are killed while they write, the last one is not."""
     for topic in topics:
         make_topic(west, topic, 1, **KEPT)
     name, chance = unique("preserved"), random.Random(seed)
     killed = 0
+
+    def ends() -> list[int]:
+        return [bounds(west, topic)[2] for topic in topics]
+
     for _ in range(4):
-        process = copying(east, west, name, topics)
+        before, deadline = ends(), time.monotonic() + WITHIN_S
+        process = copying(east, west, name, method, topics)
+        while process.poll() is None and ends() == before:
+            assert time.monotonic() < deadline, before
+            time.sleep(0.02)
         try:
-            process.wait(chance.uniform(1.0, 2.5))
+            process.wait(chance.uniform(0.0, 0.5))
         except subprocess.TimeoutExpired:
             process.kill()
             killed += 1
-        print(process.communicate()[0], [bounds(west, topic) for topic in topics])
-    process = copying(east, west, name, topics)
+        print(process.communicate()[0], ends())
+    process = copying(east, west, name, method, topics)
     said = process.communicate(timeout=WITHIN_S)[0]
     print(killed, "killed;", said)
     assert process.returncode == 0
+
+
+def assert_equal(
+    east: ClusterAccess, west: ClusterAccess, topic: str, *, copies: bool = False
+) -> None:
+    """Every offset. ``copies``: those that compaction left have the next record of the source."""
+    copy, source = visible(west, topic), visible(east, topic)
+    more = copy.keys() - source.keys()
+    assert {offset: one for offset, one in copy.items() if offset not in more} == source
+    for offset in more:
+        assert copy[offset] == source[min(at for at in source if at > offset)]
+    assert bool(more) == copies
+    assert bounds(west, topic)[:2] == bounds(east, topic)[:2]
+    assert bounds(west, topic)[2] == bounds(west, topic)[1]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("method", Holes)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_offset_is_equal_though_copiers_are_killed(
+    replicated: Sandbox, seed: int, method: Holes
+) -> None:
+    east, west = spec(replicated.cluster("east")), spec(replicated.cluster("west"))
+    with wire_client(east) as client:
+        topics = fill(east, client, seed)
+    copied_though_killed(east, west, method, topics, seed)
     for topic in topics:
-        assert visible(west, topic) == visible(east, topic)
-        assert bounds(west, topic)[:2] == bounds(east, topic)[:2]
-        assert bounds(west, topic)[2] == bounds(west, topic)[1]
+        copies = method is Holes.COPIES and topic == topics[-1]
+        assert_equal(east, west, topic, copies=copies)
+
+
+def test_a_compacted_topic_of_which_a_tenth_is_left_is_copied_by_each_method(
+    start_cluster: Callable[..., Cluster], west: Cluster
+) -> None:
+    """Though copiers are killed in the middle of its holes."""
+    here = spec(start_cluster("thinned", properties=CLEANER))
+    topics = [make_topic(here, unique(method.lower()), 1, **COMPACTED) for method in Holes]
+    with wire_client(here) as client:
+        logs = [RandomLog(client, topic, topic) for topic in topics]
+        for log in logs:
+            for number in range(THINNED // 10):
+                log.append([b"%d" % number] * 9, b"gone")
+                log.append([b"v%d" % number], b"live-%d" % number)
+        deadline = time.monotonic() + WITHIN_S
+        while min(holes(here, topic) for topic in topics) < THINNED * 0.8:
+            assert time.monotonic() < deadline
+            for log in logs:
+                log.append([b""])
+    for topic, method in zip(topics, Holes, strict=True):
+        set_topic(here, topic, "cleanup.policy", "delete")
+        copied_though_killed(here, spec(west), method, [topic], THINNED)
+        assert_equal(here, spec(west), topic, copies=method is Holes.COPIES)
 
 
 def test_a_flow_preserves_offsets_though_its_driver_is_killed(

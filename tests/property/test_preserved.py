@@ -113,7 +113,9 @@ def join(batches: Sequence[Batch]) -> Outgoing | None:
     return HelpedJoiner(Buffers(1 << 20), Memory(), time.monotonic).join(batches, check=True)
 
 
-def responses(log: Log, start: int, size: int, most_bytes: int) -> Iterator[list[Operation]]:
+def responses(
+    log: Log, start: int, size: int, most_bytes: int, *, copies: bool = False
+) -> Iterator[list[Operation]]:
     """What is planned for each response of ``size`` batches, from ``start`` to the log's end; small
     ones become one of ``most_bytes``, or none do."""
     position = start
@@ -123,7 +125,7 @@ def responses(log: Log, start: int, size: int, most_bytes: int) -> Iterator[list
             (who, first) for who, first, end in log.aborted if first <= last and end >= position
         ]
         passed = judged(found, start=position, aborted=listed)
-        plan = planned(passed, start=position, release=lambda: None)
+        plan = planned(passed, start=position, release=lambda: None, copies=copies)
         if most_bytes:
             plan = together(plan, join, most_bytes=most_bytes)
         operations = list(plan)
@@ -155,6 +157,60 @@ def test_what_is_planned_puts_each_committed_record_at_its_offset(
             position = one.next
     assert target == {at: one for at, one in log.committed.items() if at >= start}
     assert position == max([start, *(one.last_offset + 1 for one in log.batches)])
+
+
+@given(logs(), st.data())
+def test_copies_of_the_next_record_fill_what_compaction_removed(
+    log: Log, data: st.DataObject
+) -> None:
+    """And nothing else: markers, aborted records and what is before a marker stay holes."""
+    start = data.draw(st.integers(log.start, log.end))
+    position, target = start, dict[int, Decoded]()
+    ends = set[int]()
+    most_bytes, size = data.draw(st.sampled_from([0, 1_000])), data.draw(st.integers(1, 5))
+    for operations in responses(log, start, size, most_bytes, copies=True):
+        for one in operations:
+            assert one.first == position
+            if isinstance(one, Append):
+                batch = one.outgoing.batch
+                assert batch.record_count == batch.last_offset_delta + 1 == one.next - one.first
+                assert one.outgoing.first_offset == one.first
+                for offset, record in enumerate(decodeds(batch), one.first):
+                    target[offset] = record._replace(offset=offset)
+            position = one.next
+        ends.add(position)
+    unseen = {
+        offset
+        for one in log.batches
+        if one.control or any(who == one.producer_id and first <= one.base_offset < end
+                              for who, first, end in log.aborted)
+        for offset in range(one.base_offset, one.last_offset + 1)
+    }  # fmt: skip
+    for offset in range(start, position):
+        after = [at for at in range(offset, log.end) if at in log.committed or at in unseen]
+        follows = after and after[0] in log.committed
+        if follows and not any(offset < end <= after[0] for end in ends):
+            assert target[offset] == log.committed[after[0]]._replace(offset=offset)
+        else:
+            assert offset not in target
+
+
+@given(st.integers(1, 30_000), st.booleans(), st.sampled_from([0, 300]))
+def test_of_a_long_gap_each_offset_has_the_next_record(
+    gap: int, whole: bool, value_bytes: int
+) -> None:
+    value = b"v" * value_bytes
+    kept = [Stored(gap + one, 5, content(b"key", value)) for one in (0, 1 + (not whole))]
+    log = batches_of(log_batch(kept, base_offset=kept[0].offset if whole else 0))
+    plan = planned(judged(log, start=0), start=0, release=lambda: None, copies=True)
+    position = 0
+    for one in plan:
+        assert isinstance(one, Append)
+        assert one.first == position
+        for offset, record in enumerate(decodeds(one.outgoing.batch), position):
+            assert record._replace(offset=offset) == Decoded(offset, 5, b"key", value, ())
+        position = one.next
+    assert position == kept[-1].offset + 1
 
 
 @given(st.lists(st.sampled_from(["small", "small", "small", "large", "gap"]), max_size=12))
@@ -205,10 +261,15 @@ def entries(cells: Sequence[str | None], *, together: bool) -> Iterator[Entry]:
         offset = last + 1
 
 
-def agrees(original: str | None, copy: str | None, *, source: bool, target: bool) -> bool:
-    """The rule for one offset; ``source``, ``target``: whether that side compacts."""
+def agrees(
+    original: str | None, copy: str | None, follows: str | None, *, source: bool, target: bool
+) -> bool:
+    """The rule for one offset; ``follows``: what the source has behind it; ``source``, ``target``:
+    whether that side compacts."""
     if copy is None:
         return target
+    if original is None and copy == follows != "-":
+        return True
     if copy == "-":
         return original in {"-", None}
     return original == copy or (original is None and source)
@@ -224,7 +285,13 @@ def test_the_first_offset_that_differs_is_found(
         (
             at
             for at in range(size)
-            if not agrees(original[at], copy[at], source=source, target=target)
+            if not agrees(
+                original[at],
+                copy[at],
+                next((one for one in original[at:] if one is not None), None),
+                source=source,
+                target=target,
+            )
         ),
         None,
     )

@@ -1,6 +1,6 @@
 """Copies partitions with equal offsets until it has all, in a process that can be killed:
 
-``python preserved_copy.py SOURCE TARGET ID TOPIC[:COMPACTED] ...``
+``python preserved_copy.py SOURCE TARGET ID HOLES TOPIC[:COMPACTED] ...``
 """
 
 import sys
@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
+from headrace.api.offsets import Holes
 from headrace.errors import HeadraceError, Retriable
 from headrace.kafka.wire import (
     LATEST,
@@ -37,8 +38,10 @@ WITHIN_S = 120.0
 class Copier:
     """One owner, in one thread."""
 
-    def __init__(self, source: ClusterAccess, target: ClusterAccess, name: str) -> None:
-        self.loop, self._name = Loop(), name
+    def __init__(
+        self, source: ClusterAccess, target: ClusterAccess, name: str, holes: Holes = Holes.MARKERS
+    ) -> None:
+        self.loop, self._name, self._copies = Loop(), name, holes is Holes.COPIES
         self.source, self.target = Cluster(self.loop, source), Cluster(self.loop, target)
         self.leaders = Leaders(self.target)
         self.read: dict[TopicPartition, int] = {}
@@ -86,7 +89,7 @@ class Copier:
         stable, aborted = one.last_stable_offset, list(one.aborted)
         response.release()
         found = judged(batches, start=position, aborted=aborted)
-        operations = list(planned(found, start=position, release=_nothing))
+        operations = list(planned(found, start=position, release=_nothing, copies=self._copies))
         if not batches and (hole := trailing(position, stable)) is not None:
             operations.append(hole)
         for operation in operations:
@@ -125,7 +128,7 @@ def _nothing() -> None:
     """Memory of its own."""
 
 
-def main(source: str, target: str, name: str, *topics: str) -> int:
+def main(source: str, target: str, name: str, holes: str, *topics: str) -> int:
     access = [
         ClusterAccess(ClusterSpec(alias=alias, bootstrap_servers=servers))
         for alias, servers in (("east", source), ("west", target))
@@ -136,7 +139,7 @@ def main(source: str, target: str, name: str, *topics: str) -> int:
         at = TopicPartition(word, 0)
         pairs.append(Pair(at, at, -1, source_compacts=bool(compacts)))
     while True:
-        copier = Copier(access[0], access[1], name)
+        copier = Copier(access[0], access[1], name, Holes(holes))
         try:
             copy(copier, pairs)
         finally:

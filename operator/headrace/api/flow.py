@@ -30,7 +30,7 @@ from headrace.api.model import (
     Timestamp,
     Topic,
 )
-from headrace.api.offsets import OFFSETS_RULES, Offsets, offsets_breaches
+from headrace.api.offsets import OFFSETS_RULES, Holes, Offsets, offsets_breaches
 from headrace.api.pauses import PausedPartitions
 from headrace.api.record_filter import RecordFilter
 from headrace.api.renames import copy_breaches, name_breaches
@@ -348,6 +348,12 @@ class ReplicationFlowSpec(Model):
     what is stored elsewhere stays right. A partition where that is not possible stops, and says
     from which offset on. With Translated a record's offset on the target is another one, to which
     groups' offsets are translated."""
+    holes: Holes = Holes.MARKERS
+    """With offsets: Preserved: what the target has at offsets whose records compaction removed from
+    the source. Markers: those of empty transactions, which no consumer sees, some hundreds a
+    second. Copies: the next record, again, which consumers see until the target has compacted, as
+    fast as records are copied. Markers of the source and aborted records are always markers. A
+    change counts for what is copied from then on."""
     commit_interval_ms: Annotated[int, Field(ge=10, le=30_000)] = 1000
     """With ExactlyOnce: how long a task copies before it commits, which is when consumers of
     committed records get them. It commits earlier after 64 MiB, and when the source is silent."""
@@ -443,7 +449,7 @@ class ReplicationFlowSpec(Model):
 
 
 READ_AT_START = frozenset(
-    {"source", "target", "policy", "delivery", "offsets", "mover", "record_filter"}
+    {"source", "target", "policy", "delivery", "offsets", "holes", "mover", "record_filter"}
 )
 """Fields of the spec that a driver reads only at its start: a change replaces the drivers."""
 

@@ -16,9 +16,19 @@ class Offsets(StrEnum):
     PRESERVED = "Preserved"
 
 
+class Holes(StrEnum):
+    """What the copies have where compaction left no record."""
+
+    MARKERS = "Markers"
+    COPIES = "Copies"
+
+
 class _Spec(Protocol):
     @property
     def offsets(self) -> Offsets: ...
+
+    @property
+    def holes(self) -> Holes: ...
 
 
 @dataclass(frozen=True)
@@ -84,6 +94,10 @@ _EXCLUDED = (
     ),
 )
 
+_NO_HOLES = (
+    "goes with offsets: Preserved only: copies with translated offsets have no holes to fill"
+)
+
 OFFSETS_RULES = (
     Rule(
         f"({_CHOSEN}) == ({_CHOSEN.replace('self', 'oldSelf')})",
@@ -91,6 +105,7 @@ OFFSETS_RULES = (
         at="offsets",
     ),
     *(one.rule for one in _EXCLUDED),
+    Rule(f"{_CHOSEN} || !has(self.holes) || self.holes == 'Markers'", _NO_HOLES, at="holes"),
 )
 
 
@@ -100,3 +115,5 @@ def offsets_breaches(spec: _Spec) -> Iterator[Breach]:
         for one in _EXCLUDED:
             if one.breach(getattr(spec, one.field)):
                 yield Breach((one.path,), one.sentence)
+    elif spec.holes is not Holes.MARKERS:
+        yield Breach(("holes",), _NO_HOLES)

@@ -18,6 +18,7 @@ def test_defaults_are_those_of_the_design() -> None:
     policy: {type: Default, separator: ".", renames: null}
     delivery: AtLeastOnce
     offsets: Translated
+    holes: Markers
     commitIntervalMs: 1000
     mover: Auto
     batchVerification: Sampled
@@ -138,6 +139,15 @@ def test_what_a_user_set_stays_known() -> None:
             },
             "spec.recordFilter: does not go with offsets: Preserved: a record that is left out is "
             "not preserved",
+        ),
+        (
+            {"holes": "Copies"},
+            'spec.holes: got "Copies", goes with offsets: Preserved only: copies with translated '
+            "offsets have no holes to fill",
+        ),
+        (
+            {"offsets": "Preserved", "holes": "AbortedFillers"},
+            'spec.holes: got "AbortedFillers", must be Markers or Copies',
         ),
         (
             {"startFrom": "Timestamp"},

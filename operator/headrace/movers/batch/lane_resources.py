@@ -25,14 +25,15 @@ class LaneResources:
         *,
         bandwidth: Bandwidth,
         exactly_once: bool,
+        copies_in_holes: bool,
     ) -> None:
         """``target_topic`` names topics on the target; ``verification``: what is asked for now;
-        ``exactly_once``: lanes copy in transactions."""
+        ``exactly_once``: lanes copy in transactions; ``copies_in_holes``: see ``Holes.COPIES``."""
         self.source, self.target = source, target
         self.target_topic = target_topic
         self.thread = thread
         self.verification, self.bandwidth = verification, bandwidth
-        self.exactly_once = exactly_once
+        self.exactly_once, self.copies_in_holes = exactly_once, copies_in_holes
         self.settings = Settings(client_id=source.spec.config.get("client.id", "headrace"))
         self.rack = source.spec.config.get("client.rack", "")
         self.corrupt: dict[TopicPartition, int] = {}

@@ -27,10 +27,11 @@ class BatchMover:
         *,
         bandwidth: Bandwidth | None = None,
         exactly_once: bool = False,
+        copies_in_holes: bool = False,
     ) -> None:
         """``target_topic`` names topics on the target; ``verification``: what is asked for now;
         ``bandwidth``: how fast its lanes read together; ``exactly_once``: they copy in
-        transactions."""
+        transactions; ``copies_in_holes``: see ``Holes.COPIES``."""
         self._resources = LaneResources(
             source,
             target,
@@ -39,6 +40,7 @@ class BatchMover:
             verification,
             bandwidth=bandwidth or Bandwidth(),
             exactly_once=exactly_once,
+            copies_in_holes=copies_in_holes,
         )
         self.fencing = MarkerFencing(source, target, self._resources.settings)
         """See ``Mover.fencing``."""

@@ -92,7 +92,12 @@ class PreservedPipeline(Pipeline):
         suspects: OneAtATime | None,
     ) -> None:
         counted = self._counted(found)
-        operations = planned(counted, start=window.position, release=held.release)
+        operations = planned(
+            counted,
+            start=window.position,
+            release=held.release,
+            copies=self._resources.copies_in_holes,
+        )
         if self._joiner.helper is not None and not self._verifier.compares_all:
             join = partial(self._join, window.at)
             operations = together(operations, join, most_bytes=window.together_bytes)

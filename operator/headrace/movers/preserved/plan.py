@@ -3,12 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from headrace.kafka.wire import Batch, BatchWriter, Stored, stored_records
-from headrace.movers.batch.gate import Judged, Passage
+from headrace.movers.batch.gate import Judged, Passage, Why
 from headrace.movers.batch.outgoing import Outgoing
-
-_BATCH_BYTES = 512 << 10
-"""Of a rebuilt batch, before compression: half of what brokers take by default."""
+from headrace.movers.preserved.runs import copies_before, filled_runs, runs
 
 
 class Append(NamedTuple):
@@ -43,27 +40,28 @@ class Hole(NamedTuple):
 
 
 Operation = Append | Hole
+_UNSEEN = {Why.MARKER, Why.ABORTED}
 
 
 def planned(
-    found: Iterable[Judged], *, start: int, release: Callable[[], None]
+    found: Iterable[Judged], *, start: int, release: Callable[[], None], copies: bool = False
 ) -> Iterator[Operation]:
     """For one partition of a response, which was fetched from ``start`` on.
 
     Without gap or overlap, from ``start`` to the end of the last batch. Holes are as long as they
     can be; what compaction removed behind the last batch is not known yet. ``release`` is that of
-    each batch that is sent as it is. Raises ``CorruptBatch`` and ``UnreadableBatch``, behind what
-    comes before such a batch.
+    each batch that is sent as it is. ``copies``: offsets that compaction removed, up to the next
+    record or marker, hold copies of the next record instead. Raises ``CorruptBatch`` and
+    ``UnreadableBatch``, behind what comes before such a batch.
     """
-    written = read = start
+    written = read = unseen = start
     for one in found:
-        if one.passage is Passage.COPY:
-            appends: Iterable[Append] = [_whole(one.batch, release)]
-        elif one.passage is Passage.REBUILD:
-            appends = _runs(one.batch, start)
-        else:
-            appends = ()
-        for append in appends:
+        if copies and one.passage is not Passage.SKIP and unseen > written:
+            yield Hole(written, unseen)
+            written = unseen
+        if copies and one.why in _UNSEEN:
+            unseen = one.batch.last_offset + 1
+        for append in _appends(one, start, written, release, copies=copies):
             if append.first > written:
                 yield Hole(written, append.first)
             yield append
@@ -80,39 +78,18 @@ def trailing(start: int, stable_end: int) -> Hole | None:
     return Hole(start, stable_end) if stable_end > start else None
 
 
-def _whole(batch: Batch, release: Callable[[], None]) -> Append:
-    return Append(Outgoing(batch, batch.last_offset + 1, release), rebuilt=False)
+def _appends(
+    one: Judged, start: int, written: int, release: Callable[[], None], *, copies: bool
+) -> Iterator[Append]:
+    batch = one.batch
+    if one.passage is Passage.COPY:
+        if copies and batch.base_offset > written:
+            yield from map(_rebuilt, copies_before(batch, written))
+        yield Append(Outgoing(batch, batch.last_offset + 1, release), rebuilt=False)
+    elif one.passage is Passage.REBUILD:
+        made = filled_runs(batch, start, written) if copies else runs(batch, start)
+        yield from map(_rebuilt, made)
 
 
-def _runs(batch: Batch, start: int) -> Iterator[Append]:
-    """Its records from ``start`` on: a batch for each run of offsets without a gap."""
-    writer, next_offset = _writer(batch), -1
-    for record in stored_records(batch):
-        if record.offset < start:
-            continue
-        if writer.offsets and (record.offset != next_offset or _full(writer, record)):
-            yield _finished(writer)
-            writer = _writer(batch)
-        writer.add(record)
-        next_offset = record.offset + 1
-    if writer.offsets:
-        yield _finished(writer)
-
-
-def _finished(writer: BatchWriter) -> Append:
-    outgoing = Outgoing(writer.finish(), writer.offsets[-1] + 1, _nothing, writer.offsets)
+def _rebuilt(outgoing: Outgoing) -> Append:
     return Append(outgoing, rebuilt=True)
-
-
-def _full(writer: BatchWriter, record: Stored) -> bool:
-    return writer.size_bytes + len(record.content) > _BATCH_BYTES
-
-
-def _writer(batch: Batch) -> BatchWriter:
-    if batch.magic < 2:
-        return BatchWriter()
-    return BatchWriter(batch.codec, leader_epoch=batch.leader_epoch)
-
-
-def _nothing() -> None:
-    """The batch has memory of its own."""

@@ -34,6 +34,11 @@ class _Cursor:
             self._entry = next(self._entries, None)
         return self._entry if self._entry is not None and self._entry.offset <= offset else None
 
+    @property
+    def following(self) -> Entry | None:
+        """The first entry behind an offset that has none, which was asked for."""
+        return self._entry
+
     def changes(self, offset: int, end: int) -> int:
         """The next offset that may have something else than this one, which was asked for."""
         if self._entry is None:
@@ -53,13 +58,17 @@ def first_difference(
     """Of these offsets, which both logs have reached and neither has deleted at its start.
 
     A marker and an aborted record are the same: no consumer sees them. ``compacts``: that side may
-    have removed records since they were copied.
+    have removed records since they were copied. Where the source has nothing the target may have a
+    copy of the record that follows there: ``holes: Copies``.
     """
     ours, theirs = _Cursor(source), _Cursor(target)
     offset = offsets.start
     while offset < offsets.stop:
         original, copy = ours.at(offset), theirs.at(offset)
-        what = _difference(original, copy, source_compacts, target_compacts, compare_timestamps)
+        if original is None and isinstance(copy, Record) and _repeats(copy, ours.following):
+            what = ""
+        else:
+            what = _difference(original, copy, source_compacts, target_compacts, compare_timestamps)
         if what:
             return Difference(offset, what)
         offset = min(ours.changes(offset, offsets.stop), theirs.changes(offset, offsets.stop))
@@ -84,6 +93,10 @@ def _difference(
         return ""
     instead = "none" if original is None else "a marker or an aborted record"
     return f"the target holds a record, and the source {instead}"
+
+
+def _repeats(copy: Record, following: Entry | None) -> bool:
+    return isinstance(following, Record) and not _other(following, copy, compare_timestamps=True)
 
 
 def _other(original: Record, copy: Record, compare_timestamps: bool) -> str:

@@ -24,10 +24,12 @@ NAME = "headrace-task"
 
 
 class Lanes:
-    """One after the other; each character of a log is a record, ``-`` is none."""
+    """One after the other; each character of a log is a record, ``-`` is none, and ``.`` is what
+    compaction has removed."""
 
     def __init__(self, serve: Any) -> None:
         self._serve = serve
+        self.copies_in_holes = False
         self.copied = Copied()
         self.compacts = False
         """Whether the source's topic does."""
@@ -43,13 +45,19 @@ class Lanes:
 
     def _cluster(self, name: str, cells: str) -> PreservingTarget:
         cluster = FakeCluster(name, FakeClock())
-        entries = [MARKER if cell == "-" else _record(cell) for cell in cells]
+        kept: dict[str, FakeRecord | None] = {"-": MARKER, ".": GONE}
+        entries = [kept[cell] if cell in kept else _record(cell) for cell in cells]
         cluster.logs = {AT: FakeLog(0, entries)}
         return PreservingTarget(self._serve, cluster, AT.topic, 1)
 
     def replace(self) -> None:
         """Another process is the owner."""
-        self.mover = PreservedMover(self.east.access, self.west.access, lambda topic: topic)
+        self.mover = PreservedMover(
+            self.east.access,
+            self.west.access,
+            lambda topic: topic,
+            copies_in_holes=self.copies_in_holes,
+        )
         self.lane = self.mover.lane(TaskId("f", TaskType.SOURCE_TASK, 0), print, self.copied)
 
     def open(self) -> None:
@@ -125,6 +133,35 @@ def test_what_the_source_holds_is_at_its_offsets(lanes: Lanes) -> None:
     lanes.east.cluster.append(AT.topic, b"f")
     lanes.until(lambda: lanes.log == "ab-c---def")
     assert lanes.lane.problems() == []
+
+
+def test_holes_of_compaction_have_copies_of_the_next_record_if_they_are_to(lanes: Lanes) -> None:
+    lanes.copies_in_holes = True
+    lanes.fill("..ab.c--...d.-e-.")
+    lanes.open()
+    lanes.until_acknowledged(16)
+    assert lanes.log == "aaabcc--dddd--e-"
+    assert (lanes.copied.records, lanes.copied.filled) == (11, 5)
+
+
+@pytest.mark.parametrize("copies", [True, False])
+def test_a_take_over_in_the_middle_of_such_a_hole_goes_on(lanes: Lanes, copies: bool) -> None:
+    lanes.copies_in_holes = copies
+    lanes.fill("ab.....cd", "abcc")
+    lanes.open()
+    lanes.until_acknowledged(9)
+    assert lanes.log == ("abccccccd" if copies else "abcc---cd")
+    assert lanes.lane.problems() == []
+
+
+def test_what_is_no_copy_of_the_next_record_is_at_a_wrong_offset(lanes: Lanes) -> None:
+    lanes.copies_in_holes = True
+    lanes.fill("ab....cd", "abcb")
+    own = lanes.mover.fencing.identify(NAME)
+    before = Before(AT, 0, 0, frozenset(), data_writer=lanes.data)
+    error = lanes.mover.fencing.resume(own, {AT: before})[AT]
+    assert isinstance(error, WrongOffset)
+    assert error.offset == 3
 
 
 def test_a_hole_counts_once_it_is_written(lanes: Lanes) -> None:
