@@ -17,7 +17,7 @@ SCRATCH := $(VENV)/scratch
 # Targets are steps of one small machine's work, and their output is read by people: never two at once.
 .NOTPARALLEL:
 .PHONY: help demo demo-k8s test test-long check e2e cluster-up cluster-down cluster-status bench bench-assign \
-  bench-failover bench-mirror bench-operator bench-verify soak lint docs format generate lock wheel images images-test push sbom clean preflight
+  bench-failover bench-mirror bench-operator bench-preserved bench-verify soak lint docs format generate lock wheel images images-test push sbom clean preflight
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,10 @@ bench-operator: $(INSTALLED)  ## the operator, its API server real, its drivers 
 # Not part of bench: about an hour and a half by itself. Ten minutes: make bench-mirror QUICK=1; parts of it: PART=catch-up, delivery, rates
 bench-mirror: $(INSTALLED)  ## headrace beside MirrorMaker 2, on the same brokers: speed, CPU, memory, latency
 	@$(IN_TESTS) bench.mirror $(if $(QUICK),--quick) $(if $(PART),--part $(PART))
+
+# A quarter of an hour; parts of it: PART=cpu, transactions, padding, compacted; of the last two: OFFSETS=100000000
+bench-preserved: $(INSTALLED)  ## offsets: Preserved: CPU beside Translated, transactions a second, filled starts, compacted topics
+	@$(IN_TESTS) bench.preserved $(if $(PART),--part $(PART)) $(if $(OFFSETS),--offsets $(OFFSETS))
 
 # The figures of 100,000,000 need 40 GB of disk: make bench-verify MESSAGES=100000000
 MESSAGES := 1000000

@@ -3,9 +3,10 @@
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -29,6 +30,8 @@ class Subject:
     tls: bool = False
     """To both clusters, with a client certificate."""
     exactly_once: bool = False
+    """Of headrace."""
+    offsets: str = "Translated"
     """Of headrace."""
 
 
@@ -74,6 +77,13 @@ def running(
             heap_mb=MM2_HEAP_MB,
             all_compilers=True,
         )
+    with ending(process) as known:
+        yield known
+
+
+@contextmanager
+def ending(process: "subprocess.Popen[bytes]") -> Iterator[psutil.Process]:
+    """It ends with the ``with`` block."""
     try:
         yield psutil.Process(process.pid)
     finally:
@@ -140,24 +150,28 @@ def _headrace(
         "target": _fields(target, "west", tls=subject.tls) | {"config": config},
         "delivery": "ExactlyOnce" if subject.exactly_once else "AtLeastOnce",
         "mover": subject.mover,
+        "offsets": subject.offsets,
         "topics": {"include": [topic]},
     }
+    options = ("--secrets", str(sandbox.secrets)) if subject.tls else ()
+    return started(source.name, spec, sandbox.folder, *options)
+
+
+def started(
+    name: str, spec: Mapping[str, Any], folder: Path, *options: str
+) -> "subprocess.Popen[bytes]":
+    """``headrace run`` of a flow, with one driver; it ends with this process."""
     flow = {
         "apiVersion": "headrace.dev/v1alpha1",
         "kind": "ReplicationFlow",
-        "metadata": {"name": source.name},
-        "spec": spec,
+        "metadata": {"name": name},
+        "spec": dict(spec),
     }
-    folder = sandbox.folder
-    file = folder / f"{source.name}.yaml"
+    file = folder / f"{name}.yaml"
     file.write_text(yaml.safe_dump(flow))
-    with (folder / f"{source.name}.log").open("wb") as log:
+    with (folder / f"{name}.log").open("wb") as log:
         return spawn(
-            [
-                *(sys.executable, "-m", "headrace", "run", "--drivers", "1"),
-                *(("--secrets", str(sandbox.secrets)) if subject.tls else ()),
-                str(file),
-            ],
+            [sys.executable, "-m", "headrace", "run", "--drivers", "1", *options, str(file)],
             at_parents_death=signal.SIGTERM,
             stdout=log,
             stderr=log,

@@ -1,0 +1,66 @@
+"""A flow with ``offsets: Preserved``, and how far its copies are."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+from bench.mirror.subjects import ending, started
+
+from headrace.api import ClusterAccess, ClusterSpec, TopicPartition
+from headrace.errors import GaveUp, HeadraceError
+from headrace.kafka import Admin, Position
+
+START_S = 60.0
+_POLL_S = 0.1
+
+
+def reached(servers: str, alias: str) -> ClusterAccess:
+    """The cluster behind these bootstrap servers."""
+    return ClusterAccess(ClusterSpec(alias=alias, bootstrap_servers=servers))
+
+
+@contextmanager
+def copying(
+    folder: Path, alias: str, source: str, target: str, topic: str, **more: Any
+) -> Iterator[psutil.Process]:
+    """The copy's name is ``ALIAS.TOPIC``; ``source`` and ``target`` are bootstrap servers, ``more``
+    further fields of the spec."""
+    spec = {
+        "source": {"alias": alias, "bootstrapServers": source},
+        "target": {"alias": "west", "bootstrapServers": target},
+        "mover": "Batch",
+        "offsets": "Preserved",
+        "topics": {"include": [topic]},
+        **more,
+    }
+    with ending(started(alias, spec, folder)) as process:
+        yield process
+
+
+class Ends:
+    """Where the partitions of a topic end, all together."""
+
+    def __init__(self, cluster: ClusterAccess, topic: str, partitions: int) -> None:
+        self._admin, self._topic = Admin(cluster), topic
+        self._ats = [TopicPartition(topic, number) for number in range(partitions)]
+
+    def __call__(self) -> int:
+        """Of what is committed; 0 while the topic is not there."""
+        try:
+            return sum(self._admin.offsets(self._ats, Position.LAST_STABLE).values())
+        except HeadraceError:
+            return 0
+
+    def wait(self, least: int, within_s: float) -> float:
+        """Until they reach this sum: when they did, by the monotonic clock."""
+        deadline_s = time.monotonic() + within_s
+        while (found := self()) < least:
+            if time.monotonic() > deadline_s:
+                raise GaveUp(
+                    f"{self._topic} ends at {found:,} instead of {least:,} after {within_s:.0f} s"
+                )
+            time.sleep(_POLL_S)
+        return time.monotonic()

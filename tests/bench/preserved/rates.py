@@ -1,0 +1,119 @@
+"""The highest rate of source transactions that a flow copies with bounded lag."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+
+from bench.preserved.copies import START_S, Ends, copying, reached
+from bench.preserved.load import Load
+
+from headrace.kafka import Admin
+
+PARTITIONS = 8
+_STEP_S = 10.0
+_GROWTH = 0.1
+"""Of what the source has written meanwhile: lag that grows by less is bounded."""
+_MADE = 0.9
+"""The source has to commit so much of a rate, or it is the limit itself."""
+_OFFSETS = 2
+"""Of a transaction: its record, and its marker."""
+_DRAIN_S = 60.0
+_FINER = 2**0.5
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the driver is."""
+
+    name: str
+    source: str
+    target: str
+    """Bootstrap servers."""
+    near: str
+    """The source's, for the load."""
+    far: bool
+
+
+@dataclass(frozen=True)
+class Rate:
+    """What was found at one place."""
+
+    highest: float
+    """Transactions a second that were committed on the source, copied with bounded lag."""
+    lag_s: float
+    """Then, at the end: how long such a rate takes for what is not copied yet."""
+    too_many: float
+    """At which lag grew; 0: the source did not commit more."""
+    copied_per_s: float
+    """Meanwhile; transactions."""
+
+
+def highest_rate(folder: Path, place: Place, number: int, say: Callable[[str], None]) -> Rate:
+    """Doubled until lag grows, then once between."""
+    topic, alias = f"transactions-{number}", f"t{number}"
+    near = reached(place.near, "east")
+    Admin(near).create_topic(topic, PARTITIONS)
+    source = Ends(near, topic, PARTITIONS)
+    target = Ends(reached(place.target, "west"), f"{alias}.{topic}", PARTITIONS)
+    best = Rate(0, 0, 0, 0)
+    with (
+        Load(near, topic, PARTITIONS).running() as load,
+        copying(folder, alias, place.source, place.target, topic),
+    ):
+        load.at_rate(PARTITIONS)
+        target.wait(1, START_S)
+        load.at_rate(0)
+        rate, step = (8.0 if place.far else 100.0), 2.0
+        while True:
+            _drain(source, target)
+            say(f"{place.name}: {rate:,.0f} transactions/s ...")
+            made, copied, growth, lag = _step(load, source, target, rate)
+            if growth <= _GROWTH and made >= rate * _MADE:
+                best = Rate(made, lag / _OFFSETS / made, best.too_many, copied)
+                if step < 2:
+                    return best
+                rate *= step
+            elif growth <= _GROWTH:  # the source commits no more than that
+                return Rate(made, lag / _OFFSETS / made, 0, copied)
+            elif step < 2:
+                return Rate(best.highest, best.lag_s, made, copied)
+            else:
+                best = Rate(best.highest, best.lag_s, made, copied)
+                rate, step = rate / 2 * _FINER, _FINER
+
+
+def _step(load: Load, source: Ends, target: Ends, rate: float) -> tuple[float, float, float, float]:
+    """Transactions a second made and copied, the growth of lag, the lag in offsets at the end."""
+    load.at_rate(rate)
+    began_s, sent, there = time.monotonic(), load.sent, target()
+    lags = []
+    while time.monotonic() < began_s + _STEP_S:
+        copied = target()  # first: lag is no less than that
+        lags.append(source() - copied)
+        time.sleep(0.1)
+    took_s = time.monotonic() - began_s
+    made, copied = load.sent - sent, target() - there
+    load.at_rate(0)
+    third = len(lags) // 3
+    before, after = mean(lags[third : 2 * third]), mean(lags[2 * third :])
+    growth = (after - before) / max(1, made * _OFFSETS / 3)
+    return made / took_s, copied / _OFFSETS / took_s, growth, after
+
+
+def _drain(source: Ends, target: Ends) -> None:
+    end = source()
+    target.wait(end, _DRAIN_S)
+
+
+def rows(found: dict[str, Rate]) -> str:
+    """A Markdown table."""
+    lines = ["| | transactions/s, lag bounded | lag, s | too many | copied/s then |"]
+    lines.append("| --- | ---: | ---: | ---: | ---: |")
+    for name, one in found.items():
+        more = f"{one.too_many:,.0f}" if one.too_many else "the source's limit"
+        lines.append(
+            f"| {name} | {one.highest:,.0f} | {one.lag_s:.2f} | {more} | {one.copied_per_s:,.0f} |"
+        )
+    return "\n".join(lines)
