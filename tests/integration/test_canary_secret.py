@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from operator import eq
@@ -26,6 +25,7 @@ from support.token_endpoint import (
     running_token_endpoint,
     secrets_of,
 )
+from support.verifying import verify_command
 
 from headrace.sandbox import Cluster, ClusterPlan, Sandbox
 
@@ -222,8 +222,7 @@ def test_the_spark_jobs_of_a_test_do_not_show_a_wrong_password(
     }
     file = tmp_path / "test.yaml"
     file.write_text(json.dumps(test))
-    command = [sys.executable, "-m", "headrace", "verify", str(file)]
-    command += ["--secrets", str(tmp_path / "secrets"), "--report", str(tmp_path / "report")]
+    command = verify_command(file, tmp_path / "report", "--secrets", str(tmp_path / "secrets"))
     seen = []
     with (tmp_path / "verify.log").open("wb") as log:
         verify = subprocess.Popen(command, stdout=log, stderr=log)

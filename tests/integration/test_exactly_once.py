@@ -1,8 +1,6 @@
 """``delivery: ExactlyOnce``: what a reader of committed records finds on the target."""
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -11,7 +9,6 @@ from typing import Any
 
 import psutil
 import pytest
-import yaml
 from support.flows import FlowRun, manifest, spec
 from support.groups import commit, positions
 from support.lanes import batch_mover, copy_in_transactions, partitions
@@ -27,11 +24,11 @@ from support.rehearsal import (
     reverse,
 )
 from support.rehearsal import flow as rehearsed_flow
+from support.verifying import verified
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.api.flow import BatchVerification
 from headrace.kafka import Admin, Position
-from headrace.mirror_test import Result
 from headrace.movers import KAFKA, ProgressLog
 from headrace.movers.batch import Why
 from headrace.replication import Progress
@@ -295,18 +292,14 @@ def test_a_mirror_test_passes_whoever_is_killed_or_frozen(
             for action, at in zip(actions, (4, 16, 34, 46), strict=True)
         ],
     )
-    file, report = tmp_path / "test.yaml", tmp_path / "report"
-    file.write_text(yaml.safe_dump(test))
     with FlowRun(tmp_path, [flow], drivers=2) as run:
         wait_until(run.ready, within_s=60)
-        verify = [sys.executable, "-m", "headrace", "verify", str(file), "--report", str(report)]
-        ended = subprocess.run(verify, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    result = Result.model_validate_json((report / "report.json").read_text())
+        found = verified(tmp_path, test)
+    result = found.result
     assert [fault.recovery_seconds is not None for fault in result.faults] == [True] * 4
     counts, latency = result.counts, result.latency_ms
     assert counts is not None
     assert (counts.missing, counts.duplicated, counts.alien, counts.reordered) == (0, 0, 0, 0)
     assert latency is not None
     assert latency.measured == counts.acknowledged
-    assert "when it commits, every 1,000 ms" in (report / "report.html").read_text()
+    assert "when it commits, every 1,000 ms" in (found.report / "report.html").read_text()

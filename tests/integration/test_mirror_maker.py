@@ -6,10 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 from support.records import unique
+from support.verifying import verified
 
-from headrace.mirror_test import Result
 from headrace.sandbox import ClusterPlan, Sandbox
 
 HEADRACE = [sys.executable, "-m", "headrace"]
@@ -43,14 +42,9 @@ def test_mirror_maker_2_is_killed_and_judged(
                 ],
             },
         }
-        file, report = tmp_path / "test.yaml", tmp_path / "report"
-        file.write_text(yaml.safe_dump(test))
-        verify = [*HEADRACE, "verify", str(file), "--report", str(report), "--run-commands"]
-        ended = subprocess.run(verify, capture_output=True, text=True, check=False)
+        result = verified(tmp_path, test, "--run-commands").result
     finally:
         sandbox.close()
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    result = Result.model_validate_json((report / "report.json").read_text())
     assert result.counts is not None
     assert (result.counts.acknowledged, result.counts.missing) == (6_000, 0)
     assert (result.counts.reordered, result.counts.corrupted) == (0, 0)

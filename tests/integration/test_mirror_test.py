@@ -19,10 +19,11 @@ import yaml
 from support.flows import FlowRun, manifest, spec
 from support.prometheus import scraped
 from support.records import Record, count, make_topic, produce, produce_with, read, unique
+from support.verifying import result_in, verified, verify_command
 
 from headrace.api import TopicPartition
 from headrace.cli.mirror_test.spark_job import environment
-from headrace.mirror_test import Kind, Result, Stage
+from headrace.mirror_test import Kind, Stage
 from headrace.sandbox import Cluster
 from headrace.sandbox.ports import held_ports
 from headrace.toolchain import JarSet, find_java, jars
@@ -64,10 +65,6 @@ def write(folder: Path, *documents: dict[str, Any]) -> Path:
     file = folder / "test.yaml"
     file.write_text(yaml.safe_dump_all(documents))
     return file
-
-
-def verify_command(file: Path, report: Path, *more: str) -> list[str]:
-    return [sys.executable, "-m", "headrace", "verify", str(file), "--report", str(report), *more]
 
 
 def spark_submit(site: Path, job: str, test: Path, out: Path) -> "subprocess.CompletedProcess[str]":
@@ -309,7 +306,7 @@ def test_what_a_mirror_breaks_is_found_and_named(
     killed = killed_while_it_reads(test, out, wait_until)
     assert killed.returncode == 2, killed.stderr
     assert "reading the source took" not in killed.stderr
-    result = Result.model_validate_json((out / "report.json").read_text())
+    result = result_in(out)
     assert (result.verdict, result.counts) == ("Inconclusive", None)
     (reason,) = result.reasons
     assert reason.startswith("Spark's JVM ended while it worked: it was killed")
@@ -317,7 +314,7 @@ def test_what_a_mirror_breaks_is_found_and_named(
 
     judged = spark_submit(installed, "verify", test, out)
     assert judged.returncode == 1, judged.stderr
-    result = Result.model_validate_json((out / "report.json").read_text())
+    result = result_in(out)
     found = {
         str(kind): {example.seq for example in examples}
         for kind, examples in result.examples.items()
@@ -416,7 +413,7 @@ def test_compacted_topics_and_transactions_are_judged_as_all_others(
 
     judged = spark_submit(installed, "verify", test, out)
     assert judged.returncode == 1, judged.stderr
-    result = Result.model_validate_json((out / "report.json").read_text())
+    result = result_in(out)
     found = {(str(share.kind), share.topic, share.count) for share in result.shares}
     assert found == {
         ("missing", lossy, 1),
@@ -461,7 +458,7 @@ def test_a_mirror_that_partitions_by_key_is_judged_by_its_promise(
 
     judged = spark_submit(installed, "verify", test, out)
     assert judged.returncode == 1, judged.stderr
-    result = Result.model_validate_json((out / "report.json").read_text())
+    result = result_in(out)
     ((kind, examples),) = result.examples.items()
     (example,) = examples
     (change,) = example.changes
@@ -472,7 +469,7 @@ def test_a_mirror_that_partitions_by_key_is_judged_by_its_promise(
     document["spec"]["partitioning"] = "Any"
     judged = spark_submit(installed, "verify", write(tmp_path, document), out)
     assert judged.returncode == 0, judged.stderr
-    result = Result.model_validate_json((out / "report.json").read_text())
+    result = result_in(out)
     assert result.counts is not None
     assert (result.counts.acknowledged, result.counts.missing) == (MESSAGES, 0)
 
@@ -503,7 +500,7 @@ def test_what_comes_after_its_time_is_late_though_it_is_all_there(
 
     judged = spark_submit(installed, "verify", test, out)
     assert judged.returncode == 1, judged.stderr
-    result = Result.model_validate_json((out / "report.json").read_text())
+    result = result_in(out)
     partitions = ", ".join(f"{topic}-{number}" for number in range(3))
     reason = f"the last record of {partitions} did not arrive within 1 s (settleSeconds)"
     assert result.reasons == (reason,)
@@ -524,19 +521,12 @@ def test_a_killed_driver_is_survived_and_told(
     for clusters in ("source", "target"):
         del test["spec"][clusters]
     test["spec"] |= {"flowName": name, "chaos": [{"action": "KillDriver", "atPercent": 40}]}
-    report = tmp_path / "report"
     with FlowRun(tmp_path, [manifest(name, east, west, f"{name}-.*")]) as flow:
         wait_until(flow.ready, within_s=60)
-        ended = subprocess.run(
-            verify_command(write(tmp_path, test), report),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.startswith("Passed: ")
-    assert "30,000 of 30,000 messages arrived" in ended.stdout
-    result = Result.model_validate_json((report / "report.json").read_text())
+        found = verified(tmp_path, test)
+    assert found.printed.startswith("Passed: ")
+    assert "30,000 of 30,000 messages arrived" in found.printed
+    result, report = found.result, found.report
     (fault,) = result.faults
     assert fault.percent is not None
     assert 40 <= fault.percent < 100
@@ -573,18 +563,10 @@ def test_a_topic_and_partitions_are_added_and_the_flow_is_paused(
         "budgets": {"recoverySeconds": 60, "duplicated": 0},
         "chaos": [step | at for step, at in zip(steps, times, strict=True)],
     }
-    report = tmp_path / "report"
     flow = manifest(name, east, west, f"{name}-.*", discovery={"topicsSeconds": 1})
     with FlowRun(tmp_path, [flow]) as running:
         wait_until(running.ready, within_s=60)
-        ended = subprocess.run(
-            verify_command(write(tmp_path, test), report),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    result = Result.model_validate_json((report / "report.json").read_text())
+        result = verified(tmp_path, test).result
     assert [fault.recovery_seconds is not None for fault in result.faults] == [True] * 3
     *grown, added = result.topics
     assert added.source == f"{name}-{result.run}-0"
@@ -616,7 +598,7 @@ def test_a_killed_load_is_no_verdict(
     wait_until(lambda: _jvm_of("produce.py", verify.pid), within_s=120).kill()
     _, errors = verify.communicate(timeout=120)
     assert verify.returncode == 2, errors
-    result = Result.model_validate_json((report / "report.json").read_text())
+    result = result_in(report)
     assert result.verdict == "Inconclusive"
     assert "there is no manifest of run" in result.reasons[0]
     assert "(the load came to " in result.reasons[0]
@@ -653,7 +635,7 @@ def test_without_a_manifest_there_is_no_verdict(
         check=False,
     )
     assert ended.returncode == 2, ended.stderr
-    result = Result.model_validate_json((tmp_path / "out" / "report.json").read_text())
+    result = result_in(tmp_path / "out")
     assert result.verdict == "Inconclusive"
     assert result.counts is None
 

@@ -30,6 +30,7 @@ from support.preserved_topics import (
 )
 from support.random_log import RandomLog, wire_client
 from support.records import delete_records, make_topic, set_topic, unique
+from support.verifying import result_in, verify_command
 
 from headrace.api import ClusterAccess, TopicPartition
 from headrace.api.offsets import Holes
@@ -256,10 +257,9 @@ def mirror_tested(run: FlowRun, folder: Path, client: Wire, *topics: str) -> Res
     }
     file, report = folder / "test.yaml", folder / "report"
     file.write_text(yaml.safe_dump(test))
-    words = [sys.executable, "-m", "headrace", "verify", str(file), "--report", str(report)]
     printed = folder / "verify.log"
     with printed.open("w") as log:
-        process = subprocess.Popen(words, stdout=log, stderr=log)
+        process = subprocess.Popen(verify_command(file, report), stdout=log, stderr=log)
     turn = 0
     while process.poll() is None:
         with suppress(subprocess.TimeoutExpired):
@@ -270,7 +270,7 @@ def mirror_tested(run: FlowRun, folder: Path, client: Wire, *topics: str) -> Res
                 RandomLog(client, topic, f"beside the load {turn}").fill(2)
     assert process.returncode == 0, printed.read_text()
     assert turn > 3
-    return Result.model_validate_json((report / "report.json").read_text())
+    return result_in(report)
 
 
 def next_offset(cluster: Cluster, group: str, topic: str) -> int | None:

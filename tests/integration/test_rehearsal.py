@@ -1,22 +1,20 @@
 """A fail-over that a mirror test rehearses, with real consumers, on a flow that copies a load."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from support.flows import FlowRun, manifest, spec
 from support.manifests import mirror_test
 from support.records import Load, count, make_topic, unique
 from support.rehearsal import flow
+from support.verifying import verified
 
 from headrace.api import MirrorTest
 from headrace.api.labels import FLOW_LABEL
 from headrace.cli.mirror_test.rehearsal import FailOver
-from headrace.mirror_test import Rehearsed, Result, Run
+from headrace.mirror_test import Rehearsed, Run
 from headrace.sandbox import Cluster
 
 WaitUntil = Callable[..., Any]
@@ -92,20 +90,13 @@ def test_a_mirror_test_rehearses_a_fail_over(
         rehearsal={"groups": 20},
         settleSeconds=60,
     )
-    file, report = tmp_path / "test.yaml", tmp_path / "report"
-    file.write_text(yaml.safe_dump(test))
     with FlowRun(tmp_path, [manifest(name, east, west, f"{name}-.*")]) as run:
         wait_until(run.ready, within_s=60)
-        ended = subprocess.run(
-            [sys.executable, "-m", "headrace", "verify", str(file), "--report", str(report)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert ended.returncode == 0, ended.stderr
+        judged = verified(tmp_path, test)
         wait_until(run.ready, within_s=60)
-    assert "20 groups went on at the target, 0 messages delivered again, 0 skipped" in ended.stdout
-    found = Result.model_validate_json((report / "report.json").read_text()).rehearsal
+    said = "20 groups went on at the target, 0 messages delivered again, 0 skipped"
+    assert said in judged.printed
+    found, report = judged.result.rehearsal, judged.report
     assert found is not None
     assert found == Rehearsed.model_validate_json((report / "rehearsal.json").read_text())
     assert len(found.groups) == 20

@@ -5,7 +5,6 @@ import json
 import signal
 import stat
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,6 +34,7 @@ from support.security import (
     grant,
     trusting,
 )
+from support.verifying import result_in, verify_command
 
 from headrace.kafka import Admin
 from headrace.sandbox import Authority, Cluster, ClusterPlan, Sandbox
@@ -264,17 +264,19 @@ def test_a_mirror_test_of_locked_clusters_gets_a_verdict(
     seen: list[str] = []
     with FlowRun(tmp_path, [document, test], *options) as run:
         wait_until(run.status, within_s=60)
-        command = [sys.executable, "-m", "headrace", "verify", str(run.file), *options]
+        command = verify_command(run.file, report, *options)
         with (tmp_path / "verify.log").open("wb") as log:
-            verify = subprocess.Popen([*command, "--report", str(report)], stdout=log, stderr=log)
+            verify = subprocess.Popen(command, stdout=log, stderr=log)
         while verify.poll() is None:
             seen.append(command_lines())
             time.sleep(0.5)
     output = (tmp_path / "verify.log").read_text()
     assert verify.returncode == 0, output
-    result = json.loads((report / "report.json").read_text())
-    assert (result["verdict"], result["counts"]["missing"]) == ("Passed", 0)
-    assert result["latencyMs"]["p50"] >= 0
+    result = result_in(report)
+    assert result.counts is not None
+    assert (result.verdict, result.counts.missing) == ("Passed", 0)
+    assert result.latency_ms is not None
+    assert result.latency_ms.p50 >= 0
     files = [file.read_text() for file in report.iterdir() if file.is_file()]
     assert {"report.html", "verify.log"} <= {file.name for file in report.iterdir()}
     assert_unseen(secret_values(mounted.folder), output, run.output, *files, *seen)

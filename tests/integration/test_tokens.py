@@ -3,7 +3,6 @@
 import base64
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ from support.token_endpoint import (
     running_token_endpoint,
     secrets_of,
 )
+from support.verifying import result_in, verify_command
 
 from headrace.cli.main import main
 from headrace.sandbox import ClusterPlan, Sandbox
@@ -189,16 +189,17 @@ def test_a_mirror_test_gets_a_verdict(
     seen: list[str] = []
     with FlowRun(tmp_path, [flow(name, issuer, locked), test], *options) as run:
         wait_until(run.status, within_s=60)
-        command = [sys.executable, "-m", "headrace", "verify", str(run.file), *options]
+        command = verify_command(run.file, report, *options)
         with (tmp_path / "verify.log").open("wb") as log:
-            verify = subprocess.Popen([*command, "--report", str(report)], stdout=log, stderr=log)
+            verify = subprocess.Popen(command, stdout=log, stderr=log)
         while verify.poll() is None:
             seen.append(command_lines())
             with suppress(subprocess.TimeoutExpired):
                 verify.wait(1)
     output = (tmp_path / "verify.log").read_text()
     assert verify.returncode == 0, output
-    result = json.loads((report / "report.json").read_text())
-    assert (result["verdict"], result["counts"]["missing"]) == ("Passed", 0)
+    result = result_in(report)
+    assert result.counts is not None
+    assert (result.verdict, result.counts.missing) == ("Passed", 0)
     files = [file.read_text(errors="replace") for file in report.rglob("*") if file.is_file()]
     assert_unseen(issuer, output, run.output, *files, *seen)
