@@ -106,8 +106,8 @@ def number(run: str, size: int) -> Column:
 
 
 def summarised(records: DataFrame, run: str, size: int, *, by_offset: bool = False) -> DataFrame:
-    """The columns of ``Block``; ``records``: as ``records.claimed`` has them. ``by_offset``: an
-    offset takes the place of each row."""
+    """The columns of ``Block``; ``records``: as ``manifest_frames.claimed`` has them.
+    ``by_offset``: an offset takes the place of each row."""
     place = "offset" if by_offset else "row"
     content, weight = F.xxhash64(*_CONTENT), F.xxhash64("seq")
     weights = (weight.bitwiseAND(F.lit(PRIME)), F.shiftrightunsigned(weight, 33))

@@ -1,11 +1,10 @@
-"""Both clusters and the manifest as narrow DataFrames: the only Spark I/O.
+"""Both clusters as narrow DataFrames: the only Spark I/O.
 
 Payloads are hashed where they are read, so what Spark shuffles and keeps is about a hundred bytes a
 record, whatever the size of the messages.
 """
 
 import json
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
@@ -13,7 +12,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.api import ClusterAccess
-from headrace.mirror_test import LoadManifest, Stream
 from headrace_spark.messages import ADDRESS, HEADER_ID, HEADER_SENTINEL, HEADER_SEQ, HEADER_TOPIC
 from headrace_spark.security import security_options
 
@@ -30,7 +28,6 @@ _CONSUMER = {
 }
 _HEADERS = 6  # places to read: ours are the first four, unless a mirror put its own before them
 _BODY_BYTES = 64 + 265  # enough for id, number and time; topic and partition
-_CHUNK = 1_000_000  # sequence numbers that one row stands for: 8 MB when a task unfolds it
 _IDS = ("id", "first")  # of the headers, of the body
 _ROW = (1 << 33) - 1
 """The bits in which ``monotonically_increasing_id`` counts; the others are the task's number."""
@@ -158,55 +155,6 @@ def _identified(records: DataFrame, run: str) -> DataFrame:
     )
 
 
-def claims(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
-    """How many numbers each producer used, from 0: ``topic``, ``producer``, ``sent``; sentinels as
-    those of a producer named as the run."""
-    streams = [(s.topic, s.producer, s.sent) for s in manifest.streams]
-    sentinels = [(t.name, manifest.run, t.partitions) for t in manifest.topics]
-    return spark.createDataFrame(
-        [*streams, *sentinels], "topic string, producer string, sent bigint"
-    )
-
-
-def claimed(records: DataFrame, claims: DataFrame) -> DataFrame:
-    """With ``claimed``: whether the manifest has a record's number, acknowledged or not."""
-    return (
-        records.join(F.broadcast(claims), ["topic", "producer"], "left")
-        .withColumn("claimed", F.coalesce(F.col("seq").between(0, F.col("sent") - 1), F.lit(False)))
-        .drop("sent")
-    )
-
-
-def acknowledged(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
-    """Every acknowledged message: ``topic``, ``producer``, ``seq``."""
-    return _unfolded(
-        spark, ((s.topic, s.producer, r) for s in manifest.streams for r in _between(s))
-    )
-
-
-def sentinels(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
-    """Every end sentinel: ``topic``, ``producer`` (the run), ``seq`` (the partition)."""
-    ends = ((t.name, manifest.run, (0, t.partitions - 1)) for t in manifest.topics)
-    return _unfolded(spark, ends)
-
-
-def refused(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
-    """Every message that was sent and not acknowledged: ``topic``, ``producer``, ``seq``."""
-    return _unfolded(spark, ((s.topic, s.producer, r) for s in manifest.streams for r in s.failed))
-
-
-def summaries(spark: SparkSession, manifest: LoadManifest) -> DataFrame:
-    """The manifest's sums: ``topic``, ``producer``, ``partition``, ``count``, ``checksum``."""
-    return spark.createDataFrame(
-        [
-            (stream.topic, stream.producer, p.partition, p.count, p.checksum)
-            for stream in manifest.streams
-            for p in stream.partitions
-        ],
-        "topic string, producer string, partition int, count bigint, checksum bigint",
-    )
-
-
 def _header(name: str) -> Column:
     """The value of the header of this name, as text; null when it is not among the first few.
 
@@ -220,27 +168,4 @@ def _as_json(offsets: Offsets) -> str:
     """As Spark's Kafka source takes offsets."""
     return json.dumps(
         {topic: {str(p): at for p, at in enumerate(ats)} for topic, ats in offsets.items()}
-    )
-
-
-def _between(stream: Stream) -> Iterator[tuple[int, int]]:
-    """The ranges of a stream that did not fail."""
-    first = 0
-    for failed_first, failed_last in stream.failed:
-        if first < failed_first:
-            yield first, failed_first - 1
-        first = failed_last + 1
-    if first < stream.sent:
-        yield first, stream.sent - 1
-
-
-def _unfolded(spark: SparkSession, ranges: Iterable[tuple[str, str, tuple[int, int]]]) -> DataFrame:
-    chunks = [
-        (topic, producer, at, min(at + _CHUNK - 1, last))
-        for topic, producer, (first, last) in ranges
-        for at in range(first, last + 1, _CHUNK)
-    ]
-    schema = "topic string, producer string, first bigint, last bigint"
-    return spark.createDataFrame(chunks, schema).select(
-        "topic", "producer", F.explode(F.sequence("first", "last")).alias("seq")
     )

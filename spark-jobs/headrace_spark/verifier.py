@@ -21,7 +21,7 @@ from headrace.mirror_test import (
     Share,
     Stream,
 )
-from headrace_spark import blocks, checks, examples, ranges, records
+from headrace_spark import blocks, checks, examples, manifest_frames, ranges, records
 from headrace_spark.blocks import Block
 from headrace_spark.clocks import now_ms
 from headrace_spark.doubts import doubts
@@ -111,7 +111,7 @@ class _BothSides:
         """Topics and partitions of the source whose sentinel is on the target."""
         self.same_offsets = run.test.spec.budgets.unequal_offsets is not None
         """Whether the mirror has to keep them."""
-        self._claims = records.claims(spark, manifest)
+        self._claims = manifest_frames.claims(spark, manifest)
         self._size = blocks.size_of(manifest)
 
     def by_blocks(self) -> _Found:
@@ -122,7 +122,7 @@ class _BothSides:
         doubted = doubts(on_source, on_target, self._manifest, same_offsets=self.same_offsets)
         if not doubted.keys:
             return _Found()
-        ends = records.sentinels(self._spark, self._manifest)
+        ends = manifest_frames.sentinels(self._spark, self._manifest)
         again = (
             self._read(self._run.source, doubted.where(self._on_source, on_source)),
             self._read(self._run.target, doubted.where(self._on_target, on_target)),
@@ -140,7 +140,7 @@ class _BothSides:
         source = self._laid_out(self._read(self._run.source, self._on_source))
         target = self._laid_out(self._read(self._run.target, self._on_target))
         self._summaries(source, target)
-        ends = records.sentinels(self._spark, self._manifest)
+        ends = manifest_frames.sentinels(self._spark, self._manifest)
         return self._one_by_one(ends, self._manifest.streams, source, target)
 
     def _read(self, cluster: ClusterAccess, wanted: records.Range) -> DataFrame:
@@ -149,7 +149,7 @@ class _BothSides:
             return self._read(self._run.source, self._on_source).limit(0)
         run, since_ms = self._run.name, self._manifest.started_ms
         found = records.read(self._spark, cluster, wanted, run, since_ms)
-        return records.claimed(found, self._claims)
+        return manifest_frames.claimed(found, self._claims)
 
     def _laid_out(self, frame: DataFrame) -> DataFrame:
         """Partitioned as every check wants it, and read only once."""
@@ -179,14 +179,14 @@ class _BothSides:
         """Compare records. ``ends``: the sentinels among them; ``streams``: those of which all are
         there."""
         manifest = self._manifest.model_copy(update={"streams": streams})
-        refused = records.refused(self._spark, manifest)
+        refused = manifest_frames.refused(self._spark, manifest)
         with self._phases.timed("comparing record by record"):
             contradictions = _contradictions(self._spark, manifest, source, refused)
             # A row for every number that was sent takes as long as reading a cluster: only where
             # the source lacks some of them is there anything to be found by it.
             acknowledged = ends
             if contradictions or not manifest.adds_up:
-                acknowledged = ends.unionByName(records.acknowledged(self._spark, manifest))
+                acknowledged = ends.unionByName(manifest_frames.acknowledged(self._spark, manifest))
             findings = checks.compare(
                 self._laid_out(acknowledged),
                 refused,
@@ -213,6 +213,6 @@ def _contradictions(
 ) -> tuple[str, ...]:
     """Where the source does not hold what it acknowledged; some of them, in words."""
     held = source.where("own and claimed").join(refused, IDENTITY, "left_anti")
-    summaries = records.summaries(spark, manifest)
+    summaries = manifest_frames.summaries(spark, manifest)
     rows = checks.contradictions(summaries, held).limit(MAX_EXAMPLES).collect()
     return tuple(f"producer {row['producer']} in {row['topic']}-{row['partition']}" for row in rows)

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.api import Partitioning
 from headrace.mirror_test import Kind
 from headrace.mirror_test.manifest import LoadManifest, PartitionSummary, Stream
-from headrace_spark import checks, messages, records
+from headrace_spark import checks, manifest_frames, messages
 from headrace_spark.findings import IDENTITY
 
 PARTITIONS = {"orders": 4, "users": 2}
@@ -341,14 +341,14 @@ def judge(
     known of each record."""
     manifest = manifest_of(cases)
     lacking = manifest_of(case for case in cases if case.contradicts)
-    claims = records.claims(spark, manifest)
+    claims = manifest_frames.claims(spark, manifest)
 
     def claimed(records_of: dict[str, list[Record]]) -> DataFrame:
-        return records.claimed(frame(spark, records_of), claims)
+        return manifest_frames.claimed(frame(spark, records_of), claims)
 
     rows = checks.compare(
-        records.acknowledged(spark, lacking),
-        records.refused(spark, manifest),
+        manifest_frames.acknowledged(spark, lacking),
+        manifest_frames.refused(spark, manifest),
         claimed({case.name: case.source for case in cases}),
         claimed({case.name: case.target for case in cases}),
         run="run",
@@ -493,8 +493,8 @@ def test_another_partition_is_no_corruption_where_none_was_promised(spark: Spark
 def test_a_source_that_does_not_hold_what_was_acknowledged_is_told(spark: SparkSession) -> None:
     manifest = manifest_of(CASES)
     source = frame(spark, {case.name: case.source for case in CASES})
-    held = source.join(records.acknowledged(spark, manifest), IDENTITY, "left_semi")
-    rows = checks.contradictions(records.summaries(spark, manifest), held).collect()
+    held = source.join(manifest_frames.acknowledged(spark, manifest), IDENTITY, "left_semi")
+    rows = checks.contradictions(manifest_frames.summaries(spark, manifest), held).collect()
     assert {(r.topic, r.producer, r.partition) for r in rows} == {
         (f"{case.name}/{topic}", producer, partition)
         for case in CASES
@@ -505,12 +505,14 @@ def test_a_source_that_does_not_hold_what_was_acknowledged_is_told(spark: SparkS
 def test_ranges_of_any_length_unfold_to_every_number_once(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records, "_CHUNK", 4)
+    monkeypatch.setattr(manifest_frames, "_CHUNK", 4)
     manifest = manifest_of([Case("", [], refused=((0, 0), (3, 8), (11, 11)))])
-    rows = records.acknowledged(spark, manifest).where("producer = 'run-0-0'").collect()
+    rows = manifest_frames.acknowledged(spark, manifest).where("producer = 'run-0-0'").collect()
     assert Counter((r.topic, r.seq) for r in rows) == {
         **{("/orders", seq): 1 for seq in (1, 2, 9, 10)},
         **{("/users", seq): 1 for seq in range(SENT)},
     }
-    refused = {(r.topic, r.producer, r.seq) for r in records.refused(spark, manifest).collect()}
+    refused = {
+        (r.topic, r.producer, r.seq) for r in manifest_frames.refused(spark, manifest).collect()
+    }
     assert refused == {("/orders", "run-0-0", seq) for seq in (0, 3, 4, 5, 6, 7, 8, 11)}

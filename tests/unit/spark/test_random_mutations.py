@@ -16,7 +16,7 @@ from support.raw_records import recognised
 
 from headrace.api import MirrorTest, Partitioning, Verdict
 from headrace.mirror_test import Counts, Kind, LoadManifest, Measured, Run, Stream
-from headrace_spark import blocks, checks, records
+from headrace_spark import blocks, checks, manifest_frames
 from headrace_spark.blocks import Block
 from headrace_spark.doubts import doubts
 from headrace_spark.evidence import Evidence
@@ -97,10 +97,10 @@ def _compared(
     manifest = _manifest(*cases)
     # As the verifier does: a row for every number only where the source lacks something.
     lacking = _manifest(*(case for case in cases if case.source_has_lost))
-    sent = records.acknowledged(spark, lacking)
+    sent = manifest_frames.acknowledged(spark, lacking)
     rows = checks.compare(
-        records.sentinels(spark, manifest).unionByName(sent),
-        records.refused(spark, manifest),
+        manifest_frames.sentinels(spark, manifest).unionByName(sent),
+        manifest_frames.refused(spark, manifest),
         recognised(spark, (r for case in cases for r in case.source), names, manifest),
         recognised(spark, (r for case in cases for r in case.target), names, manifest),
         run=RUN,
@@ -131,12 +131,12 @@ def _compared_in_doubt(
     doubted = doubts(here, there, manifest, same_offsets=same)
     streams = tuple(s for s in manifest.streams if (s.topic, s.producer) in doubted.streams)
     whole = manifest.model_copy(update={"streams": streams})
-    ends = doubted.of(records.sentinels(spark, manifest), RUN, BLOCK)
+    ends = doubted.of(manifest_frames.sentinels(spark, manifest), RUN, BLOCK)
     kept[0] += doubted.of(target, RUN, BLOCK).count()
     kept[1] += target.count()
     rows = checks.compare(
-        ends.unionByName(records.acknowledged(spark, whole)),
-        records.refused(spark, whole),
+        ends.unionByName(manifest_frames.acknowledged(spark, whole)),
+        manifest_frames.refused(spark, whole),
         doubted.of(source, RUN, BLOCK),
         doubted.of(target, RUN, BLOCK),
         run=RUN,
