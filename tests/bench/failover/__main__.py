@@ -44,6 +44,8 @@ def main() -> int:
                 made.append(one)
                 numbers = f"{one.seconds:.1f} s, {one.reread} read again, {one.skipped} skipped"
                 progress.update(task, completed=len(made), numbers=numbers)
+                if not console.is_terminal:
+                    console.print(f"{len(made)} of {options.switches}: {numbers}")
         except GaveUp as gave_up:
             console.print(str(gave_up))
     if not made:
