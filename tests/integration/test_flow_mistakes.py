@@ -70,6 +70,24 @@ def test_two_flows_of_a_run_cannot_write_one_topic(
     assert "narrow spec.topics of one" in run.output
 
 
+def test_two_flows_of_a_run_cannot_copy_a_topic_round_and_round(
+    east: Cluster, west: Cluster, tmp_path: Path
+) -> None:
+    """Their patterns do not show it, and their addresses are not the same."""
+    name = unique("round")
+    make_topic(spec(east), f"{name}-eu", 1)
+    more = {"policy": {"type": "Identity"}, "heartbeats": {"enabled": False}}
+    there = manifest("there", east, west, f"{name}-.*", **more)
+    back = manifest("back", west, east, f"{name}.*-eu", **more)
+    for cluster, side in ((west, "source"), (east, "target")):
+        port = cluster.brokers[0].port
+        back["spec"][side]["bootstrapServers"] = f"localhost:{port}"
+    with FlowRun(tmp_path, [there, back]) as run:
+        assert run.end(60) == 3
+    assert f"records of {name}-eu would go round: this flow copies it as {name}-eu" in run.output
+    assert "stop one of the flows (spec.state: Stopped)" in run.output
+
+
 def test_a_second_run_of_a_flow_is_refused(
     east: Cluster, west: Cluster, tmp_path: Path, wait_until: WaitUntil
 ) -> None:

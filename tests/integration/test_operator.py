@@ -461,6 +461,61 @@ def test_of_two_flows_that_write_one_target_topic_the_later_one_waits(
     assert ready(resources, "first")[1] == "NoDrivers"
 
 
+def test_of_two_flows_whose_records_would_go_round_the_later_one_waits(
+    operator: Operator, resources: Resources, wait_until: Wait
+) -> None:
+    """By the topics of their units: the patterns alone do not show it. It starts when the other one
+    is stopped, or gone."""
+    here, there = ({"alias": f"k{n}", "bootstrapServers": f"127.0.0.1:{n}"} for n in (1, 2))
+    policy = {"type": "Identity"}
+    away_and_back = {
+        "away": flow(source=here, target=there, policy=policy, topics={"include": ["orders-.*"]}),
+        "back": flow(source=there, target=here, policy=policy, topics={"include": [".*-eu"]}),
+    }
+    ids = {"away": ("abc", "def"), "back": ("def", "abc")}
+
+    def put(name: str, **more: Any) -> None:
+        made = away_and_back[name]
+        resources.apply(made | {"metadata": {"name": name}, "spec": made["spec"] | more})
+
+    def reasons() -> dict[str, str]:
+        return {name: ready(resources, name)[1] for name in away_and_back}
+
+    for name, (source, target) in ids.items():
+        put(name)
+        labels = {"headrace.dev/source-cluster": source, "headrace.dev/target-cluster": target}
+        resources.apply(
+            {
+                "apiVersion": "headrace.dev/v1alpha1",
+                "kind": "ReplicationTask",
+                "metadata": {
+                    "name": f"{name}-source-task-0",
+                    "labels": labels | {"headrace.dev/flow": name},
+                    "annotations": {"headrace.dev/target-topics": "orders-eu"},
+                    "ownerReferences": [resources.owner(name)],
+                },
+                "spec": {
+                    "flowName": name,
+                    "type": "SourceTask",
+                    "partitions": [{"topic": "orders-eu", "partitions": "0"}],
+                },
+            }
+        )
+    waits = {"away": "NoDrivers", "back": "ReplicationLoop"}
+    wait_until(reasons, within_s=60, until=partial(eq, waits))
+    message = resources.condition("back", "Stalled")["message"]
+    assert "records of orders-eu would go round" in message
+    assert f"flow away of namespace {resources.namespace} copies that back" in message
+    assert "stop one of the flows (spec.state: Stopped)" in message
+
+    put("away", state="Stopped")
+    wait_until(lambda: reasons()["back"], within_s=60, until=partial(eq, "NoDrivers"))
+    put("away")
+    wait_until(lambda: reasons()["back"], within_s=60, until=partial(eq, "ReplicationLoop"))
+    resources.kubectl("delete", "rflow/away")
+    wait_until(lambda: ready(resources, "back")[1], within_s=60, until=partial(eq, "NoDrivers"))
+
+
 def test_a_second_operator_waits_and_takes_over(
     operator: Operator,
     api_server: ApiServer,

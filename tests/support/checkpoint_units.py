@@ -47,6 +47,7 @@ class StoreHerder:
         type: TaskType,
         tasks: Mapping[int, Sequence[Work]],
         target_topics: Mapping[str, Sequence[str]],
+        source_cluster_id: str = "",
     ) -> None:
         self.store.put_tasks(connector, type, tasks)
 

@@ -170,6 +170,8 @@ class Reason(StrEnum):
     """Source and target are one cluster."""
     TARGET_TOPIC_TAKEN = "TargetTopicTaken"
     """Another flow writes one of the target topics."""
+    REPLICATION_LOOP = "ReplicationLoop"
+    """Another flow copies topics of this one back, and this one would copy them again."""
     TARGET_PARTITIONS_TOO_FEW = "TargetPartitionsTooFew"
     """A target topic has fewer partitions than its source and could not be grown, or the
     dead-letter topic could not be made."""

@@ -39,7 +39,7 @@ def _raise_mistakes(tasks: Sequence[Any], once: bool) -> None:
         error = task.status.last_error
         if task.status.phase != "Failed" or error is None:
             continue
-        if error.reason in ("InvalidSpec", "TargetTaken"):
+        if error.reason in ("InvalidSpec", "TargetTaken", "LoopFound"):
             raise InvalidSpec(error.message)
         if once and task.status.restarts:
             raise Fatal(f"{task.metadata.name} failed: {error.message}")

@@ -2,7 +2,7 @@
 
 from headrace.connect.runtime.figures import Commits, UnitFigures
 from headrace.connect.runtime.handover import DriverIdentity, may_claim
-from headrace.connect.runtime.herder import Herder, TargetTaken, TaskConflict
+from headrace.connect.runtime.herder import Herder, LoopFound, TargetTaken, TaskConflict
 from headrace.connect.runtime.task import Role, Task
 from headrace.connect.runtime.task_manager import TaskManager
 from headrace.connect.worker import Worker
@@ -11,6 +11,7 @@ __all__ = [
     "Commits",
     "DriverIdentity",
     "Herder",
+    "LoopFound",
     "Role",
     "TargetTaken",
     "Task",

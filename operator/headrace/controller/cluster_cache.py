@@ -12,8 +12,14 @@ from headrace.controller.driver_cache import DriverCache
 from headrace.controller.drivers import DriverLease, DriverPod
 from headrace.controller.flow_cache import FlowCache, name_of
 from headrace.controller.queue import LATER_S, SOON_S
-from headrace.controller.targets import FlowName, Target, flow_name, written_targets
-from headrace.controller.unit_cache import UnitCache, UnitChange, flow_of
+from headrace.controller.targets import (
+    FlowName,
+    Target,
+    copied_topics,
+    flow_name,
+    written_targets,
+)
+from headrace.controller.unit_cache import UnitCache, flow_of
 from headrace.errors import HeadraceError
 from headrace.k8s import (
     FLOW,
@@ -25,6 +31,7 @@ from headrace.k8s import (
     Reflector,
     is_older,
 )
+from headrace.replication import Copied
 
 _CHECK_EVERY_S = 1.0
 
@@ -44,6 +51,7 @@ class ClusterCache:
         self._client, self._enqueue = client, enqueue
         self._flows, self._units = FlowCache(), UnitCache()
         self._written: dict[FlowName, frozenset[Target]] = {}
+        self._copied: dict[FlowName, Copied] = {}
         self._written_before: dict[FlowName, frozenset[Target]] = {}
         """What each flow wrote at its last reconcile."""
         self._drivers = DriverCache(
@@ -95,7 +103,7 @@ class ClusterCache:
         """A flow is there, or changed."""
         before = self._lease_s(name := name_of(object))
         if self._flows.put(object):
-            self._written.pop(name, None)  # which units are its own depends on its uid
+            self._forget_written(name)  # which units are its own depends on its uid
             if self._lease_s(name) != before:
                 self._drivers.expect_leases()
 
@@ -107,7 +115,7 @@ class ClusterCache:
     def drop_flow(self, object: Object) -> None:
         """A flow is gone."""
         self._flows.drop(object)
-        self._written.pop(name_of(object), None)
+        self._forget_written(name_of(object))
 
     def flow_object(self, name: FlowName) -> Object | None:
         """A flow as the API has it."""
@@ -125,6 +133,10 @@ class ClusterCache:
     def flow(self, name: FlowName) -> ReplicationFlow:
         """A flow that is there; raises ``InvalidSpec`` for one that is not understood."""
         return self._flows.get(name)
+
+    def understood(self, name: FlowName) -> ReplicationFlow | None:
+        """A flow, unless it is not there or not understood."""
+        return self._flows.understood(name)
 
     def flows(self) -> list[ReplicationFlow]:
         """All that are understood."""
@@ -147,6 +159,13 @@ class ClusterCache:
             self._written[name] = written_targets(self.tasks(flow) if flow else ())
         return self._written[name]
 
+    def copied(self, name: FlowName) -> Copied:
+        """What a flow copies; nothing for one that is gone or not understood."""
+        if name not in self._copied:
+            flow = self._flows.understood(name)
+            self._copied[name] = copied_topics(self.tasks(flow) if flow else ())
+        return self._copied[name]
+
     def requeue_rivals(self, name: FlowName) -> None:
         """Queue the flows that write a target topic which ``name`` took or freed since its last
         reconcile: one of them may wait for it."""
@@ -166,7 +185,8 @@ class ClusterCache:
         watched = self._task_copy.get(name, namespace)
         if watched is None or is_older(object, watched):
             return  # it is deleted meanwhile, or changed once more
-        self._forget_written(object, self._units.put(object))
+        if self._units.put(object).of_targets:
+            self._forget_written(flow_of(object))
 
     async def refresh_task(self, namespace: str, name: str) -> None:
         """Read a unit again: its watch is behind."""
@@ -176,12 +196,13 @@ class ClusterCache:
     def _task_changed(self, change: Change) -> None:
         deleted = change.type is ChangeType.DELETED
         changed = (self._units.drop if deleted else self._units.put)(change.object)
-        self._forget_written(change.object, changed)
+        if changed.of_targets:
+            self._forget_written(flow_of(change.object))
         self._enqueue(flow_of(change.object), LATER_S if changed.of_figures_only else SOON_S)
 
-    def _forget_written(self, unit: Object, changed: UnitChange) -> None:
-        if changed.of_targets:
-            self._written.pop(flow_of(unit), None)
+    def _forget_written(self, name: FlowName) -> None:
+        self._written.pop(name, None)
+        self._copied.pop(name, None)
 
     # Drivers.
 

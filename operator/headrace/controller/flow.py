@@ -21,6 +21,7 @@ from headrace.controller.children import Children
 from headrace.controller.cluster_cache import ClusterCache
 from headrace.controller.drivers import Drivers
 from headrace.controller.flow_children import FlowChildren, Settings
+from headrace.controller.loops import Loops
 from headrace.controller.names import driver_selector
 from headrace.controller.provisioner import Provided, Provisioner
 from headrace.controller.queue import SOON_S
@@ -30,7 +31,7 @@ from headrace.controller.writes import FlowWrites
 from headrace.errors import HeadraceError
 from headrace.k8s import Object
 from headrace.placement import Assigner, task_id
-from headrace.status import FlowFacts, TakenTarget, flow_status, status_without_units
+from headrace.status import FlowFacts, flow_status, status_without_units
 
 _INCOMPLETE_S = 1.0
 """While the cache is incomplete or behind."""
@@ -68,11 +69,14 @@ class FlowReconciler:
         self._cache, self._writes, self._enqueue = cache, writes, enqueue
         self._owned = FlowChildren(cache, children, settings, rollouts)
         self._provisioner = Provisioner(self._owned.apply, children.verify, enqueue)
+        self._loops = Loops(cache)
         self._assigners: dict[FlowName, Assigner] = {}
 
     async def reconcile(self, name: FlowName) -> float | None:
         """Reconcile one flow once; in how many seconds to do so again, None when it is gone."""
         self._cache.requeue_rivals(name)
+        for rival in self._loops.concerned(name):
+            self._enqueue(rival, SOON_S)
         object = self._cache.flow_object(name)
         if object is None or "deletionTimestamp" in object["metadata"]:
             self._forget(name)
@@ -105,7 +109,8 @@ class FlowReconciler:
         paused = flow.metadata.annotations.get(PAUSE_ANNOTATION) == "true"
         drivers = await self._owned.drivers(flow, paused=paused)
         taken = taken_target(flow, self._cache.flows(), self._cache.written)
-        decided = await self._decide(flow, drivers, taken)
+        loop = self._loops.refusal(flow)
+        decided = await self._decide(flow, drivers, may_copy=not taken and not loop)
         all_written = await self._writes.assign(decided.assignments)
         await self._writes.answer(self._cache.tasks(flow), decided.moves)
         missing, provided = unbuilt(flow), Provided()
@@ -121,6 +126,7 @@ class FlowReconciler:
             not_built=missing.refused,
             blocked=blocked,
             taken=taken,
+            loop=loop,
             pods=tuple(drivers.pods.values()),
             paused=paused,
             waits_for_rollout=self._owned.waits(flow) and not paused,
@@ -161,12 +167,11 @@ class FlowReconciler:
         return Readiness.stalled(Reason.INVALID_SPEC, why) if why else None
 
     async def _decide(
-        self, flow: ReplicationFlow, drivers: Drivers, taken: TakenTarget | None
+        self, flow: ReplicationFlow, drivers: Drivers, *, may_copy: bool
     ) -> AssignmentChanges:
         tasks = self._cache.tasks(flow)
-        barred = frozenset(
-            task_id(task) for task in tasks if taken and task.spec.type is TaskType.SOURCE_TASK
-        )
+        copying = (task for task in tasks if task.spec.type is TaskType.SOURCE_TASK)
+        barred = frozenset(() if may_copy else map(task_id, copying))
         assigner = self._assigners.setdefault(flow_name(flow), Assigner())
         return await asyncio.to_thread(
             assignment_changes, flow, tasks, drivers, assigner, time.monotonic(), barred=barred

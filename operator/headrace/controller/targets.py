@@ -9,12 +9,15 @@ from datetime import UTC, datetime
 
 from headrace.api import (
     HEARTBEATS,
+    SOURCE_LABEL,
     TARGET_LABEL,
     TOPICS_ANNOTATION,
     FlowState,
     ReplicationFlow,
     ReplicationTask,
+    TaskType,
 )
+from headrace.replication import Copied
 from headrace.status import TakenTarget
 
 FlowName = tuple[str, str]
@@ -35,9 +38,9 @@ def taken_target(
     earlier = [
         other
         for other in others
-        if mine and _age(other) < _age(flow) and other.spec.state is not FlowState.STOPPED
+        if mine and flow_age(other) < flow_age(flow) and other.spec.state is not FlowState.STOPPED
     ]
-    for other in sorted(earlier, key=_age):
+    for other in sorted(earlier, key=flow_age):
         if common := mine & written(flow_name(other)):
             return TakenTarget(other, min(common)[1])
     return None
@@ -55,10 +58,22 @@ def written_targets(tasks: Iterable[ReplicationTask]) -> frozenset[Target]:
     )
 
 
+def copied_topics(tasks: Iterable[ReplicationTask]) -> Copied:
+    """What these units copy."""
+    copying = [task for task in tasks if task.spec.type is TaskType.SOURCE_TASK]
+    labels = copying[0].metadata.labels if copying else {}
+    return Copied(
+        labels.get(SOURCE_LABEL, ""),
+        labels.get(TARGET_LABEL, ""),
+        frozenset(one.topic for task in copying for one in task.spec.partitions),
+    )
+
+
 def flow_name(flow: ReplicationFlow) -> FlowName:
     """Namespace and name of a flow."""
     return flow.metadata.namespace, flow.metadata.name
 
 
-def _age(flow: ReplicationFlow) -> tuple[datetime, FlowName]:
+def flow_age(flow: ReplicationFlow) -> tuple[datetime, FlowName]:
+    """By which the older one of two flows comes first."""
     return flow.metadata.creation_timestamp or _NEVER, flow_name(flow)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from headrace.api import ReplicationFlow, ReplicationTask
-from headrace.controller.targets import FlowName, flow_name, written_targets
+from headrace.controller.targets import FlowName, copied_topics, flow_name, written_targets
 from headrace.errors import InvalidSpec
 from headrace.k8s import Object, is_owned, parse
 from headrace.logs import get_logger
@@ -21,7 +21,7 @@ class UnitChange:
 
     @property
     def of_targets(self) -> bool:
-        """Whether other topics of the target are written, or for another flow."""
+        """Whether other topics are copied or written, or for another flow."""
         return _targets(self.before) != _targets(self.after)
 
     @property
@@ -112,4 +112,8 @@ def flow_of(unit: Object) -> FlowName:
 
 def _targets(task: ReplicationTask | None) -> object:
     """What a unit writes, and for whom."""
-    return task and (task.metadata.owner_references, written_targets([task]))
+    return task and (
+        task.metadata.owner_references,
+        written_targets([task]),
+        copied_topics([task]),
+    )

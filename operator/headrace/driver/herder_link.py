@@ -21,7 +21,7 @@ from headrace.api import (
     dump,
     dump_work,
 )
-from headrace.connect import TargetTaken, TaskConflict
+from headrace.connect import LoopFound, TargetTaken, TaskConflict
 from headrace.errors import Fatal, HeadraceError, Retriable
 
 Event = dict[str, Any]
@@ -52,6 +52,8 @@ def _raise_error(answer: Mapping[str, Any]) -> None:
             raise TaskConflict(message, current and ReplicationTask.model_validate(current))
         case "TargetTaken":
             raise TargetTaken(message, answer["topics"])
+        case "LoopFound":
+            raise LoopFound(message)
         case _:
             raise Fatal(message)
 
@@ -94,6 +96,7 @@ class HerderLink:
         type: TaskType,
         tasks: Mapping[int, Sequence[Work]],
         target_topics: Mapping[str, Sequence[str]],
+        source_cluster_id: str = "",
     ) -> None:
         """See ``Herder``."""
         self._call(
@@ -102,6 +105,7 @@ class HerderLink:
             type=type,
             tasks={index: [dump_work(one) for one in work] for index, work in tasks.items()},
             targetTopics=target_topics,
+            sourceClusterId=source_cluster_id,
         )
 
     def beat(self) -> None:

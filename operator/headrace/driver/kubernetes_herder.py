@@ -85,9 +85,11 @@ class KubernetesHerder:
         type: TaskType,
         tasks: Mapping[int, Sequence[Work]],
         target_topics: Mapping[str, Sequence[str]],
+        source_cluster_id: str = "",
     ) -> None:
         """See ``Herder``."""
-        self._wait(self._publish(connector, type, tasks, target_topics), _PUBLISH_S)
+        publish = self._publish(connector, type, tasks, target_topics, source_cluster_id)
+        self._wait(publish, _PUBLISH_S)
 
     async def end(self) -> None:
         """On its loop, when no Worker uses it any more and before the client is closed."""
@@ -131,12 +133,14 @@ class KubernetesHerder:
         type: TaskType,
         tasks: Mapping[int, Sequence[Work]],
         target_topics: Mapping[str, Sequence[str]],
+        source_cluster_id: str,
     ) -> None:
         epoch = connector.status.epoch
         there = {task.spec.index: task for task in await self._tasks(type)}
         self._refuse_stale(epoch, type, there.values())
         await self._check_topics(target_topics)
-        builder = TaskBuilder(self._flow, type, epoch, next(iter(target_topics), ""), len(tasks))
+        target_id = next(iter(target_topics), "")
+        builder = TaskBuilder(self._flow, type, epoch, target_id, len(tasks), source_cluster_id)
         wanted = {index: builder.build(index, work) for index, work in tasks.items()}
         changed = [
             object

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from headrace.api import (
     API_VERSION,
     FLOW_LABEL,
+    SOURCE_LABEL,
     TARGET_LABEL,
     TOPICS_ANNOTATION,
     TYPE_LABEL,
@@ -44,6 +45,8 @@ class TaskBuilder:
     """Of tasks that write topics of their own."""
     task_count: int = 0
     """How many tasks of the kind there are."""
+    source_cluster_id: str = ""
+    """Of tasks that write topics of their own."""
 
     def build(self, index: int, work: Sequence[Work]) -> Object:
         """The connector's fields of a task; its assignment is the operator's."""
@@ -56,6 +59,8 @@ class TaskBuilder:
         annotations = {}
         if self.target_cluster_id:
             labels[TARGET_LABEL] = label_value(self.target_cluster_id)
+            if self.source_cluster_id:
+                labels[SOURCE_LABEL] = label_value(self.source_cluster_id)
             annotations[TOPICS_ANNOTATION] = "\n".join(self._target_topics(work))
         return {
             "apiVersion": API_VERSION,

@@ -24,6 +24,14 @@ from headrace.replication.connect_offsets import (
 from headrace.replication.copied_runs import Run, few_enough
 from headrace.replication.copy_settings import AS_GIVEN, settings_of_other_offsets, unfit_settings
 from headrace.replication.filters import NameFilter, TopicFilter
+from headrace.replication.flow_loops import (
+    Copied,
+    loop_of_patterns,
+    loop_of_topics,
+    loop_sentence,
+    may_loop,
+    share_addresses,
+)
 from headrace.replication.group_offsets import (
     APPLIED,
     Applied,
@@ -68,6 +76,7 @@ __all__ = [
     "Checkpoint",
     "Confirmed",
     "ConnectPartition",
+    "Copied",
     "CopiedTo",
     "Copies",
     "Direction",
@@ -107,13 +116,18 @@ __all__ = [
     "few_enough",
     "find_loop",
     "judge",
+    "loop_of_patterns",
+    "loop_of_topics",
+    "loop_sentence",
     "made_topics_topic",
+    "may_loop",
     "next_checkpoint",
     "offset_syncs_topic",
     "policy_for",
     "progress_topic",
     "record_filter",
     "settings_of_other_offsets",
+    "share_addresses",
     "split_groups",
     "unfit_settings",
     "wanted_acls",

@@ -10,13 +10,16 @@ from headrace.api import (
     ReplicationTask,
     ReplicationTaskStatus,
     TaskType,
+    TopicPartitions,
+    Work,
     dump,
     load_work,
 )
-from headrace.connect import TargetTaken
+from headrace.connect import LoopFound, TargetTaken
 from headrace.driver.herder_link import answer_error
 from headrace.errors import HeadraceError
 from headrace.logs import get_logger
+from headrace.replication import Copied, loop_of_topics, loop_sentence
 from headrace.standalone.driver_process import DriverProcess
 from headrace.standalone.fleet import Fleet
 from headrace.standalone.placement_loop import PlacementLoop
@@ -40,6 +43,8 @@ class DriverCalls:
         self._flow, self._store, self._fleet, self._placement = flow, store, fleet, placement
         self._on_owner_changed = on_owner_changed
         self._writers: dict[tuple[str, str], str] = {}  # (target cluster id, topic) -> flow
+        self._copied: dict[str, Copied] = {}
+        """By flow, as its source connector has written it last."""
         self.overdue: dict[str, set[str]] = defaultdict(set)
         """Units that were taken from a live driver that did not release them in time, by driver."""
 
@@ -90,14 +95,15 @@ class DriverCalls:
             for topic in names
         }
         self._refuse_taken(flow, topics)
-        changed = self._store.put_tasks(
-            connector,
-            TaskType(message["type"]),
-            {
-                int(index): [load_work(one) for one in work]
-                for index, work in message["tasks"].items()
-            },
-        )
+        tasks = {
+            int(index): [load_work(one) for one in work] for index, work in message["tasks"].items()
+        }
+        if (type := TaskType(message["type"])) is TaskType.SOURCE_TASK:
+            target_id = next(iter(message["targetTopics"]))
+            copied = Copied(message["sourceClusterId"], target_id, _topics(tasks.values()))
+            self._refuse_loop(flow, copied)
+            self._copied[flow] = copied
+        changed = self._store.put_tasks(connector, type, tasks)
         self._writers.update(dict.fromkeys(topics, flow))
         if changed:
             self._placement.request()
@@ -118,7 +124,21 @@ class DriverCalls:
             if writer != flow and not self._has_stopped(writer):
                 raise TargetTaken.by(writer, flow, shared, cluster_id)
 
+    def _refuse_loop(self, flow: str, copied: Copied) -> None:
+        """Between two flows, the one that finds its topics later is refused."""
+        for other, back in self._copied.items():
+            if other == flow or self._has_stopped(other):
+                continue
+            if loop := loop_of_topics(self._flow(flow), copied, self._flow(other), back):
+                raise LoopFound(loop_sentence(loop, other))
+
     def _has_stopped(self, flow: str) -> bool:
         """It then gives way, so that a flow can follow another, as on Kubernetes."""
         stopped = self._flow(flow).spec.state is FlowState.STOPPED
         return stopped and not any(task.status.driver_name for task in self._store.of_flow(flow))
+
+
+def _topics(tasks: Iterable[Iterable[Work]]) -> frozenset[str]:
+    return frozenset(
+        one.topic for work in tasks for one in work if isinstance(one, TopicPartitions)
+    )

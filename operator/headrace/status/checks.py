@@ -59,6 +59,10 @@ def _target_taken(facts: FlowFacts) -> Readiness | None:
     )
 
 
+def _goes_round(facts: FlowFacts) -> Readiness | None:
+    return Readiness.stalled(Reason.REPLICATION_LOOP, facts.loop) if facts.loop else None
+
+
 def _stopped(facts: FlowFacts) -> Readiness | None:
     if facts.flow.spec.state is not FlowState.STOPPED:
         return None
@@ -233,6 +237,7 @@ CHECKS: tuple[Check, ...] = (
     _not_built,
     _blocked,
     _target_taken,
+    _goes_round,
     _stopped,
     # Drivers.
     _scaled_to_zero,

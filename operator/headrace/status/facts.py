@@ -65,6 +65,8 @@ class FlowFacts:
     blocked: Readiness | None = None
     """What a person has to change before the operator can make what the flow needs."""
     taken: TakenTarget | None = None
+    loop: str = ""
+    """Why records would go round."""
     pods: Sequence[PodFacts] | None = None
     """The driver pods; None where drivers have none."""
     paused: bool = False

@@ -55,6 +55,7 @@ class Herder:
         type: TaskType,
         tasks: Mapping[int, Sequence[Work]],
         target_topics: Mapping[str, Sequence[str]],
+        source_cluster_id: str = "",
     ) -> None: ...
 
 

@@ -198,6 +198,59 @@ async def operated(
     watching.cancel()
 
 
+def test_units_of_a_flow_whose_records_would_go_round_wait_for_the_end_of_the_other_one() -> None:
+    def source_task(name: str, uid: str, *clusters: str, **more: Any) -> Object:
+        keys = ("headrace.dev/source-cluster", "headrace.dev/target-cluster")
+        owner = {"uid": uid, "kind": "ReplicationFlow", "name": name}
+        return object_of(
+            TASK,
+            TaskId(name, "SourceTask", 0).name,
+            metadata={
+                "labels": dict(zip(keys, clusters, strict=True)), "ownerReferences": [owner],
+                "resourceVersion": "2",
+            },
+            spec={
+                "flowName": name, "type": "SourceTask", "index": 0, "driverName": "",
+                "partitions": [{"topic": "x", "partitions": "0"}],
+            },
+            **more,
+        )  # fmt: skip
+
+    back = object_of(
+        FLOW,
+        "back",
+        metadata={"uid": "2", "creationTimestamp": "2025-01-01T00:00:00Z", "generation": 1},
+        spec={
+            "source": {"alias": "west", "bootstrapServers": "w.internal:9092"},
+            "target": {"alias": "east", "bootstrapServers": "e.internal:9092"},
+            "topics": {"include": ["east.*"]},
+            "policy": {"type": "Identity"},
+        },
+    )
+
+    async def test() -> None:
+        server = Server(
+            deepcopy(ORDERS), source_task("orders", "1", "E", "W"),
+            back, source_task("back", "2", "W", "E"), *a_driver("b"),
+        )  # fmt: skip
+        async with operated(server) as it:
+            assert await it.reconcile() is None
+            assert it.ready[0] == "ReplicationLoop"
+            assert "copies it as east.x, flow back of namespace shop copies that" in it.ready[1]
+            assert it.driver == ""
+            metadata = back["metadata"] | {"resourceVersion": "3"}
+            stopped = back["spec"] | {"state": "Stopped"}
+            it.queued.clear()
+            it.cache.put_flow(back | {"metadata": metadata, "spec": stopped})
+            await it.reconciler.reconcile(("shop", "back"))
+            assert it.queued == [NAME]
+            assert await it.reconcile() is None
+            assert it.driver == "b"
+            assert it.ready[0] != "ReplicationLoop"
+
+    asyncio.run(test())
+
+
 def test_units_of_a_lost_driver_move_though_a_child_cannot_be_applied() -> None:
     async def test() -> None:
         server = a_flow_whose_driver_is_gone()

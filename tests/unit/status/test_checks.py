@@ -140,6 +140,13 @@ BLOCKED = Readiness.stalled(Reason.FORBIDDEN, "the operator may not create deplo
             "flow orders of namespace default is older and writes topic east.orders",
             True,
         ),
+        (
+            replace(facts(POD, alive=True), loop="records of orders would go round"),
+            NO,
+            Reason.REPLICATION_LOOP,
+            "records of orders would go round",
+            True,
+        ),
     ],
 )
 def test_first_hit_wins(

@@ -3,10 +3,15 @@
 from collections.abc import Iterable, Iterator
 from itertools import permutations
 
-from headrace.api import ClusterSpec, ReplicationFlow
-from headrace.api.flow import FlowState
+from headrace.api import ClusterSpec, FlowState, ReplicationFlow
 from headrace.kafka import check_settings
-from headrace.replication import Direction, Loop, TopicFilter, find_loop, policy_for
+from headrace.replication import (
+    loop_of_patterns,
+    loop_sentence,
+    may_loop,
+    policy_for,
+    share_addresses,
+)
 
 Field = tuple[str, ...]
 
@@ -22,50 +27,10 @@ def check_policy(flow: ReplicationFlow) -> None:
 
 
 def loops(flows: Iterable[ReplicationFlow]) -> Iterator[tuple[ReplicationFlow, Field, str]]:
-    """Flows whose topics come back to them by another one, with the field and a sentence. The
-    policies are known. Of patterns only what they have in common with the other flow's names, and
-    with the same pattern, is noticed; headers that a filter asks for may end any loop."""
-    copying = [flow for flow in flows if _may_loop(flow)]
-    for there, back in permutations(copying, 2):
-        if not _opposite(there, back):
-            continue
-        renames = there.spec.policy.renames or {}
-        patterns = {*there.spec.topics.include, *back.spec.topics.include}
-        topics = sorted({*renames, *renames.values(), *patterns})
-        if loop := find_loop(_direction(there), _direction(back), topics):
-            field = ("spec", "policy", "renames" if renames else "type")
-            yield there, field, f"{'.'.join(field)}: {_round(loop, back.metadata.name)}"
-
-
-def _may_loop(flow: ReplicationFlow) -> bool:
-    spec = flow.spec
-    known = spec.policy.type in ("Default", "Identity", "RenameMap")
-    return known and spec.state is not FlowState.STOPPED and spec.record_filter is None
-
-
-def _round(loop: Loop, back: str) -> str:
-    return (
-        f"records of {loop.topic} would go round: this flow copies it as {loop.there}, flow {back} "
-        f"copies that back as {loop.back}, which this flow copies again; exclude one of them in "
-        "spec.topics of its flow, or stop one of the flows (spec.state: Stopped)"
-    )
-
-
-def _opposite(one: ReplicationFlow, other: ReplicationFlow) -> bool:
-    return _same(one.spec.source, other.spec.target) and _same(one.spec.target, other.spec.source)
-
-
-def _same(one: ClusterSpec, other: ClusterSpec) -> bool:
-    """As far as that can be seen without asking: they share an address."""
-    return bool(_servers(one) & _servers(other))
-
-
-def _servers(cluster: ClusterSpec) -> set[str]:
-    return {server.strip().lower() for server in cluster.bootstrap_servers.split(",")}
-
-
-def _direction(flow: ReplicationFlow) -> Direction:
-    spec = flow.spec
-    policy = policy_for(spec.policy, spec.source.alias)
-    topics = TopicFilter(spec.topics.include, spec.topics.exclude, policy, spec.target.alias)
-    return Direction(topics, policy)
+    """Flows whose topics come back to them by another one, as their patterns show it, with the
+    field and a sentence. The policies are known."""
+    running = (flow for flow in flows if flow.spec.state is not FlowState.STOPPED)
+    for there, back in permutations(filter(may_loop, running), 2):
+        if share_addresses(there, back) and (loop := loop_of_patterns(there, back)):
+            field = ("spec", "policy", "renames" if there.spec.policy.renames else "type")
+            yield there, field, f"{'.'.join(field)}: {loop_sentence(loop, back.metadata.name)}"

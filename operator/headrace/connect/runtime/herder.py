@@ -47,6 +47,10 @@ class TargetTaken(InvalidSpec):
         )
 
 
+class LoopFound(InvalidSpec):
+    """Another flow copies topics of this one back, and this one would copy them again."""
+
+
 class Herder(Protocol):
     """All calls raise ``Retriable`` when the herder does not answer; ``TaskConflict`` as stated."""
 
@@ -77,11 +81,13 @@ class Herder(Protocol):
         type: TaskType,
         tasks: Mapping[int, Sequence[Work]],
         target_topics: Mapping[str, Sequence[str]],
+        source_cluster_id: str = "",
     ) -> None:
         """Write the tasks of this connector's kind, by index; those not named are deleted.
 
         ``target_topics`` names, by target cluster id, the topics that they write. Raises
-        ``TargetTaken`` when another flow writes one of them, ``TaskConflict`` when the connector's
-        epoch is not the highest any more.
+        ``TargetTaken`` when another flow writes one of them, ``LoopFound`` when another flow that
+        runs copies one of them back to be copied again (on Kubernetes the operator says that),
+        ``TaskConflict`` when the connector's epoch is not the highest any more.
         """
         ...

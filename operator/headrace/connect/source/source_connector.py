@@ -16,7 +16,7 @@ from headrace.api import (
     condition,
 )
 from headrace.connect.preflight.requirements import Requirements
-from headrace.connect.runtime.herder import TargetTaken
+from headrace.connect.runtime.herder import LoopFound, TargetTaken
 from headrace.connect.runtime.threaded_unit import ThreadedUnit
 from headrace.connect.source.task_split import HeartbeatsTaken, TaskSplit
 from headrace.connect.topics.acl_sync import AclSync
@@ -109,6 +109,9 @@ class SourceConnector(ThreadedUnit):
             return 0.0
         except TargetTaken as error:
             self.report_ready(ConditionStatus.FALSE, Reason.TARGET_TOPIC_TAKEN, str(error))
+            raise
+        except LoopFound as error:
+            self.report_ready(ConditionStatus.FALSE, Reason.REPLICATION_LOOP, str(error))
             raise
         self._find_deleted(self._found)
         self._check_requirements()

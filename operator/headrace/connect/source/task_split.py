@@ -105,6 +105,7 @@ class TaskSplit:
                 TaskType.SOURCE_TASK,
                 {index: TopicPartitions.pack(held) for index, held in state.tasks.items()},
                 {self._context.target_cluster_id: sorted(topics)},
+                self._context.source_cluster_id,
             )
         except TargetTaken as error:
             if error.topics == {self._context.policy.target_topic(HEARTBEATS)}:

@@ -166,6 +166,7 @@ class FakeHerder:
         type: TaskType,
         tasks: Mapping[int, Sequence[TopicPartitions]],
         target_topics: Mapping[str, Sequence[str]],
+        source_cluster_id: str = "",
     ) -> None:
         if met := self.taken.intersection(*target_topics.values()):
             raise TargetTaken.by("other", "f", met, "W")

@@ -1,0 +1,111 @@
+"""Two flows in opposite directions: by their patterns, and by the topics that they copy."""
+
+from typing import Any
+
+import pytest
+
+from headrace.api import ReplicationFlow
+from headrace.replication import (
+    Copied,
+    Loop,
+    loop_of_patterns,
+    loop_of_topics,
+    may_loop,
+    share_addresses,
+)
+
+NO_INTERNALS = (r".*[\-\.]internal", r".*\.replica", r"__.*")
+
+
+def flow(source: str, target: str, *include: str, **more: Any) -> ReplicationFlow:
+    """With policy Identity, if ``more`` does not say otherwise."""
+    exclude = more.pop("exclude", NO_INTERNALS)
+    return ReplicationFlow.model_validate(
+        {
+            "metadata": {"name": f"{source}-{target}"},
+            "spec": {
+                "source": {"alias": source, "bootstrapServers": f"{source}:9092"},
+                "target": {"alias": target, "bootstrapServers": f"{target}:9092"},
+                "topics": {"include": include, "exclude": exclude},
+                "policy": {"type": "Identity"},
+                **more,
+            },
+        }
+    )
+
+
+def there(*include: str, **more: Any) -> ReplicationFlow:
+    return flow("east", "west", *include, **more)
+
+
+def back(*include: str, **more: Any) -> ReplicationFlow:
+    return flow("west", "east", *include, **more)
+
+
+DEFAULT = {"policy": {"type": "Default"}}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "topic"),
+    [
+        (there("orders"), back("orders"), "orders"),
+        (there("orders-.*"), back("orders-eu"), "orders-eu"),
+        (there("orders-eu"), back("orders-.*"), "orders-eu"),
+        (there("orders-.*"), back(".*"), "orders-.*"),
+        (there(r"orders-\d+"), back("bills", r"orders-\d+"), r"orders-\d+"),
+        (there("(eu|us)-[a-z]+"), back("(eu|us)-[a-z]+"), "(eu|us)-[a-z]+"),
+        (there("orders"), back("bills"), None),
+        (there("orders-[a-z]"), back(".orders-[a-z]."), None),
+        (there(r"orders-\d+", **DEFAULT), back(r"orders-\d+", **DEFAULT), None),
+        # Each region's topics are named by it: no record goes round.
+        (there(".*", exclude=[".*-west"]), back(".*", exclude=[".*-east"]), None),
+        (there("[a-z-]+", exclude=[".*-west"]), back("[a-z-]+", exclude=[".*-east"]), None),
+        (there(".*", exclude=[".*-west"]), back("x-east", "y-west", exclude=["__.*"]), "x-east"),
+    ],
+)
+def test_what_patterns_decide(
+    one: ReplicationFlow, other: ReplicationFlow, topic: str | None
+) -> None:
+    found = loop_of_patterns(one, other)
+    assert found == (Loop(topic, topic, topic) if topic else None)
+    assert bool(loop_of_patterns(other, one)) is bool(found)
+
+
+EAST_WEST = Copied("E", "W", frozenset({"orders-eu", "bills"}))
+NOTHING = Copied("W", "E", frozenset())
+
+
+def test_topics_decide_where_patterns_do_not() -> None:
+    one, other = there("orders-.*|bills"), back(".*-eu")
+    assert loop_of_patterns(one, other) is None
+    assert loop_of_topics(one, EAST_WEST, other, NOTHING) == Loop(*["orders-eu"] * 3)
+    assert loop_of_topics(other, NOTHING, one, EAST_WEST) == Loop(*["orders-eu"] * 3), "before it"
+    assert loop_of_topics(one, EAST_WEST, back(".*-us"), NOTHING) is None
+    assert loop_of_topics(there(".*", **DEFAULT), EAST_WEST, back(".*", **DEFAULT), NOTHING) is None
+
+
+def test_the_loop_is_told_from_the_side_of_each_flow() -> None:
+    renamed = {"type": "RenameMap", "renames": {"bills": "invoices"}}
+    again = {"type": "RenameMap", "renames": {"invoices": "bills"}}
+    one, other = there("bills", policy=renamed), back("invoices", policy=again)
+    assert loop_of_topics(one, EAST_WEST, other, NOTHING) == Loop("bills", "invoices", "bills")
+    assert loop_of_topics(other, NOTHING, one, EAST_WEST) == Loop("invoices", "bills", "invoices")
+
+
+def test_clusters_are_known_by_their_ids_and_by_addresses_only_before() -> None:
+    one = there("orders-eu")
+    elsewhere = flow("west-2", "east-2", "orders-eu")
+    assert not share_addresses(one, elsewhere)
+    assert loop_of_topics(one, EAST_WEST, elsewhere, NOTHING)
+    assert loop_of_topics(one, EAST_WEST, elsewhere, Copied()) is None
+    assert loop_of_topics(one, EAST_WEST, back("orders-eu"), Copied())
+    forwarded = Copied("X", "Y", frozenset())
+    assert loop_of_topics(one, EAST_WEST, back("orders-eu"), forwarded) is None
+
+
+def test_what_a_plug_in_names_or_a_filter_leaves_out_is_not_decided() -> None:
+    filtered = back("orders-eu", recordFilter={"headers": {"include": [{"name": "a"}]}})
+    named = back("orders-eu", policy={"type": "mine"})
+    assert [may_loop(one) for one in (back("a"), filtered, named)] == [True, False, False]
+    for one in (filtered, named):
+        assert loop_of_topics(there("orders-eu"), EAST_WEST, one, NOTHING) is None
